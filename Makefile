@@ -1,0 +1,100 @@
+# make demo and make test are all a newcomer needs: they install what is missing.
+# make alone lists the targets.
+
+# R finds the installed package in .rlib, and reticulate finds Python in .venv.
+export R_LIBS := $(CURDIR)/.rlib$(if $(R_LIBS),:$(R_LIBS))
+export RETICULATE_PYTHON := $(CURDIR)/.venv/bin/python
+export PYTHONDONTWRITEBYTECODE := 1
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+# Without a locale R prints only ASCII.
+ifeq ($(shell uname)$(LC_ALL)$(LC_CTYPE)$(LANG),Linux)
+export LANG := C.UTF-8
+endif
+
+PYTHON_CODE := inst/python python tools
+RUFF := .venv/bin/python -m ruff
+RUFF_CONFIG := --config python/pyproject.toml
+PYTEST := .venv/bin/python -m pytest python/tests -q
+TESTTHAT := Rscript -e 'testthat::test_dir("tests/testthat", package = "gpukeras", \
+	load_package = "installed", reporter = "summary", stop_on_failure = TRUE)'
+LINTR := Rscript -e 'lints <- c(list(lintr::lint_package()), \
+	lapply(c("tools", "python"), lintr::lint_dir, relative_path = FALSE)); \
+	for (l in lints) print(l); quit(status = any(lengths(lints) > 0))'
+VIGNETTES := Rscript -e 'for (f in Sys.glob("vignettes/*.Rmd")) rmarkdown::render(f, \
+	output_dir = "doc", intermediates_dir = tempfile(), quiet = TRUE)'
+
+# The folders are in the list too, because removing a file changes only its folder.
+PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
+	! -path '*__pycache__*' 2>/dev/null)
+# Inside the installed package, so that it cannot outlive it.
+INSTALLED := .rlib/gpukeras/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-python test-r lint format doc check bench contract install clean
+# What a target needs is installed before anything uses it, even under make -j.
+.NOTPARALLEL:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 14
+
+demo: setup-demo install ## install what is missing and show what gpukeras does
+	@Rscript tools/demo.R
+
+test: setup-test install ## run all tests, Python and R
+	@failed=0; $(PYTEST) || failed=1; $(TESTTHAT) || failed=1; exit $$failed
+
+test-python: setup-test-python ## run the tests of the Python core
+	@$(PYTEST)
+
+test-r: setup-test-r install ## run the tests of the R package
+	@$(TESTTHAT)
+
+lint: setup-lint install ## check the style of the code with ruff and lintr
+	@failed=0; $(RUFF) check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
+	$(RUFF) format --check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
+	$(LINTR) || failed=1; exit $$failed
+
+format: setup-format ## format the code with ruff, and with styler if R has it
+	@$(RUFF) check --fix-only $(RUFF_CONFIG) $(PYTHON_CODE)
+	@$(RUFF) format $(RUFF_CONFIG) $(PYTHON_CODE)
+	@if command -v Rscript >/dev/null; then \
+	Rscript -e 'if (requireNamespace("styler", quietly = TRUE)) styler::style_pkg()'; fi
+
+# The vignettes come last: they load the package that roxygen2 has just documented.
+doc: setup-doc ## write man/ and NAMESPACE from the code, and the vignettes to doc/
+	@Rscript -e 'roxygen2::roxygenise()'
+	@$(MAKE) --no-print-directory install
+	@$(VIGNETTES)
+
+# R CMD build first copies the folder whole, so it gets one without gigabytes of .venv.
+check: setup-check ## run R CMD check on the package
+	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && mkdir "$$copy/gpukeras" && \
+	tar -cf - --exclude ./.venv --exclude ./.rlib --exclude ./.git . | \
+	tar -xf - -C "$$copy/gpukeras" && (cd "$$copy" && R CMD build gpukeras) && \
+	_R_CHECK_FORCE_SUGGESTS_=false R CMD check --no-manual "$$copy"/gpukeras_*.tar.gz
+
+bench: setup-bench install ## measure the cost of the calls between R and Python
+	@Rscript python/benchmarks/bench.R
+
+# Renamed only when complete, so that a failure leaves the old contract in place.
+contract: setup-contract ## write inst/python/contract.json from the Python core
+	@PYTHONPATH=inst/python .venv/bin/python -m gpukeras.contract >inst/python/contract.json.new
+	@mv inst/python/contract.json.new inst/python/contract.json
+
+clean: ## remove what the targets made, except .venv
+	rm -rf .rlib doc gpukeras.Rcheck gpukeras_*.tar.gz demo-* Rplots.pdf inst/python/contract.json.new
+	rm -rf .hypothesis .ruff_cache .pytest_cache python/.pytest_cache
+	find inst python tools -name __pycache__ -prune -exec rm -rf {} +
+
+setup-%:
+	@tools/setup.sh $*
+
+install: $(INSTALLED)
+
+# Without the lock an interrupted installation does not forbid the next one.
+$(INSTALLED): $(PACKAGE_FILES)
+	@echo "gpukeras setup: installing the R package into .rlib ..."
+	@mkdir -p .rlib
+	@R CMD INSTALL --no-multiarch --with-keep.source --no-lock --library=.rlib . \
+	>.rlib/install.log 2>&1 || { cat .rlib/install.log; exit 1; }
+	@touch $@

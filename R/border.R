@@ -1,0 +1,37 @@
+# The only file that says `reticulate::`.
+
+# Calls one entry point of the Python core and gives its value back as R values.
+# `call` is the exported function that the user called: errors name it.
+call_core <- function(name, args = list(), call = caller_env()) {
+  envelope <- core()$invoke(name, args)
+  if (!isTRUE(envelope$ok)) {
+    abort_core(envelope, call = call)
+  }
+  envelope$value
+}
+
+# The Python core, imported on first use: library(gpukeras) starts no Python.
+core <- function() {
+  if (is.null(the$core)) {
+    path <- system.file("python", package = "gpukeras", mustWork = TRUE)
+    the$core <- reticulate::import_from_path("gpukeras.border", path = path)
+  }
+  the$core
+}
+
+# Which Python reticulate bound to, and why: facts for gpu_check().
+read_python <- function() {
+  config <- reticulate::py_config()
+  list(
+    python = config$python,
+    version = as.character(config$version),
+    forced = config$forced %||% "",
+    numpy = as.character(config$numpy$version %||% ""),
+    reticulate = as.character(utils::packageVersion("reticulate"))
+  )
+}
+
+# A handle to a Python object that did not survive saving or a restart of R.
+is_dead <- function(handle) {
+  !inherits(handle, "python.builtin.object") || reticulate::py_is_null_xptr(handle)
+}

@@ -1,0 +1,75 @@
+# Checks of what R alone can know. Everything else is checked once, in Python.
+
+check_flag <- function(x, arg = caller_arg(x), call = caller_env()) {
+  if (!rlang::is_bool(x)) {
+    abort_spec(x, arg, "TRUE or FALSE", call)
+  }
+}
+
+check_string <- function(x, arg = caller_arg(x), call = caller_env()) {
+  if (!rlang::is_string(x) || is.na(x)) {
+    abort_spec(x, arg, "a single string", call)
+  }
+}
+
+check_function <- function(x, arg = caller_arg(x), call = caller_env()) {
+  if (!is.function(x)) {
+    abort_spec(x, arg, "a function", call)
+  }
+}
+
+abort_spec <- function(x, arg, expected, call) {
+  abort_gpukeras(
+    sprintf("`%s` must be %s, not %s.", arg, expected, describe(x)),
+    code = "spec", arg = arg, call = call
+  )
+}
+
+# A value's kind for an error message: short, and never a user's data.
+describe <- function(x) {
+  if (is.null(x)) {
+    return("NULL")
+  }
+  if (is.atomic(x) && length(x) == 1 && is.null(dim(x))) {
+    return(if (is.na(x)) "NA" else if (is.character(x)) sprintf("\"%s\"", substr(x, 1, 40)) else format(x))
+  }
+  size <- if (is.null(dim(x))) sprintf("of length %d", length(x)) else paste(dim(x), collapse = " x ")
+  paste("a", class(x)[1], size)
+}
+
+check_data_frame <- function(x, arg = caller_arg(x), call = caller_env()) {
+  if (missing(x) || !is.data.frame(x)) {
+    found <- if (missing(x)) NULL else x
+    abort_spec(found, arg, "a data frame", call)
+  }
+  check_names(x, arg, call)
+}
+
+check_names <- function(x, arg = caller_arg(x), call = caller_env()) {
+  twice <- names(x)[duplicated(names(x))]
+  if (length(twice) > 0) {
+    abort_gpukeras(
+      sprintf("`%s` has more than one column `%s`.", arg, twice[1]),
+      code = "data", hint = "Give the columns different names.",
+      arg = arg, column = twice[1], call = call
+    )
+  }
+}
+
+# A dataset whose rows are still in Python's memory.
+check_alive <- function(data, call = caller_env()) {
+  if (is_dead(data$handle)) {
+    abort_gpukeras(
+      "This gpu_dataset is from another R session: its rows are gone.",
+      code = "data", hint = "Make it again with gpu_dataset().", arg = "data", call = call
+    )
+  }
+  data
+}
+
+check_dataset <- function(data, arg = caller_arg(data), call = caller_env()) {
+  if (!inherits(data, "gpu_dataset")) {
+    abort_spec(data, arg, "a gpu_dataset", call)
+  }
+  check_alive(data, call)
+}

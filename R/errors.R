@@ -1,0 +1,29 @@
+# Errors are classed `gpukeras_error_<code>`, parent `gpukeras_error`; the codes are those of
+# errors.py. The condition carries `hint`, `arg` and the other details as fields.
+
+# Raises what the core answered instead of a value.
+abort_core <- function(envelope, call) {
+  details <- envelope$details
+  fields <- details[setdiff(names(details), c("message", "class", "call", "hint"))]
+  rlang::exec(
+    abort_gpukeras,
+    envelope$message,
+    code = envelope$code,
+    hint = envelope$hint,
+    call = call,
+    !!!fields
+  )
+}
+
+# Raises a classed error; `message` is plain text: braces in a column name stay braces.
+abort_gpukeras <- function(message, code, hint = "", ..., call = caller_env()) {
+  bullets <- c(message, if (nzchar(hint)) c(i = hint))
+  bullets[] <- gsub("([{}])", "\\1\\1", bullets)
+  cli::cli_abort(
+    bullets,
+    class = c(paste0("gpukeras_error_", code), "gpukeras_error"),
+    hint = hint,
+    ...,
+    call = call
+  )
+}

@@ -1,0 +1,57 @@
+# Formulas: which columns are features, which is the label, and how to find them again in new data.
+
+# Splits data by a formula. The formula comes back expanded, as text: it is part of the recipe, so
+# that gpu_predict() can evaluate it again in another session.
+split_formula <- function(formula, data, env, call = caller_env()) {
+  terms <- check_terms(stats::terms(formula, data = data), call)
+  frame <- evaluate_terms(terms, data, env, call)
+  response <- attr(terms, "response")
+  if (response == 0) {
+    return(list(x = frame, y = NULL, formula = deparse_one(terms)))
+  }
+  list(x = frame[-response], y = frame[[response]], formula = deparse_one(terms))
+}
+
+# The feature columns of new data by a recipe's formula; the label is not needed.
+apply_formula <- function(formula, data, env, call = caller_env()) {
+  terms <- stats::delete.response(stats::terms(stats::as.formula(formula, env = env)))
+  evaluate_terms(terms, data, env, call)
+}
+
+evaluate_terms <- function(terms, data, env, call) {
+  environment(terms) <- env
+  wanted <- setdiff(all.vars(terms), names(data))
+  wanted <- wanted[!vapply(wanted, exists, logical(1), envir = env)]
+  if (length(wanted) > 0) {
+    abort_gpukeras(
+      sprintf("`data` lacks the column `%s` that the formula names.", wanted[1]),
+      code = "data", arg = "data", column = wanted[1], call = call
+    )
+  }
+  frame <- stats::model.frame(terms, data, na.action = stats::na.pass)
+  learned <- attr(attr(frame, "terms"), "predvars")
+  if (!is.null(learned) && !identical(learned, attr(terms, "variables"))) {
+    abort_gpukeras(
+      "The formula has a term that is computed from the data, such as poly() or scale().",
+      code = "data", hint = "Compute that column first.", arg = "formula", call = call
+    )
+  }
+  attr(frame, "terms") <- NULL
+  frame
+}
+
+check_terms <- function(terms, call) {
+  if (any(attr(terms, "order") > 1) || !is.null(attr(terms, "offset"))) {
+    abort_gpukeras(
+      "The formula has an interaction or an offset.",
+      code = "data",
+      hint = "Name the columns only: a network learns interactions by itself.",
+      arg = "formula", call = call
+    )
+  }
+  terms
+}
+
+deparse_one <- function(terms) {
+  paste(deparse(stats::formula(terms), width.cutoff = 500L), collapse = " ")
+}

@@ -1,0 +1,30 @@
+#' A first Keras model that fits a dataset
+#'
+#' A compiled multilayer perceptron whose input and output fit the data: one linear unit for
+#' numbers (mean squared error; its output is rescaled by the training labels' mean and standard
+#' deviation, so that the model learns standardised labels and predicts in their own unit), one
+#' sigmoid unit for two classes (binary cross-entropy), a softmax for more (sparse categorical
+#' cross-entropy). Arrays of higher rank are flattened.
+#'
+#' @param data A [gpu_dataset()] with labels.
+#' @param units Units of each hidden layer.
+#' @param activation Keras activation of the hidden layers.
+#' @param dropout Share of each hidden layer's outputs that training drops, from 0 to 0.99.
+#' @param batch_norm Whether each hidden layer is batch-normalised before its activation.
+#' @param optimizer Name of a Keras optimizer.
+#' @param learning_rate Its learning rate, or `NULL` for Keras' default (0.001 for `"adam"`).
+#' @param seed Seed of the initial weights and of dropout; drawn from R's generator by default.
+#' @return A compiled Keras 3 `Sequential` model: a Python object, usable with keras3 as any other.
+#' @examplesIf interactive()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' model <- gpu_mlp(train, units = c(16, 8))
+#' @export
+gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_norm = FALSE,
+                    optimizer = "adam", learning_rate = NULL, seed = NULL) {
+  check_dataset(data)
+  options <- list(
+    units = as.list(units), activation = activation, dropout = dropout, batch_norm = batch_norm,
+    optimizer = optimizer, learning_rate = learning_rate, seed = seed %||% draw_seed()
+  )
+  call_core("mlp", list(data = data$handle, options = options))
+}

@@ -1,0 +1,199 @@
+#' Rows that can be trained on
+#'
+#' Stages data once for training: checked, encoded, cast to float32 and reordered to rows, so that
+#' batches of shuffled rows reach the device without R. What is learned on the way (levels, means,
+#' standard deviations; from the training rows only) is the dataset's recipe; `gpu_fit()` ties it to
+#' the model, and `gpu_predict()` applies it to new data.
+#'
+#' @param x A numeric matrix or an array of up to five dimensions (rows first), a data frame, or a
+#'   formula such as `price ~ .`. Data frames may have numeric, integer, logical, factor and
+#'   character columns.
+#' @param y Labels, one a row: a factor or character vector (classes), a logical or 0/1 vector (two
+#'   classes), a numeric vector, or a numeric matrix (several outputs). For a data frame also the
+#'   name of its label column.
+#' @param data A data frame, for a formula.
+#' @param ... Not used; must be empty.
+#' @param batch_size Rows a training step. `"auto"` is a power of two that gives about 100 updates an
+#'   epoch, within 32 and 1024.
+#' @param shuffle Whether each epoch takes the training rows in a new random order (a true shuffle).
+#' @param cache Where rows live: `"device"` (in the device's memory), `"host"` (gathered in host
+#'   memory, sent in blocks), or `"auto"`: on the device when they fit into half of its free memory.
+#' @param validation Share of the rows, drawn at random, that is kept for validation.
+#' @param encode Factors and texts as `"onehot"` columns or as `"codes"` from 0.
+#' @param scale Whether numeric features are standardised by mean and standard deviation of the
+#'   training rows. By default yes for data frames, whose columns have different units, and no for
+#'   matrices and arrays, which are taken as they are.
+#' @param weights Weights of the rows in the loss, or `NULL`.
+#' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
+#'   levels; applies to training rows only.
+#' @param recipe Another `gpu_dataset` whose recipe is applied instead of learning a new one: for
+#'   test data.
+#' @param seed Seed of the split and the shuffles; drawn from R's generator by default, so
+#'   `set.seed()` fixes it.
+#' @return A `gpu_dataset`: the staged rows and their plan, which `print()` shows with its reasons.
+#'   The rows live in Python: the object cannot be saved with `saveRDS()`.
+#' @section Errors:
+#' `gpukeras_error_data` for data that cannot be trained on (missing or infinite values, no rows,
+#' lists, different lengths); it names the argument or column. `gpukeras_error_spec` for a bad option.
+#' @examplesIf interactive()
+#' gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
+#' gpu_dataset(as.matrix(iris[1:4]), iris$Species, batch_size = 32)
+#' @export
+gpu_dataset <- function(x, ...) {
+  UseMethod("gpu_dataset")
+}
+
+#' @rdname gpu_dataset
+#' @export
+gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle = TRUE,
+                                cache = "auto", validation = 0, encode = "onehot", scale = NULL,
+                                weights = NULL, class_weight = NULL, recipe = NULL, seed = NULL) {
+  rlang::check_dots_empty()
+  options <- list(
+    batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
+    encode = encode, scale = scale %||% is.data.frame(x), seed = seed %||% draw_seed()
+  )
+  stage_rows(
+    as_features(x, "x"), if (!is.null(y)) as_labels(y, "y"),
+    options = options, weights = weights, class_weight = class_weight, recipe = recipe
+  )
+}
+
+#' @rdname gpu_dataset
+#' @export
+gpu_dataset.data.frame <- function(x, y = NULL, ...) {
+  check_names(x)
+  if (rlang::is_string(y) && y %in% names(x)) {
+    features <- sprintf("`%s`", setdiff(names(x), y))
+    return(gpu_dataset(stats::reformulate(features, sprintf("`%s`", y)), data = x, ...))
+  }
+  gpu_dataset.default(x, y, ...)
+}
+
+#' @rdname gpu_dataset
+#' @export
+gpu_dataset.formula <- function(x, data, ..., batch_size = "auto", shuffle = TRUE, cache = "auto",
+                                validation = 0, encode = "onehot", scale = TRUE, weights = NULL,
+                                class_weight = NULL, recipe = NULL, seed = NULL) {
+  rlang::check_dots_empty()
+  check_data_frame(data)
+  parts <- split_formula(x, data, env = environment(x))
+  options <- list(
+    batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
+    encode = encode, scale = scale, seed = seed %||% draw_seed()
+  )
+  stage_rows(
+    as_features(parts$x, "data"), if (!is.null(parts$y)) as_labels(parts$y, "y"),
+    options = options, weights = weights, class_weight = class_weight, recipe = recipe,
+    formula = parts$formula
+  )
+}
+
+# Crosses the border once with everything.
+stage_rows <- function(features, labels, options, weights = NULL, class_weight = NULL,
+                       recipe = NULL, formula = "", call = caller_env()) {
+  record <- call_core("dataset", list(
+    features = features,
+    options = options,
+    labels = labels,
+    weights = if (!is.null(weights)) as_weights(weights, call),
+    class_weight = if (is.numeric(class_weight)) as.list(class_weight) else class_weight,
+    recipe_of = if (inherits(recipe, "gpu_dataset")) recipe$handle else recipe,
+    formula = formula
+  ), call = call)
+  new_gpu_dataset(record)
+}
+
+as_weights <- function(weights, call) {
+  if (!is.numeric(weights) || anyNA(weights)) {
+    abort_gpukeras(
+      sprintf("`weights` must be numbers without NA, not %s.", describe(weights)),
+      code = "data", arg = "weights", call = call
+    )
+  }
+  as.array(as.double(weights))
+}
+
+# Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as the rows that trained
+# `recipe_of`: a dataset or a model.
+as_dataset <- function(data, recipe_of, formula = "", y = NULL, env = caller_env(2),
+                       call = caller_env()) {
+  if (inherits(data, "gpu_dataset")) {
+    return(check_alive(data, call))
+  }
+  if (rlang::is_bare_list(data, n = 2)) {
+    y <- data[[2]]
+    data <- data[[1]]
+  }
+  if (is.data.frame(data) && nzchar(formula)) {
+    parts <- split_formula(stats::as.formula(formula, env = env), data, env, call)
+    data <- parts$x
+    y <- parts$y
+  }
+  stage_rows(
+    as_features(data, "data", call), if (!is.null(y)) as_labels(y, "y", call),
+    options = list(shuffle = FALSE), recipe = recipe_of, formula = formula, call = call
+  )
+}
+
+new_gpu_dataset <- function(record) {
+  structure(record, class = "gpu_dataset")
+}
+
+#' @export
+format.gpu_dataset <- function(x, ...) {
+  plan <- x$plan
+  c(
+    sprintf(
+      "<gpu_dataset> %s training and %s validation rows",
+      count_text(plan$rows), count_text(plan$validation_rows)
+    ),
+    paste("features:", format_features(x)),
+    paste("labels:  ", format_label(x$label)),
+    sprintf(
+      "batches:  %s rows, %s an epoch, the last of %s (%s)",
+      count_text(plan$batch_size), count_text(plan$steps_per_epoch),
+      count_text(plan$last_batch), plan$batch_reason
+    ),
+    paste("shuffle: ", if (plan$shuffle == "rows") "all rows, anew each epoch" else "none"),
+    sprintf("rows:     %s (%s)", plan$mode, plan$reason),
+    if (isTRUE(x$weighted)) "weights:  a weight for each row"
+  )
+}
+
+#' @export
+print.gpu_dataset <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}
+
+format_features <- function(x) {
+  shape <- paste(unlist(x$shape), collapse = " x ")
+  if (length(x$columns) == 0) {
+    return(sprintf("%s a row%s", shape, if (isTRUE(x$scaled)) ", standardised" else ", as they are"))
+  }
+  kinds <- vapply(x$columns, `[[`, "", "kind")
+  sprintf(
+    "%s from %d numbers and %d categories", shape, sum(kinds == "number"), sum(kinds == "category")
+  )
+}
+
+format_label <- function(label) {
+  switch(label$kind %||% "none",
+    none = "none",
+    number = sprintf("numbers from %s to %s", signif(label$minimum, 4), signif(label$maximum, 4)),
+    binary = "two classes, 0 and 1",
+    class = sprintf("%d classes (%s)", label$units, shorten(unlist(label$levels))),
+    matrix = sprintf("%d numbers a row", label$units)
+  )
+}
+
+shorten <- function(x, most = 5) {
+  if (length(x) > most) x <- c(utils::head(x, most), "...")
+  paste(x, collapse = ", ")
+}
+
+count_text <- function(x) format(x, big.mark = ",", scientific = FALSE, trim = TRUE)
+
+# A seed from R's own generator: set.seed() makes everything that follows repeatable.
+draw_seed <- function() sample.int(.Machine$integer.max, 1L)

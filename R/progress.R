@@ -1,0 +1,61 @@
+# Progress and interrupts. Python calls the listener on R's main thread at most every 0.2 s and after
+# each epoch; a TRUE from it stops the training cleanly.
+
+progress_listener <- function(verbose, call = caller_env()) {
+  if (!rlang::is_bool(verbose) && !verbose %in% c(0, 1, 2)) {
+    abort_spec(verbose, "verbose", "TRUE or FALSE", call)
+  }
+  show <- if (!verbose) {
+    function(event) NULL
+  } else if (cli::is_dynamic_tty()) {
+    bar_printer()
+  } else {
+    line_printer()
+  }
+  function(event) {
+    tryCatch(
+      {
+        Sys.sleep(0) # where R looks for a pending interrupt
+        show(event)
+        FALSE
+      },
+      interrupt = function(condition) TRUE
+    )
+  }
+}
+
+bar_printer <- function() {
+  started <- FALSE
+  frame <- rlang::current_env()
+  function(event) {
+    if (!started) {
+      cli::cli_progress_bar(
+        total = event$epochs * event$steps, clear = TRUE, .envir = frame, .auto_close = FALSE,
+        format = "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
+      )
+      started <<- TRUE
+    }
+    done <- (event$epoch - 1) * event$steps + event$step
+    cli::cli_progress_update(set = done, status = format_event(event), .envir = frame)
+    if (event$kind == "epoch" && event$epoch == event$epochs) {
+      cli::cli_progress_done(.envir = frame)
+    }
+  }
+}
+
+# Plain lines: every epoch of a short training, about 20 of a long one.
+line_printer <- function(most = 20) {
+  function(event) {
+    every <- max(1, event$epochs %/% most)
+    last <- event$epoch == event$epochs
+    if (event$kind == "epoch" && (event$epoch %% every == 0 || last)) {
+      cli::cat_line(format_event(event))
+    }
+  }
+}
+
+format_event <- function(event) {
+  metrics <- unlist(event$metrics)
+  shown <- paste0(names(metrics), ": ", formatC(metrics, digits = 4, format = "g"))
+  paste(c(sprintf("epoch %d/%d", event$epoch, event$epochs), shown), collapse = "  ")
+}

@@ -1,0 +1,28 @@
+"""gpukeras: proof that the GPU works, and Keras training that keeps it busy.
+
+The Python core of the R package gpukeras. R enters through `border.invoke()` only.
+"""
+
+from .errors import (
+    AlreadyStartedError,
+    DataError,
+    GpuKerasError,
+    ModelError,
+    NoDeviceError,
+    OutOfMemoryError,
+    RuntimeMissingError,
+    SpecError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyStartedError",
+    "DataError",
+    "GpuKerasError",
+    "ModelError",
+    "NoDeviceError",
+    "OutOfMemoryError",
+    "RuntimeMissingError",
+    "SpecError",
+]

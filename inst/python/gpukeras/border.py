@@ -1,0 +1,127 @@
+"""Everything R may call, and nothing else.
+
+R calls `invoke(name, args)` and gets an envelope of plain values. An exception's class is lost on
+the way to R with reticulate 1.28, so errors raised on purpose travel in the envelope; any other
+exception is a bug and passes through untouched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import __version__, devices, diagnosis, models, pipeline, training
+from .errors import GpuKerasError
+
+_INT32_MAX = 2**31 - 1
+
+
+def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Calls one entry point.
+
+    Args:
+        name: A key of `ENTRY_POINTS`.
+        args: Its arguments by name, plain values or handles.
+
+    Returns:
+        `{"ok": True, "value": ...}`, or `{"ok": False, "code", "message", "hint", "details"}`.
+    """
+    try:
+        return {"ok": True, "value": to_plain(ENTRY_POINTS[name](**args))}
+    except GpuKerasError as error:
+        return {
+            "ok": False,
+            "code": error.code,
+            "message": error.message,
+            "hint": error.hint,
+            "details": to_plain(error.details),
+        }
+
+
+def to_plain(value: Any) -> Any:
+    """What may cross to R: scalars, strings, lists, dicts, arrays, records, and handles as they are.
+
+    Integers beyond 32 bits become floats: reticulate turns 2**40 into 0 without a word.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        shown = [field.name for field in dataclasses.fields(value) if field.repr]
+        return {name: to_plain(getattr(value, name)) for name in shown}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _INT32_MAX:
+        return float(value)
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def describe_core() -> dict[str, Any]:
+    """Versions of the core and of what it stands on, without starting TensorFlow."""
+    return {"gpukeras": __version__, "numpy": np.__version__}
+
+
+def make_dataset(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
+    weights: np.ndarray | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
+    recipe_of: Any = None,
+    formula: str = "",
+) -> dict[str, Any]:
+    """A staged dataset with its plan; `recipe_of` is a dataset or a trained model."""
+    recipe = recipe_of.recipe if isinstance(recipe_of, pipeline.Dataset) else None
+    if recipe is None and recipe_of is not None:
+        recipe = models.recipe_of(recipe_of)
+    data = pipeline.build_dataset(
+        features, options, labels, weights, class_weight, recipe, formula
+    )
+    return {
+        "handle": data,
+        "plan": data.plan(devices.current().device),
+        "shape": list(data.recipe.shape),
+        "columns": data.recipe.columns,
+        "label": data.recipe.label,
+        "scaled": data.recipe.center is not None,
+        "weighted": len(data.arrays) > 2,
+        "formula": data.recipe.formula,
+    }
+
+
+ENTRY_POINTS: dict[str, Callable[..., Any]] = {
+    "describe_core": describe_core,
+    "devices": devices.read_devices,
+    "memory": devices.read_memory,
+    "setup": devices.setup,
+    "enter_device": devices.enter_device,
+    "exit_device": devices.exit_device,
+    "check": diagnosis.check,
+    "dataset": make_dataset,
+    "mlp": models.build_mlp,
+    "recipe": models.recipe_of,
+    "fit": training.fit,
+    "evaluate": training.evaluate,
+    "predict": training.predict,
+}
+
+
+def contract() -> dict[str, dict[str, list[str]]]:
+    """Entry points with the names of their required and optional arguments.
+
+    The file `contract.json` holds this; both test suites compare themselves with it.
+    """
+    return {name: _arguments(ENTRY_POINTS[name]) for name in sorted(ENTRY_POINTS)}
+
+
+def _arguments(function: Callable[..., Any]) -> dict[str, list[str]]:
+    parameters: Sequence[inspect.Parameter] = list(inspect.signature(function).parameters.values())
+    return {
+        "required": [p.name for p in parameters if p.default is inspect.Parameter.empty],
+        "optional": [p.name for p in parameters if p.default is not inspect.Parameter.empty],
+    }

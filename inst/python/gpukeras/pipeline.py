@@ -1,0 +1,416 @@
+"""From a user's rows to blocks of batches on the device.
+
+    features, labels --recipe--> staged float32 --plan_pipeline()--> resident | staged
+    epoch's order of rows --> Feed --> Block (many batches) --> engine
+
+Rows are gathered a block at a time outside the training program, by TensorFlow's own multi-threaded
+gather: inside XLA on a CPU a gather becomes a loop over rows (28 us a row, measured). The next
+block is gathered in a thread while the device works on this one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import devices, runtime
+from .arrays import aligned_empty, check_lengths, epoch_order, split_rows
+from .errors import DataError, SpecError
+from .recipes import (
+    LabelRule,
+    Recipe,
+    bake,
+    count_rows,
+    encode_label,
+    learn_array,
+    learn_columns,
+    learn_label,
+)
+from .specs import DatasetSpec, check_number
+
+BLOCK_BYTES = 16 * 2**20  # large enough to hide a call's cost, small beside the data
+BLOCK_BATCHES = 512  # at batch 32 some 25 ms of training; a call costs about 0.3 ms
+UPDATES_AN_EPOCH = 100  # what batch_size = "auto" aims at
+RESIDENT_SHARE = 0.5  # of free device memory; the rest is for weights, activations, workspace
+
+
+# Decisions ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PipelineFacts:
+    """What the plan is made from.
+
+    Args:
+        rows: Training rows.
+        validation_rows: Validation rows.
+        row_bytes: Bytes of one staged row with label and weight.
+        device: Where the model trains, such as "GPU:0".
+        free_bytes: Free memory of that device, or None if unknown.
+    """
+
+    rows: int
+    validation_rows: int
+    row_bytes: int
+    device: str
+    free_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """How batches will reach the device, and why.
+
+    Args:
+        mode: "resident" (rows live in the device's memory) or "staged" (in host memory, sent in
+            blocks).
+        device: Where the model trains.
+        rows: Training rows.
+        validation_rows: Validation rows.
+        batch_size: Rows a step.
+        steps_per_epoch: Steps an epoch, the short last batch included.
+        last_batch: Rows of the last batch.
+        shuffle: "rows" (a true shuffle each epoch) or "none".
+        staged_bytes: Memory of the staged copy.
+        reason: Why this mode.
+        batch_reason: Why this batch size.
+    """
+
+    mode: str
+    device: str
+    rows: int
+    validation_rows: int
+    batch_size: int
+    steps_per_epoch: int
+    last_batch: int
+    shuffle: str
+    staged_bytes: float
+    reason: str
+    batch_reason: str
+
+
+def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
+    """Decides where rows live and how they are batched.
+
+    Raises:
+        SpecError: if the batch size is larger than the training rows.
+    """
+    batch_size, batch_reason = choose_batch_size(facts.rows, spec.batch_size)
+    staged = (facts.rows + facts.validation_rows) * facts.row_bytes
+    mode, reason = _choose_mode(staged, facts, spec.cache)
+    return PipelinePlan(
+        mode=mode,
+        device=facts.device,
+        rows=facts.rows,
+        validation_rows=facts.validation_rows,
+        batch_size=batch_size,
+        steps_per_epoch=math.ceil(facts.rows / batch_size),
+        last_batch=facts.rows % batch_size or batch_size,
+        shuffle="rows" if spec.shuffle else "none",
+        staged_bytes=float(staged),
+        reason=reason,
+        batch_reason=batch_reason,
+    )
+
+
+def choose_batch_size(rows: int, wanted: int | str) -> tuple[int, str]:
+    """The batch size and why: a power of two that gives about 100 updates an epoch."""
+    if wanted == "auto":
+        size = 2 ** round(math.log2(max(1.0, rows / UPDATES_AN_EPOCH)))
+        size = min(max(32, min(1024, size)), rows)
+        return size, f"about {UPDATES_AN_EPOCH} updates an epoch, within 32 and 1024"
+    if int(wanted) > rows:
+        raise SpecError(
+            f"`batch_size` is {wanted}, more than the {rows} training rows.",
+            hint=f"Use at most {rows}.",
+            arg="batch_size",
+        )
+    return int(wanted), "as asked"
+
+
+def choose_capacity(batch_bytes: int, steps: int) -> int:
+    """Batches a block."""
+    return max(1, min(steps, BLOCK_BATCHES, BLOCK_BYTES // max(1, batch_bytes)))
+
+
+def balanced_weights(counts: np.ndarray) -> np.ndarray:
+    """Class weights rows / (classes * count), as scikit-learn's (King & Zeng 2001)."""
+    return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
+
+
+def _choose_mode(staged: int, facts: PipelineFacts, cache: str) -> tuple[str, str]:
+    size = f"{staged / 2**20:,.1f} MiB"
+    if cache == "host":
+        return "staged", f'{size} stay in host memory: cache = "host"'
+    if facts.device.startswith("CPU"):
+        return "resident", f"{size} in host memory, which is the CPU's own"
+    if cache == "device":
+        return "resident", f'{size} on {facts.device}: cache = "device"'
+    if facts.free_bytes is None:
+        return "staged", f"{size} stay in host memory: free memory of {facts.device} is unknown"
+    free = f"{facts.free_bytes / 2**20:,.0f} MiB free on {facts.device}"
+    if staged <= RESIDENT_SHARE * facts.free_bytes:
+        return "resident", f"{size} fit in half of {free}"
+    return "staged", f"{size} do not fit in half of {free}"
+
+
+# The dataset -------------------------------------------------------------------------------------
+
+
+class Dataset:
+    """Staged rows with their recipe: the handle that R holds.
+
+    Args:
+        arrays: Features, labels and (optional) weights, aligned, one entry a row.
+        recipe: The encoding that made them.
+        spec: The options given.
+        train_rows: Row numbers to train on (int32).
+        validation_rows: Row numbers to validate on (int32).
+    """
+
+    def __init__(
+        self,
+        arrays: tuple[np.ndarray, ...],
+        recipe: Recipe,
+        spec: DatasetSpec,
+        train_rows: np.ndarray,
+        validation_rows: np.ndarray,
+    ) -> None:
+        """Keeps the parts; tensors are made on first use."""
+        self.arrays = arrays
+        self.recipe = recipe
+        self.spec = spec
+        self.train_rows = train_rows
+        self.validation_rows = validation_rows
+        self._tensors: dict[str, tuple[Any, ...]] = {}
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row in all arrays."""
+        return sum(array[:1].nbytes for array in self.arrays)
+
+    def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
+        """The plan for a device; `batch_size` replaces the dataset's own."""
+        facts = PipelineFacts(
+            rows=len(self.train_rows),
+            validation_rows=len(self.validation_rows),
+            row_bytes=self.row_bytes,
+            device=device,
+            free_bytes=devices.free_bytes(device),
+        )
+        spec = self.spec
+        if batch_size is not None:
+            spec = replace(spec, batch_size=batch_size)
+        return plan_pipeline(facts, spec)
+
+    def rows(self, part: str) -> np.ndarray:
+        """Row numbers of a part: "train", "validation" or "all" (in the user's order)."""
+        if part == "all":
+            return np.sort(np.concatenate([self.train_rows, self.validation_rows]))
+        return self.train_rows if part == "train" else self.validation_rows
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The training rows in an epoch's order."""
+        return epoch_order(self.train_rows, self.spec.shuffle, self.spec.seed, epoch)
+
+    def tensors(self, place: str) -> tuple[Any, ...]:
+        """The arrays as tensors on a device; on the CPU without a copy."""
+        if "CPU:0" not in self._tensors:
+            with runtime.on_device("CPU:0", soft=True):
+                self._tensors["CPU:0"] = tuple(runtime.adopt_array(a) for a in self.arrays)
+        if place not in self._tensors:
+            with runtime.on_device(place, soft=True):
+                copies = tuple(runtime.tensorflow().identity(t) for t in self._tensors["CPU:0"])
+            self._tensors[place] = copies
+        return self._tensors[place]
+
+    def batch(self, rows: int) -> tuple[np.ndarray, ...]:
+        """The first rows of every array, to build a model's variables from."""
+        return tuple(array[:rows] for array in self.arrays)
+
+
+def build_dataset(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
+    weights: np.ndarray | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
+    recipe: Recipe | None = None,
+    formula: str = "",
+) -> Dataset:
+    """Stages rows for training: split, learn the recipe on the training rows, encode.
+
+    Args:
+        features: `{kind: "array", values, names}` or `{kind: "columns", columns}`.
+        options: Fields of `DatasetSpec`.
+        labels: `{kind, values, levels}`, see `recipes`.
+        weights: One weight a row, at least 0.
+        class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
+        recipe: An encoding to apply instead of learning one.
+        formula: R's formula as text.
+
+    Raises:
+        SpecError: for a bad option.
+        DataError: for data that cannot be trained on.
+    """
+    spec = DatasetSpec.from_dict(options)
+    rows = count_rows(features)
+    if labels is not None:
+        check_lengths(rows, len(labels["values"]), "y")
+    train_rows, validation_rows = split_rows(rows, spec.validation, spec.seed)
+    keep = np.zeros(rows, dtype=bool)
+    keep[train_rows] = True
+    recipe = recipe or _learn(features, labels, keep, spec, formula)
+    arrays = [bake(recipe, features)]
+    if labels is not None:
+        if recipe.label is None:
+            raise DataError("`y` was given, but training had no labels.", arg="y")
+        arrays.append(encode_label(recipe.label, labels))
+        weight = _row_weights(weights, class_weight, recipe.label, arrays[1], keep)
+        arrays.extend([] if weight is None else [weight])
+    choose_batch_size(len(train_rows), spec.batch_size)
+    return Dataset(tuple(arrays), recipe, spec, train_rows, validation_rows)
+
+
+def _learn(
+    features: Mapping[str, Any],
+    labels: Mapping[str, Any] | None,
+    keep: np.ndarray,
+    spec: DatasetSpec,
+    formula: str,
+) -> Recipe:
+    if features["kind"] == "array":
+        x, names = features["values"], features.get("names") or ()
+        recipe = learn_array(x.reshape(len(x), -1) if x.ndim == 1 else x, keep, spec.scale, names)
+    else:
+        recipe = learn_columns(features["columns"], keep, spec.scale, spec.encode)
+    label = None if labels is None else learn_label(labels, keep)
+    return replace(recipe, label=label, formula=formula)
+
+
+def _row_weights(
+    weights: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+    label: LabelRule,
+    codes: np.ndarray,
+    keep: np.ndarray,
+) -> np.ndarray | None:
+    if weights is None and class_weight is None:
+        return None
+    out = aligned_empty((len(codes),))
+    out[...] = 1.0 if weights is None else _check_weights(weights, len(codes))
+    if class_weight is not None:
+        by_class = _class_weights(class_weight, label, codes[keep])
+        out[keep] *= by_class[codes[keep].astype(np.int64)]
+    return out
+
+
+def _check_weights(weights: np.ndarray, rows: int) -> np.ndarray:
+    values = np.asarray(weights, dtype=np.float64).reshape(-1)
+    check_lengths(rows, len(values), "weights")
+    if not np.isfinite(values).all() or values.min() < 0:
+        raise DataError(
+            "`weights` must be finite and at least 0.",
+            hint="Remove rows with missing or negative weights.",
+            arg="weights",
+        )
+    return values
+
+
+def _class_weights(
+    wanted: str | Mapping[str, float], label: LabelRule, codes: np.ndarray
+) -> np.ndarray:
+    if label.kind not in ("class", "binary"):
+        raise SpecError(
+            f"`class_weight` needs labels that are classes, not a {label.kind}.",
+            arg="class_weight",
+        )
+    levels = label.levels or (("FALSE", "TRUE") if label.logical else ("0", "1"))
+    if wanted == "balanced":
+        return balanced_weights(np.bincount(codes.astype(np.int64), minlength=len(levels)))
+    if not isinstance(wanted, Mapping) or set(wanted) != set(levels):
+        raise SpecError(
+            '`class_weight` must be "balanced" or one number named after each level.',
+            hint=f"Levels are {', '.join(levels[:10])}.",
+            arg="class_weight",
+        )
+    return np.array([check_number("class_weight", wanted[level], 0.0) for level in levels])
+
+
+# Feeding -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some batches' rows on the device.
+
+    Args:
+        arrays: Features, labels and weights; `capacity * batch_size` rows, or fewer in a tail.
+        batches: Full batches that may be trained; the rest is padding of a fixed shape.
+        tail: Whether it is the short last batch instead.
+    """
+
+    arrays: tuple[Any, ...]
+    batches: int
+    tail: bool = False
+
+
+class Feed:
+    """Gathers blocks of batches, one block ahead of the device.
+
+    Args:
+        dataset: Where the rows are.
+        plan: Its plan.
+        batch_size: Rows a batch; evaluation uses larger ones than training.
+        steps: Batches an epoch, so that a small dataset gets a small block.
+    """
+
+    def __init__(self, dataset: Dataset, plan: PipelinePlan, batch_size: int, steps: int) -> None:
+        """Places the rows."""
+        self.batch_size = batch_size
+        self.capacity = choose_capacity(batch_size * dataset.row_bytes, steps)
+        self.wait_s = 0.0
+        self._device = plan.device
+        self._place = plan.device if plan.mode == "resident" else "CPU:0"
+        self._tensors = dataset.tensors(self._place)
+
+    def blocks(self, order: np.ndarray) -> Iterator[Block]:
+        """The rows of `order` as blocks of full batches, then the short last batch."""
+        pieces = list(self._pieces(order))
+        with ThreadPoolExecutor(1) as ahead:
+            waiting = ahead.submit(self._gather, *pieces[0])
+            for piece in [*pieces[1:], None]:
+                block = self._wait(waiting)
+                if piece is not None:
+                    waiting = ahead.submit(self._gather, *piece)
+                yield block
+
+    def _pieces(self, order: np.ndarray) -> Iterator[tuple[np.ndarray, int, bool]]:
+        full = len(order) // self.batch_size
+        room = self.capacity * self.batch_size
+        for first in range(0, full, self.capacity):
+            batches = min(self.capacity, full - first)
+            rows = order[first * self.batch_size : (first + batches) * self.batch_size]
+            yield np.pad(rows, (0, room - len(rows)), mode="edge"), batches, False
+        if len(order) % self.batch_size:
+            yield order[full * self.batch_size :], 1, True
+
+    def _gather(self, rows: np.ndarray, batches: int, tail: bool) -> Block:
+        tf = runtime.tensorflow()
+        with tf.device(f"/{self._place}"):
+            arrays = tuple(tf.gather(tensor, rows) for tensor in self._tensors)
+        if self._place != self._device:
+            with tf.device(f"/{self._device}"):
+                arrays = tuple(tf.identity(array) for array in arrays)
+        return Block(arrays, batches, tail)
+
+    def _wait(self, waiting: Future[Block]) -> Block:
+        began = time.perf_counter()
+        block = waiting.result()
+        self.wait_s += time.perf_counter() - began
+        return block

@@ -1,0 +1,94 @@
+"""Which number formats layers compute in.
+
+Sources: NVIDIA, "Train With Mixed Precision" (docs.nvidia.com/deeplearning/performance/
+mixed-precision-training): tensor cores for float16 from compute capability 7.0 (Volta), for
+bfloat16 from 8.0 (Ampere). Keras, "Mixed precision" guide: variables stay float32; float16 needs
+loss scaling, which Keras' `LossScaleOptimizer` adds by itself in `compile()`; bfloat16 has
+float32's range and needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FLOAT16_FROM = 7.0
+BFLOAT16_FROM = 8.0
+COMPUTE_DTYPES = {
+    "float32": "float32",
+    "float64": "float64",
+    "mixed_float16": "float16",
+    "mixed_bfloat16": "bfloat16",
+}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A Keras dtype policy and why it was chosen."""
+
+    policy: str
+    compute_dtype: str
+    variable_dtype: str
+    loss_scaling: bool
+    reason: str
+
+
+def choose_policy(wanted: str, gpus: Sequence[str]) -> Precision:
+    """The policy for these GPUs; with several, the weakest decides.
+
+    Args:
+        wanted: "auto" or a policy's name, which is honoured whatever the hardware.
+        gpus: Compute capability of each GPU to be used, such as "8.6", or "" if not known.
+            None at all means the CPU.
+    """
+    capabilities = [parse_capability(text) for text in gpus]
+    weakest = min((value for value in capabilities if value is not None), default=None)
+    if None in capabilities:
+        policy, reason = "float32", "the GPU's compute capability is not known"
+    elif weakest is None:
+        policy, reason = "float32", "the CPU computes it fastest"
+    else:
+        policy, reason = _suit_capability(weakest, len(capabilities))
+    if wanted != "auto":
+        policy, reason = wanted, _judge_wish(wanted, weakest)
+    return _describe_policy(policy, reason)
+
+
+def parse_capability(text: str) -> float | None:
+    """Compute capability as a number: "8.6" is 8.6; None if not known."""
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def _suit_capability(capability: float, count: int) -> tuple[str, str]:
+    whose = "compute capability" if count == 1 else "the weakest GPU's compute capability"
+    shown = f"{whose} {capability:.1f}"
+    if capability >= BFLOAT16_FROM:
+        return "mixed_bfloat16", f"{shown} has tensor cores for bfloat16 (from {BFLOAT16_FROM})"
+    if capability >= FLOAT16_FROM:
+        return "mixed_float16", f"{shown} has tensor cores for float16 (from {FLOAT16_FROM})"
+    return "float32", f"{shown} has no tensor cores (from {FLOAT16_FROM})"
+
+
+def _judge_wish(wanted: str, capability: float | None) -> str:
+    """The reason for an explicit wish, with a warning where the hardware does not suit it."""
+    needed = {"mixed_float16": FLOAT16_FROM, "mixed_bfloat16": BFLOAT16_FROM}.get(wanted)
+    if wanted == "float64":
+        return "as asked; on a GPU float64 is many times slower than float32"
+    if needed is None:
+        return "as asked"
+    if capability is None:
+        return f"as asked; fast on a GPU of compute capability {needed} or more, slow on a CPU"
+    if capability < needed:
+        return (
+            f"as asked; compute capability {capability:.1f} is below {needed}, so it will be slow"
+        )
+    return "as asked"
+
+
+def _describe_policy(policy: str, reason: str) -> Precision:
+    variable_dtype = "float64" if policy == "float64" else "float32"
+    scaled = policy == "mixed_float16"
+    return Precision(policy, COMPUTE_DTYPES[policy], variable_dtype, scaled, reason)

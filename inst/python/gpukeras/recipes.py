@@ -1,0 +1,403 @@
+"""What is learned from the training rows to turn a user's values into numbers, and applied again.
+
+A `Recipe` is plain data: names, levels, means and deviations. It is tied to the model it trained,
+so that prediction encodes a data frame as training did.
+
+Columns come as dicts `{name, kind, values, levels}`: `kind` is "numeric", "integer", "logical",
+"factor" or "character"; the last two hold R's 1-based codes in `values` and their `levels`.
+Labels come as one such dict, or with kind "matrix".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .arrays import (
+    aligned_empty,
+    check_features,
+    check_lengths,
+    column_error,
+    moments,
+    row_blocks,
+    stage_float32,
+)
+from .errors import DataError
+
+MAX_ONEHOT = 1000  # levels; beyond this, one-hot columns are a mistake more often than a wish
+MAX_IDENTIFIERS = 50  # a text column may have this many different values even if all differ
+CATEGORIES = ("factor", "character")
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """How one column of a data frame becomes numbers.
+
+    Args:
+        name: The column's name.
+        kind: "number" or "category".
+        levels: Levels of a category, in order.
+        onehot: A category becomes one 0/1 column a level, otherwise one column of codes from 0.
+        center: Subtracted from a number.
+        scale: Divides a number after centring.
+    """
+
+    name: str
+    kind: str
+    levels: tuple[str, ...] = ()
+    onehot: bool = True
+    center: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the feature columns it makes."""
+        if self.kind == "category" and self.onehot:
+            return tuple(f"{self.name}={level}" for level in self.levels)
+        return (self.name,)
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """How labels become numbers, and predictions become values again.
+
+    Args:
+        kind: "number", "binary" (0/1 or logical), "class" (levels) or "matrix".
+        units: Output units that fit: 1, the number of levels, or the matrix's columns.
+        levels: Levels of a "class".
+        names: Column names of a "matrix".
+        logical: Whether a "binary" was R's logical.
+        center: Mean of the training rows' numbers.
+        scale: Their standard deviation.
+        minimum: Smallest number seen.
+        maximum: Largest number seen.
+    """
+
+    kind: str
+    units: int = 1
+    levels: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    logical: bool = False
+    center: float = 0.0
+    scale: float = 1.0
+    minimum: float = 0.0
+    maximum: float = 0.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The encoding of features and labels.
+
+    Args:
+        kind: "array" or "columns".
+        shape: Shape of one row of features.
+        columns: One rule a column, for "columns".
+        center: Subtracted from an array's last axis, or None.
+        scale: Divides an array's last axis, or None.
+        label: Rule of the labels, or None.
+        formula: R's formula as text, "" without one.
+        names: Column names of an array, for messages.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    columns: tuple[ColumnRule, ...] = ()
+    center: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
+    label: LabelRule | None = None
+    formula: str = ""
+    names: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded features of a data frame."""
+        return tuple(name for rule in self.columns for name in rule.features)
+
+
+# Features ----------------------------------------------------------------------------------------
+
+
+def learn_array(
+    x: np.ndarray, keep: np.ndarray, scale: bool, names: Sequence[str]
+) -> Recipe:
+    """The recipe of an array; statistics from the rows where `keep` is true."""
+    shape, names = tuple(x.shape[1:]), tuple(names)
+    if not scale:
+        return Recipe("array", shape, names=names)
+    center, deviation = moments(x, keep)
+    return Recipe("array", shape, center=tuple(center), scale=tuple(deviation), names=names)
+
+
+def learn_columns(
+    columns: Sequence[Mapping[str, Any]], keep: np.ndarray, scale: bool, encode: str
+) -> Recipe:
+    """The recipe of a data frame; statistics from the rows where `keep` is true.
+
+    Levels are taken from all rows: they are the column's type, not a statistic.
+    """
+    if not columns:
+        raise DataError("`x` has no feature columns.", arg="x")
+    _check_names([column["name"] for column in columns])
+    rules = tuple(_learn_column(column, keep, scale, encode == "onehot") for column in columns)
+    return Recipe("columns", (sum(len(rule.features) for rule in rules),), columns=rules)
+
+
+def bake(recipe: Recipe, features: Mapping[str, Any], arg: str = "x") -> np.ndarray:
+    """Encodes features by a recipe into aligned float32, rows first.
+
+    Raises:
+        DataError: for a missing column, a new level, a changed type or shape, values that are
+            missing or infinite. The error names the column.
+    """
+    if features["kind"] != recipe.kind:
+        wanted = "a data frame" if recipe.kind == "columns" else "a matrix or array"
+        raise DataError(f"`{arg}` must be {wanted}, as in training.", arg=arg)
+    if recipe.kind == "array":
+        return _bake_array(recipe, features["values"], arg)
+    return _bake_columns(recipe, features["columns"], arg)
+
+
+def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
+    """Rows of checked features; refuses none."""
+    if features["kind"] == "array":
+        return len(check_features(features["values"], arg))
+    rows = len(features["columns"][0]["values"]) if features["columns"] else 0
+    if rows == 0:
+        raise DataError(f"`{arg}` has no {'rows' if features['columns'] else 'columns'}.", arg=arg)
+    return rows
+
+
+def _bake_array(recipe: Recipe, values: np.ndarray, arg: str) -> np.ndarray:
+    x = check_features(values, arg)
+    if tuple(x.shape[1:]) != recipe.shape:
+        raise DataError(
+            f"Each row of `{arg}` must have shape {recipe.shape}, not {tuple(x.shape[1:])}.",
+            arg=arg,
+        )
+    center = None if recipe.center is None else np.array(recipe.center)
+    scale = None if recipe.scale is None else np.array(recipe.scale)
+    return stage_float32(x, center, scale, recipe.names, arg)
+
+
+def _bake_columns(recipe: Recipe, columns: Sequence[Mapping[str, Any]], arg: str) -> np.ndarray:
+    given = {column["name"]: column for column in columns}
+    missing = [rule.name for rule in recipe.columns if rule.name not in given]
+    if missing:
+        raise DataError(
+            f"`{arg}` lacks the column `{missing[0]}` that the model was trained on.",
+            arg=arg,
+            column=missing[0],
+        )
+    rows = len(given[recipe.columns[0].name]["values"])
+    staged, start = aligned_empty((rows, *recipe.shape)), 0
+    for rule in recipe.columns:
+        width = len(rule.features)
+        _bake_column(rule, given[rule.name], staged[:, start : start + width], arg)
+        start += width
+    return staged
+
+
+def _bake_column(
+    rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str
+) -> None:
+    found = "category" if column["kind"] in CATEGORIES else "number"
+    if found != rule.kind:
+        raise DataError(
+            f"Column `{rule.name}` of `{arg}` is a {found} where training had a {rule.kind}.",
+            arg=arg,
+            column=rule.name,
+        )
+    if rule.kind == "number":
+        out[:, 0] = _finite(column, arg, rule.center, rule.scale)
+        return
+    codes = _codes(column, rule.levels, arg)
+    if rule.onehot:
+        for rows in row_blocks(len(out), out.itemsize * out.shape[1]):
+            out[rows] = codes[rows, None] == np.arange(out.shape[1])
+    else:
+        out[:, 0] = codes
+
+
+def _learn_column(
+    column: Mapping[str, Any], keep: np.ndarray, scale: bool, onehot: bool
+) -> ColumnRule:
+    name, kind = column["name"], column["kind"]
+    check_lengths(len(keep), len(column["values"]), f"x${name}")
+    if kind in CATEGORIES:
+        return ColumnRule(name, "category", _check_levels(column, onehot), onehot)
+    if kind == "logical" or not scale:
+        return ColumnRule(name, "number")
+    values = _finite(column, "x")
+    center, deviation = moments(values.reshape(-1, 1), keep)
+    return ColumnRule(name, "number", center=float(center[0]), scale=float(deviation[0]))
+
+
+def _check_names(names: Sequence[str]) -> None:
+    repeated = [name for position, name in enumerate(names) if name in names[:position]]
+    if repeated:
+        raise DataError(
+            f"`x` has more than one column `{repeated[0]}`.",
+            hint="Give the columns different names.",
+            arg="x",
+            column=repeated[0],
+        )
+
+
+def _check_levels(column: Mapping[str, Any], onehot: bool) -> tuple[str, ...]:
+    name, levels, rows = column["name"], tuple(column["levels"]), len(column["values"])
+    identifiers = column["kind"] == "character" and len(levels) > max(MAX_IDENTIFIERS, rows / 2)
+    if not levels or identifiers:
+        found = "no levels" if not levels else f"{len(levels)} different texts in {rows} rows"
+        raise DataError(
+            f"Column `{name}` of `x` has {found}: it cannot be a category.",
+            hint="Drop the column, or make it a factor with the levels you mean.",
+            arg="x",
+            column=name,
+        )
+    if onehot and len(levels) > MAX_ONEHOT:
+        raise DataError(
+            f"Column `{name}` of `x` has {len(levels)} levels, too many for one-hot columns.",
+            hint='Use `encode = "codes"`, or merge rare levels.',
+            arg="x",
+            column=name,
+        )
+    return levels
+
+
+def _finite(
+    column: Mapping[str, Any], arg: str, center: float = 0.0, scale: float = 1.0
+) -> np.ndarray:
+    """A number column in float64, centred and scaled, refused if float32 cannot hold it."""
+    values = np.asarray(column["values"], dtype=np.float64).reshape(-1)
+    missing, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+    if missing or infinite:
+        raise column_error(column["name"], arg, missing=missing, infinite=infinite)
+    values = (values - center) / scale
+    large = int((np.abs(values) > np.finfo(np.float32).max).sum())
+    if large:
+        raise column_error(column["name"], arg, large=large)
+    return values
+
+
+def _codes(column: Mapping[str, Any], levels: Sequence[str], arg: str) -> np.ndarray:
+    """0-based codes in the order of `levels`, from R's 1-based codes in the column's own order."""
+    own = list(column["levels"])
+    position = {level: code for code, level in enumerate(levels)}
+    mapping = np.array([position.get(level, -1) for level in own], dtype=np.int32)
+    used = np.asarray(column["values"]).reshape(-1).astype(np.int64) - 1
+    if len(used) and not 0 <= used.min() <= used.max() < len(own):
+        raise DataError(
+            f"Column `{column['name']}` of `{arg}` has codes outside its {len(own)} levels.",
+            arg=arg,
+            column=column["name"],
+        )
+    codes = mapping[used]
+    new = sorted({own[code] for code in np.unique(used[codes < 0])})
+    if new:
+        raise DataError(
+            f"Column `{column['name']}` of `{arg}` has levels that training did not see: "
+            f"{', '.join(new[:5])}{', ...' if len(new) > 5 else ''}.",
+            hint="Drop those rows, or train with data that has them.",
+            arg=arg,
+            column=column["name"],
+            levels=new,
+        )
+    return codes
+
+
+# Labels ------------------------------------------------------------------------------------------
+
+
+def learn_label(y: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
+    """The rule of labels: `y` as it comes from R; statistics from the rows kept for training."""
+    if y["kind"] in CATEGORIES:
+        levels = tuple(y["levels"])
+        if len(levels) < 2:
+            raise DataError(f"`y` needs at least two levels, not {len(levels)}.", arg="y")
+        return LabelRule("class", units=len(levels), levels=levels)
+    values = _label_numbers(y)
+    if y["kind"] == "matrix":
+        return LabelRule("matrix", units=values.shape[1], names=tuple(y.get("names") or ()))
+    if y["kind"] == "logical" or set(np.unique(values[:10_000])) <= {0.0, 1.0}:
+        distinct = set(np.unique(values).tolist())
+        if y["kind"] == "logical" or distinct == {0.0, 1.0}:
+            return LabelRule("binary", logical=y["kind"] == "logical", maximum=1.0)
+    center, deviation = moments(values.reshape(-1, 1), keep)
+    return LabelRule(
+        "number",
+        center=float(center[0]),
+        scale=float(deviation[0]),
+        minimum=float(values.min()),
+        maximum=float(values.max()),
+    )
+
+
+def encode_label(rule: LabelRule, y: Mapping[str, Any]) -> np.ndarray:
+    """Labels as aligned memory: int32 codes for a class, else float32."""
+    if (rule.kind == "class") != (y["kind"] in CATEGORIES):
+        raise DataError(f"`y` is {y['kind']} where training had {rule.kind} labels.", arg="y")
+    if rule.kind == "class":
+        codes = _codes({**y, "name": "y"}, rule.levels, "y")
+        return _aligned(codes, np.int32)
+    values = _label_numbers(y)
+    if rule.kind == "matrix" and values.shape[1:] != (rule.units,):
+        raise DataError(f"`y` must have {rule.units} columns.", arg="y")
+    return _aligned(values, np.float32)
+
+
+def _label_numbers(y: Mapping[str, Any]) -> np.ndarray:
+    values = np.asarray(y["values"], dtype=np.float64)
+    values = values if y["kind"] == "matrix" else values.reshape(-1)
+    missing, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+    if missing or infinite:
+        raise column_error("y", "y", missing=missing, infinite=infinite)
+    return values
+
+
+def _aligned(values: np.ndarray, dtype: Any) -> np.ndarray:
+    out = aligned_empty(values.shape, dtype)
+    out[...] = values
+    return out
+
+
+def same_encoding(one: Recipe, other: Recipe) -> bool:
+    """Whether two recipes turn the same values into the same numbers."""
+
+    def essence(recipe: Recipe) -> tuple[Any, ...]:
+        label = recipe.label
+        labels = None if label is None else (label.kind, label.levels, label.units)
+        return (recipe.kind, recipe.shape, recipe.columns, recipe.center, recipe.scale, labels)
+
+    return essence(one) == essence(other)
+
+
+def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[str, Any]:
+    """A model's output in the labels' own terms.
+
+    Args:
+        rule: The labels' rule, or None for a model without a recipe.
+        output: Float array, rows first.
+        as_class: The most probable class instead of probabilities.
+
+    Returns:
+        `{values, levels, names, logical}`: `values` are 1-based codes of `levels` for a class.
+
+    Raises:
+        DataError: if classes are asked of labels that have none.
+    """
+    levels = [] if rule is None else list(rule.levels)
+    names = [] if rule is None else list(rule.names)
+    logical = rule is not None and rule.logical
+    single = output.ndim == 2 and output.shape[1] == 1
+    if as_class:
+        if rule is None or rule.kind not in ("class", "binary"):
+            raise DataError('`type = "class"` needs a model trained on classes.', arg="type")
+        codes = (output[:, 0] > 0.5).astype(np.int32) if single else output.argmax(axis=-1)
+        values = codes if rule.kind == "binary" else codes.astype(np.int32) + 1
+        return {"values": values, "levels": levels, "names": [], "logical": logical}
+    values = output[:, 0] if single else output
+    names = levels if not single and len(levels) == output.shape[-1] else names
+    return {"values": values, "levels": [], "names": names, "logical": False}

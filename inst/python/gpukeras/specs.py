@@ -1,0 +1,252 @@
+"""Options as frozen records that check themselves.
+
+R's numbers arrive as floats and its vectors of length one as scalars, so every check also
+normalises: `10.0` becomes `10`, a lone unit becomes a tuple of one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from .errors import SpecError
+
+ENGINES = ("auto", "keras", "superstep", "compiled")
+SpecType = TypeVar("SpecType", bound="Spec")
+
+
+def check_number(arg: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
+    """A finite number within [low, high]; `arg` names it in the error."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not low <= value <= high:
+        raise SpecError(
+            f"`{arg}` must be a number{_range_text(low, high)}, not {describe(value)}.", arg=arg
+        )
+    return float(value)
+
+
+def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> int:
+    """A whole number within [low, high]; accepts R's `10.0`."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value != int(value) or not low <= value <= high:
+        raise SpecError(
+            f"`{arg}` must be a whole number{_range_text(low, high)}, not {describe(value)}.",
+            arg=arg,
+        )
+    return int(value)
+
+
+def check_flag(arg: str, value: Any) -> bool:
+    """True or false, nothing that merely behaves like it."""
+    if not isinstance(value, bool):
+        raise SpecError(f"`{arg}` must be TRUE or FALSE, not {describe(value)}.", arg=arg)
+    return value
+
+
+def check_choice(arg: str, value: Any, choices: Sequence[str]) -> str:
+    """One of `choices`."""
+    if value not in choices:
+        listed = ", ".join(f'"{choice}"' for choice in choices)
+        raise SpecError(f"`{arg}` must be one of {listed}, not {describe(value)}.", arg=arg)
+    return str(value)
+
+
+def check_counts(arg: str, value: Any, low: int = 1) -> tuple[int, ...]:
+    """A tuple of whole numbers from a scalar or a sequence."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return tuple(check_count(arg, item, low) for item in values)
+
+
+def describe(value: Any) -> str:
+    """A value's kind for an error message: short, and never a user's data."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, (bool, int, float)):
+        return str(value).upper() if isinstance(value, bool) else f"{value:g}"
+    if isinstance(value, str):
+        return f'"{value[:40]}"'
+    shape = getattr(value, "shape", None)
+    return f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(value).__name__}"
+
+
+def _range_text(low: float, high: float) -> str:
+    if low == -math.inf and high == math.inf:
+        return ""
+    if high == math.inf:
+        return f" of at least {low:g}"
+    return f" from {low:g} to {high:g}"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Base of all options records."""
+
+    @classmethod
+    def from_dict(cls: type[SpecType], options: Mapping[str, Any]) -> SpecType:
+        """Builds the record from plain options.
+
+        Raises:
+            SpecError: for a name that the record does not have, naming the nearest ones.
+        """
+        known = [field.name for field in fields(cls)]
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise SpecError(
+                f"Unknown option `{unknown[0]}`.",
+                hint=f"Options are {', '.join(known)}.",
+                arg=unknown[0],
+            )
+        return cls(**options)
+
+    def _set(self, **values: Any) -> None:
+        # The one place that writes to a frozen record: normalising inside __post_init__.
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class SetupSpec(Spec):
+    """What `gpu_setup()` is asked for.
+
+    Args:
+        device: "auto" (a GPU if usable, else the CPU, and says so), "gpu" (fails without one),
+            "cpu", or one device such as "GPU:1".
+        memory: "growth" (take what is needed, so that other sessions live), "all", or MiB.
+        precision: "auto" (by compute capability), "float32", "mixed_float16", "mixed_bfloat16",
+            "float64".
+        jit: "auto" (chosen by measuring in `gpu_fit()`), true or false.
+        threads: Intra-op threads, or None for TensorFlow's choice (all cores).
+        seed: Seed of Python, NumPy and TensorFlow, or None.
+        deterministic: Only deterministic kernels; slower on a GPU.
+    """
+
+    device: str = "auto"
+    memory: str | int = "growth"
+    precision: str = "auto"
+    jit: str | bool = "auto"
+    threads: int | None = None
+    seed: int | None = None
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        precisions = ("auto", "float32", "mixed_float16", "mixed_bfloat16", "float64")
+        if not isinstance(self.device, str):
+            raise SpecError(
+                f"`device` must be a string such as \"auto\", \"gpu\", \"cpu\" or \"GPU:0\", "
+                f"not {describe(self.device)}.",
+                arg="device",
+            )
+        check_choice("precision", self.precision, precisions)
+        check_flag("deterministic", self.deterministic)
+        if self.jit != "auto":
+            check_flag("jit", self.jit)
+        if self.memory not in ("growth", "all"):
+            if isinstance(self.memory, str):
+                check_choice("memory", self.memory, ("growth", "all"))
+            self._set(memory=check_count("memory", self.memory, 64))
+        if self.threads is not None:
+            self._set(threads=check_count("threads", self.threads, 1, 4096))
+        if self.seed is not None:
+            self._set(seed=check_count("seed", self.seed, 0, 2**31 - 1))
+
+
+@dataclass(frozen=True)
+class DatasetSpec(Spec):
+    """How rows become batches.
+
+    Args:
+        batch_size: Rows a training step, or "auto" (by the number of rows).
+        shuffle: A true shuffle of the training rows each epoch.
+        cache: "device" (rows live in the device's memory), "host" (gathered in host memory and
+            sent in blocks), or "auto" (on the device when they fit with room for the model).
+        validation: Share of the rows kept for validation, in [0, 1).
+        encode: Categories as "onehot" columns or as "codes" (0, 1, ...).
+        scale: Standardise numeric features by the training rows' mean and standard deviation.
+        seed: Seed of the split and of the shuffles.
+    """
+
+    batch_size: str | int = "auto"
+    shuffle: bool = True
+    cache: str = "auto"
+    validation: float = 0.0
+    encode: str = "onehot"
+    scale: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        check_choice("cache", self.cache, ("auto", "device", "host"))
+        check_choice("encode", self.encode, ("onehot", "codes"))
+        check_flag("shuffle", self.shuffle)
+        check_flag("scale", self.scale)
+        validation = check_number("validation", self.validation, 0.0, 1.0)
+        if validation == 1.0:
+            raise SpecError("`validation` must leave rows to train on, not 1.", arg="validation")
+        batch_size = self.batch_size
+        if batch_size != "auto":
+            batch_size = check_count("batch_size", batch_size)
+        seed = check_count("seed", self.seed, 0, 2**31 - 1)
+        self._set(validation=validation, batch_size=batch_size, seed=seed)
+
+
+@dataclass(frozen=True)
+class MlpSpec(Spec):
+    """A multilayer perceptron.
+
+    Args:
+        units: Units of each hidden layer.
+        activation: Keras activation of the hidden layers.
+        dropout: Share of each hidden layer's outputs dropped in training, in [0, 1).
+        batch_norm: Batch normalisation before each activation.
+        optimizer: Keras optimizer name.
+        learning_rate: The optimizer's learning rate, or None for its default.
+        seed: Seed of initial weights and dropout.
+    """
+
+    units: tuple[int, ...] = (64,)
+    activation: str = "relu"
+    dropout: float = 0.0
+    batch_norm: bool = False
+    optimizer: str = "adam"
+    learning_rate: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        check_flag("batch_norm", self.batch_norm)
+        dropout = check_number("dropout", self.dropout, 0.0, 0.99)
+        if self.learning_rate is not None:
+            check_number("learning_rate", self.learning_rate, 1e-12, 1e3)
+        for arg in ("activation", "optimizer"):
+            if not isinstance(getattr(self, arg), str):
+                raise SpecError(
+                    f"`{arg}` must be the name of a Keras {arg}, "
+                    f"not {describe(getattr(self, arg))}.",
+                    arg=arg,
+                )
+        self._set(
+            units=check_counts("units", self.units),
+            dropout=dropout,
+            seed=check_count("seed", self.seed, 0, 2**31 - 1),
+        )
+
+
+@dataclass(frozen=True)
+class FitSpec(Spec):
+    """How a model is trained.
+
+    Args:
+        epochs: Passes over the training rows.
+        engine: "auto" (chosen by measuring), "keras", "superstep" or "compiled".
+    """
+
+    epochs: int = 10
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        check_choice("engine", self.engine, ENGINES)
+        self._set(epochs=check_count("epochs", self.epochs))
