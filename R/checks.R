@@ -56,6 +56,16 @@ check_names <- function(x, arg = caller_arg(x), call = caller_env()) {
   }
 }
 
+check_column <- function(column, data, arg = caller_arg(column), call = caller_env()) {
+  if (!column %in% names(data)) {
+    abort_gpukeras(
+      sprintf("`%s` names the column `%s`, which the data frame does not have.", arg, column),
+      code = "data", hint = paste0("Columns are ", shorten(names(data), 8), "."),
+      arg = arg, column = column, call = call
+    )
+  }
+}
+
 # A dataset whose rows are still in Python's memory.
 check_alive <- function(data, call = caller_env()) {
   if (is_dead(data$handle)) {

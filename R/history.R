@@ -40,7 +40,7 @@ format.gpu_history <- function(x, ...) {
       x$epochs, if (x$epochs == 1) "" else "s", x$device, x$elapsed_s, stopped[[x$stopped]]
     ),
     if (length(last) > 0) {
-      paste("metrics:", paste(names(last), formatC(last, digits = 4, format = "g"), collapse = ", "))
+      paste("metrics:", paste(names(last), format_numbers(last), collapse = ", "))
     },
     sprintf(
       "speed:   %s rows/s at batch size %s, %.0f %% of the time waiting for rows (%s)",

@@ -63,7 +63,8 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
 #' @export
 gpu_dataset.data.frame <- function(x, y = NULL, ...) {
   check_names(x)
-  if (rlang::is_string(y) && y %in% names(x)) {
+  if (rlang::is_string(y)) {
+    check_column(y, x)
     features <- sprintf("`%s`", setdiff(names(x), y))
     return(gpu_dataset(stats::reformulate(features, sprintf("`%s`", y)), data = x, ...))
   }

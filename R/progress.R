@@ -55,7 +55,11 @@ line_printer <- function(most = 20) {
 }
 
 format_event <- function(event) {
-  metrics <- unlist(event$metrics)
-  shown <- paste0(names(metrics), ": ", formatC(metrics, digits = 4, format = "g"))
+  shown <- paste0(names(event$metrics), ": ", format_numbers(event$metrics))
   paste(c(sprintf("epoch %d/%d", event$epoch, event$epochs), shown), collapse = "  ")
+}
+
+# Four significant digits, each number by itself.
+format_numbers <- function(x) {
+  vapply(x, function(one) format(signif(one, 4), digits = 4), "", USE.NAMES = FALSE)
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import __version__, devices, diagnosis, models, pipeline, training
+from . import __version__, devices, diagnosis, inference, models, pipeline, training
 from .errors import GpuKerasError
 
 _INT32_MAX = 2**31 - 1
@@ -43,7 +43,7 @@ def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """What may cross to R: scalars, strings, lists, dicts, arrays, records, and handles as they are.
+    """What may cross to R: scalars, strings, lists, dicts, arrays, records; handles as they are.
 
     Integers beyond 32 bits become floats: reticulate turns 2**40 into 0 without a word.
     """
@@ -79,9 +79,7 @@ def make_dataset(
     recipe = recipe_of.recipe if isinstance(recipe_of, pipeline.Dataset) else None
     if recipe is None and recipe_of is not None:
         recipe = models.recipe_of(recipe_of)
-    data = pipeline.build_dataset(
-        features, options, labels, weights, class_weight, recipe, formula
-    )
+    data = pipeline.build_dataset(features, options, labels, weights, class_weight, recipe, formula)
     return {
         "handle": data,
         "plan": data.plan(devices.current().device),
@@ -106,8 +104,8 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "mlp": models.build_mlp,
     "recipe": models.recipe_of,
     "fit": training.fit,
-    "evaluate": training.evaluate,
-    "predict": training.predict,
+    "evaluate": inference.evaluate,
+    "predict": inference.predict,
 }
 
 

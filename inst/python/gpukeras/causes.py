@@ -1,7 +1,8 @@
 """The causes of an unused GPU as data; the first one that is detected is the root.
 
 The order is hardware, driver, container, build, libraries, visibility: mending a later cause is of
-no use while an earlier one stands.
+no use while an earlier one stands. A Slurm job without a GPU comes before the missing hardware of
+the node that it was sent to.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Cause:
         detect: Facts to evidence, or None where the cause is not proven.
         fix: What to do, to copy; "{python}" and "{version}" are filled in.
         source: Where this is known from.
+        severity: "gpu" (no GPU), or "error" (gpukeras does not work at all).
         explains: Situations in which this can be the root cause; elsewhere it is only a finding.
     """
 
@@ -35,6 +37,7 @@ class Cause:
     detect: Callable[[Facts], str | None]
     fix: str
     source: str
+    severity: str = "gpu"
     explains: tuple[str, ...] = UNLISTED
 
 
@@ -53,6 +56,13 @@ CAUSES: Sequence[Cause] = (
         signs.detect_windows,
         "Run R inside WSL2 (wsl --install), with TensorFlow installed there.",
         "tensorflow.org/install/pip",
+    ),
+    Cause(
+        "B6",
+        "This Slurm job was given no GPU.",
+        signs.detect_slurm,
+        "Ask for one: srun --gres=gpu:1 --pty R",
+        "slurm.schedmd.com/gres.html",
     ),
     Cause(
         "A1",
@@ -77,13 +87,6 @@ CAUSES: Sequence[Cause] = (
         "NVIDIA, CUDA minor version compatibility",
     ),
     Cause(
-        "B6",
-        "This Slurm job was given no GPU.",
-        signs.detect_slurm,
-        "Ask for one: srun --gres=gpu:1 --pty R",
-        "slurm.schedmd.com/gres.html",
-    ),
-    Cause(
         "B1",
         "This container was given no GPU.",
         signs.detect_container,
@@ -97,6 +100,7 @@ CAUSES: Sequence[Cause] = (
         signs.detect_no_tensorflow,
         '"{python}" -m pip install "tensorflow[and-cuda]"',
         "tensorflow.org/install/pip",
+        severity="error",
     ),
     Cause(
         "C6",
@@ -165,6 +169,7 @@ CAUSES: Sequence[Cause] = (
         signs.detect_backend,
         'Restart R, then Sys.setenv(KERAS_BACKEND = "tensorflow") before Python starts.',
         "keras.io/getting_started: configuring your backend",
+        severity="error",
         explains=("unlisted", "unknown", "hidden", "failed", "untested", "works"),
     ),
     Cause(

@@ -47,6 +47,7 @@ __all__ = [
     "read_devices",
     "read_memory",
     "setup",
+    "short_name",
     "sync_environment",
 ]
 
@@ -96,7 +97,7 @@ def current() -> Setup:
     """The setup in effect; without `gpu_setup()`, the first visible GPU or the CPU."""
     if _current is not None:
         return _current
-    visible = [_short_name(device) for device in runtime.visible_devices("GPU")]
+    visible = [short_name(device) for device in runtime.visible_devices("GPU")]
     return Setup("GPU:0" if visible else "CPU:0")
 
 
@@ -111,7 +112,7 @@ def read_devices() -> list[Device]:
     memory = [None if gpu is None else gpu.total_bytes for gpu in _match_nvml(labels)]
     visible = runtime.visible_devices("GPU")
     return [_read_cpu(cpu) for cpu in runtime.physical_devices("CPU")] + [
-        Device(_short_name(gpu), "GPU", label, _capability_text(detail), size, gpu in visible)
+        Device(short_name(gpu), "GPU", label, _capability_text(detail), size, gpu in visible)
         for gpu, label, detail, size in zip(gpus, labels, details, memory, strict=True)
     ]
 
@@ -155,7 +156,7 @@ def free_bytes(device: str) -> float | None:
 
 def _read_cpu(cpu: Any) -> Device:
     total = machine.read_total_memory()
-    return Device(_short_name(cpu), "CPU", machine.read_cpu_label(), "", total, True)
+    return Device(short_name(cpu), "CPU", machine.read_cpu_label(), "", total, True)
 
 
 def _read_gpu_memory(gpu: Device, index: int) -> dict[str, Any]:
@@ -180,8 +181,9 @@ def _match_nvml(labels: Sequence[str]) -> list[machine.NvmlGpu | None]:
     return machine.match_nvml(labels, known, runtime.c_environment("CUDA_VISIBLE_DEVICES"))
 
 
-def _short_name(device: Any) -> str:
-    return ":".join(device.name.split(":")[-2:])  # "/physical_device:GPU:0" is "GPU:0"
+def short_name(device: Any) -> str:
+    """A TensorFlow device's name: "/physical_device:GPU:0" is "GPU:0"."""
+    return ":".join(device.name.split(":")[-2:])
 
 
 def _capability_text(details: dict[str, Any]) -> str:
@@ -250,7 +252,7 @@ def apply_setting(setting: Setting) -> Setting:
 
 
 def _set_visible(names: Sequence[str]) -> None:
-    gpus = [gpu for gpu in runtime.physical_devices("GPU") if _short_name(gpu) in names]
+    gpus = [gpu for gpu in runtime.physical_devices("GPU") if short_name(gpu) in names]
     runtime.set_visible_devices(gpus, "GPU")
 
 
@@ -279,7 +281,7 @@ _APPLY = {
 
 
 def _summarise(plan: SetupPlan) -> Setup:
-    visible = [_short_name(gpu) for gpu in runtime.visible_devices("GPU")]
+    visible = [short_name(gpu) for gpu in runtime.visible_devices("GPU")]
     values = {name: plan.find(name).value for name in ("precision", "jit", "seed", "deterministic")}
     return Setup(place_device(plan.device.name, visible), **values)
 
@@ -314,10 +316,10 @@ def enter_device(device: str) -> ExitStack:
         NoDeviceError: if the device is not there.
     """
     global _current
-    own = [_short_name(gpu) for gpu in runtime.logical_devices("GPU")]
-    visible = [_short_name(gpu) for gpu in runtime.visible_devices("GPU")]
+    own = [short_name(gpu) for gpu in runtime.logical_devices("GPU")]
+    visible = [short_name(gpu) for gpu in runtime.visible_devices("GPU")]
     named = visible if len(visible) == len(own) else own  # a GPU may be split into several
-    cpus = [_short_name(cpu) for cpu in runtime.logical_devices("CPU")]
+    cpus = [short_name(cpu) for cpu in runtime.logical_devices("CPU")]
     place = place_device(choose_device(device, named, cpus).name, named)
     stack = ExitStack()
     stack.enter_context(runtime.on_device(place, soft=False))

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import mmap
 import platform
+import re
 import runpy
 import signal
 import socket
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import machine, runtime
+from .devices import short_name
 from .environment import child_environment, read_environment
 from .errors import RuntimeMissingError
 from .judgement import Diagnosis, format_check, format_facts, judge, redact
@@ -124,7 +126,7 @@ def read_python(session: Mapping[str, Any]) -> dict[str, str]:
 def read_packages() -> dict[str, str]:
     """Versions of the packages that matter, NVIDIA's libraries among them."""
     found = {
-        (dist.metadata["Name"] or "").lower(): dist.version
+        re.sub(r"[-_.]+", "-", dist.metadata["Name"] or "").lower(): dist.version
         for dist in importlib.metadata.distributions()
     }
     wanted = [name for name in found if name in PACKAGES or name.startswith("nvidia-")]
@@ -192,8 +194,8 @@ def read_tensorflow() -> dict[str, Any]:
     return {
         "version": version,
         "started": runtime.started(),
-        "physical_gpus": [gpu.name for gpu in runtime.physical_devices("GPU")],
-        "visible_gpus": [gpu.name for gpu in runtime.visible_devices("GPU")],
+        "physical_gpus": [short_name(gpu) for gpu in runtime.physical_devices("GPU")],
+        "visible_gpus": [short_name(gpu) for gpu in runtime.visible_devices("GPU")],
     }
 
 
@@ -226,7 +228,7 @@ def read_proof(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     visible = (facts.get("tensorflow") or {}).get("visible_gpus")
     if not visible:
         return None
-    return prove_device(":".join(visible[0].split(":")[-2:]), facts["python"]["executable"])
+    return prove_device(visible[0], facts["python"]["executable"])
 
 
 def prove_device(device: str, python: str = sys.executable) -> dict[str, Any]:

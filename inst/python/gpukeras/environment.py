@@ -57,7 +57,7 @@ def sync_environment() -> list[EnvironmentChange]:
 def read_environment(
     seen_by_r: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, str | None]]:
-    """The readings of each variable that matters: C's, Python's and, under R, R's; None is unset."""
+    """Each variable's readings: C's, Python's and, under R, R's; None is unset."""
     python = runtime.python_variables()
     readings = {}
     for name in SHOWN:
@@ -68,5 +68,5 @@ def read_environment(
 
 
 def child_environment() -> dict[str, str]:
-    """What a child process should inherit: Python's variables as C has them now."""
-    return runtime.python_variables() | runtime.c_variables()
+    """What a child process should inherit: C's variables where they can be listed."""
+    return runtime.c_variables() or runtime.python_variables()

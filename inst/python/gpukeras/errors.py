@@ -1,13 +1,13 @@
 """Every error that gpukeras raises on purpose.
 
-GpuKerasError                     R: gpukeras_error
-├── SpecError                     gpukeras_error_spec             an option is unknown or out of range
-├── DataError                     gpukeras_error_data             shape, type, length, missing values, levels
-├── ModelError                    gpukeras_error_model            uncompiled, or does not fit the data
-├── NoDeviceError                 gpukeras_error_no_device        the device asked for is not there
-├── AlreadyStartedError           gpukeras_error_already_started  the setting came after TensorFlow's start
-├── OutOfMemoryError              gpukeras_error_out_of_memory    the device's memory is exhausted
-└── RuntimeMissingError           gpukeras_error_runtime_missing  TensorFlow or Keras cannot be imported
+GpuKerasError                  R: gpukeras_error
+├── SpecError                  gpukeras_error_spec             an option is unknown or out of range
+├── DataError                  gpukeras_error_data             values, shapes, lengths, levels
+├── ModelError                 gpukeras_error_model            uncompiled, or does not fit the data
+├── NoDeviceError              gpukeras_error_no_device        the device asked for is not there
+├── AlreadyStartedError        gpukeras_error_already_started  too late: TensorFlow has started
+├── OutOfMemoryError           gpukeras_error_out_of_memory    the device's memory is exhausted
+└── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow cannot be imported
 
 Messages say what was expected and what was found (types, shapes, counts, names), never the data.
 """

@@ -62,7 +62,8 @@ def judge(facts: Facts) -> Diagnosis:
     situation = name_situation(facts)
     detected = [(cause, sign) for cause in CAUSES if (sign := cause.detect(facts))]
     roots = [(cause, sign) for cause, sign in detected if situation in cause.explains]
-    findings = [_report_cause(cause, sign, situation, facts) for cause, sign in detected]
+    root_id = roots[0][0].id if roots else None
+    findings = [_report_cause(cause, sign, root_id, facts) for cause, sign in detected]
     findings.sort(key=lambda finding: finding.status != "problem")
     findings += take_inventory(facts)
     if not roots:
@@ -108,8 +109,9 @@ def _judge_situation(situation: str, facts: Facts) -> tuple[str, tuple[str, ...]
     return "NOT USED", (f"TensorFlow {seen}; the cause is not determined.",)
 
 
-def _report_cause(cause: Cause, sign: str, situation: str, facts: Facts) -> Finding:
-    status = "problem" if situation in cause.explains else "note"
+def _report_cause(cause: Cause, sign: str, root_id: str | None, facts: Facts) -> Finding:
+    # Without a GPU, say, a build for the CPU is right: only the root is sure to be a problem.
+    status = "problem" if cause.id == root_id or cause.severity == "error" else "note"
     title = cause.title.replace("{evidence}", sign)
     return Finding(cause.id, status, title, sign, fill_fix(cause.fix, facts))
 
@@ -188,6 +190,8 @@ def describe_gpus(facts: Facts) -> str | None:
 def describe_proof(facts: Facts) -> str | None:
     """What the test computation showed."""
     proof = find_dict(facts, "proof")
+    if not proof and name_situation(facts) in ("unlisted", "hidden"):
+        return "none: there is no GPU to test"
     error, tolerance = proof.get("deviation"), proof.get("tolerance")
     if not isinstance(error, (int, float)) or not isinstance(tolerance, (int, float)):
         return find_text(facts, "proof", "error") or None
@@ -224,8 +228,8 @@ def format_check(diagnosis: Diagnosis) -> list[str]:
 
 def _format_finding(finding: Finding) -> list[str]:
     mark = {"ok": "-", "note": "?", "problem": "!"}[finding.status]
-    lines = [f"{mark} {finding.title}: {finding.evidence}"]
-    return [*lines, f"  Fix: {finding.fix}"] if finding.fix else lines
+    lines = [f"{mark} {finding.title.rstrip('.')}: {finding.evidence}"]
+    return [*lines, f"  Fix: {finding.fix}"] if finding.status == "problem" else lines
 
 
 def format_facts(facts: Any, path: str = "") -> list[str]:  # noqa: ANN401
@@ -236,7 +240,8 @@ def format_facts(facts: Any, path: str = "") -> list[str]:  # noqa: ANN401
             for key, value in facts.items()
             for line in format_facts(value, f"{path}.{key}" if path else str(key))
         ]
-    return [f"{path}: {NOT_DETERMINED if facts is None else facts}"]
+    unknown = "unset" if path.startswith("environment.") else NOT_DETERMINED
+    return [f"{path}: {unknown if facts is None else facts}"]
 
 
 def redact(text: str, users: Sequence[str], hosts: Sequence[str], homes: Sequence[str]) -> str:

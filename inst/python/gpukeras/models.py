@@ -6,15 +6,15 @@ stays an ordinary Keras model.
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from . import runtime
 from .errors import DataError, ModelError, SpecError
+from .labels import LabelRule
 from .pipeline import Dataset
-from .recipes import LabelRule, Recipe, same_encoding
+from .recipes import Recipe, same_encoding
 from .specs import MlpSpec, describe
 
 _RECIPES: weakref.WeakKeyDictionary[Any, Recipe] = weakref.WeakKeyDictionary()
@@ -250,12 +250,6 @@ def check_encoding(model: Any, recipe: Recipe) -> None:
             hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
             arg="data",
         )
-
-
-def evaluation_rows(batch_size: int, row_bytes: int, rows: int) -> int:
-    """Rows a batch when nothing is learned: some 4 MiB of input, at most 8192, to save calls."""
-    large = min(8192, 4 * 2**20 // max(1, row_bytes))
-    return min(rows, max(batch_size, 2 ** int(math.log2(max(1, large)))))
 
 
 def _first_sentence(error: BaseException) -> str:

@@ -10,7 +10,6 @@ block is gathered in a thread while the device works on this one.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,142 +21,17 @@ import numpy as np
 from . import devices, runtime
 from .arrays import aligned_empty, check_lengths, epoch_order, split_rows
 from .errors import DataError, SpecError
-from .recipes import (
-    LabelRule,
-    Recipe,
-    bake,
-    count_rows,
-    encode_label,
-    learn_array,
-    learn_columns,
-    learn_label,
+from .labels import LabelRule, encode_label, learn_label
+from .plans import (
+    PipelineFacts,
+    PipelinePlan,
+    balanced_weights,
+    choose_batch_size,
+    choose_capacity,
+    plan_pipeline,
 )
+from .recipes import Recipe, bake, count_rows, learn_array, learn_columns
 from .specs import DatasetSpec, check_number
-
-BLOCK_BYTES = 16 * 2**20  # large enough to hide a call's cost, small beside the data
-BLOCK_BATCHES = 512  # at batch 32 some 25 ms of training; a call costs about 0.3 ms
-UPDATES_AN_EPOCH = 100  # what batch_size = "auto" aims at
-RESIDENT_SHARE = 0.5  # of free device memory; the rest is for weights, activations, workspace
-
-
-# Decisions ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PipelineFacts:
-    """What the plan is made from.
-
-    Args:
-        rows: Training rows.
-        validation_rows: Validation rows.
-        row_bytes: Bytes of one staged row with label and weight.
-        device: Where the model trains, such as "GPU:0".
-        free_bytes: Free memory of that device, or None if unknown.
-    """
-
-    rows: int
-    validation_rows: int
-    row_bytes: int
-    device: str
-    free_bytes: float | None = None
-
-
-@dataclass(frozen=True)
-class PipelinePlan:
-    """How batches will reach the device, and why.
-
-    Args:
-        mode: "resident" (rows live in the device's memory) or "staged" (in host memory, sent in
-            blocks).
-        device: Where the model trains.
-        rows: Training rows.
-        validation_rows: Validation rows.
-        batch_size: Rows a step.
-        steps_per_epoch: Steps an epoch, the short last batch included.
-        last_batch: Rows of the last batch.
-        shuffle: "rows" (a true shuffle each epoch) or "none".
-        staged_bytes: Memory of the staged copy.
-        reason: Why this mode.
-        batch_reason: Why this batch size.
-    """
-
-    mode: str
-    device: str
-    rows: int
-    validation_rows: int
-    batch_size: int
-    steps_per_epoch: int
-    last_batch: int
-    shuffle: str
-    staged_bytes: float
-    reason: str
-    batch_reason: str
-
-
-def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
-    """Decides where rows live and how they are batched.
-
-    Raises:
-        SpecError: if the batch size is larger than the training rows.
-    """
-    batch_size, batch_reason = choose_batch_size(facts.rows, spec.batch_size)
-    staged = (facts.rows + facts.validation_rows) * facts.row_bytes
-    mode, reason = _choose_mode(staged, facts, spec.cache)
-    return PipelinePlan(
-        mode=mode,
-        device=facts.device,
-        rows=facts.rows,
-        validation_rows=facts.validation_rows,
-        batch_size=batch_size,
-        steps_per_epoch=math.ceil(facts.rows / batch_size),
-        last_batch=facts.rows % batch_size or batch_size,
-        shuffle="rows" if spec.shuffle else "none",
-        staged_bytes=float(staged),
-        reason=reason,
-        batch_reason=batch_reason,
-    )
-
-
-def choose_batch_size(rows: int, wanted: int | str) -> tuple[int, str]:
-    """The batch size and why: a power of two that gives about 100 updates an epoch."""
-    if wanted == "auto":
-        size = 2 ** round(math.log2(max(1.0, rows / UPDATES_AN_EPOCH)))
-        size = min(max(32, min(1024, size)), rows)
-        return size, f"about {UPDATES_AN_EPOCH} updates an epoch, within 32 and 1024"
-    if int(wanted) > rows:
-        raise SpecError(
-            f"`batch_size` is {wanted}, more than the {rows} training rows.",
-            hint=f"Use at most {rows}.",
-            arg="batch_size",
-        )
-    return int(wanted), "as asked"
-
-
-def choose_capacity(batch_bytes: int, steps: int) -> int:
-    """Batches a block."""
-    return max(1, min(steps, BLOCK_BATCHES, BLOCK_BYTES // max(1, batch_bytes)))
-
-
-def balanced_weights(counts: np.ndarray) -> np.ndarray:
-    """Class weights rows / (classes * count), as scikit-learn's (King & Zeng 2001)."""
-    return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
-
-
-def _choose_mode(staged: int, facts: PipelineFacts, cache: str) -> tuple[str, str]:
-    size = f"{staged / 2**20:,.1f} MiB"
-    if cache == "host":
-        return "staged", f'{size} stay in host memory: cache = "host"'
-    if facts.device.startswith("CPU"):
-        return "resident", f"{size} in host memory, which is the CPU's own"
-    if cache == "device":
-        return "resident", f'{size} on {facts.device}: cache = "device"'
-    if facts.free_bytes is None:
-        return "staged", f"{size} stay in host memory: free memory of {facts.device} is unknown"
-    free = f"{facts.free_bytes / 2**20:,.0f} MiB free on {facts.device}"
-    if staged <= RESIDENT_SHARE * facts.free_bytes:
-        return "resident", f"{size} fit in half of {free}"
-    return "staged", f"{size} do not fit in half of {free}"
-
 
 # The dataset -------------------------------------------------------------------------------------
 

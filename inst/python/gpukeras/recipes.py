@@ -26,10 +26,10 @@ from .arrays import (
     stage_float32,
 )
 from .errors import DataError
+from .labels import CATEGORIES, LabelRule, recode
 
 MAX_ONEHOT = 1000  # levels; beyond this, one-hot columns are a mistake more often than a wish
 MAX_IDENTIFIERS = 50  # a text column may have this many different values even if all differ
-CATEGORIES = ("factor", "character")
 
 
 @dataclass(frozen=True)
@@ -58,33 +58,6 @@ class ColumnRule:
         if self.kind == "category" and self.onehot:
             return tuple(f"{self.name}={level}" for level in self.levels)
         return (self.name,)
-
-
-@dataclass(frozen=True)
-class LabelRule:
-    """How labels become numbers, and predictions become values again.
-
-    Args:
-        kind: "number", "binary" (0/1 or logical), "class" (levels) or "matrix".
-        units: Output units that fit: 1, the number of levels, or the matrix's columns.
-        levels: Levels of a "class".
-        names: Column names of a "matrix".
-        logical: Whether a "binary" was R's logical.
-        center: Mean of the training rows' numbers.
-        scale: Their standard deviation.
-        minimum: Smallest number seen.
-        maximum: Largest number seen.
-    """
-
-    kind: str
-    units: int = 1
-    levels: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    logical: bool = False
-    center: float = 0.0
-    scale: float = 1.0
-    minimum: float = 0.0
-    maximum: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -120,9 +93,7 @@ class Recipe:
 # Features ----------------------------------------------------------------------------------------
 
 
-def learn_array(
-    x: np.ndarray, keep: np.ndarray, scale: bool, names: Sequence[str]
-) -> Recipe:
+def learn_array(x: np.ndarray, keep: np.ndarray, scale: bool, names: Sequence[str]) -> Recipe:
     """The recipe of an array; statistics from the rows where `keep` is true."""
     shape, names = tuple(x.shape[1:]), tuple(names)
     if not scale:
@@ -200,9 +171,7 @@ def _bake_columns(recipe: Recipe, columns: Sequence[Mapping[str, Any]], arg: str
     return staged
 
 
-def _bake_column(
-    rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str
-) -> None:
+def _bake_column(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str) -> None:
     found = "category" if column["kind"] in CATEGORIES else "number"
     if found != rule.kind:
         raise DataError(
@@ -213,7 +182,7 @@ def _bake_column(
     if rule.kind == "number":
         out[:, 0] = _finite(column, arg, rule.center, rule.scale)
         return
-    codes = _codes(column, rule.levels, arg)
+    codes = recode(column, rule.levels, arg)
     if rule.onehot:
         for rows in row_blocks(len(out), out.itemsize * out.shape[1]):
             out[rows] = codes[rows, None] == np.arange(out.shape[1])
@@ -282,87 +251,6 @@ def _finite(
     return values
 
 
-def _codes(column: Mapping[str, Any], levels: Sequence[str], arg: str) -> np.ndarray:
-    """0-based codes in the order of `levels`, from R's 1-based codes in the column's own order."""
-    own = list(column["levels"])
-    position = {level: code for code, level in enumerate(levels)}
-    mapping = np.array([position.get(level, -1) for level in own], dtype=np.int32)
-    used = np.asarray(column["values"]).reshape(-1).astype(np.int64) - 1
-    if len(used) and not 0 <= used.min() <= used.max() < len(own):
-        raise DataError(
-            f"Column `{column['name']}` of `{arg}` has codes outside its {len(own)} levels.",
-            arg=arg,
-            column=column["name"],
-        )
-    codes = mapping[used]
-    new = sorted({own[code] for code in np.unique(used[codes < 0])})
-    if new:
-        raise DataError(
-            f"Column `{column['name']}` of `{arg}` has levels that training did not see: "
-            f"{', '.join(new[:5])}{', ...' if len(new) > 5 else ''}.",
-            hint="Drop those rows, or train with data that has them.",
-            arg=arg,
-            column=column["name"],
-            levels=new,
-        )
-    return codes
-
-
-# Labels ------------------------------------------------------------------------------------------
-
-
-def learn_label(y: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
-    """The rule of labels: `y` as it comes from R; statistics from the rows kept for training."""
-    if y["kind"] in CATEGORIES:
-        levels = tuple(y["levels"])
-        if len(levels) < 2:
-            raise DataError(f"`y` needs at least two levels, not {len(levels)}.", arg="y")
-        return LabelRule("class", units=len(levels), levels=levels)
-    values = _label_numbers(y)
-    if y["kind"] == "matrix":
-        return LabelRule("matrix", units=values.shape[1], names=tuple(y.get("names") or ()))
-    if y["kind"] == "logical" or set(np.unique(values[:10_000])) <= {0.0, 1.0}:
-        distinct = set(np.unique(values).tolist())
-        if y["kind"] == "logical" or distinct == {0.0, 1.0}:
-            return LabelRule("binary", logical=y["kind"] == "logical", maximum=1.0)
-    center, deviation = moments(values.reshape(-1, 1), keep)
-    return LabelRule(
-        "number",
-        center=float(center[0]),
-        scale=float(deviation[0]),
-        minimum=float(values.min()),
-        maximum=float(values.max()),
-    )
-
-
-def encode_label(rule: LabelRule, y: Mapping[str, Any]) -> np.ndarray:
-    """Labels as aligned memory: int32 codes for a class, else float32."""
-    if (rule.kind == "class") != (y["kind"] in CATEGORIES):
-        raise DataError(f"`y` is {y['kind']} where training had {rule.kind} labels.", arg="y")
-    if rule.kind == "class":
-        codes = _codes({**y, "name": "y"}, rule.levels, "y")
-        return _aligned(codes, np.int32)
-    values = _label_numbers(y)
-    if rule.kind == "matrix" and values.shape[1:] != (rule.units,):
-        raise DataError(f"`y` must have {rule.units} columns.", arg="y")
-    return _aligned(values, np.float32)
-
-
-def _label_numbers(y: Mapping[str, Any]) -> np.ndarray:
-    values = np.asarray(y["values"], dtype=np.float64)
-    values = values if y["kind"] == "matrix" else values.reshape(-1)
-    missing, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
-    if missing or infinite:
-        raise column_error("y", "y", missing=missing, infinite=infinite)
-    return values
-
-
-def _aligned(values: np.ndarray, dtype: Any) -> np.ndarray:
-    out = aligned_empty(values.shape, dtype)
-    out[...] = values
-    return out
-
-
 def same_encoding(one: Recipe, other: Recipe) -> bool:
     """Whether two recipes turn the same values into the same numbers."""
 
@@ -372,32 +260,3 @@ def same_encoding(one: Recipe, other: Recipe) -> bool:
         return (recipe.kind, recipe.shape, recipe.columns, recipe.center, recipe.scale, labels)
 
     return essence(one) == essence(other)
-
-
-def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[str, Any]:
-    """A model's output in the labels' own terms.
-
-    Args:
-        rule: The labels' rule, or None for a model without a recipe.
-        output: Float array, rows first.
-        as_class: The most probable class instead of probabilities.
-
-    Returns:
-        `{values, levels, names, logical}`: `values` are 1-based codes of `levels` for a class.
-
-    Raises:
-        DataError: if classes are asked of labels that have none.
-    """
-    levels = [] if rule is None else list(rule.levels)
-    names = [] if rule is None else list(rule.names)
-    logical = rule is not None and rule.logical
-    single = output.ndim == 2 and output.shape[1] == 1
-    if as_class:
-        if rule is None or rule.kind not in ("class", "binary"):
-            raise DataError('`type = "class"` needs a model trained on classes.', arg="type")
-        codes = (output[:, 0] > 0.5).astype(np.int32) if single else output.argmax(axis=-1)
-        values = codes if rule.kind == "binary" else codes.astype(np.int32) + 1
-        return {"values": values, "levels": levels, "names": [], "logical": logical}
-    values = output[:, 0] if single else output
-    names = levels if not single and len(levels) == output.shape[-1] else names
-    return {"values": values, "levels": [], "names": names, "logical": False}

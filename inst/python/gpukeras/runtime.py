@@ -96,7 +96,7 @@ def c_variables() -> dict[str, str]:
     except (OSError, TypeError, ValueError):  # Windows and macOS export no such symbol
         return {}
     entries = itertools.takewhile(bool, (block[index] for index in itertools.count()))
-    pairs = (entry.decode(errors="replace").partition("=") for entry in entries)
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries)
     return {name: value for name, _, value in pairs}
 
 

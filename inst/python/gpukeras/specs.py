@@ -135,7 +135,7 @@ class SetupSpec(Spec):
         precisions = ("auto", "float32", "mixed_float16", "mixed_bfloat16", "float64")
         if not isinstance(self.device, str):
             raise SpecError(
-                f"`device` must be a string such as \"auto\", \"gpu\", \"cpu\" or \"GPU:0\", "
+                f'`device` must be a string such as "auto", "gpu", "cpu" or "GPU:0", '
                 f"not {describe(self.device)}.",
                 arg="device",
             )

@@ -1,4 +1,4 @@
-"""Fitting, evaluating and predicting.
+"""Fitting.
 
 gpukeras trains through Keras' own `fit()`: callbacks, metrics, validation and history stay Keras'.
 Keras counts a few ticks an epoch; at each tick its train function, which is ours, runs the
@@ -7,36 +7,31 @@ epoch's batches up to the tick's share through the engine.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from . import devices, models, runtime
-from .arrays import aligned_empty
-from .engine import (
-    Chooser,
-    EngineChoice,
-    EngineFacts,
-    Engines,
-    Logs,
-    Runner,
-    choose_candidates,
-    first_line,
+from . import models, runtime
+from .choosing import Chooser, EngineChoice, choose_candidates
+from .engine import Engines, Logs, Runner, read_engine_facts
+from .errors import DataError, OutOfMemoryError
+from .inference import (
+    EvaluationLoop,
+    build_variables,
+    model_device,
+    order_metrics,
+    own_functions,
+    ticks,
 )
-from .errors import DataError, ModelError, OutOfMemoryError
-from .pipeline import Dataset, Feed, PipelinePlan
-from .recipes import Recipe, bake, decode
-from .specs import FitSpec, check_choice
+from .pipeline import Dataset, Feed
+from .plans import PipelinePlan
+from .specs import FitSpec
 
 EVENT_S = 0.2  # seconds between events: smooth for eyes, free for the device
 TICK_BATCHES = 256  # batches Keras counts as one, as with its own `steps_per_execution`
 MAX_TICKS = 20
-BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 OnEvent = Callable[[dict[str, Any]], Any]
 
@@ -108,69 +103,8 @@ def fit(
         _check_validation(data, validation)
     models.tie_recipe(model, data.recipe)
     job = _Job(model, data, validation, spec, batch_size, callbacks, on_event)
-    with _own_functions(model), _memory_errors(job):
+    with own_functions(model), _memory_errors(job):
         return job.run()
-
-
-def evaluate(
-    model: Any, data: Dataset, part: str = "all", batch_size: int | None = None
-) -> dict[str, Any]:
-    """A model's loss and metrics on rows.
-
-    Args:
-        model: A compiled Keras model.
-        data: The rows, encoded as those that trained the model.
-        part: "all", "train" or "validation".
-        batch_size: Rows a batch, or None for large ones.
-
-    Returns:
-        `{metrics, rows, elapsed_s}`.
-    """
-    check_choice("part", part, ("all", "train", "validation"))
-    models.check_model(model)
-    models.check_fit(model, data.recipe)
-    models.check_encoding(model, data.recipe)
-    rows = data.rows(part)
-    if len(rows) == 0:
-        raise DataError("`data` has no validation rows.", arg="part")
-    began = time.perf_counter()
-    _build(model, data)
-    with _own_functions(model):
-        loop = _TestLoop(model, data, rows, _model_device(model), epochs=1, rows_a_batch=batch_size)
-        model.test_function = loop
-        metrics = model.evaluate(_ticks(1), verbose=0, return_dict=True)
-    elapsed_s = time.perf_counter() - began
-    return {"metrics": metrics, "rows": len(rows), "elapsed_s": elapsed_s}
-
-
-def predict(
-    model: Any,
-    features: Mapping[str, Any] | None = None,
-    data: Dataset | None = None,
-    type: str = "response",  # noqa: A002 (R's name for it)
-) -> dict[str, Any]:
-    """A model's predictions in the labels' own terms, rows in the order given.
-
-    Args:
-        model: A Keras model; need not be compiled.
-        features: New rows, encoded by the recipe tied to the model if there is one.
-        data: Or a dataset, whose rows are taken in their original order.
-        type: "response" or "class".
-
-    Returns:
-        See `recipes.decode`.
-    """
-    check_choice("type", type, ("response", "class"))
-    recipe = models.recipe_of(model)
-    if data is not None:
-        models.check_encoding(model, data.recipe)
-        recipe, staged = recipe or data.recipe, data.arrays[0]
-    else:
-        staged = bake(recipe or _plain_recipe(features or {}), features or {}, "newdata")
-    if recipe is not None:
-        models.check_input(model, recipe)
-    output = _predict_rows(model, staged)
-    return decode(recipe and recipe.label, output, type == "class")
 
 
 # Fitting -----------------------------------------------------------------------------------------
@@ -205,12 +139,12 @@ class _Job:
         return self._report(time.perf_counter() - began)
 
     def _prepare(self) -> None:
-        _build(self.model, self.data)
-        self.device = _model_device(self.model)
+        build_variables(self.model, self.data)
+        self.device = model_device(self.model)
         self.plan = self.data.plan(self.device, self.batch_size)
         steps, batch_size = self.plan.steps_per_epoch, self.plan.batch_size
         self.feed = Feed(self.data, self.plan, batch_size, max(1, self.plan.rows // batch_size))
-        facts = self._engine_facts()
+        facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
         self.ticks = steps if facts.batch_hook else choose_ticks(steps)
         candidates, reason = choose_candidates(facts)
         self.runner = Runner(
@@ -220,18 +154,6 @@ class _Job:
         )
         self.model.train_function = self._on_tick
 
-    def _engine_facts(self) -> EngineFacts:
-        setup = devices.current()
-        return EngineFacts(
-            wanted=self.spec.engine,
-            jit=setup.jit,
-            model_jit=runtime.allows_xla(self.model),
-            eager=bool(self.model.run_eagerly),
-            deterministic=setup.deterministic,
-            batch_hook=find_batch_hook(self.callbacks),
-            own_function=runtime.overrides(self.model, "make_train_function"),
-        )
-
     def _fit(self) -> None:
         hook = runtime.keras().callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs: self._begin_epoch(epoch),
@@ -239,22 +161,22 @@ class _Job:
         )
         validation = self._validation_loop()
         self.model.fit(
-            _ticks(self.ticks),
+            ticks(self.ticks),
             epochs=self.spec.epochs,
             verbose=0,
             shuffle=False,
             callbacks=[*self.callbacks, hook],
-            validation_data=None if validation is None else _ticks(1),
+            validation_data=None if validation is None else ticks(1),
         )
         if self.stopped == "completed" and len(self.epoch_s) < self.spec.epochs:
             self.stopped = "early"
 
-    def _validation_loop(self) -> _TestLoop | None:
+    def _validation_loop(self) -> EvaluationLoop | None:
         source = self.validation or self.data
         rows = source.rows("all" if self.validation is not None else "validation")
         if len(rows) == 0:
             return None
-        loop = _TestLoop(
+        loop = EvaluationLoop(
             self.model, source, rows, self.device, self.spec.epochs, wanted=self.spec.engine
         )
         self.model.test_function = loop
@@ -277,7 +199,8 @@ class _Job:
 
     def _end_epoch(self, epoch: int, logs: Mapping[str, Any]) -> None:
         self.epoch_s.append(time.perf_counter() - self._began)
-        metrics = {name: float(value) for name, value in (logs or {}).items()}
+        logs = logs or {}
+        metrics = {name: float(logs[name]) for name in order_metrics(logs)}
         self._send("epoch", step=self.runner.position, metrics=metrics)
 
     def _send(self, kind: str, step: int, metrics: dict[str, float]) -> bool:
@@ -301,7 +224,7 @@ class _Job:
         fastest = min(self.epoch_s, default=elapsed_s)
         epochs = len(self.epoch_s)
         return FitReport(
-            history={name: [float(v) for v in values] for name, values in history.items()},
+            history={name: [float(v) for v in history[name]] for name in order_metrics(history)},
             epochs=epochs,
             rows=epochs * self.plan.rows,
             elapsed_s=elapsed_s,
@@ -317,54 +240,9 @@ class _Job:
         )
 
 
-class _TestLoop:
-    """Keras' test function: evaluates all rows in one tick, in large batches."""
-
-    def __init__(
-        self,
-        model: Any,
-        data: Dataset,
-        rows: np.ndarray,
-        device: str,
-        epochs: int,
-        wanted: str = "auto",
-        rows_a_batch: int | None = None,
-    ) -> None:
-        plan = data.plan(device, "auto")
-        size = rows_a_batch or models.evaluation_rows(32, data.row_bytes, len(rows))
-        self._rows, self._steps = rows, math.ceil(len(rows) / size)
-        self._feed = Feed(data, plan, size, max(1, len(rows) // size))
-        engines = Engines(model, "test", size, device)
-        alone = ("keras",) if model.run_eagerly else () if wanted == "auto" else (wanted,)
-        chooser = Chooser(alone or ("superstep", "compiled"), self._steps * epochs, "as asked")
-        self._runner = Runner(engines, chooser)
-
-    def __call__(self, iterator: Any) -> Logs:
-        self._runner.begin(self._feed.blocks(self._rows))
-        return self._runner.advance(self._steps)
-
-
 def choose_ticks(steps: int) -> int:
     """Ticks an epoch: what Keras and its callbacks see as batches."""
     return max(1, min(MAX_TICKS, steps // TICK_BATCHES))
-
-
-def find_batch_hook(callbacks: Sequence[Any]) -> str:
-    """The name of the first callback, not Keras' own, that works on every batch; or ""."""
-    base = runtime.keras().callbacks.Callback
-    for callback in callbacks:
-        lambdas = isinstance(callback, runtime.keras().callbacks.LambdaCallback)
-        if type(callback).__module__.startswith("keras.") and not lambdas:
-            continue  # Keras' own know of several batches a call (`steps_per_execution`)
-        for hook in BATCH_HOOKS:
-            method = getattr(callback, hook)
-            if getattr(method, "__func__", method) is not getattr(base, hook):
-                return type(callback).__name__
-    return ""
-
-
-def _ticks(count: int) -> Any:
-    return runtime.tensorflow().data.Dataset.range(count)
 
 
 def _check_validation(data: Dataset, validation: Dataset) -> None:
@@ -376,30 +254,6 @@ def _check_validation(data: Dataset, validation: Dataset) -> None:
         )
 
 
-def _build(model: Any, data: Dataset) -> None:
-    """Creates the variables of the model, its metrics and its optimizer."""
-    try:
-        runtime.build_state(model, data.batch(min(32, len(data.arrays[0]))))
-    except (ValueError, TypeError) as error:
-        raise ModelError(
-            f"Keras cannot build the model on this data: {first_line(error)}",
-            hint="Check the layers' shapes against the data's columns.",
-            arg="model",
-        ) from error
-
-
-@contextmanager
-def _own_functions(model: Any) -> Iterator[None]:
-    """Gives Keras its functions and settings back, so that its own fit() works as before."""
-    steps = model.steps_per_execution
-    model.steps_per_execution = 1
-    try:
-        yield
-    finally:
-        model.steps_per_execution = steps
-        model.train_function = model.test_function = None
-
-
 @contextmanager
 def _memory_errors(job: _Job) -> Iterator[None]:
     try:
@@ -409,45 +263,13 @@ def _memory_errors(job: _Job) -> Iterator[None]:
         device = getattr(job, "device", "the device")
         raise OutOfMemoryError(
             f"{device} ran out of memory at batch size {batch_size}.",
-            hint="Use a smaller `batch_size`, or gpu_dataset(cache = \"host\").",
+            hint='Use a smaller `batch_size`, or gpu_dataset(cache = "host").',
             device=device,
             batch_size=batch_size,
         ) from error
-
-
-def _model_device(model: Any) -> str:
-    names = runtime.variable_devices(model)
-    return names[0] if names else "CPU:0"
 
 
 def _peak_bytes(device: str) -> float | None:
     if device.startswith("CPU"):
         return None
     return float(runtime.memory_info(device)["peak"])
-
-
-# Predicting --------------------------------------------------------------------------------------
-
-
-def _plain_recipe(features: Mapping[str, Any]) -> Recipe:
-    if features["kind"] != "array":
-        raise DataError(
-            "`newdata` is a data frame, but `model` was not trained by gpukeras on one.",
-            hint="Pass a numeric matrix.",
-            arg="newdata",
-        )
-    return Recipe("array", tuple(features["values"].shape[1:]))
-
-
-def _predict_rows(model: Any, staged: np.ndarray) -> np.ndarray:
-    """Runs all rows through the model in large batches."""
-    tf = runtime.tensorflow()
-    size = models.evaluation_rows(32, staged[:1].nbytes, len(staged))
-    function = tf.function(model.predict_step, reduce_retracing=True)
-    output: np.ndarray | None = None
-    for start in range(0, len(staged), size):
-        values = function((tf.constant(staged[start : start + size]),)).numpy()
-        if output is None:
-            output = aligned_empty((len(staged), *values.shape[1:]), values.dtype)
-        output[start : start + size] = values
-    return output

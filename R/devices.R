@@ -1,0 +1,160 @@
+# Mirrors devices.py: which devices there are, and what TensorFlow is told to use.
+
+#' Set TensorFlow up
+#'
+#' Chooses the device, its memory, the number format and more, before TensorFlow
+#' starts, and says what it chose and why. Call it before the first model:
+#' making a layer or a tensor starts TensorFlow, and what comes too late after
+#' that is marked with `!` together with what is in effect instead.
+#'
+#' Calling it again is fine: seed, precision (for layers made from then on) and
+#' `jit` can change at any time.
+#'
+#' @param device `"auto"` (a GPU if TensorFlow finds one, else the CPU, and it
+#'   says so), `"gpu"` (an error without one), `"cpu"`, or one device as
+#'   [gpu_devices()] names it, such as `"GPU:1"`; the other GPUs then stay free.
+#' @param memory How much of a GPU's memory TensorFlow takes: `"growth"` (what
+#'   it needs, so that other sessions live), `"all"`, or a number of MiB.
+#' @param precision `"auto"` (`"mixed_bfloat16"` from compute capability 8.0,
+#'   `"mixed_float16"` from 7.0, else `"float32"`; with several GPUs the weakest
+#'   decides), or one of these or `"float64"` by name.
+#' @param jit Compile training steps by XLA? `"auto"` leaves it to [gpu_fit()],
+#'   which measures whether it pays.
+#' @param threads Threads on the CPU, within one operation and across
+#'   operations; `NULL` leaves it as it is (at first, all cores).
+#' @param seed Seed of Python, NumPy and TensorFlow.
+#' @param deterministic Only deterministic kernels? Slower on a GPU, and cannot
+#'   be switched off again. Needs a seed; without one it is 0.
+#' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
+#'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
+#'   `notes`. The status is `"applied"`, `"unchanged"`, `"too late"` or
+#'   `"not needed"`.
+#' @export
+#' @examplesIf interactive()
+#' gpu_setup()
+#' gpu_setup(device = "gpu", memory = 4096, seed = 1)
+gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", jit = "auto",
+                      threads = NULL, seed = NULL, deterministic = FALSE) {
+  check_flag(deterministic)
+  if (!identical(jit, "auto")) {
+    check_flag(jit)
+  }
+  options <- list(
+    device = device, memory = memory, precision = precision, jit = jit,
+    threads = threads, seed = seed, deterministic = deterministic
+  )
+  setup <- new_gpu_setup(call_core("setup", options))
+  the$options <- options
+  setup
+}
+
+new_gpu_setup <- function(record) {
+  settings <- records_frame(record$settings, c("name", "value", "status", "reason"))
+  settings$value <- vapply(
+    record$settings, function(setting) format_value(setting$value), character(1)
+  )
+  record$settings <- settings
+  record$notes <- as.character(unlist(record$notes))
+  structure(record, class = "gpu_setup")
+}
+
+#' @export
+format.gpu_setup <- function(x, ...) {
+  marks <- c(applied = cli::symbol$tick, `too late` = "!")
+  marks <- ifelse(
+    x$settings$status %in% names(marks), marks[x$settings$status], cli::symbol$bullet
+  )
+  late <- ifelse(x$settings$status == "too late", "too late: ", "")
+  c(
+    sprintf("gpukeras uses %s in %s", x$device, x$precision),
+    sprintf("%s %s: %s (%s%s)", marks, x$settings$name, x$settings$value, late, x$settings$reason),
+    if (length(x$notes) > 0) paste("!", x$notes)
+  )
+}
+
+#' @export
+print.gpu_setup <- function(x, ...) {
+  cli::cat_line(format(x))
+  invisible(x)
+}
+
+#' @export
+as.data.frame.gpu_setup <- function(x, ...) {
+  x$settings
+}
+
+#' List the devices
+#'
+#' Neither function starts TensorFlow's devices, so [gpu_setup()] still works
+#' afterwards.
+#'
+#' @return A data frame with a row for each device.
+#'
+#'   `gpu_devices()`: `name` (such as `"GPU:0"`), `kind`, `label` (the maker's
+#'   name), `compute_capability` (such as `"8.6"`, `""` for a CPU),
+#'   `memory_bytes` (`NA` if not determined) and `visible` (whether TensorFlow
+#'   may use it).
+#'
+#'   `gpu_memory()`: `device`, `current_bytes`, `peak_bytes` and `limit_bytes`.
+#'   For a GPU, what TensorFlow holds of it, `NA` before TensorFlow has started;
+#'   for the CPU, the memory of this R session.
+#' @export
+#' @examplesIf interactive()
+#' gpu_devices()
+#' gpu_memory()
+gpu_devices <- function() {
+  columns <- c("name", "kind", "label", "compute_capability", "memory_bytes", "visible")
+  new_gpu_frame(call_core("devices"), columns, class = "gpu_devices")
+}
+
+#' @rdname gpu_devices
+#' @export
+gpu_memory <- function() {
+  columns <- c("device", "current_bytes", "peak_bytes", "limit_bytes")
+  new_gpu_frame(call_core("memory"), columns, class = "gpu_memory")
+}
+
+new_gpu_frame <- function(records, columns, class) {
+  frame <- records_frame(records, columns)
+  sized <- grep("_bytes$", columns)
+  frame[sized] <- lapply(frame[sized], as.numeric) # a column of NA is logical
+  class(frame) <- c(class, "data.frame")
+  frame
+}
+
+#' @export
+format.gpu_devices <- function(x, ...) {
+  format_frame(x)
+}
+
+#' @export
+print.gpu_devices <- function(x, ...) {
+  cli::cat_line(format(x))
+  invisible(x)
+}
+
+#' @export
+format.gpu_memory <- format.gpu_devices
+
+#' @export
+print.gpu_memory <- print.gpu_devices
+
+#' Run code on a device
+#'
+#' Soft placement is off: an operation that cannot run on that device is an
+#' error, where TensorFlow would silently move it to the CPU. Starts TensorFlow.
+#'
+#' @param device A device as [gpu_devices()] names it, `"gpu"` for the first
+#'   GPU, or `"cpu"`. An error of class `gpukeras_error_no_device` if it is not
+#'   there.
+#' @param code Code to run there.
+#' @return The value of `code`.
+#' @export
+#' @examplesIf interactive()
+#' with_device("cpu", gpu_fit(model, train, epochs = 1))
+with_device <- function(device, code) {
+  check_string(device)
+  handle <- call_core("enter_device", list(device = device))
+  on.exit(call_core("exit_device", list(handle = handle)), add = TRUE)
+  code
+}

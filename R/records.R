@@ -1,0 +1,40 @@
+# Records cross from Python as named lists; in R a list of them is a data frame.
+
+# NULL becomes NA; a column whose cells are not all single values stays a list.
+records_frame <- function(records, columns = names(records[[1]])) {
+  cells <- lapply(columns, function(name) {
+    lapply(records, function(record) record[[name]] %||% NA)
+  })
+  names(cells) <- columns
+  frame <- lapply(cells, function(column) {
+    single <- all(lengths(column) == 1) && all(vapply(column, is.atomic, logical(1)))
+    if (single) unlist(column) else I(column)
+  })
+  structure(frame, class = "data.frame", row.names = seq_along(records))
+}
+
+# Bytes in human units; a size that is not determined is "?".
+format_bytes <- function(bytes) {
+  bytes <- as.numeric(bytes)
+  gibibytes <- !is.na(bytes) & bytes >= 2^30
+  text <- sprintf("%.0f MiB", bytes / 2^20)
+  text[gibibytes] <- sprintf("%.1f GiB", bytes[gibibytes] / 2^30)
+  ifelse(is.na(bytes), "?", text)
+}
+
+# A data frame as lines, its columns `*_bytes` in human units.
+format_frame <- function(x) {
+  shown <- as.data.frame(x)
+  sized <- grep("_bytes$", names(shown))
+  shown[sized] <- lapply(shown[sized], format_bytes)
+  names(shown) <- sub("_bytes$", "", names(shown))
+  utils::capture.output(print(shown, row.names = FALSE, right = FALSE))
+}
+
+# A setting's value as text.
+format_value <- function(value) {
+  if (length(value) == 0) {
+    return("none")
+  }
+  paste(vapply(value, format, character(1)), collapse = ", ")
+}

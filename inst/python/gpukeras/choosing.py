@@ -1,0 +1,191 @@
+"""Which engine trains, and how many batches a call: decided from times, without TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CALL_S = 0.2  # seconds a call should take: progress and interrupts stay alive
+TRIAL_S = 0.05  # seconds a timed trial must last to be trusted
+FIRST_COUNT = 4  # batches of the first timed round; doubled until TRIAL_S is reached
+PRICE_S = {"keras": 0.0, "superstep": 0.6, "compiled": 2.0}  # tracing, compiling (2 slow cores)
+PAYBACK = 2.0  # try an engine when the time left is this many times its price
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What decides which engines are candidates.
+
+    Args:
+        wanted: "auto" or the name of an engine.
+        jit: The session's wish from `gpu_setup(jit = )`: "auto", true or false.
+        model_jit: Whether the model's layers and compile settings allow XLA.
+        eager: Whether the model was compiled with `run_eagerly`.
+        deterministic: Whether the session asked for determinism.
+        batch_hook: Name of a callback that must see every batch, or "".
+        own_function: Whether the model's class brings its own `make_train_function()`.
+    """
+
+    wanted: str = "auto"
+    jit: str | bool = "auto"
+    model_jit: bool = True
+    eager: bool = False
+    deterministic: bool = False
+    batch_hook: str = ""
+    own_function: bool = False
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One engine's measurement.
+
+    Args:
+        engine: Its name.
+        start_s: Seconds of its first batch, tracing and compiling included.
+        batch_s: Seconds a batch afterwards; None if it was refused.
+        refused: Why it could not run, or "".
+    """
+
+    engine: str
+    start_s: float
+    batch_s: float | None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The engine that trains, why, and what was measured."""
+
+    engine: str
+    reason: str
+    trials: tuple[Trial, ...] = ()
+
+
+def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
+    """The engines to measure, in order of their price; with one, why it is alone."""
+    if facts.wanted != "auto":
+        return (facts.wanted,), "as asked"
+    for condition, engine, reason in (
+        (facts.eager, "keras", "the model was compiled with run_eagerly"),
+        (facts.own_function, "keras", "the model brings its own train function"),
+        (bool(facts.batch_hook), "keras", f"callback {facts.batch_hook} works on every batch"),
+        (facts.deterministic, "superstep", "a choice by timing would not repeat (deterministic)"),
+        (facts.jit is True, "compiled", "gpu_setup(jit = TRUE)"),
+    ):
+        if condition:
+            return (engine,), reason
+    if facts.jit is False or not facts.model_jit:
+        return ("keras", "superstep"), ""
+    return ("keras", "superstep", "compiled"), ""
+
+
+def choose_evaluation_candidates(facts: EngineFacts) -> tuple[str, ...]:
+    """The engines to measure for evaluation: in large batches Keras' own has no advantage."""
+    candidates, _ = choose_candidates(facts)
+    return tuple(name for name in candidates if name != "keras") or candidates
+
+
+def choose_count(batch_s: float | None, left: int) -> int:
+    """Batches for the next call, so that it takes about `CALL_S`."""
+    if batch_s is None:
+        return 1
+    return max(1, min(left, int(CALL_S / max(batch_s, 1e-9))))
+
+
+def is_worth_trying(engine: str, best_batch_s: float, batches_left: int) -> bool:
+    """Whether the time that is left can pay for tracing and compiling another engine."""
+    return best_batch_s * batches_left > PAYBACK * PRICE_S[engine]
+
+
+def choose_fastest(trials: tuple[Trial, ...], skipped: tuple[str, ...]) -> EngineChoice:
+    """The fastest of the engines tried, with the figures."""
+    ran = sorted((t for t in trials if t.batch_s is not None), key=lambda t: t.batch_s or 0.0)
+    best, others = ran[0], ran[1:]
+    reason = f"{_micro(best)} a batch"
+    if others:
+        figures = " and ".join(f"{_micro(t)} ({t.engine})" for t in others)
+        reason = f"measured fastest: {reason} against {figures}"
+    if skipped:
+        reason += f"; too few batches left to pay for trying {' and '.join(skipped)}"
+    return EngineChoice(best.engine, reason, trials)
+
+
+def _micro(trial: Trial) -> str:
+    return f"{1e6 * (trial.batch_s or 0.0):,.0f} us"
+
+
+class Chooser:
+    """Decides call by call which engine runs how many batches; knows time, not TensorFlow.
+
+    Args:
+        candidates: Engines to measure, cheapest first.
+        batches: Batches of all epochs.
+        reason: Why there is only one candidate, if so.
+    """
+
+    def __init__(self, candidates: tuple[str, ...], batches: int, reason: str = "") -> None:
+        """Starts with the first candidate."""
+        self._waiting = list(candidates[1:])
+        self._batches_left = batches
+        self._alone = reason if len(candidates) == 1 else ""
+        self._start_s: float | None = None
+        self._count = FIRST_COUNT
+        self._batch_s: float | None = None
+        self.trials: tuple[Trial, ...] = ()
+        self.engine = candidates[0]
+        self.choice: EngineChoice | None = None
+
+    def count(self, left: int) -> int:
+        """Batches for the next call, at most `left`."""
+        if self.choice:
+            return choose_count(self._batch_s, left)
+        return 1 if self._start_s is None else min(left, self._count)
+
+    def record(self, count: int, seconds: float) -> None:
+        """Takes the time of a call that trained `count` batches."""
+        self._batches_left -= count
+        if self.choice:
+            # A call that is cut short by a small block says little about the cost of a batch.
+            self._batch_s = min(self._batch_s or seconds / count, seconds / count)
+        elif self._start_s is None:
+            self._start_s = seconds
+        elif seconds < TRIAL_S and count >= self._count:
+            self._count *= 2
+        else:
+            self._end_trial(seconds / count)
+
+    def refuse(self, why: str) -> bool:
+        """The current engine cannot run this model; false if there is no other."""
+        self.trials += (Trial(self.engine, 0.0, None, why),)
+        if not self._waiting and not any(t.batch_s for t in self.trials):
+            return False
+        self._go_on()
+        return True
+
+    def finish(self) -> EngineChoice:
+        """The choice, made from what is known if the batches ran out during a trial."""
+        if self.choice is None:
+            known = tuple(t for t in self.trials if t.batch_s is not None)
+            if known:
+                return choose_fastest(self.trials, ())
+            return EngineChoice(self.engine, self._alone or "too few batches to measure another")
+        return self.choice
+
+    def _end_trial(self, batch_s: float) -> None:
+        self.trials += (Trial(self.engine, self._start_s or 0.0, batch_s),)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        ran = [t.batch_s for t in self.trials if t.batch_s is not None]
+        best = min(ran, default=float("inf"))
+        self._start_s, self._count = None, FIRST_COUNT
+        skipped = []
+        while self._waiting:
+            engine = self._waiting.pop(0)
+            if is_worth_trying(engine, best, self._batches_left):
+                self.engine = engine
+                return
+            skipped.append(engine)
+        choice = choose_fastest(self.trials, tuple(skipped))
+        reason = f"{self._alone}: {choice.reason}" if self._alone else choice.reason
+        self.choice = EngineChoice(choice.engine, reason, self.trials)
+        self.engine, self._batch_s = choice.engine, best

@@ -1,0 +1,16 @@
+# Answers every call to the Python core with `fake(name, args)` for the rest of the test.
+local_core <- function(fake, frame = parent.frame()) {
+  before <- the$core
+  the$core <- list(invoke = fake)
+  withr::defer(the$core <- before, envir = frame)
+}
+
+# What the core answers when a call succeeds.
+answer <- function(value) {
+  list(ok = TRUE, value = value)
+}
+
+# A core that always gives `value`.
+local_answer <- function(value, frame = parent.frame()) {
+  local_core(function(name, args) answer(value), frame)
+}
