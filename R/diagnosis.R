@@ -105,13 +105,11 @@ as.data.frame.gpu_check <- function(x, ...) {
 #' @examplesIf interactive()
 #' gpu_report()
 gpu_report <- function(file = NULL) {
+  if (!is.null(file)) {
+    check_string(file)
+  }
   text <- call_core("report", list(session = read_session()))
   lines <- strsplit(text, "\n", fixed = TRUE)[[1]]
-  if (is.null(file)) {
-    cli::cat_line(lines)
-  } else {
-    check_string(file)
-    writeLines(lines, file)
-  }
+  writeLines(lines, file %||% stdout())
   invisible(lines)
 }

@@ -100,6 +100,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "enter_device": devices.enter_device,
     "exit_device": devices.exit_device,
     "check": diagnosis.check,
+    "report": diagnosis.report,
     "dataset": make_dataset,
     "mlp": models.build_mlp,
     "recipe": models.recipe_of,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from . import signs
 from .signs import Facts, find_text
 
-REINSTALL = '"{python}" -m pip install "tensorflow[and-cuda]=={version}"'
+REINSTALL = '{python} -m pip install "tensorflow[and-cuda]=={version}"'
 UNLISTED = ("unlisted", "unknown")  # situations: see judgement.name_situation()
 
 
@@ -47,7 +47,7 @@ CAUSES: Sequence[Cause] = (
         "TensorFlow has no CUDA on macOS.",
         signs.detect_macos,
         "Train on the CPU, or on Linux with an NVIDIA GPU. tensorflow-metal breaks with TensorFlow "
-        '2.18 and later: "{python}" -m pip uninstall tensorflow-metal',
+        "2.18 and later: {python} -m pip uninstall tensorflow-metal",
         "tensorflow #81987, #84167",
     ),
     Cause(
@@ -98,7 +98,7 @@ CAUSES: Sequence[Cause] = (
         "C0",
         "TensorFlow cannot be imported.",
         signs.detect_no_tensorflow,
-        '"{python}" -m pip install "tensorflow[and-cuda]"',
+        '{python} -m pip install "tensorflow[and-cuda]"',
         "tensorflow.org/install/pip",
         severity="error",
     ),
@@ -106,7 +106,7 @@ CAUSES: Sequence[Cause] = (
         "C6",
         "Two TensorFlow packages overwrite each other in one environment.",
         signs.detect_two_wheels,
-        '"{python}" -m pip uninstall -y tensorflow tensorflow-cpu tensorflow-gpu tf-nightly && '
+        "{python} -m pip uninstall -y tensorflow tensorflow-cpu tensorflow-gpu tf-nightly && "
         + REINSTALL,
         "keras3 (R) #1079",
     ),
@@ -121,7 +121,7 @@ CAUSES: Sequence[Cause] = (
         "C1",
         "This TensorFlow is built for the CPU only.",
         signs.detect_cpu_build,
-        '"{python}" -m pip uninstall -y tensorflow-cpu && ' + REINSTALL,
+        "{python} -m pip uninstall -y tensorflow-cpu && " + REINSTALL,
         "tf.sysconfig.get_build_info()",
     ),
     Cause(
@@ -190,7 +190,8 @@ def fill_fix(fix: str, facts: Facts) -> str:
     known = re.fullmatch(r"\d+\.\d+\.\d+", version)
     if not known:
         fix = fix.replace("=={version}", "")
-    python = find_text(facts, "python", "executable") or "python"
+    executable = find_text(facts, "python", "executable")
+    python = f'"{executable}"' if executable else "python"
     cusolver = find_text(facts, "libraries", "libcusolver.so.11") or ""
     filled = fix.replace("{version}", version).replace("{python}", python)
     return filled.replace("{cusolver}", cusolver)

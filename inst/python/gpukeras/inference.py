@@ -79,11 +79,11 @@ def predict(
         models.check_encoding(model, data.recipe)
         recipe, staged = recipe or data.recipe, data.arrays[0]
     else:
-        staged = bake(recipe or _plain_recipe(features or {}), features or {}, "newdata")
-    if recipe is not None:
-        models.check_input(model, recipe)
+        recipe = recipe or _plain_recipe(features or {})
+        staged = bake(recipe, features or {}, "newdata")
+    models.check_input(model, recipe)
     output = _predict_rows(model, staged)
-    return decode(recipe and recipe.label, output, type == "class")
+    return decode(recipe.label, output, type == "class")
 
 
 # Shared with training ----------------------------------------------------------------------------

@@ -153,6 +153,7 @@ class _Job:
             self._after_call,
         )
         self.model.train_function = self._on_tick
+        self.model.history = None  # not the one of an earlier training, should this one not start
 
     def _fit(self) -> None:
         hook = runtime.keras().callbacks.LambdaCallback(
@@ -220,16 +221,16 @@ class _Job:
         return bool(self.model.stop_training)
 
     def _report(self, elapsed_s: float) -> FitReport:
-        history = getattr(self.model.history, "history", {}) or {}
-        fastest = min(self.epoch_s, default=elapsed_s)
-        epochs = len(self.epoch_s)
+        history = getattr(self.model.history, "history", {})
+        epochs = min([len(self.epoch_s), *(len(values) for values in history.values())])
+        epoch_s = self.epoch_s[:epochs]  # an interrupt may come between an epoch and its record
         return FitReport(
             history={name: [float(v) for v in history[name]] for name in order_metrics(history)},
             epochs=epochs,
             rows=epochs * self.plan.rows,
             elapsed_s=elapsed_s,
-            epoch_s=self.epoch_s,
-            samples_per_s=self.plan.rows / fastest if epochs else 0.0,
+            epoch_s=epoch_s,
+            samples_per_s=self.plan.rows / min(epoch_s) if epochs else 0.0,
             input_share=min(1.0, self.feed.wait_s / elapsed_s),
             device=self.device,
             precision=self.model.dtype_policy.name,

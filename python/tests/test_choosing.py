@@ -1,0 +1,106 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpukeras import choosing
+from gpukeras.choosing import Chooser, EngineFacts
+
+THREE = ("keras", "superstep", "compiled")
+
+
+@pytest.mark.parametrize(
+    ("facts", "candidates", "reason"),
+    [
+        (EngineFacts(), THREE, ""),
+        (EngineFacts(wanted="superstep"), ("superstep",), "as asked"),
+        (EngineFacts(jit=False), THREE[:2], ""),
+        (EngineFacts(model_jit=False), THREE[:2], ""),
+        (EngineFacts(jit=True), ("compiled",), "gpu_setup(jit = TRUE)"),
+        (EngineFacts(eager=True), ("keras",), "run_eagerly"),
+        (EngineFacts(batch_hook="Mine"), ("keras",), "callback Mine works on every batch"),
+        (EngineFacts(own_function=True), ("keras",), "its own train function"),
+        (EngineFacts(deterministic=True), ("superstep",), "would not repeat"),
+        (EngineFacts(eager=True, jit=True), ("keras",), "run_eagerly"),
+    ],
+)
+def test_candidates_and_why(facts, candidates, reason):
+    chosen, why = choosing.choose_candidates(facts)
+    assert chosen == candidates
+    assert reason in why
+
+
+def test_evaluation_leaves_out_keras_own_unless_it_is_alone():
+    assert choosing.choose_evaluation_candidates(EngineFacts()) == THREE[1:]
+    assert choosing.choose_evaluation_candidates(EngineFacts(eager=True)) == ("keras",)
+
+
+def drive(chooser, batch_s, start_s=0.5, batches=10**6):
+    """Feeds a chooser with the times that engines of known speed would take."""
+    trained = 0
+    while chooser.choice is None and trained < batches:
+        count = chooser.count(batches - trained)
+        first = {trial.engine for trial in chooser.trials}
+        seconds = count * batch_s[chooser.engine]
+        if chooser.engine not in first and count == 1:
+            seconds += start_s
+        chooser.record(count, seconds)
+        trained += count
+    return trained
+
+
+speeds = st.fixed_dictionaries({name: st.floats(1e-5, 1e-1) for name in THREE})
+
+
+@given(speeds)
+def test_the_fastest_engine_goes_on(batch_s):
+    chooser = Chooser(THREE, 10**9)
+    drive(chooser, batch_s, batches=10**9)
+    assert batch_s[chooser.choice.engine] == min(batch_s.values())
+    assert {trial.engine for trial in chooser.choice.trials} == set(THREE)
+
+
+def test_the_reason_has_the_figures():
+    chooser = Chooser(THREE, 10**6)
+    drive(chooser, {"keras": 1.4e-3, "superstep": 3e-4, "compiled": 4e-5})
+    expected = "measured fastest: 40 us a batch against 300 us (superstep) and 1,400 us (keras)"
+    assert chooser.choice.reason == expected
+
+
+def test_engines_that_cannot_pay_are_not_tried():
+    chooser = Chooser(THREE, 300)
+    drive(chooser, dict.fromkeys(THREE, 1e-3), batches=300)
+    assert chooser.choice.engine == "keras"
+    assert "too few batches left to pay for trying superstep and compiled" in chooser.choice.reason
+
+
+def test_an_engine_alone_is_measured_too():
+    chooser = Chooser(("superstep",), 10**6, "as asked")
+    drive(chooser, {"superstep": 1e-4})
+    assert chooser.choice.reason == "as asked: 100 us a batch"
+
+
+def test_batches_may_run_out_during_the_first_trial():
+    chooser = Chooser(THREE, 5)
+    drive(chooser, dict.fromkeys(THREE, 1e-4), batches=5)
+    assert chooser.finish().engine == "keras"
+    assert "too few" in chooser.finish().reason
+
+
+def test_a_refused_engine_is_left_out_with_its_reason():
+    chooser = Chooser(("superstep", "compiled"), 10**6)
+    while chooser.engine == "superstep":
+        chooser.record(chooser.count(10**6), 0.1)
+    assert chooser.refuse("no kernel for PyFunc")
+    assert chooser.choice.engine == "superstep"
+    assert chooser.choice.trials[-1].refused == "no kernel for PyFunc"
+
+
+def test_the_only_engine_cannot_be_refused():
+    assert not Chooser(("compiled",), 100).refuse("no")
+
+
+@given(st.floats(1e-7, 10.0), st.integers(1, 10**6))
+def test_a_call_takes_about_as_long_as_wanted(batch_s, left):
+    count = choosing.choose_count(batch_s, left)
+    assert 1 <= count <= left
+    assert count == 1 or count * batch_s <= choosing.CALL_S * 1.001

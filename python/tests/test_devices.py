@@ -1,0 +1,456 @@
+import textwrap
+
+import pytest
+from children import needs_gpu, run_script
+
+from gpukeras.errors import NoDeviceError, SpecError
+from gpukeras.settings import (
+    Device,
+    SetupFacts,
+    choose_device,
+    memory_in_effect,
+    parse_device,
+    parse_version,
+    place_device,
+    plan_setup,
+)
+from gpukeras.specs import SetupSpec
+
+CPU = Device("CPU:0", "CPU", "a processor", "", 2.0**35, True)
+
+
+def gpu(index, capability="8.6", visible=True):
+    return Device(f"GPU:{index}", "GPU", "a GPU", capability, 2.0**34, visible)
+
+
+def facts(*gpus, **known):
+    return SetupFacts((CPU, *gpus), **known)
+
+
+def plan(spec, known):
+    return {setting.name: setting for setting in plan_setup(spec, known).settings}
+
+
+# Names -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("auto", ("auto", None)),
+        ("cpu", ("CPU", None)),
+        ("gpu", ("GPU", None)),
+        ("GPU:0", ("GPU", 0)),
+        ("gpu:12", ("GPU", 12)),
+        ("/GPU:0", ("GPU", 0)),
+        ("/device:GPU:1", ("GPU", 1)),
+        ("/physical_device:GPU:1", ("GPU", 1)),
+        (" CPU:0 ", ("CPU", 0)),
+    ],
+)
+def test_device_names_are_parsed(text, parsed):
+    assert parse_device(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["", "tpu", "GPU:", "GPU:-1", "GPU:x", "auto:0", "GPU0", None, 0])
+def test_what_names_no_device_is_a_spec_error(text):
+    with pytest.raises(SpecError, match="`device` must be") as caught:
+        parse_device(text)
+    assert caught.value.details == {"arg": "device"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus", "name", "reason"),
+    [
+        ("auto", [], "CPU:0", "finds no GPU"),
+        ("auto", ["GPU:0"], "GPU:0", "the GPU"),
+        ("auto", ["GPU:0", "GPU:1"], "GPU:0", "the first of 2 GPUs"),
+        ("auto", ["GPU:1"], "GPU:1", "the GPU"),  # GPU:0 is hidden
+        ("gpu", ["GPU:1"], "GPU:1", "as asked"),
+        ("gpu:1", ["GPU:0", "GPU:1"], "GPU:1", "as asked"),
+        ("cpu", ["GPU:0"], "CPU:0", "as asked"),
+    ],
+)
+def test_devices_are_chosen_with_a_reason(wanted, gpus, name, reason):
+    choice = choose_device(wanted, gpus)
+    assert choice.name == name
+    assert reason in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus"), [("gpu", []), ("GPU:0", []), ("GPU:2", ["GPU:0", "GPU:1"]), ("cpu:1", [])]
+)
+def test_a_device_that_is_not_there_names_wanted_and_found(wanted, gpus):
+    with pytest.raises(NoDeviceError) as caught:
+        choose_device(wanted, gpus)
+    assert caught.value.details == {"wanted": wanted, "found": ["CPU:0", *gpus]}
+    assert wanted in caught.value.message
+    assert "CPU:0" in caught.value.message
+    assert "gpu_check()" in caught.value.hint
+
+
+def test_tensorflow_counts_visible_gpus_anew():
+    assert place_device("GPU:1", ["GPU:1"]) == "GPU:0"
+    assert place_device("GPU:2", ["GPU:0", "GPU:2"]) == "GPU:1"
+    assert place_device("CPU:0", ["GPU:1"]) == "CPU:0"
+
+
+# The plan ----------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu_auto_falls_back_and_says_so():
+    settings = plan(SetupSpec(), facts())
+    assert settings["device"].value == "CPU:0"
+    assert "finds no GPU" in settings["device"].reason
+    assert settings["visible_devices"].status == "not needed"
+    assert settings["memory"].status == "not needed"
+    assert settings["precision"].value == "float32"
+
+
+def test_without_a_gpu_gpu_is_an_error():
+    with pytest.raises(NoDeviceError):
+        plan_setup(SetupSpec(device="gpu"), facts())
+
+
+def test_a_gpu_is_set_up_whole():
+    settings = plan(SetupSpec(seed=1, threads=4), facts(gpu(0)))
+    found = {name: (setting.value, setting.status) for name, setting in settings.items()}
+    assert found == {
+        "device": ("GPU:0", "applied"),
+        "visible_devices": (("GPU:0",), "unchanged"),
+        "memory": ("growth", "applied"),
+        "threads": (4, "applied"),
+        "precision": ("mixed_bfloat16", "applied"),
+        "jit": ("auto", "applied"),
+        "seed": (1, "applied"),
+        "deterministic": (False, "unchanged"),
+    }
+    assert all(setting.reason for setting in settings.values())
+
+
+@pytest.mark.parametrize(
+    ("device", "visible"),
+    [
+        ("auto", ("GPU:0", "GPU:1")),
+        ("gpu", ("GPU:0", "GPU:1")),
+        ("GPU:1", ("GPU:1",)),
+        ("cpu", ()),
+    ],
+)
+def test_gpus_that_are_not_wanted_stay_free(device, visible):
+    settings = plan(SetupSpec(device=device), facts(gpu(0), gpu(1)))
+    assert settings["visible_devices"].value == visible
+
+
+def test_only_the_gpus_used_decide_about_precision():
+    both = facts(gpu(0, "8.6"), gpu(1, "6.1"))
+    assert plan(SetupSpec(), both)["precision"].value == "float32"
+    assert plan(SetupSpec(device="GPU:0"), both)["precision"].value == "mixed_bfloat16"
+    assert plan(SetupSpec(device="cpu"), both)["precision"].value == "float32"
+
+
+def test_hidden_gpus_can_be_chosen_until_tensorflow_starts():
+    hidden = (gpu(0), gpu(1, visible=False))
+    assert plan(SetupSpec(device="GPU:1"), facts(*hidden))["device"].value == "GPU:1"
+    with pytest.raises(NoDeviceError):
+        plan_setup(SetupSpec(device="GPU:1"), facts(*hidden, started=True))
+
+
+def test_what_comes_too_late_is_told_with_what_is_in_effect():
+    spec = SetupSpec(device="cpu", memory=2048, threads=4, seed=1, deterministic=True)
+    settings = plan(spec, facts(gpu(0), started=True, threads=(2, 2), memory="growth"))
+    assert (settings["visible_devices"].status, settings["visible_devices"].value) == (
+        "too late",
+        ("GPU:0",),
+    )
+    assert (settings["threads"].status, settings["threads"].value) == ("too late", 2)
+    assert "restart R and call gpu_setup() first" in settings["threads"].reason
+    assert settings["seed"].status == "applied"
+    assert settings["deterministic"].status == "applied"
+    memory = plan(SetupSpec(memory=2048), facts(gpu(0), started=True, memory="growth"))["memory"]
+    assert (memory.status, memory.value) == ("too late", "growth")
+
+
+def test_nothing_is_too_late_when_it_is_already_so():
+    known = facts(gpu(0), started=True, memory="growth", threads=(2, 2), policy="mixed_bfloat16")
+    settings = plan(SetupSpec(threads=2), known)
+    assert "too late" not in {setting.status for setting in settings.values()}
+    assert settings["precision"].status == "unchanged"
+
+
+def test_a_policy_after_the_start_says_which_layers_it_holds_for():
+    reason = plan(SetupSpec(), facts(gpu(0), started=True))["precision"].reason
+    assert reason.endswith("for layers made from now on")
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted", "status", "value"),
+    [
+        ("all", "growth", "applied", "growth"),
+        ("growth", "all", "applied", "all"),
+        ("growth", "growth", "unchanged", "growth"),
+        ("growth", 1024, "applied", 1024),
+        (1024, 2048, "applied", 2048),
+        (1024, "growth", "too late", 1024),  # TensorFlow takes no limit back
+    ],
+)
+def test_memory_settings_follow_what_tensorflow_allows(now, wanted, status, value):
+    memory = plan(SetupSpec(memory=wanted), facts(gpu(0), memory=now))["memory"]
+    assert (memory.status, memory.value) == (status, value)
+
+
+@pytest.mark.parametrize(
+    ("growth", "limit", "forced", "effect"),
+    [
+        (None, None, None, "all"),
+        (True, None, None, "growth"),
+        (False, None, None, "all"),
+        (None, None, "true", "growth"),
+        (True, None, "false", "all"),
+        (None, 512, "true", 512),
+    ],
+)
+def test_memory_in_effect_is_read_as_tensorflow_reads_it(growth, limit, forced, effect):
+    assert memory_in_effect(growth, limit, forced) == effect
+
+
+@pytest.mark.parametrize(
+    ("wanted", "capability", "cuda", "value"),
+    [
+        ("auto", "12.0", "12.5.1", False),  # would abort the process
+        ("auto", "10.0", "12.5.1", False),
+        ("auto", "12.0", "12.8", "auto"),
+        ("auto", "12.0", "13.0.1", "auto"),
+        ("auto", "9.0", "12.5.1", "auto"),
+        ("auto", "12.0", "", "auto"),  # not determined
+        (True, "12.0", "12.5.1", True),  # a wish is honoured
+        (False, "9.0", "12.5.1", False),
+    ],
+)
+def test_xla_is_kept_off_gpus_that_it_would_crash_on(wanted, capability, cuda, value):
+    settings = plan(SetupSpec(jit=wanted), facts(gpu(0, capability), cuda_version=cuda))
+    assert settings["jit"].value == value
+
+
+def test_determinism_needs_a_seed_and_stays():
+    settings = plan(SetupSpec(deterministic=True), facts())
+    assert (settings["seed"].value, settings["seed"].status) == (0, "applied")
+    late = plan(SetupSpec(), facts(deterministic=True))["deterministic"]
+    assert (late.value, late.status) == (True, "too late")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("12.5.1", (12, 5)), ("12.8", (12, 8)), ("", ()), ("x", ())]
+)
+def test_versions_are_parsed(text, version):
+    assert parse_version(text) == version
+
+
+# On this computer, in processes of their own -----------------------------------------------------
+
+
+@pytest.mark.tf
+def test_reading_devices_and_memory_starts_nothing():
+    script = """
+    from dataclasses import asdict
+    from gpukeras import devices, runtime
+    answer = {
+        "devices": [asdict(device) for device in devices.read_devices()],
+        "memory": devices.read_memory(),
+        "free": devices.free_bytes("CPU:0"),
+        "none": devices.free_bytes("GPU:31"),
+        "default": asdict(devices.current()),
+        "started": runtime.started(),
+    }
+    """
+    found = run_script(script, CUDA_VISIBLE_DEVICES="-1")
+    assert [device["name"] for device in found["devices"]] == ["CPU:0"]
+    assert found["devices"][0]["memory_bytes"] > 2**28
+    memory = found["memory"][0]
+    assert 0 < memory["current_bytes"] <= memory["peak_bytes"] < memory["limit_bytes"]
+    assert found["free"] > 0
+    assert found["none"] is None
+    assert found["default"]["device"] == "CPU:0"
+    assert found["started"] is False
+
+
+@pytest.mark.tf
+def test_setup_takes_effect_and_starts_nothing():
+    script = """
+    from dataclasses import asdict
+    from gpukeras import devices, runtime
+    record = devices.setup(device="cpu", threads=3.0, seed=5.0, precision="mixed_bfloat16")
+    answer = {
+        "record": asdict(record),
+        "current": asdict(devices.current()),
+        "started": runtime.started(),
+        "threads": runtime.threads(),
+        "policy": runtime.dtype_policy(),
+        "growth": runtime.c_environment("TF_FORCE_GPU_ALLOW_GROWTH"),
+        "draw": float(runtime.keras().random.normal((1,))[0]),
+    }
+    """
+    found, again = run_script(script), run_script(script)
+    assert found["started"] is False
+    assert found["record"]["already_started"] is False
+    assert found["threads"] == [3, 3]
+    assert found["policy"] == found["current"]["precision"] == "mixed_bfloat16"
+    assert found["current"]["seed"] == 5
+    assert found["growth"] == "true"  # child processes inherit it
+    assert found["draw"] == again["draw"]
+
+
+@pytest.mark.tf
+def test_after_the_start_settings_are_reported_and_what_can_still_applies():
+    script = """
+    from dataclasses import asdict
+    from gpukeras import devices, runtime
+    devices.setup(threads=2)
+    runtime.tensorflow().zeros(1)
+    record = devices.setup(threads=1, seed=1, precision="mixed_float16")
+    answer = {"record": asdict(record), "policy": runtime.dtype_policy()}
+    """
+    found = run_script(script)
+    settings = {setting["name"]: setting for setting in found["record"]["settings"]}
+    assert found["record"]["already_started"] is True
+    assert (settings["threads"]["status"], settings["threads"]["value"]) == ("too late", 2)
+    assert settings["seed"]["status"] == settings["precision"]["status"] == "applied"
+    assert found["policy"] == "mixed_float16"
+
+
+@pytest.mark.tf
+def test_a_refusal_by_tensorflow_is_reported():
+    script = """
+    from dataclasses import asdict
+    from gpukeras import devices, runtime
+    runtime.tensorflow().zeros(1)
+    late = devices.apply_setting(devices.Setting("threads", 3, "applied", "as asked"))
+    answer = asdict(late)
+    """
+    found = run_script(script)
+    assert found["status"] == "too late"
+    assert "cannot be modified after" in found["reason"]
+
+
+@pytest.mark.tf
+def test_a_failed_setup_changes_nothing():
+    script = """
+    from gpukeras import devices, runtime
+    from gpukeras.errors import NoDeviceError
+    try:
+        devices.setup(device="GPU:31", threads=3, precision="mixed_float16")
+    except NoDeviceError as error:
+        answer = [error.details, runtime.threads(), runtime.dtype_policy(), runtime.started()]
+    """
+    details, threads, policy, started = run_script(script)
+    assert details["wanted"] == "GPU:31"
+    assert "CPU:0" in details["found"]
+    assert (threads, policy, started) == ([0, 0], "float32", False)
+
+
+TWO_CPUS = """
+from gpukeras import devices, runtime
+tf = runtime.tensorflow()
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+"""
+
+
+@pytest.mark.tf
+def test_code_runs_on_the_device_entered_until_it_is_left():
+    script = """
+    before = devices.current().device
+    outer = devices.enter_device("cpu:1")
+    places = [tf.random.normal((4, 4)).device, devices.current().device]
+    inner = devices.enter_device("cpu:0")
+    places += [tf.random.normal((4, 4)).device]
+    devices.exit_device(inner)
+    places += [tf.random.normal((4, 4)).device]
+    devices.exit_device(outer)
+    soft = tf.config.get_soft_device_placement()
+    answer = [places, before, devices.current().device, soft]
+    """
+    places, before, after, soft = run_script(TWO_CPUS + textwrap.dedent(script))
+    assert [place[-5:] for place in places] == ["CPU:1", "CPU:1", "CPU:0", "CPU:1"]
+    assert before == after
+    assert soft is True
+
+
+@pytest.mark.tf
+def test_entering_a_device_that_is_not_there_is_classed_and_changes_nothing():
+    script = """
+    from gpukeras.errors import NoDeviceError
+    try:
+        devices.enter_device("GPU:31")
+    except NoDeviceError as error:
+        answer = [error.details, tf.zeros(1).device, devices._current]
+    """
+    details, place, current = run_script(TWO_CPUS + textwrap.dedent(script))
+    assert details["wanted"] == "GPU:31"
+    assert details["found"][:2] == ["CPU:0", "CPU:1"]
+    assert place.endswith("CPU:0")
+    assert current is None
+
+
+@pytest.mark.tf
+def test_what_r_sets_reaches_python_until_tensorflow_is_imported():
+    script = """
+    import ctypes, os
+    from gpukeras import environment, runtime
+    libc = ctypes.CDLL(None)
+    libc.setenv(b"KERAS_BACKEND", b"tensorflow", 1)  # what R's Sys.setenv() does
+    libc.setenv(b"TF_GPUKERAS", b"one", 1)
+    libc.unsetenv(b"XLA_FLAGS")
+    libc.setenv(b"OTHER", b"stays", 1)
+    early = environment.sync_environment()
+    runtime.tensorflow()
+    libc.setenv(b"TF_GPUKERAS", b"two", 1)
+    late = environment.sync_environment()
+    answer = {
+        "early": [[change.name, change.c, change.python, change.copied] for change in early],
+        "late": [[change.name, change.c, change.python, change.copied] for change in late],
+        "python": [os.environ.get(name) for name in ("KERAS_BACKEND", "TF_GPUKERAS", "OTHER")],
+    }
+    """
+    found = run_script(script, XLA_FLAGS="")
+    assert sorted(found["early"]) == [
+        ["KERAS_BACKEND", "tensorflow", None, True],
+        ["TF_GPUKERAS", "one", None, True],
+        ["XLA_FLAGS", None, "", True],
+    ]
+    assert found["late"] == [["TF_GPUKERAS", "two", "one", False]]
+    assert found["python"] == ["tensorflow", "one", None]
+
+
+@pytest.mark.tf
+def test_variables_that_came_too_late_are_told():
+    script = """
+    import ctypes
+    from gpukeras import devices, runtime
+    runtime.tensorflow()
+    ctypes.CDLL(None).setenv(b"CUDA_VISIBLE_DEVICES", b"-1", 1)
+    answer = devices.setup().notes
+    """
+    assert run_script(script)[0].startswith("CUDA_VISIBLE_DEVICES changed after TensorFlow")
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_real_gpu_is_set_up():
+    script = """
+    from dataclasses import asdict
+    from gpukeras import devices, runtime
+    record = devices.setup(device="gpu", memory=2048)
+    free = devices.free_bytes("GPU:0")
+    started = runtime.started()
+    handle = devices.enter_device("gpu")
+    place = runtime.tensorflow().random.normal((512, 512)).device
+    devices.exit_device(handle)
+    answer = [asdict(record), free, started, place, devices.read_memory()]
+    """
+    record, free, started, place, memory = run_script(script)
+    assert record["device"] == "GPU:0"
+    assert not started
+    assert place.endswith("GPU:0")
+    assert 0 < free <= 2048 * 2**20 == memory[1]["limit_bytes"]
+    assert memory[1]["peak_bytes"] >= 512 * 512 * 4

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from conftest import make_dataset, make_model
+
+from gpukeras import DataError, ModelError, SpecError, inference, models, plans, training
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_evaluate_is_keras_evaluate(model, batch_size):
+    data = make_dataset(300)
+    result = inference.evaluate(model, data, batch_size=batch_size)
+    expected = model.evaluate(*data.arrays, verbose=0, return_dict=True)
+    assert result["rows"] == 300
+    assert list(result["metrics"]) == ["loss", "accuracy"]
+    for name, value in expected.items():
+        np.testing.assert_allclose(result["metrics"][name], value, rtol=1e-5)
+
+
+def test_evaluate_takes_a_part(model):
+    data = make_dataset(100, validation=0.25)
+    rows = [
+        inference.evaluate(model, data, part)["rows"] for part in ("all", "train", "validation")
+    ]
+    assert rows == [100, 75, 25]
+
+
+def test_evaluate_refuses(model):
+    data = make_dataset(100)
+    with pytest.raises(DataError, match="no validation rows"):
+        inference.evaluate(model, data, "validation")
+    with pytest.raises(SpecError, match="`part` must be one of"):
+        inference.evaluate(model, data, "test")
+    training.fit(model, make_dataset(100, scale=True), {"epochs": 1})
+    with pytest.raises(DataError, match="encoded by its own means"):
+        inference.evaluate(model, make_dataset(100, seed=5, scale=True))
+
+
+def test_predict_is_keras_predict_whatever_the_number_of_rows(model, monkeypatch):
+    monkeypatch.setattr(plans, "EVALUATION_ROWS", 64)
+    data = make_dataset(300)
+    result = inference.predict(model, data=data)
+    assert result["values"].shape == (300, 3)
+    np.testing.assert_allclose(
+        result["values"], model.predict(data.arrays[0], verbose=0), atol=1e-6
+    )
+
+
+def test_predict_applies_the_recipe_of_training():
+    data = make_dataset(200, scale=True)
+    model = make_model()
+    training.fit(model, data, {"epochs": 1})
+    x = np.array([[10.0, 0, 0, 0, 0]])
+    one = inference.predict(model, {"kind": "array", "values": x})["values"]
+    two = inference.predict(model, {"kind": "array", "values": np.vstack([x, -x])})["values"]
+    np.testing.assert_allclose(one[0], two[0], atol=1e-6)
+    recipe = models.recipe_of(model)
+    scaled = (x - np.array(recipe.center)) / np.array(recipe.scale)
+    np.testing.assert_allclose(one, model.predict(scaled, verbose=0), atol=1e-5)
+
+
+def test_predict_works_on_a_model_that_gpukeras_did_not_train(model):
+    values = inference.predict(model, {"kind": "array", "values": np.zeros((2, 5))})["values"]
+    assert values.shape == (2, 3)
+    with pytest.raises(DataError, match="not trained by gpukeras"):
+        inference.predict(model, {"kind": "columns", "columns": []})
+    with pytest.raises(ModelError, match=r"shape \(5,\)"):
+        inference.predict(model, {"kind": "array", "values": np.zeros((2, 4))})
+    with pytest.raises(DataError, match="trained on classes"):
+        inference.predict(model, {"kind": "array", "values": np.zeros((2, 5))}, type="class")
+
+
+def test_predict_refuses_missing_values(model):
+    with pytest.raises(DataError, match="Column `2` of `newdata`"):
+        inference.predict(
+            model, {"kind": "array", "values": np.full((1, 5), [[0, np.nan, 0, 0, 0]])}
+        )
+
+
+def test_order_metrics():
+    names = ["accuracy", "loss", "val_accuracy", "val_loss"]
+    expected = ["loss", "accuracy", "val_loss", "val_accuracy"]
+    assert inference.order_metrics(names) == expected

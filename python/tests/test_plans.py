@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpukeras import SpecError, plans
+from gpukeras.specs import DatasetSpec
+
+GIB = 2.0**30
+
+
+def plan(device="GPU:0", free=8 * GIB, rows=1_000_000, **options):
+    facts = plans.PipelineFacts(rows, 0, 400, device, free)
+    return plans.plan_pipeline(facts, DatasetSpec(**options))
+
+
+@pytest.mark.parametrize(
+    ("made", "mode", "reason"),
+    [
+        (plan(), "resident", "fit in half of 8,192 MiB free on GPU:0"),
+        (plan(free=0.5 * GIB), "staged", "do not fit in half of 512 MiB"),
+        (plan(free=None), "staged", "unknown"),
+        (plan(device="CPU:0", free=1.0), "resident", "the CPU's own"),
+        (plan(cache="host"), "staged", 'cache = "host"'),
+        (plan(cache="device", free=1.0), "resident", 'cache = "device"'),
+    ],
+)
+def test_where_rows_live_and_why(made, mode, reason):
+    assert made.mode == mode
+    assert reason in made.reason
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000))
+def test_steps_and_the_last_batch_add_up(rows, batch_size):
+    facts = plans.PipelineFacts(rows, 0, 4, "CPU:0")
+    if batch_size > rows:
+        with pytest.raises(SpecError, match=f"more than the {rows} training rows"):
+            plans.plan_pipeline(facts, DatasetSpec(batch_size=batch_size))
+        return
+    made = plans.plan_pipeline(facts, DatasetSpec(batch_size=batch_size))
+    assert (made.steps_per_epoch - 1) * batch_size + made.last_batch == rows
+    assert 0 < made.last_batch <= batch_size
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"), [(1, 1), (20, 20), (150, 32), (43_152, 512), (100_000, 1024), (10**8, 1024)]
+)
+def test_automatic_batch_size(rows, size):
+    assert plans.choose_batch_size(rows, "auto")[0] == size
+
+
+@given(st.integers(1, 2**30), st.integers(1, 10**6))
+def test_a_block_is_bounded(batch_bytes, steps):
+    batches = plans.choose_capacity(batch_bytes, steps)
+    assert 1 <= batches <= min(steps, plans.BLOCK_BATCHES)
+    assert batches == 1 or batches * batch_bytes <= plans.BLOCK_BYTES
+
+
+@given(st.integers(1, 10**7), st.integers(1, 10**6))
+def test_evaluation_rows_are_bounded(row_bytes, rows):
+    size = plans.choose_evaluation_rows(row_bytes, rows)
+    assert 1 <= size <= min(rows, plans.EVALUATION_ROWS)
+
+
+def test_balanced_weights_give_each_class_the_same_total():
+    counts = np.array([90, 10])
+    weights = plans.balanced_weights(counts)
+    np.testing.assert_allclose(weights * counts, [50, 50])

@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+
+from gpukeras import DataError, recipes
+
+ALL = np.ones(4, dtype=bool)
+
+
+def number(name="size", values=(1.0, 2.0, 3.0, 4.0), kind="numeric"):
+    return {"name": name, "kind": kind, "values": np.array(values), "levels": []}
+
+
+def category(name="cut", codes=(1, 2, 1, 3), levels=("low", "mid", "top"), kind="factor"):
+    values = np.array(codes, dtype=np.int32)
+    return {"name": name, "kind": kind, "values": values, "levels": list(levels)}
+
+
+def frame(*columns):
+    return {"kind": "columns", "columns": list(columns)}
+
+
+def test_a_data_frame_becomes_standardised_numbers_and_onehot_columns():
+    recipe = recipes.learn_columns([number(), category()], ALL, True, "onehot")
+    assert recipe.feature_names == ("size", "cut=low", "cut=mid", "cut=top")
+    baked = recipes.bake(recipe, frame(number(), category()))
+    deviation = np.std([1, 2, 3, 4])
+    np.testing.assert_allclose(baked[:, 0], (np.arange(1, 5) - 2.5) / deviation, rtol=1e-6)
+    np.testing.assert_array_equal(baked[:, 1:], np.eye(3)[[0, 1, 0, 2]])
+
+
+def test_statistics_come_from_the_training_rows_only():
+    keep = np.array([True, True, False, False])
+    recipe = recipes.learn_columns([number()], keep, True, "onehot")
+    assert recipe.columns[0].center == 1.5
+
+
+def test_codes_count_from_zero():
+    recipe = recipes.learn_columns([category()], ALL, True, "codes")
+    np.testing.assert_array_equal(recipes.bake(recipe, frame(category())), [[0], [1], [0], [2]])
+
+
+def test_logical_columns_stay_zero_and_one():
+    column = number(values=(True, False, True, True), kind="logical")
+    recipe = recipes.learn_columns([column], ALL, True, "onehot")
+    np.testing.assert_array_equal(recipes.bake(recipe, frame(column))[:, 0], [1, 0, 1, 1])
+
+
+def test_column_order_and_more_columns_do_not_matter():
+    recipe = recipes.learn_columns([number(), category()], ALL, True, "onehot")
+    one = recipes.bake(recipe, frame(number(), category()))
+    two = recipes.bake(recipe, frame(number("other"), category(), number()))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_levels_are_matched_by_name_not_by_code():
+    recipe = recipes.learn_columns([category()], ALL, True, "codes")
+    same = category(codes=(3, 2, 3, 1), levels=("top", "mid", "low"))
+    np.testing.assert_array_equal(recipes.bake(recipe, frame(same)), [[0], [1], [0], [2]])
+
+
+def test_unused_new_levels_are_no_error_used_ones_are_named():
+    recipe = recipes.learn_columns([category()], ALL, True, "onehot")
+    levels = ("low", "mid", "top", "huge")
+    recipes.bake(recipe, frame(category(levels=levels)))
+    with pytest.raises(DataError, match="`cut`.*huge") as caught:
+        recipes.bake(recipe, frame(category(codes=(1, 2, 4, 4), levels=levels)))
+    assert caught.value.details["levels"] == ["huge"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ([category()], "lacks the column `size`"),
+        ([number(), number("cut")], "`cut` of `x` is a number where training had a category"),
+        ([number(values=(1.0, np.nan, np.inf, 2.0)), category()], "1 missing and 1 infinite"),
+        ([number(values=(1.0, 1e300, 0.0, 2.0)), category()], "too large"),
+    ],
+)
+def test_bake_refuses(columns, message):
+    recipe = recipes.learn_columns([number(), category()], ALL, True, "onehot")
+    with pytest.raises(DataError, match=message):
+        recipes.bake(recipe, frame(*columns))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ([], "no feature columns"),
+        ([number(), number()], "more than one column `size`"),
+        ([category(levels=())], "no levels"),
+        (
+            [category("id", range(1, 101), [f"t{i}" for i in range(100)], "character")],
+            "100 different texts in 100 rows",
+        ),
+    ],
+)
+def test_learn_columns_refuses(columns, message):
+    keep = np.ones(len(columns[0]["values"]) if columns else 0, dtype=bool)
+    with pytest.raises(DataError, match=message):
+        recipes.learn_columns(columns, keep, True, "onehot")
+
+
+def test_too_many_levels_for_onehot_ask_for_codes():
+    column = category(codes=[1, 2, 3, 4], levels=[str(i) for i in range(1001)])
+    with pytest.raises(DataError, match='encode = "codes"'):
+        recipes.learn_columns([column], ALL, True, "onehot")
+    recipes.learn_columns([column], ALL, True, "codes")
+
+
+def test_an_array_is_taken_as_it_is_or_standardised():
+    x = np.array([[1.0, 10.0], [3.0, 30.0], [5.0, 20.0], [7.0, 40.0]])
+    plain = recipes.learn_array(x, ALL, False, [])
+    np.testing.assert_array_equal(recipes.bake(plain, {"kind": "array", "values": x}), x)
+    scaled = recipes.learn_array(x, ALL, True, [])
+    baked = recipes.bake(scaled, {"kind": "array", "values": x})
+    np.testing.assert_allclose(baked.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(baked.std(axis=0), 1, rtol=1e-6)
+
+
+def test_an_array_of_another_shape_or_a_data_frame_is_refused():
+    recipe = recipes.learn_array(np.zeros((4, 2)), ALL, False, [])
+    with pytest.raises(DataError, match=r"shape \(2,\), not \(3,\)"):
+        recipes.bake(recipe, {"kind": "array", "values": np.zeros((4, 3))})
+    with pytest.raises(DataError, match="must be a matrix or array"):
+        recipes.bake(recipe, frame(number()))
+
+
+def test_same_encoding_ignores_the_labels_statistics_and_names():
+    x = np.zeros((4, 2))
+    one = recipes.learn_array(x, ALL, False, ["a", "b"])
+    assert recipes.same_encoding(one, recipes.learn_array(x, ALL, False, []))
+    assert not recipes.same_encoding(one, recipes.learn_array(x, ALL, True, []))

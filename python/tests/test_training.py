@@ -1,0 +1,194 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from conftest import make_dataset, make_model
+
+from gpukeras import DataError, ModelError, SpecError, devices, runtime, training
+
+pytestmark = pytest.mark.tf
+
+
+def test_the_report_says_what_was_done(model):
+    report = training.fit(model, make_dataset(200, validation=0.2), {"epochs": 3})
+    assert (report.epochs, report.stopped, report.device) == (3, "completed", "CPU:0")
+    assert list(report.history) == ["loss", "accuracy", "val_loss", "val_accuracy"]
+    assert all(len(values) == 3 for values in report.history.values())
+    assert report.rows == 3 * 160
+    assert len(report.epoch_s) == 3
+    assert report.peak_bytes is None
+    assert 0 <= report.input_share <= 1
+    assert report.precision == "float32"
+
+
+def test_validation_metrics_are_keras_own(model):
+    data = make_dataset(300, validation=0.3)
+    report = training.fit(model, data, {"epochs": 2, "engine": "superstep"})
+    rows = data.rows("validation")
+    loss, accuracy = model.evaluate(*[a[rows] for a in data.arrays], verbose=0)
+    np.testing.assert_allclose(report.history["val_loss"][-1], loss, rtol=1e-5)
+    np.testing.assert_allclose(report.history["val_accuracy"][-1], accuracy, rtol=1e-5)
+
+
+def test_validation_rows_may_be_given(model):
+    data = make_dataset(100)
+    report = training.fit(model, data, {"epochs": 1}, validation=make_dataset(50, seed=9))
+    assert "val_loss" in report.history
+
+
+def test_validation_encoded_by_its_own_means_is_refused(model):
+    data, other = make_dataset(100, scale=True), make_dataset(50, seed=9, scale=True)
+    with pytest.raises(DataError, match="`validation` was encoded by its own means"):
+        training.fit(model, data, {}, validation=other)
+
+
+def test_training_on_data_encoded_otherwise_is_refused(model):
+    training.fit(model, make_dataset(100, scale=True), {"epochs": 1})
+    with pytest.raises(DataError, match="encoded by its own means"):
+        training.fit(model, make_dataset(100, seed=2, scale=True), {"epochs": 1})
+
+
+def test_keras_callbacks_work(model):
+    stopping = runtime.keras().callbacks.EarlyStopping("loss", patience=0, min_delta=100.0)
+    report = training.fit(model, make_dataset(), {"epochs": 9}, callbacks=[stopping])
+    assert (report.stopped, report.epochs) == ("early", 2)
+
+
+def test_a_callback_that_works_on_batches_sees_every_batch(model):
+    class Counter(runtime.keras().callbacks.Callback):
+        seen = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.seen += 1
+
+    counter, data = Counter(), make_dataset(210, batch_size=20)
+    report = training.fit(model, data, {"epochs": 2}, callbacks=[counter])
+    assert counter.seen == 2 * 11
+    assert report.engine.engine == "keras"
+    assert "Counter works on every batch" in report.engine.reason
+
+
+def test_the_listener_is_told_and_may_stop(model):
+    events = []
+
+    def listen(event):
+        events.append(event)
+        return event["kind"] == "epoch" and event["epoch"] == 2
+
+    report = training.fit(model, make_dataset(), {"epochs": 50}, on_event=listen)
+    assert (report.stopped, report.epochs) == ("interrupted", 2)
+    last = events[-1]
+    assert (last["epoch"], last["epochs"], last["step"], last["steps"]) == (2, 50, 7, 7)
+    assert "loss" in last["metrics"]
+
+
+def test_an_interrupt_keeps_the_epochs_done(model):
+    def interrupt(event):
+        if event["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    report = training.fit(model, make_dataset(), {"epochs": 50}, on_event=interrupt)
+    assert report.stopped == "interrupted"
+    assert len(report.history["loss"]) == len(report.epoch_s)
+    assert 2 <= report.epochs <= 3
+
+
+def test_keras_fit_works_as_before_afterwards(model):
+    model.steps_per_execution = 4
+    data = make_dataset()
+    training.fit(model, data, {"epochs": 1})
+    assert model.steps_per_execution == 4
+    assert model.train_function is None
+    model.fit(*data.arrays, epochs=1, verbose=0)
+
+
+def test_weights_count_as_in_keras():
+    data = make_dataset(100, shuffle=False)
+    weights = np.linspace(0, 2, 100)
+    weighted = make_dataset(100, shuffle=False)
+    weighted.arrays = (*weighted.arrays, weights.astype("float32"))
+    plain, ours = make_model(), make_model()
+    plain.fit(
+        *data.arrays, sample_weight=weights, batch_size=32, epochs=1, shuffle=False, verbose=0
+    )
+    from gpukeras.arrays import aligned_empty
+
+    aligned = aligned_empty((100,))
+    aligned[...] = weights
+    weighted.arrays = (*data.arrays[:2], aligned)
+    training.fit(ours, weighted, {"epochs": 1, "engine": "superstep"})
+    for expected, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_same_seed_repeats_bit_for_bit():
+    runs = []
+    for _ in range(2):
+        model = make_model(optimizer="adam")
+        training.fit(model, make_dataset(), {"epochs": 3, "engine": "superstep"})
+        runs.append(model.get_weights())
+    for one, two in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_staged_rows_train_like_resident_ones():
+    results = []
+    for cache in ("device", "host"):
+        model = make_model()
+        training.fit(model, make_dataset(cache=cache), {"epochs": 2, "engine": "superstep"})
+        results.append(model.get_weights())
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_eager_models_train_with_keras_own_step(model):
+    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+    report = training.fit(model, make_dataset(64, validation=0.5), {"epochs": 1})
+    assert report.engine.engine == "keras"
+    assert "run_eagerly" in report.engine.reason
+
+
+def test_the_sessions_jit_is_heeded(model, monkeypatch):
+    setup = dataclasses.replace(devices.current(), jit=True)
+    monkeypatch.setattr(devices, "current", lambda: setup)
+    report = training.fit(model, make_dataset(), {"epochs": 1})
+    assert report.engine.engine == "compiled"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "`epochs` must be a whole number of at least 1"),
+        ({"epochs": 1.5}, "`epochs` must be a whole number"),
+        ({"engine": "fast"}, "`engine` must be one of"),
+        ({"epoch": 1}, "Unknown option `epoch`"),
+    ],
+)
+def test_bad_options_are_refused(model, options, message):
+    with pytest.raises(SpecError, match=message):
+        training.fit(model, make_dataset(), options)
+
+
+def test_bad_models_are_refused():
+    keras = runtime.keras()
+    data = make_dataset()
+    with pytest.raises(SpecError, match="must be a Keras 3 model, not a dict"):
+        training.fit({}, data, {})
+    uncompiled = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    with pytest.raises(ModelError, match="not compiled"):
+        training.fit(uncompiled, data, {})
+    with pytest.raises(ModelError, match=r"rows of shape \(4,\), but the data's rows have \(5,\)"):
+        training.fit(make_model(columns=4), data, {})
+
+
+def test_a_model_that_keras_cannot_build_is_refused():
+    keras = runtime.keras()
+    model = keras.Sequential([keras.layers.Conv2D(2, 3), keras.layers.Dense(3, "softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    with pytest.raises(ModelError, match="Keras cannot build the model on this data"):
+        training.fit(model, make_dataset(), {})
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1, 1), (255, 1), (600, 2), (10**6, 20)])
+def test_ticks(steps, expected):
+    assert training.choose_ticks(steps) == expected
