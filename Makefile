@@ -6,6 +6,8 @@ export R_LIBS := $(CURDIR)/.rlib$(if $(R_LIBS),:$(R_LIBS))
 export RETICULATE_PYTHON := $(CURDIR)/.venv/bin/python
 export PYTHONDONTWRITEBYTECODE := 1
 export TF_CPP_MIN_LOG_LEVEL ?= 2
+# Without it testthat takes us for CRAN, and compares no snapshot.
+export NOT_CRAN := true
 # Without a locale R prints only ASCII.
 ifeq ($(shell uname)$(LC_ALL)$(LC_CTYPE)$(LANG),Linux)
 export LANG := C.UTF-8

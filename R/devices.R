@@ -64,10 +64,12 @@ format.gpu_setup <- function(x, ...) {
   marks <- ifelse(
     x$settings$status %in% names(marks), marks[x$settings$status], cli::symbol$bullet
   )
-  late <- ifelse(x$settings$status == "too late", "too late: ", "")
+  late <- x$settings$status == "too late"
+  value <- paste0(ifelse(late, "still ", ""), x$settings$value)
+  reason <- paste0(ifelse(late, "too late: ", ""), x$settings$reason)
   c(
     sprintf("gpukeras uses %s in %s", x$device, x$precision),
-    sprintf("%s %s: %s (%s%s)", marks, x$settings$name, x$settings$value, late, x$settings$reason),
+    sprintf("%s %s: %s (%s)", marks, x$settings$name, value, reason),
     if (length(x$notes) > 0) paste("!", x$notes)
   )
 }

@@ -64,7 +64,8 @@ new_gpu_check <- function(record) {
 format.gpu_check <- function(x, ...) {
   marks <- c(ok = cli::symbol$tick, note = cli::symbol$bullet, problem = cli::symbol$cross)
   others <- x$findings[!x$findings$id %in% x$cause_id, ]
-  found <- sprintf("%s %s: %s", marks[others$status], sub("\\.$", "", others$title), others$evidence)
+  titles <- sub("\\.$", "", others$title)
+  found <- sprintf("%s %s: %s", marks[others$status], titles, others$evidence)
   fixes <- ifelse(others$status == "problem", paste("  Fix:", others$fix), NA)
   listed <- c(rbind(found, fixes))
   c(

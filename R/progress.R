@@ -8,7 +8,7 @@ progress_listener <- function(verbose, call = caller_env()) {
   show <- if (!verbose) {
     function(event) NULL
   } else if (cli::is_dynamic_tty()) {
-    bar_printer()
+    bar_printer(frame = call)
   } else {
     line_printer()
   }
@@ -24,22 +24,19 @@ progress_listener <- function(verbose, call = caller_env()) {
   }
 }
 
-bar_printer <- function() {
+# A bar that goes when `frame`, the exported function's, is left: by its end, an error, an interrupt.
+bar_printer <- function(frame) {
   started <- FALSE
-  frame <- rlang::current_env()
   function(event) {
     if (!started) {
       cli::cli_progress_bar(
-        total = event$epochs * event$steps, clear = TRUE, .envir = frame, .auto_close = FALSE,
+        total = event$epochs * event$steps, clear = TRUE, .envir = frame,
         format = "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
       )
       started <<- TRUE
     }
     done <- (event$epoch - 1) * event$steps + event$step
     cli::cli_progress_update(set = done, status = format_event(event), .envir = frame)
-    if (event$kind == "epoch" && event$epoch == event$epochs) {
-      cli::cli_progress_done(.envir = frame)
-    }
   }
 }
 

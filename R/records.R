@@ -28,6 +28,8 @@ format_frame <- function(x) {
   sized <- grep("_bytes$", names(shown))
   shown[sized] <- lapply(shown[sized], format_bytes)
   names(shown) <- sub("_bytes$", "", names(shown))
+  before <- options(width = 500) # a row stays a line
+  on.exit(options(before))
   utils::capture.output(print(shown, row.names = FALSE, right = FALSE))
 }
 

@@ -9,15 +9,26 @@
 here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
   normalizePath() |>
   dirname()
-source(file.path(here, "methods.R"))
-source(file.path(here, "tables.R"))
 
+load_file <- function(name) {
+  loaded <- new.env()
+  sys.source(file.path(here, name), loaded)
+  loaded
+}
+
+ours <- load_file("methods.R")
+tables <- load_file("tables.R")
+methods <- ours$methods
+
+# What is promised for each case: how many times faster than Keras from R.
 cases <- list(
   dense_small = list(rows = 100000L, columns = 20L, batch = 32L, total = 8, warm = 20),
   dense_wide = list(rows = 200000L, columns = 200L, batch = 256L, total = 3, warm = 6)
 )
+# Models of bench_models.py, which are trained without R.
+models <- c("batchnorm", "lstm", "cnn")
 engines <- c("keras", "superstep", "compiled", "auto")
-limit_s <- 900 # a run that takes longer hangs
+most_s <- 900 # a run that takes longer hangs
 
 # Plan --------------------------------------------------------------------------------------------
 
@@ -36,52 +47,50 @@ read_options <- function(arguments = commandArgs(trailingOnly = TRUE)) {
 
 # Every run, in order: repetitions outermost.
 plan_jobs <- function(options) {
-  installed <- names(Filter(function(method) length(missing_packages(method)) == 0, methods))
-  jobs <- c(
-    unlist(lapply(names(cases), plan_memory, installed, options), recursive = FALSE),
-    unlist(lapply(seq_len(options$reps), plan_repetition, installed, options), recursive = FALSE)
-  )
+  installed <- names(Filter(function(method) length(ours$missing_packages(method)) == 0, methods))
+  rounds <- lapply(seq_len(options$reps), plan_round, installed, options)
+  jobs <- c(plan_memory(installed, options), unlist(rounds, recursive = FALSE))
   Filter(function(job) grepl(options$only, paste0(job$case, "/", job$method)), jobs)
 }
 
-plan_repetition <- function(repetition, installed, options) {
-  again <- Filter(function(name) repetition == 1 || is.null(methods[[name]]$once), installed)
-  jobs <- unlist(lapply(names(cases), plan_time, again, options), recursive = FALSE)
-  # The engines' differences are seen in fewer runs than those to Keras.
-  if (repetition <= ceiling(options$reps / 2)) {
-    jobs <- c(jobs, plan_engines(options, repetition))
-  }
-  lapply(jobs, c, repetition = repetition)
-}
-
-plan_time <- function(case, installed, options) {
-  lapply(installed, plan_run, case = case, measure = "time", epochs = options$epochs, options)
-}
-
-# The peak is reached in the first two epochs, and does not vary.
-plan_memory <- function(case, installed, options) {
-  lapply(installed, plan_run, case = case, measure = "memory", epochs = 2L, options)
-}
-
-plan_run <- function(method, case, measure, epochs, options) {
-  size <- cases[[case]]
-  list(
-    case = case, method = method, measure = measure, rows = as.integer(size$rows * options$share),
-    columns = size$columns, batch = size$batch, epochs = epochs
+# The peak is reached in the first two epochs, and hardly varies: one run each. Only what is left to
+# train decides which engines "auto" tries, so it gets all epochs.
+plan_memory <- function(installed, options) {
+  names <- if (options$quick) "keras" else setdiff(installed, "auto")
+  c(
+    plan_cases(names, "memory", epochs = 2L, options),
+    plan_cases("auto", "memory", epochs = options$epochs, options)
   )
 }
 
-plan_engines <- function(options, repetition) {
-  grid <- expand.grid(method = engines, case = other_models, stringsAsFactors = FALSE)
-  slow <- grid$case == "cnn" & grid$method == "compiled" # XLA's convolutions on a CPU
-  grid <- grid[repetition == 1 | !slow, ]
+plan_round <- function(round, installed, options) {
+  again <- Filter(function(name) round == 1 || is.null(methods[[name]]$once), installed)
+  jobs <- plan_cases(again, "time", epochs = options$epochs, options)
+  # Fewer runs tell the engines apart than are needed for the ratios to Keras.
+  c(jobs, if (round <= ceiling(options$reps / 2)) plan_engines(round, options))
+}
+
+plan_cases <- function(names, measure, epochs, options) {
+  grid <- expand.grid(method = names, case = names(cases), stringsAsFactors = FALSE)
   Map(function(case, method) {
-    few <- case == "cnn" && method == "compiled" || options$quick
-    list(
-      case = case, method = method, measure = "engine", share = options$share,
-      epochs = if (few) 3L else 5L
+    size <- cases[[case]]
+    rows <- as.integer(size$rows * options$share)
+    c(
+      list(case = case, method = method, measure = measure, rows = rows, epochs = epochs),
+      size[c("columns", "batch")]
     )
   }, grid$case, grid$method, USE.NAMES = FALSE)
+}
+
+# "auto" gets all epochs, as above. XLA's convolutions on a CPU are so slow that two must do, once.
+plan_engines <- function(round, options) {
+  grid <- expand.grid(method = engines, case = models, stringsAsFactors = FALSE)
+  slow <- grid$case == "cnn" & grid$method == "compiled"
+  grid$epochs <- ifelse(slow, 2L, ifelse(grid$method == "auto", options$epochs, 4L))
+  grid <- grid[round == 1 | !slow, ]
+  Map(function(case, method, epochs) {
+    list(case = case, method = method, measure = "engine", share = options$share, epochs = epochs)
+  }, grid$case, grid$method, grid$epochs, USE.NAMES = FALSE)
 }
 
 # Run ---------------------------------------------------------------------------------------------
@@ -94,7 +103,7 @@ run_job <- function(job, index, count) {
   if (status != 0 || !file.exists(files[2])) {
     lines <- grep("\\S", readLines(files[3], warn = FALSE), value = TRUE)
     why <- paste(utils::tail(lines, 3), collapse = " | ")
-    message("  failed: ", why)
+    message(sprintf("  failed with status %d: %s", status, why))
     return(c(job, list(error = why)))
   }
   c(job, jsonlite::read_json(files[2], simplifyVector = TRUE))
@@ -113,22 +122,30 @@ run_python <- function(job, files) {
 }
 
 run_child <- function(program, arguments, log) {
-  system2(program, shQuote(arguments), stdout = FALSE, stderr = log, timeout = limit_s) |>
+  system2(program, shQuote(arguments), stdout = FALSE, stderr = log, timeout = most_s) |>
     suppressWarnings()
+}
+
+set_environment <- function() {
+  core <- system.file("python", package = "gpukeras", mustWork = TRUE)
+  Sys.setenv(
+    KERAS_BACKEND = "tensorflow", TF_CPP_MIN_LOG_LEVEL = "2", PYTHONDONTWRITEBYTECODE = "1",
+    PYTHONPATH = paste(here, core, sep = .Platform$path.sep)
+  )
 }
 
 main <- function() {
   options <- read_options()
-  Sys.setenv(
-    KERAS_BACKEND = "tensorflow", TF_CPP_MIN_LOG_LEVEL = "2",
-    PYTHONPATH = system.file("python", package = "gpukeras", mustWork = TRUE)
-  )
+  options(width = 200)
+  set_environment()
   jobs <- plan_jobs(options)
   runs <- Map(run_job, jobs, seq_along(jobs), length(jobs))
   if (!is.null(options$json)) {
     jsonlite::write_json(runs, options$json, auto_unbox = TRUE, digits = NA, pretty = TRUE)
   }
-  print_tables(runs, options)
+  plan <- list(cases = cases, models = models, engines = engines, methods = methods)
+  absent <- lapply(methods, ours$missing_packages)
+  tables$print_tables(runs, c(options, plan, list(absent = absent)))
 }
 
 main()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_models import CASES, SEED, make_rows
+
 from gpukeras import pipeline, training
 
 

@@ -1,5 +1,6 @@
 # The methods that are compared: each trains `model` on an R matrix and gives the seconds and the
-# loss of its epochs. What a method needs beyond Keras is named in `needs`.
+# loss of its epochs. What a method needs beyond Keras is named in `needs`. The Python files beside
+# this one are found through PYTHONPATH, which bench.R sets.
 
 keras_from_r <- function(model, data, batch, epochs) {
   clock <- the_models()$EpochClock()
@@ -41,11 +42,11 @@ gpukeras_fit <- function(engine) {
 }
 
 bare_xla <- function(model, data, batch, epochs) {
-  limit <- reticulate::import_from_path("bench_limit", path = here)
+  limit <- reticulate::import("bench_limit")
   limit$train(data$x, data$y, batch, epochs)
 }
 
-the_models <- function() reticulate::import_from_path("bench_models", path = here)
+the_models <- function() reticulate::import("bench_models")
 
 read_clock <- function(clock) list(epoch_s = clock$epoch_s, loss = clock$loss)
 

@@ -4,7 +4,8 @@
 here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
   normalizePath() |>
   dirname()
-source(file.path(here, "methods.R"))
+ours <- new.env()
+sys.source(file.path(here, "methods.R"), ours)
 
 # Labels that can be learned, so that equal losses show equal training.
 make_data <- function(rows, columns, classes = 10) {
@@ -17,7 +18,7 @@ make_data <- function(rows, columns, classes = 10) {
 
 measure_time <- function(fit, job) {
   data <- make_data(job$rows, job$columns)
-  model <- the_models()$dense(list(job$columns))
+  model <- ours$the_models()$dense(list(job$columns))
   gc()
   began <- proc.time()[["elapsed"]]
   result <- fit(model, data, job$batch, job$epochs)
@@ -29,7 +30,7 @@ measure_time <- function(fit, job) {
 measure_memory <- function(fit, job) {
   warm_up(job)
   data <- make_data(job$rows, job$columns)
-  model <- the_models()$dense(list(job$columns))
+  model <- ours$the_models()$dense(list(job$columns))
   gc()
   known <- reset_peak()
   before <- memory_bytes("VmRSS")
@@ -43,7 +44,7 @@ warm_up <- function(job) {
   every <- paste0("engine_", c("keras", "superstep", "compiled"))
   data <- make_data(20L * job$batch, job$columns)
   for (name in if (job$method == "auto") every else job$method) {
-    methods[[name]]$fit(the_models()$dense(list(job$columns)), data, job$batch, 2L)
+    ours$methods[[name]]$fit(ours$the_models()$dense(list(job$columns)), data, job$batch, 2L)
   }
 }
 
@@ -69,7 +70,7 @@ reset_peak <- function() {
 
 main <- function(job_file, result_file) {
   job <- jsonlite::read_json(job_file)
-  fit <- methods[[job$method]]$fit
+  fit <- ours$methods[[job$method]]$fit
   result <- if (job$measure == "memory") measure_memory(fit, job) else measure_time(fit, job)
   jsonlite::write_json(result, result_file, auto_unbox = TRUE, digits = NA)
 }

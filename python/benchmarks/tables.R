@@ -1,68 +1,71 @@
-# The tables of the benchmark, from the records of its runs.
+# The tables of the benchmark, from the records of its runs. `plan` says what was to be run.
 
-other_models <- c("batchnorm", "lstm", "cnn")
 titles <- c(
   dense_small = "dense 64 and 10, batch 32",
   dense_wide = "dense 64 and 10, batch 256",
-  batchnorm = "dense 128 and 64, BatchNorm, AdamW, clipnorm, 64,000 x 64, batch 64",
-  lstm = "LSTM 32, 12,800 x 30 x 8, batch 64",
-  cnn = "CNN 16 and 32, 6,400 x 32 x 32 x 3, batch 64"
+  batchnorm = "BatchNorm, AdamW, clipnorm, batch 64",
+  lstm = "LSTM 32, batch 64",
+  cnn = "two convolutions, batch 64"
 )
 
-print_tables <- function(runs, options) {
+print_tables <- function(runs, plan) {
   cat(sprintf("\n%s, %d cores, %s\n", R.version.string, parallel::detectCores(), Sys.Date()))
-  if (options$quick) {
-    cat("--quick: a quarter of the rows, 4 epochs, one run: no promise can be read from this.\n")
+  if (plan$quick) {
+    cat("--quick: a quarter of the rows, 4 epochs, one run: no promise can be judged by this.\n")
   }
-  for (case in names(cases)) print_case(runs, case, options)
-  print_engines(runs)
+  for (case in names(plan$cases)) print_case(runs, case, plan)
+  print_engines(runs, plan)
   cat(notes, sep = "\n")
 }
 
-# Against Keras from R ------------------------------------------------------------------------------
+# Against Keras from R ----------------------------------------------------------------------------
 
-print_case <- function(runs, case, options) {
-  table <- lapply(names(methods), summarise_method, runs = pick(runs, case)) |> do.call(what = rbind)
-  size <- cases[[case]]
+print_case <- function(runs, case, plan) {
+  rows <- lapply(names(plan$methods), summarise_method, pick(runs, case), plan)
+  table <- do.call(rbind, rows)
+  size <- plan$cases[[case]]
+  count <- format(size$rows * plan$share, big.mark = ",", scientific = FALSE)
   cat(sprintf(
     "\n%s x %d, %s: seconds from the R matrix to %d epochs\n",
-    format(size$rows * options$share, big.mark = ","), size$columns, titles[[case]], options$epochs
+    count, size$columns, titles[[case]], plan$epochs
   ))
   print(format_case(table), row.names = FALSE, right = FALSE)
-  print_promises(table, size)
+  if (!plan$quick) print_promises(table, size)
 }
 
-summarise_method <- function(name, runs) {
+summarise_method <- function(name, runs, plan) {
   timed <- pick(runs, method = name, measure = "time")
   used <- pick(runs, method = name, measure = "memory")
   data.frame(
-    method = name,
+    method = name, label = plan$methods[[name]]$label,
     total_s = middle(timed, function(run) run$total_s),
     warm_s = middle(timed, warm_epoch),
     memory = middle(used, function(run) run$extra_bytes / run$matrix_bytes),
     loss = middle(timed, function(run) run$loss[length(run$loss)]),
-    engine = paste(unique(unlist(lapply(timed, `[[`, "engine"))), collapse = ", "),
-    runs = length(timed),
-    problem = describe_problem(name, c(timed, used))
+    engine = all_engines(timed),
+    runs = describe_runs(timed, c(timed, used), plan$absent[[name]])
   )
 }
 
-describe_problem <- function(name, runs) {
-  missing <- missing_packages(methods[[name]])
-  if (length(missing) > 0) {
-    return(paste("not installed:", paste(missing, collapse = ", ")))
+describe_runs <- function(timed, runs, absent) {
+  failed <- sum(vapply(runs, function(run) !is.null(run$error), logical(1)))
+  if (length(absent) > 0) {
+    sprintf("not installed: %s", paste(absent, collapse = ", "))
+  } else if (failed > 0) {
+    sprintf("%d, %d failed", length(timed), failed)
+  } else {
+    as.character(length(timed))
   }
-  if (any(lengths(lapply(runs, `[[`, "error")) > 0)) "failed" else ""
 }
 
 format_case <- function(table) {
   against <- table[table$method == "keras", ]
   data.frame(
-    method = vapply(table$method, function(name) methods[[name]]$label, ""),
+    method = table$label,
     total = number(table$total_s), faster = times(against$total_s / table$total_s),
     `warm epoch` = number(table$warm_s, 3), faster = times(against$warm_s / table$warm_s),
     memory = number(table$memory, 2), loss = number(table$loss, 3), engine = table$engine,
-    runs = paste(table$runs, table$problem), check.names = FALSE
+    runs = table$runs, check.names = FALSE
   )
 }
 
@@ -76,7 +79,7 @@ print_promises <- function(table, size) {
 }
 
 say_promise <- function(what, found, promised, unit, most = FALSE) {
-  if (length(found) == 0 || is.na(found)) {
+  if (is.na(found)) {
     return(invisible())
   }
   kept <- if (most) found <= promised else found >= promised
@@ -86,27 +89,30 @@ say_promise <- function(what, found, promised, unit, most = FALSE) {
   ))
 }
 
-# The chosen engine against the best ----------------------------------------------------------------
+# The chosen engine against the best --------------------------------------------------------------
 
-print_engines <- function(runs) {
-  models <- intersect(names(titles), unlist(lapply(runs, `[[`, "case")))
-  table <- lapply(models, compare_engines, runs = runs) |> do.call(what = rbind)
-  cat("\nThe chosen engine against the best of the three: seconds of a warm epoch\n")
+# The cases of the first tables need no runs of their own: their methods are the engines.
+print_engines <- function(runs, plan) {
+  table <- do.call(rbind, lapply(c(names(plan$cases), plan$models), compare_engines, runs, plan))
+  cat("\nThe chosen engine (auto) against the best of the three: seconds of a warm epoch\n")
   print(table, row.names = FALSE, right = FALSE)
-  cat("  promised: auto at most 1.10 of the best\n")
+  if (!plan$quick) cat("  promised: auto/best at most 1.10\n")
 }
 
-compare_engines <- function(model, runs) {
-  names <- if (model %in% other_models) engines else c(paste0("engine_", engines[1:3]), "auto")
+compare_engines <- function(model, runs, plan) {
+  names <- if (model %in% plan$models) plan$engines else paste0("engine_", plan$engines)
+  names[4] <- "auto"
   picked <- lapply(names, function(name) pick(runs, model, name, c("time", "engine")))
-  warm <- vapply(picked, middle, 0, of = warm_epoch) |> stats::setNames(engines)
+  warm <- vapply(picked, middle, 0, of = warm_epoch)
   best <- min(warm[1:3], Inf, na.rm = TRUE)
-  chosen <- unique(unlist(lapply(picked[[4]], `[[`, "engine")))
-  cells <- data.frame(model = titles[[model]], t(number(warm, 3)))
-  cbind(cells, `auto/best` = number(warm[["auto"]] / best, 2), chosen = paste(chosen, collapse = ", "))
+  cells <- as.list(number(warm, 3)) |> stats::setNames(plan$engines)
+  data.frame(
+    model = titles[[model]], cells, `auto/best` = number(warm[4] / best, 2),
+    chosen = all_engines(picked[[4]]), check.names = FALSE
+  )
 }
 
-# Help ----------------------------------------------------------------------------------------------
+# Help --------------------------------------------------------------------------------------------
 
 pick <- function(runs, case = NULL, method = NULL, measure = NULL) {
   fits <- function(run, name, wanted) is.null(wanted) || run[[name]] %in% wanted
@@ -117,7 +123,7 @@ pick <- function(runs, case = NULL, method = NULL, measure = NULL) {
 
 # The median over the runs that did not fail; NA if there is none.
 middle <- function(runs, of) {
-  values <- lapply(Filter(function(run) is.null(run$error), runs), of) |> unlist()
+  values <- unlist(lapply(Filter(function(run) is.null(run$error), runs), of))
   if (is.null(values)) NA_real_ else stats::median(as.numeric(values))
 }
 
@@ -125,6 +131,9 @@ middle <- function(runs, of) {
 warm_epoch <- function(run) {
   stats::median(utils::tail(run$epoch_s, max(1, length(run$epoch_s) - 2)))
 }
+
+# Repetitions may choose differently.
+all_engines <- function(runs) paste(unique(unlist(lapply(runs, `[[`, "engine"))), collapse = ", ")
 
 number <- function(x, digits = 1) ifelse(is.na(x), "-", sprintf("%.*f", digits, x))
 
@@ -136,10 +145,10 @@ notes <- c(
   "  and Python, importing TensorFlow, making the data and the model.",
   "warm epoch: median of the epochs from the third on. Medians over runs.",
   "faster: than Keras fit() called from R on the same matrix.",
-  "memory: growth of the process's peak resident memory (two epochs, a run of its own) as a share",
+  "memory: growth of the process's peak resident memory, in a run of its own, as a share",
   "  of the R matrix: staged and converted copies, blocks or buffers of rows, compiled programs,",
-  "  what the allocators keep. Not in it: TensorFlow, XLA's compiler and their threads, which a fit",
-  "  on a few batches brought in before, and the matrix itself.",
-  "loss: after the last epoch; near each other, they show that the same was trained (the limit has",
-  "  no dropout and drops the short last batch)."
+  "  what allocators keep. Not in it: the matrix, TensorFlow, XLA's compiler and their threads,",
+  "  which fits on a few batches brought in before.",
+  "loss: of the last epoch; near each other, they show that the same was trained (the limit has no",
+  "  dropout and leaves out the short last batch)."
 )

@@ -423,6 +423,19 @@ def test_what_r_sets_reaches_python_until_tensorflow_is_imported():
 
 
 @pytest.mark.tf
+@pytest.mark.parametrize("first", ["devices.read_devices", "diagnosis.check"])
+def test_whatever_imports_tensorflow_first_hears_of_r(first):
+    script = f"""
+    import ctypes, os
+    from gpukeras import devices, diagnosis
+    ctypes.CDLL(None).setenv(b"CUDA_VISIBLE_DEVICES", b"-1", 1)
+    {first}()
+    answer = [os.environ.get("CUDA_VISIBLE_DEVICES"), devices.setup().notes]
+    """
+    assert run_script(script) == ["-1", []]
+
+
+@pytest.mark.tf
 def test_variables_that_came_too_late_are_told():
     script = """
     import ctypes

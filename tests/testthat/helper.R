@@ -14,3 +14,10 @@ answer <- function(value) {
 local_answer <- function(value, frame = parent.frame()) {
   local_core(function(name, args) answer(value), frame)
 }
+
+# Skips where the real core cannot run.
+skip_without_tensorflow <- function() {
+  testthat::skip_if_not(
+    reticulate::py_module_available("tensorflow"), "TensorFlow is not installed"
+  )
+}

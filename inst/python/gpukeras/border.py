@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from . import __version__, devices, diagnosis, inference, models, pipeline, training
+from . import (
+    __version__,
+    devices,
+    diagnosis,
+    environment,
+    inference,
+    models,
+    pipeline,
+    training,
+)
 from .errors import GpuKerasError
 
 _INT32_MAX = 2**31 - 1
@@ -30,8 +39,10 @@ def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         `{"ok": True, "value": ...}`, or `{"ok": False, "code", "message", "hint", "details"}`.
     """
+    environment.sync_environment()  # what R's Sys.setenv() changed since the last call
     try:
-        return {"ok": True, "value": to_plain(ENTRY_POINTS[name](**args))}
+        # R's empty list() arrives as a list, not as an empty mapping.
+        return {"ok": True, "value": to_plain(ENTRY_POINTS[name](**dict(args)))}
     except GpuKerasError as error:
         return {
             "ok": False,

@@ -106,6 +106,7 @@ def current() -> Setup:
 
 def read_devices() -> list[Device]:
     """All physical devices, without starting them."""
+    sync_environment()
     gpus = runtime.physical_devices("GPU")
     details = [runtime.device_details(gpu) for gpu in gpus]
     labels = [str(detail.get("device_name", "")) for detail in details]

@@ -21,7 +21,7 @@ from typing import Any
 
 from . import machine, runtime
 from .devices import short_name
-from .environment import child_environment, read_environment
+from .environment import child_environment, read_environment, sync_environment
 from .errors import RuntimeMissingError
 from .judgement import Diagnosis, format_check, format_facts, judge, redact
 from .signs import WHEELS
@@ -187,6 +187,7 @@ def _find_library(name: str, folders: list[Path]) -> str:
 
 def read_tensorflow() -> dict[str, Any]:
     """Version and GPUs in this process, without starting them."""
+    sync_environment()
     try:
         version = runtime.tensorflow().__version__
     except RuntimeMissingError as error:

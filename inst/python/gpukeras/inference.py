@@ -125,7 +125,8 @@ def model_device(model: Any) -> str:
 
 def ticks(count: int) -> Any:
     """What Keras iterates over: it counts, the data takes another way."""
-    return runtime.tensorflow().data.Dataset.range(count)
+    with runtime.on_device("CPU:0", soft=True):  # also inside with_device("GPU:0", )
+        return runtime.tensorflow().data.Dataset.range(count)
 
 
 def build_variables(model: Any, data: Dataset) -> None:

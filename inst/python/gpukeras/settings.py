@@ -297,7 +297,7 @@ def plan_seed(spec: SetupSpec) -> Setting:
         return Setting("seed", spec.seed, "applied", "Python, NumPy and TensorFlow")
     if spec.deterministic:
         return Setting("seed", 0, "applied", "deterministic kernels need a seed")
-    return Setting("seed", None, "unchanged", "none was given")
+    return Setting("seed", None, "unchanged", "not asked for")
 
 
 def plan_determinism(wanted: bool, facts: SetupFacts) -> Setting:

@@ -1,0 +1,92 @@
+a_finding <- function(id, status, title, evidence, fix = "") {
+  list(id = id, status = status, title = title, evidence = evidence, fix = fix)
+}
+
+a_check <- function(...) {
+  record <- list(
+    verdict = "NOT USED",
+    cause = "CUDA_VISIBLE_DEVICES hides every GPU.",
+    cause_id = "D1",
+    fix = "Restart R and unset it before Python starts.",
+    evidence = list("of CUDA_VISIBLE_DEVICES C reads '-1', Python reads nothing, R reads '-1'"),
+    findings = list(
+      a_finding("D1", "problem", "CUDA_VISIBLE_DEVICES hides every GPU.", "C reads '-1'", "Unset."),
+      a_finding("D6", "problem", "Keras does not compute with TensorFlow.", "jax", "Restart R."),
+      a_finding("driver", "ok", "NVIDIA driver", "550.54.15, /dev/nvidia0"),
+      a_finding("compute", "note", "Test computation", "not determined")
+    ),
+    facts = list(platform = list(system = "Linux"))
+  )
+  changes <- list(...)
+  record[names(changes)] <- changes
+  record
+}
+
+test_that("a check has its fields, and its findings as a data frame", {
+  check <- new_gpu_check(a_check())
+  expect_named(
+    check, c("verdict", "cause", "cause_id", "fix", "evidence", "findings", "facts")
+  )
+  expect_type(check$evidence, "character")
+  expect_identical(as.data.frame(check), check$findings)
+  expect_identical(as.data.frame(check)$id, c("D1", "D6", "driver", "compute"))
+  expect_identical(check$facts$platform$system, "Linux")
+})
+
+test_that("no proven cause is NA", {
+  record <- a_check()
+  record["cause"] <- list(NULL)
+  record["cause_id"] <- list(NULL)
+  expect_identical(new_gpu_check(record)$cause, NA_character_)
+})
+
+test_that("a check prints the verdict first, then cause, evidence, fix and findings", {
+  expect_snapshot(new_gpu_check(a_check()))
+})
+
+test_that("a check without a proven cause says what it does not know", {
+  unknown <- a_check(
+    fix = "", evidence = list("TensorFlow lists no GPU; the cause is not determined."),
+    findings = list(a_finding("gpus", "note", "GPUs in TensorFlow", "none listed"))
+  )
+  unknown[c("cause", "cause_id")] <- list(NULL)
+  unproven <- unknown
+  unproven$verdict <- "UNPROVEN"
+  unproven$evidence <- list("The GPU computes.", "No training step was traced.")
+  expect_snapshot({
+    new_gpu_check(unknown)
+    new_gpu_check(unproven)
+  })
+})
+
+test_that("R's readings of the environment are named and hold only what is set", {
+  skip_without_tensorflow()
+  withr::local_envvar(CUDA_VISIBLE_DEVICES = "-1", XLA_FLAGS = NA)
+  session <- read_session()
+  expect_identical(session$environment$CUDA_VISIBLE_DEVICES, "-1")
+  expect_false("XLA_FLAGS" %in% names(session$environment))
+  expect_false(session$tensorflow_r_loaded)
+  expect_true(nzchar(session$python))
+})
+
+test_that("the real check reads R's side and gives one verdict", {
+  skip_without_tensorflow()
+  check <- gpu_check()
+  expect_true(check$verdict %in% c("CONFIRMED", "PARTIAL", "UNPROVEN", "NOT USED"))
+  expect_gt(nrow(as.data.frame(check)), 6)
+  expect_identical(check$facts$session$r, as.character(getRversion()))
+  expect_identical(check$facts$python$executable, check$facts$session$python)
+  expect_length(check$facts$unread, 0)
+  if (!file.exists("/dev/nvidia0")) {
+    expect_identical(check$verdict, "NOT USED")
+  }
+})
+
+test_that("gpu_report() writes lines to a file or to the console", {
+  skip_without_tensorflow()
+  local_answer("GPU: NOT USED\n\nFacts")
+  file <- withr::local_tempfile()
+  expect_identical(gpu_report(file), c("GPU: NOT USED", "", "Facts"))
+  expect_identical(readLines(file), c("GPU: NOT USED", "", "Facts"))
+  expect_output(gpu_report(), "GPU: NOT USED\n\nFacts")
+})
