@@ -62,7 +62,7 @@ methods <- list(
   engine_keras = list(label = "gpukeras, keras", fit = gpukeras_fit("keras"), once = TRUE),
   engine_superstep = list(label = "gpukeras, superstep", fit = gpukeras_fit("superstep")),
   engine_compiled = list(label = "gpukeras, compiled", fit = gpukeras_fit("compiled")),
-  limit = list(label = "bare XLA loop (limit)", fit = bare_xla)
+  limit = list(label = "bare XLA loop (limit)", fit = bare_xla, once = TRUE)
 )
 
 # Packages that a method needs and R does not find.

@@ -104,7 +104,7 @@ compare_engines <- function(model, runs, plan) {
   names[4] <- "auto"
   picked <- lapply(names, function(name) pick(runs, model, name, c("time", "engine")))
   warm <- vapply(picked, middle, 0, of = warm_epoch)
-  best <- min(warm[1:3], Inf, na.rm = TRUE)
+  best <- if (anyNA(warm[1:3])) NA else min(warm[1:3])
   cells <- as.list(number(warm, 3)) |> stats::setNames(plan$engines)
   data.frame(
     model = titles[[model]], cells, `auto/best` = number(warm[4] / best, 2),

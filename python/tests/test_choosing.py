@@ -34,15 +34,14 @@ def test_evaluation_leaves_out_keras_own_unless_it_is_alone():
     assert choosing.choose_evaluation_candidates(EngineFacts(eager=True)) == ("keras",)
 
 
-def drive(chooser, batch_s, start_s=0.5, batches=10**6):
+def drive(chooser, batch_s, start_s=0.5, batches=10**6, block=10**9):
     """Feeds a chooser with the times that engines of known speed would take."""
-    trained = 0
+    trained, started = 0, set()
     while chooser.choice is None and trained < batches:
-        count = chooser.count(batches - trained)
-        first = {trial.engine for trial in chooser.trials}
-        seconds = count * batch_s[chooser.engine]
-        if chooser.engine not in first and count == 1:
-            seconds += start_s
+        left = min(batches - trained, block - trained % block)
+        engine, count = chooser.engine, chooser.count(left)
+        seconds = count * batch_s[engine] + (0.0 if engine in started else start_s)
+        started.add(engine)
         chooser.record(count, seconds)
         trained += count
     return trained
@@ -59,6 +58,13 @@ def test_the_fastest_engine_goes_on(batch_s):
     assert {trial.engine for trial in chooser.choice.trials} == set(THREE)
 
 
+@given(speeds, st.integers(1, 9))
+def test_small_blocks_do_not_keep_it_from_choosing(batch_s, block):
+    chooser = Chooser(THREE, 10**9)
+    assert drive(chooser, batch_s, batches=10**9, block=block) < 10**6
+    assert batch_s[chooser.choice.engine] == min(batch_s.values())
+
+
 def test_the_reason_has_the_figures():
     chooser = Chooser(THREE, 10**6)
     drive(chooser, {"keras": 1.4e-3, "superstep": 3e-4, "compiled": 4e-5})
@@ -68,9 +74,18 @@ def test_the_reason_has_the_figures():
 
 def test_engines_that_cannot_pay_are_not_tried():
     chooser = Chooser(THREE, 300)
-    drive(chooser, dict.fromkeys(THREE, 1e-3), batches=300)
+    drive(chooser, dict.fromkeys(THREE, 1e-3), start_s=0.5, batches=300)
     assert chooser.choice.engine == "keras"
     assert "too few batches left to pay for trying superstep and compiled" in chooser.choice.reason
+
+
+@pytest.mark.parametrize(
+    ("engine", "batches_left", "expected"),
+    [("superstep", 740, False), ("superstep", 760, True), ("compiled", 2260, True)],
+)
+def test_what_an_engine_must_promise(engine, batches_left, expected):
+    # 0.5 s of start: 0.75 s must be left to pay for tracing, 2.25 s for compiling.
+    assert choosing.is_worth_trying(engine, 0.5, 1e-3, batches_left) is expected
 
 
 def test_an_engine_alone_is_measured_too():

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CALL_S = 0.2  # seconds a call should take: progress and interrupts stay alive
-TRIAL_S = 0.05  # seconds a timed trial must last to be trusted
-FIRST_COUNT = 4  # batches of the first timed round; doubled until TRIAL_S is reached
-PRICE_S = {"keras": 0.0, "superstep": 0.6, "compiled": 2.0}  # tracing, compiling (2 slow cores)
-PAYBACK = 2.0  # try an engine when the time left is this many times its price
+TRIAL_S = (0.05, 0.25)  # seconds a timed trial must last to be trusted: at least, at most
+TRIAL_SHARE = 0.01  # of the time that is left; the more is left, the more a mistake would cost
+# What starting another engine costs, as a multiple of what the first one's start took on this
+# computer with this model: tracing once more; tracing and compiling (0.35 s against 1.0 measured).
+PRICE = {"keras": 0.0, "superstep": 1.0, "compiled": 3.0}
+PAYBACK = 1.5  # try an engine when the time left is this many times its price
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,21 @@ def choose_count(batch_s: float | None, left: int) -> int:
     return max(1, min(left, int(CALL_S / max(batch_s, 1e-9))))
 
 
-def is_worth_trying(engine: str, best_batch_s: float, batches_left: int) -> bool:
-    """Whether the time that is left can pay for tracing and compiling another engine."""
-    return best_batch_s * batches_left > PAYBACK * PRICE_S[engine]
+def choose_trial_s(batch_s: float, batches_left: int) -> float:
+    """Seconds that a timed trial must last."""
+    return min(max(TRIAL_SHARE * batch_s * batches_left, TRIAL_S[0]), TRIAL_S[1])
+
+
+def is_worth_trying(engine: str, start_s: float, best_batch_s: float, batches_left: int) -> bool:
+    """Whether the time that is left can pay for starting another engine.
+
+    Args:
+        engine: The engine to try.
+        start_s: Seconds that the first engine's start took.
+        best_batch_s: Seconds a batch of the fastest engine so far.
+        batches_left: Batches that are left to train.
+    """
+    return best_batch_s * batches_left > PAYBACK * PRICE[engine] * start_s
 
 
 def choose_fastest(trials: tuple[Trial, ...], skipped: tuple[str, ...]) -> EngineChoice:
@@ -127,8 +141,7 @@ class Chooser:
         self._waiting = list(candidates[1:])
         self._batches_left = batches
         self._alone = reason if len(candidates) == 1 else ""
-        self._start_s: float | None = None
-        self._count = FIRST_COUNT
+        self._begin_trial()
         self._batch_s: float | None = None
         self.trials: tuple[Trial, ...] = ()
         self.engine = candidates[0]
@@ -148,10 +161,8 @@ class Chooser:
             self._batch_s = min(self._batch_s or seconds / count, seconds / count)
         elif self._start_s is None:
             self._start_s = seconds
-        elif seconds < TRIAL_S and count >= self._count:
-            self._count *= 2
         else:
-            self._end_trial(seconds / count)
+            self._record_trial(count, seconds)
 
     def refuse(self, why: str) -> bool:
         """The current engine cannot run this model; false if there is no other."""
@@ -170,18 +181,31 @@ class Chooser:
             return EngineChoice(self.engine, self._alone or "too few batches to measure another")
         return self.choice
 
-    def _end_trial(self, batch_s: float) -> None:
-        self.trials += (Trial(self.engine, self._start_s or 0.0, batch_s),)
-        self._go_on()
+    def _begin_trial(self) -> None:
+        self._start_s: float | None = None
+        self._count, self._largest, self._measured = 1, 0, (0, 0.0)
+
+    def _record_trial(self, count: int, seconds: float) -> None:
+        """Only the largest calls count: in small ones the call itself is most of the time."""
+        batches, total_s = self._measured
+        if count > self._largest:
+            batches, total_s, self._largest = 0, 0.0, count
+        if count == self._largest:
+            batches, total_s = batches + count, total_s + seconds
+        self._measured, self._count = (batches, total_s), 2 * self._largest
+        if total_s >= choose_trial_s(total_s / max(1, batches), self._batches_left):
+            self.trials += (Trial(self.engine, self._start_s or 0.0, total_s / batches),)
+            self._go_on()
 
     def _go_on(self) -> None:
         ran = [t.batch_s for t in self.trials if t.batch_s is not None]
         best = min(ran, default=float("inf"))
-        self._start_s, self._count = None, FIRST_COUNT
+        start_s = self.trials[0].start_s
+        self._begin_trial()
         skipped = []
         while self._waiting:
             engine = self._waiting.pop(0)
-            if is_worth_trying(engine, best, self._batches_left):
+            if is_worth_trying(engine, start_s, best, self._batches_left):
                 self.engine = engine
                 return
             skipped.append(engine)

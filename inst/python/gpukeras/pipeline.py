@@ -263,6 +263,7 @@ class Feed:
                 if piece is not None:
                     waiting = ahead.submit(self._gather, *piece)
                 yield block
+                del block  # before the next is gathered: two blocks are in memory, never three
 
     def _pieces(self, order: np.ndarray) -> Iterator[tuple[np.ndarray, int, bool]]:
         full = len(order) // self.batch_size
