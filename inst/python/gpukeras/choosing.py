@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CALL_S = 0.2  # seconds a call should take: progress and interrupts stay alive
-TRIAL_S = (0.05, 0.25)  # seconds a timed trial must last to be trusted: at least, at most
+TRIAL_S = (0.05, 0.15)  # seconds a timed trial must last to be trusted: at least, at most
 TRIAL_SHARE = 0.01  # of the time that is left; the more is left, the more a mistake would cost
+TRIAL_GROWTH = 8  # the first calls are short: nothing is known yet
 # What starting another engine costs, as a multiple of what the first one's start took on this
 # computer with this model: tracing once more; tracing and compiling (0.35 s against 1.0 measured).
 PRICE = {"keras": 0.0, "superstep": 1.0, "compiled": 3.0}
@@ -96,6 +97,12 @@ def choose_count(batch_s: float | None, left: int) -> int:
 def choose_trial_s(batch_s: float, batches_left: int) -> float:
     """Seconds that a timed trial must last."""
     return min(max(TRIAL_SHARE * batch_s * batches_left, TRIAL_S[0]), TRIAL_S[1])
+
+
+def choose_trial_count(wanted_s: float, batch_s: float, largest: int) -> int:
+    """Batches of the next timed call: enough for the trial, but small steps up to there."""
+    enough = int(wanted_s / max(batch_s, 1e-9)) + 1
+    return max(largest, min(TRIAL_GROWTH * largest, enough))
 
 
 def is_worth_trying(engine: str, start_s: float, best_batch_s: float, batches_left: int) -> bool:
@@ -192,8 +199,10 @@ class Chooser:
             batches, total_s, self._largest = 0, 0.0, count
         if count == self._largest:
             batches, total_s = batches + count, total_s + seconds
-        self._measured, self._count = (batches, total_s), 2 * self._largest
-        if total_s >= choose_trial_s(total_s / max(1, batches), self._batches_left):
+        self._measured, batch_s = (batches, total_s), total_s / max(1, batches)
+        wanted_s = choose_trial_s(batch_s, self._batches_left)
+        self._count = choose_trial_count(wanted_s, batch_s, self._largest)
+        if total_s >= wanted_s:
             self.trials += (Trial(self.engine, self._start_s or 0.0, total_s / batches),)
             self._go_on()
 

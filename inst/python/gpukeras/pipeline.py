@@ -4,8 +4,8 @@
     epoch's order of rows --> Feed --> Block (many batches) --> engine
 
 Rows are gathered a block at a time outside the training program, by TensorFlow's own multi-threaded
-gather: inside XLA on a CPU a gather becomes a loop over rows (28 us a row, measured). The next
-block is gathered in a thread while the device works on this one.
+gather: inside XLA on a CPU a gather becomes a loop over rows (28 us a row, measured). Where rows
+are staged, a thread gathers and sends the next block while the device works on this one.
 """
 
 from __future__ import annotations
@@ -234,8 +234,11 @@ class Block:
     tail: bool = False
 
 
+Piece = tuple[np.ndarray, int, bool]  # row numbers, batches, whether it is the tail
+
+
 class Feed:
-    """Gathers blocks of batches, one block ahead of the device.
+    """Gathers blocks of batches; rows that wait in host memory one block ahead of the device.
 
     Args:
         dataset: Where the rows are.
@@ -255,7 +258,18 @@ class Feed:
 
     def blocks(self, order: np.ndarray) -> Iterator[Block]:
         """The rows of `order` as blocks of full batches, then the short last batch."""
-        pieces = list(self._pieces(order))
+        pieces = self._pieces(order)
+        if self._place != self._device:
+            yield from self._blocks_ahead(list(pieces))
+            return
+        for piece in pieces:  # a gather where the data is costs less than a second block in memory
+            began = time.perf_counter()
+            block = self._gather(*piece)
+            self.wait_s += time.perf_counter() - began
+            yield block
+            del block
+
+    def _blocks_ahead(self, pieces: list[Piece]) -> Iterator[Block]:
         with ThreadPoolExecutor(1) as ahead:
             waiting = ahead.submit(self._gather, *pieces[0])
             for piece in [*pieces[1:], None]:
@@ -265,7 +279,7 @@ class Feed:
                 yield block
                 del block  # before the next is gathered: two blocks are in memory, never three
 
-    def _pieces(self, order: np.ndarray) -> Iterator[tuple[np.ndarray, int, bool]]:
+    def _pieces(self, order: np.ndarray) -> Iterator[Piece]:
         full = len(order) // self.batch_size
         room = self.capacity * self.batch_size
         for first in range(0, full, self.capacity):

@@ -1,0 +1,4 @@
+library(testthat)
+library(gpukeras)
+
+test_check("gpukeras")

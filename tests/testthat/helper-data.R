@@ -1,0 +1,149 @@
+# Data, models and records for the tests, and R processes of their own.
+
+# A data frame with a column of each kind, and awkward names.
+mixed_frame <- function(rows = 40) {
+  i <- seq_len(rows)
+  frame <- data.frame(
+    double = sin(i), integer = i %% 7L, logical = i %% 3 == 0,
+    factor = factor(c("a", "b", "c")[i %% 3 + 1], levels = c("c", "a", "b")),
+    ordered = factor(c("low", "high")[i %% 2 + 1], levels = c("low", "high"), ordered = TRUE),
+    character = c("x", "y")[i %/% 3 %% 2 + 1]
+  )
+  frame[["a b"]] <- cos(i)
+  frame[["{braces}"]] <- sqrt(i)
+  frame$y <- frame$double + frame$integer
+  frame
+}
+
+# Features and labels that a linear model learns.
+a_matrix <- function(rows = 60, columns = 3) {
+  matrix(sin(seq_len(rows * columns)), rows, columns)
+}
+
+# TensorFlow and Keras through the core's door, which mutes what C++ says at their import.
+runtime <- function() {
+  path <- system.file("python", package = "gpukeras", mustWork = TRUE)
+  reticulate::import_from_path("gpukeras.runtime", path = path, convert = FALSE)
+}
+
+import_keras <- function() {
+  silence_tensorflow()
+  runtime()$keras()
+}
+
+# Many small models make TensorFlow warn of retracing.
+silence_tensorflow <- function() {
+  runtime()$tensorflow()$get_logger()$setLevel("ERROR")
+}
+
+# A user's own Keras model, made through reticulate.
+a_model <- function(inputs = 3L, units = 3L, activation = "softmax", compiled = TRUE,
+                    loss = "sparse_categorical_crossentropy", metrics = list("accuracy")) {
+  keras <- import_keras()
+  layers <- list(
+    keras$layers$Input(as.list(as.integer(inputs))),
+    keras$layers$Flatten(),
+    keras$layers$Dense(as.integer(units), activation = activation)
+  )
+  model <- keras$Sequential(layers)
+  if (compiled) {
+    model$compile(optimizer = "sgd", loss = loss, metrics = metrics)
+  }
+  model
+}
+
+# A Python value as R's, also where reticulate has already converted it.
+as_r <- function(value) {
+  if (inherits(value, "python.builtin.object")) reticulate::py_to_r(value) else value
+}
+
+# A perceptron that one short, silent training has tied to the dataset's recipe.
+trained <- function(data, epochs = 1, ...) {
+  silence_tensorflow()
+  model <- gpu_mlp(data, units = 4, seed = 1, ...)
+  gpu_fit(model, data, epochs = epochs, engine = "keras", verbose = 0)
+  model
+}
+
+has_gpu <- function() {
+  any(gpu_devices()$kind == "GPU")
+}
+
+# What the core reports of a training.
+a_report <- function(...) {
+  report <- list(
+    history = list(
+      loss = list(1.5, 0.75, 0.123456), accuracy = list(0.5, 0.75, 1),
+      val_loss = list(1.75, 1, 0.5), val_accuracy = list(0.25, 0.5, 0.75)
+    ),
+    epochs = 3L, rows = 3e6, elapsed_s = 12.345, epoch_s = list(6, 3.25, 3), samples_per_s = 333333,
+    input_share = 0.034, device = "CPU:0", precision = "float32", peak_bytes = NULL,
+    engine = list(
+      engine = "compiled",
+      reason = "measured fastest: 90 us a batch against 210 us (superstep) and 1,300 us (keras)",
+      trials = list(
+        list(engine = "keras", start_s = 0.31, batch_s = 0.0013, refused = ""),
+        list(engine = "superstep", start_s = 0.42, batch_s = 0.00021, refused = ""),
+        list(engine = "compiled", start_s = 1.98, batch_s = 0.00009, refused = "")
+      )
+    ),
+    stopped = "completed",
+    plan = list(mode = "resident", batch_size = 512L)
+  )
+  changes <- list(...)
+  report[names(changes)] <- changes
+  report
+}
+
+# What the core answers to gpu_dataset().
+a_dataset_record <- function(...) {
+  record <- list(
+    handle = "a handle",
+    plan = list(
+      mode = "resident", device = "CPU:0", rows = 900000L, validation_rows = 100000L,
+      batch_size = 1024L, steps_per_epoch = 879L, last_batch = 928L, shuffle = "rows",
+      staged_bytes = 4e7, reason = "38.1 MiB in host memory, which is the CPU's own",
+      batch_reason = "about 100 updates an epoch, within 32 and 1024"
+    ),
+    shape = list(10L), columns = list(),
+    label = list(kind = "number", units = 1L, levels = list(), minimum = 326, maximum = 18823.4567),
+    scaled = FALSE, weighted = FALSE, formula = ""
+  )
+  changes <- list(...)
+  record[names(changes)] <- changes
+  record
+}
+
+# The condition's message on one line: cli wraps it.
+one_line <- function(condition) {
+  gsub("[[:space:]]+", " ", conditionMessage(condition))
+}
+
+# Another R process --------------------------------------------------------------------------------
+
+# Runs lines of code in a fresh R process with the same packages and the same Python.
+start_r <- function(lines, frame = parent.frame(), wait = TRUE) {
+  script <- withr::local_tempfile(lines = lines, fileext = ".R", .local_envir = frame)
+  out <- withr::local_tempfile(.local_envir = frame)
+  withr::local_envvar(
+    R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
+    RETICULATE_PYTHON = reticulate::py_config()$python
+  )
+  status <- system2(
+    file.path(R.home("bin"), "Rscript"), shQuote(script),
+    stdout = out, stderr = out, wait = wait
+  )
+  list(status = status, out = out)
+}
+
+# Waits until `condition()` holds; FALSE when it never did.
+wait_until <- function(condition, seconds) {
+  deadline <- Sys.time() + seconds
+  while (!condition()) {
+    if (Sys.time() > deadline) {
+      return(FALSE)
+    }
+    Sys.sleep(0.1)
+  }
+  TRUE
+}

@@ -1,0 +1,2 @@
+# TensorFlow's notes on the hardware would drown what the tests say.
+withr::local_envvar(TF_CPP_MIN_LOG_LEVEL = "3", .local_envir = teardown_env())

@@ -1,0 +1,273 @@
+# Every bad input is a classed error that names the argument or column: a table of calls, each with
+# the error's code and what its message must name. The whole messages are snapshots.
+
+case <- function(code, names, call) {
+  list(code = code, names = names, call = substitute(call))
+}
+
+# Runs a table. `hide` takes from a snapshot what depends on the computer.
+expect_refused <- function(cases, hide = NULL) {
+  for (title in names(cases)) {
+    case <- cases[[title]]
+    test_that(paste(title, "is refused"), {
+      skip_without_tensorflow()
+      class <- paste0("gpukeras_error_", case$code)
+      error <- expect_error(eval(case$call), class = class)
+      expect_s3_class(error, "gpukeras_error")
+      expect_match(one_line(error), case$names, fixed = TRUE)
+      expect_snapshot(!!case$call, error = TRUE, transform = hide)
+    })
+  }
+}
+
+x <- matrix(as.double(1:12), 4)
+y <- c(0, 1, 0, 1)
+column <- function(...) data.frame(good = 1:4, ..., check.names = FALSE)
+listed <- column()
+listed$odd <- list(1, 2, 3, 4)
+twice <- data.frame(a = 1:4, a = 1:4, check.names = FALSE)
+texts <- data.frame(id = sprintf("row %d", 1:120))
+put <- function(value, into = x) {
+  into[2, 3] <- value
+  into
+}
+
+# Rows ---------------------------------------------------------------------------------------------
+
+expect_refused(list(
+  "an integer NA in a matrix" =
+    case("data", "Column `3` of `x`", gpu_dataset(put(NA, matrix(1:12, 4)), y)),
+  "a logical NA in a matrix" =
+    case("data", "Column `3` of `x`", gpu_dataset(put(NA, matrix(TRUE, 4, 3)), y)),
+  "a double NA in a matrix" = case("data", "Column `3` of `x`", gpu_dataset(put(NA), y)),
+  "a NaN in a matrix" = case("data", "Column `3` of `x`", gpu_dataset(put(NaN), y)),
+  "an infinite value in a matrix" = case("data", "1 infinite", gpu_dataset(put(-Inf), y)),
+  "a value too large for float32" = case("data", "too large", gpu_dataset(put(1e300), y)),
+  "an integer NA in a column" =
+    case("data", "Column `a b` of `x`", gpu_dataset(column("a b" = c(1L, NA, 3L, 4L)), y)),
+  "a logical NA in a column" =
+    case("data", "Column `a` of `x`", gpu_dataset(column(a = c(TRUE, NA, TRUE, NA)), y)),
+  "a double NA in a column" =
+    case("data", "Column `{a}` of `x`", gpu_dataset(column("{a}" = c(1, NA, 3, 4)), y)),
+  "an infinite value in a column" =
+    case("data", "Column `a` of `x`", gpu_dataset(column(a = c(1, Inf, 3, 4)), y)),
+  "an NA in a factor" =
+    case("data", "Column `a` of `x`", gpu_dataset(column(a = factor(c("u", NA, "v", "u"))), y)),
+  "an NA in a text column" =
+    case("data", "Column `a` of `x`", gpu_dataset(column(a = c("u", NA, "v", "u")), y)),
+  "a character matrix" =
+    case("data", "`x` must be numeric", gpu_dataset(matrix(letters[1:8], 4), y)),
+  "a text column with a different value in each row" =
+    case("data", "Column `id` of `x`", gpu_dataset(texts, rep(0:1, 60))),
+  "a factor without levels" =
+    case("data", "Column `a` of `x`", gpu_dataset(column(a = factor(rep(NA, 4))), y)),
+  "a list column" = case("data", "Column `odd` of `x`", gpu_dataset(listed, y)),
+  "a date" = case("data", "Column `day` of `x`", gpu_dataset(column(day = Sys.Date() + 0:3), y)),
+  "a time" = case("data", "Column `at` of `x`", gpu_dataset(column(at = Sys.time() + 0:3), y)),
+  "a complex matrix" = case("data", "`x` must be numeric", gpu_dataset(x + 1i, y)),
+  "a data frame with duplicate names" =
+    case("data", "more than one column `a`", gpu_dataset(twice, y)),
+  "a matrix without rows" = case("data", "`x` has no rows", gpu_dataset(x[0, ], y[0])),
+  "a matrix without columns" = case("data", "`x` has no columns", gpu_dataset(x[, 0], y)),
+  "a data frame without rows" = case("data", "`x` has no rows", gpu_dataset(column()[0, ], y[0])),
+  "a data frame without columns" =
+    case("data", "`x` has no columns", gpu_dataset(column()[, 0, drop = FALSE], y)),
+  "an array of six dimensions" =
+    case("data", "2 to 5 dimensions", gpu_dataset(array(0, c(4, 1, 1, 1, 1, 2)), y)),
+  "nothing" = case("data", "`x` must be numeric", gpu_dataset(NULL))
+))
+
+# Labels and weights -------------------------------------------------------------------------------
+
+expect_refused(list(
+  "fewer labels than rows" = case("data", "`y` has 3 rows", gpu_dataset(x, y[1:3])),
+  "more labels than rows" = case("data", "`y` has 5 rows", gpu_dataset(x, factor(letters[1:5]))),
+  "a label matrix of another length" = case("data", "`y` has 3", gpu_dataset(x, diag(3))),
+  "labels with an integer NA" = case("data", "`y`", gpu_dataset(x, c(1L, NA, 2L, 3L))),
+  "labels with a double NA" = case("data", "`y`", gpu_dataset(x, c(1, NA, 2, 3))),
+  "labels with a logical NA" = case("data", "`y`", gpu_dataset(x, c(TRUE, NA, TRUE, FALSE))),
+  "labels with an NA in a factor" =
+    case("data", "`y`", gpu_dataset(x, factor(c("u", NA, "v", "u")))),
+  "an infinite label" = case("data", "`y`", gpu_dataset(x, c(1, 2, 3, Inf))),
+  "a list of labels" = case("data", "`y` cannot be labels", gpu_dataset(x, list(1, 2, 3, 4))),
+  "dates as labels" = case("data", "`y` cannot be labels", gpu_dataset(x, Sys.Date() + 0:3)),
+  "a single level" = case("data", "`y` needs at least two", gpu_dataset(x, factor(rep("u", 4)))),
+  "a label column that is not there" = case("data", "`z`", gpu_dataset(column(), "z")),
+  "weights with NA" = case("data", "`weights`", gpu_dataset(x, y, weights = c(1, NA, 1, 1))),
+  "negative weights" = case("data", "`weights`", gpu_dataset(x, y, weights = c(1, -1, 1, 1))),
+  "infinite weights" = case("data", "`weights`", gpu_dataset(x, y, weights = c(1, Inf, 1, 1))),
+  "fewer weights than rows" = case("data", "`weights`", gpu_dataset(x, y, weights = 1)),
+  "texts as weights" = case("data", "`weights`", gpu_dataset(x, y, weights = letters[1:4])),
+  "class weights named after other levels" =
+    case("spec", "`class_weight`", gpu_dataset(x, y, class_weight = c(no = 1, yes = 2))),
+  "class weights without names" =
+    case("spec", "`class_weight`", gpu_dataset(x, y, class_weight = c(1, 2))),
+  "a class weight for one level of two" =
+    case("spec", "`class_weight`", gpu_dataset(x, y, class_weight = c("0" = 1))),
+  "a negative class weight" =
+    case("spec", "`class_weight`", gpu_dataset(x, y, class_weight = c("0" = 1, "1" = -1))),
+  "an unknown kind of class weight" =
+    case("spec", "`class_weight`", gpu_dataset(x, y, class_weight = "even")),
+  "class weights of numbers" =
+    case("spec", "`class_weight`", gpu_dataset(x, y + 0.5, class_weight = "balanced"))
+))
+
+# Options of a dataset -----------------------------------------------------------------------------
+
+expect_refused(list(
+  "a batch larger than the rows" =
+    case("spec", "`batch_size` is 5", gpu_dataset(x, y, batch_size = 5)),
+  "a batch of no rows" = case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = 0)),
+  "half a row" = case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = 1.5)),
+  "a text as batch size" = case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = "big")),
+  "two batch sizes" = case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = c(1, 2))),
+  "all rows for validation" = case("spec", "`validation`", gpu_dataset(x, y, validation = 1)),
+  "no row for validation" = case("data", "`validation`", gpu_dataset(x, y, validation = 0.01)),
+  "an unknown cache" = case("spec", "`cache`", gpu_dataset(x, y, cache = "disk")),
+  "an unknown encoding" = case("spec", "`encode`", gpu_dataset(x, y, encode = "hash")),
+  "a number for shuffle" = case("spec", "`shuffle`", gpu_dataset(x, y, shuffle = 1)),
+  "a negative seed" = case("spec", "`seed`", gpu_dataset(x, y, seed = -1))
+))
+
+test_that("a misspelled argument in the dots is refused by name", {
+  expect_error(gpu_dataset(x, y, bathc_size = 2), "bathc_size")
+  expect_error(gpu_dataset(column(), y, bathc_size = 2), "bathc_size")
+  expect_error(gpu_dataset(column(y = 1:4), "y", bathc_size = 2), "bathc_size")
+  expect_error(gpu_dataset(mpg ~ ., mtcars, bathc_size = 2), "bathc_size")
+})
+
+# Formulas -----------------------------------------------------------------------------------------
+
+expect_refused(list(
+  "an interaction" = case("data", "interaction", gpu_dataset(mpg ~ cyl * disp, mtcars)),
+  "an offset" = case("data", "offset", gpu_dataset(mpg ~ cyl + offset(disp), mtcars)),
+  "poly()" = case("data", "poly()", gpu_dataset(mpg ~ poly(disp, 2), mtcars)),
+  "a column that a formula names in vain" =
+    case("data", "`displacement`", gpu_dataset(mpg ~ displacement, mtcars)),
+  "a label that a formula names in vain" = case("data", "`mpgg`", gpu_dataset(mpgg ~ ., mtcars)),
+  "a formula without data" = case("spec", "`data`", gpu_dataset(mpg ~ .)),
+  "a formula with a matrix" = case("spec", "`data`", gpu_dataset(mpg ~ ., as.matrix(mtcars))),
+  "a formula with duplicate names" =
+    case("data", "more than one column `a`", gpu_dataset(good ~ a, cbind(column(), twice)))
+))
+
+# Models -------------------------------------------------------------------------------------------
+
+if (reticulate::py_module_available("tensorflow")) {
+  classes <- gpu_dataset(x, factor(c("u", "v", "w", "u")))
+  numbers <- gpu_dataset(x, c(1.5, 2, 3, 4))
+  unlabelled <- gpu_dataset(x)
+  other <- gpu_dataset(x, factor(c("u", "v", "other", "u")))
+  fitted <- trained(numbers)
+  saved <- withr::local_tempfile()
+  saveRDS(classes, saved)
+  two_columns <- matrix(1, 4, 2)
+  with_loss <- function(loss, units = 3) a_model(units = units, loss = loss)
+}
+
+expect_refused(list(
+  "labels that count from 1" = case(
+    "data", "`y` has labels from 1 to 3", gpu_fit(a_model(), gpu_dataset(x, c(1L, 2L, 3L, 1L)))
+  ),
+  "a label beyond the output layer" =
+    case("data", "0 to 2", gpu_fit(a_model(), gpu_dataset(x, c(0, 1, 2, 3)))),
+  "a negative label" = case("data", "from -1", gpu_fit(a_model(), gpu_dataset(x, c(0, 1, 2, -1)))),
+  "more levels than output units" =
+    case("data", "3 units", gpu_fit(a_model(), gpu_dataset(x, factor(letters[1:4])))),
+  "a fraction as class" =
+    case("data", "one class a row", gpu_fit(a_model(), gpu_dataset(x, c(0.5, 1, 2, 1)))),
+  "labels 1 and 2 for a sigmoid" = case(
+    "data", "0 to 1",
+    gpu_fit(with_loss("binary_crossentropy", 1), gpu_dataset(x, c(1, 2, 1, 2)))
+  ),
+  "classes for a loss of columns" =
+    case("model", "one column a class", gpu_fit(with_loss("categorical_crossentropy"), classes)),
+  "a number for three outputs" =
+    case("model", "3 units", gpu_fit(with_loss("mse"), numbers)),
+  "two numbers for three outputs" =
+    case("model", "3 units", gpu_fit(with_loss("mse"), gpu_dataset(x, two_columns))),
+  "a model that is not compiled" =
+    case("model", "`model` is not compiled", gpu_fit(a_model(compiled = FALSE), classes)),
+  "a model of another input shape" =
+    case("model", "(5,)", gpu_fit(a_model(inputs = 5), classes)),
+  "an image model for a table" =
+    case("model", "(4, 4, 1)", gpu_fit(a_model(inputs = c(4, 4, 1)), classes)),
+  "a data frame as model" = case("spec", "`model`", gpu_fit(mtcars, classes)),
+  "a text as model" = case("spec", "`model`", gpu_fit("model", classes)),
+  "no model" = case("spec", "`model`", gpu_predict(NULL, x)),
+  "an evaluation of an uncompiled model" =
+    case("model", "not compiled", gpu_evaluate(a_model(compiled = FALSE), x, c(0, 1, 2, 0)))
+))
+
+expect_refused(list(
+  "a perceptron without labels" = case("data", "`data` has no labels", gpu_mlp(unlabelled)),
+  "a perceptron of a data frame" = case("spec", "`data`", gpu_mlp(mtcars)),
+  "a layer without units" = case("spec", "`units`", gpu_mlp(classes, units = c(8, 0))),
+  "an unknown activation" = case("spec", "rleu", gpu_mlp(classes, activation = "rleu")),
+  "an unknown optimizer" = case("spec", "adm", gpu_mlp(classes, optimizer = "adm")),
+  "a function as activation" = case("spec", "`activation`", gpu_mlp(classes, activation = mean)),
+  "a dropout of everything" = case("spec", "`dropout`", gpu_mlp(classes, dropout = 1)),
+  "a learning rate of 0" = case("spec", "`learning_rate`", gpu_mlp(classes, learning_rate = 0)),
+  "a text for batch_norm" = case("spec", "`batch_norm`", gpu_mlp(classes, batch_norm = "yes"))
+))
+
+# Training, evaluating, predicting -----------------------------------------------------------------
+
+expect_refused(list(
+  "an unknown engine" = case("spec", "`engine`", gpu_fit(a_model(), classes, engine = "turbo")),
+  "no epochs" = case("spec", "`epochs`", gpu_fit(a_model(), classes, epochs = 0)),
+  "a text as epochs" = case("spec", "`epochs`", gpu_fit(a_model(), classes, epochs = "ten")),
+  "a batch larger than the training rows" =
+    case("spec", "`batch_size` is 10", gpu_fit(a_model(), classes, batch_size = 10)),
+  "a fit of a data frame" = case("spec", "`data`", gpu_fit(a_model(), mtcars)),
+  "a fit without labels" = case("data", "`data` has no labels", gpu_fit(a_model(), unlabelled)),
+  "a loud training" = case("spec", "`verbose`", gpu_fit(a_model(), classes, verbose = "loud")),
+  "validation rows of another encoding" =
+    case("data", "`validation`", gpu_fit(a_model(), classes, validation = other)),
+  "validation labels that training did not see" = case(
+    "data", "did not see: w2",
+    gpu_fit(a_model(), classes, validation = list(x, c("u", "v", "w2", "u")))
+  ),
+  "a dataset of another session" =
+    case("data", "another R session", gpu_fit(a_model(), readRDS(saved))),
+  "an unknown part" = case("spec", "`part`", gpu_evaluate(fitted, numbers, part = "test")),
+  "a part without rows" =
+    case("data", "no validation rows", gpu_evaluate(a_model(), classes, part = "validation")),
+  "classes of a number" =
+    case("data", "`type = \"class\"`", gpu_predict(fitted, x, type = "class")),
+  "new rows without rows" = case("data", "`newdata` has no rows", gpu_predict(fitted, x[0, ])),
+  "new rows of another width" = case("data", "`newdata`", gpu_predict(fitted, x[, 1:2])),
+  "new rows of text" = case("data", "`newdata` must be", gpu_predict(fitted, matrix("a", 1, 3))),
+  "a data frame for a model of a matrix" =
+    case("data", "`newdata`", gpu_predict(fitted, as.data.frame(x))),
+  "a data frame for a model that gpukeras did not train" =
+    case("data", "`newdata`", gpu_predict(a_model(), as.data.frame(x))),
+  "classes of a model that gpukeras did not train" =
+    case("data", "trained on classes", gpu_predict(a_model(), x, type = "class"))
+))
+
+test_that("a wrong type is refused", {
+  expect_error(gpu_predict(NULL, x, type = "prob"), "`type` must be one of", fixed = TRUE)
+  expect_error(gpu_predict(NULL, x, type = NA), "`type`", fixed = TRUE)
+})
+
+test_that("an argument that gpu_fit() does not have is refused by name", {
+  expect_error(gpu_fit(NULL, NULL, epcohs = 2), "epcohs")
+})
+
+# Devices ------------------------------------------------------------------------------------------
+
+expect_refused(hide = function(lines) sub("finds .*\\.", "finds <devices>.", lines), list(
+  "a device that is not there" = case("no_device", "GPU:99", with_device("GPU:99", 1)),
+  "a setup for a device that is not there" =
+    case("no_device", "GPU:99", gpu_setup(device = "GPU:99")),
+  "a device of no known kind" = case("spec", "`device`", with_device("tpu", 1))
+))
+
+test_that("a GPU where there is none is refused", {
+  skip_without_tensorflow()
+  skip_if(has_gpu(), "This computer has a GPU")
+  error <- expect_error(gpu_setup(device = "gpu"), class = "gpukeras_error_no_device")
+  expect_identical(error$wanted, "gpu")
+  expect_snapshot(gpu_setup(device = "gpu"), error = TRUE)
+})

@@ -1,0 +1,86 @@
+test_that("a value comes back as it is, and the call carries the arguments", {
+  seen <- NULL
+  local_core(function(name, args) {
+    seen <<- list(name, args)
+    answer(list(a = 1))
+  })
+  expect_identical(call_core("some entry", list(x = 2)), list(a = 1))
+  expect_identical(seen, list("some entry", list(x = 2)))
+  expect_identical(call_core("another"), list(a = 1))
+  expect_identical(seen[[2]], list())
+})
+
+test_that("an envelope that is not ok is an error of the exported function", {
+  local_core(function(name, args) {
+    list(
+      ok = FALSE, code = "data", message = "Bad.", hint = "Mend it.",
+      details = list(arg = "x", column = "a")
+    )
+  })
+  exported <- function() call_core("some entry")
+  error <- expect_error(exported(), class = "gpukeras_error_data")
+  expect_identical(rlang::call_name(error$call), "exported")
+  expect_identical(error$arg, "x")
+  expect_identical(error$column, "a")
+})
+
+test_that("an answer without `ok` is never taken for a value", {
+  local_core(function(name, args) list(value = 1, code = "data", message = "", hint = ""))
+  expect_error(call_core("some entry"))
+})
+
+test_that("the core is imported once and kept", {
+  skip_without_tensorflow()
+  expect_identical(core(), core())
+  expect_identical(the$core, core())
+})
+
+test_that("values of each kind come up as R values", {
+  skip_without_tensorflow()
+  versions <- call_core("describe_core")
+  expect_identical(versions$gpukeras, as.character(utils::packageVersion("gpukeras")))
+})
+
+test_that("what the core did not expect passes through as an error", {
+  skip_without_tensorflow()
+  error <- expect_error(call_core("no such entry point"), "no such entry point")
+  expect_false(inherits(error, "gpukeras_error"))
+  error <- expect_error(call_core("devices", list(no_such_argument = 1)), "no_such_argument")
+  expect_false(inherits(error, "gpukeras_error"))
+})
+
+test_that("handles that did not survive are told from living ones", {
+  skip_without_tensorflow()
+  living <- gpu_dataset(a_matrix(2))$handle
+  expect_false(is_dead(living))
+  expect_true(is_dead(unserialize(serialize(living, NULL))))
+  expect_true(is_dead(NULL))
+})
+
+test_that("which Python was chosen is known", {
+  skip_without_tensorflow()
+  facts <- read_python()
+  expect_true(file.exists(facts$python))
+  expect_match(facts$version, "^3\\.")
+  expect_match(facts$numpy, "^[0-9]+\\.")
+  expect_identical(facts$reticulate, as.character(utils::packageVersion("reticulate")))
+})
+
+test_that("loading starts no Python, listing devices does not start TensorFlow's", {
+  skip_without_tensorflow()
+  child <- start_r(c(
+    "library(gpukeras)",
+    "stopifnot(!reticulate::py_available())",
+    "devices <- gpu_devices()",
+    "memory <- gpu_memory()",
+    "stopifnot(nrow(devices) > 0, 'CPU:0' %in% memory$device)",
+    "stopifnot(!gpu_setup(seed = 1)$already_started)",
+    "data <- gpu_dataset(mpg ~ ., mtcars)",
+    "stopifnot(!gpu_setup(seed = 1)$already_started)",
+    "model <- gpu_mlp(data)",
+    "stopifnot(gpu_setup(seed = 1)$already_started)",
+    "cat('done\\n')"
+  ))
+  expect_identical(child$status, 0L)
+  expect_match(readLines(child$out), "^done$", all = FALSE)
+})

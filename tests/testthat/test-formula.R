@@ -1,0 +1,80 @@
+frame <- function() {
+  data.frame(y = 1:3, a = c(1, 2, 3), b = c("u", "v", "u"), "a b" = 4:6, check.names = FALSE)
+}
+
+test_that("a formula splits features from the label", {
+  parts <- split_formula(y ~ a + b, frame(), globalenv())
+  expect_named(parts$x, c("a", "b"))
+  expect_identical(parts$y, 1:3)
+  expect_identical(parts$formula, "y ~ a + b")
+})
+
+test_that("a dot is all other columns, and the expanded formula is kept", {
+  parts <- split_formula(y ~ ., frame(), globalenv())
+  expect_named(parts$x, c("a", "b", "a b"))
+  expect_identical(parts$formula, "y ~ a + b + `a b`")
+})
+
+test_that("a formula without response has no label", {
+  parts <- split_formula(~a, frame(), globalenv())
+  expect_null(parts$y)
+  expect_named(parts$x, "a")
+})
+
+test_that("transformations of rows by themselves are allowed on both sides", {
+  parts <- split_formula(log(y) ~ I(a^2) + factor(b), frame(), globalenv())
+  expect_identical(parts$y, log(1:3))
+  expect_identical(as.vector(parts$x[["I(a^2)"]]), c(1, 4, 9))
+  expect_s3_class(parts$x[["factor(b)"]], "factor")
+})
+
+test_that("new data need not have the label, and its rows are taken one by one", {
+  text <- split_formula(y ~ a + b, frame(), globalenv())$formula
+  new <- apply_formula(text, frame()[2, c("b", "a")], globalenv())
+  expect_identical(new$a, 2)
+  expect_identical(new$b, "v")
+})
+
+test_that("missing values stay for the checks that name them", {
+  holes <- frame()
+  holes$a[2] <- NA
+  expect_identical(nrow(split_formula(y ~ a, holes, globalenv())$x), 3L)
+})
+
+test_that("a long formula stays one line", {
+  wide <- as.data.frame(matrix(0, 2, 60))
+  names(wide) <- c("y", sprintf("a_long_name_for_the_column_%d", 1:59))
+  text <- split_formula(y ~ ., wide, globalenv())$formula
+  expect_length(text, 1)
+  expect_named(apply_formula(text, wide, globalenv()), names(wide)[-1])
+})
+
+test_that("what a network learns by itself, or what depends on other rows, is refused", {
+  for (formula in c(y ~ a:b, y ~ a * b, y ~ a + offset(a), y ~ poly(a, 2), y ~ scale(a))) {
+    error <- expect_error(
+      split_formula(formula, frame(), globalenv()),
+      class = "gpukeras_error_data"
+    )
+    expect_identical(error$arg, "formula")
+    expect_true(nzchar(error$hint))
+  }
+})
+
+test_that("a column that is not there is named", {
+  error <- expect_error(
+    split_formula(y ~ a + no_such_column, frame(), globalenv()),
+    class = "gpukeras_error_data"
+  )
+  expect_identical(error$column, "no_such_column")
+  error <- expect_error(
+    apply_formula("y ~ a + `a b`", frame()["a"], globalenv()),
+    class = "gpukeras_error_data"
+  )
+  expect_identical(error$column, "a b")
+})
+
+test_that("a formula finds constants where it was written", {
+  power <- 3
+  parts <- split_formula(y ~ I(a^power), frame(), environment())
+  expect_identical(as.vector(parts$x[[1]]), c(1, 8, 27))
+})

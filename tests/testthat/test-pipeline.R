@@ -1,0 +1,153 @@
+# What gpu_dataset() tells the core -----------------------------------------------------------------
+
+# The arguments of the only call to the core.
+asked <- function(code) {
+  seen <- NULL
+  local_core(function(name, args) {
+    seen <<- c(list(entry = name), args)
+    answer(a_dataset_record())
+  })
+  force(code)
+  seen
+}
+
+test_that("a matrix and its labels cross in one call", {
+  seen <- asked(gpu_dataset(a_matrix(4), c(1, 2, 3, 4), batch_size = 2, seed = 7))
+  expect_identical(seen$entry, "dataset")
+  expect_identical(seen$features$kind, "array")
+  expect_identical(seen$labels$kind, "numeric")
+  expect_identical(seen$options$batch_size, 2)
+  expect_identical(seen$options$seed, 7)
+})
+
+test_that("data frames are standardised by default, arrays are not", {
+  expect_false(asked(gpu_dataset(a_matrix(4)))$options$scale)
+  expect_true(asked(gpu_dataset(mtcars))$options$scale)
+  expect_true(asked(gpu_dataset(mpg ~ ., mtcars))$options$scale)
+  expect_true(asked(gpu_dataset(a_matrix(4), scale = TRUE))$options$scale)
+  expect_false(asked(gpu_dataset(mtcars, scale = FALSE))$options$scale)
+  expect_false(asked(gpu_dataset(mpg ~ ., mtcars, scale = FALSE))$options$scale)
+})
+
+test_that("every option reaches the core under its name, from each kind of input", {
+  options <- list(
+    batch_size = 8, shuffle = FALSE, cache = "host", validation = 0.25, encode = "codes",
+    scale = FALSE, seed = 3
+  )
+  for (input in list(list(a_matrix(32)), list(mtcars, "mpg"), list(mpg ~ ., data = mtcars))) {
+    seen <- asked(do.call(gpu_dataset, c(input, options)))
+    expect_identical(seen$options[names(options)], options)
+  }
+})
+
+test_that("a label column by name and a formula are the same", {
+  named <- asked(gpu_dataset(mtcars, "mpg", seed = 1))
+  formula <- asked(gpu_dataset(mpg ~ ., mtcars, seed = 1))
+  expect_identical(named$features, formula$features)
+  expect_identical(named$labels, formula$labels)
+  expect_length(named$features$columns, 10)
+})
+
+test_that("weights and class weights cross so that Python can read them", {
+  seen <- asked(gpu_dataset(a_matrix(2), 0:1, weights = 1:2, class_weight = c("0" = 1, "1" = 2)))
+  expect_identical(seen$weights, as.array(c(1, 2)))
+  expect_identical(seen$class_weight, list("0" = 1, "1" = 2))
+  balanced <- asked(gpu_dataset(a_matrix(2), 0:1, class_weight = "balanced"))
+  expect_identical(balanced$class_weight, "balanced")
+})
+
+test_that("the recipe of another dataset crosses as its handle", {
+  recipe <- new_gpu_dataset(a_dataset_record(handle = "another handle"))
+  expect_identical(asked(gpu_dataset(a_matrix(2), recipe = recipe))$recipe_of, "another handle")
+})
+
+test_that("set.seed() fixes the seed, and each dataset draws its own", {
+  seeds <- function() {
+    c(asked(gpu_dataset(a_matrix(2)))$options$seed, asked(gpu_dataset(a_matrix(2)))$options$seed)
+  }
+  set.seed(1)
+  first <- seeds()
+  set.seed(1)
+  expect_identical(seeds(), first)
+  expect_false(first[1] == first[2])
+})
+
+# Printing -----------------------------------------------------------------------------------------
+
+test_that("a dataset prints its plan and why", {
+  expect_snapshot(print(new_gpu_dataset(a_dataset_record())))
+})
+
+test_that("a dataset of a data frame prints its columns, levels and weights", {
+  columns <- lapply(c("number", "number", "category"), function(kind) list(kind = kind))
+  label <- list(kind = "class", units = 7L, levels = as.list(c("{a}", letters[2:7])))
+  plan <- a_dataset_record()$plan
+  plan[c("mode", "reason", "shuffle")] <- list(
+    "staged", "39,062.5 MiB do not fit in half of 22,000 MiB free on GPU:0", "none"
+  )
+  shown <- a_dataset_record(columns = columns, label = label, weighted = TRUE, plan = plan)
+  expect_snapshot(print(new_gpu_dataset(shown)))
+})
+
+test_that("each kind of label prints", {
+  labels <- list(
+    list(kind = "binary"), list(kind = "matrix", units = 3L), NULL,
+    list(kind = "class", units = 2L, levels = list("no", "yes")),
+    list(kind = "number", minimum = -1e-5, maximum = 123456)
+  )
+  expect_snapshot(for (label in labels) cat(format_label(label), "\n"))
+})
+
+test_that("the shape of rows prints", {
+  shown <- list(
+    a_dataset_record(shape = list(28L, 28L, 1L)), a_dataset_record(shape = 5L, scaled = TRUE)
+  )
+  expect_snapshot(for (record in shown) cat(format_features(record), "\n"))
+})
+
+# The real core ------------------------------------------------------------------------------------
+
+test_that("a dataset knows its rows, batches and encoding", {
+  skip_without_tensorflow()
+  frame <- mixed_frame(50)
+  data <- gpu_dataset(y ~ ., frame, validation = 0.2, batch_size = 16)
+  expect_identical(data$plan$rows, 40L)
+  expect_identical(data$plan$validation_rows, 10L)
+  expect_identical(data$plan$steps_per_epoch, 3L)
+  expect_identical(data$plan$last_batch, 8L)
+  expect_identical(unlist(data$shape), 12L) # 5 numbers, 3 + 2 + 2 levels
+  expect_identical(vapply(data$columns, `[[`, "", "name"), setdiff(names(frame), "y"))
+  expect_identical(unlist(gpu_dataset(y ~ ., frame, encode = "codes")$shape), 8L)
+})
+
+test_that("what prints is what the core planned", {
+  skip_without_tensorflow()
+  skip_if(has_gpu(), "The plan of a GPU is another")
+  expect_snapshot(gpu_dataset(Species ~ ., iris, validation = 0.2, batch_size = 32))
+})
+
+test_that("numbers are standardised by the training rows only", {
+  skip_without_tensorflow()
+  frame <- data.frame(a = c(1, 2, 3, 4, 100, 200), y = 1:6)
+  data <- gpu_dataset(frame, "y", validation = 0.5, seed = 1)
+  center <- data$columns[[1]]$center
+  subsets <- utils::combn(frame$a, 3, mean)
+  expect_true(any(abs(center - subsets) < 1e-9))
+  expect_false(isTRUE(all.equal(center, mean(frame$a))))
+})
+
+test_that("levels that no row uses are kept", {
+  skip_without_tensorflow()
+  frame <- data.frame(f = factor(c("a", "b"), levels = c("a", "unused", "b")), y = 1:2)
+  data <- gpu_dataset(frame, "y")
+  expect_identical(unlist(data$columns[[1]]$levels), c("a", "unused", "b"))
+})
+
+test_that("a dataset is saved without its rows, and says so when used", {
+  skip_without_tensorflow()
+  file <- withr::local_tempfile()
+  saveRDS(gpu_dataset(a_matrix(4), 1:4), file)
+  dead <- readRDS(file)
+  expect_error(check_dataset(dead), "another R session", class = "gpukeras_error_data")
+  expect_match(format(dead)[1], "4 training")
+})

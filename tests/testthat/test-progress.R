@@ -1,0 +1,80 @@
+event <- function(...) {
+  event <- list(
+    kind = "epoch", epoch = 1L, epochs = 3L, step = 4L, steps = 4L,
+    metrics = list(loss = 0.123456, accuracy = 1)
+  )
+  changes <- list(...)
+  event[names(changes)] <- changes
+  event
+}
+
+test_that("an event is a line with four significant digits", {
+  expect_snapshot({
+    cat(format_event(event()))
+    cat(format_event(event(metrics = list(loss = 123456.789, val_loss = 1.23456e-7))))
+    cat(format_event(event(metrics = list(loss = NaN))))
+  })
+})
+
+test_that("outside a terminal there is a line for each epoch", {
+  listener <- progress_listener(TRUE)
+  expect_snapshot(for (epoch in 1:3) listener(event(epoch = epoch)))
+  expect_silent(listener(event(kind = "progress", step = 2L)))
+})
+
+test_that("a long training prints about 20 lines, the last epoch among them", {
+  show <- line_printer()
+  lines <- capture.output(for (epoch in 1:1003) show(event(epoch = epoch, epochs = 1003L)))
+  expect_true(length(lines) >= 15 && length(lines) <= 25)
+  expect_match(lines[length(lines)], "epoch 1003/1003", fixed = TRUE)
+})
+
+test_that("a listener goes on", {
+  expect_false(progress_listener(FALSE)(event()))
+  capture.output(answer <- progress_listener(TRUE)(event()))
+  expect_false(answer)
+})
+
+test_that("an interrupt stops the training", {
+  interrupted <- structure(list(message = "", call = NULL), class = c("interrupt", "condition"))
+  listener <- progress_listener(TRUE)
+  # The event is only read inside the listener, as an interrupt only comes there.
+  expect_true(listener(signalCondition(interrupted)))
+})
+
+test_that("an error in the listener is not taken for an interrupt", {
+  expect_error(progress_listener(TRUE)(stop("broken")), "broken")
+})
+
+test_that("silence is silent", {
+  for (verbose in list(FALSE, 0, 0L)) {
+    expect_silent(progress_listener(verbose)(event()))
+  }
+})
+
+test_that("Keras' numbers for verbose are understood", {
+  for (verbose in list(TRUE, 1, 2)) {
+    expect_output(progress_listener(verbose)(event()), "epoch 1/3")
+  }
+})
+
+test_that("anything else for verbose is refused", {
+  for (verbose in list(NA, "loud", 3, -1)) {
+    expect_error(progress_listener(verbose), class = "gpukeras_error_spec")
+  }
+})
+
+test_that("a bar counts batches, and goes when the function is left", {
+  withr::local_options(
+    cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_force = "logger"
+  )
+  run <- function() {
+    show <- bar_printer(frame = environment())
+    show(event(kind = "progress", epoch = 2L, step = 2L))
+    cat("training goes on\n")
+  }
+  lines <- capture.output(suppressMessages(run()))
+  expect_match(lines[1], "0/12 created")
+  expect_true("training goes on" %in% lines)
+  expect_match(lines[length(lines)], "6/12 terminated")
+})

@@ -1,0 +1,324 @@
+# Every type down to Python and up again, through the real core.
+
+# What Python holds of a dataset: features, labels, weights.
+staged <- function(data) {
+  lapply(as_r(data$handle$arrays), as_r)
+}
+
+# A model that answers with its own input.
+identity_model <- function(shape) {
+  keras <- import_keras()
+  keras$Sequential(list(
+    keras$layers$Input(as.list(as.integer(shape))), keras$layers$Activation("linear")
+  ))
+}
+
+# Features that give each class away, and a model that has learned them.
+learned <- function(y, ...) {
+  x <- outer(as.character(y), unique(as.character(y)), "==") + 0
+  data <- gpu_dataset(x, y, batch_size = 10, seed = 1)
+  model <- gpu_mlp(data, units = 8, learning_rate = 0.05, seed = 1)
+  gpu_fit(model, data, epochs = 20, engine = "superstep", verbose = 0)
+  list(model = model, x = x)
+}
+
+# Down ---------------------------------------------------------------------------------------------
+
+test_that("matrices of each type are staged as their values", {
+  skip_without_tensorflow()
+  whole <- matrix(c(-3:7, 1e6), 4)
+  for (x in list(whole + 0.5, matrix(as.integer(whole), 4), whole > 2)) {
+    expect_identical(staged(gpu_dataset(x))[[1]], x + 0)
+  }
+})
+
+test_that("arrays of three to five dimensions keep their order", {
+  skip_without_tensorflow()
+  for (dim in list(c(6, 4, 3), c(5, 4, 3, 2), c(4, 2, 3, 2, 3))) {
+    x <- array(seq_len(prod(dim)), dim)
+    expect_identical(staged(gpu_dataset(x))[[1]], x + 0)
+  }
+})
+
+test_that("a vector is one column", {
+  skip_without_tensorflow()
+  expect_identical(staged(gpu_dataset(c(1, 2, 3)))[[1]], matrix(c(1, 2, 3)))
+})
+
+test_that("each kind of column is encoded as R would", {
+  skip_without_tensorflow()
+  frame <- mixed_frame(12)
+  frame$unused <- factor(rep("u", 12), levels = c("never", "u"))
+  expected <- cbind(
+    frame$double, frame$integer, frame$logical,
+    outer(as.character(frame$factor), c("c", "a", "b"), "=="),
+    outer(as.character(frame$ordered), c("low", "high"), "=="),
+    outer(frame$character, c("x", "y"), "=="),
+    frame[["a b"]], frame[["{braces}"]], 0, 1
+  )
+  data <- gpu_dataset(y ~ ., frame, scale = FALSE)
+  expect_equal(staged(data)[[1]], expected, tolerance = 1e-6)
+  expect_equal(staged(data)[[2]], as.array(frame$y), tolerance = 1e-6)
+  codes <- gpu_dataset(y ~ factor + unused, frame, encode = "codes")
+  expect_identical(staged(codes)[[1]], cbind(as.integer(frame$factor) - 1, 1))
+})
+
+test_that("standardised numbers have mean 0 and deviation 1", {
+  skip_without_tensorflow()
+  frame <- data.frame(a = c(1e6, 1e6 + 1, 1e6 + 2), constant = 7, logical = c(TRUE, FALSE, TRUE))
+  rows <- staged(gpu_dataset(frame))[[1]]
+  expect_equal(rows[, 1], c(-1, 0, 1) * sqrt(1.5), tolerance = 1e-6)
+  expect_identical(rows[, 2], c(0, 0, 0))
+  expect_identical(rows[, 3], c(1, 0, 1))
+  matrices <- staged(gpu_dataset(cbind(c(1, 2, 3), c(10, 30, 50)), scale = TRUE))[[1]]
+  expect_equal(matrices[, 2], c(-1, 0, 1) * sqrt(1.5), tolerance = 1e-6)
+})
+
+test_that("labels of each type are staged as their values or codes from 0", {
+  skip_without_tensorflow()
+  x <- a_matrix(4)
+  labels <- function(y) as.vector(staged(gpu_dataset(x, y))[[2]])
+  expect_identical(labels(factor(c("b", "a", "b", "b"), levels = c("b", "z", "a"))), c(0L, 2L, 0L, 0L))
+  expect_identical(labels(c("b", "a", "b", "b")), c(1L, 0L, 1L, 1L))
+  expect_identical(labels(c(TRUE, FALSE, TRUE, TRUE)), c(1, 0, 1, 1))
+  expect_identical(labels(c(0, 1, 1, 0)), c(0, 1, 1, 0))
+  expect_identical(labels(c(5L, -2L, 0L, 1L)), c(5, -2, 0, 1))
+  expect_identical(labels(c(0.5, -2, 0, 1e6)), c(0.5, -2, 0, 1e6))
+  columns <- matrix(1:8, 4)
+  expect_identical(staged(gpu_dataset(x, columns))[[2]], columns + 0)
+})
+
+test_that("weights are staged for each row", {
+  skip_without_tensorflow()
+  weighted <- gpu_dataset(a_matrix(4), c(0, 1, 1, 1), weights = 1:4, class_weight = c("0" = 2, "1" = 3))
+  expect_identical(as.vector(staged(weighted)[[3]]), c(2, 6, 9, 12))
+})
+
+# Up -----------------------------------------------------------------------------------------------
+
+test_that("a model's output comes up in its own shape", {
+  skip_without_tensorflow()
+  matrix <- a_matrix(7)
+  expect_equal(gpu_predict(identity_model(3), matrix), matrix, tolerance = 1e-6)
+  for (dim in list(c(6, 4, 3), c(5, 4, 3, 2), c(4, 2, 3, 2, 3))) {
+    x <- array(seq_len(prod(dim)), dim)
+    expect_identical(gpu_predict(identity_model(dim[-1]), x), x + 0)
+  }
+})
+
+test_that("many rows come up in the order they were given", {
+  skip_without_tensorflow()
+  x <- matrix(as.double(1:20000), ncol = 1)
+  expect_identical(gpu_predict(identity_model(1), x), as.vector(x))
+  data <- gpu_dataset(x, shuffle = TRUE, validation = 0.5)
+  expect_identical(gpu_predict(identity_model(1), data), as.vector(x))
+})
+
+test_that("a number is a plain vector, in the labels' own unit", {
+  skip_without_tensorflow()
+  x <- a_matrix(100)
+  y <- 5000 + 1000 * x[, 1]
+  data <- gpu_dataset(x, y, batch_size = 10, seed = 1)
+  model <- gpu_mlp(data, units = 8, learning_rate = 0.02, seed = 1)
+  gpu_fit(model, data, epochs = 20, engine = "superstep", verbose = 0)
+  predicted <- gpu_predict(model, x)
+  expect_type(predicted, "double")
+  expect_null(attributes(predicted))
+  expect_gt(stats::cor(predicted, y), 0.99)
+  expect_lt(mean(abs(predicted - y)), 150)
+})
+
+test_that("a factor's levels come back, those that no row has too", {
+  skip_without_tensorflow()
+  y <- factor(rep(c("v", "u", "w"), 20), levels = c("w", "never seen", "v", "u"))
+  fit <- learned(y)
+  class <- gpu_predict(fit$model, fit$x, type = "class")
+  expect_identical(class, y)
+  response <- gpu_predict(fit$model, fit$x)
+  expect_identical(dim(response), c(60L, 4L))
+  expect_identical(colnames(response), levels(y))
+  expect_equal(rowSums(response), rep(1, 60), tolerance = 1e-5)
+  expect_identical(colnames(response)[max.col(response)], as.character(y))
+})
+
+test_that("two levels are a factor too, with the probability of the second", {
+  skip_without_tensorflow()
+  y <- factor(rep(c("yes", "no", "no"), 20), levels = c("yes", "no"))
+  fit <- learned(y)
+  expect_identical(gpu_predict(fit$model, fit$x, type = "class"), y)
+  response <- gpu_predict(fit$model, fit$x)
+  expect_null(dim(response))
+  expect_identical(response > 0.5, y == "no")
+})
+
+test_that("texts come back as a factor of the texts", {
+  skip_without_tensorflow()
+  y <- rep(c("b c", "{a}", "`d`"), 20)
+  fit <- learned(y)
+  class <- gpu_predict(fit$model, fit$x, type = "class")
+  expect_identical(as.character(class), y)
+  expect_setequal(levels(class), y)
+})
+
+test_that("logicals come back as logicals, 0 and 1 as 0 and 1", {
+  skip_without_tensorflow()
+  y <- rep(c(TRUE, FALSE, FALSE), 20)
+  fit <- learned(y)
+  expect_identical(gpu_predict(fit$model, fit$x, type = "class"), y)
+  expect_type(gpu_predict(fit$model, fit$x), "double")
+  numbers <- learned(y + 0)
+  class <- gpu_predict(numbers$model, numbers$x, type = "class")
+  expect_true(is.numeric(class))
+  expect_equal(class, y + 0)
+  expect_null(attributes(class))
+})
+
+test_that("several outputs are a matrix with the labels' column names", {
+  skip_without_tensorflow()
+  x <- a_matrix(30)
+  y <- cbind("first one" = x[, 1], "{second}" = x[, 2])
+  predicted <- gpu_predict(trained(gpu_dataset(x, y)), x[1:5, ])
+  expect_identical(dim(predicted), c(5L, 2L))
+  expect_identical(colnames(predicted), colnames(y))
+  unnamed <- gpu_predict(trained(gpu_dataset(x, unname(y))), x[1:5, ])
+  expect_null(dimnames(unnamed))
+})
+
+# New rows are encoded as training encoded them ------------------------------------------------------
+
+frame <- mixed_frame()
+models <- list()
+
+# A model for each way to give a data frame; made once.
+model_of <- function(way) {
+  skip_without_tensorflow()
+  if (is.null(models[[way]])) {
+    features <- frame[names(frame) != "y"]
+    data <- switch(way,
+      formula = gpu_dataset(y ~ ., frame, seed = 1),
+      named = gpu_dataset(frame, "y", seed = 1),
+      split = gpu_dataset(features, frame$y, seed = 1)
+    )
+    models[[way]] <<- trained(data)
+  }
+  models[[way]]
+}
+
+for (way in c("formula", "named", "split")) {
+  test_that(paste("rows do not depend on which others are there:", way), {
+    model <- model_of(way)
+    all <- gpu_predict(model, frame)
+    expect_gt(stats::sd(all), 0)
+    expect_equal(gpu_predict(model, frame[7, ]), all[7], tolerance = 1e-5)
+    expect_equal(gpu_predict(model, frame[c(9, 2, 2), ]), all[c(9, 2, 2)], tolerance = 1e-5)
+  })
+
+  test_that(paste("columns are found by name:", way), {
+    model <- model_of(way)
+    all <- gpu_predict(model, frame)
+    expect_equal(gpu_predict(model, frame[rev(names(frame))]), all, tolerance = 1e-5)
+    more <- cbind(other = Sys.Date(), frame[names(frame) != "y"])
+    expect_equal(gpu_predict(model, more), all, tolerance = 1e-5)
+  })
+
+  test_that(paste("levels are found by label:", way), {
+    model <- model_of(way)
+    all <- gpu_predict(model, frame)
+    other <- frame
+    other$factor <- factor(as.character(frame$factor)) # in another order
+    other$character <- factor(frame$character, levels = c("y", "x"))
+    other$ordered <- as.character(frame$ordered)
+    expect_equal(gpu_predict(model, other), all, tolerance = 1e-5)
+    expect_equal(gpu_predict(model, droplevels(other[3, ])), all[3], tolerance = 1e-5)
+  })
+
+  test_that(paste("new levels are an error that names them:", way), {
+    model <- model_of(way)
+    new <- frame
+    new$character[5] <- "{new}"
+    error <- expect_error(gpu_predict(model, new), "{new}", fixed = TRUE)
+    expect_s3_class(error, "gpukeras_error_data")
+    expect_identical(error$column, "character")
+    expect_identical(unlist(error$levels), "{new}")
+    new <- frame
+    levels(new$factor) <- c("c", "a", "new b")
+    expect_match(one_line(expect_error(gpu_predict(model, new))), "did not see: new b")
+    declared <- frame
+    declared$factor <- factor(frame$factor, levels = c("declared, not used", "a", "b", "c"))
+    expect_equal(gpu_predict(model, declared), gpu_predict(model, frame), tolerance = 1e-5)
+  })
+
+  test_that(paste("a missing column is named:", way), {
+    model <- model_of(way)
+    for (name in c("double", "a b", "{braces}")) {
+      error <- expect_error(
+        gpu_predict(model, frame[setdiff(names(frame), name)]),
+        class = "gpukeras_error_data"
+      )
+      expect_identical(error$column, name)
+    }
+  })
+
+  test_that(paste("a column of another kind is refused:", way), {
+    model <- model_of(way)
+    changed <- frame
+    changed$double <- as.character(changed$integer)
+    error <- expect_error(gpu_predict(model, changed), class = "gpukeras_error_data")
+    expect_identical(error$column, "double")
+  })
+}
+
+test_that("errors about new rows read well", {
+  model <- model_of("split")
+  new <- frame
+  new$factor <- factor(rep(c("new 1", "new 2"), 20))
+  expect_snapshot(gpu_predict(model, new), error = TRUE)
+  expect_snapshot(gpu_predict(model, frame["double"]), error = TRUE)
+})
+
+test_that("names that are no names in R are columns like others", {
+  skip_without_tensorflow()
+  odd <- data.frame(1:6, c(2, 4, 1, 3, 6, 5), c("u", "v", "u", "v", "u", "v"), 1:6)
+  names(odd) <- c("a b", "`tick`", "{if}", "y")
+  by_formula <- trained(gpu_dataset(y ~ ., odd, seed = 1))
+  split <- trained(gpu_dataset(odd[1:3], odd$y, seed = 1))
+  expect_equal(gpu_predict(by_formula, odd), gpu_predict(split, odd), tolerance = 1e-5)
+  expect_equal(gpu_predict(by_formula, odd[3:1]), gpu_predict(split, odd), tolerance = 1e-5)
+})
+
+test_that("transformations of a formula are applied again", {
+  skip_without_tensorflow()
+  model <- trained(gpu_dataset(log(disp) ~ log(hp) + I(wt^2) + factor(cyl), mtcars))
+  all <- gpu_predict(model, mtcars)
+  expect_equal(gpu_predict(model, mtcars[5, ]), all[5], tolerance = 1e-5)
+  without_label <- mtcars[names(mtcars) != "disp"]
+  expect_equal(gpu_predict(model, without_label), all, tolerance = 1e-5)
+})
+
+test_that("test data made with `recipe` is encoded as training's", {
+  skip_without_tensorflow()
+  data <- gpu_dataset(y ~ ., frame, seed = 1)
+  test <- gpu_dataset(y ~ ., frame[5:9, ], recipe = data)
+  expect_equal(staged(test)[[1]], staged(data)[[1]][5:9, ], tolerance = 1e-6)
+  expect_error(
+    gpu_predict(model_of("formula"), gpu_dataset(y ~ ., frame[5:9, ])),
+    "by its own means",
+    class = "gpukeras_error_data"
+  )
+})
+
+# Repeating ----------------------------------------------------------------------------------------
+
+test_that("set.seed() makes a whole training repeat exactly", {
+  skip_without_tensorflow()
+  run <- function() {
+    set.seed(42)
+    data <- gpu_dataset(y ~ ., frame, validation = 0.25, batch_size = 8)
+    model <- gpu_mlp(data, units = 8, dropout = 0.25)
+    fit <- gpu_fit(model, data, epochs = 3, engine = "superstep", verbose = 0)
+    list(fit$history, gpu_predict(model, frame))
+  }
+  first <- run()
+  expect_identical(run(), first)
+  expect_false(first[[1]]$loss[1] == first[[1]]$loss[2])
+})

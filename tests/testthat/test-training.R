@@ -1,0 +1,240 @@
+# A line that is learned within a few epochs.
+line <- function(rows = 200, ...) {
+  x <- a_matrix(rows)
+  gpu_dataset(x, drop(x %*% c(1, -2, 3)), batch_size = 20, seed = 1, ...)
+}
+
+test_that("each engine trains when asked for", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  data <- line()
+  for (engine in c("keras", "superstep", "compiled")) {
+    model <- gpu_mlp(data, units = 8, learning_rate = 0.01, seed = 1)
+    fit <- gpu_fit(model, data, epochs = 15, engine = engine, verbose = 0)
+    expect_s3_class(fit, "gpu_history")
+    expect_identical(fit$engine$engine, engine)
+    expect_identical(fit$stopped, "completed")
+    expect_lt(fit$history$loss[15], fit$history$loss[1] / 2)
+  }
+})
+
+test_that("the engines make the same updates", {
+  skip_without_tensorflow()
+  data <- line()
+  losses <- lapply(c("keras", "superstep", "compiled"), function(engine) {
+    model <- gpu_mlp(data, units = 8, seed = 1)
+    gpu_fit(model, data, epochs = 3, engine = engine, verbose = 0)$history$loss
+  })
+  expect_equal(losses[[2]], losses[[1]], tolerance = 1e-4)
+  expect_equal(losses[[3]], losses[[1]], tolerance = 1e-4)
+})
+
+test_that("auto says which engine it took, and why", {
+  skip_without_tensorflow()
+  data <- line()
+  fit <- gpu_fit(gpu_mlp(data), data, epochs = 2, verbose = 0)
+  expect_true(fit$engine$engine %in% c("keras", "superstep", "compiled"))
+  expect_true(nzchar(fit$engine$reason))
+  expect_match(format(fit), fit$engine$reason, fixed = TRUE, all = FALSE)
+})
+
+test_that("a history counts epochs and rows, and has figures that make sense", {
+  skip_without_tensorflow()
+  data <- line(validation = 0.25)
+  fit <- gpu_fit(gpu_mlp(data), data, epochs = 3, engine = "keras", verbose = 0)
+  expect_identical(fit$epochs, 3L)
+  expect_equal(fit$rows, 3 * 150)
+  expect_length(fit$epoch_s, 3)
+  expect_gt(fit$samples_per_s, 0)
+  expect_gte(fit$input_share, 0)
+  expect_lte(fit$input_share, 1)
+  expect_gte(fit$elapsed_s, sum(fit$epoch_s))
+  expect_named(
+    fit$history, c("loss", "mean_absolute_error", "val_loss", "val_mean_absolute_error")
+  )
+})
+
+test_that("validation data may be a dataset, a data frame, or list(x, y)", {
+  skip_without_tensorflow()
+  frame <- mixed_frame()
+  data <- gpu_dataset(y ~ ., frame)
+  test <- mixed_frame(16)
+  as_data <- gpu_dataset(y ~ ., test, recipe = data)
+  losses <- vapply(list(as_data, test), function(validation) {
+    model <- gpu_mlp(data, seed = 1)
+    fit <- gpu_fit(model, data, 1, validation = validation, engine = "keras", verbose = 0)
+    expect_equal(fit$history$val_loss, gpu_evaluate(model, test)[["loss"]], tolerance = 1e-5)
+    fit$history$val_loss
+  }, 0)
+  expect_equal(losses[1], losses[2], tolerance = 1e-5)
+  x <- a_matrix()
+  y <- x[, 1]
+  matrices <- gpu_dataset(x, y)
+  model <- gpu_mlp(matrices)
+  fit <- gpu_fit(model, matrices, 1, validation = list(x[1:9, ], y[1:9]), verbose = 0)
+  expect_equal(
+    fit$history$val_loss, gpu_evaluate(model, x[1:9, ], y[1:9])[["loss"]],
+    tolerance = 1e-5
+  )
+})
+
+test_that("rows may come as list(x, y)", {
+  skip_without_tensorflow()
+  x <- a_matrix()
+  fit <- gpu_fit(a_model(), list(x, rep(0:2, 20)), epochs = 1, verbose = 0)
+  expect_equal(fit$rows, 60)
+})
+
+test_that("batch_size replaces the dataset's own", {
+  skip_without_tensorflow()
+  data <- line()
+  fit <- gpu_fit(gpu_mlp(data), data, 1, batch_size = 50, engine = "keras", verbose = 0)
+  expect_identical(fit$plan$batch_size, 50L)
+  expect_identical(fit$plan$steps_per_epoch, 4L)
+})
+
+test_that("training goes on where it ended", {
+  skip_without_tensorflow()
+  data <- line()
+  model <- gpu_mlp(data, units = 8, seed = 1)
+  first <- gpu_fit(model, data, epochs = 5, engine = "superstep", verbose = 0)
+  second <- gpu_fit(model, data, epochs = 5, engine = "superstep", verbose = 0)
+  expect_lt(second$history$loss[5], first$history$loss[5])
+})
+
+test_that("Keras' callbacks work: early stopping ends the training", {
+  skip_without_tensorflow()
+  data <- line()
+  stopping <- import_keras()$callbacks$EarlyStopping(
+    monitor = "loss", patience = 0L, min_delta = 1e9
+  )
+  fit <- gpu_fit(gpu_mlp(data), data, epochs = 9, callbacks = list(stopping), verbose = 0)
+  expect_identical(fit$stopped, "early")
+  expect_identical(fit$epochs, 2L)
+  expect_match(format(fit)[1], "2 epochs .* stopped early")
+})
+
+test_that("a callback of the user's own on every batch sees every batch", {
+  skip_without_tensorflow()
+  data <- line()
+  batches <- 0
+  counting <- import_keras()$callbacks$LambdaCallback(
+    on_train_batch_end = function(batch, logs) batches <<- batches + 1
+  )
+  fit <- gpu_fit(gpu_mlp(data), data, epochs = 2, callbacks = list(counting), verbose = 0)
+  expect_identical(batches, 20)
+  expect_identical(fit$engine$engine, "keras")
+  expect_match(fit$engine$reason, "every batch")
+})
+
+test_that("verbose = 0 prints nothing, TRUE a line for each epoch", {
+  skip_without_tensorflow()
+  data <- line()
+  model <- gpu_mlp(data)
+  expect_silent(gpu_fit(model, data, epochs = 2, engine = "keras", verbose = 0))
+  lines <- capture.output(fit <- gpu_fit(model, data, epochs = 2, engine = "keras"))
+  expect_match(lines, "^epoch [12]/2  loss: [0-9.]+  mean_absolute_error: [0-9.]+$")
+  expect_length(lines, 2)
+})
+
+test_that("weights count as repeated rows do", {
+  skip_without_tensorflow()
+  x <- a_matrix(40)
+  y <- x[, 1]
+  weighted <- gpu_dataset(x, y, weights = rep(c(2, 0), 20), batch_size = 40, seed = 1)
+  model <- gpu_mlp(weighted, units = 4, seed = 1)
+  expect_match(format(weighted), "a weight for each row", all = FALSE)
+  unweighted <- gpu_evaluate(model, gpu_dataset(x[c(TRUE, FALSE), ], y[c(TRUE, FALSE)]))
+  expect_equal(
+    gpu_evaluate(model, weighted)[["loss"]], unweighted[["loss"]],
+    tolerance = 1e-5
+  )
+})
+
+test_that("balanced class weights make a rare class count", {
+  skip_without_tensorflow()
+  x <- a_matrix(100)
+  rare <- factor(ifelse(x[, 1] > 0.9, "rare", "common"))
+  share <- function(...) {
+    data <- gpu_dataset(x, rare, batch_size = 50, seed = 1, ...)
+    model <- gpu_mlp(data, units = 4, learning_rate = 0.05, seed = 1)
+    gpu_fit(model, data, epochs = 20, engine = "superstep", verbose = 0)
+    mean(gpu_predict(model, x))
+  }
+  balanced <- share(class_weight = "balanced")
+  expect_gt(balanced, share() + 0.05)
+  by_hand <- 100 / (2 * table(rare))
+  expect_equal(share(class_weight = c(by_hand)), balanced, tolerance = 1e-4)
+})
+
+# Evaluating ---------------------------------------------------------------------------------------
+
+test_that("evaluation takes a dataset and its parts, a data frame, or a matrix with labels", {
+  skip_without_tensorflow()
+  frame <- mixed_frame()
+  data <- gpu_dataset(y ~ ., frame, validation = 0.25, seed = 1)
+  model <- trained(data)
+  all <- gpu_evaluate(model, data)
+  expect_named(all, c("loss", "mean_absolute_error"))
+  expect_equal(gpu_evaluate(model, frame), all, tolerance = 1e-5)
+  train <- gpu_evaluate(model, data, part = "train")
+  validation <- gpu_evaluate(model, data, part = "validation")
+  expect_equal(0.75 * train + 0.25 * validation, all, tolerance = 1e-5)
+  x <- a_matrix()
+  y <- x[, 1]
+  plain <- trained(gpu_dataset(x, y))
+  expected <- mean((gpu_predict(plain, x) - y)^2)
+  expect_equal(gpu_evaluate(plain, x, y)[["loss"]], expected, tolerance = 1e-4)
+  expect_equal(gpu_evaluate(plain, list(x, y))[["loss"]], expected, tolerance = 1e-4)
+})
+
+test_that("evaluation does not depend on the batch size", {
+  skip_without_tensorflow()
+  data <- line()
+  model <- trained(data)
+  expect_equal(
+    gpu_evaluate(model, data, batch_size = 7L), gpu_evaluate(model, data),
+    tolerance = 1e-5
+  )
+})
+
+test_that("evaluation trains nothing", {
+  skip_without_tensorflow()
+  data <- line()
+  model <- trained(data)
+  before <- gpu_predict(model, a_matrix(5))
+  gpu_evaluate(model, data)
+  expect_identical(gpu_predict(model, a_matrix(5)), before)
+})
+
+# Interrupting -------------------------------------------------------------------------------------
+
+test_that("an interrupt gives the history so far, and the script goes on", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  log <- withr::local_tempfile()
+  child <- start_r(wait = FALSE, lines = c(
+    "library(gpukeras)",
+    "x <- matrix(sin(1:400000), ncol = 20)",
+    "data <- gpu_dataset(x, x[, 1], batch_size = 20)",
+    "model <- gpu_mlp(data)",
+    sprintf("log <- reticulate::import('keras')$callbacks$CSVLogger('%s')", log),
+    "cat('pid', Sys.getpid(), '\\n')",
+    "fit <- gpu_fit(model, data, 100000, engine = 'superstep', callbacks = list(log), verbose = 0)",
+    "cat(class(fit), fit$stopped, fit$epochs == nrow(as.data.frame(fit)), '\\n')",
+    "cat(is.finite(gpu_predict(model, x[1, , drop = FALSE])), '\\n')",
+    "cat(gpu_fit(model, data, 1, engine = 'superstep', verbose = 0)$stopped, 'again\\n')"
+  ))
+  line_with <- function(pattern) grep(pattern, readLines(child$out, warn = FALSE), value = TRUE)
+  training <- function() file.exists(log) && length(readLines(log, warn = FALSE)) > 2
+  began <- wait_until(training, 90)
+  pid <- as.integer(sub("pid ", "", line_with("^pid")))
+  withr::defer(tools::pskill(pid, tools::SIGKILL))
+  expect_true(began)
+  tools::pskill(pid, tools::SIGINT)
+  wait_until(function() length(line_with("again")) > 0, 30)
+  expect_identical(
+    readLines(child$out)[-1],
+    c("gpu_history interrupted TRUE ", "TRUE ", "completed again")
+  )
+})
