@@ -21,11 +21,12 @@ apply_formula <- function(formula, data, env, call = caller_env()) {
 evaluate_terms <- function(terms, data, env, call) {
   environment(terms) <- env
   wanted <- setdiff(all.vars(terms), names(data))
-  wanted <- wanted[!vapply(wanted, exists, logical(1), envir = env)]
   if (length(wanted) > 0) {
+    # A variable of the session would do today, and be another or gone when a prediction is made.
     abort_gpukeras(
-      sprintf("`data` lacks the column `%s` that the formula names.", wanted[1]),
-      code = "data", arg = "data", column = wanted[1], call = call
+      sprintf("The data lacks the column `%s` that the formula names.", wanted[1]),
+      code = "data", hint = "Every variable of the formula must be a column.",
+      arg = "data", column = wanted[1], call = call
     )
   }
   frame <- stats::model.frame(terms, data, na.action = stats::na.pass)

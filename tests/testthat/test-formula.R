@@ -73,8 +73,11 @@ test_that("a column that is not there is named", {
   expect_identical(error$column, "a b")
 })
 
-test_that("a formula finds constants where it was written", {
+test_that("a variable of the session is refused: a prediction could not find it again", {
   power <- 3
-  parts <- split_formula(y ~ I(a^power), frame(), environment())
-  expect_identical(as.vector(parts$x[[1]]), c(1, 8, 27))
+  error <- expect_error(
+    split_formula(y ~ I(a^power), frame(), environment()),
+    class = "gpukeras_error_data"
+  )
+  expect_identical(error$column, "power")
 })
