@@ -5,4 +5,3 @@
 # The session's only mutable state, declared field by field.
 the <- new.env(parent = emptyenv())
 the$core <- NULL # the Python module gpukeras.border, loaded on first use
-the$options <- NULL # what gpu_setup() was last asked for

@@ -26,6 +26,10 @@ runtime <- function() {
   reticulate::import_from_path("gpukeras.runtime", path = path, convert = FALSE)
 }
 
+has_tensorflow <- function() {
+  !is.null(tryCatch(runtime()$tensorflow(), error = function(condition) NULL))
+}
+
 import_keras <- function() {
   silence_tensorflow()
   runtime()$keras()
@@ -125,15 +129,16 @@ one_line <- function(condition) {
 start_r <- function(lines, frame = parent.frame(), wait = TRUE) {
   script <- withr::local_tempfile(lines = lines, fileext = ".R", .local_envir = frame)
   out <- withr::local_tempfile(.local_envir = frame)
+  err <- withr::local_tempfile(.local_envir = frame)
   withr::local_envvar(
     R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
     RETICULATE_PYTHON = reticulate::py_config()$python
   )
   status <- system2(
     file.path(R.home("bin"), "Rscript"), shQuote(script),
-    stdout = out, stderr = out, wait = wait
+    stdout = out, stderr = err, wait = wait
   )
-  list(status = status, out = out)
+  list(status = status, out = out, err = err)
 }
 
 # Waits until `condition()` holds; FALSE when it never did.

@@ -153,7 +153,7 @@ expect_refused(list(
 
 # Models -------------------------------------------------------------------------------------------
 
-if (reticulate::py_module_available("tensorflow")) {
+if (has_tensorflow()) {
   classes <- gpu_dataset(x, factor(c("u", "v", "w", "u")))
   numbers <- gpu_dataset(x, c(1.5, 2, 3, 4))
   unlabelled <- gpu_dataset(x)

@@ -81,6 +81,6 @@ test_that("loading starts no Python, listing devices does not start TensorFlow's
     "stopifnot(gpu_setup(seed = 1)$already_started)",
     "cat('done\\n')"
   ))
-  expect_identical(child$status, 0L)
-  expect_match(readLines(child$out), "^done$", all = FALSE)
+  expect_identical(child$status, 0L, info = toString(readLines(child$err)))
+  expect_identical(readLines(child$out), "done")
 })

@@ -1,4 +1,4 @@
-# What gpu_dataset() tells the core -----------------------------------------------------------------
+# What gpu_dataset() tells the core ----------------------------------------------------------------
 
 # The arguments of the only call to the core.
 asked <- function(code) {

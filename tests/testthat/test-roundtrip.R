@@ -14,7 +14,7 @@ identity_model <- function(shape) {
 }
 
 # Features that give each class away, and a model that has learned them.
-learned <- function(y, ...) {
+learned <- function(y) {
   x <- outer(as.character(y), unique(as.character(y)), "==") + 0
   data <- gpu_dataset(x, y, batch_size = 10, seed = 1)
   model <- gpu_mlp(data, units = 8, learning_rate = 0.05, seed = 1)
@@ -34,8 +34,8 @@ test_that("matrices of each type are staged as their values", {
 
 test_that("arrays of three to five dimensions keep their order", {
   skip_without_tensorflow()
-  for (dim in list(c(6, 4, 3), c(5, 4, 3, 2), c(4, 2, 3, 2, 3))) {
-    x <- array(seq_len(prod(dim)), dim)
+  for (shape in list(c(6, 4, 3), c(5, 4, 3, 2), c(4, 2, 3, 2, 3))) {
+    x <- array(seq_len(prod(shape)), shape)
     expect_identical(staged(gpu_dataset(x))[[1]], x + 0)
   }
 })
@@ -70,15 +70,16 @@ test_that("standardised numbers have mean 0 and deviation 1", {
   expect_equal(rows[, 1], c(-1, 0, 1) * sqrt(1.5), tolerance = 1e-6)
   expect_identical(rows[, 2], c(0, 0, 0))
   expect_identical(rows[, 3], c(1, 0, 1))
-  matrices <- staged(gpu_dataset(cbind(c(1, 2, 3), c(10, 30, 50)), scale = TRUE))[[1]]
-  expect_equal(matrices[, 2], c(-1, 0, 1) * sqrt(1.5), tolerance = 1e-6)
+  scaled <- staged(gpu_dataset(cbind(c(1, 2, 3), c(10, 30, 50)), scale = TRUE))[[1]]
+  expect_equal(scaled[, 2], c(-1, 0, 1) * sqrt(1.5), tolerance = 1e-6)
 })
 
 test_that("labels of each type are staged as their values or codes from 0", {
   skip_without_tensorflow()
   x <- a_matrix(4)
   labels <- function(y) as.vector(staged(gpu_dataset(x, y))[[2]])
-  expect_identical(labels(factor(c("b", "a", "b", "b"), levels = c("b", "z", "a"))), c(0L, 2L, 0L, 0L))
+  levelled <- factor(c("b", "a", "b", "b"), levels = c("b", "z", "a"))
+  expect_identical(labels(levelled), c(0L, 2L, 0L, 0L))
   expect_identical(labels(c("b", "a", "b", "b")), c(1L, 0L, 1L, 1L))
   expect_identical(labels(c(TRUE, FALSE, TRUE, TRUE)), c(1, 0, 1, 1))
   expect_identical(labels(c(0, 1, 1, 0)), c(0, 1, 1, 0))
@@ -90,7 +91,8 @@ test_that("labels of each type are staged as their values or codes from 0", {
 
 test_that("weights are staged for each row", {
   skip_without_tensorflow()
-  weighted <- gpu_dataset(a_matrix(4), c(0, 1, 1, 1), weights = 1:4, class_weight = c("0" = 2, "1" = 3))
+  y <- c(0, 1, 1, 1)
+  weighted <- gpu_dataset(a_matrix(4), y, weights = 1:4, class_weight = c("0" = 2, "1" = 3))
   expect_identical(as.vector(staged(weighted)[[3]]), c(2, 6, 9, 12))
 })
 
@@ -98,11 +100,11 @@ test_that("weights are staged for each row", {
 
 test_that("a model's output comes up in its own shape", {
   skip_without_tensorflow()
-  matrix <- a_matrix(7)
-  expect_equal(gpu_predict(identity_model(3), matrix), matrix, tolerance = 1e-6)
-  for (dim in list(c(6, 4, 3), c(5, 4, 3, 2), c(4, 2, 3, 2, 3))) {
-    x <- array(seq_len(prod(dim)), dim)
-    expect_identical(gpu_predict(identity_model(dim[-1]), x), x + 0)
+  x <- a_matrix(7)
+  expect_equal(gpu_predict(identity_model(3), x), x, tolerance = 1e-6)
+  for (shape in list(c(6, 4, 3), c(5, 4, 3, 2), c(4, 2, 3, 2, 3))) {
+    x <- array(seq_len(prod(shape)), shape)
+    expect_identical(gpu_predict(identity_model(shape[-1]), x), x + 0)
   }
 })
 
@@ -184,7 +186,7 @@ test_that("several outputs are a matrix with the labels' column names", {
   expect_null(dimnames(unnamed))
 })
 
-# New rows are encoded as training encoded them ------------------------------------------------------
+# New rows are encoded as training encoded them ----------------------------------------------------
 
 frame <- mixed_frame()
 models <- list()
@@ -250,7 +252,7 @@ for (way in c("formula", "named", "split")) {
 
   test_that(paste("a missing column is named:", way), {
     model <- model_of(way)
-    for (name in c("double", "a b", "{braces}")) {
+    for (name in c("double", "a b", "{braces}")) { # double() is a function of R, too
       error <- expect_error(
         gpu_predict(model, frame[setdiff(names(frame), name)]),
         class = "gpukeras_error_data"

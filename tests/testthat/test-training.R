@@ -220,7 +220,7 @@ test_that("an interrupt gives the history so far, and the script goes on", {
     "model <- gpu_mlp(data)",
     sprintf("log <- reticulate::import('keras')$callbacks$CSVLogger('%s')", log),
     "cat('pid', Sys.getpid(), '\\n')",
-    "fit <- gpu_fit(model, data, 100000, engine = 'superstep', callbacks = list(log), verbose = 0)",
+    "fit <- gpu_fit(model, data, 100000, engine = 'keras', callbacks = list(log), verbose = 0)",
     "cat(class(fit), fit$stopped, fit$epochs == nrow(as.data.frame(fit)), '\\n')",
     "cat(is.finite(gpu_predict(model, x[1, , drop = FALSE])), '\\n')",
     "cat(gpu_fit(model, data, 1, engine = 'superstep', verbose = 0)$stopped, 'again\\n')"
@@ -230,11 +230,12 @@ test_that("an interrupt gives the history so far, and the script goes on", {
   began <- wait_until(training, 90)
   pid <- as.integer(sub("pid ", "", line_with("^pid")))
   withr::defer(tools::pskill(pid, tools::SIGKILL))
-  expect_true(began)
+  expect_true(began, info = toString(readLines(child$err, warn = FALSE)))
   tools::pskill(pid, tools::SIGINT)
-  wait_until(function() length(line_with("again")) > 0, 30)
+  wait_until(function() length(line_with("again")) > 0 || !tools::pskill(pid, 0), 30)
   expect_identical(
-    readLines(child$out)[-1],
-    c("gpu_history interrupted TRUE ", "TRUE ", "completed again")
+    readLines(child$out, warn = FALSE)[-1],
+    c("gpu_history interrupted TRUE ", "TRUE ", "completed again"),
+    info = toString(readLines(child$err, warn = FALSE))
   )
 })

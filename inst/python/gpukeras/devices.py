@@ -16,7 +16,6 @@ from . import machine, runtime
 from .environment import FORCE_GROWTH, EnvironmentChange, sync_environment
 from .settings import (
     Device,
-    DeviceChoice,
     Setting,
     SetupFacts,
     SetupPlan,
@@ -27,29 +26,6 @@ from .settings import (
     plan_setup,
 )
 from .specs import SetupSpec
-
-__all__ = [
-    "Device",
-    "DeviceChoice",
-    "EnvironmentChange",
-    "Setting",
-    "Setup",
-    "SetupFacts",
-    "SetupPlan",
-    "SetupRecord",
-    "choose_device",
-    "current",
-    "enter_device",
-    "exit_device",
-    "free_bytes",
-    "parse_device",
-    "plan_setup",
-    "read_devices",
-    "read_memory",
-    "setup",
-    "short_name",
-    "sync_environment",
-]
 
 
 @dataclass(frozen=True)
