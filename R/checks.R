@@ -12,9 +12,40 @@ check_string <- function(x, arg = caller_arg(x), call = caller_env()) {
   }
 }
 
-check_function <- function(x, arg = caller_arg(x), call = caller_env()) {
-  if (!is.function(x)) {
-    abort_spec(x, arg, "a function", call)
+# A Python object that is still there; whether it is a Keras model, Python knows.
+check_model <- function(model, arg = caller_arg(model), call = caller_env()) {
+  if (!inherits(model, "python.builtin.object")) {
+    abort_spec(model, arg, "a Keras 3 model", call)
+  }
+  if (is_dead(model)) {
+    abort_gpukeras(
+      sprintf("`%s` is from another R session: it is gone.", arg),
+      code = "model", hint = "Make or load it again.", arg = arg, call = call
+    )
+  }
+}
+
+# NA would cross as TRUE, as NaN, or as -2147483648.
+check_no_na_options <- function(options, call = caller_env()) {
+  for (name in names(options)) {
+    value <- options[[name]]
+    if (is.atomic(value) && anyNA(value) || is.list(value) && anyNA(unlist(value))) {
+      abort_gpukeras(
+        sprintf("`%s` must be a value, not NA.", name), code = "spec", arg = name, call = call
+      )
+    }
+  }
+  options
+}
+
+check_no_dots <- function(..., call = caller_env()) {
+  if (...length() > 0) {
+    name <- names(list(...))[1] %||% ""
+    abort_gpukeras(
+      if (nzchar(name)) sprintf("Unknown argument `%s`.", name) else "An argument has no name.",
+      code = "spec", hint = "Arguments after the data are named, and ?gpu_dataset lists them.",
+      arg = name, call = call
+    )
   }
 }
 

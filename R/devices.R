@@ -43,7 +43,7 @@ gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", ji
     device = device, memory = memory, precision = precision, jit = jit,
     threads = threads, seed = seed, deterministic = deterministic
   )
-  new_gpu_setup(call_core("setup", options))
+  new_gpu_setup(call_core("setup", check_no_na_options(options)))
 }
 
 new_gpu_setup <- function(record) {

@@ -24,6 +24,15 @@ abort_gpukeras <- function(message, code, hint = "", ..., call = caller_env()) {
     class = c(paste0("gpukeras_error_", code), "gpukeras_error"),
     hint = hint,
     ...,
-    call = call
+    call = as_generic_call(call)
   )
+}
+
+# Users call gpu_dataset(); that one method hands on to another is ours.
+as_generic_call <- function(call) {
+  call <- rlang::error_call(call)
+  if (is.call(call) && is.symbol(call[[1]])) {
+    call[[1]] <- as.name(sub("^gpu_dataset[.].*", "gpu_dataset", as.character(call[[1]])))
+  }
+  call
 }

@@ -3,7 +3,7 @@
 # Splits data by a formula. The formula comes back expanded, as text: it is part of the recipe, so
 # that gpu_predict() can evaluate it again in another session.
 split_formula <- function(formula, data, env, call = caller_env()) {
-  terms <- check_terms(stats::terms(formula, data = data), call)
+  terms <- check_terms(stats::terms(formula, data = data), env, call)
   frame <- evaluate_terms(terms, data, env, call)
   response <- attr(terms, "response")
   if (response == 0) {
@@ -41,7 +41,7 @@ evaluate_terms <- function(terms, data, env, call) {
   frame
 }
 
-check_terms <- function(terms, call) {
+check_terms <- function(terms, env, call) {
   if (any(attr(terms, "order") > 1) || !is.null(attr(terms, "offset"))) {
     abort_gpukeras(
       "The formula has an interaction or an offset.",
@@ -50,7 +50,29 @@ check_terms <- function(terms, call) {
       arg = "formula", call = call
     )
   }
-  terms
+  drop_unused(terms, env, call)
+}
+
+# Terms without variables that the formula takes away, such as `b` in `y ~ . - b`.
+drop_unused <- function(terms, env, call) {
+  variables <- as.list(attr(terms, "variables"))[-1]
+  used <- rowSums(as.matrix(attr(terms, "factors"))) > 0
+  if (length(attr(terms, "term.labels")) == 0) {
+    abort_gpukeras(
+      "The formula names no feature.",
+      code = "data", hint = "Use `y ~ .` for all columns.", arg = "formula", call = call
+    )
+  }
+  response <- attr(terms, "response")
+  label <- if (response > 0) variables[[response]]
+  stats::terms(sum_formula(label, variables[used], env))
+}
+
+# label ~ feature + feature + ...
+sum_formula <- function(label, features, env) {
+  right <- Reduce(function(one, two) call("+", one, two), features)
+  formula <- if (is.null(label)) call("~", right) else call("~", label, right)
+  stats::as.formula(formula, env = env)
 }
 
 deparse_one <- function(terms) {

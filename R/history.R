@@ -122,6 +122,11 @@ autoplot.gpu_history <- function(object, metric = NULL, ...) {
 
 # Each metric with its validation twin.
 metric_groups <- function(x, metric, call = caller_env()) {
+  if (length(x$epoch_s) == 0) {
+    abort_gpukeras(
+      "The history has no finished epoch to plot.", code = "data", arg = "x", call = call
+    )
+  }
   known <- grep("^val_", names(x$history), value = TRUE, invert = TRUE)
   wrong <- setdiff(metric, known)
   if (length(wrong) > 0) {

@@ -26,5 +26,5 @@ gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_no
     units = as.list(units), activation = activation, dropout = dropout, batch_norm = batch_norm,
     optimizer = optimizer, learning_rate = learning_rate, seed = seed %||% draw_seed()
   )
-  call_core("mlp", list(data = data$handle, options = options))
+  call_core("mlp", list(data = data$handle, options = check_no_na_options(options)))
 }

@@ -48,7 +48,7 @@ gpu_dataset <- function(x, ...) {
 gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle = TRUE,
                                 cache = "auto", validation = 0, encode = "onehot", scale = NULL,
                                 weights = NULL, class_weight = NULL, recipe = NULL, seed = NULL) {
-  rlang::check_dots_empty()
+  check_no_dots(...)
   options <- list(
     batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
     encode = encode, scale = scale %||% is.data.frame(x), seed = seed %||% draw_seed()
@@ -65,8 +65,8 @@ gpu_dataset.data.frame <- function(x, y = NULL, ...) {
   check_names(x)
   if (rlang::is_string(y)) {
     check_column(y, x)
-    features <- sprintf("`%s`", setdiff(names(x), y))
-    return(gpu_dataset(stats::reformulate(features, sprintf("`%s`", y)), data = x, ...))
+    features <- lapply(setdiff(names(x), y), as.name)
+    return(gpu_dataset(sum_formula(as.name(y), features, caller_env()), data = x, ...))
   }
   gpu_dataset.default(x, y, ...)
 }
@@ -76,7 +76,7 @@ gpu_dataset.data.frame <- function(x, y = NULL, ...) {
 gpu_dataset.formula <- function(x, data, ..., batch_size = "auto", shuffle = TRUE, cache = "auto",
                                 validation = 0, encode = "onehot", scale = TRUE, weights = NULL,
                                 class_weight = NULL, recipe = NULL, seed = NULL) {
-  rlang::check_dots_empty()
+  check_no_dots(...)
   check_data_frame(data)
   parts <- split_formula(x, data, env = environment(x))
   options <- list(
@@ -86,21 +86,22 @@ gpu_dataset.formula <- function(x, data, ..., batch_size = "auto", shuffle = TRU
   stage_rows(
     as_features(parts$x, "data"), if (!is.null(parts$y)) as_labels(parts$y, "y"),
     options = options, weights = weights, class_weight = class_weight, recipe = recipe,
-    formula = parts$formula
+    formula = parts$formula, arg = "data"
   )
 }
 
 # Crosses the border once with everything.
 stage_rows <- function(features, labels, options, weights = NULL, class_weight = NULL,
-                       recipe = NULL, formula = "", call = caller_env()) {
+                       recipe = NULL, formula = "", arg = "x", call = caller_env()) {
   record <- call_core("dataset", list(
     features = features,
-    options = options,
+    options = check_no_na_options(options, call),
     labels = labels,
     weights = if (!is.null(weights)) as_weights(weights, call),
-    class_weight = if (is.numeric(class_weight)) as.list(class_weight) else class_weight,
-    recipe_of = if (inherits(recipe, "gpu_dataset")) recipe$handle else recipe,
-    formula = formula
+    class_weight = as_class_weight(class_weight, call),
+    recipe_of = as_recipe_source(recipe, call),
+    formula = formula,
+    arg = arg
   ), call = call)
   new_gpu_dataset(record)
 }
@@ -115,13 +116,42 @@ as_weights <- function(weights, call) {
   as.array(as.double(weights))
 }
 
-# Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as the rows that trained
-# `recipe_of`: a dataset or a model.
-as_dataset <- function(data, recipe_of, formula = "", y = NULL, env = caller_env(2),
+as_class_weight <- function(class_weight, call) {
+  if (!is.numeric(class_weight)) {
+    return(class_weight)
+  }
+  twice <- names(class_weight)[duplicated(names(class_weight))]
+  if (length(twice) > 0) {
+    abort_gpukeras(
+      sprintf("`class_weight` names the level `%s` more than once.", twice[1]),
+      code = "spec", arg = "class_weight", call = call
+    )
+  }
+  as.list(class_weight)
+}
+
+# Where an encoding comes from: a dataset's handle, or the model that was trained with it.
+as_recipe_source <- function(recipe, call) {
+  if (is.null(recipe)) {
+    return(NULL)
+  }
+  if (inherits(recipe, "gpu_dataset")) {
+    return(check_alive(recipe, call)$handle)
+  }
+  if (is_dead(recipe)) {
+    abort_spec(recipe, "recipe", "a gpu_dataset", call)
+  }
+  recipe
+}
+
+# Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as those that trained
+# `source`, a dataset's handle or a model, whose recipe has `formula` and `columns`.
+as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = caller_env(2),
                        call = caller_env()) {
   if (inherits(data, "gpu_dataset")) {
     return(check_alive(data, call))
   }
+  formula <- recipe$formula %||% ""
   if (rlang::is_bare_list(data, n = 2)) {
     y <- data[[2]]
     data <- data[[1]]
@@ -132,9 +162,17 @@ as_dataset <- function(data, recipe_of, formula = "", y = NULL, env = caller_env
     y <- parts$y
   }
   stage_rows(
-    as_features(data, "data", call), if (!is.null(y)) as_labels(y, "y", call),
-    options = list(shuffle = FALSE), recipe = recipe_of, formula = formula, call = call
+    as_features(known_columns(data, recipe), arg, call), if (!is.null(y)) as_labels(y, "y", call),
+    options = list(shuffle = FALSE), recipe = source, formula = formula, arg = arg, call = call
   )
+}
+
+# Only the columns that the recipe names: others may hold anything.
+known_columns <- function(data, recipe) {
+  if (!is.data.frame(data) || length(recipe$columns) == 0) {
+    return(data)
+  }
+  data[intersect(vapply(recipe$columns, `[[`, "", "name"), names(data))]
 }
 
 new_gpu_dataset <- function(record) {

@@ -2,7 +2,8 @@
 # each epoch; a TRUE from it stops the training cleanly.
 
 progress_listener <- function(verbose, call = caller_env()) {
-  if (!rlang::is_bool(verbose) && !verbose %in% c(0, 1, 2)) {
+  if (!rlang::is_bool(verbose) && !(rlang::is_scalar_double(verbose) && verbose %in% 0:2) &&
+    !(rlang::is_scalar_integer(verbose) && verbose %in% 0:2)) {
     abort_spec(verbose, "verbose", "TRUE or FALSE", call)
   }
   show <- if (!verbose) {
@@ -15,7 +16,7 @@ progress_listener <- function(verbose, call = caller_env()) {
   function(event) {
     tryCatch(
       {
-        Sys.sleep(0) # where R looks for a pending interrupt
+        allowInterrupts(Sys.sleep(0)) # where R looks for a pending one; gpu_fit() suspends them
         show(event)
         FALSE
       },

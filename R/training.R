@@ -39,19 +39,21 @@
 #' @export
 gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "auto",
                     engine = "auto", callbacks = list(), verbose = TRUE) {
+  check_model(model)
   data <- as_training(data)
   if (!is.null(validation)) {
-    validation <- as_dataset(validation, recipe_of = data$handle, formula = data$formula)$handle
+    validation <- as_dataset(validation, data$handle, data, arg = "validation")$handle
   }
-  report <- call_core("fit", list(
+  # The listener lets interrupts in, between two calls; anywhere else they would lose the history.
+  report <- suspendInterrupts(call_core("fit", list(
     model = model,
     data = data$handle,
-    options = list(epochs = epochs, engine = engine),
+    options = check_no_na_options(list(epochs = epochs, engine = engine)),
     validation = validation,
     batch_size = if (!identical(batch_size, "auto")) batch_size,
-    callbacks = as.list(callbacks),
+    callbacks = if (rlang::is_bare_list(callbacks)) callbacks else list(callbacks),
     on_event = progress_listener(verbose)
-  ))
+  )))
   new_gpu_history(report)
 }
 
@@ -71,8 +73,9 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
 #' gpu_evaluate(model, mtcars[25:32, ])
 #' @export
 gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL) {
+  check_model(model)
   recipe <- call_core("recipe", list(model = model))
-  data <- as_dataset(data, recipe_of = model, formula = recipe$formula %||% "", y = y)
+  data <- as_dataset(data, model, recipe, y = y)
   result <- call_core("evaluate", list(
     model = model, data = data$handle, part = part, batch_size = batch_size
   ))
@@ -100,8 +103,9 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL)
 #' gpu_fit(model, train, epochs = 50)
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
-gpu_predict <- function(model, newdata, type = c("response", "class")) {
-  type <- rlang::arg_match(type)
+gpu_predict <- function(model, newdata, type = "response") {
+  check_model(model)
+  check_string(type)
   recipe <- call_core("recipe", list(model = model))
   args <- list(model = model, type = type)
   if (inherits(newdata, "gpu_dataset")) {
@@ -112,15 +116,13 @@ gpu_predict <- function(model, newdata, type = c("response", "class")) {
   as_prediction(call_core("predict", args))
 }
 
-# Only the columns that the recipe names: others may hold anything.
 as_new_features <- function(newdata, recipe, env, call = caller_env()) {
   if (is.data.frame(newdata)) {
     check_names(newdata, "newdata", call)
-    if (nzchar(recipe$formula %||% "")) {
-      newdata <- apply_formula(recipe$formula, newdata, env, call)
-    } else if (identical(recipe$kind, "columns")) {
-      known <- vapply(recipe$columns, `[[`, "", "name")
-      newdata <- newdata[intersect(known, names(newdata))]
+    newdata <- if (nzchar(recipe$formula %||% "")) {
+      apply_formula(recipe$formula, newdata, env, call)
+    } else {
+      known_columns(newdata, recipe)
     }
   }
   as_features(newdata, "newdata", call)

@@ -17,9 +17,14 @@ def test_the_contract_file_is_up_to_date():
 
 
 def test_a_value_comes_in_an_envelope():
-    answer = border.invoke("describe_core", {})
+    features = {"kind": "array", "values": np.zeros((2, 2))}
+    answer = border.invoke("dataset", {"features": features, "options": {}})
     assert answer["ok"] is True
-    assert answer["value"]["gpukeras"] == gpukeras.__version__
+    assert answer["value"]["shape"] == [2]
+
+
+def test_no_arguments_come_as_an_empty_list_from_r():
+    assert border.invoke("devices", [])["value"][0]["name"] == "CPU:0"
 
 
 def test_an_error_comes_with_its_parts():

@@ -29,10 +29,17 @@ def test_learn_label_tells_kinds_apart(y, kind, units):
 
 
 def test_numbers_keep_the_training_rows_statistics_and_the_range_of_all():
-    rule = labels.learn_label(
-        label("numeric", [1.0, 3.0, 100.0, -5.0]), np.array([True, True, False, False])
-    )
-    assert (rule.center, rule.scale, rule.minimum, rule.maximum) == (2.0, 1.0, -5.0, 100.0)
+    y = label("numeric", [1.0, 3.0, 100.5, -5.0])
+    rule = labels.learn_label(y, np.array([True, True, False, False]))
+    assert (rule.center, rule.scale) == (2.0, 1.0)
+    measured = labels.measure_range(rule, labels.encode_label(rule, y))
+    assert (measured.minimum, measured.maximum, measured.whole) == (-5.0, 100.5, False)
+
+
+def test_a_named_column_of_a_label_matrix_is_named():
+    y = label("matrix", [[1.0, np.nan], [2.0, 3.0]], names=["width", "depth"])
+    with pytest.raises(DataError, match="Column `depth` of `y`"):
+        labels.learn_label(y, np.ones(2, bool))
 
 
 def test_classes_become_codes_from_zero_by_level_name():

@@ -87,8 +87,8 @@ def test_a_dataset_without_labels_is_refused():
 SPARSE, BINARY = "sparse_categorical_crossentropy", "binary_crossentropy"
 
 
-def number(low, high):
-    return LabelRule("number", minimum=low, maximum=high)
+def number(low, high, whole=True):
+    return LabelRule("number", minimum=low, maximum=high, whole=whole)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def number(low, high):
         (number(1, 3), 3, SPARSE, DataError, "from 1 to 3.*0 to 2.*count from 1 as in R"),
         (number(0, 3), 3, SPARSE, DataError, "from 0 to 3.*0 to 2"),
         (number(-1, 2), 3, SPARSE, DataError, "from -1 to 2"),
-        (number(0.5, 2), 3, SPARSE, DataError, "one class a row"),
+        (number(0, 2, whole=False), 3, SPARSE, DataError, "one class a row"),
         (LabelRule("class", 4, tuple("abcd")), 3, SPARSE, DataError, "from 0 to 3"),
         (LabelRule("class", 3, tuple("abc")), 1, BINARY, DataError, "from 0 to 2"),
         (number(1, 2), 1, BINARY, DataError, "count from 1"),
@@ -127,6 +127,14 @@ def test_a_loss_object_is_known_by_its_name():
     keras = runtime.keras()
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(DataError, match="count from 1"):
+        models.check_fit(model, Recipe("array", (4,), label=number(1, 3)))
+
+
+def test_a_loss_function_too():
+    keras = runtime.keras()
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.sparse_categorical_crossentropy)
     with pytest.raises(DataError, match="count from 1"):
         models.check_fit(model, Recipe("array", (4,), label=number(1, 3)))
 

@@ -181,6 +181,38 @@ def test_bad_models_are_refused():
         training.fit(make_model(columns=4), data, {})
 
 
+def test_rows_that_cannot_be_evaluated_are_refused(model):
+    from gpukeras import inference, pipeline
+
+    features = {"kind": "array", "values": np.zeros((3, 5))}
+    unlabelled = pipeline.build_dataset(features, {}, recipe=make_dataset().recipe)
+    for call in (
+        lambda: training.fit(model, unlabelled, {}),
+        lambda: training.fit(model, make_dataset(), {}, validation=unlabelled),
+        lambda: inference.evaluate(model, unlabelled),
+    ):
+        with pytest.raises(DataError, match="has no labels"):
+            call()
+    with pytest.raises(SpecError, match='`callbacks` must hold Keras callbacks, not "x"'):
+        training.fit(model, make_dataset(), {}, callbacks=["x"])
+    with pytest.raises(SpecError, match="`batch_size` must be a whole number of at least 1, not 0"):
+        inference.evaluate(model, make_dataset(), batch_size=0)
+
+
+def test_validation_labels_are_checked_by_their_own_range():
+    from gpukeras import pipeline
+
+    def numbers(codes):
+        x = {"kind": "array", "values": np.zeros((len(codes), 5))}
+        y = {"kind": "integer", "values": np.array(codes), "levels": []}
+        recipe = data.recipe if codes[-1] > 2 else None
+        return pipeline.build_dataset(x, {}, y, recipe=recipe)
+
+    data = numbers([0, 2, 0, 1, 2])
+    with pytest.raises(DataError, match="from 0 to 7"):
+        training.fit(make_model(), data, {}, validation=numbers([0, 1, 7]))
+
+
 def test_a_model_that_keras_cannot_build_is_refused():
     keras = runtime.keras()
     model = keras.Sequential([keras.layers.Conv2D(2, 3), keras.layers.Dense(3, "softmax")])

@@ -246,10 +246,27 @@ expect_refused(list(
     case("data", "trained on classes", gpu_predict(a_model(), x, type = "class"))
 ))
 
-test_that("a wrong type is refused", {
-  expect_error(gpu_predict(NULL, x, type = "prob"), "`type` must be one of", fixed = TRUE)
-  expect_error(gpu_predict(NULL, x, type = NA), "`type`", fixed = TRUE)
-})
+expect_refused(list(
+  "a wrong type" = case("spec", "`type`", gpu_predict(a_model(), x, type = "prob")),
+  "a type that is NA" = case("spec", "`type`", gpu_predict(a_model(), x, type = NA)),
+  "an R model" = case("spec", "`model`", gpu_predict(stats::lm(mpg ~ wt, mtcars), mtcars)),
+  "no model" = case("spec", "`model`", gpu_fit(NULL, list(x, y))),
+  "a model of another session" =
+    case("model", "`model`", gpu_predict(unserialize(serialize(a_model(), NULL)), x)),
+  "a recipe that is none" = case("spec", "`recipe`", gpu_dataset(x, y, recipe = "x")),
+  "a flag that is NA" = case("spec", "`shuffle`", gpu_dataset(x, y, shuffle = NA)),
+  "a number that is NA" = case("spec", "`epochs`", gpu_fit(a_model(), list(x, y), epochs = NA)),
+  "weights without labels" = case("data", "`weights`", gpu_dataset(x, weights = rep(1, nrow(x)))),
+  "a class weight named twice" =
+    case("spec", "`class_weight`", gpu_dataset(x, y, class_weight = c(a = 1, a = 2))),
+  "evaluation without labels" = case("data", "`data` has no labels", gpu_evaluate(a_model(), x)),
+  "a batch size of nothing" =
+    case("spec", "`batch_size`", gpu_evaluate(a_model(), x, y, batch_size = 0)),
+  "a callback that is none" =
+    case("spec", "`callbacks`", gpu_fit(a_model(), list(x, y), callbacks = list("x"))),
+  "no verbose" = case("spec", "`verbose`", gpu_fit(a_model(), list(x, y), verbose = NULL)),
+  "a formula without features" = case("data", "The formula names no feature", gpu_dataset(mpg ~ 1, mtcars))
+))
 
 test_that("an argument that gpu_fit() does not have is refused by name", {
   expect_error(gpu_fit(NULL, NULL, epcohs = 2), "epcohs")

@@ -37,8 +37,13 @@ test_that("the core is imported once and kept", {
 
 test_that("values of each kind come up as R values", {
   skip_without_tensorflow()
-  versions <- call_core("describe_core")
-  expect_identical(versions$gpukeras, as.character(utils::packageVersion("gpukeras")))
+  record <- call_core("dataset", list(
+    features = list(kind = "array", values = a_matrix(4)), options = list(batch_size = 2)
+  ))
+  expect_identical(record$plan$rows, 4L)
+  expect_identical(record$plan$mode, "resident")
+  expect_false(record$weighted)
+  expect_null(record$label)
 })
 
 test_that("what the core did not expect passes through as an error", {

@@ -1,7 +1,6 @@
 test_that("checks let through what is right", {
   expect_null(check_flag(TRUE))
   expect_null(check_string("a"))
-  expect_null(check_function(mean))
 })
 
 test_that("checks name the argument, what is expected and what was found", {
@@ -17,9 +16,6 @@ test_that("what is wrong is refused", {
   }
   for (x in list(NULL, NA_character_, 1, c("a", "b"), character())) {
     expect_error(check_string(x), class = "gpukeras_error_spec")
-  }
-  for (x in list(NULL, 1, "mean")) {
-    expect_error(check_function(x), class = "gpukeras_error_spec")
   }
 })
 

@@ -83,8 +83,7 @@ test_that("R gives every required argument", {
 
 test_that("every entry point has a caller in R", {
   called <- vapply(core_calls(), `[[`, "", "entry")
-  # describe_core is for people who look into the core, and for the tests.
-  expect_setequal(setdiff(names(contract()), "describe_core"), called)
+  expect_setequal(names(contract()), called)
 })
 
 test_that("gpu_setup() has the arguments of its entry point", {

@@ -154,8 +154,9 @@ def column_error(name: str, arg: str, **counts: int) -> DataError:
     """The error for a column with values that cannot be trained on, with their counts."""
     words = {"missing": "missing", "infinite": "infinite", "large": "too large for float32"}
     found = " and ".join(f"{count} {words[key]}" for key, count in counts.items() if count)
+    where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
     return DataError(
-        f"Column `{name}` of `{arg}` has values that cannot be trained on: {found}.",
+        f"{where} has values that cannot be trained on: {found}.",
         hint="Remove or impute those rows first.",
         arg=arg,
         column=name,

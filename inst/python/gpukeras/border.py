@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from . import (
-    __version__,
     devices,
     diagnosis,
     environment,
@@ -72,11 +71,6 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def describe_core() -> dict[str, Any]:
-    """Versions of the core and of what it stands on, without starting TensorFlow."""
-    return {"gpukeras": __version__, "numpy": np.__version__}
-
-
 def make_dataset(
     features: Mapping[str, Any],
     options: Mapping[str, Any],
@@ -85,12 +79,15 @@ def make_dataset(
     class_weight: str | Mapping[str, float] | None = None,
     recipe_of: Any = None,
     formula: str = "",
+    arg: str = "x",
 ) -> dict[str, Any]:
     """A staged dataset with its plan; `recipe_of` is a dataset or a trained model."""
     recipe = recipe_of.recipe if isinstance(recipe_of, pipeline.Dataset) else None
     if recipe is None and recipe_of is not None:
         recipe = models.recipe_of(recipe_of)
-    data = pipeline.build_dataset(features, options, labels, weights, class_weight, recipe, formula)
+    data = pipeline.build_dataset(
+        features, options, labels, weights, class_weight, recipe, formula=formula, arg=arg
+    )
     return {
         "handle": data,
         "plan": data.plan(devices.current().device),
@@ -104,7 +101,6 @@ def make_dataset(
 
 
 ENTRY_POINTS: dict[str, Callable[..., Any]] = {
-    "describe_core": describe_core,
     "devices": devices.read_devices,
     "memory": devices.read_memory,
     "setup": devices.setup,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,6 +143,8 @@ class Runner:
 
     def begin(self, blocks: Iterator[Block]) -> None:
         """Starts an epoch."""
+        if isinstance(self._blocks, Generator):
+            self._blocks.close()  # left to the garbage collector it would swallow an interrupt
         self._blocks, self._block, self._first, self.position = blocks, None, 0, 0
 
     def advance(self, target: int) -> Logs:

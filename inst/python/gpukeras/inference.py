@@ -19,11 +19,11 @@ from .labels import decode
 from .pipeline import Dataset, Feed
 from .plans import choose_evaluation_rows
 from .recipes import Recipe, bake
-from .specs import check_choice
+from .specs import check_choice, check_count
 
 
 def evaluate(
-    model: Any, data: Dataset, part: str = "all", batch_size: int | None = None
+    model: Any, data: Dataset, part: str = "all", batch_size: float | None = None
 ) -> dict[str, Any]:
     """A model's loss and metrics on rows.
 
@@ -37,8 +37,9 @@ def evaluate(
         `{metrics, rows, elapsed_s}`.
     """
     check_choice("part", part, ("all", "train", "validation"))
+    size = None if batch_size is None else check_count("batch_size", batch_size)
     models.check_model(model)
-    models.check_fit(model, data.recipe)
+    models.check_rows(model, data)
     models.check_encoding(model, data.recipe)
     rows = data.rows(part)
     if len(rows) == 0:
@@ -46,9 +47,7 @@ def evaluate(
     began = time.perf_counter()
     build_variables(model, data)
     with own_functions(model):
-        loop = EvaluationLoop(
-            model, data, rows, model_device(model), epochs=1, rows_a_batch=batch_size
-        )
+        loop = EvaluationLoop(model, data, rows, model_device(model), epochs=1, rows_a_batch=size)
         model.test_function = loop
         logs = model.evaluate(ticks(1), verbose=0, return_dict=True)
     elapsed_s = time.perf_counter() - began
@@ -104,7 +103,7 @@ class EvaluationLoop:
     ) -> None:
         """Places the rows; `epochs` is how often they will be evaluated."""
         plan = data.plan(device, "auto")
-        size = rows_a_batch or choose_evaluation_rows(data.row_bytes, len(rows))
+        size = min(len(rows), rows_a_batch or choose_evaluation_rows(data.row_bytes, len(rows)))
         self._rows, self._steps = rows, math.ceil(len(rows) / size)
         self._feed = Feed(data, plan, size, max(1, len(rows) // size))
         engines = Engines(model, "test", size, device)

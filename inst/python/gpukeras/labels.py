@@ -7,7 +7,7 @@ Labels come as dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class LabelRule:
         scale: Their standard deviation.
         minimum: Smallest number seen.
         maximum: Largest number seen.
+        whole: Whether all numbers seen are whole.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class LabelRule:
     scale: float = 1.0
     minimum: float = 0.0
     maximum: float = 0.0
+    whole: bool = True
 
 
 def learn_label(y: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
@@ -64,9 +66,15 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
         "number",
         center=float(center[0]),
         scale=float(deviation[0]),
-        minimum=float(values.min()),
-        maximum=float(values.max()),
     )
+
+
+def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
+    """The rule with the range of these labels: what a loss can take is checked against it."""
+    if rule.kind != "number":
+        return rule
+    whole = bool((encoded % 1 == 0).all())
+    return replace(rule, minimum=float(encoded.min()), maximum=float(encoded.max()), whole=whole)
 
 
 def encode_label(rule: LabelRule, y: Mapping[str, Any]) -> np.ndarray:
@@ -85,9 +93,12 @@ def encode_label(rule: LabelRule, y: Mapping[str, Any]) -> np.ndarray:
 def _label_numbers(y: Mapping[str, Any]) -> np.ndarray:
     values = np.asarray(y["values"], dtype=np.float64)
     values = values if y["kind"] == "matrix" else values.reshape(-1)
-    missing, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
-    if missing or infinite:
-        raise column_error("y", "y", missing=missing, infinite=infinite)
+    for column, part in enumerate(np.atleast_2d(values.T)):
+        missing, infinite = int(np.isnan(part).sum()), int(np.isinf(part).sum())
+        if missing or infinite:
+            names = list(y.get("names") or ())
+            name = names[column] if names else str(column + 1) if values.ndim > 1 else "y"
+            raise column_error(name, "y", missing=missing, infinite=infinite)
     return values
 
 
@@ -139,10 +150,11 @@ def recode(column: Mapping[str, Any], levels: Sequence[str], arg: str) -> np.nda
             column=column["name"],
         )
     codes = mapping[used]
+    where = f"`{arg}`" if column["name"] == arg else f"Column `{column['name']}` of `{arg}`"
     new = sorted({own[code] for code in np.unique(used[codes < 0])})
     if new:
         raise DataError(
-            f"Column `{column['name']}` of `{arg}` has levels that training did not see: "
+            f"{where} has levels that training did not see: "
             f"{', '.join(new[:5])}{', ...' if len(new) > 5 else ''}.",
             hint="Drop those rows, or train with data that has them.",
             arg=arg,

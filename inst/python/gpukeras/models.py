@@ -121,6 +121,13 @@ def check_model(model: Any, *, compiled: bool = True) -> None:
         )
 
 
+def check_rows(model: Any, data: Dataset, arg: str = "data") -> None:
+    """The model can be trained or evaluated on these rows: they have labels, and both fit."""
+    if len(data.arrays) < 2:
+        raise DataError(f"`{arg}` has no labels.", hint="Give `y`.", arg=arg)
+    check_fit(model, data.recipe)
+
+
 def check_fit(model: Any, recipe: Recipe) -> None:
     """The model's input and output fit the data.
 
@@ -129,10 +136,8 @@ def check_fit(model: Any, recipe: Recipe) -> None:
         DataError: if labels lie outside what the loss and the output can take.
     """
     check_input(model, recipe)
-    if recipe.label is None:
-        raise DataError("`data` has no labels to train on.", hint="Give `y`.", arg="data")
     units, loss = _output_units(model), _loss_name(model)
-    if units is not None:
+    if units is not None and recipe.label is not None:
         _check_labels(recipe.label, units, loss)
 
 
@@ -172,8 +177,7 @@ def _check_labels(label: LabelRule, units: int, loss: str) -> None:
 
 
 def _check_class_range(label: LabelRule, units: int) -> None:
-    whole = label.kind != "number" or (label.minimum % 1 == 0 and label.maximum % 1 == 0)
-    if label.kind == "matrix" or not whole:
+    if label.kind == "matrix" or not label.whole:
         raise DataError(
             f"`y` must hold one class a row for sparse_categorical_crossentropy, not {label.kind}.",
             arg="y",
@@ -218,7 +222,7 @@ def _shape_of(model: Any, name: str) -> tuple[int | None, ...] | None:
 
 def _loss_name(model: Any) -> str:
     loss = model.loss
-    name = loss if isinstance(loss, str) else getattr(loss, "name", "")
+    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
     return str(name or "").lower().replace("_", "")
 
 

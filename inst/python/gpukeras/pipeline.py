@@ -21,7 +21,7 @@ import numpy as np
 from . import devices, runtime
 from .arrays import aligned_empty, check_lengths, epoch_order, split_rows
 from .errors import DataError, SpecError
-from .labels import LabelRule, encode_label, learn_label
+from .labels import LabelRule, encode_label, learn_label, measure_range
 from .plans import (
     PipelineFacts,
     PipelinePlan,
@@ -116,6 +116,7 @@ def build_dataset(
     class_weight: str | Mapping[str, float] | None = None,
     recipe: Recipe | None = None,
     formula: str = "",
+    arg: str = "x",
 ) -> Dataset:
     """Stages rows for training: split, learn the recipe on the training rows, encode.
 
@@ -127,24 +128,29 @@ def build_dataset(
         class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
+        arg: The user's name for the features, for messages.
 
     Raises:
         SpecError: for a bad option.
         DataError: for data that cannot be trained on.
     """
     spec = DatasetSpec.from_dict(options)
-    rows = count_rows(features)
+    rows = count_rows(features, arg)
     if labels is not None:
-        check_lengths(rows, len(labels["values"]), "y")
+        check_lengths(rows, len(labels["values"]), "y", arg)
+    elif weights is not None or class_weight is not None:
+        name = "weights" if weights is not None else "class_weight"
+        raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)
     train_rows, validation_rows = split_rows(rows, spec.validation, spec.seed)
     keep = np.zeros(rows, dtype=bool)
     keep[train_rows] = True
-    recipe = recipe or _learn(features, labels, keep, spec, formula)
-    arrays = [bake(recipe, features)]
+    recipe = recipe or _learn(features, labels, keep, spec, formula, arg)
+    arrays = [bake(recipe, features, arg)]
     if labels is not None:
         if recipe.label is None:
             raise DataError("`y` was given, but training had no labels.", arg="y")
         arrays.append(encode_label(recipe.label, labels))
+        recipe = replace(recipe, label=measure_range(recipe.label, arrays[1]))
         weight = _row_weights(weights, class_weight, recipe.label, arrays[1], keep)
         arrays.extend([] if weight is None else [weight])
     choose_batch_size(len(train_rows), spec.batch_size)
@@ -157,12 +163,13 @@ def _learn(
     keep: np.ndarray,
     spec: DatasetSpec,
     formula: str,
+    arg: str,
 ) -> Recipe:
     if features["kind"] == "array":
         x, names = features["values"], features.get("names") or ()
         recipe = learn_array(x.reshape(len(x), -1) if x.ndim == 1 else x, keep, spec.scale, names)
     else:
-        recipe = learn_columns(features["columns"], keep, spec.scale, spec.encode)
+        recipe = learn_columns(features["columns"], keep, spec.scale, spec.encode, arg)
     label = None if labels is None else learn_label(labels, keep)
     return replace(recipe, label=label, formula=formula)
 

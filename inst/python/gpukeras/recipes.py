@@ -103,16 +103,20 @@ def learn_array(x: np.ndarray, keep: np.ndarray, scale: bool, names: Sequence[st
 
 
 def learn_columns(
-    columns: Sequence[Mapping[str, Any]], keep: np.ndarray, scale: bool, encode: str
+    columns: Sequence[Mapping[str, Any]],
+    keep: np.ndarray,
+    scale: bool,
+    encode: str,
+    arg: str = "x",
 ) -> Recipe:
     """The recipe of a data frame; statistics from the rows where `keep` is true.
 
     Levels are taken from all rows: they are the column's type, not a statistic.
     """
     if not columns:
-        raise DataError("`x` has no feature columns.", arg="x")
-    _check_names([column["name"] for column in columns])
-    rules = tuple(_learn_column(column, keep, scale, encode == "onehot") for column in columns)
+        raise DataError(f"`{arg}` has no feature columns.", arg=arg)
+    _check_names([column["name"] for column in columns], arg)
+    rules = tuple(_learn_column(column, keep, scale, encode == "onehot", arg) for column in columns)
     return Recipe("columns", (sum(len(rule.features) for rule in rules),), columns=rules)
 
 
@@ -191,46 +195,46 @@ def _bake_column(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, a
 
 
 def _learn_column(
-    column: Mapping[str, Any], keep: np.ndarray, scale: bool, onehot: bool
+    column: Mapping[str, Any], keep: np.ndarray, scale: bool, onehot: bool, arg: str
 ) -> ColumnRule:
     name, kind = column["name"], column["kind"]
-    check_lengths(len(keep), len(column["values"]), f"x${name}")
+    check_lengths(len(keep), len(column["values"]), f"{arg}${name}", arg)
     if kind in CATEGORIES:
-        return ColumnRule(name, "category", _check_levels(column, onehot), onehot)
+        return ColumnRule(name, "category", _check_levels(column, onehot, arg), onehot)
     if kind == "logical" or not scale:
         return ColumnRule(name, "number")
-    values = _finite(column, "x")
+    values = _finite(column, arg)
     center, deviation = moments(values.reshape(-1, 1), keep)
     return ColumnRule(name, "number", center=float(center[0]), scale=float(deviation[0]))
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _check_names(names: Sequence[str], arg: str) -> None:
     repeated = [name for position, name in enumerate(names) if name in names[:position]]
     if repeated:
         raise DataError(
-            f"`x` has more than one column `{repeated[0]}`.",
+            f"`{arg}` has more than one column `{repeated[0]}`.",
             hint="Give the columns different names.",
-            arg="x",
+            arg=arg,
             column=repeated[0],
         )
 
 
-def _check_levels(column: Mapping[str, Any], onehot: bool) -> tuple[str, ...]:
+def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[str, ...]:
     name, levels, rows = column["name"], tuple(column["levels"]), len(column["values"])
     identifiers = column["kind"] == "character" and len(levels) > max(MAX_IDENTIFIERS, rows / 2)
     if not levels or identifiers:
         found = "no levels" if not levels else f"{len(levels)} different texts in {rows} rows"
         raise DataError(
-            f"Column `{name}` of `x` has {found}: it cannot be a category.",
+            f"Column `{name}` of `{arg}` has {found}: it cannot be a category.",
             hint="Drop the column, or make it a factor with the levels you mean.",
-            arg="x",
+            arg=arg,
             column=name,
         )
     if onehot and len(levels) > MAX_ONEHOT:
         raise DataError(
-            f"Column `{name}` of `x` has {len(levels)} levels, too many for one-hot columns.",
+            f"Column `{name}` of `{arg}` has {len(levels)} levels, too many for one-hot columns.",
             hint='Use `encode = "codes"`, or merge rare levels.',
-            arg="x",
+            arg=arg,
             column=name,
         )
     return levels

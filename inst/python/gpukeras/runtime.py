@@ -39,6 +39,8 @@ def tensorflow() -> Any:
             f"TensorFlow cannot be imported: {error}.",
             hint="Install it into the Python that is used: pip install tensorflow.",
         ) from error
+    # Every training has functions of its own: to TensorFlow many trainings look like retracing.
+    tf.get_logger().addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     return tf
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from . import models, runtime
 from .choosing import Chooser, EngineChoice, choose_candidates
 from .engine import Engines, Logs, Runner, read_engine_facts
-from .errors import DataError, OutOfMemoryError
+from .errors import DataError, OutOfMemoryError, SpecError
 from .inference import (
     EvaluationLoop,
     build_variables,
@@ -27,7 +27,7 @@ from .inference import (
 )
 from .pipeline import Dataset, Feed
 from .plans import PipelinePlan
-from .specs import FitSpec
+from .specs import FitSpec, describe
 
 EVENT_S = 0.2  # seconds between events: smooth for eyes, free for the device
 TICK_BATCHES = 256  # batches Keras counts as one, as with its own `steps_per_execution`
@@ -98,9 +98,10 @@ def fit(
     """
     spec = FitSpec.from_dict(options)
     models.check_model(model)
-    models.check_fit(model, data.recipe)
+    models.check_rows(model, data)
     if validation is not None:
-        _check_validation(data, validation)
+        _check_validation(model, data, validation)
+    _check_callbacks(callbacks)
     models.tie_recipe(model, data.recipe)
     job = _Job(model, data, validation, spec, batch_size, callbacks, on_event)
     with own_functions(model), _memory_errors(job):
@@ -246,7 +247,17 @@ def choose_ticks(steps: int) -> int:
     return max(1, min(MAX_TICKS, steps // TICK_BATCHES))
 
 
-def _check_validation(data: Dataset, validation: Dataset) -> None:
+def _check_callbacks(callbacks: Sequence[Any]) -> None:
+    for callback in callbacks:
+        if not isinstance(callback, runtime.keras().callbacks.Callback):
+            raise SpecError(
+                f"`callbacks` must hold Keras callbacks, not {describe(callback)}.",
+                arg="callbacks",
+            )
+
+
+def _check_validation(model: Any, data: Dataset, validation: Dataset) -> None:
+    models.check_rows(model, validation, "validation")
     if not models.same_encoding(data.recipe, validation.recipe):
         raise DataError(
             "`validation` was encoded by its own means and levels, not by those of `data`.",
