@@ -93,7 +93,10 @@ check_no_na <- function(x, arg, call, name = NULL) {
   }
   missing <- sum(is.na(x))
   abort_gpukeras(
-    sprintf("Column `%s` of `%s` has %d missing value%s.", name, arg, missing, if (missing > 1) "s" else ""),
+    sprintf(
+      "Column `%s` of `%s` has %d missing value%s.",
+      name, arg, missing, if (missing > 1) "s" else ""
+    ),
     code = "data",
     hint = "Remove or impute those rows first.",
     arg = arg, column = name, missing = missing, call = call

@@ -62,9 +62,10 @@ describe <- function(x) {
     return("NULL")
   }
   if (is.atomic(x) && length(x) == 1 && is.null(dim(x))) {
-    return(if (is.na(x)) "NA" else if (is.character(x)) sprintf("\"%s\"", substr(x, 1, 40)) else format(x))
+    text <- is.character(x) && !is.na(x)
+    return(if (text) sprintf("\"%s\"", substr(x, 1, 40)) else format(x))
   }
-  size <- if (is.null(dim(x))) sprintf("of length %d", length(x)) else paste(dim(x), collapse = " x ")
+  size <- if (is.null(dim(x))) paste("of length", length(x)) else paste(dim(x), collapse = " x ")
   paste("a", class(x)[1], size)
 }
 

@@ -68,7 +68,7 @@ drop_unused <- function(terms, env, call) {
   stats::terms(sum_formula(label, variables[used], env))
 }
 
-# label ~ feature + feature + ...
+# The formula of a label and its features, none of which is named by text that would need quotes.
 sum_formula <- function(label, features, env) {
   right <- Reduce(function(one, two) call("+", one, two), features)
   formula <- if (is.null(label)) call("~", right) else call("~", label, right)

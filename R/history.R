@@ -24,7 +24,7 @@ NULL
 
 #' @rdname gpu_history
 #' @export
-as.data.frame.gpu_history <- function(x, row.names = NULL, optional = FALSE, ...) {
+as.data.frame.gpu_history <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
   epochs <- seq_along(x$epoch_s)
   metrics <- lapply(x$history, `[`, epochs)
   data.frame(c(list(epoch = epochs), metrics, list(seconds = x$epoch_s)), check.names = FALSE)
@@ -85,6 +85,7 @@ print.gpu_history <- function(x, ...) {
 plot.gpu_history <- function(x, metric = NULL, ...) {
   groups <- metric_groups(x, metric)
   frame <- as.data.frame(x)
+  colours <- c("#1f77b4", "#d95f02")
   before <- graphics::par(mfrow = c(length(groups), 1), mar = c(4, 4, 1, 1))
   on.exit(graphics::par(before))
   for (name in names(groups)) {
@@ -92,12 +93,12 @@ plot.gpu_history <- function(x, metric = NULL, ...) {
     graphics::matplot(
       frame$epoch, frame[columns],
       type = if (nrow(frame) > 1) "l" else "p", pch = 1, lty = seq_along(columns), lwd = 2,
-      col = c("#1f77b4", "#d95f02")[seq_along(columns)], xlab = "epoch", ylab = name, ...
+      col = colours, xlab = "epoch", ylab = name, ...
     )
     graphics::legend(
       "topright",
-      legend = sub("^val_.*", "validation", sub(paste0("^", name, "$"), "training", columns)),
-      lty = seq_along(columns), lwd = 2, col = c("#1f77b4", "#d95f02")[seq_along(columns)], bty = "n"
+      legend = ifelse(startsWith(columns, "val_"), "validation", "training"),
+      lty = seq_along(columns), lwd = 2, col = colours, bty = "n"
     )
   }
   invisible(x)
@@ -105,7 +106,7 @@ plot.gpu_history <- function(x, metric = NULL, ...) {
 
 #' @rdname gpu_history
 #' @exportS3Method ggplot2::autoplot
-autoplot.gpu_history <- function(object, metric = NULL, ...) {
+autoplot.gpu_history <- function(object, metric = NULL, ...) { # nolint: object_name_linter.
   groups <- metric_groups(object, metric)
   frame <- as.data.frame(object)
   long <- do.call(rbind, lapply(names(groups), function(name) {
@@ -137,6 +138,6 @@ metric_groups <- function(x, metric, call = caller_env()) {
     )
   }
   wanted <- metric %||% known
-  groups <- lapply(wanted, function(name) intersect(c(name, paste0("val_", name)), names(x$history)))
-  rlang::set_names(groups, wanted)
+  twins <- function(name) intersect(c(name, paste0("val_", name)), names(x$history))
+  rlang::set_names(lapply(wanted, twins), wanted)
 }

@@ -13,8 +13,8 @@
 #'   name of its label column.
 #' @param data A data frame, for a formula.
 #' @param ... Not used; must be empty.
-#' @param batch_size Rows a training step. `"auto"` is a power of two that gives about 100 updates an
-#'   epoch, within 32 and 1024.
+#' @param batch_size Rows a training step. `"auto"` is a power of two that gives about 100 updates
+#'   an epoch, within 32 and 1024.
 #' @param shuffle Whether each epoch takes the training rows in a new random order (a true shuffle).
 #' @param cache Where rows live: `"device"` (in the device's memory), `"host"` (gathered in host
 #'   memory, sent in blocks), or `"auto"`: on the device when they fit into half of its free memory.
@@ -34,7 +34,8 @@
 #'   The rows live in Python: the object cannot be saved with `saveRDS()`.
 #' @section Errors:
 #' `gpukeras_error_data` for data that cannot be trained on (missing or infinite values, no rows,
-#' lists, different lengths); it names the argument or column. `gpukeras_error_spec` for a bad option.
+#' lists, different lengths); it names the argument or column. `gpukeras_error_spec` for a bad
+#' option.
 #' @examplesIf interactive()
 #' gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' gpu_dataset(as.matrix(iris[1:4]), iris$Species, batch_size = 32)
@@ -209,7 +210,7 @@ print.gpu_dataset <- function(x, ...) {
 format_features <- function(x) {
   shape <- paste(unlist(x$shape), collapse = " x ")
   if (length(x$columns) == 0) {
-    return(sprintf("%s a row%s", shape, if (isTRUE(x$scaled)) ", standardised" else ", as they are"))
+    return(paste0(shape, " a row, ", if (isTRUE(x$scaled)) "standardised" else "as they are"))
   }
   kinds <- vapply(x$columns, `[[`, "", "kind")
   sprintf(

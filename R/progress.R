@@ -1,5 +1,5 @@
-# Progress and interrupts. Python calls the listener on R's main thread at most every 0.2 s and after
-# each epoch; a TRUE from it stops the training cleanly.
+# Progress and interrupts. Python calls the listener on R's main thread at most every 0.2 s and
+# after each epoch; a TRUE from it stops the training cleanly.
 
 progress_listener <- function(verbose, call = caller_env()) {
   if (!rlang::is_bool(verbose) && !(rlang::is_scalar_double(verbose) && verbose %in% 0:2) &&
@@ -25,7 +25,7 @@ progress_listener <- function(verbose, call = caller_env()) {
   }
 }
 
-# A bar that goes when `frame`, the exported function's, is left: by its end, an error, an interrupt.
+# A bar that goes when `frame`, the exported function's, is left, in whatever way.
 bar_printer <- function(frame) {
   started <- FALSE
   function(event) {

@@ -9,8 +9,8 @@
 #' compiled by XLA to a single program. With `"auto"` each trains real batches for a moment in the
 #' first epoch (they are updates of the model: nothing is wasted) and the fastest goes on; an engine
 #' is only tried when the batches that are left can pay for tracing and compiling it. The history
-#' says which was chosen, and the times measured. Dropout draws other numbers in the compiled engine,
-#' so force an engine where runs must repeat bit for bit.
+#' says which was chosen, and the times measured. Dropout draws other numbers in the compiled
+#' engine, so force an engine where runs must repeat bit for bit.
 #'
 #' Callbacks that work on every batch (a class of your own with `on_train_batch_end()`) switch to
 #' `"keras"`; Keras' own callbacks see several batches as one, as with its `steps_per_execution`.
@@ -24,8 +24,8 @@
 #' @param engine `"auto"`, `"keras"`, `"superstep"` or `"compiled"`.
 #' @param callbacks A list of Keras callbacks.
 #' @param verbose Whether progress is shown: a bar in a terminal, a line for an epoch elsewhere.
-#' @return A `gpu_history`, with `print()`, `plot()`, `as.data.frame()` and `ggplot2::autoplot()`. It
-#'   says where the model ran, through which engine and why, rows a second, the share of time
+#' @return A `gpu_history`, with `print()`, `plot()`, `as.data.frame()` and `ggplot2::autoplot()`.
+#'   It says where the model ran, through which engine and why, rows a second, the share of time
 #'   spent waiting for rows, and the GPU's peak memory. Interrupting (Ctrl-C, Esc) stops after the
 #'   current call and returns the history so far; the model keeps what it has learned.
 #' @section Errors:
@@ -60,8 +60,8 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
 #' Loss and metrics of a model on data
 #'
 #' @param model A compiled Keras 3 model.
-#' @param data A [gpu_dataset()]; or a data frame, matrix or array, which is encoded as the data that
-#'   trained the model was. A data frame holds the label column when training used a formula.
+#' @param data A [gpu_dataset()]; or a data frame, matrix or array, which is encoded as the data
+#'   that trained the model was. A data frame holds the label column when training used a formula.
 #' @param y Labels of a matrix, array or data frame without formula.
 #' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`.
 #' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned.
@@ -91,8 +91,8 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL)
 #' @param newdata A data frame, matrix or array; or a [gpu_dataset()], whose rows are taken in their
 #'   original order.
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one when there
-#'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical, or
-#'   0 and 1, as the labels were.
+#'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
+#'   or 0 and 1, as the labels were.
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
 #'   class or output.
 #' @section Errors:
