@@ -75,7 +75,7 @@ check: setup-check ## run R CMD check on the package
 	tar -xf - -C "$$copy/gpukeras" && (cd "$$copy" && R CMD build gpukeras) && \
 	_R_CHECK_FORCE_SUGGESTS_=false R CMD check --no-manual "$$copy"/gpukeras_*.tar.gz
 
-bench: setup-bench install ## measure the cost of the calls between R and Python
+bench: setup-bench install ## measure gpukeras against Keras from R (some 20 minutes)
 	@Rscript python/benchmarks/bench.R
 
 # Renamed only when complete, so that a failure leaves the old contract in place.

@@ -111,6 +111,14 @@ gpu_report <- function(file = NULL) {
   }
   text <- call_core("report", list(session = read_session()))
   lines <- strsplit(text, "\n", fixed = TRUE)[[1]]
-  writeLines(lines, file %||% stdout())
+  if (is.null(file)) writeLines(lines) else write_beside(lines, file)
   invisible(lines)
+}
+
+# Written beside and then renamed: a failure leaves an older file as it was.
+write_beside <- function(lines, file) {
+  beside <- tempfile(basename(file), dirname(file))
+  on.exit(unlink(beside))
+  writeLines(lines, beside)
+  file.rename(beside, file)
 }
