@@ -4,7 +4,6 @@ The Python core of the R package gpukeras. R enters through `border.invoke()` on
 """
 
 from .errors import (
-    AlreadyStartedError,
     DataError,
     GpuKerasError,
     ModelError,
@@ -17,7 +16,6 @@ from .errors import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "AlreadyStartedError",
     "DataError",
     "GpuKerasError",
     "ModelError",

@@ -5,7 +5,6 @@ GpuKerasError                  R: gpukeras_error
 ├── DataError                  gpukeras_error_data             values, shapes, lengths, levels
 ├── ModelError                 gpukeras_error_model            uncompiled, or does not fit the data
 ├── NoDeviceError              gpukeras_error_no_device        the device asked for is not there
-├── AlreadyStartedError        gpukeras_error_already_started  too late: TensorFlow has started
 ├── OutOfMemoryError           gpukeras_error_out_of_memory    the device's memory is exhausted
 └── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow cannot be imported
 
@@ -58,12 +57,6 @@ class NoDeviceError(GpuKerasError):
     """The device that was asked for is not there (`wanted`, `found`)."""
 
     code = "no_device"
-
-
-class AlreadyStartedError(GpuKerasError):
-    """A setting came after TensorFlow had started its devices."""
-
-    code = "already_started"
 
 
 class OutOfMemoryError(GpuKerasError):
