@@ -82,6 +82,16 @@ def test_the_listener_is_told_and_may_stop(model):
     assert "loss" in last["metrics"]
 
 
+def test_an_epoch_that_was_stopped_half_way_counts_what_it_trained(model):
+    data = make_dataset(5000, batch_size=1)
+    report = training.fit(
+        model, data, {"epochs": 3, "engine": "keras"}, on_event=lambda event: event["step"] > 0
+    )
+    assert report.stopped == "interrupted"
+    assert 0 < report.rows < 5000
+    assert report.samples_per_s == pytest.approx(report.rows / report.epoch_s[0])
+
+
 def test_an_interrupt_keeps_the_epochs_done(model):
     def interrupt(event):
         if event["epoch"] == 3:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import truediv
 from typing import Any
 
 from . import models, runtime
@@ -127,6 +128,7 @@ class _Job:
     ticks: int = 1
     stopped: str = "completed"
     epoch_s: list[float] = field(default_factory=list)
+    epoch_rows: list[int] = field(default_factory=list)
     _last_event: float = 0.0
 
     def run(self) -> FitReport:
@@ -201,6 +203,8 @@ class _Job:
 
     def _end_epoch(self, epoch: int, logs: Mapping[str, Any]) -> None:
         self.epoch_s.append(time.perf_counter() - self._began)
+        # An epoch that was stopped half-way must not count as a fast one.
+        self.epoch_rows.append(min(self.plan.rows, self.runner.position * self.plan.batch_size))
         logs = logs or {}
         metrics = {name: float(logs[name]) for name in order_metrics(logs)}
         self._send("epoch", step=self.runner.position, metrics=metrics)
@@ -228,10 +232,10 @@ class _Job:
         return FitReport(
             history={name: [float(v) for v in history[name]] for name in order_metrics(history)},
             epochs=epochs,
-            rows=epochs * self.plan.rows,
+            rows=sum(self.epoch_rows[:epochs]),
             elapsed_s=elapsed_s,
             epoch_s=epoch_s,
-            samples_per_s=self.plan.rows / min(epoch_s) if epochs else 0.0,
+            samples_per_s=max(map(truediv, self.epoch_rows, epoch_s), default=0.0),
             input_share=min(1.0, self.feed.wait_s / elapsed_s),
             device=self.device,
             precision=self.model.dtype_policy.name,
