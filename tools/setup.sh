@@ -28,13 +28,13 @@ quietly() {
 
 to_run="reticulate cli rlang jsonlite ggplot2"
 to_test="$to_run testthat withr"
-r_packages="" programs="" python_tools=no
+r_packages="" programs="" python_tools=no compiler=no
 
 case ${1:-} in
     demo | bench) r_packages=$to_run ;;
-    test)         r_packages=$to_test python_tools=yes ;;
+    test)         r_packages=$to_test python_tools=yes compiler=yes ;;
     test-r)       r_packages=$to_test ;;
-    test-python)  python_tools=yes ;;
+    test-python)  python_tools=yes compiler=yes ;;
     contract)     ;;
     format)       python_tools=yes ;;
     lint)         r_packages="$to_test lintr" python_tools=yes ;;
@@ -57,6 +57,9 @@ has_modules() {
 sys.exit(None in map(u.find_spec, sys.argv[1:]))' "$@" 2>/dev/null
 }
 
+# The tests build stand-ins for the driver's libraries, which takes C's headers too.
+can_compile() { echo 'int x;' | cc -shared -xc -include stdlib.h -o /dev/null - 2>/dev/null; }
+
 # Prints the real interpreter: a pyenv shim would follow the user's later choices.
 find_python() {
     for candidate in "${PYTHON:-python3}" python3.12 python3.11 python3.10 /usr/bin/python3; do
@@ -77,6 +80,7 @@ look() {
     for program in $programs; do
         command -v "$program" >/dev/null || no_programs="$no_programs $program"
     done
+    if [ $compiler = yes ] && ! can_compile; then no_programs="$no_programs gcc libc6-dev"; fi
     # A virtual environment breaks when its interpreter is removed or replaced.
     if ! has_modules pip; then
         python=$(find_python) || lacks_python=yes

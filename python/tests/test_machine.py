@@ -8,54 +8,6 @@ from gpukeras.machine import NvmlGpu
 A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
 
 
-def add_slot(bus, name, vendor, class_code, driver=None):
-    slot = bus / name
-    slot.mkdir(parents=True)
-    (slot / "vendor").write_text(f"{vendor}\n")
-    (slot / "class").write_text(f"{class_code}\n")
-    (slot / "device").write_text("0x2204\n")
-    if driver:
-        target = bus.parent / "drivers" / driver
-        target.mkdir(parents=True, exist_ok=True)
-        (slot / "driver").symlink_to(target)
-
-
-def test_gpus_on_the_bus_are_told_from_their_audio_and_other_vendors(tmp_path):
-    bus = tmp_path / "devices"
-    add_slot(bus, "0000:01:00.0", "0x10de", "0x030000", "nvidia")
-    add_slot(bus, "0000:01:00.1", "0x10de", "0x040300", "snd_hda_intel")  # its audio device
-    add_slot(bus, "0000:00:02.0", "0x8086", "0x030000", "i915")
-    add_slot(bus, "0000:02:00.0", "0x10de", "0x030200")  # a 3D controller, no driver
-    assert machine.read_pci_gpus(bus) == [
-        {"slot": "0000:01:00.0", "device": "0x2204", "driver": "nvidia"},
-        {"slot": "0000:02:00.0", "device": "0x2204", "driver": ""},
-    ]
-
-
-def test_no_bus_is_not_determined_and_an_empty_one_is_none(tmp_path):
-    assert machine.read_pci_gpus(tmp_path / "missing") is None
-    assert machine.read_pci_gpus(tmp_path) == []
-
-
-def test_driver_files_are_read(tmp_path):
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text("NVRM version: 550.54.15\n")
-    (tmp_path / "dev").mkdir()
-    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
-        (tmp_path / "dev" / name).touch()
-    found = machine.read_driver(tmp_path)
-    assert found["version"] == "NVRM version: 550.54.15"
-    assert found["device_nodes"] == ["/dev/nvidia0", "/dev/nvidia1"]
-    assert not found["dxg"]
-
-
-def test_a_missing_driver_is_empty_and_another_system_is_not_determined(tmp_path):
-    assert machine.read_driver(tmp_path) == {"version": None, "device_nodes": None}
-    (tmp_path / "proc").mkdir()
-    found = machine.read_driver(tmp_path)
-    assert (found["version"], found["device_nodes"]) == ("", [])
-
-
 @pytest.mark.parametrize(
     ("name", "content", "marker"),
     [
@@ -69,6 +21,14 @@ def test_containers_are_recognised(tmp_path, name, content, marker):
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(content)
     assert machine.read_container(tmp_path, {})["marker"] == marker
+
+
+def test_what_a_container_was_promised_is_read(tmp_path):
+    promised = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute"}
+    found = machine.read_container(tmp_path, promised)
+    assert found["nvidia_visible_devices"] == "all"
+    assert found["nvidia_driver_capabilities"] == "compute"
+    assert machine.read_container(tmp_path, {})["nvidia_driver_capabilities"] == ""
 
 
 def test_slurm_jobs_are_recognised():

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-NVIDIA_VENDOR = "0x10de"
-DISPLAY_CLASS = "0x03"  # PCI base class of VGA and 3D controllers
 CONTAINER_MARKERS = (".dockerenv", "run/.containerenv", ".singularity.d")
 CONTAINER_GROUPS = ("docker", "kubepods", "containerd", "libpod", "lxc")
 
@@ -29,57 +27,23 @@ def read_text(path: str | Path) -> str | None:
         return None
 
 
-# GPUs and driver ---------------------------------------------------------------------------------
-
-
-def read_pci_gpus(root: str | Path = "/sys/bus/pci/devices") -> list[dict[str, str]] | None:
-    """NVIDIA GPUs on the PCI bus, each with its slot and kernel driver; None without a bus."""
-    try:
-        slots = sorted(Path(root).iterdir())
-    except OSError:
-        return None
-    return [_read_slot(slot) for slot in slots if _is_nvidia_gpu(slot)]
-
-
-def _is_nvidia_gpu(slot: Path) -> bool:
-    is_display = (read_text(slot / "class") or "").startswith(DISPLAY_CLASS)
-    return is_display and read_text(slot / "vendor") == NVIDIA_VENDOR
-
-
-def _read_slot(slot: Path) -> dict[str, str]:
-    driver = slot / "driver"
-    return {
-        "slot": slot.name,
-        "device": read_text(slot / "device") or "",
-        "driver": driver.resolve().name if driver.exists() else "",
-    }
-
-
-def read_driver(root: str | Path = "/") -> dict[str, Any]:
-    """What Linux shows of the NVIDIA driver: module version, device nodes, WSL's and Tegra's."""
-    root = Path(root)
-    if not (root / "proc").is_dir():  # not Linux
-        return {"version": None, "device_nodes": None}
-    return {
-        "version": read_text(root / "proc/driver/nvidia/version") or "",
-        "device_nodes": sorted(f"/dev/{path.name}" for path in (root / "dev").glob("nvidia[0-9]*")),
-        "dxg": (root / "dev/dxg").exists(),
-        "wsl_libcuda": (root / "usr/lib/wsl/lib/libcuda.so.1").exists(),
-        "tegra": (root / "etc/nv_tegra_release").exists() or (root / "dev/nvhost-gpu").exists(),
-    }
+# Containers, jobs, NVML --------------------------------------------------------------------------
 
 
 def read_container(
     root: str | Path = "/", environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The sign that this is a container ("" if none), and which GPUs it was promised."""
+    """The sign that this is a container ("" if none), and which GPUs and uses it was promised."""
     root = Path(root)
     found = [f"/{name}" for name in CONTAINER_MARKERS if (root / name).exists()]
     groups = read_text(root / "proc/1/cgroup") or ""
     found += [f"control group {name}" for name in CONTAINER_GROUPS if name in groups]
     found += [name for name in ("KUBERNETES_SERVICE_HOST",) if name in environment]
-    promised = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    return {"marker": found[0] if found else "", "nvidia_visible_devices": promised}
+    return {
+        "marker": found[0] if found else "",
+        "nvidia_visible_devices": environment.get("NVIDIA_VISIBLE_DEVICES", ""),
+        "nvidia_driver_capabilities": environment.get("NVIDIA_DRIVER_CAPABILITIES", ""),
+    }
 
 
 def read_slurm(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
