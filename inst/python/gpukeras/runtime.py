@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from . import preload
 from .errors import DataError, RuntimeMissingError
 
 ALIGNMENT = 64  # bytes; TensorFlow aborts the process on adopted memory that is not aligned so
@@ -31,6 +32,7 @@ def tensorflow() -> Any:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1")
+    prepare()
     try:
         with _muted_stderr() if quiet else nullcontext():
             import tensorflow as tf
@@ -42,6 +44,11 @@ def tensorflow() -> Any:
     # Every training has functions of its own: to TensorFlow many trainings look like retracing.
     tf.get_logger().addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     return tf
+
+
+def prepare() -> preload.Preload:
+    """Loads the CUDA libraries that TensorFlow may not find itself, unless it is imported."""
+    return preload.prepare(imported())
 
 
 @functools.cache
@@ -161,6 +168,11 @@ def memory_info(device: str) -> dict[str, int]:
     return dict(tensorflow().config.experimental.get_memory_info(device))
 
 
+def reset_memory_peak(device: str) -> None:
+    """Lets `memory_info()` count the peak anew."""
+    tensorflow().config.experimental.reset_memory_stats(device)
+
+
 def memory_growth(device: Any) -> bool | None:
     """Whether a physical GPU's memory grows on demand; None when a limit is set instead."""
     try:
@@ -270,7 +282,8 @@ def is_keras_model(value: Any) -> bool:
 def build_state(model: Any, batch: tuple[Any, ...]) -> None:
     """Creates all variables of a compiled model, its metrics and optimizer, from one batch."""
     model._symbolic_build(data_batch=batch)  # Keras' JAX trainer calls it at the same place
-    model.optimizer.build(model.trainable_variables)
+    if not model.optimizer.built:  # LossScaleOptimizer would add its counters again
+        model.optimizer.build(model.trainable_variables)
 
 
 @contextmanager
@@ -317,3 +330,60 @@ def variable_devices(model: Any) -> list[str]:
     """Where a model's variables are, such as "GPU:0", in their order."""
     names = [variable.value.device for variable in model.variables]
     return [name.rpartition("device:")[2] for name in names if name]
+
+
+# Evidence ----------------------------------------------------------------------------------------
+
+
+def trace_message() -> Any:
+    """An empty message of the kind that a profiler trace is."""
+    tensorflow()
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    return xplane_pb2.XSpace()
+
+
+@contextmanager
+def profile(folder: str) -> Iterator[None]:
+    """Writes a profiler trace of what runs inside into a folder."""
+    profiler = tensorflow().profiler.experimental
+    profiler.start(folder, profiler.ProfilerOptions(host_tracer_level=1, python_tracer_level=0))
+    try:
+        yield
+    finally:
+        profiler.stop()
+
+
+@contextmanager
+def collect_graphs() -> Iterator[list[Any]]:
+    """Fills a list with the graphs, each on its device, of functions first run inside."""
+    tensorflow()
+    from tensorflow.python.eager import context
+
+    graphs: list[Any] = []
+    # Not enable_run_metadata(): in TensorFlow 2.21 its end leaves the collecting switched on.
+    context.context().enable_graph_collection()
+    try:
+        yield graphs
+        graphs.extend(context.context().export_run_metadata().partition_graphs)
+    finally:
+        context.context().disable_graph_collection()
+
+
+def registered_kernels() -> dict[str, set[str]]:
+    """For each op the kinds of devices that this build has kernels for."""
+    tensorflow()
+    from tensorflow.python.framework import kernels
+
+    found: dict[str, set[str]] = {}
+    for kernel in kernels.get_all_registered_kernels().kernel:
+        found.setdefault(kernel.op, set()).add(kernel.device_type)
+    return found
+
+
+def deterministic() -> bool:
+    """Whether only deterministic kernels run."""
+    tensorflow()
+    from tensorflow.python.framework import config
+
+    return bool(config.is_op_determinism_enabled())

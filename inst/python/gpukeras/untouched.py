@@ -1,0 +1,80 @@
+"""A model that may be trained for a while, and is afterwards as it was before.
+
+Its variables get their values back; what Keras builds in a first step (optimizer, metrics, loss) is
+built in copies. Two things stay: a model without weights gets them, as fit() would make them; and
+an optimizer that cannot be copied from its config is built, with the state of its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from . import inference
+
+PARTS = [
+    "optimizer",
+    "_compile_metrics",
+    "_compile_loss",
+    "train_function",
+    "test_function",
+    "predict_function",
+    "train_step",
+    "stop_training",
+    "steps_per_execution",
+]
+
+
+@contextmanager
+def untouched(model: Any, data: Any) -> Iterator[None]:
+    """A model whose variables all exist inside, and which is as before afterwards."""
+    parts = {name: vars(model)[name] for name in PARTS if name in vars(model)}
+    try:
+        # Not by setattr(): Keras would take note of each copy, and save it with the model.
+        vars(model).update(_unbuilt_copies(model))
+        if not _is_built(model):  # twice would give a LossScaleOptimizer further variables
+            inference.build_variables(model, data)
+        with _values_kept(model):
+            yield
+    finally:
+        for name in PARTS:
+            vars(model).pop(name, None)
+        vars(model).update(parts)
+
+
+def _unbuilt_copies(model: Any) -> dict[str, Any]:
+    """Copies of those parts of a compiled model that Keras builds in its first step."""
+    optimizer, metrics, loss = model.optimizer, model._compile_metrics, model._compile_loss
+    made: dict[str, Any] = {}
+    if optimizer is not None and not optimizer.built:
+        with suppress(Exception):  # a user's own class may know no config: then it gets built
+            made["optimizer"] = type(optimizer).from_config(optimizer.get_config())
+    if metrics is not None and not metrics.built:
+        given = metrics._user_metrics, metrics._user_weighted_metrics
+        made["_compile_metrics"] = type(metrics)(*given, output_names=metrics.output_names)
+    if loss is not None and not loss.built:
+        given = loss._user_loss, loss._user_loss_weights
+        made["_compile_loss"] = type(loss)(*given, output_names=loss.output_names)
+    return made
+
+
+def _is_built(model: Any) -> bool:
+    parts = model.optimizer, model._compile_metrics, model._compile_loss
+    return all(each is None or each.built for each in [*parts, *model._flatten_layers()])
+
+
+@contextmanager
+def _values_kept(model: Any) -> Iterator[None]:
+    """Gives every variable of a model, its metrics and its optimizer its value back."""
+    everything = [*model.variables, *model.metrics_variables, *model.optimizer.variables]
+    once = {id(each): each for each in everything}.values()
+    values = [(each, np.array(each.numpy())) for each in once]  # numpy() alone may share memory
+    try:
+        yield
+    finally:
+        for variable, value in values:
+            variable.assign(value)
+        model._clear_losses()  # tensors of graphs that are gone
