@@ -10,7 +10,6 @@ from gpukeras.settings import (
     choose_device,
     memory_in_effect,
     parse_device,
-    parse_version,
     place_device,
     plan_setup,
 )
@@ -239,13 +238,6 @@ def test_determinism_needs_a_seed_and_stays():
     assert (late.value, late.status) == (True, "too late")
 
 
-@pytest.mark.parametrize(
-    ("text", "version"), [("12.5.1", (12, 5)), ("12.8", (12, 8)), ("", ()), ("x", ())]
-)
-def test_versions_are_parsed(text, version):
-    assert parse_version(text) == version
-
-
 # On this computer, in processes of their own -----------------------------------------------------
 
 
@@ -423,13 +415,12 @@ def test_what_r_sets_reaches_python_until_tensorflow_is_imported():
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("first", ["devices.read_devices", "diagnosis.check"])
-def test_whatever_imports_tensorflow_first_hears_of_r(first):
-    script = f"""
+def test_whatever_imports_tensorflow_first_hears_of_r():
+    script = """
     import ctypes, os
-    from gpukeras import devices, diagnosis
+    from gpukeras import devices
     ctypes.CDLL(None).setenv(b"CUDA_VISIBLE_DEVICES", b"-1", 1)
-    {first}()
+    devices.read_devices()
     answer = [os.environ.get("CUDA_VISIBLE_DEVICES"), devices.setup().notes]
     """
     assert run_script(script) == ["-1", []]

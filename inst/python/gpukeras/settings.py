@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import NoDeviceError, SpecError
-from .precision import Precision, choose_policy, parse_capability
+from .facts import parse_numbers
+from .known_bugs import aborts_xla
+from .precision import Precision, choose_policy
 from .specs import SetupSpec, describe
 
 RESTART = "restart R and call gpu_setup() first"
-BLACKWELL = 10.0  # compute capability from which CUDA before 12.8 cannot compile
-BLACKWELL_CUDA = (12, 8)
 
 
 @dataclass(frozen=True)
@@ -268,12 +268,10 @@ def plan_precision(precision: Precision, facts: SetupFacts) -> Setting:
 def plan_jit(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
     """Whether XLA compiles training steps.
 
-    XLA of a build before CUDA 12.8 aborts the process on Blackwell GPUs ("LLVM ERROR: PTX version
-    8.5 does not support target 'sm_120'", tensorflow #111958), so there "auto" is off.
+    Where XLA of this build would end the process (`known_bugs.BLACKWELL_XLA`) "auto" is off.
     """
-    capabilities = [parse_capability(gpu.compute_capability) or 0.0 for gpu in gpus]
-    version = parse_version(facts.cuda_version)
-    aborts = max(capabilities, default=0.0) >= BLACKWELL and () < version < BLACKWELL_CUDA
+    cuda = parse_numbers(facts.cuda_version)
+    aborts = any(aborts_xla(parse_numbers(gpu.compute_capability), cuda) for gpu in gpus)
     if wanted == "auto" and aborts:
         reason = f"XLA of CUDA {facts.cuda_version} would abort R on this GPU"
         return Setting("jit", False, "applied", reason)
@@ -283,12 +281,6 @@ def plan_jit(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> S
         "False": "as asked",
     }
     return Setting("jit", wanted, "applied", reasons[str(wanted)])
-
-
-def parse_version(text: str) -> tuple[int, ...]:
-    """Leading numbers of a version: "12.5.1" is (12, 5); () if there are none."""
-    match = re.match(r"(\d+)\.(\d+)", text or "")
-    return tuple(int(part) for part in match.groups()) if match else ()
 
 
 def plan_seed(spec: SetupSpec) -> Setting:

@@ -1,0 +1,176 @@
+"""Facts about a computer and a session, and guarded ways to ask for one.
+
+Facts are a nested dict as `diagnosis.read_facts()` makes it. What is missing or odd in it is "not
+determined", never "no": only an empty text or list says "looked, and it is not there".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Facts = Mapping[str, Any]
+
+WHEELS = (  # distributions that all own the module `tensorflow`
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-gpu",
+    "tensorflow-rocm",
+    "intel-tensorflow",
+    "tf-nightly",
+    "tf-nightly-cpu",
+)
+
+
+def find_fact(facts: Facts, *path: str) -> Any:  # noqa: ANN401
+    """The fact at a path of keys, or None."""
+    value: Any = facts
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def find_text(facts: Facts, *path: str) -> str | None:
+    """A fact that is a text, else None."""
+    value = find_fact(facts, *path)
+    return value if isinstance(value, str) else None
+
+
+def find_list(facts: Facts, *path: str) -> list[Any] | None:
+    """A fact that is a list, else None."""
+    value = find_fact(facts, *path)
+    return list(value) if isinstance(value, (list, tuple)) else None
+
+
+def find_dict(facts: Facts, *path: str) -> dict[str, Any]:
+    """A fact that is a dict, else an empty one."""
+    value = find_fact(facts, *path)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def find_number(facts: Facts, *path: str) -> float | None:
+    """A fact that is a finite number, else None."""
+    value = find_fact(facts, *path)
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if known and math.isfinite(value) else None
+
+
+def find_records(facts: Facts, *path: str) -> list[dict[str, Any]]:
+    """The dicts of a fact that is a list of them, else none."""
+    return [dict(item) for item in find_list(facts, *path) or () if isinstance(item, Mapping)]
+
+
+def is_wsl(facts: Facts) -> bool:
+    """Whether Windows runs this Linux."""
+    return "microsoft" in (find_text(facts, "platform", "release") or "").lower()
+
+
+def is_linux(facts: Facts) -> bool:
+    """Whether the system is known to be Linux."""
+    return find_text(facts, "platform", "system") == "Linux"
+
+
+def is_cuda_build(facts: Facts) -> bool | None:
+    """Whether TensorFlow was built with CUDA, or None if not determined."""
+    value = find_fact(facts, "build", "is_cuda_build")
+    return value if isinstance(value, bool) else None
+
+
+def hides_gpus(value: Any, gpus: int | None) -> bool:  # noqa: ANN401
+    """Whether a value of CUDA_VISIBLE_DEVICES leaves no GPU.
+
+    CUDA stops at the first entry that is no GPU, so "-1", "" and "NoDevFiles" hide all, and so does
+    an index beyond the last. A UUID cannot be judged here.
+    """
+    if not isinstance(value, str):
+        return False
+    first = value.split(",")[0].strip()
+    if not first.lstrip("+").isdigit():
+        return first in ("", "-1", "NoDevFiles", "void", "none")
+    return gpus is not None and 0 < gpus <= int(first)
+
+
+def count_gpus(facts: Facts) -> int | None:
+    """GPUs of the computer by device nodes, or by the PCI bus; None if not determined."""
+    nodes = find_list(facts, "driver", "device_nodes")
+    return len(nodes or find_list(facts, "hardware", "nvidia_gpus") or ()) or None
+
+
+def list_wheels(facts: Facts) -> list[str]:
+    """The installed distributions that own the module `tensorflow`, with their versions."""
+    packages = find_dict(facts, "packages")
+    return [f"{name} {packages[name]}" for name in WHEELS if isinstance(packages.get(name), str)]
+
+
+def describe_readings(facts: Facts, name: str) -> str:
+    """What C, Python and R read of an environment variable."""
+    readings = find_dict(facts, "environment", name)
+    shown = {"c": "C", "python": "Python", "r": "R"}
+    texts = [
+        f"{shown[who]} reads {'nothing' if value is None else repr(value)}"
+        for who, value in readings.items()
+        if who in shown
+    ]
+    return f"of {name} " + ", ".join(texts)
+
+
+# Ops that do a network's computing, by what their names hold: a CPU's are _MklMatMul and the like.
+HEAVY = ("MatMul", "Einsum", "Conv1D", "Conv2D", "Conv3D", "CudnnRNN", "Xla")
+
+
+def is_heavy(op: str) -> bool:
+    """Whether an op does the computing of a network, by its type's name."""
+    return any(name in op for name in HEAVY)
+
+
+def is_simulated(facts: Facts) -> bool:
+    """Whether the driver says that it is none: a stub for tests."""
+    return any(find_fact(facts, part, "simulated") is True for part in ("cuda", "nvml"))
+
+
+def parse_numbers(text: Any) -> tuple[int, ...]:  # noqa: ANN401
+    """The numbers that a version begins with: "2.21.0rc1" is (2, 21, 0); () if there are none."""
+    match = re.match(r"\s*v?(\d+(?:\.\d+)*)", text) if isinstance(text, str) else None
+    return tuple(int(part) for part in match.group(1).split(".")) if match else ()
+
+
+def find_release(facts: Facts) -> tuple[int, ...]:
+    """TensorFlow's version as numbers, of the imported or the installed one; () if unknown."""
+    texts = [find_text(facts, part, "version") for part in ("tensorflow", "build")]
+    return next((numbers for text in texts if (numbers := parse_numbers(text))), ())
+
+
+def list_capabilities(facts: Facts) -> list[tuple[int, ...]]:
+    """Compute capabilities of the GPUs, such as (8, 6), as the driver or else TensorFlow tells."""
+    for path in (
+        ("cuda", "devices"),
+        ("listings", "preloaded", "gpus"),
+        ("listings", "as it is", "gpus"),
+    ):
+        texts = [find_text(gpu, "capability") for gpu in find_records(facts, *path)]
+        found = [numbers for text in texts if len(numbers := parse_numbers(text)) == 2]
+        if found:
+            return found
+    return []
+
+
+def count_listed(facts: Facts, variation: str) -> int | None:
+    """GPUs that TensorFlow listed in that child process, or None if it was not run or gave none."""
+    gpus = find_list(facts, "listings", variation, "gpus")
+    return None if gpus is None else len(gpus)
+
+
+def find_logs(facts: Facts) -> list[dict[str, Any]]:
+    """What TensorFlow's log said in each child process: the lists of GPUs, then the computation."""
+    parts = [*find_dict(facts, "listings").values(), find_fact(facts, "proof")]
+    return [find_dict(part, "log") for part in parts if isinstance(part, Mapping)]
+
+
+def find_errors(facts: Facts) -> list[str]:
+    """The errors of the computation in a child process, and the telling lines of its log."""
+    stages = find_records(facts, "proof", "stages")
+    errors = [find_text(part, "error") for part in (find_dict(facts, "proof"), *stages)]
+    lines = find_list(facts, "proof", "log", "lines") or ()
+    return [text for text in (*errors, *lines) if isinstance(text, str) and text]
