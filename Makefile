@@ -32,7 +32,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-r lint format doc check bench contract install clean
+.PHONY: help demo test test-python test-r lint format doc check bench gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -77,6 +77,12 @@ check: setup-check ## run R CMD check on the package
 
 bench: setup-bench install ## measure gpukeras against Keras from R (some 20 minutes)
 	@Rscript python/benchmarks/bench.R
+
+# The Python core alone. EVIDENCE_PYTHON names a Python that has TensorFlow already.
+gpu-evidence: ## on a computer with an NVIDIA GPU: prove and measure it, in 10 minutes at most
+	@if [ -z "$(EVIDENCE_PYTHON)" ]; then tools/setup.sh test-python; fi
+	@PYTHONPATH=inst/python TF_CPP_MIN_LOG_LEVEL=2 $(or $(EVIDENCE_PYTHON),.venv/bin/python) \
+	python/benchmarks/gpu_evidence.py
 
 # Renamed only when complete, so that a failure leaves the old contract in place.
 contract: setup-contract ## write inst/python/contract.json from the Python core

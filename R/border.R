@@ -15,8 +15,24 @@ core <- function() {
   if (is.null(the$core)) {
     path <- system.file("python", package = "gpukeras", mustWork = TRUE)
     the$core <- reticulate::import_from_path("gpukeras.border", path = path)
+    the$pid <- Sys.getpid()
   }
   the$core
+}
+
+python_runs <- function() {
+  reticulate::py_available(initialize = FALSE)
+}
+
+# reticulate calls this hook when Python has started; a package loaded later asks at once.
+on_python_start <- function(action) {
+  setHook("reticulate.onPyInit", function(...) action())
+}
+
+# Before anything imports TensorFlow, the CUDA libraries that came with it are loaded. What fails
+# here is reported by gpu_check(): it must not keep Python from starting.
+prepare_python <- function() {
+  try(call_core("prepare"), silent = TRUE)
 }
 
 # Which Python reticulate bound to, and why: facts for gpu_check().

@@ -2,46 +2,92 @@
 
 #' Is the GPU used, and why not?
 #'
-#' Reads what the operating system, the driver, Python and TensorFlow say, and,
-#' where TensorFlow lists a GPU, computes on it in a process of its own and
-#' checks the result. The answer is one verdict, at most one root cause with its
-#' evidence, and a fix to copy. TensorFlow's devices are not started in this
-#' session.
+#' Proves that the GPU computes and trains, or names the one root cause why it
+#' does not, with evidence and a fix to copy. The search goes in layers, the
+#' cheapest first, and ends with the first proven cause:
 #'
-#' What cannot be read is "not determined", never "no".
+#' 1. files, environment variables and package metadata, without TensorFlow;
+#' 2. the driver's own libraries, asked in a process of its own;
+#' 3. TensorFlow's list of GPUs in a process of its own with the loader's log
+#'    on, and again with one thing changed at a time: what brings the GPU back
+#'    is the cause;
+#' 4. a matrix product, a convolution and a small training without and with XLA
+#'    in a process of its own, which may crash or hang: R may not;
+#' 5. what this session sees; TensorFlow's devices are not started in it.
 #'
+#' Without a GPU that takes less than a second, with one some 10 to 20 s. A
+#' cause is stated only on an error code or on such a difference; else it is
+#' "not determined", never "no".
+#'
+#' @param model A compiled Keras model. With `data`, some of its real training
+#'   steps are run and traced in this session (which starts TensorFlow's
+#'   devices): where its weights and operations are, what memory a step takes,
+#'   which kernels ran, and whether the GPU waits. Weights, optimizer and metrics
+#'   are put back.
+#' @param data A [gpu_dataset()] that fits `model`.
 #' @return A `gpu_check` object, a list with
-#'   * `verdict`: `"CONFIRMED"` (training was seen on the GPU), `"PARTIAL"`,
-#'     `"UNPROVEN"` (the GPU computes, but no training step was traced, or it is
-#'     not determined) or `"NOT USED"`;
+#'   * `verdict`: `"CONFIRMED"` (right results, memory and kernels of a training
+#'     step were seen on the GPU: of `model` if given, else of a small model in a
+#'     process of its own), `"PARTIAL"` (a part of the training computes on the
+#'     CPU), `"UNPROVEN"` (the GPU is there, and something of the proof is
+#'     missing) or `"NOT USED"`;
 #'   * `cause` and `cause_id`: the root cause, `NA` if none is proven;
 #'   * `fix`: what to do about it, or `""`;
 #'   * `evidence`: sentences;
 #'   * `findings`: a data frame of all that was looked at (`id`, `status`:
 #'     `"ok"`, `"note"` or `"problem"`, `title`, `evidence`, `fix`), which
-#'     `as.data.frame()` gives too;
+#'     `as.data.frame()` gives too. Ways of using a GPU badly are among them;
 #'   * `facts`: a nested list.
-#' @seealso [gpu_report()] for a text to paste into a bug report.
+#' @section Errors:
+#' None on an odd computer. `gpukeras_error_spec`, `gpukeras_error_model` or
+#' `gpukeras_error_data` where `model` cannot be trained on `data`.
+#' @seealso [gpu_report()] for a text to paste into a bug report, and
+#'   `vignette("is-my-gpu-used", package = "gpukeras")`.
 #' @export
 #' @examplesIf interactive()
 #' gpu_check()
-gpu_check <- function() {
-  new_gpu_check(call_core("check", list(session = read_session())))
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' gpu_check(gpu_mlp(train), train)
+gpu_check <- function(model = NULL, data = NULL) {
+  args <- list(session = read_session())
+  if (!is.null(model) || !is.null(data)) {
+    check_model(model)
+    args$model <- model
+    args$data <- check_dataset(data)$handle
+  }
+  new_gpu_check(call_core("check", args))
 }
 
-# Which Python R chose, and R's view of the variables that decide about GPUs.
+# What R alone knows: its Python, its view of the variables that decide about GPUs, its own history.
 read_session <- function() {
   variables <- c(
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "KERAS_BACKEND",
-    "TF_FORCE_GPU_ALLOW_GROWTH", "XLA_FLAGS"
+    "TF_FORCE_GPU_ALLOW_GROWTH", "XLA_FLAGS", "RETICULATE_PYTHON"
   )
   environment <- Sys.getenv(variables, unset = NA, names = TRUE)
   facts <- list(
     r = as.character(getRversion()),
     tensorflow_r_loaded = isNamespaceLoaded("tensorflow"),
+    keras3_r_loaded = isNamespaceLoaded("keras3"),
+    rstudio = identical(Sys.getenv("RSTUDIO"), "1"),
+    requested_python = Sys.getenv("RETICULATE_PYTHON"),
+    python_before = the$python_before,
+    forked = !is.null(the$pid) && the$pid != Sys.getpid(),
+    ldpaths = read_ldpaths(),
     environment = as.list(environment[!is.na(environment)])
   )
   c(read_python(), facts)
+}
+
+# The folders that R's own start script puts in front of LD_LIBRARY_PATH, or "".
+read_ldpaths <- function(script = file.path(R.home("etc"), "ldpaths")) {
+  if (!file.exists(script)) {
+    return("")
+  }
+  # As R's front end reads it: a shell script that asks for R_HOME.
+  command <- sprintf("unset LD_LIBRARY_PATH; . %s; printf %%s \"$R_LD_LIBRARY_PATH\"", shQuote(script))
+  folders <- suppressWarnings(system2("sh", c("-c", shQuote(command)), stdout = TRUE, stderr = FALSE))
+  if (length(folders) == 1) folders else ""
 }
 
 new_gpu_check <- function(record) {
@@ -62,19 +108,37 @@ new_gpu_check <- function(record) {
 
 #' @export
 format.gpu_check <- function(x, ...) {
-  marks <- c(ok = cli::symbol$tick, note = cli::symbol$bullet, problem = cli::symbol$cross)
-  others <- x$findings[!x$findings$id %in% x$cause_id, ]
-  titles <- sub("\\.$", "", others$title)
-  found <- sprintf("%s %s: %s", marks[others$status], titles, others$evidence)
-  fixes <- ifelse(others$status == "problem", paste("  Fix:", others$fix), NA)
-  listed <- c(rbind(found, fixes))
-  c(
+  shown <- c(
     paste("GPU:", x$verdict),
     paste("Cause:", format_cause(x)),
     paste("Evidence:", x$evidence),
-    if (nzchar(x$fix)) paste("Fix:", x$fix),
-    listed[!is.na(listed)]
+    if (nzchar(x$fix)) paste("Fix:", x$fix)
   )
+  others <- x$findings[!x$findings$id %in% x$cause_id, ]
+  parts <- c("platform", "hardware", "driver", "python", "tensorflow", "gpus", "compute")
+  notes <- others$status == "note" & !others$id %in% parts
+  shown <- c(shown, format_findings(others[!notes, ]))
+  fit_screen(shown, format_findings(others[notes, ]))
+}
+
+format_findings <- function(findings) {
+  marks <- c(ok = cli::symbol$tick, note = cli::symbol$bullet, problem = cli::symbol$cross)
+  titles <- sub("\\.$", "", findings$title)
+  found <- sprintf("%s %s: %s", marks[findings$status], titles, findings$evidence)
+  fixes <- ifelse(findings$status == "problem", paste("  Fix:", findings$fix), NA)
+  listed <- c(rbind(found, fixes))
+  listed[!is.na(listed)]
+}
+
+# What matters first; of the notes as many as a screen holds.
+fit_screen <- function(shown, notes, height = 24) {
+  room <- max(0, height - length(shown))
+  if (length(notes) <= room) {
+    return(c(shown, notes))
+  }
+  kept <- max(0, room - 1)
+  more <- sprintf("... and %d more: as.data.frame()", length(notes) - kept)
+  c(shown, notes[seq_len(kept)], more)
 }
 
 format_cause <- function(x) {

@@ -5,3 +5,10 @@
 # The session's only mutable state, declared field by field.
 the <- new.env(parent = emptyenv())
 the$core <- NULL # the Python module gpukeras.border, loaded on first use
+the$pid <- NULL # the process that loaded the core: another one is a fork of it
+the$python_before <- NULL # whether Python ran before gpukeras was loaded
+
+.onLoad <- function(libname, pkgname) {
+  the$python_before <- python_runs()
+  on_python_start(prepare_python)
+}

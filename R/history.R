@@ -49,7 +49,8 @@ format.gpu_history <- function(x, ...) {
     ),
     sprintf("engine:  %s (%s)", x$engine$engine, x$engine$reason),
     format_trials(x$engine$trials, x$plan$batch_size),
-    sprintf("dtype:   %s%s", x$precision, format_peak(x$peak_bytes))
+    sprintf("dtype:   %s", x$precision),
+    sprintf("placed:  %s%s", format_placement(x$variables), format_peak(x$peak_bytes))
   )
 }
 
@@ -70,8 +71,15 @@ format_trials <- function(trials, batch_size) {
   paste("tried:  ", paste(vapply(trials, one, ""), collapse = ", "))
 }
 
+# Where the model's variables are, which is where its steps ran.
+format_placement <- function(variables) {
+  counts <- unlist(variables)
+  nouns <- ifelse(counts == 1, "variable", "variables")
+  paste(sprintf("%d %s on %s", counts, nouns, names(counts)), collapse = ", ")
+}
+
 format_peak <- function(bytes) {
-  if (is.null(bytes)) "" else sprintf(", %.0f MiB peak on the GPU", bytes / 2^20)
+  if (is.null(bytes)) "" else sprintf(", at most %.0f MiB of its memory", bytes / 2^20)
 }
 
 #' @export

@@ -12,6 +12,10 @@ import pytest
 needs_gpu = pytest.mark.skipif(
     not Path("/dev/nvidia0").exists(), reason="there is no NVIDIA GPU in this computer"
 )
+needs_no_gpu = pytest.mark.skipif(
+    not (Path("/sys/bus/pci").exists() and not Path("/dev/nvidia0").exists()),
+    reason="this computer has an NVIDIA GPU, or does not show its PCI bus",
+)
 CORE = Path(__file__).parents[2] / "inst" / "python"
 
 

@@ -17,6 +17,7 @@ def test_the_report_says_what_was_done(model):
     assert report.rows == 3 * 160
     assert len(report.epoch_s) == 3
     assert report.peak_bytes is None
+    assert report.variables == {"CPU:0": len(model.variables)}
     assert 0 <= report.input_share <= 1
     assert report.precision == "float32"
 

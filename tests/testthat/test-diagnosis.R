@@ -59,14 +59,69 @@ test_that("a check without a proven cause says what it does not know", {
   })
 })
 
+test_that("a check is one screen long: of the notes as many as there is room for", {
+  notes <- lapply(1:30, function(i) a_finding(paste0("C", i), "note", "A note.", paste("seen", i)))
+  check <- new_gpu_check(a_check(findings = c(a_check()$findings, notes)))
+  lines <- format(check)
+  expect_length(lines, 24)
+  expect_match(lines[24], "and 15 more: as.data.frame()", fixed = TRUE)
+  expect_identical(sum(grepl("driver", lines)), 1L)
+  expect_identical(fit_screen("a", c("b", "c"), height = 3), c("a", "b", "c"))
+  more <- "... and 1 more: as.data.frame()"
+  expect_identical(fit_screen(letters[1:3], "d", height = 3), c("a", "b", "c", more))
+})
+
+test_that("a model and its data are handed over with what R knows", {
+  skip_without_tensorflow()
+  train <- gpu_dataset(mpg ~ ., data = mtcars)
+  model <- gpu_mlp(train)
+  sent <- NULL
+  local_core(function(name, args) {
+    sent <<- args
+    answer(a_check())
+  })
+  gpu_check(model, train)
+  expect_named(sent, c("session", "model", "data"))
+  expect_identical(sent$data, train$handle)
+  gpu_check()
+  expect_named(sent, "session")
+})
+
+test_that("a model without data, or data without a model, is refused", {
+  local_answer(a_check())
+  expect_snapshot(error = TRUE, {
+    gpu_check(model = "model.keras")
+    gpu_check(data = mtcars)
+  })
+})
+
 test_that("R's readings of the environment are named and hold only what is set", {
   skip_without_tensorflow()
   withr::local_envvar(CUDA_VISIBLE_DEVICES = "-1", XLA_FLAGS = NA)
   session <- read_session()
   expect_identical(session$environment$CUDA_VISIBLE_DEVICES, "-1")
   expect_false("XLA_FLAGS" %in% names(session$environment))
-  expect_false(session$tensorflow_r_loaded)
+  expect_identical(session$tensorflow_r_loaded, isNamespaceLoaded("tensorflow"))
   expect_true(nzchar(session$python))
+  expect_false(session$forked)
+  expect_identical(session$requested_python, Sys.getenv("RETICULATE_PYTHON"))
+})
+
+test_that("a fork of the process that started Python knows that it is one", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  child <- parallel::mccollect(parallel::mcparallel(read_session()$forked))
+  expect_true(child[[1]])
+})
+
+test_that("the folders that R puts on the loader's path are read from R's own script", {
+  script <- withr::local_tempfile(lines = c(
+    ": ${R_LD_LIBRARY_PATH=/opt/R/lib:/usr/lib/java}",
+    "LD_LIBRARY_PATH=${R_LD_LIBRARY_PATH}:${LD_LIBRARY_PATH}"
+  ))
+  expect_identical(read_ldpaths(script), "/opt/R/lib:/usr/lib/java")
+  expect_identical(read_ldpaths("no such file"), "")
+  expect_type(read_ldpaths(), "character")
 })
 
 test_that("the real check reads R's side and gives one verdict", {
@@ -77,9 +132,23 @@ test_that("the real check reads R's side and gives one verdict", {
   expect_identical(check$facts$session$r, as.character(getRversion()))
   expect_identical(check$facts$python$executable, check$facts$session$python)
   expect_length(check$facts$unread, 0)
+  expect_lte(length(format(check)), 24)
   if (!file.exists("/dev/nvidia0")) {
     expect_identical(check$verdict, "NOT USED")
   }
+})
+
+test_that("the real check observes training of a model of one's own, and leaves it as it was", {
+  skip_without_tensorflow()
+  train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8)
+  model <- gpu_mlp(train)
+  gpu_fit(model, train, epochs = 1, verbose = FALSE)
+  before <- gpu_predict(model, mtcars)
+  check <- gpu_check(model, train)
+  expect_identical(gpu_predict(model, mtcars), before)
+  expect_identical(check$facts$use$batch_size, 8L)
+  expect_true(all(unlist(check$facts$use$variables) > 0))
+  expect_length(check$facts$use$rnn, 0)
 })
 
 test_that("gpu_report() writes lines to a file or to the console", {

@@ -12,7 +12,10 @@ test_that("a history prints how the training ended", {
 })
 
 test_that("a history of a GPU prints its peak memory", {
-  gpu <- history(device = "GPU:0", precision = "mixed_bfloat16", peak_bytes = 3.5 * 2^30)
+  gpu <- history(
+    device = "GPU:0", precision = "mixed_bfloat16", peak_bytes = 3.5 * 2^30,
+    variables = list(`GPU:0` = 6L, `CPU:0` = 1L)
+  )
   expect_snapshot(print(gpu))
 })
 

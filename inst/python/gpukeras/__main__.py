@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from . import devices, diagnosis
 from .errors import GpuKerasError
-from .judgement import format_check
+from .reporting import SCREEN, format_check
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_check(as_json: bool) -> int:
     """Prints the verdict."""
     found = diagnosis.check()
-    print(diagnosis.to_json(found) if as_json else "\n".join(format_check(found)))
+    print(diagnosis.to_json(found) if as_json else "\n".join(format_check(found, SCREEN)))
     return 0 if found.verdict == "CONFIRMED" else 1
 
 

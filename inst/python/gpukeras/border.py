@@ -21,6 +21,7 @@ from . import (
     inference,
     models,
     pipeline,
+    runtime,
     training,
 )
 from .errors import GpuKerasError
@@ -101,6 +102,7 @@ def make_dataset(
 
 
 ENTRY_POINTS: dict[str, Callable[..., Any]] = {
+    "prepare": runtime.prepare,
     "devices": devices.read_devices,
     "memory": devices.read_memory,
     "setup": devices.setup,

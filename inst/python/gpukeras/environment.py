@@ -10,11 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import runtime
+from . import machine, runtime
 
 FORCE_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 SYNCED = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "XLA_FLAGS", "KERAS_BACKEND")
-SHOWN = (*SYNCED, FORCE_GROWTH, "CUDA_DEVICE_ORDER")
+SHOWN = (
+    *SYNCED,
+    FORCE_GROWTH,
+    "CUDA_DEVICE_ORDER",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_DETERMINISTIC_OPS",
+    "TF_MIN_GPU_MULTIPROCESSOR_COUNT",
+    "RETICULATE_PYTHON",
+    "CUDA_MPS_PIPE_DIRECTORY",
+)
 
 
 @dataclass(frozen=True)
@@ -57,14 +67,23 @@ def sync_environment() -> list[EnvironmentChange]:
 def read_environment(
     seen_by_r: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, str | None]]:
-    """Each variable's readings: C's, Python's and, under R, R's; None is unset."""
-    python = runtime.python_variables()
-    readings = {}
-    for name in SHOWN:
-        readings[name] = {"c": runtime.c_environment(name), "python": python.get(name)}
-        if seen_by_r is not None:
-            readings[name]["r"] = seen_by_r.get(name)
-    return readings
+    """Each variable's readings; None is unset.
+
+    C's, Python's, under R R's, and on Linux what the process was started with: the system's loader
+    read LD_LIBRARY_PATH then, and never again.
+    """
+    sources = {"python": runtime.python_variables(), "r": seen_by_r, "start": read_start()}
+    known = {who: values for who, values in sources.items() if values is not None}
+    return {
+        name: {"c": runtime.c_environment(name)}
+        | {who: values.get(name) for who, values in known.items()}
+        for name in SHOWN
+    }
+
+
+def read_start() -> dict[str, str] | None:
+    """The environment that this process was started with, or None where it is not shown."""
+    return machine.read_start_environment() or None
 
 
 def child_environment() -> dict[str, str]:

@@ -8,6 +8,7 @@ epoch's batches up to the tick's share through the engine.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,9 +50,11 @@ class FitReport:
         epoch_s: Seconds of each epoch, validation included.
         samples_per_s: Rows a second in the fastest epoch.
         input_share: Share of the time spent waiting for rows.
-        device: Where the model's variables are.
+        device: Where the model's first variable is.
+        variables: How many of the model's variables each device holds: where it ran.
         precision: Keras' dtype policy of the model.
-        peak_bytes: Peak of the GPU allocator, or None on the CPU.
+        peak_bytes: Most that TensorFlow held of the GPU's memory in this training, or None on the
+            CPU.
         engine: The engine that trained, why, and what was measured.
         stopped: "completed", "early" (by a callback) or "interrupted".
         plan: How the rows reached the device.
@@ -65,6 +68,7 @@ class FitReport:
     samples_per_s: float
     input_share: float
     device: str
+    variables: dict[str, int]
     precision: str
     peak_bytes: float | None
     engine: EngineChoice
@@ -144,6 +148,7 @@ class _Job:
     def _prepare(self) -> None:
         build_variables(self.model, self.data)
         self.device = model_device(self.model)
+        _reset_peak(self.device)
         self.plan = self.data.plan(self.device, self.batch_size)
         steps, batch_size = self.plan.steps_per_epoch, self.plan.batch_size
         self.feed = Feed(self.data, self.plan, batch_size, max(1, self.plan.rows // batch_size))
@@ -238,6 +243,7 @@ class _Job:
             samples_per_s=max(map(truediv, self.epoch_rows, epoch_s), default=0.0),
             input_share=min(1.0, self.feed.wait_s / elapsed_s),
             device=self.device,
+            variables=dict(Counter(runtime.variable_devices(self.model))),
             precision=self.model.dtype_policy.name,
             peak_bytes=_peak_bytes(self.device),
             engine=self.runner.chooser.finish(),
@@ -283,6 +289,11 @@ def _memory_errors(job: _Job) -> Iterator[None]:
             device=device,
             batch_size=batch_size,
         ) from error
+
+
+def _reset_peak(device: str) -> None:
+    if not device.startswith("CPU"):
+        runtime.reset_memory_peak(device)
 
 
 def _peak_bytes(device: str) -> float | None:

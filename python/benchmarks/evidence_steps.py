@@ -1,0 +1,95 @@
+"""The steps of `gpu_evidence.py` that need TensorFlow, each in a process of its own.
+
+`evidence_steps.py use|trace|timings` prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras import devices, diagnosis, models, pipeline, runtime, traces, training
+
+ROWS, COLUMNS, CLASSES = 100_000, 64, 10
+BATCH, EPOCHS, SEED = 256, 4, 1
+REPEATS = 3
+
+
+def make_rows() -> tuple[np.ndarray, np.ndarray]:
+    """Random features and classes that depend on them."""
+    random = np.random.default_rng(SEED)
+    features = random.normal(size=(ROWS, COLUMNS))
+    return features, np.argmax(features[:, :CLASSES], axis=1)
+
+
+def make_data(cache: str = "auto") -> pipeline.Dataset:
+    """The rows as gpukeras stages them."""
+    features, labels = make_rows()
+    options = {"batch_size": BATCH, "scale": False, "seed": SEED, "cache": cache}
+    label = {"name": "y", "kind": "integer", "values": labels, "levels": []}
+    return pipeline.build_dataset({"kind": "array", "values": features}, options, label)
+
+
+def run_use() -> dict[str, Any]:
+    """`gpu_check(model, data)` in this process."""
+    devices.setup()
+    data = make_data()
+    found = asdict(diagnosis.check(None, models.build_mlp(data, {}), data))
+    return {name: found[name] for name in ("verdict", "cause", "evidence", "findings")} | {
+        "use": found["facts"].get("use")
+    }
+
+
+def run_trace() -> dict[str, Any]:
+    """A trace of some training steps, kept as a file, and what it holds."""
+    devices.setup()
+    folder = Path(os.environ["EVIDENCE_FOLDER"])
+    data = make_data()
+    model = models.build_mlp(data, {})
+    x, y = (array[: 20 * BATCH] for array in data.arrays[:2])
+    model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # compiled before it is traced
+    with runtime.profile(str(folder / "profile")):
+        model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+    found = next((folder / "profile").rglob("*.xplane.pb"))
+    shutil.copyfile(found, folder / "trace.xplane.pb")
+    return traces.read_trace(found).to_facts()
+
+
+def run_timings() -> dict[str, Any]:
+    """Seconds of an epoch once warm: plain Keras, rows staged in host memory, rows resident."""
+    devices.setup()
+    features, labels = make_rows()
+    x, y = features.astype("float32"), labels.astype("float32")
+    found: dict[str, Any] = {"keras fit()": [], "staged": [], "resident": []}
+    for _ in range(REPEATS):
+        found["keras fit()"].append(time_keras(x, y))
+        for name, cache in (("staged", "host"), ("resident", "device")):
+            data = make_data(cache)
+            report = training.fit(models.build_mlp(data, {}), data, {"epochs": EPOCHS})
+            found[name].append(min(report.epoch_s[1:]))
+    return found
+
+
+def time_keras(x: np.ndarray, y: np.ndarray) -> float:
+    """The fastest epoch after the first, through Keras alone."""
+    model = models.build_mlp(make_data(), {})
+    seconds: list[float] = []
+    for _ in range(EPOCHS):
+        began = time.perf_counter()
+        model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
+
+
+STEPS = {"use": run_use, "trace": run_trace, "timings": run_timings}
+
+if __name__ == "__main__":
+    print(json.dumps(STEPS[sys.argv[1]](), default=str))

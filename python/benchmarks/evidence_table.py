@@ -1,0 +1,59 @@
+"""What `gpu_evidence.py` found, as a Markdown table, and whether there is a GPU to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def has_gpu(root: str | Path = "/") -> bool:
+    """Whether there is an NVIDIA GPU with its driver, or Windows' through WSL."""
+    root = Path(root)
+    return any((root / name).exists() for name in ("dev/nvidia0", "dev/nvidiactl", "dev/dxg"))
+
+
+def format_table(results: Mapping[str, Any]) -> str:
+    """All results as one Markdown table; what did not end says why."""
+    rows = [("what", "result"), ("---", "---"), *_check_rows(results.get("check") or {})]
+    rows += _use_rows(results.get("use") or {})
+    tests, trace = results.get("tests") or {}, results.get("trace") or {}
+    rows += [("tests on the GPU", tests.get("summary") or tests.get("problem") or "not run")]
+    rows += [("trace", _describe_trace(trace))]
+    rows += _timing_rows(results.get("timings") or {})
+    return "\n".join(f"| {name} | {text} |" for name, text in rows)
+
+
+def _check_rows(check: Mapping[str, Any]) -> list[tuple[str, str]]:
+    verdict = check.get("verdict") or check.get("problem") or "not run"
+    cause = f": {check['cause']}" if check.get("cause") else ""
+    found = {item["id"]: item["evidence"] for item in check.get("findings") or ()}
+    shown = [("hardware", "GPU"), ("driver", "driver"), ("tensorflow", "TensorFlow")]
+    rows = [(title, found[name]) for name, title in shown if name in found]
+    rows += [("gpu_check()", verdict + cause)]
+    return rows + [("evidence", line) for line in check.get("evidence") or ()]
+
+
+def _use_rows(use: Mapping[str, Any]) -> list[tuple[str, str]]:
+    verdict = use.get("verdict") or use.get("problem") or "not run"
+    lines = [("own model", line) for line in use.get("evidence") or ()]
+    return [("gpu_check(model, data)", verdict), *lines]
+
+
+def _describe_trace(trace: Mapping[str, Any]) -> str:
+    if trace.get("kernels") is None:
+        return trace.get("problem") or "not run"
+    return f"{trace['kernels']} kernels, {1000 * trace['kernel_s']:.1f} ms on the GPU's streams"
+
+
+def _timing_rows(timings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each way's time for an epoch, as a ratio to plain Keras in the same run."""
+    found = {name: value for name, value in timings.items() if isinstance(value, list) and value}
+    base = sorted(found.get("keras fit()", [0.0]))
+    reference = base[len(base) // 2]
+    rows = []
+    for name, seconds in found.items():
+        middle = sorted(seconds)[len(seconds) // 2]
+        ratio = f", {reference / middle:.1f} times Keras" if reference and middle else ""
+        rows.append((f"epoch, {name}", f"{middle:.3f} s{ratio}"))
+    return rows or [("timings", timings.get("problem") or "not run")]
