@@ -3,7 +3,9 @@ import textwrap
 import pytest
 from children import needs_gpu, run_script
 
+from gpukeras import devices
 from gpukeras.errors import NoDeviceError, SpecError
+from gpukeras.preload import Preload
 from gpukeras.settings import (
     Device,
     SetupFacts,
@@ -236,6 +238,20 @@ def test_determinism_needs_a_seed_and_stays():
     assert (settings["seed"].value, settings["seed"].status) == (0, "applied")
     late = plan(SetupSpec(), facts(deterministic=True))["deterministic"]
     assert (late.value, late.status) == (True, "too late")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [("done", "loaded 2 CUDA libraries first, so."), ("failed", "before TensorFlow: so.")],
+)
+def test_setup_says_which_libraries_gpukeras_loaded(status, said):
+    (note,) = devices.explain_preload(Preload(status, ("/a.so", "/b.so"), "so"))
+    assert note.endswith(said)
+
+
+@pytest.mark.parametrize("status", ["not needed", "too late", "planned"])
+def test_setup_is_silent_about_libraries_that_were_not_loaded(status):
+    assert devices.explain_preload(Preload(status, (), "so")) == []
 
 
 # On this computer, in processes of their own -----------------------------------------------------

@@ -89,3 +89,20 @@ test_that("loading starts no Python, listing devices does not start TensorFlow's
   expect_identical(child$status, 0L, info = toString(readLines(child$err)))
   expect_identical(readLines(child$out), "done")
 })
+
+test_that("what fails when Python starts does not keep it from starting", {
+  local_core(function(name, args) stop("no NumPy"))
+  expect_silent(prepare_python())
+})
+
+test_that("once Python starts, the core prepares for TensorFlow before anyone imports it", {
+  skip_without_tensorflow()
+  run <- start_r(c(
+    "library(gpukeras)",
+    "invisible(reticulate::py_config())",
+    "preload <- reticulate::import('gpukeras.preload')",
+    "cat(preload$done$status)"
+  ))
+  expect_identical(run$status, 0L)
+  expect_true(readLines(run$out, warn = FALSE) %in% c("done", "not needed", "failed"))
+})

@@ -14,6 +14,7 @@ from typing import Any
 
 from . import machine, runtime
 from .environment import FORCE_GROWTH, EnvironmentChange, sync_environment
+from .preload import Preload
 from .settings import (
     Device,
     Setting,
@@ -193,6 +194,7 @@ def setup(
     plan = replace(plan, settings=tuple(apply_setting(setting) for setting in plan.settings))
     _current = _summarise(plan)
     notes = _explain_place(plan.device.name, _current.device) + _explain_changes(changes)
+    notes += explain_preload(runtime.prepare())
     return SetupRecord(
         plan.device.name, plan.precision.policy, plan.settings, facts.started, tuple(notes)
     )
@@ -269,6 +271,15 @@ def _explain_place(name: str, place: str) -> list[str]:
     return [
         f"Among the visible GPUs {name} is the only one, so TensorFlow itself calls it {place}."
     ]
+
+
+def explain_preload(done: Preload) -> list[str]:
+    """What `gpu_setup()` says of the CUDA libraries that gpukeras loaded, or failed to load."""
+    if done.status == "done":
+        return [f"gpukeras loaded {len(done.libraries)} CUDA libraries first, {done.reason}."]
+    if done.status == "failed":
+        return [f"A CUDA library could not be loaded before TensorFlow: {done.reason}."]
+    return []
 
 
 def _explain_changes(changes: Sequence[EnvironmentChange]) -> list[str]:
