@@ -29,8 +29,8 @@ on_python_start <- function(action) {
   setHook("reticulate.onPyInit", function(...) action())
 }
 
-# Before anything imports TensorFlow, the CUDA libraries that came with it are loaded. What fails
-# here is reported by gpu_check(): it must not keep Python from starting.
+# When somebody imports TensorFlow, the CUDA libraries that came with it are loaded first. What
+# fails here is reported by gpu_check(): it must not keep Python from starting.
 prepare_python <- function() {
   try(call_core("prepare"), silent = TRUE)
 }

@@ -24,7 +24,7 @@
 #'   devices): where its weights and operations are, what memory a step takes,
 #'   which kernels ran, and whether the GPU waits. Weights, optimizer and metrics
 #'   are put back.
-#' @param data A [gpu_dataset()] that fits `model`.
+#' @param data A [gpu_dataset()] that fits `model`, or `list(x, y)`.
 #' @return A `gpu_check` object, a list with
 #'   * `verdict`: `"CONFIRMED"` (right results, memory and kernels of a training
 #'     step were seen on the GPU: of `model` if given, else of a small model in a
@@ -53,7 +53,7 @@ gpu_check <- function(model = NULL, data = NULL) {
   if (!is.null(model) || !is.null(data)) {
     check_model(model)
     args$model <- model
-    args$data <- check_dataset(data)$handle
+    args$data <- as_training(data)$handle
   }
   new_gpu_check(call_core("check", args))
 }
@@ -85,8 +85,9 @@ read_ldpaths <- function(script = file.path(R.home("etc"), "ldpaths")) {
     return("")
   }
   # As R's front end reads it: a shell script that asks for R_HOME.
-  command <- sprintf("unset LD_LIBRARY_PATH; . %s; printf %%s \"$R_LD_LIBRARY_PATH\"", shQuote(script))
-  folders <- suppressWarnings(system2("sh", c("-c", shQuote(command)), stdout = TRUE, stderr = FALSE))
+  show <- sprintf("unset LD_LIBRARY_PATH; . %s; printf %%s \"$R_LD_LIBRARY_PATH\"", shQuote(script))
+  run <- c("-c", shQuote(show))
+  folders <- suppressWarnings(system2("sh", run, stdout = TRUE, stderr = FALSE))
   if (length(folders) == 1) folders else ""
 }
 

@@ -100,6 +100,7 @@ test_that("once Python starts, the core prepares for TensorFlow before anyone im
   run <- start_r(c(
     "library(gpukeras)",
     "invisible(reticulate::py_config())",
+    "invisible(reticulate::import('tensorflow'))",
     "preload <- reticulate::import('gpukeras.preload')",
     "cat(preload$done$status)"
   ))

@@ -21,7 +21,7 @@ from . import (
     inference,
     models,
     pipeline,
-    runtime,
+    preload,
     training,
 )
 from .errors import GpuKerasError
@@ -102,7 +102,7 @@ def make_dataset(
 
 
 ENTRY_POINTS: dict[str, Callable[..., Any]] = {
-    "prepare": runtime.prepare,
+    "prepare": preload.await_tensorflow,
     "devices": devices.read_devices,
     "memory": devices.read_memory,
     "setup": devices.setup,

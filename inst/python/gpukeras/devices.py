@@ -14,7 +14,7 @@ from typing import Any
 
 from . import machine, runtime
 from .environment import FORCE_GROWTH, EnvironmentChange, sync_environment
-from .preload import Preload
+from .preload import Preload, prepare
 from .settings import (
     Device,
     Setting,
@@ -194,7 +194,7 @@ def setup(
     plan = replace(plan, settings=tuple(apply_setting(setting) for setting in plan.settings))
     _current = _summarise(plan)
     notes = _explain_place(plan.device.name, _current.device) + _explain_changes(changes)
-    notes += explain_preload(runtime.prepare())
+    notes += explain_preload(prepare())
     return SetupRecord(
         plan.device.name, plan.precision.policy, plan.settings, facts.started, tuple(notes)
     )

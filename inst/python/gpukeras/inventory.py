@@ -8,8 +8,8 @@ or list "looked, and it is not there".
 from __future__ import annotations
 
 import ast
+import importlib.machinery
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
@@ -95,11 +95,8 @@ def normalize_name(name: str) -> str:
 
 
 def find_tensorflow() -> Path | None:
-    """The folder of the installed TensorFlow, without importing it."""
-    try:
-        spec = importlib.util.find_spec("tensorflow")
-    except ValueError:  # a module in its place that has no spec
-        return None
+    """The folder of the installed TensorFlow; other finders may act on being asked for it."""
+    spec = importlib.machinery.PathFinder.find_spec("tensorflow")
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 

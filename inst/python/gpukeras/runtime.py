@@ -32,7 +32,7 @@ def tensorflow() -> Any:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1")
-    prepare()
+    preload.prepare()
     try:
         with _muted_stderr() if quiet else nullcontext():
             import tensorflow as tf
@@ -44,11 +44,6 @@ def tensorflow() -> Any:
     # Every training has functions of its own: to TensorFlow many trainings look like retracing.
     tf.get_logger().addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     return tf
-
-
-def prepare() -> preload.Preload:
-    """Loads the CUDA libraries that TensorFlow may not find itself, unless it is imported."""
-    return preload.prepare(imported())
 
 
 @functools.cache
