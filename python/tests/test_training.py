@@ -22,6 +22,25 @@ def test_the_report_says_what_was_done(model):
     assert report.precision == "float32"
 
 
+def test_a_session_that_forbids_xla_is_heeded_and_the_model_keeps_its_setting(monkeypatch):
+    seen = []
+
+    class Watched(runtime.keras().Sequential):
+        def train_step(self, *args):
+            seen.append(self.jit_compile)
+            return super().train_step(*args)
+
+    model = Watched([runtime.keras().layers.Dense(3, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=True)
+    monkeypatch.setattr(devices, "_current", devices.Setup("CPU:0", jit=False))
+    training.fit(model, make_dataset(200), {"epochs": 1, "engine": "keras"})
+    assert seen == [False] * len(seen) != []
+    assert model.jit_compile is True
+    monkeypatch.setattr(devices, "_current", devices.Setup("CPU:0"))
+    training.fit(model, make_dataset(200), {"epochs": 1, "engine": "keras"})
+    assert seen[-1] is True
+
+
 def test_validation_metrics_are_keras_own(model):
     data = make_dataset(300, validation=0.3)
     report = training.fit(model, data, {"epochs": 2, "engine": "superstep"})

@@ -21,6 +21,7 @@ from .settings import (
     SetupFacts,
     SetupPlan,
     choose_device,
+    choose_jit,
     memory_in_effect,
     parse_device,
     place_device,
@@ -74,8 +75,12 @@ def current() -> Setup:
     """The setup in effect; without `gpu_setup()`, the first visible GPU or the CPU."""
     if _current is not None:
         return _current
-    visible = [short_name(device) for device in runtime.visible_devices("GPU")]
-    return Setup("GPU:0" if visible else "CPU:0")
+    visible = runtime.visible_devices("GPU")
+    if not visible:
+        return Setup("CPU:0")
+    capabilities = [_capability_text(runtime.device_details(gpu)) for gpu in visible]
+    cuda = str(runtime.build_info().get("cuda_version", ""))
+    return Setup("GPU:0", jit=choose_jit(capabilities, cuda))
 
 
 # Reading -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import models, runtime
+from . import devices, models, runtime
 from .arrays import aligned_empty
 from .choosing import Chooser, choose_evaluation_candidates
 from .engine import Engines, Logs, Runner, first_line, read_engine_facts
@@ -81,7 +81,8 @@ def predict(
         recipe = recipe or _plain_recipe(features or {})
         staged = bake(recipe, features or {}, "newdata")
     models.check_input(model, recipe)
-    output = _predict_rows(model, staged)
+    with heeding_jit(model):
+        output = _predict_rows(model, staged)
     return decode(recipe.label, output, type == "class")
 
 
@@ -146,10 +147,25 @@ def own_functions(model: Any) -> Iterator[None]:
     steps = model.steps_per_execution
     model.steps_per_execution = 1
     try:
-        yield
+        with heeding_jit(model):
+            yield
     finally:
         model.steps_per_execution = steps
         model.train_function = model.test_function = None
+
+
+@contextmanager
+def heeding_jit(model: Any) -> Iterator[None]:
+    """Keras compiles its own functions by XLA as `compile()` said; the session may forbid it."""
+    before = model.jit_compile
+    if not before or devices.current().jit is not False:
+        yield
+        return
+    model.jit_compile, model.predict_function = False, None
+    try:
+        yield
+    finally:
+        model.jit_compile, model.predict_function = before, None
 
 
 def order_metrics(names: Iterable[str]) -> list[str]:

@@ -270,9 +270,8 @@ def plan_jit(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> S
 
     Where XLA of this build would end the process (`known_bugs.BLACKWELL_XLA`) "auto" is off.
     """
-    cuda = parse_numbers(facts.cuda_version)
-    aborts = any(aborts_xla(parse_numbers(gpu.compute_capability), cuda) for gpu in gpus)
-    if wanted == "auto" and aborts:
+    capabilities = [gpu.compute_capability for gpu in gpus]
+    if wanted == "auto" and choose_jit(capabilities, facts.cuda_version) is False:
         reason = f"XLA of CUDA {facts.cuda_version} would abort R on this GPU"
         return Setting("jit", False, "applied", reason)
     reasons = {
@@ -281,6 +280,18 @@ def plan_jit(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> S
         "False": "as asked",
     }
     return Setting("jit", wanted, "applied", reasons[str(wanted)])
+
+
+def choose_jit(capabilities: Sequence[str], cuda_version: str) -> str | bool:
+    """Whether XLA may compile where nobody said: "auto", or False where it ends the process.
+
+    Args:
+        capabilities: Of the GPUs to be used, such as "12.0".
+        cuda_version: Of the TensorFlow build, such as "12.5.1", or "".
+    """
+    cuda = parse_numbers(cuda_version)
+    aborts = any(aborts_xla(parse_numbers(capability), cuda) for capability in capabilities)
+    return False if aborts else "auto"
 
 
 def plan_seed(spec: SetupSpec) -> Setting:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from . import evidence, models, runtime
+from . import evidence, inference, models, runtime
 from .engine import first_line, wait_for
 from .errors import DataError
 from .pipeline import Block, Dataset, Feed
@@ -91,7 +91,8 @@ def read_use(
     if isinstance(data, Dataset):
         models.check_rows(model, data)
     source = Source(data, device, batch_size)
-    with runtime.on_device(device, soft=True), untouched(model, source):
+    placed = runtime.on_device(device, soft=True)
+    with placed, inference.heeding_jit(model), untouched(model, source):
         return _Reading(model, source, device, batches).read()
 
 
@@ -279,7 +280,7 @@ class _Reading:
             raise _UnreadError("TensorFlow does not count the CPU's memory")
         arrays = self.source.batch(self.source.batch_size)
         before = runtime.memory_info(self.device)["current"]
-        runtime.tensorflow().config.experimental.reset_memory_stats(self.device)
+        runtime.reset_memory_peak(self.device)
         self._run([self.source.place(arrays)])
         return {"peak_rise_bytes": float(runtime.memory_info(self.device)["peak"] - before)}
 
