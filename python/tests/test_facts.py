@@ -18,6 +18,7 @@ from gpukeras.facts import (
     hides_gpus,
     is_heavy,
     is_simulated,
+    list_uncoded,
     parse_numbers,
 )
 
@@ -73,6 +74,17 @@ def test_values_that_hide_all_gpus(value, gpus, hidden):
 )
 def test_numbers_of_a_version(text, numbers):
     assert parse_numbers(text) == numbers
+
+
+@pytest.mark.parametrize(
+    ("capability", "uncoded"),
+    [("8.6", False), ("7.5", False), ("9.0", False), ("12.0", True), ("10.0", True), ("5.2", True)],
+)
+def test_cards_without_code_in_the_build_are_known(capability, uncoded):
+    card = {"cuda": {"devices": [{"capability": capability}]}}
+    facts = change(HEALTHY, card, {"listings": None})
+    assert bool(list_uncoded(facts)) == uncoded
+    assert list_uncoded(change(facts, {"build": None})) == []
 
 
 def test_gpus_are_counted_by_device_nodes_or_on_the_bus():

@@ -174,3 +174,23 @@ def find_errors(facts: Facts) -> list[str]:
     errors = [find_text(part, "error") for part in (find_dict(facts, "proof"), *stages)]
     lines = find_list(facts, "proof", "log", "lines") or ()
     return [text for text in (*errors, *lines) if isinstance(text, str) and text]
+
+
+def list_kernels(facts: Facts) -> list[tuple[int, int]]:
+    """The compute capabilities for which TensorFlow's build has code.
+
+    "sm_86" is code for 8.6 and later minor versions; "compute_90" is code for 9.0, and PTX.
+    """
+    names = find_list(facts, "build", "cuda_compute_capabilities") or ()
+    found = [re.fullmatch(r"(?:sm|compute)_(\d+)(\d)[a-z]?", str(name)) for name in names]
+    return [(int(match[1]), int(match[2])) for match in found if match]
+
+
+def list_uncoded(facts: Facts) -> list[tuple[int, ...]]:
+    """Compute capabilities of GPUs for which the build has no code, so that PTX is compiled."""
+    built = list_kernels(facts)
+    return [
+        card
+        for card in list_capabilities(facts)
+        if built and not any(code[:1] == card[:1] and code <= card for code in built)
+    ]

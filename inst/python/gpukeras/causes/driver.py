@@ -16,6 +16,7 @@ from ..facts import (
     is_cuda_build,
     is_wsl,
     list_capabilities,
+    list_uncoded,
     parse_numbers,
 )
 from .hardware import describe_cuinit, describe_nvml, driver_works, find_cuinit
@@ -72,20 +73,6 @@ def find_driver_cuda(facts: Facts) -> tuple[int, int] | None:
     version = find_number(facts, "cuda", "driver_version")
     version = version or find_number(facts, "nvml", "cuda_version")
     return (int(version) // 1000, int(version) % 1000 // 10) if version else None
-
-
-def lacks_kernels(facts: Facts) -> bool:
-    """Whether TensorFlow's build holds no machine code for a GPU, so that PTX must be compiled.
-
-    "sm_86" is code for 8.6 and later minor versions; "compute_90" is code for 9.0, and PTX.
-    """
-    names = find_list(facts, "build", "cuda_compute_capabilities") or ()
-    found = [re.fullmatch(r"(?:sm|compute)_(\d+)(\d)[a-z]?", str(name)) for name in names]
-    built = [(int(match[1]), int(match[2])) for match in found if match]
-    return bool(built) and any(
-        not any(code[0] == major and code[1] <= minor for code in built)
-        for major, minor in list_capabilities(facts)
-    )
 
 
 def names_cause(facts: Facts) -> bool:
@@ -150,7 +137,7 @@ def detect_no_jit(facts: Facts) -> str | None:
     said = next((text for text in find_errors(facts) if NO_JIT.search(text)), "")
     newest, built = find_driver_cuda(facts), find_build_cuda(facts)
     older = newest is not None and bool(built) and newest < built
-    if not said and not (older and lacks_kernels(facts)):
+    if not said and not (older and list_uncoded(facts)):
         return None
     capability = ", ".join(name_version(found) for found in list_capabilities(facts))
     return said[:200] or (

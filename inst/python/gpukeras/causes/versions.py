@@ -14,6 +14,8 @@ from ..facts import (
     find_text,
     is_cuda_build,
     list_capabilities,
+    list_kernels,
+    list_uncoded,
 )
 from ..known_bugs import format_version
 from .packages import OWNERS
@@ -66,22 +68,13 @@ def detect_old_cudnn(facts: Facts) -> str | None:
 
 def detect_old_card(facts: Facts) -> str | None:
     """C18: every card is older than the oldest for which this TensorFlow has code."""
-    built = [
-        find_kernel(name) for name in find_list(facts, "build", "cuda_compute_capabilities") or ()
-    ]
-    known, cards = [kernel for kernel in built if kernel], list_capabilities(facts)
+    known, cards = list_kernels(facts), list_capabilities(facts)
     if not known or not cards or max(cards) >= min(known):
         return None
     return (
         f"compute capability {format_version(max(cards))}, and TensorFlow has code from "
         f"{format_version(min(known))} on"
     )
-
-
-def find_kernel(name: object) -> tuple[int, ...]:
-    """The compute capability of code in a build: "sm_86" is (8, 6), "compute_90" (9, 0)."""
-    match = re.fullmatch(r"(?:sm|compute)_(\d+)(\d)[af]?", str(name))
-    return (int(match.group(1)), int(match.group(2))) if match else ()
 
 
 def detect_new_cudnn(facts: Facts) -> str | None:
@@ -124,17 +117,14 @@ def detect_no_kernels(facts: Facts) -> str | None:
 
 
 def _lack_kernels(facts: Facts) -> str | None:
-    names = [str(name) for name in find_list(facts, "build", "cuda_compute_capabilities") or ()]
-    built = [kernel for name in names if (kernel := find_kernel(name))]
-    # Code for 8.0 runs on 8.6: the same generation, and not an older card.
-    lacking = [
-        card
-        for card in list_capabilities(facts)
-        if built and card > max(built) and not any(kernel[0] == card[0] for kernel in built)
-    ]
-    if not lacking:
+    newer = [card for card in list_uncoded(facts) if card > max(list_kernels(facts))]
+    if not newer:
         return None
-    return f"compute capability {format_version(lacking[0])}, and the build has {', '.join(names)}"
+    names = find_list(facts, "build", "cuda_compute_capabilities") or ()
+    return (
+        f"compute capability {format_version(newer[0])}, and the build has "
+        f"{', '.join(map(str, names))}"
+    )
 
 
 def detect_no_compiler(facts: Facts) -> str | None:
