@@ -1,8 +1,8 @@
 """The whole check under TensorFlow's real package with CUDA, over stand-ins for the driver.
 
 The package and its libraries have 6 GB, so this runs only where GPUKERAS_CUDA_PYTHON names a Python
-that has them: `tensorflow[and-cuda]`, 2.21 for all cases. No GPU is needed, and nothing is proven of
-one: the stand-ins answer up to the listing of GPUs.
+that has them: `tensorflow[and-cuda]`, 2.21 for all cases. No GPU is needed, and nothing is proven
+of one: the stand-ins answer up to the listing of GPUs.
 """
 
 import json
