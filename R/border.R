@@ -20,8 +20,9 @@ core <- function() {
   the$core
 }
 
+# reticulate itself takes a second to load, so only one that is there is asked.
 python_runs <- function() {
-  reticulate::py_available(initialize = FALSE)
+  isNamespaceLoaded("reticulate") && reticulate::py_available(initialize = FALSE)
 }
 
 # reticulate calls this hook when Python has started; a package loaded later asks at once.

@@ -107,3 +107,17 @@ test_that("once Python starts, the core prepares for TensorFlow before anyone im
   expect_identical(run$status, 0L)
   expect_true(readLines(run$out, warn = FALSE) %in% c("done", "not needed", "failed"))
 })
+
+test_that("library(gpukeras) starts no Python, and loads no reticulate", {
+  run <- start_r(c("library(gpukeras)", "cat(isNamespaceLoaded('reticulate'))"))
+  expect_identical(readLines(run$out, warn = FALSE), "FALSE")
+})
+
+test_that("a Python that ran before gpukeras was loaded is known", {
+  skip_without_tensorflow()
+  run <- start_r(c(
+    "invisible(reticulate::py_config())", "library(gpukeras)",
+    "cat(gpukeras:::the$python_before)"
+  ))
+  expect_identical(readLines(run$out, warn = FALSE), "TRUE")
+})
