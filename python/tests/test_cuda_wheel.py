@@ -65,8 +65,19 @@ def test_the_libraries_that_tensorflow_does_not_find_are_loaded_first():
     assert found["facts"]["tensorflow"]["physical_gpus"] == ["GPU:0"]
     assert found["facts"]["preload"]["status"] == "done"
     # Nothing can be computed on a stand-in, and that is told as what it is.
-    assert found["cause_id"] == "P1"
-    assert found["facts"]["proof"]["ok"] is False
+    assert (found["verdict"], found["cause_id"]) == ("UNPROVEN", None)
+    assert "the driver is simulated" in found["evidence"][0]
+
+
+def test_a_blackwell_card_is_told_before_xla_ends_anything():
+    found = check(
+        "-m", "gpukeras", "check", "--json", STUB_CAPABILITY="12.0", STUB_DRIVER_VERSION=12080
+    )
+    assert found["verdict"] == "UNPROVEN"
+    (bug,) = [finding for finding in found["findings"] if finding["id"] == "Blackwell"]
+    assert bug["status"] == "problem"
+    assert "compute capability 12.0" in bug["evidence"]
+    assert found["facts"]["listings"]["preloaded"]["log"]["capability"] == "12.0a"
 
 
 def test_a_tensorflow_that_was_imported_first_is_too_late():

@@ -166,6 +166,7 @@ def test_a_blackwell_card_is_a_known_bug_before_anything_is_tried():
     (bug,) = [finding for finding in diagnosis.findings if finding.id == "Blackwell"]
     assert "compute capability 12.0" in bug.evidence
     assert "gpukeras trains without XLA here" in bug.evidence
+    assert bug.status == "problem"
 
 
 # Children that misbehave -------------------------------------------------------------------------
@@ -280,6 +281,7 @@ def test_an_exclusive_gpu_that_this_session_holds_is_not_asked_again():
     assert explain_no_proof(change(HEALTHY, {"nvml": busy["nvml"]})) == ""
     full = {"nvml": {"devices": [{"free_bytes": 2.0**28}]}, "tensorflow": {"started": True}}
     assert "holds the GPU's memory" in explain_no_proof(change(HEALTHY, full))
+    assert "simulated" in explain_no_proof(change(HEALTHY, {"cuda": {"simulated": True}}))
     assert "lists no GPU" in explain_no_proof({})
 
 

@@ -18,7 +18,15 @@ from . import inventory, machine, nvidia, preload, runtime, usage
 from .devices import current, short_name
 from .environment import read_environment, sync_environment
 from .errors import GpuKerasError, RuntimeMissingError
-from .facts import find_dict, find_fact, find_list, find_number, find_records, find_text
+from .facts import (
+    find_dict,
+    find_fact,
+    find_list,
+    find_number,
+    find_records,
+    find_text,
+    is_simulated,
+)
 from .judgement import judge
 from .probing import quiet_environment, read_driver_answers, read_listings, read_proof
 
@@ -92,6 +100,8 @@ def explain_no_proof(facts: Mapping[str, Any]) -> str:
     if not find_list(facts, "tensorflow", "visible_gpus"):
         return "TensorFlow lists no GPU that could compute"
     modes = [find_number(gpu, "compute_mode") for gpu in find_records(facts, "nvml", "devices")]
+    if is_simulated(facts):
+        return "the driver is simulated, nothing can be computed on it"
     if find_fact(facts, "tensorflow", "started") is not True:
         return ""
     if EXCLUSIVE_PROCESS in modes:
