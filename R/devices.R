@@ -18,8 +18,10 @@
 #' @param precision `"auto"` (`"mixed_bfloat16"` from compute capability 8.0,
 #'   `"mixed_float16"` from 7.0, else `"float32"`; with several GPUs the weakest
 #'   decides), or one of these or `"float64"` by name.
-#' @param jit Compile training steps by XLA? `"auto"` leaves it to [gpu_fit()],
-#'   which measures whether it pays.
+#' @param jit Compile by XLA? `"auto"` leaves it to [gpu_fit()], which measures
+#'   whether it pays, and is `FALSE` on a GPU on which XLA of this TensorFlow
+#'   would end R. `FALSE` holds for all that gpukeras runs, whatever
+#'   `compile(jit_compile = )` said.
 #' @param threads Threads on the CPU, within one operation and across
 #'   operations; `NULL` leaves it as it is (at first, all cores).
 #' @param seed Seed of Python, NumPy and TensorFlow.
@@ -27,7 +29,8 @@
 #'   be switched off again. Needs a seed; without one it is 0.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
-#'   `notes`. The status is `"applied"`, `"unchanged"`, `"too late"` or
+#'   `notes` (what came too late, CUDA libraries that gpukeras loaded before
+#'   TensorFlow). The status is `"applied"`, `"unchanged"`, `"too late"` or
 #'   `"not needed"`.
 #' @export
 #' @examplesIf interactive()
