@@ -1,11 +1,15 @@
-# R values into what crosses the border: views with a dim, 1-based codes with their levels.
-# Refused here is what Python could not see: NA in integers, logicals and factors arrives there as
-# ordinary numbers.
+# R values into what crosses the border: views with a dim, 1-based codes with their levels. NA in
+# integers, logicals and factors would arrive in Python as ordinary numbers: these cross as NaN, and
+# codes as 0. What happens to them is decided there.
 
-# Features: a matrix or array, or the columns of a data frame.
-as_features <- function(x, arg = caller_arg(x), call = caller_env()) {
+# Features: a matrix or array, or the columns of a data frame. `zones` names the time zone in which
+# training took the weekday and hour of a column.
+as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list()) {
   if (is.data.frame(x)) {
-    columns <- Map(as_column, unname(as.list(x)), names(x), MoreArgs = list(arg = arg, call = call))
+    columns <- Map(
+      as_column, as.list(x), names(x), zones[names(x)],
+      MoreArgs = list(arg = arg, call = call)
+    )
     return(list(kind = "columns", columns = unname(columns)))
   }
   if (is.character(x) || !is.numeric(x) && !is.logical(x)) {
@@ -16,29 +20,65 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env()) {
       arg = arg, call = call
     )
   }
-  check_no_na(x, arg, call)
-  list(kind = "array", values = as.array(x), names = as.list(colnames(x)))
+  list(kind = "array", values = as.array(with_nan(x)), names = as.list(colnames(x)))
 }
 
-# One column: numeric, integer, logical, factor or character.
-as_column <- function(x, name, arg, call) {
-  if (inherits(x, "AsIs")) {
-    x <- unclass(x)
-  }
+# One column of a data frame.
+as_column <- function(x, name, zone, arg, call) {
+  x <- plain_column(x)
   kind <- column_kind(x)
   if (is.null(kind)) {
     abort_gpukeras(
       sprintf("Column `%s` of `%s` is %s: it cannot be a feature.", name, arg, describe(x)),
       code = "data",
-      hint = "Columns must be numeric, logical, factor or character.",
+      hint = "Columns must be numeric, logical, factor, character, dates or times.",
       arg = arg, column = name, call = call
     )
   }
-  check_no_na(x, arg, call, name = name)
-  if (kind == "character") {
-    x <- factor(x, levels = sort(unique(x), method = "radix"))
+  c(list(name = name, kind = kind), column_values(x, kind, zone))
+}
+
+# What crosses of a column besides its name and kind.
+column_values <- function(x, kind, zone = NULL) {
+  switch(kind,
+    character = code_values(factor(x, levels = sort(unique(x), method = "radix"))),
+    factor = code_values(x),
+    date = list(values = as.array(as.double(x))),
+    time = time_values(x, zone %||% time_zone(x)),
+    duration = list(values = as.array(as.double(x)), units = attr(x, "units")),
+    list(values = as.array(with_nan(x)), levels = list())
+  )
+}
+
+code_values <- function(x) {
+  codes <- as.integer(x)
+  if (anyNA(codes)) {
+    codes[is.na(codes)] <- 0L
   }
-  list(name = name, kind = kind, values = as.array(column_values(x)), levels = as.list(levels(x)))
+  list(values = as.array(codes), levels = as.list(levels(x)))
+}
+
+# Seconds since 1970 in UTC, with the zone's offset at each of them.
+time_values <- function(x, zone) {
+  # R before 4.3 gives UTC no offsets.
+  offsets <- as.POSIXlt(x, tz = zone)$gmtoff %||% rep(0, length(x))
+  list(values = as.array(as.double(x)), offsets = as.array(as.double(offsets)), zone = zone)
+}
+
+# The zone in which a time prints; the session's own by its name, as it may be another one tomorrow.
+time_zone <- function(x) {
+  zone <- attr(x, "tzone")[1] %||% ""
+  if (nzchar(zone)) {
+    return(zone)
+  }
+  own <- suppressWarnings(Sys.timezone()) # which warns where a container has no systemd
+  if (is.na(own)) "UTC" else own
+}
+
+# The zones that a recipe recorded, by column.
+recorded_zones <- function(recipe) {
+  times <- Filter(function(column) identical(column$kind, "time"), recipe$columns)
+  stats::setNames(lapply(times, `[[`, "zone"), vapply(times, `[[`, "", "name"))
 }
 
 # Labels: a factor, character, logical or numeric vector, or a numeric matrix.
@@ -47,26 +87,37 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
     y <- y[[1]]
   }
   if (is.numeric(y) && length(dim(y)) == 2 && ncol(y) > 1) {
-    check_no_na(y, arg, call)
-    return(list(kind = "matrix", values = y, names = as.list(colnames(y))))
+    return(list(kind = "matrix", values = with_nan(y), names = as.list(colnames(y))))
   }
   if (is.array(y) && length(y) == nrow(y)) {
     y <- as.vector(y)
   }
-  if (is.null(column_kind(y))) {
+  kind <- column_kind(plain_column(y))
+  if (is.null(kind) || kind %in% c("date", "time", "duration")) {
+    hint <- "Labels are a factor, character, logical or numeric vector, or a numeric matrix."
     abort_gpukeras(
       sprintf("`%s` cannot be labels: it is %s.", arg, describe(y)),
       code = "data",
-      hint = "Labels are a factor, character, logical or numeric vector, or a numeric matrix.",
+      hint = if (is.null(kind)) hint else paste(hint, "as.numeric() makes numbers of times."),
       arg = arg, call = call
     )
   }
-  as_column(y, name = arg, arg = arg, call = call)
+  c(list(name = arg, kind = kind), column_values(plain_column(y), kind))
+}
+
+# A column that I() made is what it wraps, and a POSIXlt, a list, is the same time as a vector.
+plain_column <- function(x) {
+  if (inherits(x, "AsIs")) {
+    oldClass(x) <- setdiff(oldClass(x), "AsIs")
+  }
+  if (inherits(x, "POSIXlt")) as.POSIXct(x) else x
 }
 
 column_kind <- function(x) {
   if (is.factor(x)) {
     "factor"
+  } else if (inherits(x, c("Date", "POSIXct", "difftime"))) {
+    if (is.numeric(unclass(x)) && is.null(dim(x))) time_kind(x)
   } else if (is.object(x) || is.list(x) || !is.null(dim(x))) {
     NULL
   } else if (is.character(x) || is.logical(x)) {
@@ -76,29 +127,14 @@ column_kind <- function(x) {
   }
 }
 
-# A factor's codes; any other column as it is.
-column_values <- function(x) {
-  if (is.factor(x)) as.integer(x) else x
+time_kind <- function(x) {
+  if (inherits(x, "Date")) "date" else if (inherits(x, "POSIXct")) "time" else "duration"
 }
 
-# Doubles are left to Python, which counts their missing and infinite values while it stages them.
-check_no_na <- function(x, arg, call, name = NULL) {
-  if (is.double(x) || !anyNA(x)) {
-    return(invisible())
+# Doubles with NaN for NA. What has no NA is left as it is, not copied.
+with_nan <- function(x) {
+  if (!is.double(x) && anyNA(x)) {
+    storage.mode(x) <- "double"
   }
-  if (is.null(name)) {
-    first <- which(apply(is.na(x), length(dim(x)) %||% 1, any))[1]
-    name <- colnames(x)[first] %||% as.character(first)
-    x <- if (length(dim(x)) == 2) x[, first] else x
-  }
-  missing <- sum(is.na(x))
-  abort_gpukeras(
-    sprintf(
-      "Column `%s` of `%s` has %d missing value%s.",
-      name, arg, missing, if (missing > 1) "s" else ""
-    ),
-    code = "data",
-    hint = "Remove or impute those rows first.",
-    arg = arg, column = name, missing = missing, call = call
-  )
+  x
 }

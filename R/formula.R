@@ -29,6 +29,8 @@ evaluate_terms <- function(terms, data, env, call) {
       arg = "data", column = wanted[1], call = call
     )
   }
+  lists <- vapply(data, inherits, NA, "POSIXlt") # model.frame() takes vectors only
+  data[lists] <- lapply(data[lists], as.POSIXct)
   frame <- stats::model.frame(terms, data, na.action = stats::na.pass)
   learned <- attr(attr(frame, "terms"), "predvars")
   if (!is.null(learned) && !identical(learned, attr(terms, "variables"))) {

@@ -7,7 +7,7 @@
 #'
 #' @param x A numeric matrix or an array of up to five dimensions (rows first), a data frame, or a
 #'   formula such as `price ~ .`. Data frames may have numeric, integer, logical, factor and
-#'   character columns.
+#'   character columns, dates and times.
 #' @param y Labels, one a row: a factor or character vector (classes), a logical or 0/1 vector (two
 #'   classes), a numeric vector, or a numeric matrix (several outputs). For a data frame also the
 #'   name of its label column.
@@ -23,15 +23,50 @@
 #' @param scale Whether numeric features are standardised by mean and standard deviation of the
 #'   training rows. By default yes for data frames, whose columns have different units, and no for
 #'   matrices and arrays, which are taken as they are.
+#' @param na What happens to missing values (`NA` and `NaN`): `"error"` names the column, `"drop"`
+#'   leaves out rows that have any, `"impute"` replaces them; see the section on missing values.
 #' @param weights Weights of the rows in the loss, or `NULL`.
 #' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
 #'   levels; applies to training rows only.
 #' @param recipe Another `gpu_dataset` whose recipe is applied instead of learning a new one: for
-#'   test data.
+#'   test data. `encode`, `scale` and (unless it is `"drop"`) `na` are then those of the recipe.
 #' @param seed Seed of the split and the shuffles; drawn from R's generator by default, so
 #'   `set.seed()` fixes it.
 #' @return A `gpu_dataset`: the staged rows and their plan, which `print()` shows with its reasons.
 #'   The rows live in Python: the object cannot be saved with `saveRDS()`.
+#' @section Missing values:
+#' With `na = "drop"`, rows with a missing feature or label are left out, with their weights, before
+#' anything is learned or set apart for validation; `print()` says how many. [gpu_predict()] gives
+#' `NA` for such rows of new data, in their place, and [gpu_evaluate()] leaves them out and says so.
+#'
+#' With `na = "impute"`, a number becomes the median of the training rows, a category their most
+#' frequent level (the first one on ties), a logical their more frequent value (`FALSE` on ties).
+#' Each column that lacks values in the training rows is followed by an indicator, a feature named
+#' `<column>=NA` that is 1 where the value was missing and else 0. Columns that lack none there are
+#' imputed in new data all the same, without an indicator. Means and standard deviations are those
+#' of the values that are there. In an array, a column is a slice of its last dimension. A column
+#' without any value in the training rows is an error, and so is a missing label: labels are never
+#' imputed.
+#'
+#' Infinite values are an error whatever `na` is.
+#' @section Dates and times:
+#' In data frames, one column becomes several features:
+#'
+#' * A `Date`: the number of days since 1970-01-01, named as the column, and the sine and cosine of
+#'   the day's place in the week and in the year: `<column>:weekday_sin`, `<column>:weekday_cos`,
+#'   `<column>:yearday_sin`, `<column>:yearday_cos`. The week begins on Monday, the year on
+#'   1 January; the year has its own 365 or 366 days.
+#' * A `POSIXct` or `POSIXlt`: the same, where the number is the days since 1970-01-01 00:00 UTC with
+#'   their fraction, and besides `<column>:daytime_sin` and `<column>:daytime_cos`, which begin at
+#'   midnight. Weekday, day and hour are those of the column's time zone, or of the session's if it
+#'   has none. The zone belongs to the recipe: new data in another zone is converted to it.
+#' * A `difftime`: a number in its units. The units belong to the recipe: new data in other units is
+#'   converted to them.
+#'
+#' The number of days is always standardised by the training rows, also with `scale = FALSE`: as it
+#' is, some 20,000, no network could use it. The number of a `difftime` is treated as other numbers
+#' are. `na = "impute"` replaces a missing date by the median of the training rows; its sines and
+#' cosines are 0, which is no day more than another. Labels cannot be dates or times.
 #' @section Errors:
 #' `gpukeras_error_data` for data that cannot be trained on (missing or infinite values, no rows,
 #' lists, different lengths); it names the argument or column. `gpukeras_error_spec` for a bad
@@ -39,6 +74,8 @@
 #' @examplesIf interactive()
 #' gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' gpu_dataset(as.matrix(iris[1:4]), iris$Species, batch_size = 32)
+#' gpu_dataset(Ozone ~ ., data = airquality, na = "drop")
+#' gpu_dataset(price ~ day, data.frame(price = 1:9, day = Sys.Date() - 1:9))
 #' @export
 gpu_dataset <- function(x, ...) {
   UseMethod("gpu_dataset")
@@ -48,14 +85,15 @@ gpu_dataset <- function(x, ...) {
 #' @export
 gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle = TRUE,
                                 cache = "auto", validation = 0, encode = "onehot", scale = NULL,
-                                weights = NULL, class_weight = NULL, recipe = NULL, seed = NULL) {
+                                na = "error", weights = NULL, class_weight = NULL, recipe = NULL,
+                                seed = NULL) {
   check_no_dots(...)
   options <- list(
     batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
-    encode = encode, scale = scale %||% is.data.frame(x), seed = seed %||% draw_seed()
+    encode = encode, scale = scale %||% is.data.frame(x), na = na, seed = seed %||% draw_seed()
   )
   stage_rows(
-    as_features(x, "x"), if (!is.null(y)) as_labels(y, "y"),
+    as_features(x, "x", zones = zones_of(recipe)), if (!is.null(y)) as_labels(y, "y"),
     options = options, weights = weights, class_weight = class_weight, recipe = recipe
   )
 }
@@ -75,17 +113,17 @@ gpu_dataset.data.frame <- function(x, y = NULL, ...) {
 #' @rdname gpu_dataset
 #' @export
 gpu_dataset.formula <- function(x, data, ..., batch_size = "auto", shuffle = TRUE, cache = "auto",
-                                validation = 0, encode = "onehot", scale = TRUE, weights = NULL,
-                                class_weight = NULL, recipe = NULL, seed = NULL) {
+                                validation = 0, encode = "onehot", scale = TRUE, na = "error",
+                                weights = NULL, class_weight = NULL, recipe = NULL, seed = NULL) {
   check_no_dots(...)
   check_data_frame(data)
   parts <- split_formula(x, data, env = environment(x))
   options <- list(
     batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
-    encode = encode, scale = scale, seed = seed %||% draw_seed()
+    encode = encode, scale = scale, na = na, seed = seed %||% draw_seed()
   )
   stage_rows(
-    as_features(parts$x, "data"), if (!is.null(parts$y)) as_labels(parts$y, "y"),
+    as_features(parts$x, "data", zones = zones_of(recipe)), if (!is.null(parts$y)) as_labels(parts$y, "y"),
     options = options, weights = weights, class_weight = class_weight, recipe = recipe,
     formula = parts$formula, arg = "data"
   )
@@ -145,6 +183,11 @@ as_recipe_source <- function(recipe, call) {
   recipe
 }
 
+# The time zones of an encoding that is to be applied, by column.
+zones_of <- function(recipe) {
+  if (inherits(recipe, "gpu_dataset")) recorded_zones(recipe) else list()
+}
+
 # Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as those that trained
 # `source`, a dataset's handle or a model, whose recipe has `formula` and `columns`.
 as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = caller_env(2),
@@ -162,10 +205,19 @@ as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = calle
     data <- parts$x
     y <- parts$y
   }
-  stage_rows(
-    as_features(known_columns(data, recipe), arg, call), if (!is.null(y)) as_labels(y, "y", call),
+  features <- as_features(known_columns(data, recipe), arg, call, recorded_zones(recipe))
+  tell_dropped(stage_rows(
+    features, if (!is.null(y)) as_labels(y, "y", call),
     options = list(shuffle = FALSE), recipe = source, formula = formula, arg = arg, call = call
-  )
+  ))
+}
+
+# A dataset that nobody prints still says how many rows it left out.
+tell_dropped <- function(data) {
+  if (data$plan$dropped_rows > 0) {
+    cli::cli_inform(c(i = data$plan$na_reason))
+  }
+  data
 }
 
 # Only the columns that the recipe names: others may hold anything.
@@ -197,6 +249,7 @@ format.gpu_dataset <- function(x, ...) {
     ),
     paste("shuffle: ", if (plan$shuffle == "rows") "all rows, anew each epoch" else "none"),
     sprintf("rows:     %s (%s)", plan$mode, plan$reason),
+    paste("missing: ", plan$na_reason),
     if (isTRUE(x$weighted)) "weights:  a weight for each row"
   )
 }
@@ -213,8 +266,11 @@ format_features <- function(x) {
     return(paste0(shape, " a row, ", if (isTRUE(x$scaled)) "standardised" else "as they are"))
   }
   kinds <- vapply(x$columns, `[[`, "", "kind")
+  count <- function(...) sum(kinds %in% c(...))
+  times <- count("date", "time")
   sprintf(
-    "%s from %d numbers and %d categories", shape, sum(kinds == "number"), sum(kinds == "category")
+    "%s from %d numbers and %d categories%s", shape, count("number", "duration"),
+    count("category"), if (times > 0) sprintf(", and %d dates or times", times) else ""
   )
 }
 

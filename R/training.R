@@ -62,6 +62,7 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
 #' @param model A compiled Keras 3 model.
 #' @param data A [gpu_dataset()]; or a data frame, matrix or array, which is encoded as the data
 #'   that trained the model was. A data frame holds the label column when training used a formula.
+#'   Rows with missing values are treated as `na` of [gpu_dataset()] said in training.
 #' @param y Labels of a matrix, array or data frame without formula.
 #' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`.
 #' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned.
@@ -94,9 +95,11 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL)
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
 #'   or 0 and 1, as the labels were.
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
-#'   class or output.
+#'   class or output. Where training had `na = "drop"`, rows with a missing value get `NA`; a
+#'   [gpu_dataset()] has left them out already.
 #' @section Errors:
-#' `gpukeras_error_data` for a missing column, a level that training did not see, missing values.
+#' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
+#' another type; for missing values, unless `na` of [gpu_dataset()] said otherwise in training.
 #' @examplesIf interactive()
 #' train <- gpu_dataset(Species ~ ., data = iris)
 #' model <- gpu_mlp(train)
@@ -125,11 +128,14 @@ as_new_features <- function(newdata, recipe, env, call = caller_env()) {
       known_columns(newdata, recipe)
     }
   }
-  as_features(newdata, "newdata", call)
+  as_features(newdata, "newdata", call, recorded_zones(recipe))
 }
 
 as_prediction <- function(record) {
   values <- record$values
+  if (length(record$missing) > 0) {
+    values[slice.index(values, 1) %in% record$missing] <- NA
+  }
   levels <- unlist(record$levels)
   if (length(levels) > 0) {
     return(factor(levels[as.vector(values)], levels = levels))

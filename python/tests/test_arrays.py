@@ -60,6 +60,39 @@ def test_a_column_without_name_is_numbered_from_one_as_in_r():
         arrays.stage_float32(np.array([[0.0, np.nan]]))
 
 
+def test_missing_values_are_filled_and_marked_after_their_columns():
+    x = np.array([[np.nan, 1.0, np.nan], [2.0, np.nan, 3.0]])
+    staged = arrays.stage_float32(x, fill=np.array([7.0, 8.0, 9.0]), marked=[0, 2])
+    np.testing.assert_array_equal(staged, [[7, 1, 1, 9, 1], [2, 0, 8, 3, 0]])
+    unmarked = arrays.stage_float32(x, fill=np.array([7.0, 8.0, 9.0]))
+    np.testing.assert_array_equal(unmarked, [[7, 1, 9], [2, 8, 3]])
+
+
+def test_only_complete_rows_are_staged_whatever_the_block(monkeypatch):
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", 64)
+    x = np.arange(300.0).reshape(100, 3)
+    complete = np.arange(100) % 3 > 0
+    x[~complete, 1] = np.nan
+    np.testing.assert_array_equal(arrays.stage_float32(x, complete=complete), x[complete])
+
+
+def test_what_is_wrong_is_counted_in_the_rows_taken():
+    x = np.array([[np.nan], [np.inf], [1.0]])
+    with pytest.raises(DataError, match="cannot be trained on: 1 infinite"):
+        arrays.stage_float32(x, complete=np.array([False, True, True]))
+    with pytest.raises(DataError, match="cannot be trained on: 1 infinite"):
+        arrays.stage_float32(x, fill=np.array([0.0]))
+
+
+def test_only_missing_values_get_the_hint_on_their_policy():
+    assert 'na = "impute"' in arrays.column_error("w", "x", missing=2).hint
+    label = arrays.column_error("y", "y", missing=1)
+    assert label.message == "`y` has 1 missing value."
+    assert "impute" not in label.hint
+    mixed = arrays.column_error("w", "x", missing=2, infinite=1)
+    assert mixed.message.endswith("cannot be trained on: 2 missing and 1 infinite.")
+
+
 @pytest.mark.parametrize(
     ("x", "message"),
     [

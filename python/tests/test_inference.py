@@ -2,7 +2,16 @@ import numpy as np
 import pytest
 from conftest import make_dataset, make_model
 
-from gpukeras import DataError, ModelError, SpecError, inference, models, plans, training
+from gpukeras import (
+    DataError,
+    ModelError,
+    SpecError,
+    inference,
+    models,
+    pipeline,
+    plans,
+    training,
+)
 
 pytestmark = pytest.mark.tf
 
@@ -76,6 +85,58 @@ def test_predict_refuses_missing_values(model):
         inference.predict(
             model, {"kind": "array", "values": np.full((1, 5), [[0, np.nan, 0, 0, 0]])}
         )
+
+
+def fit_columns(na, **labels):
+    """A model that was trained on a frame in which rows 2 and 4 lack a value."""
+    frame = [
+        {"name": "a", "kind": "numeric", "values": np.array([1.0, np.nan, 3.0, 4.0, 5.0, 6.0])},
+        {"name": "f", "kind": "factor", "values": np.array([1, 2, 1, 0, 2, 2])},
+    ]
+    frame[1]["levels"] = ["u", "v"]
+    features = {"kind": "columns", "columns": frame}
+    data = pipeline.build_dataset(features, {"na": na, "scale": True}, labels)
+    model = models.build_mlp(data, {"units": 4})
+    training.fit(model, data, {"epochs": 1, "engine": "keras"})
+    return model, data, features
+
+
+NUMBERS = {"kind": "numeric", "values": np.arange(6.0), "levels": []}
+THREE = {"kind": "factor", "values": np.array([1, 2, 3, 1, 2, 3]), "levels": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize("labels", [NUMBERS, THREE], ids=["number", "class"])
+def test_rows_that_training_left_out_keep_their_place(labels):
+    model, data, features = fit_columns("drop", **labels)
+    record = inference.predict(model, features)
+    own = inference.predict(model, data=data)
+    assert record["missing"].tolist() == [2, 4]
+    assert len(record["values"]) == 6
+    np.testing.assert_allclose(record["values"][[0, 2, 4, 5]], own["values"], atol=1e-6)
+    assert "missing" not in own
+
+
+def test_new_rows_that_all_lack_a_value_have_no_prediction_but_a_shape():
+    model, _, features = fit_columns("drop", **THREE)
+    only = [{**column, "values": column["values"][[1, 3]]} for column in features["columns"]]
+    record = inference.predict(model, {"kind": "columns", "columns": only})
+    assert record["missing"].tolist() == [1, 2]
+    assert record["values"].shape == (2, 3)
+
+
+def test_a_column_that_lacks_is_named_though_rows_are_dropped():
+    model, _, features = fit_columns("drop", **NUMBERS)
+    with pytest.raises(DataError, match="lacks the column `a`"):
+        inference.predict(model, {"kind": "columns", "columns": features["columns"][1:]})
+
+
+def test_imputed_rows_are_predicted_as_in_training():
+    model, data, features = fit_columns("impute", **NUMBERS)
+    record = inference.predict(model, features)
+    np.testing.assert_allclose(
+        record["values"], inference.predict(model, data=data)["values"], atol=1e-6
+    )
+    assert "missing" not in record
 
 
 def test_order_metrics():

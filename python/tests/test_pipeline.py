@@ -148,3 +148,100 @@ def test_a_recipe_given_is_applied_not_learned():
     train = pipeline.build_dataset(numbers(10), {"scale": True})
     test = pipeline.build_dataset(array([[4.5]]), {"scale": True}, recipe=train.recipe)
     np.testing.assert_allclose(test.arrays[0], 0.0, atol=1e-6)
+
+
+# Missing values ----------------------------------------------------------------------------------
+
+NAN = np.nan
+HOLES = array([[1.0], [NAN], [3.0], [4.0], [5.0]], ["w"])
+
+
+def columns(*values):
+    named = [{"name": f"c{i}", "kind": "numeric", "values": v} for i, v in enumerate(values)]
+    return {"kind": "columns", "columns": named}
+
+
+def test_dropped_rows_take_labels_and_weights_with_them():
+    y = {"kind": "numeric", "values": np.array([10.0, 20.0, NAN, 40.0, 50.0]), "levels": []}
+    weights = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    data = pipeline.build_dataset(HOLES, {"na": "drop"}, y, weights)
+    assert (data.na, data.dropped) == ("drop", 2)
+    for staged, expected in zip(
+        data.arrays, ([[1], [4], [5]], [10, 40, 50], [1, 4, 5]), strict=True
+    ):
+        np.testing.assert_array_equal(staged, expected)
+    plan = data.plan("CPU:0")
+    assert (plan.rows, plan.dropped_rows) == (3, 2)
+    assert plan.na_reason == "dropped: 2 of 5 rows with missing values"
+
+
+def test_dropping_is_by_all_features_and_split_afterwards():
+    rng = np.random.default_rng(1)
+    one, two = rng.normal(size=40), rng.normal(size=40)
+    one[::4], two[1::4] = NAN, NAN
+    data = pipeline.build_dataset(columns(one, two), {"na": "drop", "validation": 0.5})
+    assert (len(data.rows("train")), len(data.rows("validation")), data.dropped) == (10, 10, 20)
+    kept = np.arange(40) % 4 > 1
+    np.testing.assert_allclose(data.arrays[0], np.stack([one, two], axis=1)[kept], rtol=1e-6)
+
+
+def test_a_dropped_array_is_standardised_by_the_training_rows_that_are_left():
+    data = pipeline.build_dataset(HOLES, {"na": "drop", "scale": True, "validation": 0.5})
+    left = np.array([1.0, 3.0, 4.0, 5.0])
+    np.testing.assert_allclose(data.recipe.center[0], left[data.rows("train")].mean())
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.tuples(st.none() | st.floats(-9, 9), st.integers(0, 2)), min_size=8, max_size=40),
+    st.sampled_from(["impute", "drop"]),
+    st.sampled_from([0.0, 0.25]),
+)
+def test_the_recipe_encodes_the_training_rows_as_the_dataset_did(rows, na, validation):
+    x = np.array([NAN if value is None else value for value, _ in rows])
+    codes = np.array([code for _, code in rows])
+    # With eight rows more that lack nothing, a quarter for validation leaves some to learn from.
+    frame = columns(np.append(x, [1.0] * 8))
+    factor = {"name": "f", "kind": "factor", "values": np.append(codes, [1] * 8)}
+    frame["columns"].append({**factor, "levels": ["a", "b"]})
+    options = {"na": na, "validation": validation, "scale": True}
+    data = pipeline.build_dataset(frame, options)
+    again = pipeline.build_dataset(frame, {}, recipe=data.recipe)
+    np.testing.assert_array_equal(again.arrays[0], data.arrays[0])
+    assert (again.na, again.dropped) == (data.na, data.dropped)
+
+
+def test_an_imputed_dataset_names_the_columns_with_indicators():
+    data = pipeline.build_dataset(HOLES, {"na": "impute"})
+    assert data.arrays[0].shape == (5, 2)
+    assert data.plan("CPU:0").na_reason.endswith("indicators for w")
+    test = pipeline.build_dataset(array([[NAN]]), {}, recipe=data.recipe)
+    np.testing.assert_array_equal(test.arrays[0], [[3.5, 1]])
+
+
+def test_rows_may_be_dropped_though_the_recipe_imputes():
+    train = pipeline.build_dataset(HOLES, {"na": "impute"})
+    test = pipeline.build_dataset(HOLES, {"na": "drop"}, recipe=train.recipe)
+    assert (test.na, test.dropped, len(test.arrays[0])) == ("drop", 1, 4)
+
+
+def test_columns_that_the_recipe_does_not_take_drop_nothing():
+    train = pipeline.build_dataset(columns(np.arange(4.0)), {"na": "drop"})
+    more = columns(np.arange(4.0), np.full(4, NAN))
+    assert pipeline.build_dataset(more, {}, recipe=train.recipe).dropped == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "labels", "message"),
+    [
+        ({}, [1.0, NAN], [1.0, 2.0], "Column `1` of `x` has 1 missing value"),
+        ({}, [1.0, 2.0], [1.0, NAN], "`y` has 1 missing value"),
+        ({"na": "impute"}, [1.0, 2.0], [1.0, NAN], "labels are never imputed"),
+        ({"na": "impute"}, [NAN, NAN], [1.0, 2.0], "missing in all training rows"),
+        ({"na": "drop"}, [1.0, NAN], [NAN, 2.0], "leaves no row"),
+    ],
+)
+def test_missing_values_are_refused(options, values, labels, message):
+    y = {"kind": "numeric", "values": np.array(labels), "levels": []}
+    with pytest.raises(DataError, match=message):
+        pipeline.build_dataset(array(np.array([values]).T), options, y)

@@ -30,6 +30,24 @@ def test_where_rows_live_and_why(made, mode, reason):
     assert reason in made.reason
 
 
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({}, 'refused: na = "error"'),
+        ({"na": "drop", "dropped": 12}, "dropped: 12 of 1,000 rows with missing values"),
+        ({"na": "drop"}, "dropped: 0 of 988 rows with missing values"),
+        ({"na": "impute", "indicators": ("a", "b")}, "training rows, indicators for a, b"),
+        ({"na": "impute", "indicators": tuple("abcdef")}, "for a, b, c, d, e, ..."),
+        ({"na": "impute"}, "indicators for no column, as none lacked values"),
+    ],
+)
+def test_what_happened_to_missing_values(facts, says):
+    facts = plans.PipelineFacts(900, 88, 4, "CPU:0", **facts)
+    made = plans.plan_pipeline(facts, DatasetSpec())
+    assert made.na_reason.endswith(says)
+    assert (made.na, made.dropped_rows) == (facts.na, facts.dropped)
+
+
 @given(st.integers(1, 10_000), st.integers(1, 10_000))
 def test_steps_and_the_last_batch_add_up(rows, batch_size):
     facts = plans.PipelineFacts(rows, 0, 4, "CPU:0")

@@ -117,6 +117,57 @@ def test_an_array_is_taken_as_it_is_or_standardised():
     np.testing.assert_allclose(baked.std(axis=0), 1, rtol=1e-6)
 
 
+NAN = np.nan
+HOLES = np.array([[1.0, NAN], [NAN, 10.0], [3.0, 20.0], [100.0, 60.0]])
+
+
+def test_an_array_is_imputed_by_the_medians_of_its_training_rows():
+    keep = np.array([True, True, True, False])
+    recipe = recipes.learn_array(HOLES, keep, False, ["a", "b"], na="impute")
+    assert (recipe.fill, recipe.marked, recipe.indicators) == ((2.0, 15.0), (0, 1), ("a", "b"))
+    assert (recipe.shape, recipe.raw_shape) == ((4,), (2,))
+    baked = recipes.bake(recipe, {"kind": "array", "values": HOLES})
+    expected = [[1, 0, 15, 1], [2, 1, 10, 0], [3, 0, 20, 0], [100, 0, 60, 0]]
+    np.testing.assert_array_equal(baked, expected)
+
+
+def test_a_column_whole_in_training_is_imputed_in_new_rows_without_indicator():
+    recipe = recipes.learn_array(HOLES[2:], ALL[:2], False, [], na="impute")
+    assert recipe.marked == ()
+    baked = recipes.bake(recipe, {"kind": "array", "values": HOLES})
+    np.testing.assert_array_equal(baked[:2], [[1, 40], [51.5, 10]])
+
+
+def test_an_array_is_standardised_by_the_values_that_are_there():
+    recipe = recipes.learn_array(HOLES, ALL, True, [], na="impute")
+    np.testing.assert_allclose(recipe.center, [np.nanmean(HOLES[:, 0]), 30.0])
+    np.testing.assert_allclose(recipe.scale, np.nanstd(HOLES, axis=0))
+    baked = recipes.bake(recipe, {"kind": "array", "values": HOLES})
+    np.testing.assert_allclose(baked[0, 2], (20 - 30) / recipe.scale[1], rtol=1e-6)
+
+
+def test_an_array_of_images_gets_a_channel_where_one_lacks_values():
+    x = np.zeros((4, 3, 3, 2))
+    x[..., 1] = 5.0
+    x[1, 2, 0, 1] = NAN
+    recipe = recipes.learn_array(x, ALL, False, [], na="impute")
+    assert (recipe.shape, recipe.raw_shape) == ((3, 3, 3), (3, 3, 2))
+    baked = recipes.bake(recipe, {"kind": "array", "values": x})
+    assert baked[1, 2, 0].tolist() == [0.0, 5.0, 1.0]
+    assert baked.sum() == 4 * 9 * 5 + 1
+
+
+def test_an_array_of_logicals_without_missing_values_can_be_learned_from():
+    recipe = recipes.learn_array(np.array([[True], [False], [True]]), ALL[:3], False, [], "impute")
+    assert recipe.fill == (1.0,)
+
+
+def test_a_column_of_an_array_without_values_is_named():
+    x = np.array([[1.0, NAN], [2.0, NAN]])
+    with pytest.raises(DataError, match="Column `2` of `x` is missing in all training rows"):
+        recipes.learn_array(x, ALL[:2], False, [], na="impute")
+
+
 def test_an_array_of_another_shape_or_a_data_frame_is_refused():
     recipe = recipes.learn_array(np.zeros((4, 2)), ALL, False, [])
     with pytest.raises(DataError, match=r"shape \(2,\), not \(3,\)"):

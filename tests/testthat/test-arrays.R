@@ -36,19 +36,19 @@ test_that("each kind of column is described", {
 })
 
 test_that("a factor crosses as codes from 1 with all its levels", {
-  column <- as_column(factor(c("b", "a"), levels = c("c", "b", "a")), "f", "x", NULL)
+  column <- as_column(factor(c("b", "a"), levels = c("c", "b", "a")), "f", NULL, "x", NULL)
   expect_identical(as.vector(column$values), 2:3)
   expect_identical(column$levels, list("c", "b", "a"))
 })
 
 test_that("levels of a text column do not depend on the locale", {
-  column <- as_column(c("b", "B", "a", "\u00e4"), "t", "x", NULL)
+  column <- as_column(c("b", "B", "a", "\u00e4"), "t", NULL, "x", NULL)
   expect_identical(column$levels, list("B", "a", "b", "\u00e4"))
   expect_identical(as.vector(column$values), c(3L, 1L, 2L, 4L))
 })
 
 test_that("a column that I() made is what it wraps", {
-  column <- as_column(I(c(1, 4)), "I(x^2)", "x", NULL)
+  column <- as_column(I(c(1, 4)), "I(x^2)", NULL, "x", NULL)
   expect_identical(column$kind, "numeric")
   expect_identical(as.vector(column$values), c(1, 4))
   expect_false(inherits(column$values, "AsIs"))
@@ -72,35 +72,96 @@ test_that("labels in one column are a vector", {
   expect_identical(as_labels(columns)$names, list("u", "v"))
 })
 
-test_that("NA that would arrive as a number is refused by column, with its count", {
-  integers <- matrix(1:6, 2, dimnames = list(NULL, c("a", "b", "c")))
-  integers[, 2] <- NA
-  error <- expect_error(as_features(integers, "x"), class = "gpukeras_error_data")
-  expect_identical(error$arg, "x")
-  expect_identical(error$column, "b")
-  expect_identical(error$missing, 2L)
-  deep <- array(1:24, c(2, 3, 4))
-  deep[2, 1, 4] <- NA
-  expect_identical(expect_error(as_features(deep, "x"))$column, "4")
-  frame <- data.frame(a = 1:2, b = factor(c("u", NA)))
-  expect_identical(expect_error(as_features(frame, "x"))$column, "b")
+test_that("NA that would arrive as a number crosses as NaN, in a factor as 0", {
+  integers <- matrix(c(1:5, NA), 2, dimnames = list(NULL, c("a", "b", "c")))
+  expect_identical(as_features(integers)$values, integers + 0)
+  expect_identical(as_features(integers > 2)$values, (integers > 2) + 0)
+  frame <- data.frame(i = c(1L, NA), l = c(NA, TRUE), f = factor(c("u", NA)), t = c(NA, "v"))
+  columns <- as_features(frame)$columns
+  expect_identical(lapply(columns, `[[`, "kind"), list("integer", "logical", "factor", "character"))
+  values <- lapply(columns, function(column) as.vector(column$values))
+  expect_identical(values, list(c(1, NA), c(NA, 1), c(1L, 0L), c(0L, 1L)))
+  expect_identical(columns[[4]]$levels, list("v"))
+  expect_identical(as.vector(as_labels(c(3L, NA))$values), c(3, NA))
+  expect_identical(as_labels(cbind(1:2, c(NA, 1L)))$values, cbind(c(1, 2), c(NA, 1)))
+})
+
+test_that("a column without NA keeps its type: nothing is copied to another", {
+  columns <- as_features(data.frame(i = 1:2, l = c(TRUE, FALSE)))$columns
+  expect_identical(lapply(columns, function(column) typeof(column$values)), list("integer", "logical"))
+  integers <- matrix(1:4, 2)
+  expect_identical(with_nan(integers), integers)
 })
 
 test_that("NA in doubles is left to Python, which reads every value anyway", {
   expect_identical(as_features(matrix(c(1, NA), 1))$values, matrix(c(1, NA), 1))
 })
 
+# Dates and times ----------------------------------------------------------------------------------
+
+test_that("a date crosses as days, whatever its storage", {
+  for (day in list(as.Date(c("1970-01-02", NA)), structure(c(1L, NA), class = "Date"))) {
+    column <- as_column(day, "d", NULL, "x", NULL)
+    expect_identical(column$kind, "date")
+    expect_identical(as.vector(column$values), c(1, NA))
+    expect_null(attr(column$values, "class"))
+  }
+})
+
+test_that("a time crosses as seconds in UTC, with its zone and the zone's offsets", {
+  berlin <- as.POSIXct(c("2024-01-01 00:00", "2024-07-01 00:00", NA), tz = "Europe/Berlin")
+  column <- as_column(berlin, "t", NULL, "x", NULL)
+  expect_identical(column$kind, "time")
+  expect_identical(column$zone, "Europe/Berlin")
+  expect_identical(as.vector(column$values), as.double(berlin))
+  expect_identical(as.vector(column$offsets), c(3600, 7200, NA))
+  expect_identical(as_column(as.POSIXlt(berlin), "t", NULL, "x", NULL), column)
+})
+
+test_that("UTC has offsets too, which R before 4.3 does not give", {
+  utc <- as.POSIXct(c(0, 1.5), origin = "1970-01-01", tz = "UTC")
+  column <- as_column(utc, "t", NULL, "x", NULL)
+  expect_identical(as.vector(column$offsets), c(0, 0))
+  expect_identical(as.vector(column$values), c(0, 1.5))
+})
+
+test_that("a time without zone is one of the session's zone, by its name", {
+  withr::local_timezone("America/New_York")
+  column <- as_column(as.POSIXct("2024-01-01"), "t", NULL, "x", NULL)
+  expect_identical(column$zone, "America/New_York")
+  expect_identical(as.vector(column$offsets), -5 * 3600)
+})
+
+test_that("new times get the offsets of the zone that the recipe recorded", {
+  recipe <- list(columns = list(
+    list(name = "n", kind = "number", zone = ""), list(name = "t", kind = "time", zone = "Asia/Tokyo")
+  ))
+  new <- data.frame(t = as.POSIXct("2024-01-01", tz = "UTC"), n = 1)
+  column <- as_features(new, zones = recorded_zones(recipe))$columns[[1]]
+  expect_identical(column$zone, "Asia/Tokyo")
+  expect_identical(as.vector(column$offsets), 9 * 3600)
+  expect_identical(as.vector(column$values), as.double(new$t))
+  expect_length(recorded_zones(NULL), 0)
+})
+
+test_that("a difftime crosses with its units", {
+  column <- as_column(as.difftime(c(1, 2), units = "mins"), "s", NULL, "x", NULL)
+  expect_identical(column$kind, "duration")
+  expect_identical(column$units, "mins")
+  expect_identical(as.vector(column$values), c(1, 2))
+})
+
 test_that("what cannot be a feature or a label is refused", {
   for (x in list(NULL, "a", mean, list(1, 2), 1i, as.raw(1), quote(a))) {
     expect_error(as_features(x), class = "gpukeras_error_data")
   }
-  for (column in list(Sys.Date(), Sys.time(), I(list(1)), 1i, I(matrix(1, 1, 1)))) {
+  for (column in list(I(list(1)), 1i, I(matrix(1, 1, 1)), structure("a", class = "Date"))) {
     frame <- data.frame(a = 1)
     frame$odd <- column
     error <- expect_error(as_features(frame, "x"), class = "gpukeras_error_data")
     expect_identical(error$column, "odd")
   }
-  for (y in list(mean, list(1, 2), Sys.Date(), array(1, c(2, 2, 2)), matrix("a", 2, 2))) {
+  for (y in list(mean, list(1, 2), Sys.Date(), Sys.time(), Sys.time() - Sys.time(), array(1, c(2, 2, 2)), matrix("a", 2, 2))) {
     expect_error(as_labels(y), class = "gpukeras_error_data")
   }
 })

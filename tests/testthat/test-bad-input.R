@@ -15,7 +15,7 @@ expect_refused <- function(cases, hide = NULL) {
       error <- expect_error(eval(case$call), class = class)
       expect_s3_class(error, "gpukeras_error")
       expect_match(one_line(error), case$names, fixed = TRUE)
-      expect_snapshot(!!case$call, error = TRUE, transform = hide)
+      rlang::inject(expect_snapshot(!!case$call, error = TRUE, transform = hide))
     })
   }
 }
@@ -62,8 +62,14 @@ expect_refused(list(
   "a factor without levels" =
     case("data", "Column `a` of `x`", gpu_dataset(column(a = factor(rep(NA, 4))), y)),
   "a list column" = case("data", "Column `odd` of `x`", gpu_dataset(listed, y)),
-  "a date" = case("data", "Column `day` of `x`", gpu_dataset(column(day = Sys.Date() + 0:3), y)),
-  "a time" = case("data", "Column `at` of `x`", gpu_dataset(column(at = Sys.time() + 0:3), y)),
+  "an infinite date" =
+    case("data", "1 infinite", gpu_dataset(column(day = as.Date(c(1:3, Inf), "1970-01-01")), y)),
+  "a missing date" =
+    case("data", "Column `day` of `x`", gpu_dataset(column(day = as.Date("2024-01-01") + c(0:2, NA)), y)),
+  "a missing time" =
+    case("data", "Column `at` of `x`", gpu_dataset(column(at = as.POSIXct("2024-01-01") + c(0:2, NA)), y)),
+  "a date that no calendar has" =
+    case("data", "Column `day` of `x`", gpu_dataset(column(day = as.Date(1e9 + 0:3, "1970-01-01")), y)),
   "a complex matrix" = case("data", "`x` must be numeric", gpu_dataset(x + 1i, y)),
   "a data frame with duplicate names" =
     case("data", "more than one column `a`", gpu_dataset(twice, y)),
@@ -75,6 +81,42 @@ expect_refused(list(
   "an array of six dimensions" =
     case("data", "2 to 5 dimensions", gpu_dataset(array(0, c(4, 1, 1, 1, 1, 2)), y)),
   "nothing" = case("data", "`x` must be numeric", gpu_dataset(NULL))
+))
+
+# Missing values -----------------------------------------------------------------------------------
+
+holes <- data.frame(a = c(1, NA, 3, NA), b = c(NA, "u", NA, "v"), y = 1:4)
+empty <- data.frame(a = 1:4, n = NA_real_, l = NA, f = factor(rep(NA, 4), levels = "u"), d = as.Date(NA))
+
+expect_refused(list(
+  "an unknown policy for missing values" = case("spec", "`na`", gpu_dataset(x, y, na = "mean")),
+  "a policy that is NA" = case("spec", "`na` must be a value", gpu_dataset(x, y, na = NA)),
+  "dropping every row" = case("data", "leaves no row", gpu_dataset(y ~ ., holes, na = "drop")),
+  "dropping every row of a matrix" =
+    case("data", "Column `2` of `x`", gpu_dataset(cbind(1:4, NA), y, na = "drop")),
+  "imputing labels" =
+    case("data", "`y` is missing in 1 of 4", gpu_dataset(x, c(1, NA, 2, 3), na = "impute")),
+  "imputing classes" =
+    case("data", "`y` is missing in 2 of 4", gpu_dataset(x, c("u", NA, "v", NA), na = "impute")),
+  "imputing a matrix of labels" =
+    case("data", "`y` is missing in 1 of 4", gpu_dataset(x, cbind(y, c(NA, 1:3)), na = "impute")),
+  "a number wholly missing" =
+    case("data", "Column `n` of `x`", gpu_dataset(empty[c("a", "n")], y, na = "impute")),
+  "a logical wholly missing" =
+    case("data", "Column `l` of `x`", gpu_dataset(empty[c("a", "l")], y, na = "impute")),
+  "a factor wholly missing" =
+    case("data", "Column `f` of `x`", gpu_dataset(empty[c("a", "f")], y, na = "impute")),
+  "a date wholly missing" =
+    case("data", "Column `d` of `x`", gpu_dataset(empty[c("a", "d")], y, na = "impute")),
+  "a matrix column wholly missing" =
+    case("data", "Column `2` of `x`", gpu_dataset(cbind(1:4, NA), y, na = "impute")),
+  "an infinite value among imputed ones" =
+    case("data", "1 infinite", gpu_dataset(cbind(c(1, NA, Inf, 2)), y, na = "impute")),
+  "an infinite value among rows that stay" =
+    case("data", "1 infinite", gpu_dataset(cbind(c(1, NA, Inf, 2)), y, na = "drop")),
+  "imputing by a recipe that did not learn it" = case(
+    "spec", "`na`", gpu_dataset(put(NA), y, na = "impute", recipe = gpu_dataset(x, y))
+  )
 ))
 
 # Labels and weights -------------------------------------------------------------------------------
@@ -90,7 +132,8 @@ expect_refused(list(
     case("data", "`y`", gpu_dataset(x, factor(c("u", NA, "v", "u")))),
   "an infinite label" = case("data", "`y`", gpu_dataset(x, c(1, 2, 3, Inf))),
   "a list of labels" = case("data", "`y` cannot be labels", gpu_dataset(x, list(1, 2, 3, 4))),
-  "dates as labels" = case("data", "`y` cannot be labels", gpu_dataset(x, Sys.Date() + 0:3)),
+  "dates as labels" = case("data", "`y` cannot be labels", gpu_dataset(x, as.Date("2024-01-01") + 0:3)),
+  "times as labels" = case("data", "`y` cannot be labels", gpu_dataset(x, as.POSIXct("2024-01-01") + 0:3)),
   "a single level" = case("data", "`y` needs at least two", gpu_dataset(x, factor(rep("u", 4)))),
   "a label column that is not there" = case("data", "`z`", gpu_dataset(column(), "z")),
   "weights with NA" = case("data", "`weights`", gpu_dataset(x, y, weights = c(1, NA, 1, 1))),

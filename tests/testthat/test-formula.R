@@ -81,3 +81,14 @@ test_that("a variable of the session is refused: a prediction could not find it 
   )
   expect_identical(error$column, "power")
 })
+
+test_that("dates and times come through, also as POSIXlt, which model.frame() does not take", {
+  times <- frame()
+  times$day <- as.Date("2024-01-01") + 0:2
+  times$at <- as.POSIXct("2024-01-01", tz = "UTC") + 0:2
+  times$list <- as.POSIXlt(times$at)
+  times$long <- as.difftime(1:3, units = "hours")
+  parts <- split_formula(y ~ day + at + list + long + I(day - day[1]), times, globalenv())
+  kinds <- vapply(as_features(parts$x)$columns, `[[`, "", "kind")
+  expect_identical(kinds, c("date", "time", "time", "duration", "duration"))
+})

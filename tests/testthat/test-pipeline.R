@@ -32,7 +32,7 @@ test_that("data frames are standardised by default, arrays are not", {
 test_that("every option reaches the core under its name, from each kind of input", {
   options <- list(
     batch_size = 8, shuffle = FALSE, cache = "host", validation = 0.25, encode = "codes",
-    scale = FALSE, seed = 3
+    scale = FALSE, na = "drop", seed = 3
   )
   for (input in list(list(a_matrix(32)), list(mtcars, "mpg"), list(mpg ~ ., data = mtcars))) {
     seen <- asked(do.call(gpu_dataset, c(input, options)))
@@ -106,6 +106,16 @@ test_that("the shape of rows prints", {
   expect_snapshot(for (record in shown) cat(format_features(record), "\n"))
 })
 
+test_that("what happened to missing values prints, and dates and times do", {
+  plan <- a_dataset_record()$plan
+  plan[c("na", "dropped_rows", "na_reason")] <- list(
+    "drop", 12L, "dropped: 12 of 1,000 rows with missing values"
+  )
+  kinds <- c("number", "duration", "category", "date", "time")
+  columns <- lapply(kinds, function(kind) list(kind = kind))
+  expect_snapshot(print(new_gpu_dataset(a_dataset_record(plan = plan, columns = columns))))
+})
+
 # The real core ------------------------------------------------------------------------------------
 
 test_that("a dataset knows its rows, batches and encoding", {
@@ -142,6 +152,42 @@ test_that("levels that no row uses are kept", {
   frame <- data.frame(f = factor(c("a", "b"), levels = c("a", "unused", "b")), y = 1:2)
   data <- gpu_dataset(frame, "y")
   expect_identical(unlist(data$columns[[1]]$levels), c("a", "unused", "b"))
+})
+
+test_that("rows with a missing feature or label are dropped and counted, in each kind of input", {
+  skip_without_tensorflow()
+  frame <- data.frame(a = c(1, NA, 3, 4), f = factor(c("u", "v", NA, "u")), y = c(1, 2, 3, 4.5))
+  frame$y[4] <- NA
+  for (data in list(
+    gpu_dataset(y ~ ., frame, na = "drop"), gpu_dataset(frame, "y", na = "drop"),
+    gpu_dataset(frame[1:2], frame$y, na = "drop"),
+    gpu_dataset(cbind(frame$a, c(1, 1, NA, 1)), frame$y, na = "drop")
+  )) {
+    expect_identical(data$plan$rows, 1L)
+    expect_identical(data$plan$dropped_rows, 3L)
+  }
+  integers <- matrix(c(1:3, NA), 2)
+  expect_identical(gpu_dataset(integers, na = "drop")$plan$dropped_rows, 1L)
+  expect_identical(gpu_dataset(integers > 1, na = "drop")$plan$dropped_rows, 1L)
+})
+
+test_that("what is done about missing values prints", {
+  skip_without_tensorflow()
+  skip_if(has_gpu(), "The plan of a GPU is another")
+  expect_snapshot(gpu_dataset(Ozone ~ ., airquality, na = "drop", batch_size = 32))
+  heard <- airquality[!is.na(airquality$Ozone), ]
+  expect_snapshot(gpu_dataset(Ozone ~ ., heard, na = "impute", batch_size = 32))
+})
+
+test_that("what is learned about missing values is in the recipe", {
+  skip_without_tensorflow()
+  frame <- data.frame(
+    n = c(1, NA, 3, 10), i = c(2L, 2L, NA, 7L), l = c(NA, TRUE, TRUE, FALSE),
+    f = factor(c("b", "a", "b", NA)), whole = 1:4
+  )
+  columns <- gpu_dataset(frame, na = "impute")$columns
+  expect_identical(lapply(columns, `[[`, "fill"), list(3, 2, 1, "b", 2.5))
+  expect_identical(vapply(columns, `[[`, NA, "indicator"), c(TRUE, TRUE, TRUE, TRUE, FALSE))
 })
 
 test_that("a dataset is saved without its rows, and says so when used", {

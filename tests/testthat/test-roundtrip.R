@@ -309,6 +309,213 @@ test_that("test data made with `recipe` is encoded as training's", {
   )
 })
 
+# Missing values -----------------------------------------------------------------------------------
+
+# A frame with a missing value in each column of each kind; row 1 and the later ones lack none.
+holes <- mixed_frame(30)
+for (i in 1:6) holes[i + 1, i] <- NA
+lacking <- rowSums(is.na(holes)) > 0
+
+test_that("matrices of each type are imputed by median or mode, with an indicator", {
+  skip_without_tensorflow()
+  doubles <- cbind(c(1, NA, 3, 10), c(4, 3, 2, 1))
+  expected <- cbind(c(1, 3, 3, 10), c(0, 1, 0, 0), 4:1)
+  expect_identical(staged(gpu_dataset(doubles, na = "impute"))[[1]], expected)
+  storage.mode(doubles) <- "integer"
+  expect_identical(staged(gpu_dataset(doubles, na = "impute"))[[1]], expected)
+  logicals <- cbind(c(TRUE, NA, FALSE, TRUE))
+  imputed <- staged(gpu_dataset(logicals, na = "impute"))[[1]]
+  expect_identical(imputed[, 2], c(0, 1, 0, 0))
+  expect_identical(imputed[c(1, 3, 4), 1], c(1, 0, 1))
+})
+
+test_that("rows without missing values are encoded alike, whatever the policy", {
+  skip_without_tensorflow()
+  dropped <- gpu_dataset(y ~ ., holes, na = "drop", scale = FALSE)
+  whole <- gpu_dataset(y ~ ., holes[!lacking, ], scale = FALSE)
+  expect_identical(staged(dropped), staged(whole))
+  imputed <- gpu_dataset(y ~ ., holes[-2, ], na = "impute", scale = FALSE)
+  names <- unlist(lapply(imputed$columns, function(column) {
+    c(rep(FALSE, max(1, length(column$levels))), if (column$indicator) TRUE)
+  }))
+  rows <- staged(imputed)[[1]]
+  expect_identical(rows[!lacking[-2], !names], staged(whole)[[1]])
+  expect_identical(sum(rows[, names]), 5)
+  expect_identical(sum(rows[!lacking[-2], names]), 0)
+})
+
+test_that("rows that training would leave out are predicted as NA, in their place", {
+  skip_without_tensorflow()
+  kinds <- list(
+    number = holes$integer + 0.5, factor = factor(rep(c("u", "v", "w"), 10)),
+    two = rep(c("no", "yes"), 15), logical = rep(c(TRUE, FALSE), 15),
+    matrix = cbind(a = holes$y, b = 1)
+  )
+  features <- holes[setdiff(names(holes), "y")]
+  lacks <- rowSums(is.na(features)) > 0
+  for (y in kinds[-1]) {
+    y <- if (is.matrix(y)) replace(y, is.na(y), 0) else y
+    model <- trained(gpu_dataset(features, y, na = "drop"))
+    all <- gpu_predict(model, features)
+    rest <- gpu_predict(model, features[!lacks, ])
+    at <- function(values, rows) if (is.matrix(values)) values[rows, , drop = FALSE] else values[rows]
+    expect_equal(at(all, !lacks), rest, tolerance = 1e-5)
+    expect_true(all(is.na(at(all, lacks))))
+    expect_identical(NROW(all), 30L)
+    expect_false(any(is.nan(unlist(at(all, lacks)))))
+    if (!is.matrix(y)) {
+      class <- gpu_predict(model, features, type = "class")
+      expect_identical(is.na(class), unname(lacks))
+      expect_identical(class[!lacks], gpu_predict(model, features[!lacks, ], type = "class"))
+    }
+  }
+  expect_identical(gpu_predict(model, features[lacks, ])[, "a"], rep(NA_real_, sum(lacks)))
+})
+
+test_that("evaluation leaves out the same rows, and says how many", {
+  skip_without_tensorflow()
+  data <- gpu_dataset(y ~ ., holes, na = "drop")
+  model <- trained(data)
+  expect_message(loss <- gpu_evaluate(model, holes), "dropped: 6 of 30 rows with missing values")
+  expect_equal(loss, gpu_evaluate(model, data), tolerance = 1e-5)
+  expect_silent(gpu_evaluate(model, holes[!lacking, ]))
+  expect_error(gpu_evaluate(model, holes[2:3, ]), "leaves no row", class = "gpukeras_error_data")
+  expect_snapshot(loss <- gpu_evaluate(model, holes))
+})
+
+test_that("new rows are imputed as training learned, one by one", {
+  skip_without_tensorflow()
+  x <- holes[setdiff(names(holes), "y")]
+  data <- gpu_dataset(x, seq_len(30) / 3, na = "impute")
+  model <- trained(data)
+  all <- gpu_predict(model, x)
+  expect_equal(gpu_predict(model, data), all, tolerance = 1e-5)
+  expect_false(anyNA(all))
+  expect_equal(gpu_predict(model, x[2, ]), all[2], tolerance = 1e-5)
+  whole <- x
+  whole[["a b"]][9] <- NA # missing in new data only
+  filled <- replace(x[["a b"]], 9, stats::median(x[["a b"]]))
+  expect_equal(
+    gpu_predict(model, whole), gpu_predict(model, replace(x, "a b", list(filled))),
+    tolerance = 1e-5
+  )
+})
+
+test_that("missing values are refused where training refused them", {
+  skip_without_tensorflow()
+  model <- model_of("split")
+  new <- frame
+  new$logical[3] <- NA
+  expect_error(gpu_predict(model, new), "`logical` of `newdata` has 1 missing", class = "gpukeras_error_data")
+  expect_snapshot(gpu_predict(model, new), error = TRUE)
+})
+
+# Dates and times ----------------------------------------------------------------------------------
+
+# Sine and cosine of a share of the circle, from R's own calendar.
+on_circle <- function(share) cbind(sin(2 * pi * share), cos(2 * pi * share))
+on_calendar <- function(x) {
+  lt <- as.POSIXlt(x)
+  year <- lt$year + 1900
+  days <- ifelse(year %% 4 == 0 & (year %% 100 != 0 | year %% 400 == 0), 366, 365)
+  cbind(on_circle((lt$wday + 6) %% 7 / 7), on_circle(lt$yday / days))
+}
+in_day <- function(x) {
+  lt <- as.POSIXlt(x)
+  on_circle((lt$hour * 3600 + lt$min * 60 + lt$sec) / 86400)
+}
+standard <- function(x) (x - mean(x)) / sqrt(mean((x - mean(x))^2))
+
+times <- data.frame(
+  day = as.Date("1968-12-29") + 0:39 * 397,
+  at = as.POSIXct("2023-03-26 00:30", tz = "Europe/Berlin") + 0:39 * 13 * 3600,
+  long = as.difftime(1:40 / 4, units = "hours"), y = 1:40
+)
+
+test_that("dates and times are staged as R's own calendar has them", {
+  skip_without_tensorflow()
+  for (scale in c(TRUE, FALSE)) {
+    rows <- staged(gpu_dataset(y ~ ., times, scale = scale))[[1]]
+    long <- as.double(times$long)
+    expected <- cbind(
+      standard(as.double(times$day)), on_calendar(times$day),
+      standard(as.double(times$at)), on_calendar(times$at), in_day(times$at),
+      if (scale) standard(long) else long
+    )
+    expect_equal(rows, unname(expected), tolerance = 1e-5)
+  }
+})
+
+test_that("a time is what its own zone's clocks show, and the recipe keeps the zone", {
+  skip_without_tensorflow()
+  tokyo <- times
+  attr(tokyo$at, "tzone") <- "Asia/Tokyo"
+  data <- gpu_dataset(tokyo["at"])
+  expect_identical(data$columns[[1]]$zone, "Asia/Tokyo")
+  expect_equal(staged(data)[[1]][, 6:7], in_day(tokyo$at), tolerance = 1e-5)
+  again <- gpu_dataset(times["at"], recipe = data)
+  expect_identical(staged(again), staged(data))
+})
+
+for (way in c("formula", "split")) {
+  test_that(paste("new dates and times are encoded as training's:", way), {
+    skip_without_tensorflow()
+    data <- if (way == "formula") gpu_dataset(y ~ ., times) else gpu_dataset(times[1:3], times$y)
+    model <- trained(data)
+    all <- gpu_predict(model, times)
+    expect_equal(gpu_predict(model, data), all, tolerance = 1e-5)
+    other <- times[11:12, ]
+    attr(other$at, "tzone") <- "America/New_York"
+    units(other$long) <- "weeks"
+    other$day <- structure(as.integer(other$day), class = "Date")
+    expect_equal(gpu_predict(model, other), all[11:12], tolerance = 1e-5)
+    other$at <- as.POSIXlt(other$at)
+    expect_equal(gpu_predict(model, other), all[11:12], tolerance = 1e-5)
+    expect_named(gpu_evaluate(model, times, y = times$y))
+  })
+
+  test_that(paste("a date or time that became another type is refused by name:", way), {
+    skip_without_tensorflow()
+    data <- if (way == "formula") gpu_dataset(y ~ ., times) else gpu_dataset(times[1:3], times$y)
+    model <- trained(data)
+    changes <- list(
+      day = as.character(times$day), day = as.double(times$day), at = format(times$at),
+      at = as.Date(times$at), long = as.double(times$long)
+    )
+    for (i in seq_along(changes)) {
+      new <- replace(times, names(changes)[i], list(changes[[i]]))
+      error <- expect_error(gpu_predict(model, new), class = "gpukeras_error_data")
+      expect_identical(error$column, names(changes)[i])
+    }
+    if (way == "split") {
+      new <- replace(times, "day", list(as.character(times$day)))
+      expect_snapshot(gpu_predict(model, new), error = TRUE)
+    }
+  })
+}
+
+test_that("missing dates and times follow the policy", {
+  skip_without_tensorflow()
+  lacking <- times
+  lacking$day[2] <- NA
+  lacking$at[3] <- NA
+  lacking$long[4] <- NA
+  expect_error(gpu_dataset(y ~ ., lacking), "`day` of `data` has 1 missing", class = "gpukeras_error_data")
+  dropped <- gpu_dataset(y ~ ., lacking, na = "drop")
+  expect_identical(staged(dropped), staged(gpu_dataset(y ~ ., times[-(2:4), ])))
+  expect_identical(is.na(gpu_predict(trained(dropped), lacking)), 1:40 %in% 2:4)
+  imputed <- gpu_dataset(y ~ ., lacking, na = "impute")
+  middle <- as.double(stats::median(lacking$day, na.rm = TRUE))
+  expect_equal(imputed$columns[[1]]$fill, middle)
+  rows <- staged(imputed)[[1]]
+  expect_identical(rows[2, 2:6], c(0, 0, 0, 0, 1))
+  expect_identical(rows[3, 8:14], c(0, 0, 0, 0, 0, 0, 1))
+  expect_identical(rows[4, 16], 1)
+  expect_equal(gpu_predict(trained(imputed), lacking[4:2, ]), gpu_predict(trained(imputed), lacking)[4:2],
+    tolerance = 1e-5
+  )
+})
+
 # Repeating ----------------------------------------------------------------------------------------
 
 test_that("set.seed() makes a whole training repeat exactly", {

@@ -71,6 +71,10 @@ def stage_float32(
     scale: np.ndarray | None = None,
     names: Sequence[str] = (),
     arg: str = "x",
+    *,
+    complete: np.ndarray | None = None,
+    fill: np.ndarray | None = None,
+    marked: Sequence[int] = (),
 ) -> np.ndarray:
     """Copies an array once into aligned, row-major float32 memory.
 
@@ -80,17 +84,45 @@ def stage_float32(
         scale: Divides the last axis after centring, or None.
         names: Column names for error messages.
         arg: The argument's name for error messages.
+        complete: Which rows to take, or None for all.
+        fill: Replaces missing values along the last axis, or None where they are an error.
+        marked: Columns of the last axis that are followed by a column of 1 where missing, else 0.
 
     Raises:
         DataError: if a value is missing, infinite, or too large for float32; names the column.
     """
-    staged = aligned_empty(x.shape)
+    rows = len(x) if complete is None else int(complete.sum())
+    staged, start = aligned_empty((rows, *x.shape[1:-1], x.shape[-1] + len(marked))), 0
     with np.errstate(over="ignore", invalid="ignore"):
-        for rows in row_blocks(len(x), staged[:1].nbytes):
-            staged[rows] = x[rows] if center is None else (x[rows] - center) / scale
-            if not np.isfinite(staged[rows]).all():
-                raise _not_finite(x, names, arg)
+        for part in row_blocks(len(x), staged.itemsize * int(np.prod(staged.shape[1:]))):
+            block = x[part] if complete is None else x[part][complete[part]]
+            out = staged[start : start + len(block)]
+            _encode_block(block, out, center, scale, fill, marked)
+            if not np.isfinite(out).all():
+                taken = x if complete is None else x[complete]
+                raise _not_finite(taken, names, arg, imputed=fill is not None)
+            start += len(block)
     return staged
+
+
+def _encode_block(
+    block: np.ndarray,
+    out: np.ndarray,
+    center: np.ndarray | None,
+    scale: np.ndarray | None,
+    fill: np.ndarray | None,
+    marked: Sequence[int],
+) -> None:
+    missing = np.isnan(block) if fill is not None else None
+    if missing is not None:
+        block = np.where(missing, fill, block)
+    values = block if center is None else (block - center) / scale
+    if missing is None or not len(marked):
+        out[...] = values
+        return
+    order = np.insert(np.arange(block.shape[-1]), np.array(marked) + 1, -1)
+    out[..., order >= 0] = values
+    out[..., order < 0] = missing[..., list(marked)]
 
 
 def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -138,14 +170,20 @@ def epoch_order(rows: np.ndarray, shuffle: bool, seed: int, epoch: int) -> np.nd
     return np.random.default_rng([seed, epoch]).permutation(rows) if shuffle else rows
 
 
-def _not_finite(x: np.ndarray, names: Sequence[str], arg: str) -> DataError:
+def column_name(names: Sequence[str], column: int) -> str:
+    """A column's name, or its number from 1, as R counts."""
+    return names[column] if column < len(names) else str(column + 1)
+
+
+def _not_finite(x: np.ndarray, names: Sequence[str], arg: str, imputed: bool) -> DataError:
     """Names the first offending column and counts what is wrong in it."""
     for column in range(x.shape[-1]):
         values = x[..., column].astype(np.float64)
-        missing, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+        missing = 0 if imputed else int(np.isnan(values).sum())
+        infinite = int(np.isinf(values).sum())
         large = int((np.abs(values) > np.finfo(np.float32).max).sum()) - infinite
         if missing or infinite or large:
-            name = names[column] if column < len(names) else str(column + 1)
+            name = column_name(names, column)
             return column_error(name, arg, missing=missing, infinite=infinite, large=large)
     return DataError(f"`{arg}` is not finite after scaling.", arg=arg)
 
@@ -153,12 +191,18 @@ def _not_finite(x: np.ndarray, names: Sequence[str], arg: str) -> DataError:
 def column_error(name: str, arg: str, **counts: int) -> DataError:
     """The error for a column with values that cannot be trained on, with their counts."""
     words = {"missing": "missing", "infinite": "infinite", "large": "too large for float32"}
-    found = " and ".join(f"{count} {words[key]}" for key, count in counts.items() if count)
+    kinds = [f"{count} {words[key]}" for key, count in counts.items() if count]
     where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
-    return DataError(
-        f"{where} has values that cannot be trained on: {found}.",
-        hint="Remove or impute those rows first.",
-        arg=arg,
-        column=name,
-        **counts,
-    )
+    if set(key for key, count in counts.items() if count) == {"missing"}:
+        found = f"{kinds[0]} value{'s' if counts['missing'] > 1 else ''}"
+        hint = missing_hint(label=arg == "y")
+    else:
+        found = f"values that cannot be trained on: {' and '.join(kinds)}"
+        hint = "Remove those rows, or correct them, first."
+    return DataError(f"{where} has {found}.", hint=hint, arg=arg, column=name, **counts)
+
+
+def missing_hint(label: bool) -> str:
+    """What to do about missing values: labels are never imputed."""
+    ways = '`na = "drop"`' if label else '`na = "impute"` or `na = "drop"`'
+    return f"Remove those rows, or use {ways} in gpu_dataset()."

@@ -16,9 +16,10 @@ from .choosing import Chooser, choose_evaluation_candidates
 from .engine import Engines, Logs, Runner, first_line, read_engine_facts
 from .errors import DataError, ModelError
 from .labels import decode
+from .missing import find_complete
 from .pipeline import Dataset, Feed
 from .plans import choose_evaluation_rows
-from .recipes import Recipe, bake
+from .recipes import Recipe, bake, count_rows
 from .specs import check_choice, check_count
 
 
@@ -70,20 +71,45 @@ def predict(
         type: "response" or "class".
 
     Returns:
-        See `labels.decode`.
+        See `labels.decode`; and `missing`, the numbers from 1 of rows that have no prediction,
+        because training left out such rows. They keep their place.
     """
     check_choice("type", type, ("response", "class"))
     recipe = models.recipe_of(model)
+    complete = None
     if data is not None:
         models.check_encoding(model, data.recipe)
         recipe, staged = recipe or data.recipe, data.arrays[0]
     else:
         recipe = recipe or _plain_recipe(features or {})
-        staged = bake(recipe, features or {}, "newdata")
+        staged, complete = _bake_new(recipe, features or {})
     models.check_input(model, recipe)
     with heeding_jit(model):
         output = _predict_rows(model, staged)
-    return decode(recipe.label, output, type == "class")
+    return _keep_places(decode(recipe.label, output, type == "class"), complete)
+
+
+def _bake_new(recipe: Recipe, features: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray | None]:
+    """New rows encoded, and which of them, or None for all."""
+    if recipe.na != "drop" or features["kind"] != recipe.kind:
+        return bake(recipe, features, "newdata"), None
+    rows = count_rows(features, "newdata")
+    complete = find_complete(features, rows, recipe.known, "newdata")
+    if complete.all():
+        return bake(recipe, features, "newdata"), None
+    staged = bake(recipe, features, "newdata", complete)
+    # One row of zeros where none is complete: the output's shape comes from the model alone.
+    return staged if len(staged) else np.zeros((1, *recipe.shape), np.float32), complete
+
+
+def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:
+    if complete is None:
+        return record
+    values = record["values"]
+    placed = np.zeros((len(complete), *values.shape[1:]), values.dtype)
+    placed[complete] = values[: complete.sum()]
+    missing = (np.flatnonzero(~complete) + 1).astype(np.int32)
+    return {**record, "values": placed, "missing": missing}
 
 
 # Shared with training ----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Labels into numbers, and a model's output back into the labels' own terms.
 
 Labels come as dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
-"character" (the last two hold R's 1-based codes in `values`) or "matrix".
+"character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import aligned_empty, column_error, moments
+from .arrays import aligned_empty, column_error, column_name, moments
 from .errors import DataError
 
 CATEGORIES = ("factor", "character")
@@ -96,8 +96,7 @@ def _label_numbers(y: Mapping[str, Any]) -> np.ndarray:
     for column, part in enumerate(np.atleast_2d(values.T)):
         missing, infinite = int(np.isnan(part).sum()), int(np.isinf(part).sum())
         if missing or infinite:
-            names = list(y.get("names") or ())
-            name = names[column] if names else str(column + 1) if values.ndim > 1 else "y"
+            name = column_name(y.get("names") or (), column) if values.ndim > 1 else "y"
             raise column_error(name, "y", missing=missing, infinite=infinite)
     return values
 
@@ -137,22 +136,31 @@ def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[s
     return {"values": values, "levels": [], "names": names, "logical": False}
 
 
-def recode(column: Mapping[str, Any], levels: Sequence[str], arg: str) -> np.ndarray:
-    """0-based codes in the order of `levels`, from R's 1-based codes in the column's own order."""
+def recode(
+    column: Mapping[str, Any], levels: Sequence[str], arg: str, fill: str | None = None
+) -> np.ndarray:
+    """0-based codes in the order of `levels`, from R's 1-based codes in the column's own order.
+
+    A code of 0 is a missing value: it becomes the level `fill`, or is an error without one.
+    """
     own = list(column["levels"])
     position = {level: code for code, level in enumerate(levels)}
-    mapping = np.array([position.get(level, -1) for level in own], dtype=np.int32)
     used = np.asarray(column["values"]).reshape(-1).astype(np.int64) - 1
-    if len(used) and not 0 <= used.min() <= used.max() < len(own):
+    if len(used) and not -1 <= used.min() <= used.max() < len(own):
         raise DataError(
             f"Column `{column['name']}` of `{arg}` has codes outside its {len(own)} levels.",
             arg=arg,
             column=column["name"],
         )
+    missing = int((used < 0).sum())
+    if missing and fill is None:
+        raise column_error(column["name"], arg, missing=missing)
+    # A missing value's -1 is the last entry.
+    mapping = np.array([position.get(level, -1) for level in [*own, fill]], dtype=np.int32)
     codes = mapping[used]
-    where = f"`{arg}`" if column["name"] == arg else f"Column `{column['name']}` of `{arg}`"
     new = sorted({own[code] for code in np.unique(used[codes < 0])})
     if new:
+        where = f"`{arg}`" if column["name"] == arg else f"Column `{column['name']}` of `{arg}`"
         raise DataError(
             f"{where} has levels that training did not see: "
             f"{', '.join(new[:5])}{', ...' if len(new) > 5 else ''}.",

@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from . import devices, runtime
-from .arrays import aligned_empty, check_lengths, epoch_order, split_rows
+from .arrays import aligned_empty, check_features, check_lengths, epoch_order, split_rows
+from .columns import take_rows
 from .errors import DataError, SpecError
 from .labels import LabelRule, encode_label, learn_label, measure_range
+from .missing import check_labels, choose_policy, complete_rows
 from .plans import (
     PipelineFacts,
     PipelinePlan,
@@ -45,6 +47,8 @@ class Dataset:
         spec: The options given.
         train_rows: Row numbers to train on (int32).
         validation_rows: Row numbers to validate on (int32).
+        na: What happened to missing values: "error", "impute" or "drop".
+        dropped: Rows that were left out for them; they are not numbered.
     """
 
     def __init__(
@@ -54,6 +58,8 @@ class Dataset:
         spec: DatasetSpec,
         train_rows: np.ndarray,
         validation_rows: np.ndarray,
+        na: str = "error",
+        dropped: int = 0,
     ) -> None:
         """Keeps the parts; tensors are made on first use."""
         self.arrays = arrays
@@ -61,6 +67,8 @@ class Dataset:
         self.spec = spec
         self.train_rows = train_rows
         self.validation_rows = validation_rows
+        self.na = na
+        self.dropped = dropped
         self._tensors: dict[str, tuple[Any, ...]] = {}
 
     @property
@@ -76,6 +84,9 @@ class Dataset:
             row_bytes=self.row_bytes,
             device=device,
             free_bytes=devices.free_bytes(device),
+            na=self.na,
+            dropped=self.dropped,
+            indicators=self.recipe.indicators,
         )
         spec = self.spec
         if batch_size is not None:
@@ -135,43 +146,94 @@ def build_dataset(
         DataError: for data that cannot be trained on.
     """
     spec = DatasetSpec.from_dict(options)
-    rows = count_rows(features, arg)
-    if labels is not None:
-        check_lengths(rows, len(labels["values"]), "y", arg)
-    elif weights is not None or class_weight is not None:
-        name = "weights" if weights is not None else "class_weight"
-        raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)
+    given = count_rows(features, arg)
+    _check_counts(given, labels, weights, class_weight, arg)
+    na = choose_policy(spec.na, None if recipe is None else recipe.na)
+    complete = _choose_rows(na, features, labels, given, recipe, arg)
+    labels = None if labels is None else take_rows(labels, complete)
+    rows = given if complete is None else int(complete.sum())
     train_rows, validation_rows = split_rows(rows, spec.validation, spec.seed)
     keep = np.zeros(rows, dtype=bool)
     keep[train_rows] = True
-    recipe = recipe or _learn(features, labels, keep, spec, formula, arg)
-    arrays = [bake(recipe, features, arg)]
+    recipe = recipe or _learn(features, labels, keep, complete, spec, formula, arg)
+    arrays = [bake(recipe, features, arg, complete)]
     if labels is not None:
         if recipe.label is None:
             raise DataError("`y` was given, but training had no labels.", arg="y")
         arrays.append(encode_label(recipe.label, labels))
         recipe = replace(recipe, label=measure_range(recipe.label, arrays[1]))
+        weights = _take_weights(weights, given, complete)
         weight = _row_weights(weights, class_weight, recipe.label, arrays[1], keep)
         arrays.extend([] if weight is None else [weight])
     choose_batch_size(len(train_rows), spec.batch_size)
-    return Dataset(tuple(arrays), recipe, spec, train_rows, validation_rows)
+    return Dataset(tuple(arrays), recipe, spec, train_rows, validation_rows, na, given - rows)
+
+
+def _check_counts(
+    rows: int,
+    labels: Mapping[str, Any] | None,
+    weights: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+    arg: str,
+) -> None:
+    if labels is not None:
+        check_lengths(rows, len(labels["values"]), "y", arg)
+    elif weights is not None or class_weight is not None:
+        name = "weights" if weights is not None else "class_weight"
+        raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)
+
+
+def _choose_rows(
+    na: str,
+    features: Mapping[str, Any],
+    labels: Mapping[str, Any] | None,
+    rows: int,
+    recipe: Recipe | None,
+    arg: str,
+) -> np.ndarray | None:
+    """Which rows are taken, or None for all: then nothing is copied."""
+    if na == "impute" and labels is not None:
+        check_labels(labels)
+    if na != "drop":
+        return None
+    complete = complete_rows(features, labels, rows, recipe and recipe.known, arg)
+    return None if complete.all() else complete
+
+
+def _take_weights(
+    weights: np.ndarray | None, rows: int, complete: np.ndarray | None
+) -> np.ndarray | None:
+    if weights is None:
+        return None
+    checked = _check_weights(weights, rows)
+    return checked if complete is None else checked[complete]
 
 
 def _learn(
     features: Mapping[str, Any],
     labels: Mapping[str, Any] | None,
     keep: np.ndarray,
+    complete: np.ndarray | None,
     spec: DatasetSpec,
     formula: str,
     arg: str,
 ) -> Recipe:
     if features["kind"] == "array":
-        x, names = features["values"], features.get("names") or ()
-        recipe = learn_array(x.reshape(len(x), -1) if x.ndim == 1 else x, keep, spec.scale, names)
+        x, names = check_features(features["values"], arg), features.get("names") or ()
+        among = keep if complete is None else _spread(keep, complete)
+        recipe = learn_array(x, among, spec.scale, names, spec.na, arg)
     else:
-        recipe = learn_columns(features["columns"], keep, spec.scale, spec.encode, arg)
+        columns = features["columns"]
+        recipe = learn_columns(columns, keep, spec.scale, spec.encode, arg, spec.na, complete)
     label = None if labels is None else learn_label(labels, keep)
     return replace(recipe, label=label, formula=formula)
+
+
+def _spread(keep: np.ndarray, complete: np.ndarray) -> np.ndarray:
+    """Marks of the rows taken as marks of all rows."""
+    among = np.zeros(len(complete), dtype=bool)
+    among[complete] = keep
+    return among
 
 
 def _row_weights(
@@ -184,7 +246,7 @@ def _row_weights(
     if weights is None and class_weight is None:
         return None
     out = aligned_empty((len(codes),))
-    out[...] = 1.0 if weights is None else _check_weights(weights, len(codes))
+    out[...] = 1.0 if weights is None else weights
     if class_weight is not None:
         by_class = _class_weights(class_weight, label, codes[keep])
         out[keep] *= by_class[codes[keep].astype(np.int64)]

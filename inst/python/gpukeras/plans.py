@@ -28,6 +28,9 @@ class PipelineFacts:
         row_bytes: Bytes of one staged row with label and weight.
         device: Where the model trains, such as "GPU:0".
         free_bytes: Free memory of that device, or None if unknown.
+        na: What happens to missing values: "error", "impute" or "drop".
+        dropped: Rows that were left out for missing values.
+        indicators: Columns with an indicator of missing values.
     """
 
     rows: int
@@ -35,6 +38,9 @@ class PipelineFacts:
     row_bytes: int
     device: str
     free_bytes: float | None = None
+    na: str = "error"
+    dropped: int = 0
+    indicators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,9 @@ class PipelinePlan:
         staged_bytes: Memory of the staged copy.
         reason: Why this mode.
         batch_reason: Why this batch size.
+        na: What happens to missing values.
+        dropped_rows: Rows that were left out for missing values.
+        na_reason: What that did here.
     """
 
     mode: str
@@ -67,6 +76,9 @@ class PipelinePlan:
     staged_bytes: float
     reason: str
     batch_reason: str
+    na: str
+    dropped_rows: int
+    na_reason: str
 
 
 def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
@@ -90,6 +102,23 @@ def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
         staged_bytes=float(staged),
         reason=reason,
         batch_reason=batch_reason,
+        na=facts.na,
+        dropped_rows=facts.dropped,
+        na_reason=explain_missing(facts),
+    )
+
+
+def explain_missing(facts: PipelineFacts) -> str:
+    """What the policy for missing values did."""
+    if facts.na == "error":
+        return 'refused: na = "error"'
+    if facts.na == "drop":
+        rows = facts.rows + facts.validation_rows + facts.dropped
+        return f"dropped: {facts.dropped:,} of {rows:,} rows with missing values"
+    names = ", ".join([*facts.indicators[:5], *(["..."] if len(facts.indicators) > 5 else [])])
+    return (
+        "imputed: median or most frequent value of the training rows, "
+        f"indicators for {names or 'no column, as none lacked values'}"
     )
 
 

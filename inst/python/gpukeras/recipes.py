@@ -3,9 +3,8 @@
 A `Recipe` is plain data: names, levels, means and deviations. It is tied to the model it trained,
 so that prediction encodes a data frame as training did.
 
-Columns come as dicts `{name, kind, values, levels}`: `kind` is "numeric", "integer", "logical",
-"factor" or "character"; the last two hold R's 1-based codes in `values` and their `levels`.
-Labels come as one such dict, or with kind "matrix".
+Features come as `{kind: "array", values, names}` or `{kind: "columns", columns}`, whose columns
+`columns` describes; labels as `labels` does.
 """
 
 from __future__ import annotations
@@ -16,48 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import (
-    aligned_empty,
-    check_features,
-    check_lengths,
-    column_error,
-    moments,
-    row_blocks,
-    stage_float32,
-)
+from .arrays import aligned_empty, check_features, column_name, moments, stage_float32
+from .columns import ColumnRule, Learning, bake_column, learn_column, take_rows
 from .errors import DataError
-from .labels import CATEGORIES, LabelRule, recode
-
-MAX_ONEHOT = 1000  # levels; beyond this, one-hot columns are a mistake more often than a wish
-MAX_IDENTIFIERS = 50  # a text column may have this many different values even if all differ
-
-
-@dataclass(frozen=True)
-class ColumnRule:
-    """How one column of a data frame becomes numbers.
-
-    Args:
-        name: The column's name.
-        kind: "number" or "category".
-        levels: Levels of a category, in order.
-        onehot: A category becomes one 0/1 column a level, otherwise one column of codes from 0.
-        center: Subtracted from a number.
-        scale: Divides a number after centring.
-    """
-
-    name: str
-    kind: str
-    levels: tuple[str, ...] = ()
-    onehot: bool = True
-    center: float = 0.0
-    scale: float = 1.0
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the feature columns it makes."""
-        if self.kind == "category" and self.onehot:
-            return tuple(f"{self.name}={level}" for level in self.levels)
-        return (self.name,)
+from .labels import LabelRule
+from .missing import learn_fill, observed
 
 
 @dataclass(frozen=True)
@@ -70,8 +32,11 @@ class Recipe:
         columns: One rule a column, for "columns".
         center: Subtracted from an array's last axis, or None.
         scale: Divides an array's last axis, or None.
+        fill: Replaces missing values along an array's last axis, or None where none are imputed.
+        marked: Columns of an array's last axis that an indicator of missing values follows.
         label: Rule of the labels, or None.
         formula: R's formula as text, "" without one.
+        na: What happens to missing values: "error", "impute" or "drop".
         names: Column names of an array, for messages.
     """
 
@@ -80,8 +45,11 @@ class Recipe:
     columns: tuple[ColumnRule, ...] = ()
     center: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
+    fill: tuple[float, ...] | None = None
+    marked: tuple[int, ...] = ()
     label: LabelRule | None = None
     formula: str = ""
+    na: str = "error"
     names: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -89,17 +57,70 @@ class Recipe:
         """Names of the encoded features of a data frame."""
         return tuple(name for rule in self.columns for name in rule.features)
 
+    @property
+    def known(self) -> frozenset[str]:
+        """Names of a data frame's columns that it takes."""
+        return frozenset(rule.name for rule in self.columns)
+
+    @property
+    def raw_shape(self) -> tuple[int, ...]:
+        """Shape of one row of an array as it is given, before indicators."""
+        return (*self.shape[:-1], self.shape[-1] - len(self.marked))
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """Names of the columns with an indicator of missing values."""
+        marked = tuple(column_name(self.names, column) for column in self.marked)
+        return (*marked, *(rule.name for rule in self.columns if rule.indicator))
+
 
 # Features ----------------------------------------------------------------------------------------
 
 
-def learn_array(x: np.ndarray, keep: np.ndarray, scale: bool, names: Sequence[str]) -> Recipe:
+def learn_array(
+    x: np.ndarray,
+    keep: np.ndarray,
+    scale: bool,
+    names: Sequence[str],
+    na: str = "error",
+    arg: str = "x",
+) -> Recipe:
     """The recipe of an array; statistics from the rows where `keep` is true."""
     shape, names = tuple(x.shape[1:]), tuple(names)
+    if na == "impute":
+        return _learn_imputing(x, keep, scale, names, arg)
     if not scale:
-        return Recipe("array", shape, names=names)
+        return Recipe("array", shape, na=na, names=names)
     center, deviation = moments(x, keep)
-    return Recipe("array", shape, center=tuple(center), scale=tuple(deviation), names=names)
+    return Recipe("array", shape, center=tuple(center), scale=tuple(deviation), na=na, names=names)
+
+
+def _learn_imputing(
+    x: np.ndarray, keep: np.ndarray, scale: bool, names: tuple[str, ...], arg: str
+) -> Recipe:
+    """Column by column, so that the memory beyond the array is that of one."""
+    kind = {"kind": "logical" if x.dtype == bool else "numeric"}
+    whole = int(keep.sum()) * (x[0].size // x.shape[-1])
+    fill, center, deviation, marked = [], [], [], []
+    for column in range(x.shape[-1]):
+        there = observed(x[..., column], keep, column_name(names, column), arg)
+        fill.append(learn_fill(kind, there))
+        marked += [column] if len(there) < whole else []
+        if scale:
+            with np.errstate(over="ignore", invalid="ignore"):  # what is infinite, bake() refuses
+                middle, spread = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
+            center.append(float(middle[0]))
+            deviation.append(float(spread[0]))
+    return Recipe(
+        "array",
+        (*x.shape[1:-1], x.shape[-1] + len(marked)),
+        center=tuple(center) if scale else None,
+        scale=tuple(deviation) if scale else None,
+        fill=tuple(fill),
+        marked=tuple(marked),
+        na="impute",
+        names=names,
+    )
 
 
 def learn_columns(
@@ -108,20 +129,42 @@ def learn_columns(
     scale: bool,
     encode: str,
     arg: str = "x",
+    na: str = "error",
+    complete: np.ndarray | None = None,
 ) -> Recipe:
-    """The recipe of a data frame; statistics from the rows where `keep` is true.
+    """The recipe of a data frame.
 
-    Levels are taken from all rows: they are the column's type, not a statistic.
+    Args:
+        columns: The columns, see `columns`.
+        keep: Which of the rows taken are training rows: statistics come from them.
+        scale: Standardise numbers.
+        encode: "onehot" or "codes".
+        arg: The user's name for the data, for messages.
+        na: What happens to missing values.
+        complete: Which rows are taken, or None for all.
     """
     if not columns:
         raise DataError(f"`{arg}` has no feature columns.", arg=arg)
     _check_names([column["name"] for column in columns], arg)
-    rules = tuple(_learn_column(column, keep, scale, encode == "onehot", arg) for column in columns)
-    return Recipe("columns", (sum(len(rule.features) for rule in rules),), columns=rules)
+    how = Learning(keep, scale, encode == "onehot", na == "impute", complete, arg)
+    rules = tuple(learn_column(column, how) for column in columns)
+    shape = (sum(len(rule.features) for rule in rules),)
+    return Recipe("columns", shape, columns=rules, na=na)
 
 
-def bake(recipe: Recipe, features: Mapping[str, Any], arg: str = "x") -> np.ndarray:
+def bake(
+    recipe: Recipe,
+    features: Mapping[str, Any],
+    arg: str = "x",
+    complete: np.ndarray | None = None,
+) -> np.ndarray:
     """Encodes features by a recipe into aligned float32, rows first.
+
+    Args:
+        recipe: What was learned.
+        features: The rows.
+        arg: The user's name for them, for messages.
+        complete: Which rows are taken, or None for all.
 
     Raises:
         DataError: for a missing column, a new level, a changed type or shape, values that are
@@ -131,8 +174,8 @@ def bake(recipe: Recipe, features: Mapping[str, Any], arg: str = "x") -> np.ndar
         wanted = "a data frame" if recipe.kind == "columns" else "a matrix or array"
         raise DataError(f"`{arg}` must be {wanted}, as in training.", arg=arg)
     if recipe.kind == "array":
-        return _bake_array(recipe, features["values"], arg)
-    return _bake_columns(recipe, features["columns"], arg)
+        return _bake_array(recipe, features["values"], arg, complete)
+    return _bake_columns(recipe, features["columns"], arg, complete)
 
 
 def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
@@ -145,19 +188,28 @@ def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
     return rows
 
 
-def _bake_array(recipe: Recipe, values: np.ndarray, arg: str) -> np.ndarray:
+def _bake_array(
+    recipe: Recipe, values: np.ndarray, arg: str, complete: np.ndarray | None
+) -> np.ndarray:
     x = check_features(values, arg)
-    if tuple(x.shape[1:]) != recipe.shape:
+    if tuple(x.shape[1:]) != recipe.raw_shape:
         raise DataError(
-            f"Each row of `{arg}` must have shape {recipe.shape}, not {tuple(x.shape[1:])}.",
+            f"Each row of `{arg}` must have shape {recipe.raw_shape}, not {tuple(x.shape[1:])}.",
             arg=arg,
         )
-    center = None if recipe.center is None else np.array(recipe.center)
-    scale = None if recipe.scale is None else np.array(recipe.scale)
-    return stage_float32(x, center, scale, recipe.names, arg)
+    learned = (recipe.center, recipe.scale, recipe.fill)
+    center, scale, fill = (None if part is None else np.array(part) for part in learned)
+    return stage_float32(
+        x, center, scale, recipe.names, arg, complete=complete, fill=fill, marked=recipe.marked
+    )
 
 
-def _bake_columns(recipe: Recipe, columns: Sequence[Mapping[str, Any]], arg: str) -> np.ndarray:
+def _bake_columns(
+    recipe: Recipe,
+    columns: Sequence[Mapping[str, Any]],
+    arg: str,
+    complete: np.ndarray | None,
+) -> np.ndarray:
     given = {column["name"]: column for column in columns}
     missing = [rule.name for rule in recipe.columns if rule.name not in given]
     if missing:
@@ -166,46 +218,14 @@ def _bake_columns(recipe: Recipe, columns: Sequence[Mapping[str, Any]], arg: str
             arg=arg,
             column=missing[0],
         )
-    rows = len(given[recipe.columns[0].name]["values"])
+    rows = len(columns[0]["values"]) if complete is None else int(complete.sum())
     staged, start = aligned_empty((rows, *recipe.shape)), 0
     for rule in recipe.columns:
         width = len(rule.features)
-        _bake_column(rule, given[rule.name], staged[:, start : start + width], arg)
+        column = take_rows(given[rule.name], complete)
+        bake_column(rule, column, staged[:, start : start + width], arg)
         start += width
     return staged
-
-
-def _bake_column(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str) -> None:
-    found = "category" if column["kind"] in CATEGORIES else "number"
-    if found != rule.kind:
-        raise DataError(
-            f"Column `{rule.name}` of `{arg}` is a {found} where training had a {rule.kind}.",
-            arg=arg,
-            column=rule.name,
-        )
-    if rule.kind == "number":
-        out[:, 0] = _finite(column, arg, rule.center, rule.scale)
-        return
-    codes = recode(column, rule.levels, arg)
-    if rule.onehot:
-        for rows in row_blocks(len(out), out.itemsize * out.shape[1]):
-            out[rows] = codes[rows, None] == np.arange(out.shape[1])
-    else:
-        out[:, 0] = codes
-
-
-def _learn_column(
-    column: Mapping[str, Any], keep: np.ndarray, scale: bool, onehot: bool, arg: str
-) -> ColumnRule:
-    name, kind = column["name"], column["kind"]
-    check_lengths(len(keep), len(column["values"]), f"{arg}${name}", arg)
-    if kind in CATEGORIES:
-        return ColumnRule(name, "category", _check_levels(column, onehot, arg), onehot)
-    if kind == "logical" or not scale:
-        return ColumnRule(name, "number")
-    values = _finite(column, arg)
-    center, deviation = moments(values.reshape(-1, 1), keep)
-    return ColumnRule(name, "number", center=float(center[0]), scale=float(deviation[0]))
 
 
 def _check_names(names: Sequence[str], arg: str) -> None:
@@ -219,48 +239,13 @@ def _check_names(names: Sequence[str], arg: str) -> None:
         )
 
 
-def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[str, ...]:
-    name, levels, rows = column["name"], tuple(column["levels"]), len(column["values"])
-    identifiers = column["kind"] == "character" and len(levels) > max(MAX_IDENTIFIERS, rows / 2)
-    if not levels or identifiers:
-        found = "no levels" if not levels else f"{len(levels)} different texts in {rows} rows"
-        raise DataError(
-            f"Column `{name}` of `{arg}` has {found}: it cannot be a category.",
-            hint="Drop the column, or make it a factor with the levels you mean.",
-            arg=arg,
-            column=name,
-        )
-    if onehot and len(levels) > MAX_ONEHOT:
-        raise DataError(
-            f"Column `{name}` of `{arg}` has {len(levels)} levels, too many for one-hot columns.",
-            hint='Use `encode = "codes"`, or merge rare levels.',
-            arg=arg,
-            column=name,
-        )
-    return levels
-
-
-def _finite(
-    column: Mapping[str, Any], arg: str, center: float = 0.0, scale: float = 1.0
-) -> np.ndarray:
-    """A number column in float64, centred and scaled, refused if float32 cannot hold it."""
-    values = np.asarray(column["values"], dtype=np.float64).reshape(-1)
-    missing, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
-    if missing or infinite:
-        raise column_error(column["name"], arg, missing=missing, infinite=infinite)
-    values = (values - center) / scale
-    large = int((np.abs(values) > np.finfo(np.float32).max).sum())
-    if large:
-        raise column_error(column["name"], arg, large=large)
-    return values
-
-
 def same_encoding(one: Recipe, other: Recipe) -> bool:
     """Whether two recipes turn the same values into the same numbers."""
 
     def essence(recipe: Recipe) -> tuple[Any, ...]:
         label = recipe.label
         labels = None if label is None else (label.kind, label.levels, label.units)
-        return (recipe.kind, recipe.shape, recipe.columns, recipe.center, recipe.scale, labels)
+        numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
+        return (recipe.kind, recipe.shape, recipe.columns, numbers, labels)
 
     return essence(one) == essence(other)

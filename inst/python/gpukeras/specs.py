@@ -165,6 +165,8 @@ class DatasetSpec(Spec):
         validation: Share of the rows kept for validation, in [0, 1).
         encode: Categories as "onehot" columns or as "codes" (0, 1, ...).
         scale: Standardise numeric features by the training rows' mean and standard deviation.
+        na: What happens to missing values: "error", "impute" (median or most frequent value of
+            the training rows, with indicators), or "drop" (rows that have some are left out).
         seed: Seed of the split and of the shuffles.
     """
 
@@ -174,10 +176,12 @@ class DatasetSpec(Spec):
     validation: float = 0.0
     encode: str = "onehot"
     scale: bool = False
+    na: str = "error"
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
+        check_choice("na", self.na, ("error", "impute", "drop"))
         check_choice("cache", self.cache, ("auto", "device", "host"))
         check_choice("encode", self.encode, ("onehot", "codes"))
         check_flag("shuffle", self.shuffle)

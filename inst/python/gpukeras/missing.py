@@ -1,0 +1,177 @@
+"""Missing values: which policy holds, which rows are complete, what replaces a value.
+
+A missing number is NaN, a missing category R's code 0. NumPy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from .arrays import check_features, column_name
+from .errors import DataError, SpecError
+from .labels import CATEGORIES
+
+
+def choose_policy(asked: str, learned: str | None) -> str:
+    """The policy for rows: as asked, or as the recipe that is applied to them learned.
+
+    Rows can be dropped whatever was learned; "error" is the default, so it asks for nothing.
+
+    Raises:
+        SpecError: if imputing is asked of a recipe that learned no values to impute.
+    """
+    if learned is None or asked == "drop":
+        return asked
+    if asked == "impute" and learned != "impute":
+        raise SpecError(
+            f'`na` = "impute" needs a `recipe` that was learned so, not with "{learned}".',
+            hint='Make that dataset with `na = "impute"`, or use `na = "drop"`.',
+            arg="na",
+        )
+    return learned
+
+
+def is_missing(column: Mapping[str, Any]) -> np.ndarray:
+    """Which values of a column or of a vector of labels are missing."""
+    values = np.asarray(column["values"]).reshape(-1)
+    return values == 0 if column["kind"] in CATEGORIES else np.isnan(values)
+
+
+def complete_rows(
+    features: Mapping[str, Any],
+    labels: Mapping[str, Any] | None,
+    rows: int,
+    known: Collection[str] | None = None,
+    arg: str = "x",
+) -> np.ndarray:
+    """Which rows have neither a missing feature nor a missing label.
+
+    Args:
+        features: As they come from R.
+        labels: As they come from R, or None.
+        rows: Their number.
+        known: Columns of a data frame that count, or None for all.
+        arg: The features' name, for messages.
+
+    Raises:
+        DataError: if no row is complete; names the column that lacks most values.
+    """
+    incomplete = np.zeros(rows, dtype=bool)
+    most, worst = 0, ""
+    for where, name, missing in _each_missing(features, labels, known, arg):
+        incomplete |= missing
+        if missing.sum() > most:
+            most = int(missing.sum())
+            worst = f"`{where}`" if name == where else f"Column `{name}` of `{where}`"
+    if incomplete.all():
+        raise DataError(
+            f'`na = "drop"` leaves no row: each of {rows} lacks a value.',
+            hint=f"{worst} lacks the most: {most}.",
+            arg=arg,
+        )
+    return ~incomplete
+
+
+def find_complete(
+    features: Mapping[str, Any], rows: int, known: Collection[str], arg: str
+) -> np.ndarray:
+    """Which rows have no missing feature; that none is complete is no error."""
+    complete = np.ones(rows, dtype=bool)
+    for _, _, missing in _each_missing(features, None, known, arg):
+        complete &= ~missing
+    return complete
+
+
+def _each_missing(
+    features: Mapping[str, Any],
+    labels: Mapping[str, Any] | None,
+    known: Collection[str] | None,
+    arg: str,
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Argument, column and which rows miss it."""
+    if features["kind"] == "array":
+        yield from _each_missing_of_array(features, arg)
+    else:
+        for column in features["columns"]:
+            if known is None or column["name"] in known:
+                yield arg, column["name"], is_missing(column)
+    if labels is not None and labels["kind"] == "matrix":
+        yield from _each_missing_of_array(labels, "y")
+    elif labels is not None:
+        yield "y", "y", is_missing(labels)
+
+
+def _each_missing_of_array(
+    array: Mapping[str, Any], arg: str
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    x, names = check_features(array["values"], arg), array.get("names") or ()
+    within = tuple(range(1, x.ndim - 1))
+    for column in range(x.shape[-1]):  # R's columns lie together in memory
+        yield arg, column_name(names, column), np.isnan(x[..., column]).any(axis=within)
+
+
+def check_labels(labels: Mapping[str, Any]) -> None:
+    """Refuses missing labels where features are imputed: a label made up would teach nothing.
+
+    Raises:
+        DataError: with the count of rows.
+    """
+    if labels["kind"] == "matrix":
+        missing = np.isnan(labels["values"]).any(axis=-1)
+    else:
+        missing = is_missing(labels)
+    count = int(missing.sum())
+    if count:
+        raise DataError(
+            f"`y` is missing in {count} of {len(missing)} rows: labels are never imputed.",
+            hint='Use `na = "drop"`, or remove those rows first.',
+            arg="y",
+            column="y",
+            missing=count,
+        )
+
+
+def observed(values: np.ndarray, keep: np.ndarray, name: str, arg: str) -> np.ndarray:
+    """The values of the training rows that are there, in float64.
+
+    Raises:
+        DataError: if there are none; names the column.
+    """
+    kept = values[keep].reshape(-1).astype(np.float64, copy=False)
+    there = kept[~np.isnan(kept)]
+    if not len(there):
+        raise nothing_observed(name, arg)
+    return there
+
+
+def nothing_observed(name: str, arg: str) -> DataError:
+    """The error for a column without a value to learn from."""
+    return DataError(
+        f"Column `{name}` of `{arg}` is missing in all training rows: nothing can be imputed.",
+        hint="Drop the column.",
+        arg=arg,
+        column=name,
+    )
+
+
+def learn_fill(column: Mapping[str, Any], there: np.ndarray) -> float:
+    """What replaces a missing number: the median, for a logical the mode (FALSE on ties)."""
+    if column["kind"] == "logical":
+        return float(there.mean() > 0.5)
+    return float(np.median(there))
+
+
+def learn_fill_level(column: Mapping[str, Any], keep: np.ndarray, arg: str) -> str:
+    """What replaces a missing category: the most frequent level, the first one on ties.
+
+    Raises:
+        DataError: if all training rows miss it; names the column.
+    """
+    codes = np.asarray(column["values"]).reshape(-1)[keep].astype(np.int64)
+    counts = np.bincount(codes, minlength=len(column["levels"]) + 1)[1:]
+    if not counts.sum():
+        raise nothing_observed(column["name"], arg)
+    return str(column["levels"][int(counts.argmax())])
