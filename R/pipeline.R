@@ -56,8 +56,8 @@
 #'   the day's place in the week and in the year: `<column>:weekday_sin`, `<column>:weekday_cos`,
 #'   `<column>:yearday_sin`, `<column>:yearday_cos`. The week begins on Monday, the year on
 #'   1 January; the year has its own 365 or 366 days.
-#' * A `POSIXct` or `POSIXlt`: the same, where the number is the days since 1970-01-01 00:00 UTC with
-#'   their fraction, and besides `<column>:daytime_sin` and `<column>:daytime_cos`, which begin at
+#' * A `POSIXct` or `POSIXlt`: the same, where the number is the days since 1970-01-01 00:00 UTC
+#'   with their fraction, and besides `<column>:daytime_sin` and `<column>:daytime_cos`, which begin at
 #'   midnight. Weekday, day and hour are those of the column's time zone, or of the session's if it
 #'   has none. The zone belongs to the recipe: new data in another zone is converted to it.
 #' * A `difftime`: a number in its units. The units belong to the recipe: new data in other units is
@@ -122,8 +122,9 @@ gpu_dataset.formula <- function(x, data, ..., batch_size = "auto", shuffle = TRU
     batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
     encode = encode, scale = scale, na = na, seed = seed %||% draw_seed()
   )
+  features <- as_features(parts$x, "data", zones = zones_of(recipe))
   stage_rows(
-    as_features(parts$x, "data", zones = zones_of(recipe)), if (!is.null(parts$y)) as_labels(parts$y, "y"),
+    features, if (!is.null(parts$y)) as_labels(parts$y, "y"),
     options = options, weights = weights, class_weight = class_weight, recipe = recipe,
     formula = parts$formula, arg = "data"
   )

@@ -60,6 +60,11 @@ def test_a_column_without_name_is_numbered_from_one_as_in_r():
         arrays.stage_float32(np.array([[0.0, np.nan]]))
 
 
+def test_moments_of_what_staging_will_refuse_warn_nobody():
+    na = np.array([0x7FF00000000007A2], dtype=np.uint64).view(np.float64)[0]  # R's, signalling
+    arrays.moments(np.array([[na, np.inf, 1e300]] * 2), np.ones(2, bool))
+
+
 def test_missing_values_are_filled_and_marked_after_their_columns():
     x = np.array([[np.nan, 1.0, np.nan], [2.0, np.nan, 3.0]])
     staged = arrays.stage_float32(x, fill=np.array([7.0, 8.0, 9.0]), marked=[0, 2])

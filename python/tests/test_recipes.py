@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 
@@ -174,6 +176,20 @@ def test_an_array_of_another_shape_or_a_data_frame_is_refused():
         recipes.bake(recipe, {"kind": "array", "values": np.zeros((4, 3))})
     with pytest.raises(DataError, match="must be a matrix or array"):
         recipes.bake(recipe, frame(number()))
+
+
+def test_a_recipe_is_plain_data_that_another_session_can_apply():
+    recipe = recipes.learn_columns(
+        [number(values=(1.0, NAN, 3.0, 4.0)), category(codes=(1, 0, 1, 3))],
+        ALL,
+        True,
+        "onehot",
+        na="impute",
+    )
+    again = pickle.loads(pickle.dumps(recipe))
+    assert again == recipe
+    new = frame(number(values=(NAN,) * 4), category(codes=(0,) * 4))
+    np.testing.assert_array_equal(recipes.bake(again, new), recipes.bake(recipe, new))
 
 
 def test_same_encoding_ignores_the_labels_statistics_and_names():

@@ -78,7 +78,8 @@ test_that("NA that would arrive as a number crosses as NaN, in a factor as 0", {
   expect_identical(as_features(integers > 2)$values, (integers > 2) + 0)
   frame <- data.frame(i = c(1L, NA), l = c(NA, TRUE), f = factor(c("u", NA)), t = c(NA, "v"))
   columns <- as_features(frame)$columns
-  expect_identical(lapply(columns, `[[`, "kind"), list("integer", "logical", "factor", "character"))
+  kinds <- vapply(columns, `[[`, "", "kind")
+  expect_identical(kinds, c("integer", "logical", "factor", "character"))
   values <- lapply(columns, function(column) as.vector(column$values))
   expect_identical(values, list(c(1, NA), c(NA, 1), c(1L, 0L), c(0L, 1L)))
   expect_identical(columns[[4]]$levels, list("v"))
@@ -88,7 +89,8 @@ test_that("NA that would arrive as a number crosses as NaN, in a factor as 0", {
 
 test_that("a column without NA keeps its type: nothing is copied to another", {
   columns <- as_features(data.frame(i = 1:2, l = c(TRUE, FALSE)))$columns
-  expect_identical(lapply(columns, function(column) typeof(column$values)), list("integer", "logical"))
+  types <- vapply(columns, function(column) typeof(column$values), "")
+  expect_identical(types, c("integer", "logical"))
   integers <- matrix(1:4, 2)
   expect_identical(with_nan(integers), integers)
 })
@@ -134,7 +136,8 @@ test_that("a time without zone is one of the session's zone, by its name", {
 
 test_that("new times get the offsets of the zone that the recipe recorded", {
   recipe <- list(columns = list(
-    list(name = "n", kind = "number", zone = ""), list(name = "t", kind = "time", zone = "Asia/Tokyo")
+    list(name = "n", kind = "number", zone = ""),
+    list(name = "t", kind = "time", zone = "Asia/Tokyo")
   ))
   new <- data.frame(t = as.POSIXct("2024-01-01", tz = "UTC"), n = 1)
   column <- as_features(new, zones = recorded_zones(recipe))$columns[[1]]
@@ -155,13 +158,15 @@ test_that("what cannot be a feature or a label is refused", {
   for (x in list(NULL, "a", mean, list(1, 2), 1i, as.raw(1), quote(a))) {
     expect_error(as_features(x), class = "gpukeras_error_data")
   }
-  for (column in list(I(list(1)), 1i, I(matrix(1, 1, 1)), structure("a", class = "Date"))) {
+  odd <- list(I(list(1)), 1i, I(matrix(1, 1, 1)), structure("a", class = "Date"))
+  for (column in odd) {
     frame <- data.frame(a = 1)
     frame$odd <- column
     error <- expect_error(as_features(frame, "x"), class = "gpukeras_error_data")
     expect_identical(error$column, "odd")
   }
-  for (y in list(mean, list(1, 2), Sys.Date(), Sys.time(), Sys.time() - Sys.time(), array(1, c(2, 2, 2)), matrix("a", 2, 2))) {
+  times <- list(Sys.Date(), Sys.time(), Sys.time() - Sys.time(), I(Sys.Date()))
+  for (y in c(times, list(mean, list(1, 2), array(1, c(2, 2, 2)), matrix("a", 2, 2)))) {
     expect_error(as_labels(y), class = "gpukeras_error_data")
   }
 })

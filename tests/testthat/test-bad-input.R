@@ -27,6 +27,8 @@ listed <- column()
 listed$odd <- list(1, 2, 3, 4)
 twice <- data.frame(a = 1:4, a = 1:4, check.names = FALSE)
 texts <- data.frame(id = sprintf("row %d", 1:120))
+dates <- function(days) as.Date("2024-01-01") + days
+seconds <- function(seconds) as.POSIXct("2024-01-01", tz = "UTC") + seconds
 put <- function(value, into = x) {
   into[2, 3] <- value
   into
@@ -63,13 +65,15 @@ expect_refused(list(
     case("data", "Column `a` of `x`", gpu_dataset(column(a = factor(rep(NA, 4))), y)),
   "a list column" = case("data", "Column `odd` of `x`", gpu_dataset(listed, y)),
   "an infinite date" =
-    case("data", "1 infinite", gpu_dataset(column(day = as.Date(c(1:3, Inf), "1970-01-01")), y)),
+    case("data", "1 infinite", gpu_dataset(column(day = dates(c(0:2, Inf))), y)),
   "a missing date" =
-    case("data", "Column `day` of `x`", gpu_dataset(column(day = as.Date("2024-01-01") + c(0:2, NA)), y)),
+    case("data", "Column `day` of `x`", gpu_dataset(column(day = dates(c(0:2, NA))), y)),
   "a missing time" =
-    case("data", "Column `at` of `x`", gpu_dataset(column(at = as.POSIXct("2024-01-01") + c(0:2, NA)), y)),
+    case("data", "Column `at` of `x`", gpu_dataset(column(at = seconds(c(0:2, NA))), y)),
+  "a missing difftime" =
+    case("data", "Column `a` of `x`", gpu_dataset(column(a = dates(c(0:2, NA)) - dates(0)), y)),
   "a date that no calendar has" =
-    case("data", "Column `day` of `x`", gpu_dataset(column(day = as.Date(1e9 + 0:3, "1970-01-01")), y)),
+    case("data", "Column `day` of `x`", gpu_dataset(column(day = dates(1e9 + 0:3)), y)),
   "a complex matrix" = case("data", "`x` must be numeric", gpu_dataset(x + 1i, y)),
   "a data frame with duplicate names" =
     case("data", "more than one column `a`", gpu_dataset(twice, y)),
@@ -86,7 +90,9 @@ expect_refused(list(
 # Missing values -----------------------------------------------------------------------------------
 
 holes <- data.frame(a = c(1, NA, 3, NA), b = c(NA, "u", NA, "v"), y = 1:4)
-empty <- data.frame(a = 1:4, n = NA_real_, l = NA, f = factor(rep(NA, 4), levels = "u"), d = as.Date(NA))
+empty <- data.frame(
+  a = 1:4, n = NA_real_, l = NA, f = factor(rep(NA, 4), levels = "u"), d = as.Date(NA)
+)
 
 expect_refused(list(
   "an unknown policy for missing values" = case("spec", "`na`", gpu_dataset(x, y, na = "mean")),
@@ -132,8 +138,10 @@ expect_refused(list(
     case("data", "`y`", gpu_dataset(x, factor(c("u", NA, "v", "u")))),
   "an infinite label" = case("data", "`y`", gpu_dataset(x, c(1, 2, 3, Inf))),
   "a list of labels" = case("data", "`y` cannot be labels", gpu_dataset(x, list(1, 2, 3, 4))),
-  "dates as labels" = case("data", "`y` cannot be labels", gpu_dataset(x, as.Date("2024-01-01") + 0:3)),
-  "times as labels" = case("data", "`y` cannot be labels", gpu_dataset(x, as.POSIXct("2024-01-01") + 0:3)),
+  "dates as labels" = case("data", "`y` cannot be labels", gpu_dataset(x, dates(0:3))),
+  "times as labels" = case("data", "`y` cannot be labels", gpu_dataset(x, seconds(0:3))),
+  "a difftime as labels" =
+    case("data", "`y` cannot be labels", gpu_dataset(x, dates(0:3) - dates(0))),
   "a single level" = case("data", "`y` needs at least two", gpu_dataset(x, factor(rep("u", 4)))),
   "a label column that is not there" = case("data", "`z`", gpu_dataset(column(), "z")),
   "weights with NA" = case("data", "`weights`", gpu_dataset(x, y, weights = c(1, NA, 1, 1))),

@@ -141,8 +141,9 @@ def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             result += of(block.reshape(-1, width)).sum(axis=0)
         return result / weight
 
-    mean = total(lambda block: block)
-    deviation = np.sqrt(total(lambda block: (block - mean) ** 2))
+    with np.errstate(over="ignore", invalid="ignore"):  # what cannot be staged is refused there
+        mean = total(lambda block: block)
+        deviation = np.sqrt(total(lambda block: (block - mean) ** 2))
     return mean, np.where(deviation > 0, deviation, 1.0)
 
 

@@ -107,8 +107,7 @@ def _learn_imputing(
         fill.append(learn_fill(kind, there))
         marked += [column] if len(there) < whole else []
         if scale:
-            with np.errstate(over="ignore", invalid="ignore"):  # what is infinite, bake() refuses
-                middle, spread = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
+            middle, spread = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
             center.append(float(middle[0]))
             deviation.append(float(spread[0]))
     return Recipe(
