@@ -15,7 +15,7 @@ FLOORS = [
     ["inventory", "nvidia", "causes"],
     ["preload", "findings"],
     ["arrays", "runtime", "choosing", "plans", "judgement"],
-    ["labels", "precision", "environment", "traces", "reporting", "times"],
+    ["labels", "rows", "precision", "environment", "traces", "reporting", "times"],
     ["missing"],
     ["columns"],
     ["recipes", "settings"],

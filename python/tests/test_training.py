@@ -136,16 +136,16 @@ def test_weights_count_as_in_keras():
     data = make_dataset(100, shuffle=False)
     weights = np.linspace(0, 2, 100)
     weighted = make_dataset(100, shuffle=False)
-    weighted.arrays = (*weighted.arrays, weights.astype("float32"))
     plain, ours = make_model(), make_model()
     plain.fit(
         *data.arrays, sample_weight=weights, batch_size=32, epochs=1, shuffle=False, verbose=0
     )
     from gpukeras.arrays import aligned_empty
+    from gpukeras.rows import MemoryRows
 
     aligned = aligned_empty((100,))
     aligned[...] = weights
-    weighted.arrays = (*data.arrays[:2], aligned)
+    weighted.sources = (*weighted.sources, MemoryRows(aligned))
     training.fit(ours, weighted, {"epochs": 1, "engine": "superstep"})
     for expected, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -96,7 +96,7 @@ def make_dataset(
         "columns": data.recipe.columns,
         "label": data.recipe.label,
         "scaled": data.recipe.center is not None,
-        "weighted": len(data.arrays) > 2,
+        "weighted": len(data.sources) > 2,
         "formula": data.recipe.formula,
     }
 

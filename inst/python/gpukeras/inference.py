@@ -20,6 +20,7 @@ from .missing import find_complete
 from .pipeline import Dataset, Feed
 from .plans import choose_evaluation_rows
 from .recipes import Recipe, bake, count_rows
+from .rows import MemoryRows, RowSource
 from .specs import check_choice, check_count
 
 
@@ -79,13 +80,14 @@ def predict(
     complete = None
     if data is not None:
         models.check_encoding(model, data.recipe)
-        recipe, staged = recipe or data.recipe, data.arrays[0]
+        recipe, rows = recipe or data.recipe, data.sources[0]
     else:
         recipe = recipe or _plain_recipe(features or {})
         staged, complete = _bake_new(recipe, features or {})
+        rows = MemoryRows(staged)
     models.check_input(model, recipe)
     with heeding_jit(model):
-        output = _predict_rows(model, staged)
+        output = _predict_rows(model, rows)
     return _keep_places(decode(recipe.label, output, type == "class"), complete)
 
 
@@ -158,7 +160,7 @@ def ticks(count: int) -> Any:
 def build_variables(model: Any, data: Dataset) -> None:
     """Creates the variables of the model, its metrics and its optimizer."""
     try:
-        runtime.build_state(model, data.batch(min(32, len(data.arrays[0]))))
+        runtime.build_state(model, data.batch(32))
     except (ValueError, TypeError) as error:
         raise ModelError(
             f"Keras cannot build the model on this data: {first_line(error)}",
@@ -209,15 +211,15 @@ def _plain_recipe(features: Mapping[str, Any]) -> Recipe:
     return Recipe("array", tuple(features["values"].shape[1:]))
 
 
-def _predict_rows(model: Any, staged: np.ndarray) -> np.ndarray:
+def _predict_rows(model: Any, source: RowSource) -> np.ndarray:
     """Runs all rows through Keras' own predict function, in large batches of one shape."""
-    size = choose_evaluation_rows(staged[:1].nbytes, len(staged))
+    size = choose_evaluation_rows(source.row_bytes, len(source))
     output: np.ndarray | None = None
-    for start in range(0, len(staged), size):
-        rows = staged[start : start + size]
-        padding = [(0, size - len(rows))] + [(0, 0)] * (staged.ndim - 1)
+    for start in range(0, len(source), size):
+        rows = source.gather(slice(start, start + size))
+        padding = [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1)
         values = model.predict_on_batch(np.pad(rows, padding) if padding[0][1] else rows)
         if output is None:
-            output = aligned_empty((len(staged), *values.shape[1:]), values.dtype)
+            output = aligned_empty((len(source), *values.shape[1:]), values.dtype)
         output[start : start + size] = values[: len(rows)]
     return output

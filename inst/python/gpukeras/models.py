@@ -123,7 +123,7 @@ def check_model(model: Any, *, compiled: bool = True) -> None:
 
 def check_rows(model: Any, data: Dataset, arg: str = "data") -> None:
     """The model can be trained or evaluated on these rows: they have labels, and both fit."""
-    if len(data.arrays) < 2:
+    if len(data.sources) < 2:
         raise DataError(f"`{arg}` has no labels.", hint="Give `y`.", arg=arg)
     check_fit(model, data.recipe)
 

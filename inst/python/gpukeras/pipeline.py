@@ -33,16 +33,17 @@ from .plans import (
     plan_pipeline,
 )
 from .recipes import Recipe, bake, count_rows, learn_array, learn_columns
+from .rows import MemoryRows, RowSource
 from .specs import DatasetSpec, check_number
 
 # The dataset -------------------------------------------------------------------------------------
 
 
 class Dataset:
-    """Staged rows with their recipe: the handle that R holds.
+    """Rows with their recipe: the handle that R holds.
 
     Args:
-        arrays: Features, labels and (optional) weights, aligned, one entry a row.
+        sources: Features, labels and (optional) weights.
         recipe: The encoding that made them.
         spec: The options given.
         train_rows: Row numbers to train on (int32).
@@ -53,7 +54,7 @@ class Dataset:
 
     def __init__(
         self,
-        arrays: tuple[np.ndarray, ...],
+        sources: tuple[RowSource, ...],
         recipe: Recipe,
         spec: DatasetSpec,
         train_rows: np.ndarray,
@@ -62,19 +63,27 @@ class Dataset:
         dropped: int = 0,
     ) -> None:
         """Keeps the parts; tensors are made on first use."""
-        self.arrays = arrays
+        self.sources = sources
         self.recipe = recipe
         self.spec = spec
         self.train_rows = train_rows
         self.validation_rows = validation_rows
         self.na = na
         self.dropped = dropped
-        self._tensors: dict[str, tuple[Any, ...]] = {}
+
+    def __len__(self) -> int:
+        """Rows of all parts."""
+        return len(self.sources[0])
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row in all arrays."""
-        return sum(array[:1].nbytes for array in self.arrays)
+        """Bytes of one row in all sources."""
+        return sum(source.row_bytes for source in self.sources)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All rows in host memory: no copy of rows that lie there, a whole one of others."""
+        return self.batch(len(self))
 
     def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
         """The plan for a device; `batch_size` replaces the dataset's own."""
@@ -103,20 +112,9 @@ class Dataset:
         """The training rows in an epoch's order."""
         return epoch_order(self.train_rows, self.spec.shuffle, self.spec.seed, epoch)
 
-    def tensors(self, place: str) -> tuple[Any, ...]:
-        """The arrays as tensors on a device; on the CPU without a copy."""
-        if "CPU:0" not in self._tensors:
-            with runtime.on_device("CPU:0", soft=True):
-                self._tensors["CPU:0"] = tuple(runtime.adopt_array(a) for a in self.arrays)
-        if place not in self._tensors:
-            with runtime.on_device(place, soft=True):
-                copies = tuple(runtime.tensorflow().identity(t) for t in self._tensors["CPU:0"])
-            self._tensors[place] = copies
-        return self._tensors[place]
-
     def batch(self, rows: int) -> tuple[np.ndarray, ...]:
-        """The first rows of every array, to build a model's variables from."""
-        return tuple(array[:rows] for array in self.arrays)
+        """The first rows of every source, to build a model's variables from."""
+        return tuple(source.gather(slice(rows)) for source in self.sources)
 
 
 def build_dataset(
@@ -166,7 +164,8 @@ def build_dataset(
         weight = _row_weights(weights, class_weight, recipe.label, arrays[1], keep)
         arrays.extend([] if weight is None else [weight])
     choose_batch_size(len(train_rows), spec.batch_size)
-    return Dataset(tuple(arrays), recipe, spec, train_rows, validation_rows, na, given - rows)
+    sources = tuple(MemoryRows(array) for array in arrays)
+    return Dataset(sources, recipe, spec, train_rows, validation_rows, na, given - rows)
 
 
 def _check_counts(
@@ -323,7 +322,7 @@ class Feed:
         self.wait_s = 0.0
         self._device = plan.device
         self._place = plan.device if plan.mode == "resident" else "CPU:0"
-        self._tensors = dataset.tensors(self._place)
+        self._gatherers = tuple(source.gatherer(self._place) for source in dataset.sources)
 
     def blocks(self, order: np.ndarray) -> Iterator[Block]:
         """The rows of `order` as blocks of full batches, then the short last batch."""
@@ -361,7 +360,7 @@ class Feed:
     def _gather(self, rows: np.ndarray, batches: int, tail: bool) -> Block:
         tf = runtime.tensorflow()
         with tf.device(f"/{self._place}"):
-            arrays = tuple(tf.gather(tensor, rows) for tensor in self._tensors)
+            arrays = tuple(gather(rows) for gather in self._gatherers)
         if self._place != self._device:
             with tf.device(f"/{self._device}"):
                 arrays = tuple(tf.identity(array) for array in arrays)

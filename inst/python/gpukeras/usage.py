@@ -26,6 +26,7 @@ from . import evidence, inference, models, runtime
 from .engine import first_line, wait_for
 from .errors import DataError
 from .pipeline import Block, Dataset, Feed
+from .rows import MemoryRows
 from .traces import read_trace
 from .untouched import untouched
 
@@ -110,21 +111,22 @@ class Source:
 
     def __init__(self, data: Any, device: str, batch_size: int | None = None) -> None:
         """Places nothing yet."""
-        self.arrays = tuple(data.arrays if isinstance(data, Dataset) else data)
-        if len(self.arrays) < 2 or len({len(array) for array in self.arrays}) != 1:
+        own = isinstance(data, Dataset)
+        self.sources = data.sources if own else tuple(MemoryRows(array) for array in data)
+        if len(self.sources) < 2 or len({len(source) for source in self.sources}) != 1:
             raise DataError("Features and labels of one length are needed.", arg="data")
-        self._dataset = data if isinstance(data, Dataset) else None
+        self._dataset = data if own else None
         self._device = device
         self.wait_s = 0.0
         if self._dataset is not None:
             self._plan = self._dataset.plan(device, batch_size)
             self.batch_size = self._plan.batch_size
         else:
-            self.batch_size = min(batch_size or 32, len(self.arrays[0]))
+            self.batch_size = min(batch_size or 32, len(self.sources[0]))
 
     def batch(self, rows: int) -> tuple[np.ndarray, ...]:
         """The first rows, in host memory."""
-        return tuple(array[:rows] for array in self.arrays)
+        return tuple(source.gather(slice(rows)) for source in self.sources)
 
     def place(self, arrays: Iterable[np.ndarray]) -> tuple[Any, ...]:
         """Copies arrays to the device."""
@@ -142,8 +144,8 @@ class Source:
             yield [self._cut(block.arrays, index) for index in range(block.batches)]
 
     def _copies(self, count: int) -> Iterator[Block]:
-        rows = count * self.batch_size
-        arrays = [np.resize(array, (rows, *array.shape[1:])) for array in self.arrays]
+        rows = np.arange(count * self.batch_size) % len(self.sources[0])
+        arrays = [source.gather(rows) for source in self.sources]
         while True:
             yield Block(self.place(arrays), count)
 
@@ -210,7 +212,7 @@ class _Reading:
             "tf32": evidence.tensor_float_32,
             "policy": lambda: evidence.read_policy(model),
             "capability": lambda: evidence.read_capability(self.device),
-            "input_dtypes": lambda: [str(self.source.arrays[0].dtype)],
+            "input_dtypes": lambda: [str(self.source.sources[0].dtype)],
             "rnn": lambda: evidence.read_rnn(model),
             "py_function": lambda: bool(self._traced() & evidence.PYTHON_OPS),
             "cpu_only_ops": lambda: evidence.read_cpu_only(self._traced()),

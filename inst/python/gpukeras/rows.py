@@ -1,0 +1,94 @@
+"""Where rows live: features, labels or weights, one entry a row, read by their numbers.
+
+What feeds, evaluates and predicts asks a `RowSource` for rows and does not know whether they are
+staged in memory, on a device, in a file, or in a form that is not dense.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import runtime
+
+Rows = np.ndarray | slice  # row numbers in any order, or a range of them
+Gatherer = Callable[[np.ndarray], Any]  # row numbers to a tensor
+
+
+class RowSource(ABC):
+    """Rows that can be read in any order.
+
+    Args:
+        shape: Rows first.
+        dtype: Of what is gathered.
+        streamed: Why each block of rows must be made anew, or "" for rows that lie in memory.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32, streamed: str = "") -> None:
+        """Keeps what the plan needs to know."""
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.streamed = streamed
+
+    def __len__(self) -> int:
+        """Rows."""
+        return self.shape[0]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one gathered row."""
+        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    @abstractmethod
+    def resident_bytes(self) -> int:
+        """Host memory that the source holds itself."""
+
+    @abstractmethod
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Those rows in host memory, in the order asked for."""
+
+    def gatherer(self, place: str) -> Gatherer:
+        """What gives tensors of rows on a device; rows that are streamed come on the CPU."""
+        return lambda rows: runtime.adopt_array(self.gather(rows))
+
+
+class MemoryRows(RowSource):
+    """Rows in host memory; tensors adopt that memory on first use.
+
+    Args:
+        array: One entry a row; aligned if it is to be fed (see `arrays.aligned_empty()`).
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        """Keeps the array itself."""
+        super().__init__(array.shape, array.dtype)
+        self.array = array
+        self._tensors: dict[str, Any] = {}
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of the array."""
+        return self.array.nbytes
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Those rows; of a range without a copy."""
+        return self.array[rows]
+
+    def gatherer(self, place: str) -> Gatherer:
+        """TensorFlow's own multi-threaded gather, where the rows are."""
+        tensor, tf = self.tensor(place), runtime.tensorflow()
+        return lambda rows: tf.gather(tensor, rows)
+
+    def tensor(self, place: str) -> Any:
+        """All rows as a tensor on a device; on the CPU without a copy."""
+        if "CPU:0" not in self._tensors:
+            with runtime.on_device("CPU:0", soft=True):
+                self._tensors["CPU:0"] = runtime.adopt_array(self.array)
+        if place not in self._tensors:
+            with runtime.on_device(place, soft=True):
+                self._tensors[place] = runtime.tensorflow().identity(self._tensors["CPU:0"])
+        return self._tensors[place]
