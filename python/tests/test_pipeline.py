@@ -1,3 +1,5 @@
+import tempfile
+
 import numpy as np
 import pytest
 from conftest import make_dataset
@@ -45,13 +47,30 @@ def test_the_plan_takes_another_batch_size():
     rows=st.integers(1, 120),
     batch_size=st.integers(1, 50),
     capacity=st.integers(1, 5),
-    cache=st.sampled_from(["device", "host"]),
+    where=st.sampled_from(["device", "host", "npy", "sparse"]),
     shuffle=st.booleans(),
 )
-def test_every_row_is_fed_once_an_epoch(rows, batch_size, capacity, cache, shuffle):
+def test_every_row_is_fed_once_an_epoch(rows, batch_size, capacity, where, shuffle):
     batch_size = min(batch_size, rows)
+    cache = where if where in ("device", "host") else "auto"
     options = {"batch_size": batch_size, "cache": cache, "shuffle": shuffle}
-    data = pipeline.build_dataset(numbers(rows), options)
+    with tempfile.TemporaryDirectory() as folder:
+        data = pipeline.build_dataset(given_as(where, rows, folder), options)
+        check_feed(data, rows, batch_size, capacity, shuffle)
+
+
+def given_as(where, rows, folder):
+    """The numbers from 0 as one column, in a form of features."""
+    if where == "npy":
+        np.save(f"{folder}/x.npy", np.arange(rows))
+        return {"kind": "npy", "path": f"{folder}/x.npy"}
+    if where == "sparse":
+        ends, indices = np.array([0, rows]), np.arange(rows)
+        return {"kind": "sparse", "dim": [rows, 1], "p": ends, "i": indices, "x": indices * 1.0}
+    return numbers(rows)
+
+
+def check_feed(data, rows, batch_size, capacity, shuffle):
     plan = data.plan("CPU:0")
     feed = pipeline.Feed(data, plan, batch_size, max(1, rows // batch_size))
     feed.capacity = capacity
@@ -244,3 +263,22 @@ def test_missing_values_are_refused(options, values, labels, message):
     y = {"kind": "numeric", "values": np.array(labels), "levels": []}
     with pytest.raises(DataError, match=message):
         pipeline.build_dataset(array(np.array([values]).T), options, y)
+
+
+@pytest.mark.parametrize("na", ["drop", "impute"])
+def test_rows_that_are_streamed_can_be_neither_dropped_nor_imputed(na, tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones((6, 2), np.float32))
+    labels = {"name": "y", "kind": "numeric", "values": np.arange(6.0), "levels": []}
+    with pytest.raises(SpecError, match=f'`na` = "{na}" needs rows in memory: `x` is a file'):
+        pipeline.build_dataset({"kind": "npy", "path": str(path)}, {"na": na}, labels)
+
+
+def test_a_file_does_for_no_model_that_takes_indicators(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones((6, 2), np.float32))
+    holey = np.array([[1.0, np.nan], [2.0, 3.0], [3.0, 4.0]])
+    options = {"na": "impute"}
+    trained = pipeline.build_dataset({"kind": "array", "values": holey}, options)
+    with pytest.raises(DataError, match="imputed missing values and marked them"):
+        open_features({"kind": "npy", "path": str(path)}, "newdata").encode(trained.recipe)

@@ -9,8 +9,8 @@ from gpukeras.specs import DatasetSpec
 GIB = 2.0**30
 
 
-def plan(device="GPU:0", free=8 * GIB, rows=1_000_000, **options):
-    facts = plans.PipelineFacts(rows, 0, 400, device, free)
+def plan(device="GPU:0", free=8 * GIB, rows=1_000_000, streamed="", **options):
+    facts = plans.PipelineFacts(rows, 0, 400, device, free, streamed=streamed)
     return plans.plan_pipeline(facts, DatasetSpec(**options))
 
 
@@ -23,6 +23,8 @@ def plan(device="GPU:0", free=8 * GIB, rows=1_000_000, **options):
         (plan(device="CPU:0", free=1.0), "resident", "the CPU's own"),
         (plan(cache="host"), "staged", 'cache = "host"'),
         (plan(cache="device", free=1.0), "resident", 'cache = "device"'),
+        (plan(streamed="from a file"), "streamed", "from a file"),
+        (plan(streamed="from a file", device="CPU:0"), "streamed", "from a file"),
     ],
 )
 def test_where_rows_live_and_why(made, mode, reason):

@@ -116,13 +116,19 @@ def _encode_block(
     missing = np.isnan(block) if fill is not None else None
     if missing is not None:
         block = np.where(missing, fill, block)
-    values = block if center is None else (block - center) / scale
+    values = standardise(block, center, scale)
     if missing is None or not len(marked):
         out[...] = values
         return
     order = np.insert(np.arange(block.shape[-1]), np.array(marked) + 1, -1)
     out[..., order >= 0] = values
     out[..., order < 0] = missing[..., list(marked)]
+
+
+def standardise(x: np.ndarray, center: np.ndarray | None, scale: np.ndarray | None) -> np.ndarray:
+    """`(x - center) / scale` along the last axis, in float64; either may be None."""
+    x = x if center is None else x - center
+    return x if scale is None else x / scale
 
 
 def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,18 +195,25 @@ def _not_finite(x: np.ndarray, names: Sequence[str], arg: str, imputed: bool) ->
     return DataError(f"`{arg}` is not finite after scaling.", arg=arg)
 
 
-def column_error(name: str, arg: str, **counts: int) -> DataError:
-    """The error for a column with values that cannot be trained on, with their counts."""
+def column_error(name: str, arg: str, hint: str = "", **counts: int) -> DataError:
+    """The error for a column with values that cannot be trained on, with their counts.
+
+    Args:
+        name: The column's name.
+        arg: The user's name for the data.
+        hint: What to do, where it is not the usual.
+        **counts: How many are `missing`, `infinite` and too `large`.
+    """
     words = {"missing": "missing", "infinite": "infinite", "large": "too large for float32"}
     kinds = [f"{count} {words[key]}" for key, count in counts.items() if count]
     where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
     if set(key for key, count in counts.items() if count) == {"missing"}:
         found = f"{kinds[0]} value{'s' if counts['missing'] > 1 else ''}"
-        hint = missing_hint(label=arg == "y")
+        usual = missing_hint(label=arg == "y")
     else:
         found = f"values that cannot be trained on: {' and '.join(kinds)}"
-        hint = "Remove those rows, or correct them, first."
-    return DataError(f"{where} has {found}.", hint=hint, arg=arg, column=name, **counts)
+        usual = "Remove those rows, or correct them, first."
+    return DataError(f"{where} has {found}.", hint=hint or usual, arg=arg, column=name, **counts)
 
 
 def missing_hint(label: bool) -> str:

@@ -95,7 +95,8 @@ def make_dataset(
         "shape": list(data.recipe.shape),
         "columns": data.recipe.columns,
         "label": data.recipe.label,
-        "scaled": data.recipe.center is not None,
+        "centred": data.recipe.center is not None,
+        "scaled": data.recipe.scale is not None,
         "weighted": len(data.sources) > 2,
         "formula": data.recipe.formula,
     }

@@ -19,8 +19,9 @@ from .labels import decode
 from .missing import find_complete
 from .pipeline import Dataset, Feed
 from .plans import choose_evaluation_rows
-from .recipes import Recipe, bake, count_rows
+from .recipes import Recipe
 from .rows import MemoryRows, RowSource
+from .sources import Features, open_features
 from .specs import check_choice, check_count
 
 
@@ -82,26 +83,27 @@ def predict(
         models.check_encoding(model, data.recipe)
         recipe, rows = recipe or data.recipe, data.sources[0]
     else:
-        recipe = recipe or _plain_recipe(features or {})
-        staged, complete = _bake_new(recipe, features or {})
-        rows = MemoryRows(staged)
+        given = open_features(features or {}, "newdata")
+        recipe = recipe or _plain_recipe(given)
+        rows, complete = _encode_new(recipe, given, features or {})
     models.check_input(model, recipe)
     with heeding_jit(model):
         output = _predict_rows(model, rows)
     return _keep_places(decode(recipe.label, output, type == "class"), complete)
 
 
-def _bake_new(recipe: Recipe, features: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray | None]:
+def _encode_new(
+    recipe: Recipe, given: Features, features: Mapping[str, Any]
+) -> tuple[RowSource, np.ndarray | None]:
     """New rows encoded, and which of them, or None for all."""
     if recipe.na != "drop" or features["kind"] != recipe.kind:
-        return bake(recipe, features, "newdata"), None
-    rows = count_rows(features, "newdata")
-    complete = find_complete(features, rows, recipe.known, "newdata")
+        return given.encode(recipe), None
+    complete = find_complete(features, given.rows, recipe.known, "newdata")
     if complete.all():
-        return bake(recipe, features, "newdata"), None
-    staged = bake(recipe, features, "newdata", complete)
+        return given.encode(recipe), None
+    rows = given.encode(recipe, complete)
     # One row of zeros where none is complete: the output's shape comes from the model alone.
-    return staged if len(staged) else np.zeros((1, *recipe.shape), np.float32), complete
+    return rows if len(rows) else MemoryRows(np.zeros((1, *recipe.shape), np.float32)), complete
 
 
 def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:
@@ -201,14 +203,14 @@ def order_metrics(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (name.startswith("val_"), not name.endswith("loss")))
 
 
-def _plain_recipe(features: Mapping[str, Any]) -> Recipe:
-    if features["kind"] != "array":
+def _plain_recipe(given: Features) -> Recipe:
+    if given.row_shape is None:
         raise DataError(
             "`newdata` is a data frame, but `model` was not trained by gpukeras on one.",
             hint="Pass a numeric matrix.",
             arg="newdata",
         )
-    return Recipe("array", tuple(features["values"].shape[1:]))
+    return Recipe("array", given.row_shape)
 
 
 def _predict_rows(model: Any, source: RowSource) -> np.ndarray:

@@ -1,11 +1,11 @@
 """From a user's rows to blocks of batches on the device.
 
-    features, labels --recipe--> staged float32 --plan_pipeline()--> resident | staged
+    features, labels --recipe--> row sources --plan_pipeline()--> resident | staged | streamed
     epoch's order of rows --> Feed --> Block (many batches) --> engine
 
 Rows are gathered a block at a time outside the training program, by TensorFlow's own multi-threaded
 gather: inside XLA on a CPU a gather becomes a loop over rows (28 us a row, measured). Where rows
-are staged, a thread gathers and sends the next block while the device works on this one.
+are staged or streamed, a thread makes and sends the next block while the device works on this one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import devices, runtime
-from .arrays import aligned_empty, check_features, check_lengths, epoch_order, split_rows
+from .arrays import aligned_empty, check_lengths, epoch_order, split_rows
 from .columns import take_rows
 from .errors import DataError, SpecError
 from .labels import LabelRule, encode_label, learn_label, measure_range
@@ -32,8 +32,9 @@ from .plans import (
     choose_capacity,
     plan_pipeline,
 )
-from .recipes import Recipe, bake, count_rows, learn_array, learn_columns
+from .recipes import Recipe
 from .rows import MemoryRows, RowSource
+from .sources import STREAMED, Features, open_features, open_labels, place_rows
 from .specs import DatasetSpec, check_number
 
 # The dataset -------------------------------------------------------------------------------------
@@ -96,6 +97,8 @@ class Dataset:
             na=self.na,
             dropped=self.dropped,
             indicators=self.recipe.indicators,
+            streamed="; ".join(source.streamed for source in self.sources if source.streamed),
+            resident_bytes=sum(source.resident_bytes for source in self.sources),
         )
         spec = self.spec
         if batch_size is not None:
@@ -127,12 +130,12 @@ def build_dataset(
     formula: str = "",
     arg: str = "x",
 ) -> Dataset:
-    """Stages rows for training: split, learn the recipe on the training rows, encode.
+    """Rows for training: split, learn the recipe on the training rows, encode.
 
     Args:
-        features: `{kind: "array", values, names}` or `{kind: "columns", columns}`.
+        features: See `sources.open_features()`.
         options: Fields of `DatasetSpec`.
-        labels: `{kind, values, levels}`, see `recipes`.
+        labels: `{kind, values, levels}`, see `labels`, or `{kind: "npy", path}`.
         weights: One weight a row, at least 0.
         class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
         recipe: An encoding to apply instead of learning one.
@@ -144,28 +147,31 @@ def build_dataset(
         DataError: for data that cannot be trained on.
     """
     spec = DatasetSpec.from_dict(options)
-    given = count_rows(features, arg)
-    _check_counts(given, labels, weights, class_weight, arg)
+    given, labels = open_features(features, arg), open_labels(labels)
+    _check_counts(given.rows, labels, weights, class_weight, arg)
     na = choose_policy(spec.na, None if recipe is None else recipe.na)
-    complete = _choose_rows(na, features, labels, given, recipe, arg)
+    complete = _choose_rows(na, features, labels, given.rows, recipe, arg)
     labels = None if labels is None else take_rows(labels, complete)
-    rows = given if complete is None else int(complete.sum())
+    rows = given.rows if complete is None else int(complete.sum())
     train_rows, validation_rows = split_rows(rows, spec.validation, spec.seed)
     keep = np.zeros(rows, dtype=bool)
     keep[train_rows] = True
-    recipe = recipe or _learn(features, labels, keep, complete, spec, formula, arg)
-    arrays = [bake(recipe, features, arg, complete)]
+    recipe = recipe or _learn(given, labels, keep, complete, spec, formula)
+    encoded = given.encode(recipe, complete)
+    arrays: list[np.ndarray] = []
     if labels is not None:
         if recipe.label is None:
             raise DataError("`y` was given, but training had no labels.", arg="y")
         arrays.append(encode_label(recipe.label, labels))
-        recipe = replace(recipe, label=measure_range(recipe.label, arrays[1]))
-        weights = _take_weights(weights, given, complete)
-        weight = _row_weights(weights, class_weight, recipe.label, arrays[1], keep)
+        recipe = replace(recipe, label=measure_range(recipe.label, arrays[0]))
+        weights = _take_weights(weights, given.rows, complete)
+        weight = _row_weights(weights, class_weight, recipe.label, arrays[0], keep)
         arrays.extend([] if weight is None else [weight])
     choose_batch_size(len(train_rows), spec.batch_size)
-    sources = tuple(MemoryRows(array) for array in arrays)
-    return Dataset(sources, recipe, spec, train_rows, validation_rows, na, given - rows)
+    encoded = place_rows(encoded, spec.cache, arg)
+    sources = (encoded, *(MemoryRows(array) for array in arrays))
+    dropped = given.rows - rows
+    return Dataset(sources, recipe, spec, train_rows, validation_rows, na, dropped)
 
 
 def _check_counts(
@@ -191,6 +197,12 @@ def _choose_rows(
     arg: str,
 ) -> np.ndarray | None:
     """Which rows are taken, or None for all: then nothing is copied."""
+    if na != "error" and features["kind"] in STREAMED:
+        raise SpecError(
+            f'`na` = "{na}" needs rows in memory: `{arg}` is {STREAMED[features["kind"]]}.',
+            hint="Drop or impute the missing values first.",
+            arg="na",
+        )
     if na == "impute" and labels is not None:
         check_labels(labels)
     if na != "drop":
@@ -209,30 +221,15 @@ def _take_weights(
 
 
 def _learn(
-    features: Mapping[str, Any],
+    given: Features,
     labels: Mapping[str, Any] | None,
     keep: np.ndarray,
     complete: np.ndarray | None,
     spec: DatasetSpec,
     formula: str,
-    arg: str,
 ) -> Recipe:
-    if features["kind"] == "array":
-        x, names = check_features(features["values"], arg), features.get("names") or ()
-        among = keep if complete is None else _spread(keep, complete)
-        recipe = learn_array(x, among, spec.scale, names, spec.na, arg)
-    else:
-        columns = features["columns"]
-        recipe = learn_columns(columns, keep, spec.scale, spec.encode, arg, spec.na, complete)
     label = None if labels is None else learn_label(labels, keep)
-    return replace(recipe, label=label, formula=formula)
-
-
-def _spread(keep: np.ndarray, complete: np.ndarray) -> np.ndarray:
-    """Marks of the rows taken as marks of all rows."""
-    among = np.zeros(len(complete), dtype=bool)
-    among[complete] = keep
-    return among
+    return replace(given.learn(keep, spec, complete), label=label, formula=formula)
 
 
 def _row_weights(
@@ -306,7 +303,7 @@ Piece = tuple[np.ndarray, int, bool]  # row numbers, batches, whether it is the 
 
 
 class Feed:
-    """Gathers blocks of batches; rows that wait in host memory one block ahead of the device.
+    """Gathers blocks of batches; one block ahead of the device where rows are not there yet.
 
     Args:
         dataset: Where the rows are.
@@ -322,12 +319,13 @@ class Feed:
         self.wait_s = 0.0
         self._device = plan.device
         self._place = plan.device if plan.mode == "resident" else "CPU:0"
+        self._ahead = self._place != self._device or plan.mode == "streamed"
         self._gatherers = tuple(source.gatherer(self._place) for source in dataset.sources)
 
     def blocks(self, order: np.ndarray) -> Iterator[Block]:
         """The rows of `order` as blocks of full batches, then the short last batch."""
         pieces = self._pieces(order)
-        if self._place != self._device:
+        if self._ahead:
             yield from self._blocks_ahead(list(pieces))
             return
         for piece in pieces:  # a gather where the data is costs less than a second block in memory

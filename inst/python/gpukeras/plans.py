@@ -31,6 +31,8 @@ class PipelineFacts:
         na: What happens to missing values: "error", "impute" or "drop".
         dropped: Rows that were left out for missing values.
         indicators: Columns with an indicator of missing values.
+        streamed: Why rows are made anew for each block, or "" if they lie in memory.
+        resident_bytes: Host memory that streamed rows hold all the same (labels, sparse values).
     """
 
     rows: int
@@ -41,6 +43,8 @@ class PipelineFacts:
     na: str = "error"
     dropped: int = 0
     indicators: tuple[str, ...] = ()
+    streamed: str = ""
+    resident_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,8 @@ class PipelinePlan:
     """How batches will reach the device, and why.
 
     Args:
-        mode: "resident" (rows live in the device's memory) or "staged" (in host memory, sent in
-            blocks).
+        mode: "resident" (rows live in the device's memory), "staged" (in host memory, sent in
+            blocks) or "streamed" (each block is made anew, from a file or a sparse form).
         device: Where the model trains.
         rows: Training rows.
         validation_rows: Validation rows.
@@ -57,7 +61,7 @@ class PipelinePlan:
         steps_per_epoch: Steps an epoch, the short last batch included.
         last_batch: Rows of the last batch.
         shuffle: "rows" (a true shuffle each epoch) or "none".
-        staged_bytes: Memory of the staged copy.
+        staged_bytes: Memory of the staged copy, or what streamed rows hold all the same.
         reason: Why this mode.
         batch_reason: Why this batch size.
         na: What happens to missing values.
@@ -89,6 +93,7 @@ def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
     """
     batch_size, batch_reason = choose_batch_size(facts.rows, spec.batch_size)
     staged = (facts.rows + facts.validation_rows) * facts.row_bytes
+    staged = facts.resident_bytes if facts.streamed else staged
     mode, reason = _choose_mode(staged, facts, spec.cache)
     return PipelinePlan(
         mode=mode,
@@ -148,6 +153,8 @@ def balanced_weights(counts: np.ndarray) -> np.ndarray:
 
 
 def _choose_mode(staged: int, facts: PipelineFacts, cache: str) -> tuple[str, str]:
+    if facts.streamed:
+        return "streamed", facts.streamed
     size = f"{staged / 2**20:,.1f} MiB"
     if cache == "host":
         return "staged", f'{size} stay in host memory: cache = "host"'

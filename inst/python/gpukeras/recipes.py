@@ -169,12 +169,30 @@ def bake(
         DataError: for a missing column, a new level, a changed type or shape, values that are
             missing or infinite. The error names the column.
     """
-    if features["kind"] != recipe.kind:
+    if recipe.kind == features["kind"] == "array":
+        return _bake_array(recipe, features["values"], arg, complete)
+    check_form(recipe, features["kind"], recipe.raw_shape, arg)
+    return _bake_columns(recipe, features["columns"], arg, complete)
+
+
+def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> None:
+    """Features have the kind and the shape of one row that the recipe was learned from."""
+    if kind != recipe.kind:
         wanted = "a data frame" if recipe.kind == "columns" else "a matrix or array"
         raise DataError(f"`{arg}` must be {wanted}, as in training.", arg=arg)
-    if recipe.kind == "array":
-        return _bake_array(recipe, features["values"], arg, complete)
-    return _bake_columns(recipe, features["columns"], arg, complete)
+    if tuple(shape) != recipe.raw_shape:
+        raise DataError(
+            f"Each row of `{arg}` must have shape {recipe.raw_shape}, not {tuple(shape)}.", arg=arg
+        )
+
+
+def check_unmarked(recipe: Recipe, arg: str) -> None:
+    """Refuses rows of a file or a sparse matrix for a model that takes indicators beside them."""
+    if recipe.marked:
+        raise DataError(
+            f"`{arg}` must be a matrix or array: training imputed missing values and marked them.",
+            arg=arg,
+        )
 
 
 def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
@@ -191,11 +209,7 @@ def _bake_array(
     recipe: Recipe, values: np.ndarray, arg: str, complete: np.ndarray | None
 ) -> np.ndarray:
     x = check_features(values, arg)
-    if tuple(x.shape[1:]) != recipe.raw_shape:
-        raise DataError(
-            f"Each row of `{arg}` must have shape {recipe.raw_shape}, not {tuple(x.shape[1:])}.",
-            arg=arg,
-        )
+    check_form(recipe, "array", x.shape[1:], arg)
     learned = (recipe.center, recipe.scale, recipe.fill)
     center, scale, fill = (None if part is None else np.array(part) for part in learned)
     return stage_float32(

@@ -92,3 +92,8 @@ class MemoryRows(RowSource):
             with runtime.on_device(place, soft=True):
                 self._tensors[place] = runtime.tensorflow().identity(self._tensors["CPU:0"])
         return self._tensors[place]
+
+
+def row_numbers(rows: Rows, count: int) -> np.ndarray:
+    """Row numbers of a range, or those given."""
+    return np.arange(*rows.indices(count)) if isinstance(rows, slice) else np.asarray(rows)

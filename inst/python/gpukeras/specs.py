@@ -161,12 +161,15 @@ class DatasetSpec(Spec):
         batch_size: Rows a training step, or "auto" (by the number of rows).
         shuffle: A true shuffle of the training rows each epoch.
         cache: "device" (rows live in the device's memory), "host" (gathered in host memory and
-            sent in blocks), or "auto" (on the device when they fit with room for the model).
+            sent in blocks), or "auto" (on the device when they fit with room for the model; rows
+            of a file or a sparse matrix are made a block at a time).
         validation: Share of the rows kept for validation, in [0, 1).
         encode: Categories as "onehot" columns or as "codes" (0, 1, ...).
-        scale: Standardise numeric features by the training rows' mean and standard deviation.
+        scale: Standardise numeric features by the training rows' mean and standard deviation;
+            those of a sparse matrix by the standard deviation alone.
         na: What happens to missing values: "error", "impute" (median or most frequent value of
-            the training rows, with indicators), or "drop" (rows that have some are left out).
+            the training rows, with indicators), or "drop" (rows that have some are left out);
+            rows of a file or a sparse matrix take "error" only.
         seed: Seed of the split and of the shuffles.
     """
 
