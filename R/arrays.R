@@ -2,8 +2,8 @@
 # integers, logicals and factors would arrive in Python as ordinary numbers: these cross as NaN, and
 # codes as 0. What happens to them is decided there.
 
-# Features: a matrix or array, or the columns of a data frame. `zones` names the time zone in which
-# training took the weekday and hour of a column.
+# Features: a matrix or array, the columns of a data frame, a sparse matrix, or a file's path. `zones`
+# names the time zone in which training took the weekday and hour of a column.
 as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list()) {
   if (is.data.frame(x)) {
     columns <- Map(
@@ -11,6 +11,12 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
       MoreArgs = list(arg = arg, call = call)
     )
     return(list(kind = "columns", columns = unname(columns)))
+  }
+  if (inherits(x, "sparseMatrix")) {
+    return(as_sparse(x))
+  }
+  if (rlang::is_string(x) && is.null(dim(x))) {
+    return(as_file(x, arg, call))
   }
   if (is.character(x) || !is.numeric(x) && !is.logical(x)) {
     abort_gpukeras(
@@ -21,6 +27,37 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
     )
   }
   list(kind = "array", values = as.array(with_nan(x)), names = as.list(colnames(x)))
+}
+
+# A sparse matrix crosses as the slots of a dgCMatrix: its zeros are nowhere stored.
+as_sparse <- function(x) {
+  if (!inherits(x, "dgCMatrix")) {
+    for (class in c("CsparseMatrix", "generalMatrix", "dMatrix")) {
+      x <- methods::as(x, class)
+    }
+  }
+  list(
+    kind = "sparse", dim = as.list(x@Dim), p = as.array(x@p), i = as.array(x@i),
+    x = as.array(x@x), names = as.list(x@Dimnames[[2]])
+  )
+}
+
+# A file that Python reads; its path must hold after setwd().
+as_file <- function(path, arg, call) {
+  if (!is_npy(path)) {
+    abort_gpukeras(
+      sprintf(
+        "`%s` must be numeric, a data frame or the path of a .npy file, not %s.",
+        arg, describe(path)
+      ),
+      code = "data", hint = "Files are read by their extension.", arg = arg, call = call
+    )
+  }
+  list(kind = "npy", path = enc2utf8(normalizePath(path, mustWork = FALSE)))
+}
+
+is_npy <- function(path) {
+  rlang::is_string(path) && grepl("[.]npy$", path, ignore.case = TRUE)
 }
 
 # One column of a data frame.
@@ -81,12 +118,15 @@ recorded_zones <- function(recipe) {
   stats::setNames(lapply(times, `[[`, "zone"), vapply(times, `[[`, "", "name"))
 }
 
-# Labels: a factor, character, logical or numeric vector, or a numeric matrix.
+# Labels: a factor, character, logical or numeric vector, a numeric matrix, or a .npy file's path.
 as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
+  if (is_npy(y)) {
+    return(as_file(y, arg, call))
+  }
   if (is.data.frame(y) && length(y) == 1) {
     y <- y[[1]]
   }
-  if (is.numeric(y) && length(dim(y)) == 2 && ncol(y) > 1) {
+  if (is_label_matrix(y)) {
     return(list(kind = "matrix", values = with_nan(y), names = as.list(colnames(y))))
   }
   if (is.array(y) && length(y) == nrow(y)) {
@@ -111,6 +151,10 @@ plain_column <- function(x) {
     oldClass(x) <- setdiff(oldClass(x), "AsIs")
   }
   if (inherits(x, "POSIXlt")) as.POSIXct(x) else x
+}
+
+is_label_matrix <- function(y) {
+  is.numeric(y) && length(dim(y)) == 2 && ncol(y) > 1
 }
 
 column_kind <- function(x) {

@@ -1,16 +1,19 @@
 #' Rows that can be trained on
 #'
 #' Stages data once for training: checked, encoded, cast to float32 and reordered to rows, so that
-#' batches of shuffled rows reach the device without R. What is learned on the way (levels, means,
+#' batches of shuffled rows reach the device without R. A sparse matrix and a file stay as they are,
+#' and a block of batches is made of them at a time. What is learned on the way (levels, means,
 #' standard deviations; from the training rows only) is the dataset's recipe; `gpu_fit()` ties it to
 #' the model, and `gpu_predict()` applies it to new data.
 #'
 #' @param x A numeric matrix or an array of up to five dimensions (rows first), a data frame, or a
 #'   formula such as `price ~ .`. Data frames may have numeric, integer, logical, factor and
-#'   character columns, dates and times.
+#'   character columns, dates and times. Or a sparse matrix of the Matrix package, or the path of a
+#'   `.npy` file: see the section below.
 #' @param y Labels, one a row: a factor or character vector (classes), a logical or 0/1 vector (two
 #'   classes), a numeric vector, or a numeric matrix (several outputs). For a data frame also the
-#'   name of its label column.
+#'   name of its label column; for other `x` also the path of a `.npy` file, which is read as a
+#'   whole.
 #' @param data A data frame, for a formula.
 #' @param ... Not used; must be empty.
 #' @param batch_size Rows a training step. `"auto"` is a power of two that gives about 100 updates
@@ -18,13 +21,17 @@
 #' @param shuffle Whether each epoch takes the training rows in a new random order (a true shuffle).
 #' @param cache Where rows live: `"device"` (in the device's memory), `"host"` (gathered in host
 #'   memory, sent in blocks), or `"auto"`: on the device when they fit into half of its free memory.
+#'   With `"auto"`, rows of a file or a sparse matrix are made a block at a time; the other two load
+#'   or expand all of them first.
 #' @param validation Share of the rows, drawn at random, that is kept for validation.
 #' @param encode Factors and texts as `"onehot"` columns or as `"codes"` from 0.
 #' @param scale Whether numeric features are standardised by mean and standard deviation of the
 #'   training rows. By default yes for data frames, whose columns have different units, and no for
-#'   matrices and arrays, which are taken as they are.
+#'   matrices and arrays, which are taken as they are. A sparse matrix is only divided by the
+#'   standard deviation, not centred: its zeros stay zeros.
 #' @param na What happens to missing values (`NA` and `NaN`): `"error"` names the column, `"drop"`
 #'   leaves out rows that have any, `"impute"` replaces them; see the section on missing values.
+#'   Files and sparse matrices take `"error"` only.
 #' @param weights Weights of the rows in the loss, or `NULL`.
 #' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
 #'   levels; applies to training rows only.
@@ -67,10 +74,21 @@
 #' is, some 20,000, no network could use it. The number of a `difftime` is treated as other numbers
 #' are. `na = "impute"` replaces a missing date by the median of the training rows; its sines and
 #' cosines are 0, which is no day more than another. Labels cannot be dates or times.
+#' @section Files and sparse matrices:
+#' A `.npy` file holds one array of numbers, such as `numpy.save()` writes; its first dimension is
+#' the rows. It may be larger than memory. It is read once when the dataset is made, to find missing
+#' and infinite values and to learn means and deviations. In each epoch the rows of a block of
+#' batches are then read through a memory map, a part of the file at a time. Arrays in Fortran order
+#' are read too, slowly. Python objects are never loaded. The file must stay as it is: if it changes
+#' or vanishes, the next block is an error.
+#'
+#' A `Matrix::dgCMatrix`, or what converts to it, keeps only its stored values in memory. They cross
+#' to Python without their zeros, and each block of batches is expanded on its way to the device.
+#' A model trained on a sparse matrix also predicts dense ones of the same width, and the reverse.
 #' @section Errors:
 #' `gpukeras_error_data` for data that cannot be trained on (missing or infinite values, no rows,
-#' lists, different lengths); it names the argument or column. `gpukeras_error_spec` for a bad
-#' option.
+#' lists, different lengths, a file that is not there); it names the argument or column.
+#' `gpukeras_error_spec` for a bad option.
 #' @examplesIf interactive()
 #' gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' gpu_dataset(as.matrix(iris[1:4]), iris$Species, batch_size = 32)
@@ -264,7 +282,7 @@ print.gpu_dataset <- function(x, ...) {
 format_features <- function(x) {
   shape <- paste(unlist(x$shape), collapse = " x ")
   if (length(x$columns) == 0) {
-    return(paste0(shape, " a row, ", if (isTRUE(x$scaled)) "standardised" else "as they are"))
+    return(paste0(shape, " a row, ", format_scaling(x)))
   }
   kinds <- vapply(x$columns, `[[`, "", "kind")
   count <- function(...) sum(kinds %in% c(...))
@@ -273,6 +291,16 @@ format_features <- function(x) {
     "%s from %d numbers and %d categories%s", shape, count("number", "duration"),
     count("category"), if (times > 0) sprintf(", and %d dates or times", times) else ""
   )
+}
+
+format_scaling <- function(x) {
+  if (!isTRUE(x$scaled)) {
+    "as they are"
+  } else if (isFALSE(x$centred)) {
+    "divided by their standard deviation, not centred: zeros stay zeros"
+  } else {
+    "standardised"
+  }
 }
 
 format_label <- function(label) {

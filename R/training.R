@@ -60,9 +60,10 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
 #' Loss and metrics of a model on data
 #'
 #' @param model A compiled Keras 3 model.
-#' @param data A [gpu_dataset()]; or a data frame, matrix or array, which is encoded as the data
-#'   that trained the model was. A data frame holds the label column when training used a formula.
-#'   Rows with missing values are treated as `na` of [gpu_dataset()] said in training.
+#' @param data A [gpu_dataset()]; or a data frame, matrix (also sparse), array or the path of a
+#'   `.npy` file, which is encoded as the data that trained the model was. A data frame holds the
+#'   label column when training used a formula. Rows with missing values are treated as `na` of
+#'   [gpu_dataset()] said in training.
 #' @param y Labels of a matrix, array or data frame without formula.
 #' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`.
 #' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned.
@@ -89,8 +90,8 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL)
 #' standardised by the training rows' statistics.
 #'
 #' @param model A Keras 3 model.
-#' @param newdata A data frame, matrix or array; or a [gpu_dataset()], whose rows are taken in their
-#'   original order.
+#' @param newdata A data frame, matrix (also a sparse one), array or the path of a `.npy` file; or a
+#'   [gpu_dataset()], whose rows are taken in their original order.
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one when there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
 #'   or 0 and 1, as the labels were.

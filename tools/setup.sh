@@ -27,7 +27,7 @@ quietly() {
 # command and the Debian package.
 
 to_run="reticulate cli rlang jsonlite ggplot2"
-to_test="$to_run testthat withr"
+to_test="$to_run Matrix testthat withr"
 r_packages="" programs="" python_tools=no compiler=no
 
 case ${1:-} in
@@ -96,7 +96,9 @@ install_from_debian() {
 
     packages=$no_programs
     if [ $lacks_r = yes ]; then packages="$packages r-base-core"; fi
-    for package in $no_r_packages; do packages="$packages r-cran-$package"; done
+    for package in $no_r_packages; do  # Debian writes Matrix in lower case
+        packages="$packages r-cran-$(echo "$package" | tr '[:upper:]' '[:lower:]')"
+    done
     if [ $lacks_python = yes ]; then
         # R loads Python as a shared library, which Debian packages on its own.
         packages="$packages python3-venv $(apt-cache depends python3 |

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import DataError, SpecError, pipeline
+from gpukeras.sources import open_features
 
 pytestmark = pytest.mark.tf
 

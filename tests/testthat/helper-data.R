@@ -20,6 +20,22 @@ a_matrix <- function(rows = 60, columns = 3) {
   matrix(sin(seq_len(rows * columns)), rows, columns)
 }
 
+# Saves an array as NumPy does; gives the path.
+save_npy <- function(x, path, order = "C") {
+  numpy <- reticulate::import("numpy", convert = FALSE)
+  numpy$save(path, numpy$asarray(x, order = order))
+  path
+}
+
+# A third of the values, and columns that R calls by name.
+a_sparse_matrix <- function(rows = 60, columns = 3) {
+  skip_if_not_installed("Matrix")
+  x <- a_matrix(rows, columns)
+  x[seq_along(x) %% 3 != 0] <- 0
+  colnames(x) <- letters[seq_len(columns)]
+  methods::as(x, "CsparseMatrix")
+}
+
 # TensorFlow and Keras through the core's door, which mutes what C++ says at their import.
 runtime <- function() {
   path <- system.file("python", package = "gpukeras", mustWork = TRUE)

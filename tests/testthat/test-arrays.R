@@ -170,3 +170,50 @@ test_that("what cannot be a feature or a label is refused", {
     expect_error(as_labels(y), class = "gpukeras_error_data")
   }
 })
+
+# Sparse matrices and files ------------------------------------------------------------------------
+
+test_that("a sparse matrix crosses as its slots, without its zeros", {
+  x <- a_sparse_matrix(6)
+  found <- as_features(x)
+  expect_identical(found$kind, "sparse")
+  expect_identical(found$dim, list(6L, 3L))
+  expect_identical(found$names, list("a", "b", "c"))
+  expect_identical(found$p, as.array(x@p))
+  expect_identical(found$i, as.array(x@i))
+  expect_identical(found$x, as.array(x@x))
+})
+
+test_that("other sparse matrices become a dgCMatrix", {
+  x <- a_sparse_matrix(3)
+  square <- Matrix::crossprod(x)
+  kinds <- list(
+    methods::as(x, "RsparseMatrix"), methods::as(x, "TsparseMatrix"), x != 0, square,
+    Matrix::Diagonal(3), Matrix::triu(square), methods::as(x, "nMatrix")
+  )
+  for (kind in kinds) {
+    found <- as_features(kind)
+    dense <- matrix(0, nrow(kind), ncol(kind))
+    dense[cbind(found$i, rep(seq_len(ncol(kind)), diff(found$p)) - 1L) + 1L] <- found$x
+    expect_identical(dense, unname(as.matrix(kind)) + 0)
+  }
+})
+
+test_that("repeated entries of a dgTMatrix are added up, as in R", {
+  skip_if_not_installed("Matrix")
+  x <- methods::new(
+    "dgTMatrix", i = c(0L, 0L, 1L), j = c(1L, 1L, 0L), x = c(1, 2, 5), Dim = c(2L, 2L)
+  )
+  expect_identical(as_features(x)$x, as.array(c(5, 3)))
+})
+
+test_that("the path of a file holds after setwd()", {
+  folder <- withr::local_tempdir()
+  withr::local_dir(folder)
+  file.create("x.npy")
+  found <- as_features("x.npy")
+  expect_identical(found$kind, "npy")
+  expect_identical(found$path, normalizePath(file.path(folder, "x.npy")))
+  expect_identical(as_labels("x.npy")$path, found$path)
+  expect_identical(as_labels(c("x.npy", "y.npy"))$kind, "character")
+})

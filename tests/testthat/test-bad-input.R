@@ -5,12 +5,13 @@ case <- function(code, names, call) {
   list(code = code, names = names, call = substitute(call))
 }
 
-# Runs a table. `hide` takes from a snapshot what depends on the computer.
-expect_refused <- function(cases, hide = NULL) {
+# Runs a table. `hide` takes from a snapshot what depends on the computer; `needs` is a package.
+expect_refused <- function(cases, hide = NULL, needs = "testthat") {
   for (title in names(cases)) {
     case <- cases[[title]]
     test_that(paste(title, "is refused"), {
       skip_without_tensorflow()
+      skip_if_not_installed(needs)
       class <- paste0("gpukeras_error_", case$code)
       error <- expect_error(eval(case$call), class = class)
       expect_s3_class(error, "gpukeras_error")
@@ -124,6 +125,64 @@ expect_refused(list(
     "spec", "`na`", gpu_dataset(put(NA), y, na = "impute", recipe = gpu_dataset(x, y))
   )
 ))
+
+# Sparse matrices and files ------------------------------------------------------------------------
+
+folder <- withr::local_tempdir()
+at <- function(name) file.path(folder, name)
+if (has_tensorflow()) {
+  save_npy(put(NA), at("missing.npy"))
+  save_npy(x, at("x.npy"))
+  save_npy(matrix(letters[1:4]), at("text.npy"))
+  writeLines("1,2,3", at("csv.npy"))
+  on_file <- trained(gpu_dataset(at("x.npy"), c(1.5, 2, 3, 4)))
+}
+if (rlang::is_installed("Matrix")) {
+  sparse <- methods::as(x, "CsparseMatrix")
+  wrong <- sparse
+  wrong@i[1] <- 99L
+}
+
+expect_refused(needs = "Matrix", list(
+  "an NA in a sparse matrix" = case("data", "Column `3` of `x`", gpu_dataset(put(NA, sparse), y)),
+  "an infinite value in a sparse matrix" =
+    case("data", "1 infinite", gpu_dataset(put(Inf, sparse), y)),
+  "a sparse matrix without rows" = case("data", "`x` has no rows", gpu_dataset(sparse[0, ], y[0])),
+  "a sparse matrix of other rows than labels" =
+    case("data", "`y` has 4 rows where `x` has 3", gpu_dataset(sparse[1:3, ], y)),
+  "a sparse matrix whose slots do not fit" =
+    case("data", "not a valid sparse matrix", gpu_dataset(wrong, y)),
+  "a sparse matrix as labels" = case("data", "`y` cannot be labels", gpu_dataset(x, sparse)),
+  "sparse rows of another width" =
+    case("data", "`newdata`", gpu_predict(on_file, sparse[, 1:2])),
+  "sparse rows for a model of a data frame" = case(
+    "data", "must be a data frame", gpu_dataset(sparse, recipe = gpu_dataset(column(), y))
+  )
+))
+
+expect_refused(list(
+  "a file that is not there" = case("data", "none.npy", gpu_dataset(at("none.npy"), y)),
+  "a file of no known kind" = case("data", "`x` must be", gpu_dataset("data.xlsx", y)),
+  "a missing value in a file" =
+    case("data", "1 missing, the first in row 2", gpu_dataset(at("missing.npy"), y)),
+  "a file of text" = case("data", "`x`: the file text.npy", gpu_dataset(at("text.npy"), y)),
+  "a file that is no array" = case("data", "csv.npy is not", gpu_dataset(at("csv.npy"), y)),
+  "labels in a file that is not there" = case("data", "`y`", gpu_dataset(x, at("none.npy"))),
+  "a file of other rows than labels" = case("data", "`y` has 3", gpu_dataset(at("x.npy"), y[1:3])),
+  "a new file of another width" =
+    case("data", "`newdata`", gpu_predict(trained(gpu_dataset(x[, 1:2], y)), at("x.npy")))
+))
+
+test_that("a file that vanishes between two trainings is refused", {
+  skip_without_tensorflow()
+  file <- save_npy(x, withr::local_tempfile(fileext = ".npy"))
+  data <- gpu_dataset(file, c(1.5, 2, 3, 4))
+  model <- trained(data)
+  unlink(file)
+  error <- expect_error(gpu_fit(model, data, verbose = FALSE), class = "gpukeras_error_data")
+  expect_match(one_line(error), "is gone")
+  expect_identical(error$arg, "x")
+})
 
 # Labels and weights -------------------------------------------------------------------------------
 

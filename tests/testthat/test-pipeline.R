@@ -116,6 +116,11 @@ test_that("what happened to missing values prints, and dates and times do", {
   expect_snapshot(print(new_gpu_dataset(a_dataset_record(plan = plan, columns = columns))))
 })
 
+test_that("values that are divided but not centred print so", {
+  shown <- a_dataset_record(shape = 5L, scaled = TRUE, centred = FALSE)
+  expect_snapshot(cat(format_features(shown), "\n"))
+})
+
 # The real core ------------------------------------------------------------------------------------
 
 test_that("a dataset knows its rows, batches and encoding", {
@@ -197,4 +202,32 @@ test_that("a dataset is saved without its rows, and says so when used", {
   dead <- readRDS(file)
   expect_error(check_dataset(dead), "another R session", class = "gpukeras_error_data")
   expect_match(format(dead)[1], "4 training")
+})
+
+test_that("a sparse matrix prints how its rows are made", {
+  skip_without_tensorflow()
+  data <- gpu_dataset(a_sparse_matrix(), factor(rep(c("a", "b"), 30)), scale = TRUE)
+  expect_identical(data$plan$mode, "streamed")
+  expect_snapshot(data)
+  dense <- gpu_dataset(a_sparse_matrix(), cache = "device")
+  expect_false(dense$plan$mode == "streamed")
+})
+
+test_that("a file prints where its rows come from", {
+  skip_without_tensorflow()
+  folder <- withr::local_tempdir()
+  x <- save_npy(a_matrix(), file.path(folder, "features.npy"))
+  y <- save_npy(as.array(sin(1:60)), file.path(folder, "labels.npy"))
+  expect_snapshot(gpu_dataset(x, y, validation = 0.2))
+  slow <- save_npy(a_matrix(), file.path(folder, "columns.npy"), order = "F")
+  expect_match(gpu_dataset(slow, y)$plan$reason, "Fortran order, which reads slowly")
+})
+
+test_that("a sparse matrix of more cells than an integer counts is a dataset", {
+  skip_without_tensorflow()
+  skip_if_not_installed("Matrix")
+  x <- Matrix::sparseMatrix(i = c(1, 100000), j = c(100000, 1), x = 1, dims = c(100000, 100000))
+  data <- gpu_dataset(x, batch_size = 8)
+  expect_identical(data$plan$rows, 100000L)
+  expect_lt(data$plan$staged_bytes, 2^20)
 })

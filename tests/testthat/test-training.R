@@ -239,3 +239,68 @@ test_that("an interrupt gives the history so far, and the script goes on", {
     info = toString(readLines(child$err, warn = FALSE))
   )
 })
+
+# Sparse matrices and files ------------------------------------------------------------------------
+
+# Losses of a short training, and predictions of `newdata`.
+learn <- function(x, y, newdata, ...) {
+  data <- gpu_dataset(x, y, batch_size = 16, validation = 0.2, seed = 3, ...)
+  model <- gpu_mlp(data, units = 4, seed = 1)
+  fit <- gpu_fit(model, data, epochs = 3, engine = "keras", verbose = FALSE)
+  list(
+    losses = as.data.frame(fit), values = gpu_predict(model, newdata),
+    metrics = gpu_evaluate(model, newdata, y)
+  )
+}
+
+expect_same_training <- function(found, expected) {
+  measured <- setdiff(names(expected$losses), "seconds")
+  expect_equal(found$losses[measured], expected$losses[measured], tolerance = 1e-5)
+  expect_equal(found$values, expected$values, tolerance = 1e-5)
+  expect_equal(found$metrics, expected$metrics, tolerance = 1e-5)
+}
+
+test_that("a sparse matrix trains, predicts and evaluates as the dense one", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  x <- a_sparse_matrix(61)
+  y <- factor(c("a", "b", "c")[seq_len(61) %% 3 + 1])
+  expected <- learn(as.matrix(x), y, as.matrix(x))
+  expect_same_training(learn(x, y, x), expected)
+  expect_same_training(learn(x, y, as.matrix(x)), expected)
+  expect_same_training(learn(as.matrix(x), y, x), expected)
+})
+
+test_that("a model of scaled sparse rows scales dense ones alike, and the reverse", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  x <- a_sparse_matrix(61)
+  for (form in list(x, as.matrix(x))) {
+    data <- gpu_dataset(form, cos(1:61), scale = TRUE)
+    model <- trained(data)
+    expect_equal(gpu_predict(model, x), gpu_predict(model, as.matrix(x)), tolerance = 1e-5)
+    expect_equal(gpu_predict(model, x), gpu_predict(model, data), tolerance = 1e-5)
+  }
+})
+
+test_that("a file trains, predicts and evaluates as the same matrix", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  x <- a_matrix(61)
+  y <- cos(1:61)
+  file <- save_npy(x, withr::local_tempfile(fileext = ".npy"))
+  expected <- learn(x, y, x, scale = TRUE)
+  expect_same_training(learn(file, y, file, scale = TRUE), expected)
+  labels <- save_npy(as.array(y), withr::local_tempfile(fileext = ".npy"))
+  expect_same_training(learn(file, labels, x, scale = TRUE), expected)
+})
+
+test_that("a user's file is not changed", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  file <- save_npy(a_matrix(20), withr::local_tempfile(fileext = ".npy"))
+  before <- tools::md5sum(file)
+  model <- trained(gpu_dataset(file, 1:20, scale = TRUE))
+  gpu_predict(model, file)
+  expect_identical(tools::md5sum(file), before)
+})
