@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import gpukeras
-from gpukeras import DataError, inference, npy, pipeline, training
+from gpukeras import DataError, inference, npy, pipeline, training, usage
 from gpukeras.arrays import moments
 from gpukeras.specs import DatasetSpec
 
@@ -258,6 +258,15 @@ def test_a_file_trains_as_the_same_matrix(tmp_path, scale):
         np.testing.assert_allclose(histories[1][name], losses, rtol=1e-5, err_msg=name)
     for found in predictions[1:]:
         np.testing.assert_allclose(found, predictions[0], atol=1e-5)
+
+
+@pytest.mark.tf
+def test_what_a_device_does_is_read_from_a_file_too(tmp_path):
+    x, codes = make_arrays()
+    data = pipeline.build_dataset(save(tmp_path, x), {"batch_size": 16}, classes(codes))
+    use = usage.read_use(make_model(), data, "CPU:0", batches=2)
+    assert use["median_s"] > 0
+    assert use["input_dtypes"] == ["float32"]
 
 
 CHILD = """
