@@ -64,9 +64,9 @@
 #'   `<column>:yearday_sin`, `<column>:yearday_cos`. The week begins on Monday, the year on
 #'   1 January; the year has its own 365 or 366 days.
 #' * A `POSIXct` or `POSIXlt`: the same, where the number is the days since 1970-01-01 00:00 UTC
-#'   with their fraction, and besides `<column>:daytime_sin` and `<column>:daytime_cos`, which begin at
-#'   midnight. Weekday, day and hour are those of the column's time zone, or of the session's if it
-#'   has none. The zone belongs to the recipe: new data in another zone is converted to it.
+#'   with their fraction, and besides `<column>:daytime_sin` and `<column>:daytime_cos`, which begin
+#'   at midnight. Weekday, day and hour are those of the column's time zone, or of the session's if
+#'   it has none. The zone belongs to the recipe: new data in another zone is converted to it.
 #' * A `difftime`: a number in its units. The units belong to the recipe: new data in other units is
 #'   converted to them.
 #'
