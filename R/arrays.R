@@ -2,8 +2,8 @@
 # integers, logicals and factors would arrive in Python as ordinary numbers: these cross as NaN, and
 # codes as 0. What happens to them is decided there.
 
-# Features: a matrix or array, the columns of a data frame, a sparse matrix, or a file's path. `zones`
-# names the time zone in which training took the weekday and hour of a column.
+# Features: a matrix or array, the columns of a data frame, a sparse matrix, or a file's path.
+# `zones` names the time zone in which training took the weekday and hour of a column.
 as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list()) {
   if (is.data.frame(x)) {
     columns <- Map(
@@ -161,18 +161,25 @@ column_kind <- function(x) {
   if (is.factor(x)) {
     "factor"
   } else if (inherits(x, c("Date", "POSIXct", "difftime"))) {
-    if (is.numeric(unclass(x)) && is.null(dim(x))) time_kind(x)
-  } else if (is.object(x) || is.list(x) || !is.null(dim(x))) {
-    NULL
-  } else if (is.character(x) || is.logical(x)) {
-    typeof(x)
-  } else if (is.numeric(x)) {
-    if (is.integer(x)) "integer" else "numeric"
+    time_kind(x)
+  } else if (!is.object(x) && !is.list(x) && is.null(dim(x))) {
+    vector_kind(x)
   }
 }
 
 time_kind <- function(x) {
+  if (!is.numeric(unclass(x)) || !is.null(dim(x))) {
+    return(NULL)
+  }
   if (inherits(x, "Date")) "date" else if (inherits(x, "POSIXct")) "time" else "duration"
+}
+
+vector_kind <- function(x) {
+  if (is.character(x) || is.logical(x)) {
+    typeof(x)
+  } else if (is.numeric(x)) {
+    if (is.integer(x)) "integer" else "numeric"
+  }
 }
 
 # Doubles with NaN for NA. What has no NA is left as it is, not copied.
