@@ -78,7 +78,7 @@ def current() -> Setup:
     visible = runtime.visible_devices("GPU")
     if not visible:
         return Setup("CPU:0")
-    capabilities = [_capability_text(runtime.device_details(gpu)) for gpu in visible]
+    capabilities = [capability_text(runtime.device_details(gpu)) for gpu in visible]
     cuda = str(runtime.build_info().get("cuda_version", ""))
     return Setup("GPU:0", jit=choose_jit(capabilities, cuda))
 
@@ -95,7 +95,7 @@ def read_devices() -> list[Device]:
     memory = [None if gpu is None else gpu.total_bytes for gpu in _match_nvml(labels)]
     visible = runtime.visible_devices("GPU")
     return [_read_cpu(cpu) for cpu in runtime.physical_devices("CPU")] + [
-        Device(short_name(gpu), "GPU", label, _capability_text(detail), size, gpu in visible)
+        Device(short_name(gpu), "GPU", label, capability_text(detail), size, gpu in visible)
         for gpu, label, detail, size in zip(gpus, labels, details, memory, strict=True)
     ]
 
@@ -169,7 +169,8 @@ def short_name(device: Any) -> str:
     return ":".join(device.name.split(":")[-2:])
 
 
-def _capability_text(details: dict[str, Any]) -> str:
+def capability_text(details: dict[str, Any]) -> str:
+    """Compute capability in a GPU's details, such as "8.6", or "" if they do not tell it."""
     return ".".join(str(part) for part in details.get("compute_capability") or ())
 
 

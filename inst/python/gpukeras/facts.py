@@ -162,6 +162,12 @@ def count_listed(facts: Facts, variation: str) -> int | None:
     return None if gpus is None else len(gpus)
 
 
+def count_fresh(facts: Facts) -> int | None:
+    """GPUs that TensorFlow lists in a new process as gpukeras would start it; None if not tried."""
+    preloaded = count_listed(facts, "preloaded")
+    return count_listed(facts, "as it is") if preloaded is None else preloaded
+
+
 def find_logs(facts: Facts) -> list[dict[str, Any]]:
     """What TensorFlow's log said in each child process: the lists of GPUs, then the computation."""
     parts = [*find_dict(facts, "listings").values(), find_fact(facts, "proof")]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .causes import CAUSES, Cause, fill_fix
 from .facts import (
     Facts,
+    count_fresh,
     find_dict,
     find_fact,
     find_list,
@@ -99,18 +100,17 @@ def name_situation(facts: Facts) -> str:
     "hidden": GPUs are listed, none visible; "late": this session lists none, a new process with the
     same environment does; "unlisted": none is listed; "unknown".
     """
-    physical = find_list(facts, "tensorflow", "physical_gpus")
-    fresh = list_fresh_gpus(facts)
-    if physical is None:  # TensorFlow is not imported here: what a child process lists counts
-        physical = fresh
-    elif physical == [] and fresh:
+    physical, fresh = find_list(facts, "tensorflow", "physical_gpus"), count_fresh(facts)
+    if physical == [] and fresh:
         return "late"
+    # Where TensorFlow is not imported here, what a child process lists counts.
+    listed = fresh if physical is None else len(physical)
     visible = find_list(facts, "tensorflow", "visible_gpus")
-    if physical if visible is None else visible:
+    if listed if visible is None else visible:
         return name_proof(facts)
-    if physical:
+    if listed:
         return "hidden"
-    return "unlisted" if physical == [] else "unknown"
+    return "unlisted" if listed == 0 else "unknown"
 
 
 def name_proof(facts: Facts) -> str:
@@ -119,15 +119,6 @@ def name_proof(facts: Facts) -> str:
     if proven is True or proven is False:
         return "works" if proven else "failed"
     return "works" if describe_numeric(find_dict(facts, "use")) else "untested"
-
-
-def list_fresh_gpus(facts: Facts) -> list[str] | None:
-    """GPUs that TensorFlow lists in a new process as gpukeras would start it; None if not tried."""
-    for variation in ("preloaded", "as it is"):
-        gpus = find_list(facts, "listings", variation, "gpus")
-        if gpus is not None:
-            return [str(find_text(gpu, "name")) for gpu in gpus if isinstance(gpu, Mapping)]
-    return None
 
 
 # Where no cause is proven ------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from ..facts import (
     list_uncoded,
     parse_numbers,
 )
+from ..known_bugs import format_version
 from .hardware import describe_cuinit, describe_nvml, driver_works, find_cuinit
 from .record import AT_FIRST_USE, UNLISTED, Cause
 
@@ -90,11 +91,6 @@ def describe_versions(facts: Facts) -> str:
     return "; ".join([*parts, *([f"libcuda is {path}"] if path else [])])
 
 
-def name_version(version: tuple[int, ...]) -> str:
-    """A version as text."""
-    return ".".join(str(part) for part in version)
-
-
 # Causes ------------------------------------------------------------------------------------------
 
 
@@ -125,8 +121,8 @@ def detect_old_driver(facts: Facts) -> str | None:
         return None
     driver = find_text(facts, "nvml", "driver")
     return (
-        f"the driver{f' {driver}' if driver else ''} runs CUDA up to {name_version(newest)}, "
-        f"TensorFlow is built with CUDA {name_version(built)}"
+        f"the driver{f' {driver}' if driver else ''} runs CUDA up to {format_version(newest)}, "
+        f"TensorFlow is built with CUDA {format_version(built)}"
     )
 
 
@@ -139,10 +135,10 @@ def detect_no_jit(facts: Facts) -> str | None:
     older = newest is not None and bool(built) and newest < built
     if not said and not (older and list_uncoded(facts)):
         return None
-    capability = ", ".join(name_version(found) for found in list_capabilities(facts))
+    capability = ", ".join(format_version(found) for found in list_capabilities(facts))
     return said[:200] or (
-        f"compute capability {capability} needs PTX of CUDA {name_version(built)} to be compiled, "
-        f"the driver compiles it up to CUDA {name_version(newest or ())}"
+        f"compute capability {capability} needs PTX of CUDA {format_version(built)} to be "
+        f"compiled, the driver compiles it up to CUDA {format_version(newest or ())}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..facts import (
     Facts,
+    count_fresh,
     find_fact,
     find_list,
     find_number,
@@ -142,7 +143,7 @@ def detect_ignored_gpu(facts: Facts) -> str | None:
     """A14: TensorFlow leaves out a GPU with fewer than 8 multiprocessors beside a better one."""
     ignored = _list_ignored(facts)
     count = find_number(facts, "cuda", "count")
-    listed = find_list(facts, "tensorflow", "physical_gpus") or _list_fresh(facts)
+    listed = find_list(facts, "tensorflow", "physical_gpus") or count_fresh(facts)
     if not ignored or (not listed and (count is None or len(ignored) < count)):
         return None
     texts = [f"{name} (GPU {i}, {cores} multiprocessors)" for i, name, cores in ignored]
@@ -155,14 +156,6 @@ def _list_ignored(facts: Facts) -> list[tuple[str, str, str]]:
     lines = [str(line) for log in logs for line in find_list({"log": log}, "log", "ignored") or ()]
     found = [match.groups() for line in lines if (match := TOO_FEW.search(line))]
     return sorted({(index, name, cores) for index, name, cores in found})
-
-
-def _list_fresh(facts: Facts) -> list[Any]:
-    return [
-        gpu
-        for variation in ("as it is", "preloaded")
-        for gpu in find_list(facts, "listings", variation, "gpus") or ()
-    ]
 
 
 def detect_throttling(facts: Facts) -> str | None:

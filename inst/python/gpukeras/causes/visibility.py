@@ -6,6 +6,7 @@ import re
 
 from ..facts import (
     Facts,
+    count_fresh,
     count_gpus,
     count_listed,
     describe_readings,
@@ -55,7 +56,7 @@ def _describe_removed(facts: Facts) -> str | None:
     """A variable that was removed too late: TensorFlow read it before, a new process does not."""
     readings = find_dict(facts, "environment", VISIBLE)
     before = [readings.get(who) for who in ("python", "start")]
-    fresh = count_listed(facts, "preloaded") or count_listed(facts, "as it is")
+    fresh = count_fresh(facts)
     hidden = [value for value in before if hides_gpus(value, count_gpus(facts))]
     if not hidden or not fresh or find_list(facts, "tensorflow", "physical_gpus") != []:
         return None

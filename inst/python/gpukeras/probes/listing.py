@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import preload, runtime
+from ..devices import capability_text, short_name
 from ..errors import RuntimeMissingError
 
 
@@ -32,11 +33,10 @@ def list_gpus() -> dict[str, Any]:
 def describe_gpu(gpu: Any) -> dict[str, str]:
     """Name, maker's name and compute capability of a physical GPU."""
     details = runtime.device_details(gpu)
-    capability = details.get("compute_capability") or ()
     return {
-        "name": ":".join(gpu.name.split(":")[-2:]),
+        "name": short_name(gpu),
         "label": str(details.get("device_name", "")),
-        "capability": ".".join(str(part) for part in capability),
+        "capability": capability_text(details),
     }
 
 
