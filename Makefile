@@ -32,7 +32,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-r lint format doc check bench gpu-evidence contract install clean
+.PHONY: help demo test test-python test-r lint format doc check bench bench-data gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -77,6 +77,11 @@ check: setup-check ## run R CMD check on the package
 
 bench: setup-bench install ## measure gpukeras against Keras from R (some 20 minutes)
 	@Rscript python/benchmarks/bench.R
+
+# OPTIONS such as --quick or --only csv; the files for memory take 4 GiB each in TMPDIR.
+bench-data: setup-bench install ## measure how data reaches a fit, against the usual ways
+	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python python/benchmarks/bench_data.py \
+	$(OPTIONS)
 
 # The Python core alone. EVIDENCE_PYTHON names a Python that has TensorFlow already.
 gpu-evidence: ## on a computer with an NVIDIA GPU: prove and measure it, in 10 minutes at most

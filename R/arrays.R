@@ -15,7 +15,7 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
   if (inherits(x, "sparseMatrix")) {
     return(as_sparse(x))
   }
-  if (rlang::is_string(x) && is.null(dim(x))) {
+  if (is_path(x)) {
     return(as_file(x, arg, call))
   }
   if (is.character(x) || !is.numeric(x) && !is.logical(x)) {
@@ -40,24 +40,6 @@ as_sparse <- function(x) {
     kind = "sparse", dim = as.list(x@Dim), p = as.array(x@p), i = as.array(x@i),
     x = as.array(x@x), names = as.list(x@Dimnames[[2]])
   )
-}
-
-# A file that Python reads; its path must hold after setwd().
-as_file <- function(path, arg, call) {
-  if (!is_npy(path)) {
-    abort_gpukeras(
-      sprintf(
-        "`%s` must be numeric, a data frame or the path of a .npy file, not %s.",
-        arg, describe(path)
-      ),
-      code = "data", hint = "Files are read by their extension.", arg = arg, call = call
-    )
-  }
-  list(kind = "npy", path = enc2utf8(normalizePath(path, mustWork = FALSE)))
-}
-
-is_npy <- function(path) {
-  rlang::is_string(path) && grepl("[.]npy$", path, ignore.case = TRUE)
 }
 
 # One column of a data frame.

@@ -5,6 +5,7 @@
 call_core <- function(name, args = list(), call = caller_env()) {
   envelope <- core()$invoke(name, args)
   if (!isTRUE(envelope$ok)) {
+    if (identical(envelope$code, "generator")) raise_kept()
     abort_core(envelope, call = call)
   }
   envelope$value

@@ -6,6 +6,7 @@
 the <- new.env(parent = emptyenv())
 the$core <- NULL # the Python module gpukeras.border, loaded on first use
 the$pid <- NULL # the process that loaded the core: another one is a fork of it
+the$condition <- NULL # what stopped a user's function that Python had called
 the$python_before <- NULL # whether Python ran before gpukeras was loaded
 
 .onLoad <- function(libname, pkgname) {

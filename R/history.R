@@ -47,6 +47,7 @@ format.gpu_history <- function(x, ...) {
       count_text(signif(x$samples_per_s, 3)), count_text(x$plan$batch_size), 100 * x$input_share,
       x$plan$mode
     ),
+    if (isTRUE(x$plan$dropped_rows > 0)) paste("missing:", x$plan$na_reason),
     sprintf("engine:  %s (%s)", x$engine$engine, x$engine$reason),
     format_trials(x$engine$trials, x$plan$batch_size),
     sprintf("dtype:   %s", x$precision),

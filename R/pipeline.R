@@ -1,46 +1,81 @@
 #' Rows that can be trained on
 #'
 #' Stages data once for training: checked, encoded, cast to float32 and reordered to rows, so that
-#' batches of shuffled rows reach the device without R. A sparse matrix and a file stay as they are,
-#' and a block of batches is made of them at a time. What is learned on the way (levels, means,
-#' standard deviations; from the training rows only) is the dataset's recipe; `gpu_fit()` ties it to
-#' the model, and `gpu_predict()` applies it to new data.
+#' batches of shuffled rows reach the device without R. What is larger than memory is read and
+#' encoded in pieces, once, and a block of batches is gathered of it at a time. What is learned on
+#' the way (levels, means, deviations; from the training rows only) is the dataset's recipe;
+#' `gpu_fit()` ties it to the model, and `gpu_predict()` applies it to new data.
 #'
-#' @param x A numeric matrix or an array of up to five dimensions (rows first), a data frame, or a
-#'   formula such as `price ~ .`. Data frames may have numeric, integer, logical, factor and
-#'   character columns, dates and times. Or a sparse matrix of the Matrix package, or the path of a
-#'   `.npy` file: see the section below.
+#' @param x Where the rows come from:
+#'
+#'   * a numeric matrix, or an array of up to five dimensions (rows first);
+#'   * a data frame with numeric, integer, logical, factor and character columns, dates and times;
+#'   * a formula such as `price ~ .`, with `data`;
+#'   * a sparse matrix of the Matrix package;
+#'   * the path of a file or of several (globs such as `"flights/*.parquet"` too), or a folder: see
+#'     the sections on files and on images;
+#'   * a function that gives a batch a call: see the section on generators;
+#'   * a `tf.data.Dataset`, such as tfdatasets makes.
 #' @param y Labels, one a row: a factor or character vector (classes), a logical or 0/1 vector (two
-#'   classes), a numeric vector, or a numeric matrix (several outputs). For a data frame also the
-#'   name of its label column; for other `x` also the path of a `.npy` file, which is read as a
-#'   whole.
-#' @param data A data frame, for a formula.
-#' @param ... Not used; must be empty.
+#'   classes), a numeric vector, or a numeric matrix (several outputs). For a data frame or files
+#'   that hold columns, the name of the label column. For other `x` also the path of a `.npy` file,
+#'   which is read as a whole.
+#' @param data A data frame, for a formula; or paths of files with columns, for a formula that only
+#'   names columns.
+#' @param ... For methods other than the default one: its arguments. Otherwise empty.
 #' @param batch_size Rows a training step. `"auto"` is a power of two that gives about 100 updates
-#'   an epoch, within 32 and 1024.
-#' @param shuffle Whether each epoch takes the training rows in a new random order (a true shuffle).
-#' @param cache Where rows live: `"device"` (in the device's memory), `"host"` (gathered in host
-#'   memory, sent in blocks), or `"auto"`: on the device when they fit into half of its free memory.
-#'   With `"auto"`, rows of a file or a sparse matrix are made a block at a time; the other two load
-#'   or expand all of them first.
+#'   an epoch, within 32 and 1024; for a generator, the rows of its first batch.
+#' @param shuffle Whether each epoch takes the training rows in a new random order. It is a true
+#'   shuffle wherever rows have numbers; `print()` says so, or what else is done.
+#' @param cache Where rows live. `"device"`: in the device's memory. `"host"`: gathered in host
+#'   memory, sent in blocks. `"disk"`: in a scratch file of the session. `"auto"`: on the device
+#'   when they fit into half of its free memory; rows that were read from files or made by a
+#'   function stay in memory up to 256 MiB and go to a scratch file beyond, which the operating
+#'   system keeps in memory as long as there is room. `TRUE` keeps what a function or a pipeline
+#'   makes, so that it is called for one epoch only; `FALSE` makes it anew in each epoch, which is
+#'   what `"auto"` does with functions and pipelines.
 #' @param validation Share of the rows, drawn at random, that is kept for validation.
-#' @param encode Factors and texts as `"onehot"` columns or as `"codes"` from 0.
+#' @param encode Factors and texts as `"onehot"` columns, as `"codes"` from 0, or as `"hash"`: 0/1
+#'   columns of `hash_bins` bins, for many levels, none of which is ever unknown. A named vector
+#'   such as `c(city = "hash")` says it for some columns; the others are one-hot.
+#' @param hash_bins Bins of a hashed column. Different levels may share one.
+#' @param text Names of text columns, which are split into words by Keras' `TextVectorization`; or a
+#'   list of `columns`, `max_tokens` (1000), `output` (`"tf_idf"`, `"multi_hot"`, `"count"`, or
+#'   `"int"` for an embedding), `sequence_length`, `ngrams`, `standardize` and `split`. Words are
+#'   learned from the training rows.
 #' @param scale Whether numeric features are standardised by mean and standard deviation of the
-#'   training rows. By default yes for data frames, whose columns have different units, and no for
-#'   matrices and arrays, which are taken as they are. A sparse matrix is only divided by the
-#'   standard deviation, not centred: its zeros stay zeros.
+#'   training rows. By default yes for columns, which have different units, and no for matrices and
+#'   arrays, which are taken as they are. A sparse matrix is only divided by the standard deviation,
+#'   not centred: its zeros stay zeros. Images become 0 to 1 instead of 0 to 255.
 #' @param na What happens to missing values (`NA` and `NaN`): `"error"` names the column, `"drop"`
 #'   leaves out rows that have any, `"impute"` replaces them; see the section on missing values.
-#'   Files and sparse matrices take `"error"` only.
-#' @param weights Weights of the rows in the loss, or `NULL`.
+#'   `.npy` files and sparse matrices take `"error"` only.
+#' @param augment For images (arrays of four dimensions too): a list of `flip` (`"horizontal"`,
+#'   `"vertical"`, `"both"`), `rotation` (share of a full turn), `zoom`, `translation`, `crop`
+#'   (height and width), `brightness`, `contrast`, `mixup` (its alpha). It is applied on the device,
+#'   anew in each epoch, to training rows only.
+#' @param map A Keras layer or model, or a function of a tensor, applied to the features of a block
+#'   of batches on the device: in training and in prediction alike. It is traced once, so R is not
+#'   called again.
+#' @param drop_last Whether the last batch of an epoch is left out if it is short.
+#' @param shard This worker's number, counted from 1, and the number of workers: each trains its own
+#'   share of the training rows, and together they train all.
+#' @param on_error What a broken file or row does: `"stop"`, or `"skip"`: it is left out, and
+#'   `print()` says how many and which was the first.
+#' @param buffer Rows of the shuffle buffer where rows come in sequence.
+#' @param weights Weights of the rows in the loss, or `NULL`; for files with columns, the name of
+#'   the column that holds them.
 #' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
 #'   levels; applies to training rows only.
-#' @param recipe Another `gpu_dataset` whose recipe is applied instead of learning a new one: for
-#'   test data. `encode`, `scale` and (unless it is `"drop"`) `na` are then those of the recipe.
+#' @param recipe A [gpu_recipe()], or another `gpu_dataset` or a trained model that has one, which
+#'   is applied instead of learning a new one: for test data. `encode`, `scale` and (unless it is
+#'   `"drop"`) `na` are then those of the recipe.
 #' @param seed Seed of the split and the shuffles; drawn from R's generator by default, so
 #'   `set.seed()` fixes it.
-#' @return A `gpu_dataset`: the staged rows and their plan, which `print()` shows with its reasons.
-#'   The rows live in Python: the object cannot be saved with `saveRDS()`.
+#' @return A `gpu_dataset`: the staged rows and their plan, which `print()` shows with its reasons
+#'   (`print(cost = TRUE)` measures what each stage of the pipeline costs). The rows live in Python:
+#'   the object cannot be saved with `saveRDS()`; [gpu_dataset_save()] writes the rows, and
+#'   [gpu_recipe()] gives what was learned as an R value.
 #' @section Missing values:
 #' With `na = "drop"`, rows with a missing feature or label are left out, with their weights, before
 #' anything is learned or set apart for validation; `print()` says how many. [gpu_predict()] gives
@@ -102,17 +137,24 @@ gpu_dataset <- function(x, ...) {
 #' @rdname gpu_dataset
 #' @export
 gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle = TRUE,
-                                cache = "auto", validation = 0, encode = "onehot", scale = NULL,
-                                na = "error", weights = NULL, class_weight = NULL, recipe = NULL,
-                                seed = NULL) {
+                                cache = "auto", validation = 0, encode = "onehot", hash_bins = 64,
+                                text = NULL, scale = NULL, na = "error", augment = NULL,
+                                map = NULL, drop_last = FALSE, shard = c(1, 1),
+                                on_error = "stop", buffer = "auto", weights = NULL,
+                                class_weight = NULL, recipe = NULL, seed = NULL) {
   check_no_dots(...)
+  source <- as_source(x, y, recipe)
   options <- list(
     batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
-    encode = encode, scale = scale %||% is.data.frame(x), na = na, seed = seed %||% draw_seed()
+    encode = named_list(encode), hash_bins = hash_bins, scale = scale %||% source$scale, na = na,
+    drop_last = drop_last, shard = shard, on_error = on_error, buffer = buffer,
+    # A saved folder has its own seed.
+    seed = seed %||% if (!identical(source$features$kind, "saved")) draw_seed()
   )
   stage_rows(
-    as_features(x, "x", zones = zones_of(recipe)), if (!is.null(y)) as_labels(y, "y"),
-    options = options, weights = weights, class_weight = class_weight, recipe = recipe
+    source, options,
+    weights = weights, class_weight = class_weight, recipe = recipe,
+    augment = named_list(augment), map = map, text = as_text(text)
   )
 }
 
@@ -130,38 +172,70 @@ gpu_dataset.data.frame <- function(x, y = NULL, ...) {
 
 #' @rdname gpu_dataset
 #' @export
-gpu_dataset.formula <- function(x, data, ..., batch_size = "auto", shuffle = TRUE, cache = "auto",
-                                validation = 0, encode = "onehot", scale = TRUE, na = "error",
-                                weights = NULL, class_weight = NULL, recipe = NULL, seed = NULL) {
-  check_no_dots(...)
+gpu_dataset.formula <- function(x, data, ...) {
+  if (!missing(data) && is.character(data)) {
+    return(formula_files(x, data, ...))
+  }
   check_data_frame(data)
   parts <- split_formula(x, data, env = environment(x))
-  options <- list(
-    batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
-    encode = encode, scale = scale, na = na, seed = seed %||% draw_seed()
+  source <- new_source(
+    as_features(parts$x, "data", zones = zones_of(list(...)$recipe)),
+    if (!is.null(parts$y)) as_labels(parts$y, "y"),
+    scale = TRUE, formula = parts$formula, arg = "data"
   )
-  features <- as_features(parts$x, "data", zones = zones_of(recipe))
-  stage_rows(
-    features, if (!is.null(parts$y)) as_labels(parts$y, "y"),
-    options = options, weights = weights, class_weight = class_weight, recipe = recipe,
-    formula = parts$formula, arg = "data"
+  gpu_dataset.default(source, ...)
+}
+
+# What every method makes of its arguments: features and labels as they cross the border, whether
+# their numbers are standardised unless the user says otherwise, and the user's name for them.
+new_source <- function(features, labels = NULL, scale = FALSE, formula = "", arg = "x") {
+  structure(
+    list(features = features, labels = labels, scale = scale, formula = formula, arg = arg),
+    class = "gpu_source"
   )
 }
 
+as_source <- function(x, y, recipe, call = caller_env()) {
+  if (inherits(x, "gpu_source")) {
+    return(x)
+  }
+  features <- as_features(x, "x", call, zones = zones_of(recipe))
+  new_source(features, if (!is.null(y)) as_labels(y, "y", call), scale = is.data.frame(x))
+}
+
 # Crosses the border once with everything.
-stage_rows <- function(features, labels, options, weights = NULL, class_weight = NULL,
-                       recipe = NULL, formula = "", arg = "x", call = caller_env()) {
+stage_rows <- function(source, options, weights = NULL, class_weight = NULL, recipe = NULL,
+                       augment = NULL, map = NULL, text = NULL, call = caller_env()) {
   record <- call_core("dataset", list(
-    features = features,
+    features = source$features,
     options = check_no_na_options(options, call),
-    labels = labels,
+    labels = source$labels,
     weights = if (!is.null(weights)) as_weights(weights, call),
     class_weight = as_class_weight(class_weight, call),
     recipe_of = as_recipe_source(recipe, call),
-    formula = formula,
-    arg = arg
+    formula = source$formula,
+    arg = source$arg,
+    augment = augment,
+    map = map,
+    text = text
   ), call = call)
-  new_gpu_dataset(record)
+  warn_notes(new_gpu_dataset(record))
+}
+
+# What was done to the data that its owner may not expect, such as numbers that float32 rounds.
+warn_notes <- function(data) {
+  for (note in unlist(data$notes)) {
+    rlang::warn(note, class = c("gpukeras_warning_data", "gpukeras_warning"))
+  }
+  data
+}
+
+# A named vector crosses as a mapping, everything else as it is.
+named_list <- function(x) if (is.null(names(x))) x else as.list(x)
+
+# Text columns: their names, or a list of options with them.
+as_text <- function(text) {
+  if (is.character(text)) list(columns = as.list(text)) else text
 }
 
 as_weights <- function(weights, call) {
@@ -196,21 +270,25 @@ as_recipe_source <- function(recipe, call) {
   if (inherits(recipe, "gpu_dataset")) {
     return(check_alive(recipe, call)$handle)
   }
+  if (inherits(recipe, "gpu_recipe")) {
+    return(recipe_text(recipe, call))
+  }
   if (is_dead(recipe)) {
-    abort_spec(recipe, "recipe", "a gpu_dataset", call)
+    abort_spec(recipe, "recipe", "a gpu_recipe, a gpu_dataset or a trained model", call)
   }
   recipe
 }
 
 # The time zones of an encoding that is to be applied, by column.
 zones_of <- function(recipe) {
-  if (inherits(recipe, "gpu_dataset")) recorded_zones(recipe) else list()
+  if (inherits(recipe, c("gpu_dataset", "gpu_recipe"))) recorded_zones(recipe) else list()
 }
 
 # Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as those that trained
 # `source`, a dataset's handle or a model, whose recipe has `formula` and `columns`.
 as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = caller_env(2),
                        call = caller_env()) {
+  data <- open_saved(data)
   if (inherits(data, "gpu_dataset")) {
     return(check_alive(data, call))
   }
@@ -225,10 +303,13 @@ as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = calle
     y <- parts$y
   }
   features <- as_features(known_columns(data, recipe), arg, call, recorded_zones(recipe))
-  tell_dropped(stage_rows(
-    features, if (!is.null(y)) as_labels(y, "y", call),
-    options = list(shuffle = FALSE), recipe = source, formula = formula, arg = arg, call = call
-  ))
+  if (identical(features$kind, "table") && (is.null(y) || rlang::is_string(y))) {
+    features$label <- y %||% file_label(formula, call)
+    y <- NULL
+  }
+  labels <- if (!is.null(y)) as_labels(y, "y", call)
+  rows <- new_source(features, labels, formula = formula, arg = arg)
+  tell_dropped(stage_rows(rows, list(shuffle = FALSE), recipe = source, call = call))
 }
 
 # A dataset that nobody prints still says how many rows it left out.
@@ -255,28 +336,69 @@ new_gpu_dataset <- function(record) {
 format.gpu_dataset <- function(x, ...) {
   plan <- x$plan
   c(
-    sprintf(
-      "<gpu_dataset> %s training and %s validation rows",
-      count_text(plan$rows), count_text(plan$validation_rows)
-    ),
+    format_rows(plan),
     paste("features:", format_features(x)),
     paste("labels:  ", format_label(x$label)),
-    sprintf(
-      "batches:  %s rows, %s an epoch, the last of %s (%s)",
-      count_text(plan$batch_size), count_text(plan$steps_per_epoch),
-      count_text(plan$last_batch), plan$batch_reason
-    ),
-    paste("shuffle: ", if (plan$shuffle == "rows") "all rows, anew each epoch" else "none"),
+    paste("batches: ", format_batches(plan)),
+    paste("shuffle: ", plan$shuffle_reason),
     sprintf("rows:     %s (%s)", plan$mode, plan$reason),
+    if (plan$ahead > 0) "prefetch: the next block of batches, while the device works on one",
+    if (unlist(plan$shard)[2] > 1) do.call(sprintf, c("shard:    %s of %s workers", plan$shard)),
+    if (nzchar(x$augment %||% "")) paste("on device:", x$augment),
     paste("missing: ", plan$na_reason),
+    if (nzchar(plan$skipped)) paste("skipped: ", plan$skipped),
     if (isTRUE(x$weighted)) "weights:  a weight for each row"
   )
 }
 
+#' @param cost Whether each stage of the pipeline is measured on some blocks, and shown.
+#' @rdname gpu_dataset
 #' @export
-print.gpu_dataset <- function(x, ...) {
+print.gpu_dataset <- function(x, cost = FALSE, ...) {
+  check_flag(cost)
   cli::cat_line(format(x, ...))
+  if (cost) {
+    cli::cat_line(format_cost(call_core("cost", list(data = check_alive(x)$handle))))
+  }
   invisible(x)
+}
+
+# Microseconds a row of each stage, slowest part of the whole in percent.
+format_cost <- function(stages) {
+  seconds <- vapply(stages, `[[`, 0, "row_s")
+  share <- if (sum(seconds) > 0) 100 * seconds / sum(seconds) else 0 * seconds
+  sprintf(
+    "cost:     %-8s %9.3f us a row, %3.0f %%  (%s)", vapply(stages, `[[`, "", "stage"),
+    1e6 * seconds, share, vapply(stages, `[[`, "", "what")
+  )
+}
+
+# A stream's rows are not known before they came.
+format_rows <- function(plan) {
+  if (plan$rows == 0) {
+    return("<gpu_dataset> rows in sequence, not counted yet")
+  }
+  sprintf(
+    "<gpu_dataset> %s training and %s validation rows",
+    count_text(plan$rows), count_text(plan$validation_rows)
+  )
+}
+
+format_batches <- function(plan) {
+  if (plan$steps_per_epoch == 0) {
+    return(sprintf(
+      "%s rows, as many as come (%s)", count_text(plan$batch_size), plan$batch_reason
+    ))
+  }
+  last <- if (plan$drop_last) {
+    "a short last one is left out"
+  } else {
+    paste("the last of", count_text(plan$last_batch))
+  }
+  sprintf(
+    "%s rows, %s an epoch, %s (%s)", count_text(plan$batch_size),
+    count_text(plan$steps_per_epoch), last, plan$batch_reason
+  )
 }
 
 format_features <- function(x) {

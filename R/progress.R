@@ -17,7 +17,7 @@ progress_listener <- function(verbose, call = caller_env()) {
     tryCatch(
       {
         allowInterrupts(Sys.sleep(0)) # where R looks for a pending one; gpu_fit() suspends them
-        show(event)
+        if (event$kind != "waiting") show(event)
         FALSE
       },
       interrupt = function(condition) TRUE
@@ -30,15 +30,25 @@ bar_printer <- function(frame) {
   started <- FALSE
   function(event) {
     if (!started) {
-      cli::cli_progress_bar(
-        total = event$epochs * event$steps, clear = TRUE, .envir = frame,
-        format = "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
-      )
+      start_bar(event, frame)
       started <<- TRUE
     }
-    done <- (event$epoch - 1) * event$steps + event$step
+    done <- (event$epoch - 1) * (event$steps %||% 0) + event$step
     cli::cli_progress_update(set = done, status = format_event(event), .envir = frame)
   }
+}
+
+# In a first epoch of unknown length there is nothing that a share could be taken of.
+start_bar <- function(event, frame) {
+  known <- !is.null(event$steps)
+  cli::cli_progress_bar(
+    total = if (known) event$epochs * event$steps else NA, clear = TRUE, .envir = frame,
+    format = if (known) {
+      "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
+    } else {
+      "{cli::pb_spin} {cli::pb_current} batches {cli::pb_status}"
+    }
+  )
 }
 
 # Plain lines: every epoch of a short training, about 20 of a long one.

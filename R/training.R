@@ -17,7 +17,8 @@
 #'
 #' @param model A compiled Keras 3 model: from keras3, from reticulate, or from [gpu_mlp()].
 #' @param data A [gpu_dataset()], or `list(x, y)`.
-#' @param epochs Passes over the training rows.
+#' @param epochs Passes over the training rows. Of a function or `tf.data.Dataset` without `steps`,
+#'   the first pass tells how many there are.
 #' @param validation Rows to validate on after each epoch: a [gpu_dataset()] made with
 #'   `recipe = data`, a data frame, or `list(x, y)`. By default those that `data` kept apart.
 #' @param batch_size Rows a step; `"auto"` is the dataset's own.
@@ -60,12 +61,15 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
 #' Loss and metrics of a model on data
 #'
 #' @param model A compiled Keras 3 model.
-#' @param data A [gpu_dataset()]; or a data frame, matrix (also sparse), array or the path of a
-#'   `.npy` file, which is encoded as the data that trained the model was. A data frame holds the
-#'   label column when training used a formula. Rows with missing values are treated as `na` of
-#'   [gpu_dataset()] said in training.
+#' @param data A [gpu_dataset()]; or a data frame, matrix (also sparse), array or paths of files,
+#'   which is encoded as the data that trained the model was. A data frame or a file with columns
+#'   holds the label column when training used a formula or such files. Rows with missing values are
+#'   treated as `na` of [gpu_dataset()] said in training.
 #' @param y Labels of a matrix, array or data frame without formula.
-#' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`.
+#' @param recipe For a model from another session, such as one loaded from a `.keras` file: the
+#'   [gpu_recipe()] of its training data. `NULL` takes the one that [gpu_fit()] tied to the model.
+#' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`. Of a function or a
+#'   `tf.data.Dataset` one epoch is evaluated.
 #' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned.
 #' @return A named numeric vector: the loss and each metric.
 #' @examplesIf interactive()
@@ -74,9 +78,9 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
 #' gpu_fit(model, train, epochs = 20)
 #' gpu_evaluate(model, mtcars[25:32, ])
 #' @export
-gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL) {
+gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL) {
   check_model(model)
-  recipe <- call_core("recipe", list(model = model))
+  recipe <- use_recipe(model, recipe)
   data <- as_dataset(data, model, recipe, y = y)
   result <- call_core("evaluate", list(
     model = model, data = data$handle, part = part, batch_size = batch_size
@@ -90,11 +94,13 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL)
 #' standardised by the training rows' statistics.
 #'
 #' @param model A Keras 3 model.
-#' @param newdata A data frame, matrix (also a sparse one), array or the path of a `.npy` file; or a
-#'   [gpu_dataset()], whose rows are taken in their original order.
+#' @param newdata A data frame, matrix (also a sparse one), array or paths of files; or a
+#'   [gpu_dataset()], whose rows are taken in their original order (of a function or a
+#'   `tf.data.Dataset`: one epoch, in its order).
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one when there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
 #'   or 0 and 1, as the labels were.
+#' @inheritParams gpu_evaluate
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
 #'   class or output. Where training had `na = "drop"`, rows with a missing value get `NA`; a
 #'   [gpu_dataset()] has left them out already.
@@ -107,11 +113,12 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL)
 #' gpu_fit(model, train, epochs = 50)
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
-gpu_predict <- function(model, newdata, type = "response") {
+gpu_predict <- function(model, newdata, type = "response", recipe = NULL) {
   check_model(model)
   check_string(type)
-  recipe <- call_core("recipe", list(model = model))
+  recipe <- use_recipe(model, recipe)
   args <- list(model = model, type = type)
+  newdata <- open_saved(newdata)
   if (inherits(newdata, "gpu_dataset")) {
     args$data <- check_alive(newdata)$handle
   } else {

@@ -176,7 +176,7 @@ install_python() {
     mv "$stamp.new" "$stamp"
 }
 
-install_python requirements.txt tensorflow numpy psutil pynvml
+install_python requirements.txt tensorflow numpy psutil pynvml pyarrow
 if [ $python_tools = yes ]; then
     install_python requirements-dev.txt pytest hypothesis ruff
 fi

@@ -160,3 +160,83 @@ def test_epochs_differ_in_order():
 def test_check_lengths_names_the_argument():
     with pytest.raises(DataError, match="`y` has 3 rows where `x` has 4"):
         arrays.check_lengths(4, 3, "y")
+
+
+# Whole numbers that lose digits ------------------------------------------------------------------
+
+
+def exactly(value, to):
+    """Whether Python's own integers, which are exact, survive the cast."""
+    return int(to(value)) == value
+
+
+edges = [2**24, 2**31, 2**53, 2**62, 2**63, 2**64]
+whole = st.one_of(
+    st.integers(-(2**63), 2**64 - 1),
+    st.tuples(st.sampled_from(edges), st.integers(-5, 5), st.sampled_from([1, -1])).map(
+        lambda parts: parts[2] * (parts[0] + parts[1])
+    ),
+)
+
+
+@given(whole, st.sampled_from(["int32", "int64", "uint32", "uint64"]), st.booleans())
+def test_integers_that_lose_digits_are_found(value, dtype, scaled):
+    limits = np.iinfo(dtype)
+    if not limits.min <= value <= limits.max:
+        return
+    found = arrays.find_inexact(np.array([value, 1], dtype), scaled)
+    lost = not exactly(value, np.float64 if scaled else np.float32)
+    assert lost == (found is not None and bool(found[0]))
+    assert found is None or not found[1]
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_floats_that_are_whole_and_lose_digits_are_found(value):
+    found = arrays.find_inexact(np.array([value]), False)
+    with np.errstate(over="ignore"):
+        lost = np.isfinite(value) and float(np.float32(value)) != value
+    lost = lost and abs(value) > 2**24 and value == np.floor(value)
+    assert lost == (found is not None and bool(found[0]))
+    assert arrays.find_inexact(np.array([value]), True) is None
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "float32"])
+def test_narrow_types_lose_nothing(dtype):
+    assert arrays.find_inexact(np.array([1, 0], dtype), False) is None
+
+
+def test_notes_count_by_column_over_blocks(monkeypatch):
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", 64)
+    x = np.zeros((100, 3))
+    x[:, 1], x[7, 2], x[8, 2] = 2**24 + np.arange(100), 2**40 + 1, 0.5 + 2**30
+    notes = arrays.Notes()
+    arrays.stage_float32(np.asfortranarray(x), names=["a", "id"], arg="data", notes=notes)
+    assert notes.sentences == (
+        "Column `id` of `data` has 50 whole numbers beyond 2^24 that float32 cannot hold exactly.",
+        "Column `3` of `data` has 1 whole number beyond 2^24 that float32 cannot hold exactly.",
+    )
+
+
+def test_scaled_values_are_exact_up_to_those_of_float64():
+    x = np.array([[2**53 + 1, 2**24 + 1], [2**53 + 3, 2**24 + 3]])
+    notes = arrays.Notes()
+    staged = arrays.stage_float32(x, center=np.array([0.0, 2**24 + 2.0]), notes=notes)
+    np.testing.assert_array_equal(staged[:, 1], [-1, 1])
+    assert notes.sentences == (
+        "Column `1` of `x` has 2 whole numbers beyond 2^53 that float64 cannot hold exactly.",
+    )
+
+
+def test_imputed_values_are_looked_at_as_they_are_given():
+    notes = arrays.Notes()
+    x = np.array([[2.0**24 + 1], [np.nan]])
+    arrays.stage_float32(x, fill=np.array([3.0]), marked=[0], notes=notes)
+    assert len(notes.sentences) == 1
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_integers_of_64_bits_are_staged(dtype):
+    x = np.array([[2**40, 3], [2**62, 4]], dtype)
+    notes = arrays.Notes()
+    np.testing.assert_array_equal(arrays.stage_float32(x, notes=notes), x.astype(np.float64))
+    assert notes.sentences == ()

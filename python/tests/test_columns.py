@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, columns, recipes
+from gpukeras import DataError, SpecError, arrays, columns, hashing, recipes
 
 NAN = np.nan
 
@@ -15,7 +15,8 @@ def column(values, kind="numeric", levels=(), name="size", **more):
 
 def learn(given, keep=None, scale=True, onehot=True, impute=True, complete=None):
     keep = np.ones(len(given["values"]), bool) if keep is None else np.array(keep)
-    return columns.learn_column(given, columns.Learning(keep, scale, onehot, impute, complete))
+    encode = "onehot" if onehot else "codes"
+    return columns.learn_column(given, columns.Learning(keep, scale, encode, impute, complete))
 
 
 def bake(rule, given):
@@ -205,6 +206,138 @@ def test_take_rows_takes_the_offsets_along():
     assert columns.take_rows(given_column, None) is given_column
 
 
+# Hashed categories -------------------------------------------------------------------------------
+
+ALL = np.ones(4, bool)
+CITY = column([1, 2, 3, 1], "character", ["Köln", "東京", "Oslo"], "city")
+
+
+def hashed(given, bins=8, impute=False):
+    keep = np.ones(len(given["values"]), bool)
+    return columns.learn_column(given, columns.Learning(keep, True, "hash", impute, hash_bins=bins))
+
+
+def test_a_hashed_category_becomes_its_bins():
+    rule = hashed(CITY)
+    assert rule.features == tuple(f"city#{place}" for place in range(1, 9))
+    assert (rule.bins, rule.levels, rule.kind) == (8, (), "category")
+    bins = hashing.choose_bins(["Köln", "東京", "Oslo", "Köln"], 8)
+    np.testing.assert_array_equal(bake(rule, CITY), np.eye(8)[bins])
+
+
+def test_no_level_is_unknown_to_a_hash_and_its_order_does_not_matter():
+    rule = hashed(CITY)
+    new = column([2, 1], "factor", ["Oslo", "Bergen"], "city")
+    expected = np.eye(8)[hashing.choose_bins(["Bergen", "Oslo"], 8)]
+    np.testing.assert_array_equal(bake(rule, new), expected)
+
+
+def test_identifiers_can_be_hashed_but_not_be_levels():
+    ids = column(range(1, 2001), "character", [f"id {i}" for i in range(2000)], "id")
+    assert bake(hashed(ids), ids).sum() == 2000
+    with pytest.raises(DataError, match="2000 different texts") as caught:
+        learn(ids, impute=False)
+    assert 'encode = "hash"' in caught.value.hint
+    with pytest.raises(DataError, match="too many for one-hot") as caught:
+        learn({**ids, "kind": "factor"}, impute=False)
+    assert 'encode = "hash"' in caught.value.hint
+
+
+def test_a_missing_hashed_category_is_imputed_or_refused():
+    holey = {**CITY, "values": np.array([1, 0, 3, 1])}
+    with pytest.raises(DataError, match="Column `city` of `newdata` has 1 missing value"):
+        bake(hashed(CITY), holey)
+    rule = hashed(holey, impute=True)
+    assert (rule.fill, rule.indicator, rule.features[-1]) == ("Köln", True, "city=NA")
+    baked = bake(rule, holey)
+    np.testing.assert_array_equal(baked[1, :8], baked[0, :8])
+    np.testing.assert_array_equal(baked[:, 8], [0, 1, 0, 0])
+
+
+def test_codes_without_a_level_are_refused_where_they_are_hashed():
+    with pytest.raises(DataError, match="Column `city` of `newdata` has codes outside"):
+        bake(hashed(CITY), {**CITY, "values": np.array([9])})
+
+
+# Options by column -------------------------------------------------------------------------------
+
+SIZE = column([1.0, 2.0, 3.0, 4.0])
+CUT = column([1, 2, 1, 2], "factor", ["u", "v"], "cut")
+
+
+def learn_all(*given, **options):
+    options = {"encode": "onehot", **options}
+    return recipes.learn_columns(given, ALL, True, arg="data", **options)
+
+
+def test_each_category_can_have_its_own_encoding():
+    recipe = learn_all(SIZE, CUT, CITY, encode={"cut": "codes", "city": "hash"}, hash_bins=2)
+    assert recipe.feature_names == ("size", "cut", "city#1", "city#2")
+    recipe = learn_all(SIZE, CUT, CITY, encode={"city": "codes"})
+    assert recipe.feature_names == ("size", "cut=u", "cut=v", "city")
+    assert learn_all(SIZE, encode={}).feature_names == ("size",)
+
+
+@pytest.mark.parametrize(
+    ("options", "arg", "name", "message"),
+    [
+        ({"encode": "bins"}, "encode", None, "`encode` must be one of"),
+        ({"encode": {"color": "hash"}}, "encode", "color", "no feature column of `data`"),
+        ({"encode": {"size": "hash"}}, "encode", "size", "is a number, not a factor or text"),
+        ({"encode": {"cut": "bins"}}, "encode", "cut", 'one of onehot, codes, hash, not "bins"'),
+        ({"text": {"max_tokens": 9}}, "text", None, "`text` names no column"),
+        ({"text": {"columns": "note"}}, "text", "note", "no feature column of `data`"),
+        ({"text": {"columns": ["size"]}}, "text", "size", "is a number, not a factor or text"),
+        (
+            {"text": {"columns": "city"}, "encode": {"city": "hash"}},
+            "encode",
+            "city",
+            "is one of the columns of `text`",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_the_columns_are_refused(options, arg, name, message):
+    with pytest.raises(SpecError, match=message) as caught:
+        learn_all(SIZE, CUT, CITY, **options)
+    assert (caught.value.details["arg"], caught.value.details.get("column")) == (arg, name)
+
+
+# Digits ------------------------------------------------------------------------------------------
+
+
+def noted(rule, given):
+    notes = arrays.Notes()
+    out = np.empty((len(given["values"]), len(rule.features)), np.float32)
+    columns.bake_column(rule, given, out, "data", notes)
+    return notes.sentences
+
+
+@pytest.mark.parametrize(
+    ("given_column", "scale", "sentences"),
+    [
+        (column([2.0**24 + 1, 3.0]), False, ["Column `size` of `data` has 1 whole number beyond"]),
+        (column([2.0**24 + 1, 3.0]), True, []),
+        (column([2.0**24 + 0.5, NAN]), False, []),
+        (column([2.0**24 + 1, NAN]), False, ["Column `size` of `data` has 1 whole number beyond"]),
+        (column([2**24 + 1, 2**25 + 1], "integer"), False, ["Column `size` of `data` has 2"]),
+        (column([2**53 + 1, 2**60 + 1, 7], "integer"), True, ["Column `size` of `data` has 2"]),
+        (column([2**53, 2**60, 7], "integer"), True, []),
+        (column([2.0**24 + 1, 3.0], "duration", units="secs"), False, ["Column `size`"]),
+        (column([19000.0, 2e4], "date"), False, []),
+        (column([1, 2], "factor", ["u", "v"]), False, []),
+    ],
+)
+def test_whole_numbers_that_lose_digits_are_noted(given_column, scale, sentences):
+    found = noted(learn(given_column, scale=scale), given_column)
+    assert len(found) == len(sentences)
+    assert all(note.startswith(start) for note, start in zip(found, sentences, strict=True))
+
+
+def test_integers_of_64_bits_are_scaled_in_double_precision():
+    given_column = column(np.array([2**40, 2**40 + 2]), "integer")
+    np.testing.assert_array_equal(bake(learn(given_column), given_column), [[-1], [1]])
+
+
 # Whole data frames -------------------------------------------------------------------------------
 
 
@@ -222,3 +355,17 @@ def test_dropping_and_imputing_differ_only_where_values_are_missing():
     imputed = recipes.learn_columns(given_columns, np.ones(3, bool), True, "onehot", na="impute")
     assert imputed.indicators == ("size",)
     assert not recipes.same_encoding(dropped, imputed)
+
+
+def test_notes_name_columns_and_arrays_through_a_recipe():
+    notes, ids = arrays.Notes(), column([2.0**24 + 1, 2.0, 3.0, 4.0], name="id")
+    recipe = recipes.learn_columns([SIZE, ids], ALL, False, "onehot")
+    features = {"kind": "columns", "columns": [SIZE, ids]}
+    recipes.bake(recipe, features, "data", notes=notes)
+    x = np.array([[2.0**25 + 1]])
+    recipe = recipes.learn_array(x, ALL[:1], False, ["key"])
+    recipes.bake(recipe, {"kind": "array", "values": x}, notes=notes)
+    assert [note.split(" has ")[0] for note in notes.sentences] == [
+        "Column `id` of `data`",
+        "Column `key` of `x`",
+    ]

@@ -1,7 +1,11 @@
+import tracemalloc
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpukeras import DataError, labels
+from gpukeras import DataError, arrays, labels
 
 ALL = np.ones(4, dtype=bool)
 
@@ -106,3 +110,146 @@ def test_decode_refuses_classes_of_numbers():
         labels.decode(labels.LabelRule("number"), np.zeros((1, 1)), True)
     with pytest.raises(DataError, match="trained on classes"):
         labels.decode(None, np.zeros((1, 3)), True)
+
+
+# Levels come back --------------------------------------------------------------------------------
+
+UTF8 = ["größer", "日本", "naïve café", "🙂", "plain", "with space", ""]
+
+
+@given(
+    st.lists(st.text(max_size=5), min_size=2, max_size=8, unique=True),
+    st.sampled_from(["factor", "character"]),
+    st.data(),
+)
+def test_levels_come_back_from_their_codes(levels, kind, data):
+    codes = data.draw(st.lists(st.integers(1, len(levels)), min_size=1, max_size=20))
+    y = label(kind, codes, levels)
+    rule = labels.learn_label(y, np.ones(len(codes), bool))
+    encoded = labels.encode_label(rule, y)
+    back = labels.decode(rule, np.eye(len(levels))[encoded], True)
+    assert back["values"].tolist() == codes
+    assert back["levels"] == levels
+
+
+def test_levels_in_utf8_unused_and_ordered_keep_names_and_order():
+    y = label("factor", [2, 1, 4, 7], UTF8)  # an ordered factor is a factor: its order is kept
+    rule = labels.learn_label(y, ALL)
+    assert (rule.units, rule.levels) == (7, tuple(UTF8))
+    np.testing.assert_array_equal(labels.encode_label(rule, y), [1, 0, 3, 6])
+    assert labels.decode(rule, np.zeros((2, 7)), False)["names"] == UTF8
+    fewer = label("factor", [1, 2], ["🙂", "größer"])
+    np.testing.assert_array_equal(labels.encode_label(rule, fewer), [3, 0])
+
+
+def test_names_of_a_label_matrix_come_back():
+    y = label("matrix", [[1.0, 2.0]] * 4, names=["Länge", "幅"])
+    rule = labels.learn_label(y, ALL)
+    assert labels.decode(rule, np.zeros((1, 2)), False)["names"] == ["Länge", "幅"]
+
+
+# Many labels -------------------------------------------------------------------------------------
+
+MANY = 10**6
+
+
+def many(kind):
+    rng = np.random.default_rng(1)
+    if kind == "matrix":
+        return label("matrix", np.asfortranarray(rng.normal(size=(MANY // 2, 2))))
+    if kind == "factor":
+        return {
+            "kind": kind,
+            "values": rng.integers(1, 11, MANY, np.int32),
+            "levels": list("abcdefghij"),
+        }
+    values = rng.integers(0, 2 if kind == "binary" else 50, MANY)
+    return label("numeric", values.astype(np.int64 if kind == "integer" else np.float64))
+
+
+def peak_of(work):
+    tracemalloc.start()
+    try:
+        result = work()
+        return result, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["numeric", "integer", "binary", "matrix", "factor"])
+def test_labels_need_little_memory_beside_their_encoding(kind, monkeypatch):
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", 2**16)
+    y, blocks = many(kind), 10 * 2**16
+    keep = np.ones(len(y["values"]), bool)
+    rule, peak = peak_of(lambda: labels.learn_label(y, keep))
+    assert peak < blocks
+    encoded, peak = peak_of(lambda: labels.encode_label(rule, y, arrays.Notes()))
+    assert peak < encoded.nbytes + blocks
+    measured, peak = peak_of(lambda: labels.measure_range(rule, encoded))
+    assert peak < blocks
+    if kind in ("numeric", "integer"):
+        assert (measured.minimum, measured.maximum, measured.whole) == (0.0, 49.0, True)
+        np.testing.assert_allclose([rule.center, rule.scale], [24.5, 14.43], rtol=1e-2)
+    assert rule.kind == {"factor": "class", "integer": "number", "numeric": "number"}.get(
+        kind, kind
+    )
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, -0.0, 2.0]), min_size=1, max_size=12), st.integers(1, 5))
+def test_binary_is_zero_and_one_and_both(values, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "BLOCK_BYTES", 8 * block)
+        rule = labels.learn_label(label("numeric", values), np.ones(len(values), bool))
+    assert (rule.kind == "binary") == (set(values) == {0.0, 1.0})
+
+
+def test_what_is_wrong_is_counted_over_all_blocks(monkeypatch):
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", 32)
+    y = label("matrix", [[1.0, 2.0], [np.nan, np.inf]] * 5)
+    with pytest.raises(DataError, match="Column `1` of `y` has 5 missing values"):
+        labels.learn_label(y, np.ones(10, bool))
+    rule = labels.LabelRule("class", 2, ("a", "b"))
+    with pytest.raises(DataError, match="`y` has 6 missing values"):
+        labels.encode_label(rule, label("factor", [1, 0, 0, 0, 2] * 2, ["a", "b"]))
+    with pytest.raises(DataError, match="did not see: c, d[.]"):
+        labels.encode_label(rule, label("factor", [1, 4, 2, 2, 2, 3] * 2, list("abcd")))
+
+
+@pytest.mark.parametrize("code", [-1, 3])
+def test_codes_without_a_level_are_refused(code):
+    with pytest.raises(DataError, match="codes outside its 2 levels"):
+        labels.encode_label(labels.LabelRule("class", 2, ("a", "b")), label("factor", [code], "ab"))
+
+
+# Digits ------------------------------------------------------------------------------------------
+
+
+def test_labels_too_large_for_float32_are_refused():
+    y = label("matrix", [[1.0, 1e300], [2.0, -1e39]], names=["a", "b"])
+    rule = labels.learn_label(y, np.ones(2, bool))
+    with pytest.raises(DataError, match="Column `b` of `y` has .*2 too large for float32"):
+        labels.encode_label(rule, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "sentences"),
+    [
+        (label("integer", [2**24 + 1, 2**24 + 2, 5]), ["`y` has 1 whole number beyond 2^24"]),
+        (label("numeric", [2.0**30 + 1, 2.0**31 + 1, 0.5]), ["`y` has 2 whole numbers beyond"]),
+        (
+            label("matrix", [[1.0, 2.0**24 + 1], [1.0, 1.0]], names=["a", "b"]),
+            ["Column `b` of `y` has 1 whole number"],
+        ),
+        (label("numeric", [2.0**24, 2.0**25, 0.1]), []),
+        (label("logical", [True, False, True]), []),
+    ],
+)
+def test_labels_that_lose_digits_are_noted(y, sentences):
+    notes = arrays.Notes()
+    rule = labels.learn_label(y, np.ones(len(y["values"]), bool))
+    encoded = labels.encode_label(rule, y, notes)
+    assert len(notes.sentences) == len(sentences)
+    assert all(
+        note.startswith(start) for note, start in zip(notes.sentences, sentences, strict=True)
+    )
+    np.testing.assert_array_equal(encoded, y["values"].astype(np.float32))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gpukeras import DataError, SpecError, missing
+from gpukeras import DataError, SpecError, arrays, missing
 
 NAN = np.nan
 
@@ -125,3 +125,10 @@ def test_a_column_without_values_in_the_training_rows_is_named():
         missing.observed(np.array([NAN, 1.0]), keep, "w", "x")
     with pytest.raises(DataError, match="Column `size` of `x` is missing in all training rows"):
         missing.learn_fill_level(column([0, 1], "factor", "a"), keep, "x")
+
+
+def test_levels_are_counted_over_blocks_of_training_rows(monkeypatch):
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", 16)
+    codes = [1, 2, 2, 3, 3, 3, 3]
+    keep = np.array([True, True, True, True, False, False, False])
+    assert missing.learn_fill_level(column(codes, "factor", "abc"), keep, "x") == "b"

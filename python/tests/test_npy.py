@@ -90,7 +90,7 @@ def test_standardised_as_the_same_array_in_memory(tmp_path, order):
 
 @given(npst.arrays(np.float64, (20, 3), elements=st.floats(-1e6, 1e6)), st.integers(1, 20))
 def test_moments_do_not_depend_on_the_blocks(values, block):
-    merged = npy.Moments(3)
+    merged = npy.Moments()
     for start in range(0, 20, block):
         merged.add(values[start : start + block])
     mean, _ = moments(values, np.ones(20, dtype=bool))

@@ -6,7 +6,7 @@ from conftest import make_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, SpecError, pipeline
+from gpukeras import DataError, SpecError, feeding, pipeline
 from gpukeras.sources import open_features
 
 pytestmark = pytest.mark.tf
@@ -48,12 +48,12 @@ def test_the_plan_takes_another_batch_size():
     rows=st.integers(1, 120),
     batch_size=st.integers(1, 50),
     capacity=st.integers(1, 5),
-    where=st.sampled_from(["device", "host", "npy", "sparse"]),
+    where=st.sampled_from(["device", "host", "disk", "npy", "sparse"]),
     shuffle=st.booleans(),
 )
 def test_every_row_is_fed_once_an_epoch(rows, batch_size, capacity, where, shuffle):
     batch_size = min(batch_size, rows)
-    cache = where if where in ("device", "host") else "auto"
+    cache = where if where in ("device", "host", "disk") else "auto"
     options = {"batch_size": batch_size, "cache": cache, "shuffle": shuffle}
     with tempfile.TemporaryDirectory() as folder:
         data = pipeline.build_dataset(given_as(where, rows, folder), options)
@@ -73,10 +73,10 @@ def given_as(where, rows, folder):
 
 def check_feed(data, rows, batch_size, capacity, shuffle):
     plan = data.plan("CPU:0")
-    feed = pipeline.Feed(data, plan, batch_size, max(1, rows // batch_size))
+    feed = feeding.Feed(data, plan, batch_size, max(1, rows // batch_size))
     feed.capacity = capacity
     fed, steps = [], 0
-    for block in feed.blocks(data.order(0)):
+    for block in feed.epoch(0):
         used = len(block.arrays[0]) if block.tail else block.batches * batch_size
         fed.extend(block.arrays[0].numpy()[:used, 0])
         steps += block.batches
@@ -84,23 +84,6 @@ def check_feed(data, rows, batch_size, capacity, shuffle):
     assert steps == plan.steps_per_epoch
     if not shuffle:
         assert fed == list(range(rows))
-
-
-def test_a_block_has_one_shape_so_that_one_program_serves():
-    data = pipeline.build_dataset(numbers(100), {"batch_size": 10})
-    feed = pipeline.Feed(data, data.plan("CPU:0"), 10, 10)
-    feed.capacity = 4
-    shapes = [tuple(block.arrays[0].shape) for block in feed.blocks(data.order(0))]
-    assert shapes == [(40, 1)] * 3
-
-
-def test_leaving_an_epoch_early_is_clean():
-    data = pipeline.build_dataset(numbers(100), {"batch_size": 10})
-    feed = pipeline.Feed(data, data.plan("CPU:0"), 10, 10)
-    feed.capacity = 1
-    blocks = feed.blocks(data.order(0))
-    next(blocks)
-    blocks.close()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +124,7 @@ def test_class_weights_spare_the_validation_rows():
         ({"options": {"batch_size": 11}}, SpecError, "`batch_size` is 11"),
         ({"options": {"batchsize": 1}}, SpecError, "Unknown option `batchsize`"),
         ({"options": {"validation": 0.01}}, DataError, "leaves no row to validate"),
-        ({"options": {"cache": "disk"}}, SpecError, "`cache` must be one of"),
+        ({"options": {"cache": "tape"}}, SpecError, "`cache` must be one of"),
         ({"labels": classes([1, 2])}, DataError, "`y` has 2 rows where `x` has 10"),
         ({"weights": np.full(10, -1.0)}, DataError, "`weights` must be finite"),
         ({"weights": np.ones(3)}, DataError, "`weights` has 3 rows"),

@@ -86,3 +86,40 @@ def test_balanced_weights_give_each_class_the_same_total():
     counts = np.array([90, 10])
     weights = plans.balanced_weights(counts)
     np.testing.assert_allclose(weights * counts, [50, 50])
+
+
+MOVABLE = {"streamed": "a block at a time from a scratch file, 4.0 GiB", "movable": True}
+
+
+@pytest.mark.parametrize(
+    ("device", "free", "cache", "mode", "reason"),
+    [
+        ("GPU:0", 80 * GIB, "auto", "resident", "fit in half of"),
+        ("GPU:0", 2 * GIB, "auto", "streamed", "scratch file, 4.0 GiB: "),
+        ("GPU:0", 80 * GIB, "disk", "streamed", "a block at a time"),
+        ("GPU:0", 2 * GIB, "device", "resident", 'cache = "device"'),
+        ("GPU:0", None, "auto", "streamed", "is unknown"),
+        ("CPU:0", None, "auto", "streamed", "a block at a time"),
+    ],
+)
+def test_rows_of_a_scratch_file_move_to_a_device_that_has_room(device, free, cache, mode, reason):
+    facts = plans.PipelineFacts(10_000_000, 0, 400, device, free, **MOVABLE)
+    made = plans.plan_pipeline(facts, DatasetSpec(cache=cache))
+    assert made.mode == mode
+    assert reason in made.reason
+
+
+def test_rows_that_are_made_anew_never_move():
+    facts = plans.PipelineFacts(1000, 0, 400, "GPU:0", 80 * GIB, streamed="from a file")
+    assert plans.plan_pipeline(facts, DatasetSpec()).mode == "streamed"
+
+
+@pytest.mark.parametrize(
+    ("rows", "drop_last", "steps", "last"),
+    [(100, False, 4, 4), (100, True, 3, 32), (96, True, 3, 32), (20, True, 1, 20)],
+)
+def test_a_short_last_batch_can_be_left_out(rows, drop_last, steps, last):
+    spec = DatasetSpec(batch_size=min(32, rows), drop_last=drop_last)
+    made = plans.plan_pipeline(plans.PipelineFacts(rows, 0, 4, "CPU:0"), spec)
+    assert (made.steps_per_epoch, made.last_batch) == (steps, last)
+    assert made.drop_last == (drop_last and rows % 32 == 4)

@@ -123,7 +123,9 @@ a_dataset_record <- function(...) {
     plan = list(
       mode = "resident", device = "CPU:0", rows = 900000L, validation_rows = 100000L,
       batch_size = 1024L, steps_per_epoch = 879L, last_batch = 928L, shuffle = "rows",
-      staged_bytes = 4e7, reason = "38.1 MiB in host memory, which is the CPU's own",
+      shuffle_reason = "all rows, anew each epoch", ahead = 0L, drop_last = FALSE,
+      shard = list(1L, 1L), skipped = "", staged_bytes = 4e7,
+      reason = "38.1 MiB in host memory, which is the CPU's own",
       batch_reason = "about 100 updates an epoch, within 32 and 1024",
       na = "error", dropped_rows = 0L, na_reason = "refused: na = \"error\""
     ),

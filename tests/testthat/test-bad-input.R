@@ -233,8 +233,8 @@ expect_refused(list(
   "two batch sizes" = case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = c(1, 2))),
   "all rows for validation" = case("spec", "`validation`", gpu_dataset(x, y, validation = 1)),
   "no row for validation" = case("data", "`validation`", gpu_dataset(x, y, validation = 0.01)),
-  "an unknown cache" = case("spec", "`cache`", gpu_dataset(x, y, cache = "disk")),
-  "an unknown encoding" = case("spec", "`encode`", gpu_dataset(x, y, encode = "hash")),
+  "an unknown cache" = case("spec", "`cache`", gpu_dataset(x, y, cache = "tape")),
+  "an unknown encoding" = case("spec", "`encode`", gpu_dataset(x, y, encode = "binary")),
   "a number for shuffle" = case("spec", "`shuffle`", gpu_dataset(x, y, shuffle = 1)),
   "a negative seed" = case("spec", "`seed`", gpu_dataset(x, y, seed = -1))
 ))

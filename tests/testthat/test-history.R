@@ -104,3 +104,12 @@ test_that("autoplot() has a value for each epoch, metric and part", {
   only <- ggplot2::autoplot(history(), metric = "loss")
   expect_identical(unique(only$data$metric), "loss")
 })
+
+test_that("rows that were left out of a stream are told", {
+  plan <- list(
+    mode = "streamed", batch_size = 32L, dropped_rows = 2L,
+    na_reason = "dropped: 2 of 60 rows with missing values"
+  )
+  lines <- format(new_gpu_history(a_report(plan = plan)))
+  expect_match(lines, "missing: dropped: 2 of 60 rows", all = FALSE, fixed = TRUE)
+})

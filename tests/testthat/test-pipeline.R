@@ -83,11 +83,32 @@ test_that("a dataset of a data frame prints its columns, levels and weights", {
   columns <- lapply(c("number", "number", "category"), function(kind) list(kind = kind))
   label <- list(kind = "class", units = 7L, levels = as.list(c("{a}", letters[2:7])))
   plan <- a_dataset_record()$plan
-  plan[c("mode", "reason", "shuffle")] <- list(
-    "staged", "39,062.5 MiB do not fit in half of 22,000 MiB free on GPU:0", "none"
+  plan[c("mode", "reason", "shuffle_reason", "ahead", "drop_last", "skipped")] <- list(
+    "staged", "39,062.5 MiB do not fit in half of 22,000 MiB free on GPU:0", "in the order given",
+    1L, TRUE, "3 rows, the first in line 7 of part-57.csv"
   )
+  plan$shard <- list(2L, 4L)
   shown <- a_dataset_record(columns = columns, label = label, weighted = TRUE, plan = plan)
   expect_snapshot(print(new_gpu_dataset(shown)))
+})
+
+test_that("what is done on the device and what it costs print", {
+  stages <- list(
+    list(stage = "gather", row_s = 2e-6, what = "rows of a block"),
+    list(stage = "finish", row_s = 6e-6, what = "as the model takes it")
+  )
+  data <- new_gpu_dataset(a_dataset_record(augment = "flip horizontal"))
+  expect_snapshot(cat(format(data), sep = "\n"))
+  expect_snapshot(cat(format_cost(stages), sep = "\n"))
+  expect_snapshot(print(data, cost = 1), error = TRUE)
+})
+
+test_that("rows in sequence print without numbers that nobody knows", {
+  plan <- utils::modifyList(a_dataset_record()$plan, list(
+    mode = "streamed", reason = "batches of a function", rows = 0L, validation_rows = 0L,
+    steps_per_epoch = 0L, batch_size = 32L, batch_reason = "as the function gives them"
+  ))
+  expect_snapshot(print(new_gpu_dataset(a_dataset_record(plan = plan))))
 })
 
 test_that("each kind of label prints", {

@@ -78,3 +78,26 @@ test_that("a bar counts batches, and goes when the function is left", {
   expect_true("training goes on" %in% lines)
   expect_match(lines[length(lines)], "6/12 terminated")
 })
+
+test_that("a bar of a training of unknown length counts batches only", {
+  withr::local_options(
+    cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_force = "logger"
+  )
+  run <- function() {
+    show <- bar_printer(frame = environment())
+    unknown <- event(kind = "progress", step = 2L)
+    unknown["steps"] <- list(NULL)
+    show(unknown)
+    show(event(kind = "progress", epoch = 2L, step = 1L)) # after an epoch it is known
+  }
+  lines <- capture.output(suppressMessages(run()))
+  expect_match(lines[1], "0/NA created")
+  expect_match(lines[length(lines)], "5/NA terminated")
+})
+
+test_that("while rows are waited for nothing is shown, but interrupts come in", {
+  waiting <- event(kind = "waiting", metrics = list())
+  listener <- progress_listener(TRUE)
+  expect_silent(answer <- listener(waiting))
+  expect_false(answer)
+})

@@ -17,6 +17,8 @@ from .errors import DataError
 ALIGNMENT = 64  # bytes; what TensorFlow needs to adopt memory without a copy
 BLOCK_BYTES = 4 * 2**20  # staging works on blocks of this size, so its extra memory is bounded
 MAX_RANK = 5
+EXACT_FLOAT32 = 2**24  # up to here every whole number is exact in float32
+EXACT_FLOAT64 = 2**53  # and up to here in float64
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
@@ -75,6 +77,7 @@ def stage_float32(
     complete: np.ndarray | None = None,
     fill: np.ndarray | None = None,
     marked: Sequence[int] = (),
+    notes: Notes | None = None,
 ) -> np.ndarray:
     """Copies an array once into aligned, row-major float32 memory.
 
@@ -87,20 +90,25 @@ def stage_float32(
         complete: Which rows to take, or None for all.
         fill: Replaces missing values along the last axis, or None where they are an error.
         marked: Columns of the last axis that are followed by a column of 1 where missing, else 0.
+        notes: Where whole numbers that lose digits are noted, or None.
 
     Raises:
         DataError: if a value is missing, infinite, or too large for float32; names the column.
     """
     rows = len(x) if complete is None else int(complete.sum())
     staged, start = aligned_empty((rows, *x.shape[1:-1], x.shape[-1] + len(marked))), 0
+    scaled = center is not None or scale is not None
     with np.errstate(over="ignore", invalid="ignore"):
         for part in row_blocks(len(x), staged.itemsize * int(np.prod(staged.shape[1:]))):
             block = x[part] if complete is None else x[part][complete[part]]
             out = staged[start : start + len(block)]
             _encode_block(block, out, center, scale, fill, marked)
-            if not np.isfinite(out).all():
+            largest = max(out.max(initial=0), -out.min(initial=0))  # NaN where there is one
+            if not np.isfinite(largest):
                 taken = x if complete is None else x[complete]
                 raise _not_finite(taken, names, arg, imputed=fill is not None)
+            if notes is not None and (scaled or largest >= EXACT_FLOAT32):
+                notes.look(block, names, arg, scaled)
             start += len(block)
     return staged
 
@@ -125,6 +133,70 @@ def _encode_block(
     out[..., order < 0] = missing[..., list(marked)]
 
 
+class Notes:
+    """Whole numbers that encoding could not keep exactly, counted by column.
+
+    Nothing is changed or refused: the user is told, by `sentences`.
+    """
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self._counts: dict[tuple[str, str, bool], int] = {}
+
+    def look(self, values: np.ndarray, names: Sequence[str], arg: str, scaled: bool) -> None:
+        """Counts them in some rows as they were given.
+
+        Args:
+            values: Before any cast, rows first; a vector is one column.
+            names: Column names; a column of the same name as `arg` is `arg` itself.
+            arg: The user's name for the data.
+            scaled: Whether they are standardised in float64 before the cast to float32.
+        """
+        inexact = find_inexact(values, scaled)
+        if inexact is None:
+            return
+        columns = inexact.reshape(-1, inexact.shape[-1] if inexact.ndim > 1 else 1).sum(axis=0)
+        for column in np.flatnonzero(columns):
+            key = (arg, column_name(names, int(column)), scaled)
+            self._counts[key] = self._counts.get(key, 0) + int(columns[column])
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One for each column that has some, in the order of finding."""
+        return tuple(_note(*key, count) for key, count in self._counts.items())
+
+
+def _note(arg: str, name: str, scaled: bool, count: int) -> str:
+    where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
+    power, cast = (53, "float64") if scaled else (24, "float32")
+    numbers = "whole number" if count == 1 else "whole numbers"
+    return f"{where} has {count} {numbers} beyond 2^{power} that {cast} cannot hold exactly."
+
+
+def find_inexact(values: np.ndarray, scaled: bool) -> np.ndarray | None:
+    """Which values are whole numbers that the cast cannot hold, or None if no value can be.
+
+    Standardised values pass through float64, which only integers of 64 bits can exceed; the
+    others go to float32 directly.
+    """
+    kind, bits = values.dtype.kind, 8 * values.dtype.itemsize
+    narrow = kind == "b" or bits <= 16 or (kind == "f" and bits <= 32)
+    if not values.size or narrow or (scaled and (kind == "f" or bits <= 32)):
+        return None
+    limit, to = (EXACT_FLOAT64, np.float64) if scaled else (EXACT_FLOAT32, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if kind != "f" and values.max() <= limit and values.min() >= -limit:
+            return None
+        large = np.abs(values) > limit if kind == "f" else None
+        if large is not None and not large.any():
+            return None
+        cast = values.astype(to)
+        if large is not None:
+            return large & (cast != values) & (np.floor(values) == values) & np.isfinite(values)
+        # What was rounded up to just beyond the largest integer of the type has no way back.
+        return (cast.astype(values.dtype) != values) | (cast >= 2.0 ** (bits - (kind == "i")))
+
+
 def standardise(x: np.ndarray, center: np.ndarray | None, scale: np.ndarray | None) -> np.ndarray:
     """`(x - center) / scale` along the last axis, in float64; either may be None."""
     x = x if center is None else x - center
@@ -134,23 +206,25 @@ def standardise(x: np.ndarray, center: np.ndarray | None, scale: np.ndarray | No
 def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation along the last axis over the rows where `keep` is true.
 
-    Two passes in float64 over blocks; a constant column gets the deviation 1, so that dividing
-    by it changes nothing.
+    Two passes in float64 over blocks. Values are taken from the first one: far from 0, nothing is
+    lost, and a constant column has the deviation 0 exactly. It gets 1, so that dividing by it
+    changes nothing.
     """
     width = x.shape[-1]
     weight = max(1, int(keep.sum()) * (x[0].size // width))
+    first = x[int(keep.argmax())].reshape(-1, width)[0].astype(np.float64)
 
     def total(of: Any) -> np.ndarray:
         result = np.zeros(width)
         for rows in row_blocks(len(x), 8 * x[0].size):
             block = x[rows].astype(np.float64, copy=False)[keep[rows]]
-            result += of(block.reshape(-1, width)).sum(axis=0)
+            result += of(block.reshape(-1, width) - first).sum(axis=0)
         return result / weight
 
     with np.errstate(over="ignore", invalid="ignore"):  # what cannot be staged is refused there
-        mean = total(lambda block: block)
-        deviation = np.sqrt(total(lambda block: (block - mean) ** 2))
-    return mean, np.where(deviation > 0, deviation, 1.0)
+        mean = total(lambda away: away)
+        deviation = np.sqrt(total(lambda away: (away - mean) ** 2))
+        return first + mean, np.where(deviation > 0, deviation, 1.0)
 
 
 def split_rows(rows: int, validation: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -168,8 +242,13 @@ def split_rows(rows: int, validation: float, seed: int) -> tuple[np.ndarray, np.
             f"{'validate' if count == 0 else 'train'} on.",
             arg="validation",
         )
-    shuffled = np.random.default_rng(seed).permutation(rows).astype(np.int32)
-    return np.sort(shuffled[count:]), np.sort(shuffled[:count])
+    if count == 0:
+        return np.arange(rows, dtype=np.int32), np.empty(0, dtype=np.int32)
+    shuffled = np.arange(rows, dtype=np.int32)
+    np.random.default_rng(seed).shuffle(shuffled)
+    shuffled[count:].sort()
+    shuffled[:count].sort()
+    return shuffled[count:], shuffled[:count]
 
 
 def epoch_order(rows: np.ndarray, shuffle: bool, seed: int, epoch: int) -> np.ndarray:

@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 
 from . import (
+    assembly,
+    carried,
+    costs,
     devices,
     diagnosis,
     environment,
     inference,
     models,
-    pipeline,
     preload,
+    storage,
     training,
 )
 from .errors import GpuKerasError
@@ -81,13 +84,14 @@ def make_dataset(
     recipe_of: Any = None,
     formula: str = "",
     arg: str = "x",
+    augment: Mapping[str, Any] | None = None,
+    map: Callable[..., Any] | None = None,  # noqa: A002 (R's name for it)
+    text: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A staged dataset with its plan; `recipe_of` is a dataset or a trained model."""
-    recipe = recipe_of.recipe if isinstance(recipe_of, pipeline.Dataset) else None
-    if recipe is None and recipe_of is not None:
-        recipe = models.recipe_of(recipe_of)
-    data = pipeline.build_dataset(
-        features, options, labels, weights, class_weight, recipe, formula=formula, arg=arg
+    """A dataset with its plan; `recipe_of` is a dataset, a trained model, or a saved recipe."""
+    recipe = carried.recipes_from(recipe_of)
+    data = assembly.assemble(
+        features, options, labels, weights, class_weight, recipe, formula, arg, augment, map, text
     )
     return {
         "handle": data,
@@ -99,7 +103,16 @@ def make_dataset(
         "scaled": data.recipe.scale is not None,
         "weighted": len(data.sources) > 2,
         "formula": data.recipe.formula,
+        "augment": assembly.explain_varied(data),
+        "notes": data.notes,
     }
+
+
+def describe_records(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Which kind of rows TFRecord files hold."""
+    from . import record_features  # with pyarrow, which takes 0.3 s to import
+
+    return record_features.describe_records(features)
 
 
 ENTRY_POINTS: dict[str, Callable[..., Any]] = {
@@ -112,6 +125,11 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "check": diagnosis.check,
     "report": diagnosis.report,
     "dataset": make_dataset,
+    "cost": costs.measure_costs,
+    "describe_records": describe_records,
+    "save_dataset": storage.save_dataset,
+    "carry_recipe": carried.carry_recipe,
+    "tie_recipe": carried.tie_recipe,
     "mlp": models.build_mlp,
     "recipe": models.recipe_of,
     "fit": training.fit,

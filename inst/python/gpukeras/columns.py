@@ -8,20 +8,24 @@ Columns come as dicts `{name, kind, values, levels}`: `kind` is "numeric", "inte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .arrays import check_lengths, column_error, moments, row_blocks
-from .errors import DataError
-from .labels import CATEGORIES, recode
+from .arrays import Notes, check_lengths, column_error, moments, row_blocks
+from .errors import DataError, SpecError
+from .hashing import choose_bins
+from .labels import CATEGORIES, count_codes, recode, spread_codes
 from .missing import is_missing, learn_fill, learn_fill_level, observed
+from .specs import check_choice, describe
+from .text import TextRule, TextSpec, encode_text, learn_text
 from .times import CYCLES, check_days, encode_cycles, read_number
 
 MAX_ONEHOT = 1000  # levels; beyond this, one-hot columns are a mistake more often than a wish
 MAX_IDENTIFIERS = 50  # a text column may have this many different values even if all differ
+ENCODINGS = ("onehot", "codes", "hash")
 KINDS = {"date": "date", "time": "time", "duration": "duration"} | dict.fromkeys(
     CATEGORIES, "category"
 )
@@ -34,8 +38,8 @@ class ColumnRule:
 
     Args:
         name: The column's name.
-        kind: "number", "category", "date", "time" or "duration".
-        levels: Levels of a category, in order.
+        kind: "number", "category", "text", "date", "time" or "duration".
+        levels: Levels of a category, in order; none of one that is hashed.
         onehot: A category becomes one 0/1 column a level, otherwise one column of codes from 0.
         center: Subtracted from a number.
         scale: Divides a number after centring.
@@ -44,6 +48,8 @@ class ColumnRule:
         indicator: Whether a 0/1 column tells where values were missing.
         zone: Time zone in which a time has its weekday and hour.
         units: R's units of a duration.
+        bins: A category becomes one 0/1 column a bin of its hash, if not 0.
+        text: The rule of a text.
     """
 
     name: str
@@ -56,11 +62,17 @@ class ColumnRule:
     indicator: bool = False
     zone: str = ""
     units: str = ""
+    bins: int = 0
+    text: TextRule | None = None
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the feature columns it makes."""
-        if self.kind == "category" and self.onehot:
+        if self.text is not None:
+            names = self.text.features(self.name)
+        elif self.bins:
+            names = tuple(f"{self.name}#{place}" for place in range(1, self.bins + 1))
+        elif self.kind == "category" and self.onehot:
             names = tuple(f"{self.name}={level}" for level in self.levels)
         else:
             names = (self.name, *(f"{self.name}:{part}" for part in CYCLES.get(self.kind, ())))
@@ -74,18 +86,63 @@ class Learning:
     Args:
         keep: Which rows are training rows, of those taken.
         scale: Standardise numbers.
-        onehot: One 0/1 column a level.
+        encode: How categories are encoded: "onehot" (one 0/1 column a level), "codes" or "hash",
+            or one of these for each column by name; others are "onehot".
         impute: Learn what replaces missing values.
         complete: Which rows are taken, or None for all.
         arg: The user's name for the data, for messages.
+        hash_bins: Bins of a hashed category.
+        text: Which columns are texts, and how they are encoded, or None.
     """
 
     keep: np.ndarray
     scale: bool
-    onehot: bool
+    encode: str | Mapping[str, str] = "onehot"
     impute: bool = False
     complete: np.ndarray | None = None
     arg: str = "x"
+    hash_bins: int = 64
+    text: TextSpec | None = None
+
+    def encoding(self, name: str) -> str:
+        """How a category is encoded."""
+        return self.encode if isinstance(self.encode, str) else self.encode.get(name, "onehot")
+
+    def check(self, columns: Sequence[Mapping[str, Any]]) -> None:
+        """Looks whether the options fit the columns.
+
+        Raises:
+            SpecError: if `encode` or `text` does not; names the column.
+        """
+        texts = () if self.text is None else self.text.columns
+        if isinstance(self.encode, str):
+            check_choice("encode", self.encode, ENCODINGS)
+        else:
+            for name, way in self.encode.items():
+                if way not in ENCODINGS:
+                    problem = f"can be one of {', '.join(ENCODINGS)}, not {describe(way)}"
+                    raise _option_error("encode", name, problem)
+            self._check_named("encode", self.encode, columns)
+            both = [name for name in texts if name in self.encode]
+            if both:
+                raise _option_error("encode", both[0], "is one of the columns of `text`")
+        if self.text is not None and not texts:
+            raise SpecError("`text` names no column.", hint="Give `columns`.", arg="text")
+        self._check_named("text", texts, columns)
+
+    def _check_named(
+        self, option: str, names: Iterable[str], columns: Sequence[Mapping[str, Any]]
+    ) -> None:
+        kinds = {column["name"]: kind_of(column) for column in columns}
+        for name in names:
+            if name not in kinds:
+                raise _option_error(option, name, f"is no feature column of `{self.arg}`")
+            if kinds[name] != "category":
+                raise _option_error(option, name, f"is a {kinds[name]}, not a factor or text")
+
+
+def _option_error(option: str, name: str, problem: str) -> SpecError:
+    return SpecError(f"`{option}` names `{name}`, which {problem}.", arg=option, column=name)
 
 
 def kind_of(column: Mapping[str, Any]) -> str:
@@ -114,21 +171,37 @@ def learn_column(column: Mapping[str, Any], how: Learning) -> ColumnRule:
     """
     name, rows = column["name"], how.keep if how.complete is None else how.complete
     check_lengths(len(rows), len(column["values"]), f"{how.arg}${name}", how.arg)
+    if how.text is not None and name in how.text.columns:
+        return _learn_text(column, how, how.text)
     if kind_of(column) == "category":
         return _learn_category(column, how)
     return _learn_number(column, how)
 
 
 def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
-    levels = _check_levels(column, how.onehot, how.arg)
+    encoding = how.encoding(column["name"])
+    hashed = encoding == "hash"
+    levels = () if hashed else _check_levels(column, encoding == "onehot", how.arg)
     column = take_rows(column, how.complete)
     return ColumnRule(
         column["name"],
         "category",
         levels,
-        how.onehot,
+        encoding == "onehot",
         fill=learn_fill_level(column, how.keep, how.arg) if how.impute else None,
         indicator=_needs_indicator(column, how),
+        bins=how.hash_bins if hashed else 0,
+    )
+
+
+def _learn_text(column: Mapping[str, Any], how: Learning, spec: TextSpec) -> ColumnRule:
+    column = take_rows(column, how.complete)
+    return ColumnRule(
+        column["name"],
+        "text",
+        fill="" if how.impute else None,
+        indicator=_needs_indicator(column, how),
+        text=learn_text(column, how.keep, spec, how.arg),
     )
 
 
@@ -165,16 +238,17 @@ def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[st
     identifiers = column["kind"] == "character" and len(levels) > max(MAX_IDENTIFIERS, rows / 2)
     if not levels or identifiers:
         found = "no levels" if not levels else f"{len(levels)} different texts in {rows} rows"
+        ways = ', or use `encode = "hash"` or `text`' if levels else ""
         raise DataError(
             f"Column `{name}` of `{arg}` has {found}: it cannot be a category.",
-            hint="Drop the column, or make it a factor with the levels you mean.",
+            hint=f"Drop the column, or make it a factor with the levels you mean{ways}.",
             arg=arg,
             column=name,
         )
     if onehot and len(levels) > MAX_ONEHOT:
         raise DataError(
             f"Column `{name}` of `{arg}` has {len(levels)} levels, too many for one-hot columns.",
-            hint='Use `encode = "codes"`, or merge rare levels.',
+            hint='Use `encode = "codes"` or `encode = "hash"`, or merge rare levels.',
             arg=arg,
             column=name,
         )
@@ -184,8 +258,21 @@ def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[st
 # Applying ----------------------------------------------------------------------------------------
 
 
-def bake_column(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str) -> None:
+def bake_column(
+    rule: ColumnRule,
+    column: Mapping[str, Any],
+    out: np.ndarray,
+    arg: str,
+    notes: Notes | None = None,
+) -> None:
     """Writes a column's features into `out`, one row a value.
+
+    Args:
+        rule: What was learned.
+        column: The values.
+        out: Rows first, one column a feature.
+        arg: The user's name for the data, for messages.
+        notes: Where whole numbers that lose digits are noted, or None.
 
     Raises:
         DataError: for a changed type, a new level, values that cannot be trained on; names it.
@@ -194,24 +281,44 @@ def bake_column(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, ar
     if rule.indicator:
         out[:, -1] = is_missing(column)
         out = out[:, :-1]
-    if rule.kind == "category":
+    if rule.text is not None:
+        encode_text(rule.text, column, out, arg, imputed=rule.fill is not None)
+    elif rule.kind == "category":
         _bake_category(rule, column, out, arg)
     else:
-        _bake_number(rule, column, out, arg)
+        _bake_number(rule, column, out, arg, notes)
 
 
 def _bake_category(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str) -> None:
-    codes = recode(column, rule.levels, arg, None if rule.fill is None else str(rule.fill))
-    if not rule.onehot:
+    fill = None if rule.fill is None else str(rule.fill)
+    if rule.bins:
+        codes = _hash_category(rule.bins, column, arg, fill)
+    else:
+        codes = recode(column, rule.levels, arg, fill)
+    if not rule.onehot and not rule.bins:
         out[:, 0] = codes
         return
     for rows in row_blocks(len(out), out.itemsize * out.shape[1]):
         out[rows] = codes[rows, None] == np.arange(out.shape[1])
 
 
-def _bake_number(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str) -> None:
+def _hash_category(bins: int, column: Mapping[str, Any], arg: str, fill: str | None) -> np.ndarray:
+    """Each row's bin; only levels that occur are hashed, once each."""
+    levels = column["levels"]
+    used = np.flatnonzero(count_codes(column, arg, imputed=fill is not None))
+    mapping = np.zeros(len(levels) + 1, dtype=np.int32)
+    # R's codes count from 1: the last place is that of code 0, a missing value.
+    mapping[used - 1] = choose_bins((levels[code - 1] if code else fill for code in used), bins)
+    return spread_codes(column, mapping)
+
+
+def _bake_number(
+    rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str, notes: Notes | None
+) -> None:
     values = read_number(column, rule.units)
     values = _finite(column, values, arg, missing=rule.fill is not None)
+    if notes is not None:
+        _look_at(np.asarray(column["values"]).reshape(-1), values, rule, arg, notes)
     if rule.fill is not None:
         values = np.where(np.isnan(values), rule.fill, values)
     with np.errstate(over="ignore"):
@@ -222,9 +329,19 @@ def _bake_number(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, a
         encode_cycles(column, out[:, 1:])
 
 
+def _look_at(
+    given: np.ndarray, values: np.ndarray, rule: ColumnRule, arg: str, notes: Notes
+) -> None:
+    """Notes what loses digits: integers as they are given, others as they are in float64."""
+    values = values if given.dtype.kind == "f" else given
+    scaled = (rule.center, rule.scale) != (0.0, 1.0)
+    for rows in row_blocks(len(values), values.itemsize):
+        notes.look(values[rows], (rule.name,), arg, scaled)
+
+
 def _check_kind(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> None:
     found = kind_of(column)
-    if found != rule.kind:
+    if found != ("category" if rule.kind == "text" else rule.kind):
         maker = MAKERS.get(rule.kind)
         raise DataError(
             f"Column `{rule.name}` of `{arg}` is a {found} where training had a {rule.kind}.",

@@ -17,6 +17,7 @@ only the short last batch of an epoch needs a function of its own.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from typing import Any
 from . import devices, runtime
 from .choosing import Chooser, EngineFacts
 from .errors import ModelError
-from .pipeline import Block
+from .feeding import Block
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
@@ -45,7 +46,7 @@ class Engines:
 
     def __init__(self, model: Any, kind: str, batch_size: int, device: str) -> None:
         """Takes Keras' own function before gpukeras puts itself in its place."""
-        self._model, self._kind, self._batch_size = model, kind, batch_size
+        self._model, self._kind, self.batch_size = model, kind, batch_size
         self._device = device
         getattr(model, f"make_{kind}_function")(force=True)
         self._keras_function = getattr(model, f"{kind}_function")
@@ -70,7 +71,7 @@ class Engines:
         return self._single(block.arrays)
 
     def _run_keras(self, block: Block, first: int, count: int) -> Logs:
-        size = self._batch_size
+        size = self.batch_size
         for start in range(first * size, (first + count) * size, size):
             batch = tuple(array[start : start + size] for array in block.arrays)
             logs = self._keras_function(iter([batch]))
@@ -109,7 +110,7 @@ class Engines:
         return self._step(self._batch(arrays, end - 1))
 
     def _batch(self, arrays: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
-        tf, size = runtime.tensorflow(), self._batch_size
+        tf, size = runtime.tensorflow(), self.batch_size
 
         def cut(array: Any) -> Any:
             begin = tf.concat([[index * size], tf.zeros(len(array.shape) - 1, tf.int32)], 0)
@@ -135,7 +136,9 @@ class Runner:
     chooser: Chooser
     after_call: Callable[[int, Logs], bool] = lambda position, logs: False
     position: int = 0
+    rows: int = 0
     stopped: bool = False
+    ended: bool = False
     _blocks: Iterator[Block] = field(default_factory=lambda: iter(()))
     _block: Block | None = None
     _first: int = 0
@@ -145,23 +148,33 @@ class Runner:
         """Starts an epoch."""
         if isinstance(self._blocks, Generator):
             self._blocks.close()  # left to the garbage collector it would swallow an interrupt
-        self._blocks, self._block, self._first, self.position = blocks, None, 0, 0
+        self._blocks, self._block, self._first = blocks, None, 0
+        self.position, self.rows, self.ended = 0, 0, False
 
-    def advance(self, target: int) -> Logs:
-        """Runs batches until `target` of the epoch's batches are done; gives the last logs."""
+    def advance(self, target: float = math.inf) -> Logs:
+        """Runs batches until `target` of the epoch's batches, or all, are done.
+
+        Returns:
+            The last logs.
+        """
         while self.position < target and not self.stopped:
             if self._block is None:
-                self._block, self._first = next(self._blocks), 0
+                self._block, self._first = next(self._blocks, None), 0
+            if self._block is None:
+                self.ended = True
+                break
             self._call(self._block, target - self.position)
             self.stopped = self.after_call(self.position, self._logs)
         return self._logs
 
-    def _call(self, block: Block, wanted: int) -> None:
+    def _call(self, block: Block, wanted: float) -> None:
         if block.tail:
             self._logs = self.engines.run_tail(self.chooser.engine, block)
-            count = 1
+            count, self.rows = 1, self.rows + len(block.arrays[0])
         else:
-            count = self._call_engine(block, min(wanted, block.batches - self._first))
+            left = block.batches - self._first
+            count = self._call_engine(block, left if wanted > left else int(wanted))
+            self.rows += count * self.engines.batch_size
         self._first += count
         self.position += count
         if block.tail or self._first == block.batches:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,18 +14,24 @@ from .arrays import aligned_empty
 from .choosing import Chooser, choose_evaluation_candidates
 from .engine import Engines, Logs, Runner, first_line, read_engine_facts
 from .errors import DataError, ModelError
+from .features import Features
+from .feeding import has_rows, open_evaluation, open_finish, sample_rows
 from .labels import decode
-from .missing import find_complete
-from .pipeline import Dataset, Feed
+from .mapping import unmapped
+from .pipeline import Dataset
 from .plans import choose_evaluation_rows
 from .recipes import Recipe
 from .rows import MemoryRows, RowSource
-from .sources import Features, open_features
+from .sources import open_features
 from .specs import check_choice, check_count
+from .streams import StreamDataset
+
+AnyDataset = Dataset | StreamDataset
+SAMPLE = 32  # rows that a model's variables are built from
 
 
 def evaluate(
-    model: Any, data: Dataset, part: str = "all", batch_size: float | None = None
+    model: Any, data: AnyDataset, part: str = "all", batch_size: float | None = None
 ) -> dict[str, Any]:
     """A model's loss and metrics on rows.
 
@@ -44,24 +49,23 @@ def evaluate(
     models.check_model(model)
     models.check_rows(model, data)
     models.check_encoding(model, data.recipe)
-    rows = data.rows(part)
-    if len(rows) == 0:
+    if not has_rows(data, part):
         raise DataError("`data` has no validation rows.", arg="part")
     began = time.perf_counter()
-    build_variables(model, data)
+    build_variables(model, sample_rows(data, SAMPLE))
     with own_functions(model):
-        loop = EvaluationLoop(model, data, rows, model_device(model), epochs=1, rows_a_batch=size)
+        loop = EvaluationLoop(model, data, part, model_device(model), epochs=1, rows_a_batch=size)
         model.test_function = loop
         logs = model.evaluate(ticks(1), verbose=0, return_dict=True)
     elapsed_s = time.perf_counter() - began
     metrics = {name: logs[name] for name in order_metrics(logs)}
-    return {"metrics": metrics, "rows": len(rows), "elapsed_s": elapsed_s}
+    return {"metrics": metrics, "rows": loop.rows, "elapsed_s": elapsed_s}
 
 
 def predict(
     model: Any,
     features: Mapping[str, Any] | None = None,
-    data: Dataset | None = None,
+    data: AnyDataset | None = None,
     type: str = "response",  # noqa: A002 (R's name for it)
 ) -> dict[str, Any]:
     """A model's predictions in the labels' own terms, rows in the order given.
@@ -69,7 +73,8 @@ def predict(
     Args:
         model: A Keras model; need not be compiled.
         features: New rows, encoded by the recipe tied to the model if there is one.
-        data: Or a dataset, whose rows are taken in their original order.
+        data: Or a dataset, whose rows are taken in their original order; of rows in sequence one
+            epoch is.
         type: "response" or "class".
 
     Returns:
@@ -78,27 +83,36 @@ def predict(
     """
     check_choice("type", type, ("response", "class"))
     recipe = models.recipe_of(model)
+    rows: RowSource | StreamDataset
     complete = None
     if data is not None:
         models.check_encoding(model, data.recipe)
-        recipe, rows = recipe or data.recipe, data.sources[0]
+        recipe, rows = recipe or data.recipe, _rows_of(data)
     else:
-        given = open_features(features or {}, "newdata")
+        given = open_features(features or {}, "newdata", recipe=recipe)
         recipe = recipe or _plain_recipe(given)
-        rows, complete = _encode_new(recipe, given, features or {})
+        if recipe.mapped:
+            raise unmapped("newdata")
+        rows, complete = _encode_new(recipe, given)
     models.check_input(model, recipe)
     with heeding_jit(model):
-        output = _predict_rows(model, rows)
+        if isinstance(rows, StreamDataset):
+            output = _predict_stream(model, rows)
+        else:
+            function = None if data is None else data.map
+            output = _predict_rows(model, rows, recipe, function)
     return _keep_places(decode(recipe.label, output, type == "class"), complete)
 
 
-def _encode_new(
-    recipe: Recipe, given: Features, features: Mapping[str, Any]
-) -> tuple[RowSource, np.ndarray | None]:
+def _rows_of(data: AnyDataset) -> RowSource | StreamDataset:
+    return data if isinstance(data, StreamDataset) else data.sources[0]
+
+
+def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray | None]:
     """New rows encoded, and which of them, or None for all."""
-    if recipe.na != "drop" or features["kind"] != recipe.kind:
+    if recipe.na != "drop" or given.kind != recipe.kind or given.refuses:
         return given.encode(recipe), None
-    complete = find_complete(features, given.rows, recipe.known, "newdata")
+    complete = given.find_complete(recipe.known)
     if complete.all():
         return given.encode(recipe), None
     rows = given.encode(recipe, complete)
@@ -125,26 +139,35 @@ class EvaluationLoop:
     def __init__(
         self,
         model: Any,
-        data: Dataset,
-        rows: np.ndarray,
+        data: AnyDataset,
+        part: str,
         device: str,
         epochs: int,
         wanted: str = "auto",
         rows_a_batch: int | None = None,
+        idle: Callable[[], None] = lambda: None,
     ) -> None:
         """Places the rows; `epochs` is how often they will be evaluated."""
-        plan = data.plan(device, "auto")
-        size = min(len(rows), rows_a_batch or choose_evaluation_rows(data.row_bytes, len(rows)))
-        self._rows, self._steps = rows, math.ceil(len(rows) / size)
-        self._feed = Feed(data, plan, size, max(1, len(rows) // size))
-        engines = Engines(model, "test", size, device)
+
+        def check(recipe: Recipe) -> None:
+            models.check_fit(model, recipe)
+
+        self._feed = open_evaluation(data, device, part, rows_a_batch, check, idle)
+        engines = Engines(model, "test", self._feed.batch_size, device)
         candidates = choose_evaluation_candidates(read_engine_facts(model, wanted))
-        self._runner = Runner(engines, Chooser(candidates, self._steps * epochs))
+        self._runner = Runner(engines, Chooser(candidates, (self._feed.steps or 1) * epochs))
+        self._epoch = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows evaluated the last time."""
+        return self._runner.rows
 
     def __call__(self, iterator: Any) -> Logs:
         """Evaluates all rows; Keras' iterator only says when."""
-        self._runner.begin(self._feed.blocks(self._rows))
-        return self._runner.advance(self._steps)
+        self._runner.begin(self._feed.epoch(self._epoch))
+        self._epoch += 1
+        return self._runner.advance()
 
 
 def model_device(model: Any) -> str:
@@ -159,10 +182,17 @@ def ticks(count: int) -> Any:
         return runtime.tensorflow().data.Dataset.range(count)
 
 
-def build_variables(model: Any, data: Dataset) -> None:
-    """Creates the variables of the model, its metrics and its optimizer."""
+def endless_ticks() -> Any:
+    """What Keras iterates over until it is told that there is no more."""
+    with runtime.on_device("CPU:0", soft=True):
+        endless = runtime.tensorflow().data.Dataset.range(1).repeat()
+        return endless.take_while(lambda _: True)  # of a length that Keras takes for unknown
+
+
+def build_variables(model: Any, batch: tuple[Any, ...]) -> None:
+    """Creates the variables of the model, its metrics and its optimizer, from some rows."""
     try:
-        runtime.build_state(model, data.batch(32))
+        runtime.build_state(model, batch)
     except (ValueError, TypeError) as error:
         raise ModelError(
             f"Keras cannot build the model on this data: {first_line(error)}",
@@ -213,15 +243,29 @@ def _plain_recipe(given: Features) -> Recipe:
     return Recipe("array", given.row_shape)
 
 
-def _predict_rows(model: Any, source: RowSource) -> np.ndarray:
+def _predict_rows(
+    model: Any, source: RowSource, recipe: Recipe, function: Callable[[Any], Any] | None = None
+) -> np.ndarray:
     """Runs all rows through Keras' own predict function, in large batches of one shape."""
     size = choose_evaluation_rows(source.row_bytes, len(source))
+    finish = open_finish(recipe, size, function)
     output: np.ndarray | None = None
     for start in range(0, len(source), size):
         rows = source.gather(slice(start, start + size))
         padding = [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1)
-        values = model.predict_on_batch(np.pad(rows, padding) if padding[0][1] else rows)
+        batch = finish(np.pad(rows, padding) if padding[0][1] else rows)
+        values = model.predict_on_batch(batch)
         if output is None:
             output = aligned_empty((len(source), *values.shape[1:]), values.dtype)
         output[start : start + size] = values[: len(rows)]
     return output
+
+
+def _predict_stream(model: Any, data: StreamDataset) -> np.ndarray:
+    """Runs an epoch of rows in sequence through Keras' own predict function, block by block."""
+    feed = open_evaluation(data, model_device(model))
+    outputs = []
+    for block in feed.epoch(0):
+        rows = len(block.arrays[0]) if block.tail else block.batches * feed.batch_size
+        outputs.append(model.predict_on_batch(block.arrays[0])[:rows])
+    return np.concatenate(outputs)

@@ -1,18 +1,19 @@
 """Labels into numbers, and a model's output back into the labels' own terms.
 
 Labels come as dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
-"character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix".
+"character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix". They are read
+in blocks, so that what is needed beside them and their encoding does not grow with their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from .arrays import aligned_empty, column_error, column_name, moments
+from .arrays import Notes, aligned_empty, column_error, column_name, moments, row_blocks
 from .errors import DataError
 
 CATEGORIES = ("factor", "character")
@@ -57,10 +58,8 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
     values = _label_numbers(y)
     if y["kind"] == "matrix":
         return LabelRule("matrix", units=values.shape[1], names=tuple(y.get("names") or ()))
-    if y["kind"] == "logical" or set(np.unique(values[:10_000])) <= {0.0, 1.0}:
-        distinct = set(np.unique(values).tolist())
-        if y["kind"] == "logical" or distinct == {0.0, 1.0}:
-            return LabelRule("binary", logical=y["kind"] == "logical", maximum=1.0)
+    if y["kind"] == "logical" or _zero_one(values):
+        return LabelRule("binary", logical=y["kind"] == "logical", maximum=1.0)
     center, deviation = moments(values.reshape(-1, 1), keep)
     return LabelRule(
         "number",
@@ -73,38 +72,83 @@ def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """The rule with the range of these labels: what a loss can take is checked against it."""
     if rule.kind != "number":
         return rule
-    whole = bool((encoded % 1 == 0).all())
+    whole = all(bool((encoded[rows] % 1 == 0).all()) for rows in _blocks(encoded))
     return replace(rule, minimum=float(encoded.min()), maximum=float(encoded.max()), whole=whole)
 
 
-def encode_label(rule: LabelRule, y: Mapping[str, Any]) -> np.ndarray:
-    """Labels as aligned memory: int32 codes for a class, else float32."""
+def encode_label(rule: LabelRule, y: Mapping[str, Any], notes: Notes | None = None) -> np.ndarray:
+    """Labels as aligned memory: int32 codes for a class, else float32.
+
+    Args:
+        rule: What was learned.
+        y: The labels.
+        notes: Where whole numbers that lose digits are noted, or None.
+
+    Raises:
+        DataError: for another kind or width than in training, new levels, or values that are
+            missing, infinite, or too large for float32.
+    """
     if (rule.kind == "class") != (y["kind"] in CATEGORIES):
         raise DataError(f"`y` is {y['kind']} where training had {rule.kind} labels.", arg="y")
     if rule.kind == "class":
-        codes = recode({**y, "name": "y"}, rule.levels, "y")
-        return _aligned(codes, np.int32)
+        return recode({**y, "name": "y"}, rule.levels, "y")
     values = _label_numbers(y)
     if rule.kind == "matrix" and values.shape[1:] != (rule.units,):
         raise DataError(f"`y` must have {rule.units} columns.", arg="y")
-    return _aligned(values, np.float32)
+    out, names = aligned_empty(values.shape), _names(y)
+    with np.errstate(over="ignore"):
+        for rows in _blocks(values):
+            out[rows] = values[rows]
+            if notes is not None:
+                notes.look(values[rows], names, "y", scaled=False)
+    if not np.isfinite([out.max(initial=0), out.min(initial=0)]).all():
+        _refuse_numbers(values, names, np.finfo(np.float32).max)
+    return out
+
+
+def _blocks(values: np.ndarray) -> Iterator[slice]:
+    return row_blocks(len(values), 8 * int(np.prod(values.shape[1:], dtype=np.int64)))
+
+
+def _names(y: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(y.get("names") or ()) if y["kind"] == "matrix" else ("y",)
 
 
 def _label_numbers(y: Mapping[str, Any]) -> np.ndarray:
-    values = np.asarray(y["values"], dtype=np.float64)
+    """The numbers as they are given, refused if some are missing or infinite."""
+    values = np.asarray(y["values"])
+    values = values if values.dtype.kind in "fiub" else values.astype(np.float64)
     values = values if y["kind"] == "matrix" else values.reshape(-1)
-    for column, part in enumerate(np.atleast_2d(values.T)):
-        missing, infinite = int(np.isnan(part).sum()), int(np.isinf(part).sum())
-        if missing or infinite:
-            name = column_name(y.get("names") or (), column) if values.ndim > 1 else "y"
-            raise column_error(name, "y", missing=missing, infinite=infinite)
+    if values.dtype.kind == "f":
+        _refuse_numbers(values, _names(y), np.inf)
     return values
 
 
-def _aligned(values: np.ndarray, dtype: Any) -> np.ndarray:
-    out = aligned_empty(values.shape, dtype)
-    out[...] = values
-    return out
+def _refuse_numbers(values: np.ndarray, names: Sequence[str], largest: float) -> None:
+    """Names the first column with values missing, infinite, or larger than `largest`."""
+    columns = values.shape[1] if values.ndim > 1 else 1
+    counts = np.zeros((3, columns), dtype=np.int64)
+    for rows in _blocks(values):
+        block = values[rows].reshape(-1, columns)
+        if not np.isfinite(block).all():
+            counts[0] += np.isnan(block).sum(axis=0)
+            counts[1] += np.isinf(block).sum(axis=0)
+        counts[2] += 0 if largest == np.inf else (np.abs(block) > largest).sum(axis=0)
+    for column in np.flatnonzero(counts.any(axis=0)):
+        missing, infinite, large = (int(count) for count in counts[:, column])
+        name = column_name(names, int(column))
+        raise column_error(name, "y", missing=missing, infinite=infinite, large=large)
+
+
+def _zero_one(values: np.ndarray) -> bool:
+    """Whether the numbers are 0 and 1, and both occur."""
+    ones = 0
+    for rows in _blocks(values):
+        one = values[rows] == 1
+        if not (one | (values[rows] == 0)).all():
+            return False
+        ones += int(one.sum())
+    return 0 < ones < len(values)
 
 
 def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[str, Any]:
@@ -139,26 +183,17 @@ def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[s
 def recode(
     column: Mapping[str, Any], levels: Sequence[str], arg: str, fill: str | None = None
 ) -> np.ndarray:
-    """0-based codes in the order of `levels`, from R's 1-based codes in the column's own order.
+    """0-based codes (int32, aligned) in the order of `levels`, from R's in the column's own order.
 
     A code of 0 is a missing value: it becomes the level `fill`, or is an error without one.
     """
     own = list(column["levels"])
     position = {level: code for code, level in enumerate(levels)}
-    used = np.asarray(column["values"]).reshape(-1).astype(np.int64) - 1
-    if len(used) and not -1 <= used.min() <= used.max() < len(own):
-        raise DataError(
-            f"Column `{column['name']}` of `{arg}` has codes outside its {len(own)} levels.",
-            arg=arg,
-            column=column["name"],
-        )
-    missing = int((used < 0).sum())
-    if missing and fill is None:
-        raise column_error(column["name"], arg, missing=missing)
     # A missing value's -1 is the last entry.
     mapping = np.array([position.get(level, -1) for level in [*own, fill]], dtype=np.int32)
-    codes = mapping[used]
-    new = sorted({own[code] for code in np.unique(used[codes < 0])})
+    counts = count_codes(column, arg, imputed=fill is not None)
+    unknown = (counts > 0) & (np.roll(mapping, 1) < 0)
+    new = sorted({own[code - 1] for code in np.flatnonzero(unknown)})
     if new:
         where = f"`{arg}`" if column["name"] == arg else f"Column `{column['name']}` of `{arg}`"
         raise DataError(
@@ -169,4 +204,40 @@ def recode(
             column=column["name"],
             levels=new,
         )
-    return codes
+    return spread_codes(column, mapping)
+
+
+def count_codes(column: Mapping[str, Any], arg: str, *, imputed: bool) -> np.ndarray:
+    """How often each of R's codes occurs: missing values first, then the levels.
+
+    Args:
+        column: A category.
+        arg: The user's name for the data.
+        imputed: Whether values may be missing.
+
+    Raises:
+        DataError: for codes without a level, or values that are missing; names the column.
+    """
+    name, values = column["name"], np.asarray(column["values"]).reshape(-1)
+    counts = np.zeros(len(column["levels"]) + 1, dtype=np.int64)
+    for rows in _blocks(values):
+        codes = values[rows].astype(np.int64)
+        if not 0 <= codes.min() <= codes.max() < len(counts):
+            raise DataError(
+                f"Column `{name}` of `{arg}` has codes outside its {len(counts) - 1} levels.",
+                arg=arg,
+                column=name,
+            )
+        counts += np.bincount(codes, minlength=len(counts))
+    if counts[0] and not imputed:
+        raise column_error(name, arg, missing=int(counts[0]))
+    return counts
+
+
+def spread_codes(column: Mapping[str, Any], mapping: np.ndarray) -> np.ndarray:
+    """Each row's entry of `mapping` (int32): one a level, then one for missing values."""
+    values = np.asarray(column["values"]).reshape(-1)
+    out = aligned_empty(values.shape, np.int32)
+    for rows in _blocks(values):
+        out[rows] = mapping[values[rows].astype(np.int64) - 1]
+    return out

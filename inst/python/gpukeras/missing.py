@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import check_features, column_name
+from .arrays import check_features, column_name, row_blocks
 from .errors import DataError, SpecError
 from .labels import CATEGORIES
 
@@ -67,12 +67,17 @@ def complete_rows(
             most = int(missing.sum())
             worst = f"`{where}`" if name == where else f"Column `{name}` of `{where}`"
     if incomplete.all():
-        raise DataError(
-            f'`na = "drop"` leaves no row: each of {rows} lacks a value.',
-            hint=f"{worst} lacks the most: {most}.",
-            arg=arg,
-        )
+        raise none_complete(rows, worst, most, arg)
     return ~incomplete
+
+
+def none_complete(rows: int, worst: str, most: int, arg: str) -> DataError:
+    """The error for rows that all lack a value, `worst` the most."""
+    return DataError(
+        f'`na = "drop"` leaves no row: each of {rows} lacks a value.',
+        hint=f"{worst} lacks the most: {most}.",
+        arg=arg,
+    )
 
 
 def find_complete(
@@ -170,8 +175,10 @@ def learn_fill_level(column: Mapping[str, Any], keep: np.ndarray, arg: str) -> s
     Raises:
         DataError: if all training rows miss it; names the column.
     """
-    codes = np.asarray(column["values"]).reshape(-1)[keep].astype(np.int64)
-    counts = np.bincount(codes, minlength=len(column["levels"]) + 1)[1:]
+    values, size = np.asarray(column["values"]).reshape(-1), len(column["levels"]) + 1
+    counts = np.zeros(size - 1, dtype=np.int64)
+    for rows in row_blocks(len(values), 8):
+        counts += np.bincount(values[rows][keep[rows]].astype(np.int64), minlength=size)[1:]
     if not counts.sum():
         raise nothing_observed(column["name"], arg)
     return str(column["levels"][int(counts.argmax())])

@@ -16,45 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import aligned_empty, row_blocks, standardise
+from .arrays import Notes, aligned_empty, row_blocks, standardise
 from .errors import DataError
+from .features import Features
 from .recipes import Recipe, check_form, check_unmarked
 from .rows import Rows, RowSource, row_numbers
 from .specs import DatasetSpec
+from .summaries import Moments
 
 MAP_BYTES = 16 * 2**20  # of the file, mapped at once; 32 was no faster and took 18 MiB more
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-class Moments:
-    """Mean and deviation of columns in float64, merged block by block (Chan et al. 1979)."""
-
-    def __init__(self, width: int) -> None:
-        """Nothing seen yet."""
-        self.count = 0
-        self.mean = np.zeros(width)
-        self._squares = np.zeros(width)
-
-    def add(self, block: np.ndarray) -> None:
-        """Some more rows, or none."""
-        if len(block) == 0:
-            return
-        mean, total = block.mean(axis=0), self.count + len(block)
-        shift = mean - self.mean
-        with np.errstate(over="ignore"):
-            self._squares += ((block - mean) ** 2).sum(axis=0)
-            self._squares += shift**2 * self.count * len(block) / total
-        self.mean, self.count = self.mean + shift * len(block) / total, total
-
-    @property
-    def deviation(self) -> np.ndarray:
-        """The standard deviation, 1 where it is 0."""
-        deviation = np.sqrt(self._squares / max(1, self.count))
-        return np.where(deviation > 0, deviation, 1.0)
-
-
 @dataclass(frozen=True)
-class NpyFile:
+class NpyFile(Features):
     """An array in a file, as its header describes it.
 
     Args:
@@ -83,6 +58,8 @@ class NpyFile:
 
     # Given features
 
+    refuses = "a file"
+
     @property
     def rows(self) -> int:
         """Rows of the file."""
@@ -103,7 +80,13 @@ class NpyFile:
         center, scale = tuple(found.mean), tuple(found.deviation)
         return Recipe("array", self.row_shape, center=center, scale=scale)
 
-    def encode(self, recipe: Recipe, complete: np.ndarray | None = None) -> NpyRows:
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> NpyRows:
         """The rows as the recipe encodes them."""
         check_unmarked(recipe, self.arg)
         check_form(recipe, "array", self.row_shape, self.arg)
@@ -125,7 +108,7 @@ class NpyFile:
             DataError: if values are missing or infinite, with their counts and the first row.
         """
         width, bad = self.row_shape[-1], _Bad()
-        moments, low, high = Moments(width), np.full(width, np.inf), np.full(width, -np.inf)
+        moments, low, high = Moments(), np.full(width, np.inf), np.full(width, -np.inf)
         for rows in row_blocks(self.rows, 8 * self.width):
             block = self.read_range(rows).astype(np.float64, copy=False)
             bad.count(block, rows.start)
@@ -160,7 +143,7 @@ class NpyFile:
 
     def _read_near(self, rows: np.ndarray) -> np.ndarray:
         try:
-            if _stamp(self.path) != self.stamp:
+            if read_stamp(self.path) != self.stamp:
                 raise self.error("changed after it was opened.", "Make the dataset again.")
             return self._read_columns(rows) if self.fortran else self._read_rows(rows)
         except (OSError, ValueError) as error:
@@ -235,6 +218,12 @@ class NpyRows(RowSource):
         return out
 
 
+def read_stamp(path: Path) -> tuple[int, int]:
+    """A file's size and time of change: what tells whether it is still the same."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
 def open_npy(path: str, arg: str) -> NpyFile:
     """Looks at a file's header.
 
@@ -244,7 +233,7 @@ def open_npy(path: str, arg: str) -> NpyFile:
     file = Path(path)
     hint = "Save it with numpy.save(), as an array of numbers."
     try:
-        stamp = _stamp(file)
+        stamp = read_stamp(file)
         mapped = np.lib.format.open_memmap(file, mode="r")  # as numpy.load(), never a pickle
     except FileNotFoundError as error:
         raise _error(file, arg, "does not exist.", "Check the path.") from error
@@ -306,11 +295,6 @@ class _Bad:
                 row=self.row,
                 **counts,
             )
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
 
 
 def _error(path: Path, arg: str, problem: str, hint: str, **details: Any) -> DataError:

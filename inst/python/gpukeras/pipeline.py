@@ -1,43 +1,37 @@
-"""From a user's rows to blocks of batches on the device.
+"""A user's rows made ready for training: split, encoded by a recipe, with a plan.
 
     features, labels --recipe--> row sources --plan_pipeline()--> resident | staged | streamed
-    epoch's order of rows --> Feed --> Block (many batches) --> engine
 
-Rows are gathered a block at a time outside the training program, by TensorFlow's own multi-threaded
-gather: inside XLA on a CPU a gather becomes a loop over rows (28 us a row, measured). Where rows
-are staged or streamed, a thread makes and sends the next block while the device works on this one.
+What feeds them to the device, a block of batches at a time, is `feeding`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from . import devices, runtime
-from .arrays import aligned_empty, check_lengths, epoch_order, split_rows
+from . import devices
+from .arrays import Notes, aligned_empty, check_lengths, epoch_order, split_rows
+from .augment import AugmentSpec
 from .columns import take_rows
 from .errors import DataError, SpecError
+from .features import Features
 from .labels import LabelRule, encode_label, learn_label, measure_range
-from .missing import check_labels, choose_policy, complete_rows
+from .missing import check_labels, choose_policy
 from .plans import (
     PipelineFacts,
     PipelinePlan,
     balanced_weights,
     choose_batch_size,
-    choose_capacity,
     plan_pipeline,
 )
 from .recipes import Recipe
 from .rows import MemoryRows, RowSource
-from .sources import STREAMED, Features, open_features, open_labels, place_rows
+from .sources import KEEPS, open_features, open_labels, place_rows
 from .specs import DatasetSpec, check_number
-
-# The dataset -------------------------------------------------------------------------------------
 
 
 class Dataset:
@@ -51,6 +45,12 @@ class Dataset:
         validation_rows: Row numbers to validate on (int32).
         na: What happened to missing values: "error", "impute" or "drop".
         dropped: Rows that were left out for them; they are not numbered.
+        skipped: What `on_error = "skip"` left out, or "".
+        notes: Sentences about the data that their owner may not expect.
+
+    Attributes:
+        augment: How rows are varied in training, or None.
+        map: Applied to a block's features on the device, or None.
     """
 
     def __init__(
@@ -62,6 +62,8 @@ class Dataset:
         validation_rows: np.ndarray,
         na: str = "error",
         dropped: int = 0,
+        skipped: str = "",
+        notes: tuple[str, ...] = (),
     ) -> None:
         """Keeps the parts; tensors are made on first use."""
         self.sources = sources
@@ -71,6 +73,10 @@ class Dataset:
         self.validation_rows = validation_rows
         self.na = na
         self.dropped = dropped
+        self.skipped = skipped
+        self.notes = notes
+        self.augment: AugmentSpec | None = None
+        self.map: Callable[[Any], Any] | None = None
 
     def __len__(self) -> int:
         """Rows of all parts."""
@@ -99,6 +105,8 @@ class Dataset:
             indicators=self.recipe.indicators,
             streamed="; ".join(source.streamed for source in self.sources if source.streamed),
             resident_bytes=sum(source.resident_bytes for source in self.sources),
+            movable=all(source.movable for source in self.sources),
+            skipped=self.skipped,
         )
         spec = self.spec
         if batch_size is not None:
@@ -106,7 +114,12 @@ class Dataset:
         return plan_pipeline(facts, spec)
 
     def rows(self, part: str) -> np.ndarray:
-        """Row numbers of a part: "train", "validation" or "all" (in the user's order)."""
+        """Row numbers of a part: "train", "validation" or "all" (in the user's order).
+
+        Of a worker's share, if there is more than one.
+        """
+        if part == "all" and not len(self.validation_rows):
+            return self.train_rows
         if part == "all":
             return np.sort(np.concatenate([self.train_rows, self.validation_rows]))
         return self.train_rows if part == "train" else self.validation_rows
@@ -129,49 +142,70 @@ def build_dataset(
     recipe: Recipe | None = None,
     formula: str = "",
     arg: str = "x",
+    text: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Rows for training: split, learn the recipe on the training rows, encode.
 
     Args:
         features: See `sources.open_features()`.
         options: Fields of `DatasetSpec`.
-        labels: `{kind, values, levels}`, see `labels`, or `{kind: "npy", path}`.
+        labels: `{kind, values, levels}`, see `labels`, or `{kind: "npy", path}`; None also where
+            the features hold them.
         weights: One weight a row, at least 0.
         class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
         arg: The user's name for the features, for messages.
+        text: Which columns are texts, and how they are encoded, see `text.TextSpec`.
 
     Raises:
         SpecError: for a bad option.
         DataError: for data that cannot be trained on.
     """
     spec = DatasetSpec.from_dict(options)
-    given, labels = open_features(features, arg), open_labels(labels)
+    given = open_features(features, arg, spec, recipe, text)
+    labels = given.labels() if labels is None else open_labels(labels)
+    weights = given.weights() if weights is None else weights
     _check_counts(given.rows, labels, weights, class_weight, arg)
     na = choose_policy(spec.na, None if recipe is None else recipe.na)
-    complete = _choose_rows(na, features, labels, given.rows, recipe, arg)
+    complete = _choose_rows(na, given, labels, recipe)
     labels = None if labels is None else take_rows(labels, complete)
     rows = given.rows if complete is None else int(complete.sum())
     train_rows, validation_rows = split_rows(rows, spec.validation, spec.seed)
     keep = np.zeros(rows, dtype=bool)
     keep[train_rows] = True
     recipe = recipe or _learn(given, labels, keep, complete, spec, formula)
-    encoded = given.encode(recipe, complete)
-    arrays: list[np.ndarray] = []
-    if labels is not None:
-        if recipe.label is None:
-            raise DataError("`y` was given, but training had no labels.", arg="y")
-        arrays.append(encode_label(recipe.label, labels))
-        recipe = replace(recipe, label=measure_range(recipe.label, arrays[0]))
-        weights = _take_weights(weights, given.rows, complete)
-        weight = _row_weights(weights, class_weight, recipe.label, arrays[0], keep)
-        arrays.extend([] if weight is None else [weight])
+    weights, notes = _take_weights(weights, given.rows, complete), Notes()
+    recipe, arrays = _encode_labels(recipe, labels, weights, class_weight, keep, notes)
+    del labels, weights, keep  # of a large file they take more than all that follows
+    train_rows, validation_rows = (
+        take_shard(part, spec.shard) for part in (train_rows, validation_rows)
+    )
     choose_batch_size(len(train_rows), spec.batch_size)
+    encoded = given.encode(recipe, complete, notes, KEEPS.get(spec.cache, "auto"))
     encoded = place_rows(encoded, spec.cache, arg)
-    sources = (encoded, *(MemoryRows(array) for array in arrays))
-    dropped = given.rows - rows
-    return Dataset(sources, recipe, spec, train_rows, validation_rows, na, dropped)
+    return Dataset(
+        (encoded, *(MemoryRows(array) for array in arrays)),
+        recipe,
+        spec,
+        train_rows,
+        validation_rows,
+        na,
+        dropped=given.rows - rows,
+        skipped=given.skipped,
+        notes=(*given.notes, *notes.sentences),
+    )
+
+
+def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:
+    """A worker's share of rows: as many as the others', drawn from all over them.
+
+    Args:
+        rows: Row numbers of a part; the same for all workers.
+        shard: This worker's number, from 1, and the number of workers.
+    """
+    index, count = shard
+    return rows if count == 1 else rows[index - 1 :: count].copy()
 
 
 def _check_counts(
@@ -189,25 +223,15 @@ def _check_counts(
 
 
 def _choose_rows(
-    na: str,
-    features: Mapping[str, Any],
-    labels: Mapping[str, Any] | None,
-    rows: int,
-    recipe: Recipe | None,
-    arg: str,
+    na: str, given: Features, labels: Mapping[str, Any] | None, recipe: Recipe | None
 ) -> np.ndarray | None:
     """Which rows are taken, or None for all: then nothing is copied."""
-    if na != "error" and features["kind"] in STREAMED:
-        raise SpecError(
-            f'`na` = "{na}" needs rows in memory: `{arg}` is {STREAMED[features["kind"]]}.',
-            hint="Drop or impute the missing values first.",
-            arg="na",
-        )
+    given.check_policy(na)
     if na == "impute" and labels is not None:
         check_labels(labels)
     if na != "drop":
         return None
-    complete = complete_rows(features, labels, rows, recipe and recipe.known, arg)
+    complete = given.complete_rows(labels, None if recipe is None else recipe.known)
     return None if complete.all() else complete
 
 
@@ -229,7 +253,27 @@ def _learn(
     formula: str,
 ) -> Recipe:
     label = None if labels is None else learn_label(labels, keep)
-    return replace(given.learn(keep, spec, complete), label=label, formula=formula)
+    learned = given.learn(keep, spec, complete)
+    return replace(learned, label=label, formula=formula or given.formula)
+
+
+def _encode_labels(
+    recipe: Recipe,
+    labels: Mapping[str, Any] | None,
+    weights: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+    keep: np.ndarray,
+    notes: Notes,
+) -> tuple[Recipe, list[np.ndarray]]:
+    """The recipe with the labels' range; labels and weights, as far as there are any."""
+    if labels is None:
+        return recipe, []
+    if recipe.label is None:
+        raise DataError("`y` was given, but training had no labels.", arg="y")
+    codes = encode_label(recipe.label, labels, notes)
+    recipe = replace(recipe, label=measure_range(recipe.label, codes))
+    weight = _row_weights(weights, class_weight, recipe.label, codes, keep)
+    return recipe, [codes] if weight is None else [codes, weight]
 
 
 def _row_weights(
@@ -279,93 +323,3 @@ def _class_weights(
             arg="class_weight",
         )
     return np.array([check_number("class_weight", wanted[level], 0.0) for level in levels])
-
-
-# Feeding -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some batches' rows on the device.
-
-    Args:
-        arrays: Features, labels and weights; `capacity * batch_size` rows, or fewer in a tail.
-        batches: Full batches that may be trained; the rest is padding of a fixed shape.
-        tail: Whether it is the short last batch instead.
-    """
-
-    arrays: tuple[Any, ...]
-    batches: int
-    tail: bool = False
-
-
-Piece = tuple[np.ndarray, int, bool]  # row numbers, batches, whether it is the tail
-
-
-class Feed:
-    """Gathers blocks of batches; one block ahead of the device where rows are not there yet.
-
-    Args:
-        dataset: Where the rows are.
-        plan: Its plan.
-        batch_size: Rows a batch; evaluation uses larger ones than training.
-        steps: Batches an epoch, so that a small dataset gets a small block.
-    """
-
-    def __init__(self, dataset: Dataset, plan: PipelinePlan, batch_size: int, steps: int) -> None:
-        """Places the rows."""
-        self.batch_size = batch_size
-        self.capacity = choose_capacity(batch_size * dataset.row_bytes, steps)
-        self.wait_s = 0.0
-        self._device = plan.device
-        self._place = plan.device if plan.mode == "resident" else "CPU:0"
-        self._ahead = self._place != self._device or plan.mode == "streamed"
-        self._gatherers = tuple(source.gatherer(self._place) for source in dataset.sources)
-
-    def blocks(self, order: np.ndarray) -> Iterator[Block]:
-        """The rows of `order` as blocks of full batches, then the short last batch."""
-        pieces = self._pieces(order)
-        if self._ahead:
-            yield from self._blocks_ahead(list(pieces))
-            return
-        for piece in pieces:  # a gather where the data is costs less than a second block in memory
-            began = time.perf_counter()
-            block = self._gather(*piece)
-            self.wait_s += time.perf_counter() - began
-            yield block
-            del block
-
-    def _blocks_ahead(self, pieces: list[Piece]) -> Iterator[Block]:
-        with ThreadPoolExecutor(1) as ahead:
-            waiting = ahead.submit(self._gather, *pieces[0])
-            for piece in [*pieces[1:], None]:
-                block = self._wait(waiting)
-                if piece is not None:
-                    waiting = ahead.submit(self._gather, *piece)
-                yield block
-                del block  # before the next is gathered: two blocks are in memory, never three
-
-    def _pieces(self, order: np.ndarray) -> Iterator[Piece]:
-        full = len(order) // self.batch_size
-        room = self.capacity * self.batch_size
-        for first in range(0, full, self.capacity):
-            batches = min(self.capacity, full - first)
-            rows = order[first * self.batch_size : (first + batches) * self.batch_size]
-            yield np.pad(rows, (0, room - len(rows)), mode="edge"), batches, False
-        if len(order) % self.batch_size:
-            yield order[full * self.batch_size :], 1, True
-
-    def _gather(self, rows: np.ndarray, batches: int, tail: bool) -> Block:
-        tf = runtime.tensorflow()
-        with tf.device(f"/{self._place}"):
-            arrays = tuple(gather(rows) for gather in self._gatherers)
-        if self._place != self._device:
-            with tf.device(f"/{self._device}"):
-                arrays = tuple(tf.identity(array) for array in arrays)
-        return Block(arrays, batches, tail)
-
-    def _wait(self, waiting: Future[Block]) -> Block:
-        began = time.perf_counter()
-        block = waiting.result()
-        self.wait_s += time.perf_counter() - began
-        return block

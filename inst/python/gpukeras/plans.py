@@ -33,6 +33,8 @@ class PipelineFacts:
         indicators: Columns with an indicator of missing values.
         streamed: Why rows are made anew for each block, or "" if they lie in memory.
         resident_bytes: Host memory that streamed rows hold all the same (labels, sparse values).
+        movable: Whether streamed rows lie ready, so that a device could take them all.
+        skipped: What `on_error = "skip"` left out, or "".
     """
 
     rows: int
@@ -45,6 +47,33 @@ class PipelineFacts:
     indicators: tuple[str, ...] = ()
     streamed: str = ""
     resident_bytes: int = 0
+    movable: bool = False
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
+class StreamFacts:
+    """What the plan of rows that come in sequence is made from.
+
+    Args:
+        what: How they are made.
+        chunk_rows: Rows of the first chunk, or of a batch of the user's own.
+        rows: Rows an epoch, if all chunks are like the first; 0 if the end is unknown.
+        row_bytes: Bytes of one row with label and weight.
+        na: What happens to missing values: "error", "impute" or "drop".
+        learned: What statistics were learned from, or "".
+        ahead: Blocks that are made while the device works on another one.
+        device: Where the model trains, such as "GPU:0".
+    """
+
+    what: str
+    chunk_rows: int
+    rows: int
+    row_bytes: int
+    na: str = "error"
+    learned: str = ""
+    ahead: int = 0
+    device: str = "CPU:0"
 
 
 @dataclass(frozen=True)
@@ -55,18 +84,24 @@ class PipelinePlan:
         mode: "resident" (rows live in the device's memory), "staged" (in host memory, sent in
             blocks) or "streamed" (each block is made anew, from a file or a sparse form).
         device: Where the model trains.
-        rows: Training rows.
+        rows: Training rows; 0 where the end of rows in sequence is not known.
         validation_rows: Validation rows.
         batch_size: Rows a step.
-        steps_per_epoch: Steps an epoch, the short last batch included.
-        last_batch: Rows of the last batch.
-        shuffle: "rows" (a true shuffle each epoch) or "none".
+        steps_per_epoch: Steps an epoch, the short last batch included; 0 as `rows`.
+        last_batch: Rows of the last batch; 0 as `rows`.
+        shuffle: "rows" (a true shuffle each epoch), "buffer" (of rows in sequence), "as given" (by
+            the user's own code) or "none".
+        shuffle_reason: Why so.
         staged_bytes: Memory of the staged copy, or what streamed rows hold all the same.
         reason: Why this mode.
         batch_reason: Why this batch size.
         na: What happens to missing values.
         dropped_rows: Rows that were left out for missing values.
         na_reason: What that did here.
+        ahead: Blocks that are made while the device works on another one.
+        drop_last: Whether a short last batch is left out.
+        shard: This worker's number, from 1, and the number of workers.
+        skipped: What `on_error = "skip"` left out, or "".
     """
 
     mode: str
@@ -77,12 +112,17 @@ class PipelinePlan:
     steps_per_epoch: int
     last_batch: int
     shuffle: str
+    shuffle_reason: str
     staged_bytes: float
     reason: str
     batch_reason: str
     na: str
     dropped_rows: int
     na_reason: str
+    ahead: int = 0
+    drop_last: bool = False
+    shard: tuple[int, int] = (1, 1)
+    skipped: str = ""
 
 
 def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
@@ -92,25 +132,83 @@ def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
         SpecError: if the batch size is larger than the training rows.
     """
     batch_size, batch_reason = choose_batch_size(facts.rows, spec.batch_size)
-    staged = (facts.rows + facts.validation_rows) * facts.row_bytes
-    staged = facts.resident_bytes if facts.streamed else staged
-    mode, reason = _choose_mode(staged, facts, spec.cache)
+    whole = (facts.rows + facts.validation_rows) * facts.row_bytes
+    mode, reason = _choose_mode(whole, facts, spec.cache)
+    staged = facts.resident_bytes if mode == "streamed" else whole
+    short = facts.rows % batch_size
+    dropped = spec.drop_last and short > 0
     return PipelinePlan(
         mode=mode,
         device=facts.device,
         rows=facts.rows,
         validation_rows=facts.validation_rows,
         batch_size=batch_size,
-        steps_per_epoch=math.ceil(facts.rows / batch_size),
-        last_batch=facts.rows % batch_size or batch_size,
+        steps_per_epoch=facts.rows // batch_size if dropped else math.ceil(facts.rows / batch_size),
+        last_batch=batch_size if dropped else short or batch_size,
         shuffle="rows" if spec.shuffle else "none",
+        shuffle_reason="all rows, anew each epoch" if spec.shuffle else "in the order given",
         staged_bytes=float(staged),
         reason=reason,
         batch_reason=batch_reason,
         na=facts.na,
         dropped_rows=facts.dropped,
         na_reason=explain_missing(facts),
+        ahead=0 if mode == "resident" else 1,
+        drop_last=dropped,
+        shard=spec.shard,
+        skipped=facts.skipped,
     )
+
+
+def plan_stream(facts: StreamFacts, spec: DatasetSpec) -> PipelinePlan:
+    """Decides how rows that come in sequence are batched; they are always streamed."""
+    batch_size, batch_reason = facts.chunk_rows, "as they come"
+    if spec.batch_size != "auto":
+        batch_size, batch_reason = int(spec.batch_size), "as asked"
+    shuffle, shuffle_reason = _choose_sequence(spec)
+    return PipelinePlan(
+        mode="streamed",
+        device=facts.device,
+        validation_rows=0,
+        batch_size=batch_size,
+        **_count_steps(facts.rows, batch_size, spec.drop_last),
+        shuffle=shuffle,
+        shuffle_reason=shuffle_reason,
+        staged_bytes=0.0,
+        reason="; ".join(part for part in (facts.what, facts.learned) if part),
+        batch_reason=batch_reason,
+        na=facts.na,
+        dropped_rows=0,
+        na_reason=_explain_sequence(facts.na),
+        ahead=facts.ahead,
+        drop_last=spec.drop_last,
+    )
+
+
+def _count_steps(rows: int, batch_size: int, drop_last: bool) -> dict[str, int]:
+    if rows == 0:
+        return {"rows": 0, "steps_per_epoch": 0, "last_batch": 0}
+    short = rows % batch_size
+    if drop_last and rows > batch_size:
+        steps, short = rows // batch_size, 0
+    else:
+        steps = math.ceil(rows / batch_size)
+    return {"rows": rows, "steps_per_epoch": steps, "last_batch": short or batch_size}
+
+
+def _choose_sequence(spec: DatasetSpec) -> tuple[str, str]:
+    if not spec.shuffle:
+        return "none", "in the order given"
+    if spec.buffer == "auto":
+        return "as given", "in the order given; `buffer` or `cache = TRUE` would shuffle"
+    return "buffer", f"a buffer of {int(spec.buffer):,} rows, anew each epoch"
+
+
+def _explain_sequence(na: str) -> str:
+    return {
+        "error": 'refused: na = "error"',
+        "drop": "rows with missing values are dropped, batch by batch",
+    }.get(na, "imputed by the recipe")
 
 
 def explain_missing(facts: PipelineFacts) -> str:
@@ -152,22 +250,24 @@ def balanced_weights(counts: np.ndarray) -> np.ndarray:
     return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
 
 
-def _choose_mode(staged: int, facts: PipelineFacts, cache: str) -> tuple[str, str]:
-    if facts.streamed:
+def _choose_mode(whole: int, facts: PipelineFacts, cache: str) -> tuple[str, str]:
+    size = f"{whole / 2**20:,.1f} MiB"
+    on_cpu = facts.device.startswith("CPU")
+    if facts.streamed and (on_cpu or not facts.movable or cache in ("disk", "host")):
         return "streamed", facts.streamed
-    size = f"{staged / 2**20:,.1f} MiB"
     if cache == "host":
         return "staged", f'{size} stay in host memory: cache = "host"'
-    if facts.device.startswith("CPU"):
+    if on_cpu:
         return "resident", f"{size} in host memory, which is the CPU's own"
     if cache == "device":
         return "resident", f'{size} on {facts.device}: cache = "device"'
+    mode, why = ("streamed", f"{facts.streamed}: ") if facts.streamed else ("staged", "")
     if facts.free_bytes is None:
-        return "staged", f"{size} stay in host memory: free memory of {facts.device} is unknown"
+        return mode, f"{why}{size} stay off the device: free memory of {facts.device} is unknown"
     free = f"{facts.free_bytes / 2**20:,.0f} MiB free on {facts.device}"
-    if staged <= RESIDENT_SHARE * facts.free_bytes:
+    if whole <= RESIDENT_SHARE * facts.free_bytes:
         return "resident", f"{size} fit in half of {free}"
-    return "staged", f"{size} do not fit in half of {free}"
+    return mode, f"{why}{size} do not fit in half of {free}"
 
 
 def choose_evaluation_rows(row_bytes: int, rows: int) -> int:

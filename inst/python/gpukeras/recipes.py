@@ -9,17 +9,18 @@ Features come as `{kind: "array", values, names}` or `{kind: "columns", columns}
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from .arrays import aligned_empty, check_features, column_name, moments, stage_float32
+from .arrays import Notes, aligned_empty, check_features, column_name, moments, stage_float32
 from .columns import ColumnRule, Learning, bake_column, learn_column, take_rows
 from .errors import DataError
 from .labels import LabelRule
 from .missing import learn_fill, observed
+from .text import TextSpec
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,22 @@ class Recipe:
     """The encoding of features and labels.
 
     Args:
-        kind: "array" or "columns".
-        shape: Shape of one row of features.
+        kind: "array", "columns" or "images".
+        shape: Shape of one row of features as the model takes it.
         columns: One rule a column, for "columns".
         center: Subtracted from an array's last axis, or None.
-        scale: Divides an array's last axis, or None.
+        scale: Divides an array's or an image's last axis, or None.
         fill: Replaces missing values along an array's last axis, or None where none are imputed.
         marked: Columns of an array's last axis that an indicator of missing values follows.
         label: Rule of the labels, or None.
         formula: R's formula as text, "" without one.
         na: What happens to missing values: "error", "impute" or "drop".
         names: Column names of an array, for messages.
+        interpolation: How images were resized, "" for no images.
+        crop_to_aspect_ratio: Whether they were cut to the shape's aspect first.
+        uncropped: Height and width of rows before their crop to `shape`, or None without one.
+        mixed: Whether training mixed rows up, so that classes are one column each.
+        mapped: Whether a function of the user's own, which no recipe holds, maps the rows.
     """
 
     kind: str
@@ -51,6 +57,11 @@ class Recipe:
     formula: str = ""
     na: str = "error"
     names: tuple[str, ...] = field(default=(), compare=False)
+    interpolation: str = ""
+    crop_to_aspect_ratio: bool = False
+    uncropped: tuple[int, int] | None = None
+    mixed: bool = False
+    mapped: bool = False
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -64,8 +75,8 @@ class Recipe:
 
     @property
     def raw_shape(self) -> tuple[int, ...]:
-        """Shape of one row of an array as it is given, before indicators."""
-        return (*self.shape[:-1], self.shape[-1] - len(self.marked))
+        """Shape of one row of an array as it is given: before indicators and a crop."""
+        return (*(self.uncropped or self.shape[:-1]), self.shape[-1] - len(self.marked))
 
     @property
     def indicators(self) -> tuple[str, ...]:
@@ -126,10 +137,13 @@ def learn_columns(
     columns: Sequence[Mapping[str, Any]],
     keep: np.ndarray,
     scale: bool,
-    encode: str,
+    encode: str | Mapping[str, str],
     arg: str = "x",
     na: str = "error",
     complete: np.ndarray | None = None,
+    *,
+    hash_bins: int = 64,
+    text: TextSpec | Mapping[str, Any] | None = None,
 ) -> Recipe:
     """The recipe of a data frame.
 
@@ -137,16 +151,35 @@ def learn_columns(
         columns: The columns, see `columns`.
         keep: Which of the rows taken are training rows: statistics come from them.
         scale: Standardise numbers.
-        encode: "onehot" or "codes".
+        encode: "onehot", "codes" or "hash", or one of these for each category by name; the
+            others are "onehot".
         arg: The user's name for the data, for messages.
         na: What happens to missing values.
         complete: Which rows are taken, or None for all.
+        hash_bins: Bins of a hashed category.
+        text: Which columns are texts, and how they are encoded, or None.
+
+    Raises:
+        SpecError: if `encode` or `text` does not fit the columns; names the column.
+        DataError: for a column that cannot be a feature; names it.
     """
+    text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
+    how = Learning(keep, scale, encode, na == "impute", complete, arg, hash_bins, text)
+    return learn_rules(columns, how, na)
+
+
+def learn_rules(
+    columns: Sequence[Mapping[str, Any]],
+    how: Learning,
+    na: str,
+    learn: Callable[[Mapping[str, Any], Learning], ColumnRule] = learn_column,
+) -> Recipe:
+    """The recipe of columns, each learned by `learn`; see `learn_columns()`."""
     if not columns:
-        raise DataError(f"`{arg}` has no feature columns.", arg=arg)
-    _check_names([column["name"] for column in columns], arg)
-    how = Learning(keep, scale, encode == "onehot", na == "impute", complete, arg)
-    rules = tuple(learn_column(column, how) for column in columns)
+        raise DataError(f"`{how.arg}` has no feature columns.", arg=how.arg)
+    check_names([column["name"] for column in columns], how.arg)
+    how.check(columns)
+    rules = tuple(learn(column, how) for column in columns)
     shape = (sum(len(rule.features) for rule in rules),)
     return Recipe("columns", shape, columns=rules, na=na)
 
@@ -156,6 +189,7 @@ def bake(
     features: Mapping[str, Any],
     arg: str = "x",
     complete: np.ndarray | None = None,
+    notes: Notes | None = None,
 ) -> np.ndarray:
     """Encodes features by a recipe into aligned float32, rows first.
 
@@ -164,21 +198,23 @@ def bake(
         features: The rows.
         arg: The user's name for them, for messages.
         complete: Which rows are taken, or None for all.
+        notes: Where whole numbers that lose digits are noted, or None.
 
     Raises:
         DataError: for a missing column, a new level, a changed type or shape, values that are
             missing or infinite. The error names the column.
     """
     if recipe.kind == features["kind"] == "array":
-        return _bake_array(recipe, features["values"], arg, complete)
+        return _bake_array(recipe, features["values"], arg, complete, notes)
     check_form(recipe, features["kind"], recipe.raw_shape, arg)
-    return _bake_columns(recipe, features["columns"], arg, complete)
+    return _bake_columns(recipe, features["columns"], arg, complete, notes)
 
 
 def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> None:
     """Features have the kind and the shape of one row that the recipe was learned from."""
     if kind != recipe.kind:
-        wanted = "a data frame" if recipe.kind == "columns" else "a matrix or array"
+        known = {"columns": "a data frame", "images": "image files"}
+        wanted = known.get(recipe.kind, "a matrix or array")
         raise DataError(f"`{arg}` must be {wanted}, as in training.", arg=arg)
     if tuple(shape) != recipe.raw_shape:
         raise DataError(
@@ -206,14 +242,26 @@ def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
 
 
 def _bake_array(
-    recipe: Recipe, values: np.ndarray, arg: str, complete: np.ndarray | None
+    recipe: Recipe,
+    values: np.ndarray,
+    arg: str,
+    complete: np.ndarray | None,
+    notes: Notes | None,
 ) -> np.ndarray:
     x = check_features(values, arg)
     check_form(recipe, "array", x.shape[1:], arg)
     learned = (recipe.center, recipe.scale, recipe.fill)
     center, scale, fill = (None if part is None else np.array(part) for part in learned)
     return stage_float32(
-        x, center, scale, recipe.names, arg, complete=complete, fill=fill, marked=recipe.marked
+        x,
+        center,
+        scale,
+        recipe.names,
+        arg,
+        complete=complete,
+        fill=fill,
+        marked=recipe.marked,
+        notes=notes,
     )
 
 
@@ -222,26 +270,33 @@ def _bake_columns(
     columns: Sequence[Mapping[str, Any]],
     arg: str,
     complete: np.ndarray | None,
+    notes: Notes | None,
 ) -> np.ndarray:
     given = {column["name"]: column for column in columns}
-    missing = [rule.name for rule in recipe.columns if rule.name not in given]
+    check_columns(recipe, given, arg)
+    rows = len(columns[0]["values"]) if complete is None else int(complete.sum())
+    staged, start = aligned_empty((rows, *recipe.shape)), 0
+    for rule in recipe.columns:
+        width = len(rule.features)
+        column = take_rows(given[rule.name], complete)
+        bake_column(rule, column, staged[:, start : start + width], arg, notes)
+        start += width
+    return staged
+
+
+def check_columns(recipe: Recipe, names: Collection[str], arg: str) -> None:
+    """All columns that a recipe takes are there."""
+    missing = [rule.name for rule in recipe.columns if rule.name not in names]
     if missing:
         raise DataError(
             f"`{arg}` lacks the column `{missing[0]}` that the model was trained on.",
             arg=arg,
             column=missing[0],
         )
-    rows = len(columns[0]["values"]) if complete is None else int(complete.sum())
-    staged, start = aligned_empty((rows, *recipe.shape)), 0
-    for rule in recipe.columns:
-        width = len(rule.features)
-        column = take_rows(given[rule.name], complete)
-        bake_column(rule, column, staged[:, start : start + width], arg)
-        start += width
-    return staged
 
 
-def _check_names(names: Sequence[str], arg: str) -> None:
+def check_names(names: Sequence[str], arg: str) -> None:
+    """Columns have different names."""
     repeated = [name for position, name in enumerate(names) if name in names[:position]]
     if repeated:
         raise DataError(
@@ -259,6 +314,7 @@ def same_encoding(one: Recipe, other: Recipe) -> bool:
         label = recipe.label
         labels = None if label is None else (label.kind, label.levels, label.units)
         numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
-        return (recipe.kind, recipe.shape, recipe.columns, numbers, labels)
+        image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
+        return (recipe.kind, recipe.shape, recipe.columns, numbers, image, recipe.mapped, labels)
 
     return essence(one) == essence(other)

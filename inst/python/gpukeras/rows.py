@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from . import runtime
+from .arrays import BLOCK_BYTES
 
 Rows = np.ndarray | slice  # row numbers in any order, or a range of them
 Gatherer = Callable[[np.ndarray], Any]  # row numbers to a tensor
+LOAD_BYTES = 4 * BLOCK_BYTES  # of rows on their way to a device
 
 
 class RowSource(ABC):
@@ -25,13 +27,20 @@ class RowSource(ABC):
         shape: Rows first.
         dtype: Of what is gathered.
         streamed: Why each block of rows must be made anew, or "" for rows that lie in memory.
+
+    Attributes:
+        movable: Whether all rows lie ready, so that a device could take them; not so where making
+            them costs much, or makes other rows each time.
     """
+
+    movable = True
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32, streamed: str = "") -> None:
         """Keeps what the plan needs to know."""
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self.streamed = streamed
+        self._loaded: dict[str, Any] = {}  # by device: all rows there
 
     def __len__(self) -> int:
         """Rows."""
@@ -52,8 +61,29 @@ class RowSource(ABC):
         """Those rows in host memory, in the order asked for."""
 
     def gatherer(self, place: str) -> Gatherer:
-        """What gives tensors of rows on a device; rows that are streamed come on the CPU."""
-        return lambda rows: runtime.adopt_array(self.gather(rows))
+        """What gives tensors of rows on a device.
+
+        On the CPU each block is made when it is asked for. On another device all rows are loaded
+        once, a block at a time, and gathered there: the plan asks for that where they fit.
+        """
+        if place == "CPU:0":
+            return lambda rows: runtime.adopt_array(self.gather(rows))
+        if place not in self._loaded:
+            self._loaded[place] = self._load(place)
+        loaded, tf = self._loaded[place], runtime.tensorflow()
+        return lambda rows: tf.gather(loaded, rows)
+
+    def _load(self, place: str) -> Any:
+        """All rows on a device, without more than a block of them in host memory."""
+        tf, step = runtime.tensorflow(), max(1, LOAD_BYTES // max(1, self.row_bytes))
+        with runtime.on_device(place, soft=True):
+            loaded = tf.Variable(tf.zeros(self.shape, self.dtype), trainable=False)
+            for start in range(0, len(self), step):
+                rows = slice(start, min(start + step, len(self)))
+                with tf.device("/CPU:0"):
+                    block = tf.constant(self.gather(rows))
+                loaded[rows].assign(block)
+        return loaded
 
 
 class MemoryRows(RowSource):
@@ -80,6 +110,10 @@ class MemoryRows(RowSource):
 
     def gatherer(self, place: str) -> Gatherer:
         """TensorFlow's own multi-threaded gather, where the rows are."""
+        if self.dtype == np.uint8 and place != "CPU:0":
+            # On a GPU TensorFlow 2.21 gathers bytes from variables (ResourceGather), not from
+            # tensors (GatherV2 has no such kernel): the tensor would be gathered on the host.
+            return super().gatherer(place)
         tensor, tf = self.tensor(place), runtime.tensorflow()
         return lambda rows: tf.gather(tensor, rows)
 

@@ -1,61 +1,73 @@
-"""Features as a user gave them, of every kind: how many rows, what is learned, how they are read.
-
-A kind of features is an object with `rows`, `row_shape`, `learn(keep, spec)` and `encode(recipe)`;
-what it encodes to is a `RowSource`.
-"""
+"""Features and labels of every kind, opened by their kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from . import machine
-from .arrays import aligned_empty, check_features, row_blocks
+from .arrays import Notes, aligned_empty, check_features, row_blocks
 from .errors import DataError
+from .features import Features
+from .images import open_images
+from .missing import complete_rows, find_complete
 from .npy import open_npy, read_npy_labels
 from .recipes import Recipe, bake, count_rows, learn_array, learn_columns
 from .rows import MemoryRows, RowSource
+from .scratch import DiskRows, RowsWriter
 from .sparse import open_sparse
 from .specs import DatasetSpec
 
-# Kinds whose rows are never all in memory, so that none can be left out or filled in.
-STREAMED = {"npy": "a file", "sparse": "a sparse matrix"}
-
-
-class Features(Protocol):
-    """Features as given."""
-
-    @property
-    def rows(self) -> int:
-        """Rows."""
-
-    @property
-    def row_shape(self) -> tuple[int, ...] | None:
-        """Shape of one row, or None where only a recipe tells it."""
-
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """The recipe; statistics from the rows where `keep` is true, of those that are taken."""
-
-    def encode(self, recipe: Recipe, complete: np.ndarray | None = None) -> RowSource:
-        """The rows as a recipe encodes them; `complete` marks those taken, None takes all."""
+Given = Mapping[str, Any]
+# Where rows go that are made once, by `cache`.
+KEEPS = {"host": "memory", "disk": "disk"}
 
 
 @dataclass(frozen=True)
-class ArrayFeatures:
-    """A matrix or array in memory."""
+class InMemory(Features):
+    """What R holds in memory.
 
-    features: Mapping[str, Any]
+    Args:
+        features: As they came from R.
+        arg: The user's name for them.
+        text: Which columns are texts, and how they are encoded.
+    """
+
+    features: Given
     arg: str
+    text: Given | None = None
 
     @property
     def rows(self) -> int:
-        """Rows of the array."""
+        """Rows, at least one."""
         return count_rows(self.features, self.arg)
+
+    def complete_rows(
+        self, labels: Given | None, known: Collection[str] | None = None
+    ) -> np.ndarray:
+        """Which rows have neither a missing feature nor a missing label."""
+        return complete_rows(self.features, labels, self.rows, known, self.arg)
+
+    def find_complete(self, known: Collection[str] | None = None) -> np.ndarray:
+        """Which rows have no missing feature."""
+        return find_complete(self.features, self.rows, known, self.arg)
+
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> RowSource:
+        """The staged rows."""
+        return MemoryRows(bake(recipe, self.features, self.arg, complete, notes))
+
+
+class ArrayFeatures(InMemory):
+    """A matrix or array in memory."""
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -71,34 +83,28 @@ class ArrayFeatures:
         names = self.features.get("names") or ()
         return learn_array(x, among, spec.scale, names, spec.na, self.arg)
 
-    def encode(self, recipe: Recipe, complete: np.ndarray | None = None) -> RowSource:
-        """The staged array."""
-        return MemoryRows(bake(recipe, self.features, self.arg, complete))
 
-
-@dataclass(frozen=True)
-class ColumnFeatures:
+class ColumnFeatures(InMemory):
     """The columns of a data frame."""
 
-    features: Mapping[str, Any]
-    arg: str
-    row_shape: None = None
-
-    @property
-    def rows(self) -> int:
-        """Rows of the first column."""
-        return count_rows(self.features, self.arg)
+    kind = "columns"
+    row_shape = None
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
         """The recipe of the columns."""
-        columns = self.features["columns"]
-        return learn_columns(columns, keep, spec.scale, spec.encode, self.arg, spec.na, complete)
-
-    def encode(self, recipe: Recipe, complete: np.ndarray | None = None) -> RowSource:
-        """The staged columns."""
-        return MemoryRows(bake(recipe, self.features, self.arg, complete))
+        return learn_columns(
+            self.features["columns"],
+            keep,
+            spec.scale,
+            spec.encode,
+            self.arg,
+            spec.na,
+            complete,
+            hash_bins=spec.hash_bins,
+            text=self.text,
+        )
 
 
 def _spread(keep: np.ndarray, complete: np.ndarray) -> np.ndarray:
@@ -108,34 +114,79 @@ def _spread(keep: np.ndarray, complete: np.ndarray) -> np.ndarray:
     return among
 
 
-def open_features(features: Mapping[str, Any], arg: str) -> Features:
+def open_features(
+    features: Given,
+    arg: str,
+    spec: DatasetSpec | None = None,
+    recipe: Recipe | None = None,
+    text: Given | None = None,
+) -> Features:
     """Features as they came from R.
 
     Args:
         features: `{kind: "array", values, names}`, `{kind: "columns", columns}`,
-            `{kind: "npy", path}` or `{kind: "sparse", dim, p, i, x, names}`.
+            `{kind: "npy", path}`, `{kind: "sparse", dim, p, i, x, names}`, or of kind "table" (see
+            `tables.TableFeatures`), "images" (`images.open_images()`) or "records"
+            (`record_features.open_records()`).
         arg: The user's name for them.
+        spec: The options, as far as they say how files are read.
+        recipe: What will encode them, if it is known.
+        text: Which columns are texts, and how they are encoded.
     """
-    if features["kind"] == "npy":
-        return open_npy(features["path"], arg)
-    if features["kind"] == "sparse":
-        return open_sparse(features, arg)
-    of_kind = ArrayFeatures if features["kind"] == "array" else ColumnFeatures
-    return of_kind(features, arg)
+    return OPENERS[features["kind"]](features, arg, spec, recipe, text)
 
 
-def open_labels(labels: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def _open_table(
+    features: Given,
+    arg: str,
+    spec: DatasetSpec | None,
+    recipe: Recipe | None,
+    text: Given | None,
+) -> Features:
+    from .tables import TableFeatures  # with pyarrow, which takes 0.3 s to import
+
+    return TableFeatures(features, arg, spec, recipe, text)
+
+
+def _open_records(
+    features: Given,
+    arg: str,
+    spec: DatasetSpec | None,
+    recipe: Recipe | None,
+    text: Given | None,
+) -> Features:
+    from .record_features import open_records  # with pyarrow, for scalars
+
+    return open_records(features, arg, spec, recipe, text)
+
+
+OPENERS: dict[str, Callable[..., Features]] = {
+    "array": lambda features, arg, *_: ArrayFeatures(features, arg),
+    "columns": lambda features, arg, _, __, text: ColumnFeatures(features, arg, text),
+    "npy": lambda features, arg, *_: open_npy(features["path"], arg),
+    "sparse": lambda features, arg, *_: open_sparse(features, arg),
+    "table": _open_table,
+    "records": _open_records,
+    "images": lambda features, arg, spec, recipe, _: open_images(features, arg, spec, recipe),
+}
+
+
+def open_labels(labels: Given | None) -> Given | None:
     """Labels as `labels.learn_label()` takes them, also from a file."""
     return read_npy_labels(labels) if labels and labels["kind"] == "npy" else labels
 
 
 def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
-    """The source itself, or where the user asked for it, all of its rows in memory.
+    """The rows where the user asked for them: all in memory, or in a scratch file.
+
+    Rows that lie there already, or for which nothing was asked, stay as they are.
 
     Raises:
         DataError: if they do not fit.
     """
-    if cache == "auto" or not source.streamed:
+    if cache == "disk" and not isinstance(source, DiskRows):
+        return _to_disk(source, arg)
+    if cache not in ("host", "device") or not source.streamed or isinstance(source, DiskRows):
         return source
     needed, free = len(source) * source.row_bytes, machine.read_free_memory()
     if free is not None and needed > free:
@@ -149,3 +200,14 @@ def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
     for rows in row_blocks(len(source), source.row_bytes):
         array[rows] = source.gather(rows)
     return MemoryRows(array)
+
+
+def _to_disk(source: RowSource, arg: str) -> RowSource:
+    writer = RowsWriter(source.shape[1:], source.dtype, "disk", arg, len(source))
+    try:
+        for rows in row_blocks(len(source), source.row_bytes):
+            writer.write(source.gather(rows))
+    except BaseException:
+        writer.close()
+        raise
+    return writer.finish()

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import aligned_empty, column_error, standardise
+from .arrays import Notes, aligned_empty, column_error, standardise
 from .errors import DataError
+from .features import Features
 from .recipes import Recipe, check_form, check_unmarked
 from .rows import Rows, RowSource, row_numbers
 from .specs import DatasetSpec
 
 
 @dataclass(frozen=True)
-class SparseMatrix:
+class SparseMatrix(Features):
     """A matrix by columns, as R gives it.
 
     Args:
@@ -38,6 +39,8 @@ class SparseMatrix:
     values: np.ndarray
     names: tuple[str, ...] = ()
     arg: str = "x"
+
+    refuses = "a sparse matrix"
 
     @property
     def rows(self) -> int:
@@ -75,7 +78,13 @@ class SparseMatrix:
         deviation = np.sqrt((squares + (rows - stored) * mean**2) / rows)
         return np.where(deviation > 0, deviation, 1.0)
 
-    def encode(self, recipe: Recipe, complete: np.ndarray | None = None) -> SparseRows:
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> SparseRows:
         """The rows as the recipe encodes them.
 
         Raises:

@@ -153,50 +153,96 @@ class SetupSpec(Spec):
             self._set(seed=check_count("seed", self.seed, 0, 2**31 - 1))
 
 
+CACHES = ("auto", "device", "host", "disk", "none")
+
+
 @dataclass(frozen=True)
 class DatasetSpec(Spec):
     """How rows become batches.
 
     Args:
         batch_size: Rows a training step, or "auto" (by the number of rows).
-        shuffle: A true shuffle of the training rows each epoch.
+        shuffle: A new random order each epoch: a true shuffle where rows are addressable.
         cache: "device" (rows live in the device's memory), "host" (gathered in host memory and
-            sent in blocks), or "auto" (on the device when they fit with room for the model; rows
-            of a file or a sparse matrix are made a block at a time).
+            sent in blocks), "disk" (in a scratch file), "none" (made anew each epoch), or "auto"
+            (the fastest that fits; what `TRUE` and `FALSE` mean is "keep" and "none").
         validation: Share of the rows kept for validation, in [0, 1).
-        encode: Categories as "onehot" columns or as "codes" (0, 1, ...).
+        encode: Categories as "onehot" columns, as "codes" (0, 1, ...), or "hash" (0/1 columns of
+            `hash_bins` bins); or one of these for each column by name.
+        hash_bins: Bins of a hashed category.
         scale: Standardise numeric features by the training rows' mean and standard deviation;
-            those of a sparse matrix by the standard deviation alone.
+            those of a sparse matrix by the standard deviation alone; images become 0 to 1.
         na: What happens to missing values: "error", "impute" (median or most frequent value of
             the training rows, with indicators), or "drop" (rows that have some are left out);
-            rows of a file or a sparse matrix take "error" only.
+            rows of a `.npy` file or a sparse matrix take "error" only.
+        drop_last: Leave out an epoch's last batch if it is short.
+        shard: This worker's share of the rows: its number from 1, and the number of workers.
+        on_error: What a broken file or row does: "stop", or "skip" (left out and counted).
+        buffer: Rows of the shuffle buffer where rows come in sequence, or "auto".
         seed: Seed of the split and of the shuffles.
     """
 
     batch_size: str | int = "auto"
     shuffle: bool = True
-    cache: str = "auto"
+    cache: str | bool = "auto"
     validation: float = 0.0
-    encode: str = "onehot"
+    encode: str | Mapping[str, str] = "onehot"
+    hash_bins: int = 64
     scale: bool = False
     na: str = "error"
+    drop_last: bool = False
+    shard: tuple[int, int] = (1, 1)
+    on_error: str = "stop"
+    buffer: str | int = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
         check_choice("na", self.na, ("error", "impute", "drop"))
-        check_choice("cache", self.cache, ("auto", "device", "host"))
-        check_choice("encode", self.encode, ("onehot", "codes"))
+        check_choice("on_error", self.on_error, ("stop", "skip"))
         check_flag("shuffle", self.shuffle)
         check_flag("scale", self.scale)
+        check_flag("drop_last", self.drop_last)
         validation = check_number("validation", self.validation, 0.0, 1.0)
         if validation == 1.0:
             raise SpecError("`validation` must leave rows to train on, not 1.", arg="validation")
-        batch_size = self.batch_size
-        if batch_size != "auto":
-            batch_size = check_count("batch_size", batch_size)
-        seed = check_count("seed", self.seed, 0, 2**31 - 1)
-        self._set(validation=validation, batch_size=batch_size, seed=seed)
+        self._set(
+            validation=validation,
+            cache=_check_cache(self.cache),
+            encode=_check_encode(self.encode),
+            hash_bins=check_count("hash_bins", self.hash_bins, 2, 2**20),
+            batch_size=_check_auto("batch_size", self.batch_size),
+            buffer=_check_auto("buffer", self.buffer),
+            shard=_check_shard(self.shard),
+            seed=check_count("seed", self.seed, 0, 2**31 - 1),
+        )
+
+
+def _check_auto(arg: str, value: Any) -> str | int:
+    return value if value == "auto" else check_count(arg, value)
+
+
+def _check_cache(cache: Any) -> str:
+    if isinstance(cache, bool):
+        return "keep" if cache else "none"
+    return cache if cache == "keep" else check_choice("cache", cache, CACHES)
+
+
+def _check_encode(encode: Any) -> str | dict[str, str]:
+    if isinstance(encode, Mapping):
+        return {str(name): way for name, way in encode.items()}  # checked where columns are known
+    return check_choice("encode", encode, ("onehot", "codes", "hash"))
+
+
+def _check_shard(shard: Any) -> tuple[int, int]:
+    values = check_counts("shard", shard)
+    if len(values) != 2 or values[0] > values[1]:
+        raise SpecError(
+            "`shard` must be this worker's number, counted from 1, and the number of workers.",
+            hint="Such as c(1, 4) for the first of four.",
+            arg="shard",
+        )
+    return values[0], values[1]
 
 
 @dataclass(frozen=True)

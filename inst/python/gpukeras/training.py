@@ -8,6 +8,7 @@ epoch's batches up to the tick's share through the engine.
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,22 +20,29 @@ from . import models, runtime
 from .choosing import Chooser, EngineChoice, choose_candidates
 from .engine import Engines, Logs, Runner, read_engine_facts
 from .errors import DataError, OutOfMemoryError, SpecError
+from .feeding import has_rows, open_feed, sample_rows
 from .inference import (
+    SAMPLE,
     EvaluationLoop,
     build_variables,
+    endless_ticks,
     model_device,
     order_metrics,
     own_functions,
     ticks,
 )
-from .pipeline import Dataset, Feed
+from .pipeline import Dataset
 from .plans import PipelinePlan
+from .recipes import Recipe
 from .specs import FitSpec, describe
+from .streams import StreamDataset
 
 EVENT_S = 0.2  # seconds between events: smooth for eyes, free for the device
 TICK_BATCHES = 256  # batches Keras counts as one, as with its own `steps_per_execution`
 MAX_TICKS = 20
+EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
 
+AnyDataset = Dataset | StreamDataset
 OnEvent = Callable[[dict[str, Any]], Any]
 
 
@@ -78,9 +86,9 @@ class FitReport:
 
 def fit(
     model: Any,
-    data: Dataset,
+    data: AnyDataset,
     options: Mapping[str, Any],
-    validation: Dataset | None = None,
+    validation: AnyDataset | None = None,
     batch_size: int | str | None = None,
     callbacks: Sequence[Any] = (),
     on_event: OnEvent | None = None,
@@ -121,15 +129,15 @@ class _Job:
     """One training in progress: Keras calls back into it at ticks and epochs."""
 
     model: Any
-    data: Dataset
-    validation: Dataset | None
+    data: AnyDataset
+    validation: AnyDataset | None
     spec: FitSpec
     batch_size: int | str | None
     callbacks: Sequence[Any]
     on_event: OnEvent | None
     epoch: int = 0
     tick: int = 0
-    ticks: int = 1
+    ticks: int | None = 1
     stopped: str = "completed"
     epoch_s: list[float] = field(default_factory=list)
     epoch_rows: list[int] = field(default_factory=list)
@@ -146,17 +154,17 @@ class _Job:
         return self._report(time.perf_counter() - began)
 
     def _prepare(self) -> None:
-        build_variables(self.model, self.data)
+        build_variables(self.model, sample_rows(self.data, SAMPLE))
         self.device = model_device(self.model)
         _reset_peak(self.device)
         self.plan = self.data.plan(self.device, self.batch_size)
-        steps, batch_size = self.plan.steps_per_epoch, self.plan.batch_size
-        self.feed = Feed(self.data, self.plan, batch_size, max(1, self.plan.rows // batch_size))
+        self.feed = open_feed(self.data, self.plan, self._check_labels, self._idle)
+        steps = self.feed.steps or EXPECTED_STEPS
         facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
-        self.ticks = steps if facts.batch_hook else choose_ticks(steps)
+        self.ticks = choose_ticks(self.feed.steps, self.feed.exact, bool(facts.batch_hook))
         candidates, reason = choose_candidates(facts)
         self.runner = Runner(
-            Engines(self.model, "train", batch_size, self.device),
+            Engines(self.model, "train", self.plan.batch_size, self.device),
             Chooser(candidates, steps * self.spec.epochs, reason),
             self._after_call,
         )
@@ -169,36 +177,65 @@ class _Job:
             on_epoch_end=lambda epoch, logs: self._end_epoch(epoch, logs),
         )
         validation = self._validation_loop()
-        self.model.fit(
-            ticks(self.ticks),
-            epochs=self.spec.epochs,
-            verbose=0,
-            shuffle=False,
-            callbacks=[*self.callbacks, hook],
-            validation_data=None if validation is None else ticks(1),
-        )
+        with warnings.catch_warnings():
+            # An epoch of unknown length ends so, and nothing is wrong.
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            self.model.fit(
+                endless_ticks() if self.ticks is None else ticks(self.ticks),
+                epochs=self.spec.epochs,
+                verbose=0,
+                shuffle=False,
+                callbacks=[*self.callbacks, hook],
+                validation_data=None if validation is None else ticks(1),
+            )
         if self.stopped == "completed" and len(self.epoch_s) < self.spec.epochs:
             self.stopped = "early"
 
     def _validation_loop(self) -> EvaluationLoop | None:
-        source = self.validation or self.data
-        rows = source.rows("all" if self.validation is not None else "validation")
-        if len(rows) == 0:
+        source = self.data if self.validation is None else self.validation
+        part = "validation" if self.validation is None else "all"
+        if not has_rows(source, part):
             return None
         loop = EvaluationLoop(
-            self.model, source, rows, self.device, self.spec.epochs, wanted=self.spec.engine
+            self.model,
+            source,
+            part,
+            self.device,
+            self.spec.epochs,
+            wanted=self.spec.engine,
+            idle=self._idle,
         )
         self.model.test_function = loop
         return loop
 
     def _begin_epoch(self, epoch: int) -> None:
         self.epoch, self.tick, self._began = epoch, 0, time.perf_counter()
-        self.runner.begin(self.feed.blocks(self.data.order(epoch)))
+        self.runner.begin(self.feed.epoch(epoch))
 
     def _on_tick(self, iterator: Any) -> Logs:
-        """Keras' train function: runs the batches up to this tick's share of the epoch."""
+        """Keras' train function: runs the batches up to this tick's share of the epoch.
+
+        Raises:
+            StopIteration: where a tick is a batch and there are no more.
+        """
         self.tick += 1
-        return self.runner.advance(self.plan.steps_per_epoch * self.tick // self.ticks)
+        if self.ticks is None:
+            logs = self.runner.advance(self.tick)
+            if self.runner.ended:
+                raise StopIteration
+            return logs
+        if not self.feed.exact:
+            return self.runner.advance()
+        return self.runner.advance((self.feed.steps or 0) * self.tick // self.ticks)
+
+    def _check_labels(self, recipe: Recipe) -> None:
+        models.check_fit(self.model, recipe)
+
+    def _idle(self) -> None:
+        """Rows are waited for: an interrupt may come in."""
+        late = time.perf_counter() - self._last_event > EVENT_S
+        if late and self._send("waiting", step=self.runner.position, metrics={}):
+            raise KeyboardInterrupt
 
     def _after_call(self, position: int, logs: Logs) -> bool:
         if time.perf_counter() - self._last_event < EVENT_S:
@@ -209,7 +246,7 @@ class _Job:
     def _end_epoch(self, epoch: int, logs: Mapping[str, Any]) -> None:
         self.epoch_s.append(time.perf_counter() - self._began)
         # An epoch that was stopped half-way must not count as a fast one.
-        self.epoch_rows.append(min(self.plan.rows, self.runner.position * self.plan.batch_size))
+        self.epoch_rows.append(self.runner.rows)
         logs = logs or {}
         metrics = {name: float(logs[name]) for name in order_metrics(logs)}
         self._send("epoch", step=self.runner.position, metrics=metrics)
@@ -222,7 +259,7 @@ class _Job:
             "epoch": self.epoch + 1,
             "epochs": self.spec.epochs,
             "step": step,
-            "steps": self.plan.steps_per_epoch,
+            "steps": self.feed.steps,
             "metrics": metrics,
         }
         if self.on_event is not None and self.on_event(event) is True:
@@ -248,13 +285,24 @@ class _Job:
             peak_bytes=_peak_bytes(self.device),
             engine=self.runner.chooser.finish(),
             stopped=self.stopped,
-            plan=self.plan,
+            plan=self.feed.settle(self.plan),
         )
 
 
-def choose_ticks(steps: int) -> int:
-    """Ticks an epoch: what Keras and its callbacks see as batches."""
-    return max(1, min(MAX_TICKS, steps // TICK_BATCHES))
+def choose_ticks(steps: int | None, exact: bool = True, each: bool = False) -> int | None:
+    """Ticks an epoch: what Keras and its callbacks see as batches.
+
+    Args:
+        steps: Batches an epoch, or None if that is unknown.
+        exact: Whether it is known for certain; else an epoch is one tick, and runs to its end.
+        each: Whether a callback must see every batch.
+
+    Returns:
+        Their number, or None for one a batch until there are no more.
+    """
+    if each:
+        return steps if exact else None
+    return max(1, min(MAX_TICKS, (steps or 1) // TICK_BATCHES)) if exact else 1
 
 
 def _check_callbacks(callbacks: Sequence[Any]) -> None:
@@ -266,7 +314,7 @@ def _check_callbacks(callbacks: Sequence[Any]) -> None:
             )
 
 
-def _check_validation(model: Any, data: Dataset, validation: Dataset) -> None:
+def _check_validation(model: Any, data: AnyDataset, validation: AnyDataset) -> None:
     models.check_rows(model, validation, "validation")
     if not models.same_encoding(data.recipe, validation.recipe):
         raise DataError(

@@ -36,7 +36,7 @@ def untouched(model: Any, data: Any) -> Iterator[None]:
         # Not by setattr(): Keras would take note of each copy, and save it with the model.
         vars(model).update(_unbuilt_copies(model))
         if not _is_built(model):  # twice would give a LossScaleOptimizer further variables
-            inference.build_variables(model, data)
+            inference.build_variables(model, data.batch(inference.SAMPLE))
         with _values_kept(model):
             yield
     finally:

@@ -25,8 +25,10 @@ import numpy as np
 from . import evidence, inference, models, runtime
 from .engine import first_line, wait_for
 from .errors import DataError
-from .pipeline import Block, Dataset, Feed
+from .feeding import Block, open_feed, sample_rows
+from .pipeline import Dataset
 from .rows import MemoryRows
+from .streams import StreamDataset
 from .traces import read_trace
 from .untouched import untouched
 
@@ -68,7 +70,7 @@ FACTS = [
 
 def read_use(
     model: Any,
-    data: Dataset | Sequence[np.ndarray],
+    data: Dataset | StreamDataset | Sequence[np.ndarray],
     device: str,
     batches: int = 6,
     batch_size: int | None = None,
@@ -89,7 +91,7 @@ def read_use(
         SpecError, DataError, ModelError: if the model cannot be trained on the data.
     """
     models.check_model(model)
-    if isinstance(data, Dataset):
+    if isinstance(data, (Dataset, StreamDataset)):
         models.check_rows(model, data)
     source = Source(data, device, batch_size)
     placed = runtime.on_device(device, soft=True)
@@ -111,7 +113,7 @@ class Source:
 
     def __init__(self, data: Any, device: str, batch_size: int | None = None) -> None:
         """Places nothing yet."""
-        own = isinstance(data, Dataset)
+        own = isinstance(data, (Dataset, StreamDataset))
         self.sources = data.sources if own else tuple(MemoryRows(array) for array in data)
         if len(self.sources) < 2 or len({len(source) for source in self.sources}) != 1:
             raise DataError("Features and labels of one length are needed.", arg="data")
@@ -126,6 +128,8 @@ class Source:
 
     def batch(self, rows: int) -> tuple[np.ndarray, ...]:
         """The first rows, in host memory."""
+        if self._dataset is not None:
+            return tuple(np.asarray(array) for array in sample_rows(self._dataset, rows))
         return tuple(source.gather(slice(rows)) for source in self.sources)
 
     def place(self, arrays: Iterable[np.ndarray]) -> tuple[Any, ...]:
@@ -150,9 +154,9 @@ class Source:
             yield Block(self.place(arrays), count)
 
     def _blocks(self, count: int) -> Iterator[Block]:
-        feed = Feed(self._dataset, self._plan, self.batch_size, count)
+        feed = open_feed(self._dataset, self._plan, most=count)
         for epoch in itertools.count():
-            for block in feed.blocks(self._dataset.order(epoch)):
+            for block in feed.epoch(epoch):
                 if not block.tail:
                     yield block
 

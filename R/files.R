@@ -1,0 +1,212 @@
+# Files: paths into what Python reads. Which kind they are goes by their suffixes, for folders by
+# what is inside.
+
+table_suffix <- "[.](csv|tsv|txt)([.](gz|bz2))?$|[.](parquet|feather|arrow|ipc)$"
+records_suffix <- "[.]tfrecords?([.]gz)?$"
+image_suffix <- "[.](jpe?g|png|gif|bmp)$"
+saved_manifest <- "gpukeras-dataset.json" # what gpu_dataset_save() leaves in its folder
+
+#' @param columns For tables in files: names of the columns that are features, or `NULL`: all but
+#'   the label and the weights. Only they are read.
+#' @param format Format of the files: `"csv"`, `"parquet"`, `"feather"` (also Arrow's other name for
+#'   it), or `"auto"`: by their suffixes.
+#' @param image_size Height and width that images are resized to, 224 x 224 by default.
+#' @param color `"rgb"`, `"rgba"` or `"grayscale"`: what images are decoded to.
+#' @param interpolation How images are resized: `"bilinear"` (the default), `"nearest"`,
+#'   `"bicubic"`, `"area"` or another of Keras'.
+#' @param crop_to_aspect_ratio Whether images are cut to the shape's aspect before they are resized,
+#'   instead of distorted.
+#' @param description For TFRecord files that another program wrote: the type of each feature by
+#'   name.
+#' @section Tables in files:
+#' `x` may be the path of a CSV (also `.gz` or `.bz2`), Parquet or Feather file, several paths, a
+#' glob such as `"flights/*.parquet"`, or a folder; `y` is then the name of the label's column, and
+#' `weights` can name one too. They may be larger than memory: the files are read once, in batches;
+#' the encoded rows stay in memory up to 256 MiB and beyond that go to a scratch file in R's
+#' temporary folder, which is removed with the dataset. `cache = "host"` keeps them in memory and
+#' `cache = "disk"` in a scratch file whatever their size. Shuffling is true in both cases, and the
+#' files are not needed any more once the dataset is made.
+#'
+#' Columns are encoded as those of a data frame are, and all of `na`, `encode`, `scale` and
+#' `validation` mean the same. Memory grows with the rows by some 20 bytes each (labels and orders
+#' of rows), and by a code of 1 to 4 bytes for each category where `na = "impute"`. All different
+#' texts of a character column are kept while it is learned.
+#'
+#' Factors of several files are joined: levels in the order in which the files have them. With
+#' `on_error = "skip"`, broken rows and files are left out, and `print()` says how many.
+#'
+#' A formula can have paths as `data`, if it only names columns: `arr_delay ~ dep_delay + distance`,
+#' or `arr_delay ~ .`. [gpu_predict()] and [gpu_evaluate()] take paths as well.
+#' @section Images:
+#' `x` may be a folder with one subfolder a class, whose names become the levels, in alphabetical
+#' order; JPEG, PNG, GIF (its first frame) and BMP files are read, others and hidden ones are left
+#' alone. Or paths of image files, for [gpu_predict()]. Images are decoded and resized once, by all
+#' cores, and kept as bytes: in memory up to 256 MiB, in a scratch file beyond. With `cache = FALSE`
+#' they are decoded anew in each epoch. Values are 0 to 255, as Keras gives them, or 0 to 1 with
+#' `scale = TRUE`; they become floats on the device.
+#'
+#' `augment` is applied there too, to each row by its own random numbers, anew in each epoch:
+#' crop, flip, rotation, zoom and translation in one resampling, then brightness and contrast
+#' (arrays must say their `value_range` for these two). Validation, evaluation and prediction take
+#' the centre of a `crop`. With `mixup`, classes become one column each: compile the model with
+#' `"categorical_crossentropy"`.
+#' @rdname gpu_dataset
+#' @export
+gpu_dataset.character <- function(x, y = NULL, ..., columns = NULL, format = "auto",
+                                  weights = NULL, image_size = NULL, color = NULL,
+                                  interpolation = NULL, crop_to_aspect_ratio = NULL,
+                                  description = NULL) {
+  if (!is.null(dim(x)) || is_npy(x)) {
+    return(gpu_dataset.default(x, y, ..., weights = weights))
+  }
+  is_named <- function(value) rlang::is_string(value) && !is_npy(value)
+  options <- list(
+    format = format, columns = as_names(columns), image_size = image_size, color = color,
+    interpolation = interpolation, crop_to_aspect_ratio = crop_to_aspect_ratio,
+    description = named_list(description), label = if (is_named(y)) y,
+    weights = if (is_named(weights)) weights
+  )
+  features <- as_file(x, "x", environment(), drop_null(options))
+  labels <- if (!is.null(y) && !is_named(y)) as_labels(y, "y")
+  source <- new_source(features, labels, scale = scaled_by_default(features))
+  gpu_dataset.default(source, ..., weights = if (!is_named(weights)) weights)
+}
+
+# The dataset of a formula whose data are files.
+formula_files <- function(formula, data, ..., call = caller_env()) {
+  columns <- formula_columns(formula, call)
+  gpu_dataset.character(data, columns$label, ..., columns = columns$features)
+}
+
+# A file, or several, that Python reads; their paths must hold after setwd().
+as_file <- function(path, arg, call, options = list()) {
+  kind <- file_kind(path, options$format %||% "auto")
+  if (is.null(kind)) {
+    abort_gpukeras(
+      sprintf("`%s` must be numeric, a data frame or paths of files, not %s.", arg, describe(path)),
+      code = "data",
+      hint = "Files are known by their suffixes: .csv, .parquet, .feather, .tfrecord, .npy.",
+      arg = arg, call = call
+    )
+  }
+  paths <- absolute_paths(path)
+  if (kind == "saved") {
+    check_settled(options, call)
+  }
+  if (kind %in% c("npy", "saved")) {
+    return(list(kind = kind, path = paths))
+  }
+  taken <- switch(kind,
+    table = c("format", "columns", "label", "weights"),
+    images = c("image_size", "color", "interpolation", "crop_to_aspect_ratio"),
+    records = c("description", "label", "weights", "image_size", "color")
+  )
+  check_taken(options, taken, kind, call)
+  c(list(kind = kind, paths = as.list(paths)), options[intersect(names(options), taken)])
+}
+
+# Whether text names files. A single text does, or is a mistake that as_file() explains.
+is_path <- function(x) {
+  is.character(x) && is.null(dim(x)) && (length(x) == 1 || !is.null(file_kind(x)))
+}
+
+file_kind <- function(path, format = "auto") {
+  has <- function(pattern) all(grepl(pattern, path, ignore.case = TRUE))
+  if (length(path) == 0 || anyNA(path)) {
+    NULL
+  } else if (format != "auto") {
+    "table"
+  } else if (is_npy(path)) {
+    "npy"
+  } else if (has(records_suffix)) {
+    "records"
+  } else if (has(image_suffix)) {
+    "images"
+  } else if (rlang::is_string(path) && dir.exists(path)) {
+    folder_kind(path)
+  } else if (all(is_table(path))) {
+    "table"
+  }
+}
+
+# Other paths may be globs or folders of tables; what is neither is no path at all.
+is_table <- function(path) {
+  grepl(table_suffix, path, ignore.case = TRUE) | dir.exists(path) | file.exists(path) |
+    grepl("[*?[]", path)
+}
+
+folder_kind <- function(path) {
+  if (file.exists(file.path(path, saved_manifest))) {
+    return("saved")
+  }
+  inside <- list.files(path)
+  if (any(grepl(records_suffix, inside, ignore.case = TRUE))) {
+    return("records")
+  }
+  tables <- grepl(table_suffix, inside, ignore.case = TRUE)
+  folders <- length(list.dirs(path, recursive = FALSE)) > 0
+  if (!any(tables) && (folders || length(inside) == 0)) "images" else "table"
+}
+
+is_npy <- function(path) {
+  rlang::is_string(path) && grepl("[.]npy$", path, ignore.case = TRUE)
+}
+
+# Also of files that are not there yet, and of globs, which normalizePath() leaves as they are.
+absolute_paths <- function(path) {
+  path <- path.expand(path)
+  relative <- !grepl("^(/|\\\\|[A-Za-z]:)", path)
+  path[relative] <- file.path(getwd(), path[relative])
+  enc2utf8(normalizePath(path, winslash = "/", mustWork = FALSE))
+}
+
+# The label and the features of a formula for files, whose columns R does not know.
+formula_columns <- function(formula, call) {
+  label <- if (length(formula) == 3) formula[[2]]
+  features <- split_sum(formula[[length(formula)]])
+  names <- lapply(c(if (!is.null(label)) list(label), features), is.name)
+  if (!all(unlist(names))) {
+    abort_gpukeras(
+      "A formula for files can only name columns, or all of them by `.`.",
+      code = "data", hint = "Compute other terms first, and save them as columns.",
+      arg = "formula", call = call
+    )
+  }
+  features <- vapply(features, as.character, "")
+  list(
+    label = if (!is.null(label)) as.character(label),
+    features = if (!"." %in% features) features
+  )
+}
+
+# The terms between the signs of a sum.
+split_sum <- function(term) {
+  if (rlang::is_call(term, "+", n = 2)) {
+    return(c(split_sum(term[[2]]), split_sum(term[[3]])))
+  }
+  list(term)
+}
+
+# The column of new files that holds the labels, by the formula of the model's recipe.
+file_label <- function(formula, call) {
+  if (!nzchar(formula)) {
+    return(NULL)
+  }
+  formula_columns(stats::as.formula(formula), call)$label
+}
+
+check_taken <- function(options, taken, kind, call) {
+  left <- setdiff(names(options)[!names(options) %in% "format"], taken)
+  if (length(left) > 0) {
+    what <- c(table = "tables", images = "images", records = "TFRecord files")[[kind]]
+    arg <- if (left[1] == "label") "y" else left[1]
+    abort_gpukeras(
+      sprintf("`%s` does not apply to %s.", arg, what),
+      code = "spec", arg = arg, call = call
+    )
+  }
+}
+
+drop_null <- function(x) x[!vapply(x, is.null, NA)]
+
+as_names <- function(columns) if (!is.null(columns)) as.list(as.character(columns))

@@ -1,0 +1,160 @@
+# Rows that come in sequence: functions that make batches, and tf.data datasets.
+#
+# Python calls a user's function on R's main thread, between two steps. Whatever stops it must not
+# cross Python as an R error, which would lose its class: it is kept here, Python ends cleanly, and
+# it is raised again as it was.
+
+#' @param steps For a function: its calls an epoch, or `NULL` for one that says itself when an epoch
+#'   ends. For a `tf.data.Dataset`: batches an epoch, or `NULL`: all of it. Needed where there is no
+#'   end.
+#' @section Functions:
+#' A function without arguments gives a batch a call: `list(x, y)`, `list(x, y, weights)` or
+#' `list(x)`. Its `x` is a data frame, a matrix (also a sparse one) or an array, its `y` what labels
+#' may be. All batches have the columns of the first one; the number of rows may vary. `NULL`, or
+#' what an exhausted coro generator gives, ends an epoch; with the next call the function must start
+#' again. With `steps` it need not end at all.
+#'
+#' Batches are taken as they come, unless `batch_size` is given: then their rows are put together
+#' anew. The function is called between two steps, never inside one, until a block of batches is
+#' full; on a GPU that is while the device works on the block before.
+#'
+#' With `cache = TRUE` the function is called for one epoch, when the dataset is made. Its rows are
+#' kept in memory, or in a scratch file if there are many, and from then on they are like those of
+#' an array: with a true shuffle, a share for `validation`, `na = "impute"` and `class_weight`.
+#' Otherwise it is called in each epoch, so it may vary the rows. Their order is then its own,
+#' unless `buffer` rows are shuffled; levels, means and deviations are those of the first batch.
+#'
+#' An error in the function arrives as itself: with its class, message and call, and a traceback for
+#' [rlang::last_trace()].
+#' @rdname gpu_dataset
+#' @export
+gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: object_name_linter.
+  check_no_labels(y)
+  options <- list(...)
+  bar <- if (isTRUE(options$cache)) drain_bar(steps)
+  caller <- new_caller(x, zones_of(options$recipe), bar)
+  features <- list(kind = "generator", call = caller$call, steps = steps)
+  gpu_dataset.default(new_source(features, scale = caller$frame), ...)
+}
+
+#' @param batched Whether the elements of a `tf.data.Dataset` are batches; `NULL` where their shapes
+#'   tell.
+#' @section tf.data:
+#' A `tf.data.Dataset`, and so what the package tfdatasets makes, has elements `x`, `(x, y)` or
+#' `(x, y, weights)`, each a tensor of numbers; map it to such pairs if its elements are named.
+#' Where `y` is a number, elements are rows; where the first dimension is unknown, or `x` and `y`
+#' share it, they are batches. TensorFlow itself puts them together to blocks of batches. The order
+#' is the dataset's own, unless `buffer` rows are shuffled; `cache = TRUE` keeps all rows, as for a
+#' function. With `steps` the next epoch goes on where the last one ended.
+#' @rdname gpu_dataset
+#' @export
+gpu_dataset.tensorflow.python.data.ops.dataset_ops.DatasetV2 <- function( # nolint
+    x, y = NULL, ..., steps = NULL, batched = NULL) {
+  check_no_labels(y)
+  features <- list(kind = "tfdata", dataset = x, steps = steps, batched = batched)
+  gpu_dataset.default(new_source(features), ...)
+}
+
+check_no_labels <- function(y, call = caller_env()) {
+  if (!is.null(y)) {
+    abort_gpukeras(
+      "`y` cannot be given beside `x`, which makes the labels itself.",
+      code = "spec", hint = "The function or dataset gives x and y together.", arg = "y",
+      call = call
+    )
+  }
+}
+
+# What Python calls for each batch, and whether `x` is a data frame: the first batch tells, and is
+# kept for Python's first call.
+new_caller <- function(f, zones = list(), bar = NULL, call = caller_env()) {
+  first <- as_chunk(f(), 1, 1, zones, call)
+  frame <- identical(first$features$kind, "columns")
+  zones <- utils::modifyList(recorded_zones(first$features), zones)
+  waiting <- TRUE
+  give <- function(epoch, batch) {
+    if (waiting) {
+      waiting <<- FALSE
+      return(first)
+    }
+    first <<- NULL
+    if (!is.null(bar)) bar(batch)
+    as_chunk(f(), epoch, batch, zones, NULL)
+  }
+  list(call = function(epoch, batch) keep_condition(give(epoch, batch)), frame = frame)
+}
+
+# What one call of the user's function gave, as it crosses the border; NULL at an end.
+as_chunk <- function(value, epoch, batch, zones, call) {
+  if (is.null(value) || identical(value, quote(.__exhausted__.))) {
+    return(NULL)
+  }
+  rlang::try_fetch(
+    {
+      check_chunk(value, call)
+      list(
+        features = as_features(value[[1]], "x", call, zones),
+        labels = if (length(value) > 1 && !is.null(value[[2]])) as_labels(value[[2]], "y", call),
+        weights = if (length(value) > 2 && !is.null(value[[3]])) as_weights(value[[3]], call)
+      )
+    },
+    gpukeras_error = function(condition) {
+      condition$message <- sprintf("Batch %d of epoch %d: %s", batch, epoch, condition$message)
+      condition$batch <- batch
+      condition$epoch <- epoch
+      rlang::cnd_signal(condition)
+    }
+  )
+}
+
+check_chunk <- function(value, call) {
+  if (!rlang::is_bare_list(value) || !length(value) %in% 1:3) {
+    abort_gpukeras(
+      sprintf("The function must give list(x, y) or list(x, y, weights), not %s.", describe(value)),
+      code = "data", hint = "NULL ends an epoch.", arg = "x", call = call
+    )
+  }
+}
+
+# Runs code of the user's for Python: what stops it is kept, and Python told that it did.
+keep_condition <- function(code) {
+  the$condition <- NULL
+  tryCatch(
+    withCallingHandlers(
+      allowInterrupts(code),
+      error = function(condition) the$condition <- rlang::cnd_entrace(condition)
+    ),
+    error = function(condition) {
+      the$condition <- the$condition %||% condition
+      list(failed = TRUE)
+    },
+    interrupt = function(condition) {
+      the$condition <- condition
+      list(interrupted = TRUE)
+    }
+  )
+}
+
+# Raises what stopped the user's code, as it was.
+raise_kept <- function() {
+  condition <- the$condition
+  the$condition <- NULL
+  if (inherits(condition, "interrupt")) {
+    rlang::interrupt()
+  }
+  if (!is.null(condition)) {
+    stop(condition)
+  }
+}
+
+# Shows how many batches came while all of them are kept; nothing where nobody looks.
+drain_bar <- function(steps, frame = caller_env()) {
+  if (!interactive()) {
+    return(NULL)
+  }
+  cli::cli_progress_bar(
+    "Keeping batches",
+    total = if (is.null(steps)) NA else steps, clear = TRUE, .envir = frame
+  )
+  function(batch) cli::cli_progress_update(set = batch, .envir = frame)
+}

@@ -1,0 +1,101 @@
+# Recipes as R values: what turns a user's rows into numbers, kept beyond the session.
+
+#' The recipe of a dataset or a model, as an R value
+#'
+#' What was learned from the training rows to encode them: levels, means, deviations, what replaces
+#' missing values. In a session, [gpu_fit()] ties it to the model. For another session, save it
+#' beside the model, with `saveRDS()`, and give it to [gpu_predict()], [gpu_evaluate()] or
+#' [gpu_dataset()] as `recipe`.
+#'
+#' @param x A [gpu_dataset()], or a model that [gpu_fit()] has trained.
+#' @return A `gpu_recipe`: a list of plain R values, which `print()` shows. Its element `portable`
+#'   is what is used: the recipe as text, with all digits of its numbers, so that predictions are
+#'   the same bit for bit, also after `saveRDS()`, `dput()` or from another computer. The others are
+#'   there to be looked at; changing them changes nothing.
+#' @section Errors:
+#' `gpukeras_error_data` for a model that [gpu_fit()] has not trained.
+#' @examplesIf interactive()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' model <- gpu_mlp(train)
+#' gpu_fit(model, train, epochs = 20)
+#' model$save(file.path(tempdir(), "cars.keras"))
+#' saveRDS(gpu_recipe(model), file.path(tempdir(), "cars.rds"))
+#'
+#' # In another session:
+#' keras <- reticulate::import("keras")
+#' model <- keras$models$load_model(file.path(tempdir(), "cars.keras"))
+#' gpu_predict(model, mtcars, recipe = readRDS(file.path(tempdir(), "cars.rds")))
+#' @export
+gpu_recipe <- function(x) {
+  if (inherits(x, "gpu_recipe")) {
+    return(x)
+  }
+  if (inherits(x, "gpu_dataset")) {
+    x <- check_alive(x)$handle
+  } else {
+    check_model(x, "x")
+  }
+  new_gpu_recipe(call_core("carry_recipe", list(value = x)))
+}
+
+new_gpu_recipe <- function(record) {
+  structure(c(record$recipe, list(portable = record$portable)), class = "gpu_recipe")
+}
+
+#' @export
+format.gpu_recipe <- function(x, ...) {
+  x$scaled <- !is.null(x$scale)
+  x$centred <- !is.null(x$center)
+  formula <- x$formula %||% ""
+  c(
+    "<gpu_recipe>",
+    paste("features:", format_features(x)),
+    if (length(x$columns) > 0) paste("columns: ", format_rules(x$columns)),
+    paste("labels:  ", format_label(x$label)),
+    paste("missing: ", format_policy(x)),
+    if (nzchar(formula)) paste("formula: ", formula)
+  )
+}
+
+#' @export
+print.gpu_recipe <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}
+
+# Columns with what becomes of them.
+format_rules <- function(columns, most = 8) {
+  shown <- vapply(columns, function(rule) {
+    standardised <- rule$kind %in% c("number", "duration") && !identical(rule$scale, 1)
+    sprintf("%s (%s%s)", rule$name, rule$kind, if (standardised) ", standardised" else "")
+  }, "")
+  shorten(unname(shown), most)
+}
+
+format_policy <- function(x) {
+  switch(x$na %||% "error",
+    error = "refused",
+    drop = "rows that have some are left out",
+    impute = "imputed"
+  )
+}
+
+# The recipe that a model is used with: its own, or, for one from a file, the one that is given.
+use_recipe <- function(model, recipe, call = caller_env()) {
+  if (!is.null(recipe)) {
+    source <- as_recipe_source(recipe, call)
+    call_core("tie_recipe", list(model = model, recipe = source), call = call)
+  }
+  call_core("recipe", list(model = model), call = call)
+}
+
+# A recipe as it crosses: its text.
+recipe_text <- function(recipe, call = caller_env()) {
+  if (!rlang::is_string(recipe$portable)) {
+    abort_gpukeras(
+      "`recipe` is damaged: its element `portable` is not text.",
+      code = "data", hint = "Make it again by gpu_recipe().", arg = "recipe", call = call
+    )
+  }
+  recipe$portable
+}

@@ -1,0 +1,138 @@
+# Datasets on disk: saved once, opened again.
+
+#' Save a dataset, so that later runs start at full speed
+#'
+#' Writes the rows of a [gpu_dataset()] as they are fed to the device: encoded, with labels,
+#' weights and which rows are kept for validation, and the recipe with them. `gpu_dataset(path)`
+#' opens the folder again: the same rows, the same split, nothing to read, parse or learn anew. A
+#' model trained on it gets the recipe that the dataset was made by.
+#'
+#' @section The folder:
+#' Shards of about 128 MiB, named `part-00001.parquet` and so on, and `gpukeras-dataset.json`, which
+#' says what is in them, with a checksum of each. Others can read the shards as well: as Parquet,
+#' `x` is a list of fixed size (bytes of images are a binary of fixed size), with the shape of a row
+#' in the column's metadata; as TFRecord, each row is a `tf.train.Example` with the features `x`,
+#' `y`, `w` and `validation` (those that there are). Nothing is compressed: the values lie in the
+#' files so that they are mapped into memory, not decoded.
+#'
+#' The folder appears whole or not at all. It is written beside its place, under a hidden name, and
+#' renamed. An error, an interrupt, a full disk or a killed process leaves what was there before.
+#' What a killed process has left is removed by the next call for the same path.
+#'
+#' When the folder is opened, all checksums are verified. Few rows are then copied to memory; of
+#' more, blocks are read from the files as they are needed. With `on_error = "skip"`, shards that
+#' are damaged or missing are left out, and counted. What the rows have behind them (`y`, `scale`,
+#' `encode`, `na`, `validation`, `recipe` and so on) cannot be chosen anew.
+#' @param data A [gpu_dataset()]. Rows in sequence, of a function or a `tf.data.Dataset`, are saved
+#'   for one epoch, which must have an end: give such a dataset `steps` if it has none.
+#' @param path Path of the folder to write. The folder it is in must exist.
+#' @param format `"parquet"`, which is smaller and written faster, or `"tfrecord"`.
+#' @param shards How many files; `NULL` makes files of about 128 MiB.
+#' @param overwrite Whether a folder that an earlier call has written is replaced. A folder that
+#'   holds anything else is never deleted.
+#' @param verbose Whether progress is shown.
+#' @return `path`, invisibly.
+#' @section Errors:
+#' `gpukeras_error_data` if the path exists, cannot be written, or the disk is full;
+#' `gpukeras_error_spec` for a bad option.
+#' @examplesIf interactive()
+#' path <- file.path(tempdir(), "cars")
+#' gpu_dataset_save(gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2), path)
+#' gpu_dataset(path)
+#' @export
+gpu_dataset_save <- function(data, path, format = c("parquet", "tfrecord"), shards = NULL,
+                             overwrite = FALSE, verbose = TRUE) {
+  check_dataset(data)
+  check_string(path)
+  if (missing(format)) format <- "parquet"
+  check_no_na_options(list(format = format, shards = shards, overwrite = overwrite))
+  # The listener lets interrupts in, between two blocks; anywhere else they would leave a half file.
+  record <- suspendInterrupts(call_core("save_dataset", list(
+    data = data$handle, path = path.expand(path), format = format, shards = shards,
+    overwrite = overwrite, on_event = saving_listener(verbose)
+  )))
+  if (record$stopped == "interrupted") {
+    rlang::interrupt()
+  }
+  if (verbose) {
+    cli::cat_line(format_saved(record))
+  }
+  invisible(path)
+}
+
+format_saved <- function(record) {
+  sprintf(
+    "saved %s rows in %s file%s, %s, in %.1f s", count_text(record$rows),
+    count_text(record$shards), if (record$shards == 1) "" else "s", format_bytes(record$bytes),
+    record$elapsed_s
+  )
+}
+
+# What Python calls while it saves; TRUE stops it.
+saving_listener <- function(verbose, call = caller_env()) {
+  check_flag(verbose, call = call)
+  show <- if (verbose && cli::is_dynamic_tty()) saving_bar(call) else function(event) NULL
+  function(event) {
+    tryCatch(
+      {
+        allowInterrupts(Sys.sleep(0)) # where R looks for a pending one; they are suspended else
+        show(event)
+        FALSE
+      },
+      interrupt = function(condition) TRUE
+    )
+  }
+}
+
+# A bar that goes when `frame`, the exported function's, is left, in whatever way.
+saving_bar <- function(frame) {
+  started <- FALSE
+  function(event) {
+    if (!started) {
+      known <- !is.null(event$steps)
+      cli::cli_progress_bar(
+        total = if (known) event$steps else NA, clear = TRUE, .envir = frame,
+        format = if (known) {
+          "saving {cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
+        } else {
+          "saving {cli::pb_spin} {cli::pb_current} rows {cli::pb_status}"
+        }
+      )
+      started <<- TRUE
+    }
+    cli::cli_progress_update(
+      set = event$step, status = format_bytes(event$bytes), .envir = frame
+    )
+  }
+}
+
+# Opening ------------------------------------------------------------------------------------------
+
+# Refuses what the rows of a saved folder have behind them, as it comes from gpu_dataset().
+check_settled <- function(options, call) {
+  given <- setdiff(names(options), "format")
+  if (length(given) > 0) {
+    name <- if (given[1] == "label") "y" else given[1]
+    abort_gpukeras(
+      sprintf("`%s` was settled when the rows were saved.", name),
+      code = "spec", hint = "Leave it out, or save the dataset again with other options.",
+      arg = name, call = call
+    )
+  }
+}
+
+# Whether numbers of files are standardised by default: not those that are saved or of arrays, nor
+# images, which trained models of others take from 0 to 255.
+scaled_by_default <- function(features, call = caller_env()) {
+  switch(features$kind,
+    saved = FALSE,
+    images = FALSE,
+    records = call_core("describe_records", list(features = features), call)$kind != "array",
+    TRUE
+  )
+}
+
+# A saved folder as the dataset that it is; anything else as it is.
+open_saved <- function(x) {
+  if (rlang::is_string(x) && file.exists(file.path(x, saved_manifest))) gpu_dataset(x) else x
+}

@@ -1,0 +1,121 @@
+"""Datasets of every kind, made from what R sends: rows that have numbers, saved ones, streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from .augment import AugmentSpec, choose_augmented
+from .errors import SpecError
+from .mapping import trace_map, unmapped
+from .pipeline import Dataset, build_dataset
+from .recipes import Recipe
+from .saved import build_saved
+from .sequences import STREAM_KINDS, build_stream
+from .streams import StreamDataset
+
+TEXT_KINDS = ("columns", "table", "records", "generator", "saved")  # the last refuses it itself
+
+
+def assemble(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
+    weights: np.ndarray | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
+    recipe: Recipe | None = None,
+    formula: str = "",
+    arg: str = "x",
+    augment: Mapping[str, Any] | None = None,
+    map: Callable[[Any], Any] | None = None,  # noqa: A002 (R's name for it)
+    text: Mapping[str, Any] | None = None,
+) -> Dataset | StreamDataset:
+    """A dataset ready for training.
+
+    Args:
+        features: A mapping with its `kind`; see `sources.open_features()`, `saved.build_saved()`
+            and `sequences.build_stream()`.
+        options: Fields of `DatasetSpec`.
+        labels: See `pipeline.build_dataset()`.
+        weights: One weight a row.
+        class_weight: "balanced", or a weight for each level.
+        recipe: An encoding to apply instead of learning one.
+        formula: R's formula as text.
+        arg: The user's name for the features, for messages.
+        augment: Fields of `AugmentSpec`, or None.
+        map: Applied to the features of a block on the device, see `mapping`.
+        text: Which columns are texts, see `text.TextSpec`.
+
+    Raises:
+        SpecError: for a bad option.
+        DataError: for data that cannot be trained on.
+    """
+    kind = features["kind"]
+    if text is not None and kind not in TEXT_KINDS:
+        raise SpecError(
+            "`text` names columns, which `" + arg + "` does not have.",
+            hint="Put the texts into a data frame.",
+            arg="text",
+        )
+    if kind in STREAM_KINDS:
+        _check_own(weights)
+        data = build_stream(features, options, recipe, arg, text, class_weight)
+    else:
+        build = build_saved if kind == "saved" else build_dataset
+        data = build(
+            features,
+            options,
+            arg=arg,
+            labels=labels,
+            weights=weights,
+            class_weight=class_weight,
+            recipe=recipe,
+            formula=formula,
+            text=text,
+        )
+    return _vary(data, augment, map)
+
+
+def _check_own(weights: np.ndarray | None) -> None:
+    if weights is not None:
+        raise SpecError(
+            "`weights` cannot be given beside `x`, which makes its rows itself.",
+            hint="Give list(x, y, weights) for each batch.",
+            arg="weights",
+        )
+
+
+def _vary(
+    data: Dataset | StreamDataset,
+    augment: Mapping[str, Any] | None,
+    function: Callable[[Any], Any] | None,
+) -> Dataset | StreamDataset:
+    """The dataset with what happens to its rows on the device, in the recipe too."""
+    if augment:
+        data.augment = AugmentSpec.from_dict({"seed": data.spec.seed, **augment})
+    recipe = choose_augmented(data.recipe, data.augment)
+    if recipe.mapped and function is None:
+        raise unmapped("x")
+    if function is not None:
+        data.map = trace_map(function, recipe.shape)
+        recipe = replace(recipe, mapped=True)
+    data.recipe = recipe
+    return data
+
+
+def explain_varied(data: Dataset | StreamDataset) -> str:
+    """What happens to a block's rows on the device, as text; "" for nothing."""
+    spec, plain = data.augment, AugmentSpec()
+    parts = [] if data.map is None else ["a function of one's own"]
+    for field in fields(plain):
+        value = getattr(spec, field.name, None)
+        if spec is not None and field.name != "seed" and value != getattr(plain, field.name):
+            parts.append(f"{field.name} {_as_text(value)}")
+    return ", ".join(parts)
+
+
+def _as_text(value: Any) -> str:
+    return " x ".join(map(str, value)) if isinstance(value, tuple) else str(value)

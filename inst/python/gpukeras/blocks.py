@@ -1,0 +1,92 @@
+"""Blocks of batches on the device, and what all feeds of them share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import runtime
+from .plans import PipelinePlan
+
+# Varies a block's rows on the device; the key of its random numbers is (epoch, block).
+Finish = Callable[[tuple[Any, ...], tuple[int, int]], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some batches' rows on the device.
+
+    Args:
+        arrays: Features, labels and weights; `capacity * batch_size` rows, or fewer in a tail.
+        batches: Full batches that may be trained; the rest is padding of a fixed shape.
+        tail: Whether it is the short last batch instead.
+    """
+
+    arrays: tuple[Any, ...]
+    batches: int
+    tail: bool = False
+
+
+class Clock:
+    """Where a feed's stages report to; this one does not look at them."""
+
+    def start(self) -> None:
+        """A block begins."""
+
+    def stop(self, stage: str, arrays: tuple[Any, ...]) -> None:
+        """A stage has given its arrays, which a GPU may still be working on."""
+
+
+class AnyFeed(ABC):
+    """What gives the blocks of one epoch after another.
+
+    Args:
+        batch_size: Rows a batch.
+        device: Where the blocks are to be.
+        finish: Applied to a block's arrays there; None for nothing.
+
+    Attributes:
+        wait_s: Seconds that were spent waiting for rows.
+        steps: Batches an epoch, or None while that is unknown.
+        exact: Whether `steps` is more than an estimate.
+        clock: What its stages report to, see `costs`.
+    """
+
+    steps: int | None
+    exact: bool
+
+    def __init__(self, batch_size: int, device: str, finish: Finish | None) -> None:
+        """Starts the clock at 0."""
+        self.batch_size = batch_size
+        self.wait_s = 0.0
+        self.clock = Clock()
+        self._device = device
+        self._finish = finish
+
+    @abstractmethod
+    def epoch(self, number: int) -> Iterator[Block]:
+        """The blocks of an epoch, counted from 0."""
+
+    @abstractmethod
+    def settle(self, plan: PipelinePlan) -> PipelinePlan:
+        """The plan with what an epoch has taught: how many rows there are."""
+
+    def _complete(self, arrays: tuple[Any, ...], key: tuple[int, int]) -> tuple[Any, ...]:
+        """The arrays on the device as the model takes them: augmented, features as floats."""
+        tf = runtime.tensorflow()
+        with tf.device(f"/{self._device}"):
+            arrays = tuple(tf.identity(array) for array in arrays)  # a copy only from elsewhere
+            self.clock.stop("send", arrays)
+            arrays = as_floats(arrays if self._finish is None else self._finish(arrays, key))
+            self.clock.stop("finish", arrays)
+            return arrays
+
+
+def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arrays with features as the model takes them: bytes and whole numbers become float32."""
+    features, *others = arrays
+    if not features.dtype.is_floating:
+        features = runtime.tensorflow().cast(features, "float32")
+    return (features, *others)

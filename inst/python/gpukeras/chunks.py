@@ -1,0 +1,142 @@
+"""One chunk of rows that come in sequence: what is learned of the first, how each is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .arrays import aligned_empty, check_lengths
+from .errors import DataError
+from .features import Features
+from .generators import Chunk
+from .labels import encode_label, learn_label, measure_range
+from .missing import check_labels, is_missing
+from .rebatching import Arrays
+from .recipes import Recipe
+from .sources import open_features
+from .specs import DatasetSpec
+
+
+def check_parts(before: tuple[bool, bool] | None, chunk: Chunk) -> None:
+    """A chunk has labels and weights if, and only if, the first one had.
+
+    Raises:
+        DataError: if not.
+    """
+    if before is None:
+        return
+    now = (chunk.labels is not None, chunk.weights is not None)
+    for name, had, has in zip(("labels", "weights"), before, now, strict=True):
+        if had != has:
+            found, wanted = ("no ", "some") if had else ("", "none")
+            raise DataError(f"There are {found}{name}, the first batch had {wanted}.", arg="x")
+
+
+def learn_chunk(
+    first: Chunk, spec: DatasetSpec, na: str, arg: str, text: Mapping[str, Any] | None
+) -> Recipe:
+    """The recipe of the first chunk."""
+    given = open_features(first.features, arg, spec, None, text)
+    given.check_policy(na)
+    _check_chunk(first, given.rows, arg)
+    complete = None
+    if na == "drop":
+        names = [column["name"] for column in first.features.get("columns", ())]
+        complete = _find_complete(given, first.labels, names)
+    keep = np.ones(given.rows if complete is None else int(complete.sum()), dtype=bool)
+    if not keep.any():
+        raise DataError("Each row lacks a value.", arg=arg)
+    label = None
+    if first.labels is not None:
+        labels = dict(first.labels)
+        if complete is not None:
+            labels["values"] = labels["values"][complete]
+        label = learn_label(labels, keep)
+    return replace(given.learn(keep, spec, complete), label=label)
+
+
+def measure_labels(recipe: Recipe, head: Arrays) -> Recipe:
+    """The recipe with the range of encoded labels."""
+    if recipe.label is None or len(head) < 2:
+        return recipe
+    return replace(recipe, label=measure_range(recipe.label, head[1]))
+
+
+def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, int]:
+    """Features, labels and weights of a chunk, and how many rows lacked a value."""
+    given = open_features(chunk.features, arg)
+    rows, labels = given.rows, chunk.labels
+    _check_chunk(chunk, rows, arg)
+    complete = _find_complete(given, labels, recipe.known) if na == "drop" else None
+    if complete is not None and not complete.any():
+        return tuple(np.empty((0, *shape)) for shape in (recipe.shape, ())), rows
+    if na == "impute" and labels is not None:
+        check_labels(labels)
+    arrays = [given.encode(recipe, complete).gather(slice(None))]
+    if labels is not None:
+        arrays.append(_encode_labels(recipe, labels, complete))
+    if chunk.weights is not None:
+        arrays.append(_take_weights(chunk.weights, complete))
+    check_rows(recipe, *(*arrays[1:], np.empty(0), np.empty(0))[:2])
+    return tuple(arrays), 0 if complete is None else int(rows - complete.sum())
+
+
+def _check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
+    if chunk.labels is not None:
+        check_lengths(rows, len(chunk.labels["values"]), "y", arg)
+    if chunk.weights is not None:
+        if chunk.labels is None:
+            raise DataError("`weights` needs labels to weigh.", hint="Give `y`.", arg="weights")
+        check_lengths(rows, np.size(chunk.weights), "weights", arg)
+
+
+def _find_complete(
+    given: Features, labels: Mapping[str, Any] | None, known: Collection[str]
+) -> np.ndarray | None:
+    """Which rows lack nothing in the columns `known` and in `y`, or None for all."""
+    complete = given.find_complete(known)
+    if labels is not None and labels["kind"] == "matrix":
+        complete &= ~np.isnan(labels["values"]).any(axis=1)
+    elif labels is not None:
+        complete &= ~is_missing(labels)
+    return None if complete.all() else complete
+
+
+def _encode_labels(
+    recipe: Recipe, labels: Mapping[str, Any], complete: np.ndarray | None
+) -> np.ndarray:
+    if recipe.label is None:
+        raise DataError("`y` was given, but training had no labels.", arg="y")
+    if complete is not None:
+        labels = {**labels, "values": labels["values"][complete]}
+    return encode_label(recipe.label, labels)
+
+
+def check_rows(recipe: Recipe, labels: np.ndarray, weights: np.ndarray) -> None:
+    """Encoded labels and weights can be trained on; those that began as 0 and 1 stay so.
+
+    Raises:
+        DataError: if not.
+    """
+    if not np.isfinite(labels).all():
+        raise DataError("`y` has missing or infinite values.", arg="y")
+    binary = recipe.label is not None and recipe.label.kind == "binary"
+    if binary and not np.isin(labels, (0, 1)).all():
+        raise DataError(
+            "`y` has other values than 0 and 1, which were all that the first batch had.",
+            hint="Use a larger first batch, `cache = TRUE`, or a factor with all levels as `y`.",
+            arg="y",
+        )
+    if len(weights) and not (np.isfinite(weights).all() and weights.min() >= 0):
+        raise DataError("`weights` must be finite and at least 0.", arg="weights")
+
+
+def _take_weights(weights: np.ndarray, complete: np.ndarray | None) -> np.ndarray:
+    values = np.asarray(weights, dtype=np.float64).reshape(-1)
+    values = values if complete is None else values[complete]
+    out = aligned_empty(values.shape)
+    out[...] = values
+    return out

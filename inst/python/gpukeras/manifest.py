@@ -1,0 +1,120 @@
+"""What a folder of saved rows says of itself: `gpukeras-dataset.json`.
+
+{"format": "parquet", "version": 1, "rows": 150, "fields": {"x": {"dtype": "float32",
+ "shape": [4]}, ...}, "recipe": {...}, "spec": {...}, "shards": [{"file", "rows", "bytes",
+ "crc32", "places"}], "crc32": of all the rest}
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import DataError
+from .examples import Field
+from .shards import FORMATS, Place, Shard
+
+MANIFEST = "gpukeras-dataset.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The manifest.
+
+    Args:
+        format: "parquet" or "tfrecord".
+        rows: In all shards.
+        fields: What a row is: "x", and where there are such, "y", "w" and "validation" (1 for
+            the rows kept for validation, else 0).
+        recipe: The encoding that made them, see `portable`.
+        spec: Of the dataset that was saved: `seed`, `validation` (share), `na`, `dropped` (rows).
+        shards: The files, in the order of their rows.
+    """
+
+    format: str
+    rows: int
+    fields: Mapping[str, Field]
+    recipe: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    shards: tuple[Shard, ...]
+
+    def to_text(self) -> str:
+        """As JSON."""
+        plain = {"format": self.format, "version": VERSION, **asdict(self)}
+        return json.dumps({**plain, "crc32": _sum(plain)}, indent=1)
+
+
+def parse_manifest(text: str, folder: Path, arg: str) -> Manifest:
+    """A manifest from its text.
+
+    Args:
+        text: The file's text.
+        folder: Where it is, for messages.
+        arg: The user's name for it, for messages.
+
+    Raises:
+        DataError: if it is broken, or from a later version of gpukeras.
+    """
+    try:
+        plain = json.loads(text)
+        version, found = plain["version"], plain.pop("crc32")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _broken(folder, arg) from error
+    if not isinstance(version, int) or version > VERSION:
+        raise DataError(
+            f"`{arg}`: {folder.name} was saved by a later version of gpukeras "
+            f"(its format is {version}, this one reads up to {VERSION}).",
+            hint="Update gpukeras.",
+            arg=arg,
+            path=str(folder),
+        )
+    if found != _sum(plain):
+        raise _broken(folder, arg)
+    try:
+        return _parse(plain)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _broken(folder, arg) from error
+
+
+def _parse(plain: Mapping[str, Any]) -> Manifest:
+    if plain["format"] not in FORMATS:
+        raise ValueError(plain["format"])
+    return Manifest(
+        format=plain["format"],
+        rows=plain["rows"],
+        fields={
+            name: Field(field["dtype"], tuple(field["shape"]))
+            for name, field in plain["fields"].items()
+        },
+        recipe=plain["recipe"],
+        spec=plain["spec"],
+        shards=tuple(_parse_shard(shard) for shard in plain["shards"]),
+    )
+
+
+def _parse_shard(shard: Mapping[str, Any]) -> Shard:
+    if Path(shard["file"]).name != shard["file"]:  # never outside the folder
+        raise ValueError(shard["file"])
+    places = shard["places"] and {
+        name: Place(place["stride"], tuple((start, rows) for start, rows in place["at"]))
+        for name, place in shard["places"].items()
+    }
+    return Shard(shard["file"], shard["rows"], shard["bytes"], shard["crc32"], places)
+
+
+def _sum(plain: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(plain, sort_keys=True).encode()):08x}"
+
+
+def _broken(folder: Path, arg: str) -> DataError:
+    return DataError(
+        f"`{arg}`: {MANIFEST} in {folder.name} is not as gpu_dataset_save() wrote it.",
+        hint="Save the dataset again.",
+        arg=arg,
+        path=str(folder / MANIFEST),
+    )

@@ -1,0 +1,66 @@
+"""Work on items ahead of their consumer, in threads, in order, and never far ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import NoReturn, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+DEPTH = 2  # items beyond those being worked on: each is some MiB of memory
+
+
+def map_ahead(
+    work: Callable[[Item], Result], items: Iterable[Item], workers: int
+) -> Iterator[Result]:
+    """`work` of each item, in order; errors come out where a result would, behind those before.
+
+    Args:
+        work: Runs in a thread; gains from several only where it lets go of Python's lock.
+        items: Taken one by one in the consumer's thread, as results are taken.
+        workers: Threads.
+    """
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="gpukeras-reader")
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item, error in _each_or_error(items):
+            waiting.append(pool.submit(_raise, error) if error else pool.submit(work, item))
+            if len(waiting) >= workers + DEPTH:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """The items, made in a thread while the consumer works on the ones before."""
+    source = iter(items)
+    steps = iter(lambda: None, 0)  # without end
+    with closing(map_ahead(lambda _: _take(source), steps, workers=1)) as results:
+        for found in results:
+            if not found:
+                return
+            yield found[0]
+
+
+def _each_or_error(items: Iterable[Item]) -> Iterator[tuple[Item | None, Exception | None]]:
+    try:
+        for item in items:
+            yield item, None
+    except Exception as error:
+        yield None, error
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _take(source: Iterator[Item]) -> tuple[Item, ...]:
+    """The next item alone, or nothing at the end (what comes after the end is the end again)."""
+    for item in source:
+        return (item,)
+    return ()

@@ -1,0 +1,468 @@
+"""Saving datasets: what is written, that it is whole or not there, and who else can read it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_dataset
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gpukeras
+from gpukeras import (
+    DataError,
+    RuntimeMissingError,
+    SpecError,
+    checksums,
+    examples,
+    manifest,
+    pipeline,
+    saved,
+    shards,
+    storage,
+)
+from gpukeras.recipes import Recipe
+from gpukeras.rows import MemoryRows
+from gpukeras.sequences import build_stream
+from gpukeras.specs import DatasetSpec
+
+FORMATS = ["parquet", "tfrecord"]
+PYTHON_PATH = str(Path(gpukeras.__file__).parents[1])
+in_one_folder = settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def entries(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def plain_dataset(x, y=None, w=None, validation=()):
+    """A dataset of arrays as they are fed."""
+    rows = np.arange(len(x), dtype=np.int32)
+    held = np.isin(rows, validation)
+    sources = tuple(MemoryRows(array) for array in (x, y, w) if array is not None)
+    recipe = Recipe("array", x.shape[1:])
+    return pipeline.Dataset(sources, recipe, DatasetSpec(), rows[~held], rows[held])
+
+
+def run_child(code, *args):
+    """A Python process of its own that saves 200,000 rows; gives the finished process."""
+    prologue = f"""
+        import os, resource, signal, sys
+        sys.path.insert(0, {PYTHON_PATH!r})
+        import numpy as np
+        from gpukeras import pipeline, storage
+        from gpukeras.errors import GpuKerasError
+        x = np.random.default_rng(0).normal(size=(200_000, 10))
+        data = pipeline.build_dataset({{"kind": "array", "values": x}}, {{}})
+    """
+    program = textwrap.dedent(prologue) + textwrap.dedent(code)
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+
+
+# What others read --------------------------------------------------------------------------------
+
+
+def test_parquet_is_a_table_for_others(tmp_path):
+    import pyarrow.parquet as pq
+
+    x = np.arange(60, dtype=np.float32).reshape(10, 3, 2)
+    data = plain_dataset(x, np.arange(10, dtype=np.int32), np.ones(10, np.float32), [2, 5])
+    storage.save_dataset(data, str(tmp_path / "saved"), shards=3)
+    table = pq.read_table(sorted((tmp_path / "saved").glob("*.parquet")))
+    flat = table["x"].combine_chunks().flatten().to_numpy()
+    assert table.schema.names == ["x", "y", "w", "validation"]
+    assert str(table.schema.field("x").type) == "fixed_size_list<element: float not null>[6]"
+    first = pq.read_schema(tmp_path / "saved" / "part-00001.parquet")
+    assert json.loads(first.field("x").metadata[shards.SHAPE_KEY]) == [3, 2]
+    np.testing.assert_array_equal(flat.reshape(x.shape), x)
+    assert table["y"].to_pylist() == list(range(10))
+    assert np.flatnonzero(table["validation"].to_numpy()).tolist() == [2, 5]
+
+
+def test_bytes_are_a_fixed_binary_in_parquet(tmp_path):
+    import pyarrow.parquet as pq
+
+    x = np.random.default_rng(1).integers(0, 256, (5, 4, 3, 1)).astype(np.uint8)
+    storage.save_dataset(plain_dataset(x), str(tmp_path / "saved"))
+    column = pq.read_table(tmp_path / "saved" / "part-00001.parquet")["x"]
+    assert str(column.type) == "fixed_size_binary[12]"
+    assert b"".join(column.to_pylist()) == x.tobytes()
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("kind", [np.float32, np.uint8])
+def test_tfrecords_are_examples_for_others(tmp_path, kind):
+    import tensorflow as tf
+
+    x = np.random.default_rng(1).integers(0, 256, (300, 5, 4)).astype(kind)
+    y = np.random.default_rng(2).integers(0, 2**31 - 1, 300).astype(np.int32)
+    w = np.random.default_rng(3).random(300).astype(np.float32)
+    storage.save_dataset(plain_dataset(x, y, w, [1]), str(tmp_path / "saved"), "tfrecord", shards=2)
+    files = sorted(map(str, (tmp_path / "saved").glob("*.tfrecord")))
+    records = next(iter(tf.data.TFRecordDataset(files).batch(1000)))
+    features = {
+        "x": tf.io.FixedLenFeature((5, 4), tf.float32),
+        "y": tf.io.FixedLenFeature((), tf.int64),
+        "w": tf.io.FixedLenFeature((), tf.float32),
+        "validation": tf.io.FixedLenFeature((), tf.int64),
+    }
+    if kind is np.uint8:
+        features["x"] = tf.io.FixedLenFeature((), tf.string)
+    parsed = tf.io.parse_example(records, features)
+    found = tf.io.decode_raw(parsed["x"], tf.uint8) if kind is np.uint8 else parsed["x"]
+    np.testing.assert_array_equal(np.reshape(found, x.shape), x)
+    np.testing.assert_array_equal(parsed["y"], y)
+    np.testing.assert_array_equal(parsed["w"], w)
+    assert np.flatnonzero(parsed["validation"]).tolist() == [1]
+    example = tf.train.Example.FromString(records[7].numpy())
+    assert example.features.feature["y"].int64_list.value[0] == y[7]
+
+
+@pytest.mark.tf
+def test_crc32c_is_the_one_of_tensorflow(tmp_path):
+    import tensorflow as tf
+
+    contents = [bytes(range(256)) * 3, b"abcd", b"x" * 128, b"y" * 129]
+    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
+        for content in contents:
+            writer.write(content)
+    raw, place = (tmp_path / "x.tfrecord").read_bytes(), 0
+    for content in contents:
+        crc = np.frombuffer(raw, "<u4", 1, place + 12 + len(content))[0]
+        assert checksums.masked_crc32c(np.frombuffer(content, np.uint8)[None])[0] == crc
+        place += 16 + len(content)
+
+
+def test_crc32c_of_the_standard():
+    digits = np.frombuffer(b"123456789", np.uint8)
+    assert checksums.crc32c(np.stack([digits, digits])).tolist() == [0xE3069283] * 2
+    assert len(checksums.crc32c(np.zeros((0, 9), np.uint8))) == 0
+
+
+@in_one_folder
+@given(
+    rows=st.integers(1, 40),
+    shape=st.lists(st.integers(1, 5), max_size=3).map(tuple),
+    kind=st.sampled_from(["float32", "uint8", "int32"]),
+    seed=st.integers(0, 99),
+)
+def test_packed_fields_come_back(rows, shape, kind, seed):
+    field = examples.Field(kind, shape)
+    layout = examples.plan_layout({"é": field, "w": examples.Field("float32", ())})
+    values = np.random.default_rng(seed).integers(0, 256, (rows, *shape)).astype(kind)
+    records = layout.pack({"é": values, "w": np.zeros(rows, np.float32)})
+    start = layout.offset("é")
+    raw = np.ascontiguousarray(records[:, start : start + field.record_bytes])
+    np.testing.assert_array_equal(examples.from_bytes(raw, field), values)
+
+
+# Shards ------------------------------------------------------------------------------------------
+
+
+@in_one_folder
+@given(data=st.data(), rows=st.integers(1, 60), form=st.sampled_from(FORMATS))
+def test_every_row_is_once_in_the_shards_in_order(tmp_path, monkeypatch, data, rows, form):
+    count = data.draw(st.integers(1, rows))
+    group = data.draw(st.sampled_from([1, 100, 2**24]))
+    monkeypatch.setattr(storage, "GROUP_BYTES", dict.fromkeys(FORMATS, group))
+    x = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
+    path = tmp_path / "saved"
+    record = storage.save_dataset(plain_dataset(x), str(path), form, shards=count, overwrite=True)
+    back = saved.build_saved({"path": str(path)}, {"cache": "none"})
+    parts = [shard.rows for shard in read_manifest(path).shards]
+    assert (record["shards"], record["rows"]) == (count, rows)
+    assert sum(parts) == rows
+    assert max(parts) - min(parts) <= 1
+    np.testing.assert_array_equal(back.arrays[0], x)
+
+
+def read_manifest(folder):
+    return manifest.parse_manifest((folder / manifest.MANIFEST).read_text(), folder, "x")
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "sizes"),
+    [(10, 4, [10]), (2**21, 32, [2**20, 2**20]), (2**20 + 1, 32, [2**19, 2**19 + 1])],
+)
+def test_shards_are_about_128_mib(rows, width, sizes):
+    class Rows:
+        fields = {"x": examples.Field("float32", (width,))}
+
+    Rows.rows = rows
+    assert list(storage.plan_shards(Rows, None)) == sizes
+
+
+# Streams -----------------------------------------------------------------------------------------
+
+
+def chunks_of(x, y, size):
+    def call(epoch, batch):
+        part = slice((batch - 1) * size, batch * size)
+        if part.start >= len(x):
+            return None
+        labels = {"kind": "numeric", "name": "y", "values": y[part]}
+        return {"features": {"kind": "array", "values": x[part]}, "labels": labels}
+
+    return call
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("shard_bytes", [2**27, 12 * 300])
+def test_rows_in_sequence_are_saved(tmp_path, monkeypatch, form, shard_bytes):
+    monkeypatch.setattr(storage, "SHARD_BYTES", shard_bytes)
+    x = np.random.default_rng(4).normal(size=(1000, 2))
+    y = np.arange(1000.0)
+    stream = build_stream({"kind": "generator", "call": chunks_of(x, y, 70)}, {})
+    record = storage.save_dataset(stream, str(tmp_path / "saved"), form)
+    back = saved.build_saved({"path": record["path"]}, {})
+    assert record["shards"] == (1 if shard_bytes > 2**20 else 4)
+    np.testing.assert_array_equal(back.arrays[0], x.astype(np.float32))
+    np.testing.assert_array_equal(back.arrays[1], y.astype(np.float32))
+    assert (back.recipe.label.minimum, back.recipe.label.maximum) == (0, 999)
+
+
+@pytest.mark.tf
+def test_a_pipeline_without_end_is_refused(tmp_path):
+    import tensorflow as tf
+
+    pairs = (np.zeros((8, 3), np.float32), np.zeros(8, np.float32))
+    endless = tf.data.Dataset.from_tensor_slices(pairs).batch(4).repeat()
+    given = {"kind": "tfdata", "dataset": endless}
+    with pytest.raises(SpecError, match="no end"):
+        storage.save_dataset(build_stream(given, {}), str(tmp_path / "saved"))
+    record = storage.save_dataset(build_stream({**given, "steps": 3}, {}), str(tmp_path / "saved"))
+    assert record["rows"] == 12
+
+
+# Errors ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"format": "csv"}, SpecError, r'`format` must be one of "parquet", "tfrecord"'),
+        ({"shards": 0}, SpecError, "`shards` must be a whole number from 1 to 200, not 0"),
+        ({"shards": 201}, SpecError, "`shards` must be a whole number from 1 to 200, not 201"),
+        ({"overwrite": 1}, SpecError, "`overwrite` must be TRUE or FALSE"),
+        ({"path": 3}, SpecError, "`path` must be the path of a folder, not 3"),
+        ({"path": "/nowhere/saved"}, DataError, "the folder nowhere that saved is to be in"),
+        ({"data": "x"}, SpecError, "`data` must be a gpu_dataset"),
+    ],
+)
+def test_bad_arguments_are_named(tmp_path, dataset, change, error, message):
+    arguments = {"data": dataset, "path": str(tmp_path / "saved"), **change}
+    with pytest.raises(error, match=message):
+        storage.save_dataset(**arguments)
+    assert entries(tmp_path) == []
+
+
+def test_a_folder_that_is_there_stays(tmp_path, dataset):
+    path = tmp_path / "saved"
+    storage.save_dataset(dataset, str(path))
+    before = (path / manifest.MANIFEST).read_bytes()
+    with pytest.raises(DataError, match="`path`: saved exists already"):
+        storage.save_dataset(dataset, str(path))
+    assert (path / manifest.MANIFEST).read_bytes() == before
+
+
+def test_our_own_folder_is_replaced(tmp_path):
+    path = tmp_path / "saved"
+    storage.save_dataset(make_dataset(rows=50), str(path), shards=4)
+    storage.save_dataset(make_dataset(rows=70), str(path), "tfrecord", overwrite=True)
+    assert entries(path) == [manifest.MANIFEST, "part-00001.tfrecord"]
+    assert entries(tmp_path) == ["saved"]
+    assert len(saved.build_saved({"path": str(path)}, {})) == 70
+
+
+def test_an_empty_folder_is_taken(tmp_path, dataset):
+    (tmp_path / "saved").mkdir()
+    storage.save_dataset(dataset, str(tmp_path / "saved"))
+    assert manifest.MANIFEST in entries(tmp_path / "saved")
+
+
+def make_file(path):
+    path.write_text("precious")
+
+
+def make_other_folder(path):
+    path.mkdir()
+    (path / "notes.txt").write_text("precious")
+
+
+def make_mixed_folder(path):
+    storage.save_dataset(make_dataset(), str(path))
+    (path / "notes.txt").write_text("precious")
+
+
+def make_broken_folder(path):
+    storage.save_dataset(make_dataset(), str(path))
+    (path / manifest.MANIFEST).write_text("{}")
+
+
+@pytest.mark.parametrize(
+    "make", [make_file, make_other_folder, make_mixed_folder, make_broken_folder]
+)
+def test_what_is_not_ours_is_never_deleted(tmp_path, dataset, make):
+    path = tmp_path / "saved"
+    make(path)
+    with pytest.raises(DataError, match="is not a folder that gpu_dataset_save"):
+        storage.save_dataset(dataset, str(path), overwrite=True)
+    assert path.is_file() or len(entries(path)) >= 1
+    assert entries(tmp_path) == ["saved"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_an_error(tmp_path, dataset):
+    tmp_path.chmod(0o500)
+    with pytest.raises(DataError, match="cannot be written: Permission denied"):
+        storage.save_dataset(dataset, str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_full_disk_is_a_data_error(tmp_path, form):
+    code = """
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+        try:
+            storage.save_dataset(data, sys.argv[1], sys.argv[2])
+        except GpuKerasError as error:
+            print(type(error).__name__, error)
+    """
+    done = run_child(code, tmp_path / "saved", form)
+    assert done.stdout.strip() == (
+        "DataError `path`: the disk is full. Make room, or choose another disk."
+    )
+    assert done.returncode == 0
+    assert entries(tmp_path) == []
+
+
+def test_too_little_room_is_told_before_anything_is_written(tmp_path, dataset, monkeypatch):
+    class Full:
+        free = 2**10
+
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: Full)
+    with pytest.raises(DataError, match="the disk is full: the dataset needs 0 MiB of 0 MiB free"):
+        storage.save_dataset(dataset, str(tmp_path / "saved"))
+    assert entries(tmp_path) == []
+
+
+def test_without_pyarrow_tfrecords_are_written_and_both_are_read(tmp_path, dataset, monkeypatch):
+    storage.save_dataset(dataset, str(tmp_path / "before"))
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RuntimeMissingError, match="pyarrow is needed to write Parquet files"):
+        storage.save_dataset(dataset, str(tmp_path / "saved"))
+    storage.save_dataset(dataset, str(tmp_path / "saved"), "tfrecord")
+    assert entries(tmp_path) == ["before", "saved"]
+    for name in entries(tmp_path):
+        back = saved.build_saved({"path": str(tmp_path / name)}, {})
+        np.testing.assert_array_equal(back.arrays[0], dataset.arrays[0])
+
+
+def test_nothing_here_imports_pyarrow_before_it_is_needed():
+    code = "print([name for name in sys.modules if name.startswith('pyarrow')])"
+    modules = "from gpukeras import carried, record_features, saved, storage"
+    assert run_child(f"{modules}; {code}").stdout.strip() == "[]"
+
+
+# Interrupts --------------------------------------------------------------------------------------
+
+
+def test_events_tell_the_progress(tmp_path, dataset, monkeypatch):
+    monkeypatch.setattr(storage, "EVENT_S", 0.0)
+    monkeypatch.setattr(storage, "GROUP_BYTES", dict.fromkeys(FORMATS, 1))
+    events = []
+    storage.save_dataset(dataset, str(tmp_path / "saved"), shards=2, on_event=events.append)
+    steps = [event["step"] for event in events]
+    assert steps == [*range(1, 201), 200]
+    assert {(event["kind"], event["steps"]) for event in events} == {("saving", 200)}
+    assert events[-1]["bytes"] == 200 * dataset.row_bytes
+
+
+def raise_error(event):
+    raise RuntimeError("listener")
+
+
+def interrupt(event):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("listener", "raised"),
+    [(lambda event: True, None), (raise_error, RuntimeError), (interrupt, KeyboardInterrupt)],
+)
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_is_interrupted_leaves_the_old_one(tmp_path, listener, raised, form):
+    path = tmp_path / "saved"
+    storage.save_dataset(make_dataset(rows=50), str(path))
+    arguments = (make_dataset(rows=70), str(path), form, None, True, listener)
+    if raised is None:
+        assert storage.save_dataset(*arguments)["stopped"] == "interrupted"
+    else:
+        with pytest.raises(raised):
+            storage.save_dataset(*arguments)
+    assert entries(tmp_path) == ["saved"]
+    assert len(saved.build_saved({"path": str(path)}, {})) == 50
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_killed_process_leaves_nothing_under_the_name(tmp_path, dataset, form):
+    code = """
+        def kill(event):
+            os.kill(os.getpid(), signal.SIGKILL)
+        storage.save_dataset(data, sys.argv[1], sys.argv[2], 4, on_event=kill)
+    """
+    done = run_child(code, tmp_path / "saved", form)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = entries(tmp_path)
+    assert left.startswith(".saved.partial-")
+    storage.save_dataset(dataset, str(tmp_path / "saved"))
+    assert entries(tmp_path) == ["saved"]
+
+
+def test_a_process_killed_between_two_renames_loses_nothing(tmp_path, dataset):
+    path = tmp_path / "saved"
+    storage.save_dataset(dataset, str(path))
+    code = """
+        from pathlib import Path
+        rename = Path.rename
+        def kill(self, target):
+            if ".partial-" in self.name:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return rename(self, target)
+        Path.rename = kill
+        storage.save_dataset(data, sys.argv[1], overwrite=True)
+    """
+    assert run_child(code, path).returncode == -signal.SIGKILL
+    assert not path.exists()
+    with pytest.raises(DataError, match="saved exists already"):  # it is back
+        storage.save_dataset(make_dataset(rows=9, batch_size=2), str(path))
+    assert entries(tmp_path) == ["saved"]
+    assert len(saved.build_saved({"path": str(path)}, {})) == len(dataset)
+
+
+def test_the_partial_folder_of_a_running_process_stays(tmp_path, dataset):
+    others = [f".saved.partial-{os.getppid()}@{storage_host()}", ".saved.partial-1@elsewhere"]
+    for name in others:
+        (tmp_path / name).mkdir()
+    storage.save_dataset(dataset, str(tmp_path / "saved"))
+    assert entries(tmp_path) == sorted([*others, "saved"])
+
+
+def storage_host():
+    import socket
+
+    return socket.gethostname()
