@@ -145,7 +145,9 @@ def plan_cases(quick: bool, size_bytes: float) -> dict[str, Callable[[], list[Ro
 def run_program(name: str, *arguments: Any) -> Any:
     """A program beside this one in a process of its own; gives the record that it prints last."""
     command = [sys.executable, str(HERE / name), *map(str, arguments)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=3600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[1:])} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

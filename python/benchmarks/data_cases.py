@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from data_files import write_images, write_table
 
-from gpukeras import feeding, pipeline
+from gpukeras import assembly, feeding, pipeline
 
 BATCH = 256
 REPETITIONS = 3
@@ -139,7 +139,7 @@ def image_case(count: int) -> dict[str, float]:
 def draw_images(folder: str) -> Any:
     """Reads a folder of images and draws an epoch of it."""
     features = {"kind": "images", "paths": [folder], "image_size": list(IMAGE_SIZE)}
-    data = pipeline.build_dataset(features, {"batch_size": 32}, augment=AUGMENT)
+    data = assembly.assemble(features, {"batch_size": 32}, augment=AUGMENT)
     draw_epoch(data)
     return data
 

