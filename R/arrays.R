@@ -5,6 +5,7 @@
 # Features: a matrix or array, the columns of a data frame, a sparse matrix, or a file's path.
 # `zones` names the time zone in which training took the weekday and hour of a column.
 as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list()) {
+  x <- plain_integer64(x, arg, call)
   if (is.data.frame(x)) {
     columns <- Map(
       as_column, as.list(x), names(x), zones[names(x)],
@@ -44,7 +45,7 @@ as_sparse <- function(x) {
 
 # One column of a data frame.
 as_column <- function(x, name, zone, arg, call) {
-  x <- plain_column(x)
+  x <- plain_column(x, arg, call)
   kind <- column_kind(x)
   if (is.null(kind)) {
     abort_gpukeras(
@@ -108,6 +109,7 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
   if (is.data.frame(y) && length(y) == 1) {
     y <- y[[1]]
   }
+  y <- plain_integer64(y, arg, call)
   if (is_label_matrix(y)) {
     return(list(kind = "matrix", values = with_nan(y), names = as.list(colnames(y))))
   }
@@ -128,11 +130,29 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
 }
 
 # A column that I() made is what it wraps, and a POSIXlt, a list, is the same time as a vector.
-plain_column <- function(x) {
+plain_column <- function(x, arg = "x", call = caller_env()) {
+  x <- plain_integer64(x, arg, call)
   if (inherits(x, "AsIs")) {
     oldClass(x) <- setdiff(oldClass(x), "AsIs")
   }
   if (inherits(x, "POSIXlt")) as.POSIXct(x) else x
+}
+
+# 64-bit integers of the package bit64 are doubles that hold other bits.
+plain_integer64 <- function(x, arg, call) {
+  if (!inherits(x, "integer64")) {
+    return(x)
+  }
+  if (!requireNamespace("bit64", quietly = TRUE)) {
+    abort_gpukeras(
+      sprintf("`%s` has 64-bit integers, which need the package bit64.", arg),
+      code = "data", hint = "Install bit64, or convert them by as.double() where it is loaded.",
+      arg = arg, call = call
+    )
+  }
+  # Beyond 2^53 as.double() warns of the digits that it loses.
+  values <- bit64::as.double.integer64(x)
+  if (is.null(dim(x))) values else array(values, dim(x), dimnames(x))
 }
 
 is_label_matrix <- function(y) {

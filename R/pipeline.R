@@ -408,15 +408,20 @@ format_features <- function(x) {
   }
   kinds <- vapply(x$columns, `[[`, "", "kind")
   count <- function(...) sum(kinds %in% c(...))
-  times <- count("date", "time")
-  sprintf(
-    "%s from %d numbers and %d categories%s", shape, count("number", "duration"),
-    count("category"), if (times > 0) sprintf(", and %d dates or times", times) else ""
+  others <- c("dates or times" = count("date", "time"), texts = count("text"))
+  others <- others[others > 0]
+  paste0(
+    sprintf(
+      "%s from %d numbers and %d categories", shape, count("number", "duration"), count("category")
+    ),
+    sprintf(", and %d %s", others, names(others)) |> paste(collapse = "")
   )
 }
 
 format_scaling <- function(x) {
-  if (!isTRUE(x$scaled)) {
+  if (identical(x$kind, "images")) {
+    if (isTRUE(x$scaled)) "from 0 to 1" else "from 0 to 255"
+  } else if (!isTRUE(x$scaled)) {
     "as they are"
   } else if (isFALSE(x$centred)) {
     "divided by their standard deviation, not centred: zeros stay zeros"

@@ -27,7 +27,7 @@ quietly() {
 # command and the Debian package.
 
 to_run="reticulate cli rlang jsonlite ggplot2"
-to_test="$to_run Matrix testthat withr"
+to_test="$to_run bit64 Matrix testthat withr"
 r_packages="" programs="" python_tools=no compiler=no
 
 case ${1:-} in

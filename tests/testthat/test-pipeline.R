@@ -252,3 +252,37 @@ test_that("a sparse matrix of more cells than an integer counts is a dataset", {
   expect_identical(data$plan$rows, 100000L)
   expect_lt(data$plan$staged_bytes, 2^20)
 })
+
+# On the device ------------------------------------------------------------------------------------
+
+test_that("images vary and features are mapped, in R's own words", {
+  skip_without_tensorflow()
+  keras <- import_keras()
+  x <- array(runif(20 * 8 * 8), c(20, 8, 8, 1))
+  data <- gpu_dataset(
+    x, rep(c("a", "b"), 10),
+    batch_size = 4, seed = 1, augment = c(rotation = 0.1, mixup = 0.2),
+    map = keras$layers$Rescaling(2)
+  )
+  expect_snapshot(print(data))
+  expect_error(
+    gpu_dataset(x, augment = list(turn = 1)), "turn", class = "gpukeras_error_spec"
+  )
+  expect_error(
+    gpu_dataset(x, map = function(rows) stop("not this one")), "cannot be traced",
+    class = "gpukeras_error_data"
+  )
+})
+
+test_that("a function of tensors maps, and is traced once", {
+  skip_without_tensorflow()
+  tensorflow <- runtime()$tensorflow()
+  calls <- 0
+  double <- function(rows) {
+    calls <<- calls + 1
+    tensorflow$multiply(rows, 2)
+  }
+  data <- gpu_dataset(a_matrix(), a_matrix()[, 1], batch_size = 8, map = double)
+  expect_equal(trained(data, epochs = 2)$count_params(), 4 * 3 + 4 + 4 + 1)
+  expect_identical(calls, 1)
+})

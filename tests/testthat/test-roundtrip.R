@@ -529,3 +529,92 @@ test_that("set.seed() makes a whole training repeat exactly", {
   expect_identical(run(), first)
   expect_false(first[[1]]$loss[1] == first[[1]]$loss[2])
 })
+
+# Beyond what float32 or R itself can hold ---------------------------------------------------------
+
+test_that("whole numbers beyond 2^24 are warned of, unless they are standardised", {
+  skip_without_tensorflow()
+  frame <- data.frame(id = 2^24 + 0:3, y = c(1, 2, 4, 8))
+  expect_warning(
+    data <- gpu_dataset(frame, "y", scale = FALSE), "`id`.*2\\^24",
+    class = "gpukeras_warning_data"
+  )
+  expect_equal(staged(data)[[1]][, 1], c(2^24, 2^24, 2^24 + 2, 2^24 + 4))
+  expect_warning(gpu_dataset(frame, "y"), NA)
+  expect_warning(gpu_dataset(cbind(2^24 + 1), 1), class = "gpukeras_warning_data")
+  expect_warning(gpu_dataset(cbind(1), 2^24 + 1), class = "gpukeras_warning_data")
+})
+
+test_that("64-bit integers are staged as their values", {
+  skip_without_tensorflow()
+  skip_if_not_installed("bit64")
+  whole <- bit64::as.integer64(c(1, -5, 2^20, 7))
+  frame <- data.frame(y = c(1, 2, 3, 5))
+  frame$x <- whole
+  expected <- c(1, -5, 2^20, 7)
+  expect_identical(staged(gpu_dataset(frame, "y", scale = FALSE))[[1]][, 1], expected)
+  wide <- structure(whole, dim = c(2, 2)) # matrix() would drop the class
+  expect_identical(staged(gpu_dataset(wide, 1:2))[[1]], matrix(expected, 2))
+  expect_identical(as.vector(staged(gpu_dataset(cbind(1:4), whole))[[2]]), expected)
+  frame$x[2] <- NA
+  expect_error(gpu_dataset(frame, "y"), "missing", class = "gpukeras_error_data")
+  expect_warning(gpu_dataset(cbind(1), bit64::as.integer64("9007199254740993")), "precision")
+})
+
+# Files and memory ---------------------------------------------------------------------------------
+
+# A data frame as a Parquet file, with all of its types; a CSV has no factors.
+save_parquet <- function(frame, path) {
+  skip_if(is.null(tryCatch(reticulate::import("pyarrow"), error = function(e) NULL)), "no pyarrow")
+  arrow <- reticulate::import("pyarrow", convert = FALSE)
+  columns <- lapply(frame, function(x) {
+    if (is.factor(x)) {
+      codes <- arrow$array(as.list(as.integer(x) - 1L), arrow$int32())
+      arrow$DictionaryArray$from_arrays(codes, arrow$array(as.list(levels(x))))
+    } else if (inherits(x, "POSIXct")) {
+      arrow$array(as.list(as.double(x)), arrow$float64())$cast(arrow$int64())$cast(
+        arrow$timestamp("s", "Europe/Berlin")
+      )
+    } else if (inherits(x, "Date")) {
+      arrow$array(as.list(as.integer(x)), arrow$int32())$cast(arrow$date32())
+    } else {
+      arrow$array(as.list(x))
+    }
+  })
+  table <- arrow$Table$from_arrays(unname(columns), names = as.list(names(frame)))
+  reticulate::import("pyarrow.parquet")$write_table(table, path)
+  path
+}
+
+test_that("a Parquet file's columns are staged as those of the data frame", {
+  skip_without_tensorflow()
+  frame <- mixed_frame(30)
+  frame$unused <- factor(rep("u", 30), levels = c("never", "u"))
+  frame[["gr\u00f6\u00dfe"]] <- seq_len(30) / 7
+  frame$day <- as.Date("2024-02-28") + seq_len(30)
+  frame$time <- as.POSIXct("2024-03-30 22:30:00", tz = "Europe/Berlin") + 3600 * seq_len(30)
+  frame$ordered <- factor(frame$ordered, ordered = FALSE)
+  path <- save_parquet(frame, withr::local_tempfile(fileext = ".parquet"))
+  ours <- gpu_dataset(frame, "y", seed = 1)
+  theirs <- gpu_dataset(path, "y", seed = 1)
+  rules <- function(data) vapply(data$columns, `[[`, "", "name")
+  expect_setequal(rules(theirs), rules(ours))
+  expect_identical(staged(theirs)[[2]], staged(ours)[[2]])
+  expect_equal(staged(theirs)[[1]], staged(ours)[[1]], tolerance = 1e-6)
+})
+
+test_that("one row, one column and five dimensions stay what they are", {
+  skip_without_tensorflow()
+  path <- withr::local_tempfile(fileext = ".csv")
+  writeLines(c("a,y", "1.5,2"), path)
+  rows <- staged(gpu_dataset(path, "y", scale = FALSE))
+  expect_identical(rows, list(matrix(1.5), as.array(2)))
+  writeLines("a,y", path)
+  expect_error(gpu_dataset(path, "y"), class = "gpukeras_error_data")
+  x <- array(as.numeric(1:48), c(2, 2, 3, 2, 2))
+  saved <- withr::local_tempfile()
+  gpu_dataset_save(gpu_dataset(x, c("b", "a")), saved, verbose = FALSE)
+  back <- gpu_dataset(saved)
+  expect_identical(staged(back)[[1]], x)
+  expect_identical(unlist(back$label$levels), c("a", "b"))
+})

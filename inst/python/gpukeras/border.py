@@ -96,6 +96,7 @@ def make_dataset(
     return {
         "handle": data,
         "plan": data.plan(devices.current().device),
+        "kind": data.recipe.kind,
         "shape": list(data.recipe.shape),
         "columns": data.recipe.columns,
         "label": data.recipe.label,

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+from conftest import make_model
+
+from gpukeras import DataError, SpecError, assembly, carried, inference, training
+from gpukeras.feeding import open_feed
+
+X = np.random.default_rng(1).normal(size=(40, 5))
+ROWS = {"kind": "array", "values": X, "names": []}
+LABELS = {"kind": "factor", "values": np.arange(40) % 3 + 1, "levels": ["a", "b", "c"]}
+PIXELS = np.random.default_rng(2).uniform(size=(12, 8, 8, 1))
+PICTURES = {"kind": "array", "values": PIXELS, "names": []}
+
+
+def chunk(epoch, batch):
+    return {"features": ROWS, "labels": LABELS, "weights": None}
+
+
+def double(rows):
+    return 2.0 * rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": ROWS, "text": {"columns": ["a"]}}, "`text` names columns, which `x` does"),
+        (
+            {"features": {"kind": "generator", "call": chunk, "steps": 2}, "weights": np.ones(40)},
+            "`weights` cannot be given beside `x`",
+        ),
+        ({"features": ROWS, "augment": {"flip": "horizontal"}}, "needs image files or an array"),
+        ({"features": ROWS, "augment": {"flop": 1}}, "Unknown option `flop`"),
+        ({"features": ROWS, "map": 3}, "`map` must be a Keras layer or a function"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(arguments, message):
+    with pytest.raises(SpecError, match=message):
+        assembly.assemble(options={}, **arguments)
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("cache", ["auto", True])
+def test_rows_in_sequence_are_mapped_and_augmented_too(cache):
+    def pictures(epoch, batch):
+        return {"features": PICTURES, "labels": None, "weights": None}
+
+    features = {"kind": "generator", "call": pictures, "steps": 1}
+    options = {"cache": cache, "shuffle": False, "batch_size": 12}
+    data = assembly.assemble(features, options, augment={"crop": [6, 4]}, map=double)
+    assert data.recipe.shape == (6, 4, 1)
+    assert assembly.explain_varied(data) == "a function of one's own, crop 6 x 4"
+    block = next(iter(open_feed(data, data.plan("CPU:0")).epoch(0)))
+    assert block.arrays[0].shape == (12, 6, 4, 1)
+    assert 1 < float(np.max(block.arrays[0])) <= 2
+
+
+@pytest.mark.tf
+def test_a_map_is_applied_in_training_and_asked_for_ever_after():
+    options = {"batch_size": 40, "shuffle": False}
+    mapped = assembly.assemble(ROWS, options, LABELS, map=double)
+    plain = assembly.assemble({**ROWS, "values": 2 * X}, options, LABELS)
+    models = [make_model(), make_model()]
+    for model, data in zip(models, (mapped, plain), strict=True):
+        training.fit(model, data, {"epochs": 2, "engine": "keras"})
+    for one, other in zip(models[0].get_weights(), models[1].get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    with pytest.raises(DataError, match="Training mapped its rows by a function: `newdata`"):
+        inference.predict(models[0], ROWS)
+    recipe = carried.recipes_from(carried.carry_recipe(mapped)["portable"])
+    with pytest.raises(DataError, match="Training mapped its rows by a function: `x`"):
+        assembly.assemble(ROWS, options, recipe=recipe)
+    again = assembly.assemble(ROWS, options, recipe=recipe, map=double)
+    found = inference.predict(models[0], data=again)["values"]
+    np.testing.assert_allclose(found, inference.predict(models[1], data=plain)["values"], rtol=1e-4)
+
+
+def test_nothing_varied_is_no_text():
+    assert assembly.explain_varied(assembly.assemble(ROWS, {})) == ""
