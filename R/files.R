@@ -52,7 +52,7 @@ saved_manifest <- "gpukeras-dataset.json" # what gpu_dataset_save() leaves in it
 #' `"categorical_crossentropy"`.
 #' @rdname gpu_dataset
 #' @export
-gpu_dataset.character <- function(x, y = NULL, ..., columns = NULL, format = "auto",
+gpu_dataset.character <- function(x, y = NULL, ..., columns = NULL, format = "auto", # nolint
                                   weights = NULL, image_size = NULL, color = NULL,
                                   interpolation = NULL, crop_to_aspect_ratio = NULL,
                                   description = NULL) {
