@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import SpecError, augment, runtime
-from gpukeras.augment import AugmentSpec, build_finish, choose_augmented
+from gpukeras import SpecError, runtime
+from gpukeras.images import augment
+from gpukeras.images.augment import AugmentSpec, build_finish, choose_augmented
 from gpukeras.labels import LabelRule
 from gpukeras.recipes import Recipe
 

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, SpecError, image_files, image_rows, images, runtime
+from gpukeras import DataError, SpecError, runtime
+from gpukeras.images import features as images
+from gpukeras.images import files as image_files
+from gpukeras.images import rows as image_rows
 from gpukeras.recipes import Recipe, same_encoding
 from gpukeras.rows import MemoryRows
 from gpukeras.scratch import DiskRows

@@ -2,16 +2,7 @@ import numpy as np
 import pytest
 from conftest import make_dataset, make_model
 
-from gpukeras import (
-    DataError,
-    ModelError,
-    SpecError,
-    inference,
-    models,
-    pipeline,
-    plans,
-    training,
-)
+from gpukeras import DataError, ModelError, SpecError, inference, models, pipeline, plans, training
 
 pytestmark = pytest.mark.tf
 

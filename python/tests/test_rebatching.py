@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras.rebatching import BlockMemory, Rebatcher, shuffle_rows
+from gpukeras.streams.rebatching import BlockMemory, Rebatcher, shuffle_rows
 
 
 def chunks_of(sizes):

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from gpukeras import DataError, SpecError, pipeline, record_files, records
-from gpukeras.record_features import describe_records, open_records
+from gpukeras import DataError, SpecError, pipeline
+from gpukeras.records import fields as records
+from gpukeras.records import files as record_files
+from gpukeras.records.features import describe_records, open_records
 from gpukeras.specs import DatasetSpec
 
 pytestmark = pytest.mark.tf

@@ -9,10 +9,13 @@ from conftest import make_dataset, make_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, SpecError, manifest, pipeline, saved, shards, storage
+from gpukeras import DataError, SpecError, pipeline
 from gpukeras.recipes import Recipe
 from gpukeras.rows import MemoryRows
 from gpukeras.specs import DatasetSpec
+from gpukeras.storage import manifest, shards
+from gpukeras.storage import opening as saved
+from gpukeras.storage import saving as storage
 
 FORMATS = ["parquet", "tfrecord"]
 CACHES = ["auto", "none", "host", "disk", True]

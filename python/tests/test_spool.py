@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, scratch, spool
+from gpukeras import DataError, scratch
+from gpukeras.tables import spool
 
 SCHEMA = pa.schema([("x", pa.int64()), ("f", pa.dictionary(pa.int8(), pa.string()))])
 

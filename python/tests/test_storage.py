@@ -15,22 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpukeras
-from gpukeras import (
-    DataError,
-    RuntimeMissingError,
-    SpecError,
-    checksums,
-    examples,
-    manifest,
-    pipeline,
-    saved,
-    shards,
-    storage,
-)
+from gpukeras import DataError, RuntimeMissingError, SpecError, pipeline
 from gpukeras.recipes import Recipe
 from gpukeras.rows import MemoryRows
-from gpukeras.sequences import build_stream
 from gpukeras.specs import DatasetSpec
+from gpukeras.storage import checksums, examples, manifest, shards
+from gpukeras.storage import opening as saved
+from gpukeras.storage import saving as storage
+from gpukeras.streams.building import build_stream
 
 FORMATS = ["parquet", "tfrecord"]
 PYTHON_PATH = str(Path(gpukeras.__file__).parents[1])
@@ -58,7 +50,8 @@ def run_child(code, *args):
         import os, resource, signal, sys
         sys.path.insert(0, {PYTHON_PATH!r})
         import numpy as np
-        from gpukeras import pipeline, storage
+        from gpukeras import pipeline
+        from gpukeras.storage import saving as storage
         from gpukeras.errors import GpuKerasError
         x = np.random.default_rng(0).normal(size=(200_000, 10))
         data = pipeline.build_dataset({{"kind": "array", "values": x}}, {{}})
@@ -374,7 +367,7 @@ def test_without_pyarrow_tfrecords_are_written_and_both_are_read(tmp_path, datas
 
 def test_nothing_here_imports_pyarrow_before_it_is_needed():
     code = "print([name for name in sys.modules if name.startswith('pyarrow')])"
-    modules = "from gpukeras import carried, record_features, saved, storage"
+    modules = "import gpukeras.carried, gpukeras.records.features, gpukeras.storage.opening"
     assert run_child(f"{modules}; {code}").stdout.strip() == "[]"
 
 

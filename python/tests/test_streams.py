@@ -6,18 +6,10 @@ from conftest import make_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import (
-    DataError,
-    SpecError,
-    feeding,
-    inference,
-    pipeline,
-    runtime,
-    sequences,
-    streams,
-    training,
-)
-from gpukeras.generators import GeneratorError
+from gpukeras import DataError, SpecError, feeding, inference, pipeline, runtime, training
+from gpukeras.streams import building as sequences
+from gpukeras.streams import dataset as streams
+from gpukeras.streams.generators import GeneratorError
 
 pytestmark = pytest.mark.tf
 ROWS = 100
@@ -374,7 +366,8 @@ def test_steps_end_an_endless_function_that_is_cached():
 
 
 def test_an_endless_function_without_steps_is_named(monkeypatch):
-    from gpukeras import draining, machine, scratch
+    from gpukeras import machine, scratch
+    from gpukeras.streams import draining
 
     monkeypatch.setattr(draining, "MEMORY_BYTES", 10_000)
     monkeypatch.setattr(scratch, "SPARE_BYTES", 2**62)

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, GpuKerasError, SpecError, pipeline, scratch, spool
+from gpukeras import DataError, GpuKerasError, SpecError, pipeline, scratch
 from gpukeras.readers.arrow_columns import to_column
 from gpukeras.readers.reader import TableReader
+from gpukeras.tables import spool
 
 NAN = float("nan")
 

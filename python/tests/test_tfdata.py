@@ -5,10 +5,11 @@ import time
 import numpy as np
 import pytest
 
-from gpukeras import DataError, SpecError, runtime, sequences, training
+from gpukeras import DataError, SpecError, runtime, training
 from gpukeras.feeding import open_feed
-from gpukeras.pulling import Puller
-from gpukeras.tfdata import TfStream, parse_elements
+from gpukeras.streams import building as sequences
+from gpukeras.streams.pulling import Puller
+from gpukeras.streams.tfdata import TfStream, parse_elements
 
 pytestmark = pytest.mark.tf
 

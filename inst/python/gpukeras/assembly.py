@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .augment import AugmentSpec, choose_augmented
 from .errors import SpecError
+from .images.augment import AugmentSpec, choose_augmented
 from .mapping import trace_map, unmapped
 from .pipeline import Dataset, build_dataset
 from .recipes import Recipe
-from .saved import build_saved
-from .sequences import STREAM_KINDS, build_stream
-from .streams import StreamDataset
+from .storage.opening import build_saved
+from .streams.building import STREAM_KINDS, build_stream
+from .streams.dataset import StreamDataset
 
 TEXT_KINDS = ("columns", "table", "records", "generator", "saved")  # the last refuses it itself
 
@@ -36,8 +36,8 @@ def assemble(
     """A dataset ready for training.
 
     Args:
-        features: A mapping with its `kind`; see `sources.open_features()`, `saved.build_saved()`
-            and `sequences.build_stream()`.
+        features: A mapping with its `kind`; see `sources.open_features()`, `storage.opening`
+            and `streams.building`.
         options: Fields of `DatasetSpec`.
         labels: See `pipeline.build_dataset()`.
         weights: One weight a row.

@@ -15,7 +15,7 @@ from .errors import DataError
 from .pipeline import Dataset
 from .portable import from_portable, to_portable
 from .recipes import Recipe
-from .streams import StreamDataset
+from .streams.dataset import StreamDataset
 
 
 def recipes_from(value: Any, arg: str = "recipe") -> Recipe | None:

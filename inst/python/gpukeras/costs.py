@@ -11,7 +11,7 @@ from .blocks import AnyFeed, Clock
 from .errors import SpecError
 from .feeding import open_feed
 from .pipeline import Dataset
-from .streams import GeneratorStream, StreamDataset
+from .streams.dataset import GeneratorStream, StreamDataset
 
 MOST_S = 1.0  # of measuring
 WHAT = {

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from . import runtime
-from .augment import build_finish
 from .blocks import AnyFeed, Block, Finish, as_floats
-from .chunks import check_rows
+from .images.augment import build_finish
 from .pipeline import Dataset
 from .plans import BLOCK_BATCHES, PipelinePlan, choose_capacity, choose_evaluation_rows
 from .recipes import Recipe
-from .streams import StreamDataset
+from .streams.chunks import check_rows
+from .streams.dataset import StreamDataset
 
 Map = Callable[[Any], Any]
 EVALUATED_ROWS = 2**20  # of an epoch whose length is not known

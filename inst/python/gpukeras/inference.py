@@ -24,7 +24,7 @@ from .recipes import Recipe
 from .rows import MemoryRows, RowSource
 from .sources import open_features
 from .specs import check_choice, check_count
-from .streams import StreamDataset
+from .streams.dataset import StreamDataset
 
 AnyDataset = Dataset | StreamDataset
 SAMPLE = 32  # rows that a model's variables are built from

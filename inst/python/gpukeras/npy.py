@@ -22,7 +22,7 @@ from .features import Features
 from .recipes import Recipe, check_form, check_unmarked
 from .rows import Rows, RowSource, row_numbers
 from .specs import DatasetSpec
-from .summaries import Moments
+from .tables.summaries import Moments
 
 MAP_BYTES = 16 * 2**20  # of the file, mapped at once; 32 was no faster and took 18 MiB more
 FLOAT32_MAX = float(np.finfo(np.float32).max)

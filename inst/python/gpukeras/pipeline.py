@@ -15,19 +15,13 @@ import numpy as np
 
 from . import devices
 from .arrays import Notes, aligned_empty, check_lengths, epoch_order, split_rows
-from .augment import AugmentSpec
 from .columns import take_rows
 from .errors import DataError, SpecError
 from .features import Features
+from .images.augment import AugmentSpec
 from .labels import LabelRule, encode_label, learn_label, measure_range
 from .missing import check_labels, choose_policy
-from .plans import (
-    PipelineFacts,
-    PipelinePlan,
-    balanced_weights,
-    choose_batch_size,
-    plan_pipeline,
-)
+from .plans import PipelineFacts, PipelinePlan, balanced_weights, choose_batch_size, plan_pipeline
 from .recipes import Recipe
 from .rows import MemoryRows, RowSource
 from .sources import KEEPS, open_features, open_labels, place_rows

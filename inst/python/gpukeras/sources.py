@@ -12,7 +12,7 @@ from . import machine
 from .arrays import Notes, aligned_empty, check_features, row_blocks
 from .errors import DataError
 from .features import Features
-from .images import open_images
+from .images.features import open_images
 from .missing import complete_rows, find_complete
 from .npy import open_npy, read_npy_labels
 from .recipes import Recipe, bake, count_rows, learn_array, learn_columns
@@ -126,8 +126,8 @@ def open_features(
     Args:
         features: `{kind: "array", values, names}`, `{kind: "columns", columns}`,
             `{kind: "npy", path}`, `{kind: "sparse", dim, p, i, x, names}`, or of kind "table" (see
-            `tables.TableFeatures`), "images" (`images.open_images()`) or "records"
-            (`record_features.open_records()`).
+            `tables.features`), "images" (`images.features`) or "records"
+            (`records.features`).
         arg: The user's name for them.
         spec: The options, as far as they say how files are read.
         recipe: What will encode them, if it is known.
@@ -143,7 +143,7 @@ def _open_table(
     recipe: Recipe | None,
     text: Given | None,
 ) -> Features:
-    from .tables import TableFeatures  # with pyarrow, which takes 0.3 s to import
+    from .tables.features import TableFeatures  # with pyarrow, which takes 0.3 s to import
 
     return TableFeatures(features, arg, spec, recipe, text)
 
@@ -155,7 +155,7 @@ def _open_records(
     recipe: Recipe | None,
     text: Given | None,
 ) -> Features:
-    from .record_features import open_records  # with pyarrow, for scalars
+    from .records.features import open_records  # with pyarrow, for scalars
 
     return open_records(features, arg, spec, recipe, text)
 

@@ -35,7 +35,7 @@ from .pipeline import Dataset
 from .plans import PipelinePlan
 from .recipes import Recipe
 from .specs import FitSpec, describe
-from .streams import StreamDataset
+from .streams.dataset import StreamDataset
 
 EVENT_S = 0.2  # seconds between events: smooth for eyes, free for the device
 TICK_BATCHES = 256  # batches Keras counts as one, as with its own `steps_per_execution`

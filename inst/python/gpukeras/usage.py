@@ -28,7 +28,7 @@ from .errors import DataError
 from .feeding import Block, open_feed, sample_rows
 from .pipeline import Dataset
 from .rows import MemoryRows
-from .streams import StreamDataset
+from .streams.dataset import StreamDataset
 from .traces import read_trace
 from .untouched import untouched
 

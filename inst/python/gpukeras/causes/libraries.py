@@ -5,14 +5,7 @@ from __future__ import annotations
 import re
 
 from .. import known_bugs
-from ..facts import (
-    Facts,
-    count_listed,
-    find_dict,
-    find_fact,
-    find_list,
-    find_text,
-)
+from ..facts import Facts, count_listed, find_dict, find_fact, find_list, find_text
 from ..known_bugs import KnownBug
 from . import versions
 from .packages import describe_no_libraries, find_owner, list_missing, select_needed

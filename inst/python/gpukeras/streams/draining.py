@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from . import machine
-from .arrays import Notes, check_features, check_lengths, row_blocks
+from .. import machine
+from ..arrays import Notes, check_features, check_lengths, row_blocks
+from ..columns import kind_of
+from ..errors import DataError
+from ..labels import CATEGORIES
+from ..recipes import Recipe, bake
+from ..rows import MemoryRows, RowSource
+from ..scratch import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
+from ..sources import OPENERS, ArrayFeatures, open_features
+from ..times import read_number
 from .chunks import check_parts
-from .columns import kind_of
-from .errors import DataError
 from .generators import Chunk
-from .labels import CATEGORIES
-from .recipes import Recipe, bake
-from .rows import MemoryRows, RowSource
-from .scratch import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
-from .sources import OPENERS, ArrayFeatures, open_features
-from .times import read_number
 
 Record = dict[str, Any]
 STORED = "stored"

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from . import runtime
-from .errors import DataError, SpecError
+from .. import runtime
+from ..errors import DataError, SpecError
+from ..recipes import Recipe
+from ..specs import check_count, check_flag, describe
 from .pulling import Puller
 from .rebatching import HostBlock
-from .recipes import Recipe
-from .specs import check_count, check_flag, describe
 
 PEEK_ROWS = 1024  # of a dataset that is not batched: what a recipe is learned from
 INFINITE, UNKNOWN = -1, -2  # tf.data's own numbers

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import column_error
-from .columns import ColumnRule, bake_column, kind_of
-from .errors import DataError, GpuKerasError
-from .labels import count_codes, recode
-from .missing import is_missing
-from .readers.table import open_table
-from .recipes import Recipe
+from ..arrays import column_error
+from ..columns import ColumnRule, bake_column, kind_of
+from ..errors import DataError, GpuKerasError
+from ..labels import count_codes, recode
+from ..missing import is_missing
+from ..readers.table import open_table
+from ..recipes import Recipe
+from ..times import read_number
 from .summaries import FLOAT32_MAX, LevelUnion
-from .times import read_number
 
 Columns = Mapping[str, Mapping[str, Any]]
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import DataError
+from ..errors import DataError
 from .examples import Field
 from .shards import FORMATS, Place, Shard
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from . import runtime
-from .errors import DataError
-from .readers.faults import Skipped, Tally, check_unchanged, file_error, read_stamp
-from .readers.paths import check_file
+from .. import runtime
+from ..errors import DataError
+from ..readers.faults import Skipped, Tally, check_unchanged, file_error, read_stamp
+from ..readers.paths import check_file
 
 BATCH_BYTES = 4 * 2**20  # of records parsed at once
 MOST_RECORDS = 8192

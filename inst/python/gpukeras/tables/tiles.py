@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import EXACT_FLOAT32, EXACT_FLOAT64, Notes
-from .columns import ColumnRule, bake_column, kind_of
-from .times import read_number
+from ..arrays import EXACT_FLOAT32, EXACT_FLOAT64, Notes
+from ..columns import ColumnRule, bake_column, kind_of
+from ..times import read_number
 
 TILE_BYTES = 2**18  # of float64
 FLOAT32_MAX = float(np.finfo(np.float32).max)

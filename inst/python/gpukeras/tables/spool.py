@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .errors import DataError
-from .readers.ahead import read_ahead
-from .readers.arrow import ipc, pa
-from .scratch import check_disk, disk_full, scratch_folder
+from ..errors import DataError
+from ..readers.ahead import read_ahead
+from ..readers.arrow import ipc, pa
+from ..scratch import check_disk, disk_full, scratch_folder
 
 MEMORY_BYTES = 128 * 2**20  # of batches in memory; what they are encoded to takes some as well
 

@@ -19,16 +19,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .errors import DataError, SpecError
+from ..errors import DataError, SpecError
+from ..pipeline import Dataset
+from ..portable import to_portable
+from ..rows import RowSource
+from ..specs import check_choice, check_count, check_flag, describe
+from ..streams.dataset import StreamDataset
 from .examples import Field
 from .folders import clean_up, move_folder, partial_folder, write_text
 from .manifest import MANIFEST, Manifest, parse_manifest
-from .pipeline import Dataset
-from .portable import to_portable
-from .rows import RowSource
 from .shards import FORMATS, GROUP_BYTES, Shard, create_shard
-from .specs import check_choice, check_count, check_flag, describe
-from .streams import StreamDataset
 
 SHARD_BYTES = 128 * 2**20  # what is copied, sent or lost as a piece, without too many files
 STREAM_ROWS = 256  # asked for at once where rows come in sequence

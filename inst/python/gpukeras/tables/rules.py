@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .columns import ColumnRule, Learning, kind_of, learn_column
+from ..columns import ColumnRule, Learning, kind_of, learn_column
 from .summaries import NumberSummary, find_medians
 
 Columns = dict[str, Mapping[str, Any]]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .readers.arrow import pa
-from .readers.faults import Skipped
-from .record_files import Arrays, RecordFiles
-from .records import Description, RecordField, build_parser, check_text, explain_fault
-from .tables import TableFeatures, choose_columns
+from ..readers.arrow import pa
+from ..readers.faults import Skipped
+from ..tables.features import TableFeatures, choose_columns
+from .fields import Description, RecordField, build_parser, check_text, explain_fault
+from .files import Arrays, RecordFiles
 
 TYPES = {"float32": pa.float32(), "int64": pa.int64()}
 

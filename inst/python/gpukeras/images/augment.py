@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from . import geometry, runtime
-from .errors import SpecError
-from .recipes import Recipe
-from .specs import Spec, check_choice, check_count, check_counts, check_number
+from .. import runtime
+from ..errors import SpecError
+from ..recipes import Recipe
+from ..specs import Spec, check_choice, check_count, check_counts, check_number
+from . import geometry
 
 FLIPS = {
     "none": (),

@@ -4,7 +4,7 @@
 
 A row is uint8, a quarter of float32's memory and transfer: what a file holds, resized and rounded
 to whole grey levels, so at most half a level from Keras' float32. The cast to float32 and the
-scaling happen on the device (`augment.build_finish()`).
+scaling happen on the device (`augment`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Notes
-from .errors import DataError, SpecError
-from .features import Features
-from .image_files import ImageFiles, list_images
-from .image_rows import ImageForm, ImageRows, decode_all
-from .recipes import Recipe, check_form
-from .rows import RowSource
-from .scratch import RowsWriter
-from .specs import DatasetSpec, Spec, check_choice, check_counts, check_flag, describe
+from ..arrays import Notes
+from ..errors import DataError, SpecError
+from ..features import Features
+from ..recipes import Recipe, check_form
+from ..rows import RowSource
+from ..scratch import RowsWriter
+from ..specs import DatasetSpec, Spec, check_choice, check_counts, check_flag, describe
+from .files import ImageFiles, list_images
+from .rows import ImageForm, ImageRows, decode_all
 
 COLORS = {"rgb": 3, "grayscale": 1, "rgba": 4}
 KEEPS = {"host": "memory", "device": "memory", "disk": "disk", "none": "none"}  # by `cache`

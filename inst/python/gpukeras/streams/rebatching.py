@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import aligned_empty
+from ..arrays import aligned_empty
 
 FILL_S = 0.2  # seconds after which a block goes as it is, if it holds a batch: progress stays alive
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import RuntimeMissingError
+from ..errors import RuntimeMissingError
 from .examples import ExampleLayout, Field, plan_layout
 
 FORMATS = ("parquet", "tfrecord")

@@ -16,16 +16,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .augment import AugmentSpec
+from ..errors import DataError
+from ..images.augment import AugmentSpec
+from ..labels import measure_range
+from ..plans import PipelinePlan, StreamFacts, plan_stream
+from ..recipes import Recipe
+from ..rows import MemoryRows
+from ..specs import DatasetSpec
 from .chunks import check_parts, encode_chunk
-from .errors import DataError
 from .generators import Chunk, Generator
-from .labels import measure_range
-from .plans import PipelinePlan, StreamFacts, plan_stream
 from .rebatching import Arrays, HostBlock, Rebatcher, shuffle_rows
-from .recipes import Recipe
-from .rows import MemoryRows
-from .specs import DatasetSpec
 from .tfdata import TfStream
 
 BUFFER_BYTES = 64 * 2**20  # of a shuffle buffer

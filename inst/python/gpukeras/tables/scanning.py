@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .columns import Learning, kind_of
-from .errors import DataError
-from .readers.ahead import read_ahead
-from .readers.arrow import pa, row_bytes
-from .readers.arrow_columns import to_column
-from .readers.paths import compression_of
+from ..columns import Learning, kind_of
+from ..errors import DataError
+from ..readers.ahead import read_ahead
+from ..readers.arrow import pa, row_bytes
+from ..readers.arrow_columns import to_column
+from ..readers.paths import compression_of
 from .spool import Spool
 from .summaries import LevelUnion, NumberSummary
 

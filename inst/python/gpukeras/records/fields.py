@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from . import runtime
-from .errors import DataError, SpecError
-from .readers.paths import FORMATS, find_files
-from .recipes import Recipe
-from .record_files import Arrays, RecordFiles
-from .specs import check_choice, check_counts, describe
+from .. import runtime
+from ..errors import DataError, SpecError
+from ..readers.paths import FORMATS, find_files
+from ..recipes import Recipe
+from ..specs import check_choice, check_counts, describe
+from .files import Arrays, RecordFiles
 
 DTYPES = ("float32", "int64", "string", "factor", "image", "uint8")
 IMAGES = (b"\xff\xd8\xff", b"\x89PNG")  # how JPEG and PNG begin

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DataError
+from ..errors import DataError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # as Keras'
 LAYOUT_HINT = "It needs one subfolder a class, with JPEG, PNG, GIF or BMP files in each."

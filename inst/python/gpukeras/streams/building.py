@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import aligned_empty
+from ..arrays import aligned_empty
+from ..errors import DataError, SpecError
+from ..missing import choose_policy
+from ..pipeline import Dataset, build_dataset
+from ..plans import StreamFacts
+from ..recipes import Recipe, check_form, check_unmarked
+from ..sources import open_features
+from ..specs import DatasetSpec
 from .chunks import encode_chunk, learn_chunk, measure_labels
+from .dataset import GeneratorStream, StreamDataset, TensorStream
 from .draining import Drain, Record
-from .errors import DataError, SpecError
 from .generators import Chunk, Generator
-from .missing import choose_policy
-from .pipeline import Dataset, build_dataset
-from .plans import StreamFacts
-from .recipes import Recipe, check_form, check_unmarked
-from .sources import open_features
-from .specs import DatasetSpec
-from .streams import GeneratorStream, StreamDataset, TensorStream
 from .tfdata import TfStream
 
 STREAM_KINDS = ("generator", "tfdata")

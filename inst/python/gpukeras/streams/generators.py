@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .errors import DataError, GpuKerasError
-from .specs import check_count
+from ..errors import DataError, GpuKerasError
+from ..specs import check_count
 
 Call = Callable[[int, int], Mapping[str, Any] | None]
 

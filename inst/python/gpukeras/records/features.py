@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Notes, standardise
-from .errors import DataError
-from .features import Features
-from .images import ImageSpec, choose_form
-from .recipes import Recipe, check_form, check_unmarked
-from .record_files import RecordFiles
-from .records import (
+from ..arrays import Notes, standardise
+from ..errors import DataError
+from ..features import Features
+from ..images.features import ImageSpec, choose_form
+from ..recipes import Recipe, check_form, check_unmarked
+from ..rows import RowSource
+from ..scratch import RowsWriter
+from ..specs import DatasetSpec
+from ..tables.summaries import Moments
+from .fields import (
     Description,
     RecordField,
     build_parser,
@@ -22,10 +25,7 @@ from .records import (
     open_files,
     read_description,
 )
-from .rows import RowSource
-from .scratch import RowsWriter
-from .specs import DatasetSpec
-from .summaries import Moments
+from .files import RecordFiles
 
 IMAGE_OPTIONS = ("image_size", "color")
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -255,7 +255,7 @@ def open_records(
 
     Args:
         features: `{kind: "records", paths, description, label, weights, image_size, color}`; all
-            but the paths may be missing. `description` has by name a kind of `records.DTYPES`, or a
+            but the paths may be missing. `description` has by name a kind of `fields.DTYPES`, or a
             kind and a shape; without it, the first record tells.
         arg: The user's name for them.
         spec: The options.
@@ -273,7 +273,7 @@ def open_records(
     note = description.note(file)
     if description.array is not None:
         return RecordArray(files, description, arg, spec, image, recipe, note)
-    from .record_tables import RecordReader, RecordTable  # with pyarrow: 0.3 s to import
+    from .tables import RecordReader, RecordTable  # with pyarrow: 0.3 s to import
 
     reader = RecordReader(files, description, arg, note)
     return RecordTable({**features, "reader": reader}, arg, spec, recipe, text)

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import aligned_empty, check_lengths
-from .errors import DataError
-from .features import Features
+from ..arrays import aligned_empty, check_lengths
+from ..errors import DataError
+from ..features import Features
+from ..labels import encode_label, learn_label, measure_range
+from ..missing import check_labels, is_missing
+from ..recipes import Recipe
+from ..sources import open_features
+from ..specs import DatasetSpec
 from .generators import Chunk
-from .labels import encode_label, learn_label, measure_range
-from .missing import check_labels, is_missing
 from .rebatching import Arrays
-from .recipes import Recipe
-from .sources import open_features
-from .specs import DatasetSpec
 
 
 def check_parts(before: tuple[bool, bool] | None, chunk: Chunk) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import column_error
-from .columns import ColumnRule, Learning, kind_of
-from .errors import DataError
-from .labels import spread_codes
-from .missing import nothing_observed
-from .times import CYCLES, read_number
+from ..arrays import column_error
+from ..columns import ColumnRule, Learning, kind_of
+from ..errors import DataError
+from ..labels import spread_codes
+from ..missing import nothing_observed
+from ..times import CYCLES, read_number
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_TEXTS = 100_000  # kept of a column that can have 1,000 levels, so that memory is bounded

@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Notes
-from .columns import Learning, take_rows
-from .errors import DataError
-from .features import Features
-from .missing import is_missing, none_complete
-from .readers.table import open_table
-from .readers.zones import utc_offsets
-from .recipes import Recipe, check_columns, check_form, check_names, learn_rules
+from ..arrays import Notes
+from ..columns import Learning, take_rows
+from ..errors import DataError
+from ..features import Features
+from ..missing import is_missing, none_complete
+from ..readers.table import open_table
+from ..readers.zones import utc_offsets
+from ..recipes import Recipe, check_columns, check_form, check_names, learn_rules
+from ..rows import RowSource
+from ..scratch import RowsWriter
+from ..specs import DatasetSpec
+from ..text import TextSpec
 from .refusals import explain_fault, find_row, name_row
-from .rows import RowSource
+from .rules import TableLearner
 from .scanning import Scan, choose_watch, empty_column, read_column
-from .scratch import RowsWriter
-from .specs import DatasetSpec
 from .summaries import NumberSummary
-from .table_rules import TableLearner
-from .text import TextSpec
 from .tiles import Encoder
 
 Columns = dict[str, Mapping[str, Any]]

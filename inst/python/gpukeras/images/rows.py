@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from . import runtime
-from .arrays import aligned_empty
-from .image_files import ImageFiles
-from .readers.ahead import map_ahead
-from .rows import Rows, RowSource, row_numbers
+from .. import runtime
+from ..arrays import aligned_empty
+from ..readers.ahead import map_ahead
+from ..rows import Rows, RowSource, row_numbers
+from .files import ImageFiles
 
 CHUNK_BYTES = 8 * 2**20  # of rows decoded at once: enough for many cores, little memory
 WORKERS = 3  # chunks that are decoded at once

@@ -18,19 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import aligned_empty
+from ..arrays import aligned_empty
+from ..errors import DataError, SpecError
+from ..npy import MAP_BYTES, read_stamp
+from ..pipeline import Dataset, take_shard
+from ..plans import choose_batch_size
+from ..portable import from_portable
+from ..rows import Rows, RowSource, row_numbers
+from ..scratch import MEMORY_BYTES, RowsWriter
+from ..specs import DatasetSpec
 from .checksums import file_crc32
-from .errors import DataError, SpecError
 from .examples import Field, from_bytes
 from .manifest import MANIFEST, Manifest, parse_manifest
-from .npy import MAP_BYTES, read_stamp
-from .pipeline import Dataset, take_shard
-from .plans import choose_batch_size
-from .portable import from_portable
-from .rows import Rows, RowSource, row_numbers
-from .scratch import MEMORY_BYTES, RowsWriter
 from .shards import Shard, decode_shard
-from .specs import DatasetSpec
 
 THREADS = 4  # for checksums
 SETTLED = ("encode", "hash_bins", "scale", "na")  # options that the saved rows have behind them

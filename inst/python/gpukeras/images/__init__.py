@@ -1,0 +1,1 @@
+"""Image files as rows, and what varies them on the device."""

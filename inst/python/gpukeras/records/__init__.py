@@ -1,0 +1,1 @@
+"""TFRecord files that other programs wrote."""

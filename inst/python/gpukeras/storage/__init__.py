@@ -1,0 +1,1 @@
+"""Datasets on disk: written once, opened again."""
