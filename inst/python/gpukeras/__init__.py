@@ -5,6 +5,7 @@ The Python core of the R package gpukeras. R enters through `border.invoke()` on
 
 from .errors import (
     DataError,
+    GeneratorError,
     GpuKerasError,
     ModelError,
     NoDeviceError,
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DataError",
+    "GeneratorError",
     "GpuKerasError",
     "ModelError",
     "NoDeviceError",

@@ -6,7 +6,8 @@ GpuKerasError                  R: gpukeras_error
 ├── ModelError                 gpukeras_error_model            uncompiled, or does not fit the data
 ├── NoDeviceError              gpukeras_error_no_device        the device asked for is not there
 ├── OutOfMemoryError           gpukeras_error_out_of_memory    the device's memory is exhausted
-└── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow cannot be imported
+├── GeneratorError             gpukeras_error_generator        the user's own function failed
+└── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow, pyarrow cannot be imported
 
 Messages say what was expected and what was found (types, shapes, counts, names), never the data.
 """
@@ -65,8 +66,14 @@ class OutOfMemoryError(GpuKerasError):
     code = "out_of_memory"
 
 
+class GeneratorError(GpuKerasError):
+    """The user's function failed; R raises its own condition in place of this one."""
+
+    code = "generator"
+
+
 class RuntimeMissingError(GpuKerasError):
-    """TensorFlow or Keras cannot be imported."""
+    """TensorFlow, Keras or pyarrow cannot be imported."""
 
     code = "runtime_missing"
 

@@ -16,20 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, GpuKerasError
+from ..errors import DataError, GeneratorError
 from ..specs import check_count
 
 Call = Callable[[int, int], Mapping[str, Any] | None]
-
-
-class GeneratorError(GpuKerasError):
-    """The user's function failed; R raises its own condition in place of this one."""
-
-    code: ClassVar[str] = "generator"
 
 
 class GeneratorInterrupt(GeneratorError, KeyboardInterrupt):

@@ -6,10 +6,18 @@ from conftest import make_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, SpecError, feeding, inference, pipeline, runtime, training
+from gpukeras import (
+    DataError,
+    GeneratorError,
+    SpecError,
+    feeding,
+    inference,
+    pipeline,
+    runtime,
+    training,
+)
 from gpukeras.streams import building as sequences
 from gpukeras.streams import dataset as streams
-from gpukeras.streams.generators import GeneratorError
 
 pytestmark = pytest.mark.tf
 ROWS = 100
