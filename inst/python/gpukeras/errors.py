@@ -7,7 +7,7 @@ GpuKerasError                  R: gpukeras_error
 ├── NoDeviceError              gpukeras_error_no_device        the device asked for is not there
 ├── OutOfMemoryError           gpukeras_error_out_of_memory    the device's memory is exhausted
 ├── GeneratorError             gpukeras_error_generator        the user's own function failed
-└── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow, pyarrow cannot be imported
+└── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
 
 Messages say what was expected and what was found (types, shapes, counts, names), never the data.
 """
