@@ -136,28 +136,16 @@ def open_features(
     return OPENERS[features["kind"]](features, arg, spec, recipe, text)
 
 
-def _open_table(
-    features: Given,
-    arg: str,
-    spec: DatasetSpec | None,
-    recipe: Recipe | None,
-    text: Given | None,
-) -> Features:
+def _open_table(*given: Any) -> Features:
     from .tables.features import TableFeatures  # with pyarrow, which takes 0.3 s to import
 
-    return TableFeatures(features, arg, spec, recipe, text)
+    return TableFeatures(*given)
 
 
-def _open_records(
-    features: Given,
-    arg: str,
-    spec: DatasetSpec | None,
-    recipe: Recipe | None,
-    text: Given | None,
-) -> Features:
+def _open_records(*given: Any) -> Features:
     from .records.features import open_records  # with pyarrow, for scalars
 
-    return open_records(features, arg, spec, recipe, text)
+    return open_records(*given)
 
 
 OPENERS: dict[str, Callable[..., Features]] = {

@@ -162,8 +162,7 @@ def build_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray]:
     tf = runtime.tensorflow()
 
     def load(path: Any) -> Any:
-        image = _decode_file(tf, tf.io.read_file(path), form.shape[2])
-        return _to_bytes(tf, _resize(tf, image, form), form)
+        return decode_content(tf.io.read_file(path), form)
 
     def load_all(paths: Any) -> Any:
         spec, parallel = tf.TensorSpec(form.shape, tf.uint8), 2 * (os.cpu_count() or 2)
@@ -177,6 +176,21 @@ def build_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray]:
             return program(tf.constant(paths)).numpy()
 
     return run
+
+
+def decode_content(content: Any, form: ImageForm) -> Any:
+    """A file's content as a row: operations of a graph.
+
+    Args:
+        content: A string tensor without dimensions.
+        form: What the row shall be.
+
+    Returns:
+        uint8 of the form's shape, rounded to whole grey levels.
+    """
+    tf = runtime.tensorflow()
+    image = _decode_file(tf, content, form.shape[2])
+    return _to_bytes(tf, _resize(tf, image, form), form)
 
 
 def _decode_file(tf: Any, content: Any, channels: int) -> Any:

@@ -7,7 +7,6 @@ UTC offsets), durations and times of day (in seconds).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -135,22 +134,3 @@ _MAKERS = {
     "time of day": _duration,
     "duration": _duration,
 }
-
-
-class Levels:
-    """The union of a category's levels over the batches of a stream."""
-
-    def __init__(self) -> None:
-        """No levels yet."""
-        self._seen: dict[str, None] = {}
-        self._sorted = True
-
-    def add(self, column: Mapping[str, Any]) -> None:
-        """The levels of one more batch's column."""
-        self._sorted = self._sorted and column["kind"] == "character"
-        self._seen.update(dict.fromkeys(column["levels"]))
-
-    @property
-    def levels(self) -> list[str]:
-        """Of texts sorted as bytes, as R's radix sort does; of factors in order of appearance."""
-        return sorted(self._seen, key=str.encode) if self._sorted else list(self._seen)

@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import runtime
 from ..errors import DataError, SpecError
+from ..images.rows import ImageForm, decode_content
 from ..readers.paths import FORMATS, find_files
 from ..recipes import Recipe
 from ..specs import check_choice, check_counts, describe
@@ -319,16 +320,14 @@ def _stored(tf: Any, field: RecordField) -> tuple[tuple[int, ...], Any]:
 
 
 def _decode_images(tf: Any, contents: Any, shape: tuple[int, int, int]) -> Any:
-    """Encoded images to bytes of one shape, rounded to whole grey levels, in parallel."""
-
-    def decode(content: Any) -> Any:
-        image = tf.io.decode_image(content, shape[2], expand_animations=False)
-        image.set_shape((None, None, shape[2]))
-        resized = tf.image.resize(image, shape[:2])
-        return tf.ensure_shape(tf.cast(resized + 0.5, tf.uint8), shape)
-
-    spec = tf.TensorSpec(shape, tf.uint8)
-    return tf.map_fn(decode, contents, fn_output_signature=spec, parallel_iterations=16)
+    """Encoded images as rows of bytes, in parallel."""
+    form, spec = ImageForm(shape, "bilinear", False), tf.TensorSpec(shape, tf.uint8)
+    return tf.map_fn(
+        lambda content: decode_content(content, form),
+        contents,
+        fn_output_signature=spec,
+        parallel_iterations=16,
+    )
 
 
 def explain_fault(message: str) -> str:
