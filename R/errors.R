@@ -28,11 +28,9 @@ abort_gpukeras <- function(message, code, hint = "", ..., call = caller_env()) {
   )
 }
 
-# Users call gpu_dataset(); that one method hands on to another is ours.
+# Users call gpu_dataset(); that one method hands on to another, with what arguments, is ours.
 as_generic_call <- function(call) {
   call <- rlang::error_call(call)
-  if (is.call(call) && is.symbol(call[[1]])) {
-    call[[1]] <- as.name(sub("^gpu_dataset[.].*", "gpu_dataset", as.character(call[[1]])))
-  }
-  call
+  ours <- is.call(call) && is.symbol(call[[1]]) && grepl("^gpu_dataset[.]", call[[1]])
+  if (ours) quote(gpu_dataset()) else call
 }

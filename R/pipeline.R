@@ -335,6 +335,7 @@ new_gpu_dataset <- function(record) {
 #' @export
 format.gpu_dataset <- function(x, ...) {
   plan <- x$plan
+  shard <- unlist(plan$shard)
   c(
     format_rows(plan),
     paste("features:", format_features(x)),
@@ -343,7 +344,7 @@ format.gpu_dataset <- function(x, ...) {
     paste("shuffle: ", plan$shuffle_reason),
     sprintf("rows:     %s (%s)", plan$mode, plan$reason),
     if (plan$ahead > 0) "prefetch: the next block of batches, while the device works on one",
-    if (unlist(plan$shard)[2] > 1) do.call(sprintf, c("shard:    %s of %s workers", plan$shard)),
+    if (shard[2] > 1) sprintf("shard:    %d of %d workers", shard[1], shard[2]),
     if (nzchar(x$augment %||% "")) paste("on device:", x$augment),
     paste("missing: ", plan$na_reason),
     if (nzchar(plan$skipped)) paste("skipped: ", plan$skipped),

@@ -253,6 +253,16 @@ test_that("a sparse matrix of more cells than an integer counts is a dataset", {
   expect_lt(data$plan$staged_bytes, 2^20)
 })
 
+# Shares -------------------------------------------------------------------------------------------
+
+test_that("a worker's share of the rows prints, in a scratch file too", {
+  skip_without_tensorflow()
+  data <- gpu_dataset(a_matrix(), a_matrix()[, 1],
+    batch_size = 8, drop_last = TRUE, shard = c(2, 3), cache = "disk"
+  )
+  expect_snapshot(print(data))
+})
+
 # On the device ------------------------------------------------------------------------------------
 
 test_that("images vary and features are mapped, in R's own words", {
