@@ -104,3 +104,17 @@ test_that("tfdatasets works beside it", {
   own <- keras3::fit(model, tfdatasets::dataset_batch(slices, 8), epochs = 1, verbose = 0)
   expect_true(is.finite(own$metrics$loss))
 })
+
+test_that("keras3's layers map features, and its generators' functions are taken as they are", {
+  skip_without_keras3()
+  x <- a_matrix(40)
+  scaled <- gpu_dataset(x, x[, 1], batch_size = 10, map = keras3::layer_rescaling(scale = 2))
+  model <- keras3_model(3, 1, "linear", "mse")
+  fit <- gpu_fit(model, scaled, epochs = 2, verbose = 0)
+  expect_length(fit$history$loss, 2)
+  expect_error(gpu_predict(model, x), "mapped its rows", class = "gpukeras_error_data")
+  expect_length(gpu_predict(model, scaled), 40)
+  batches <- gpu_dataset(function() list(x, as.array(x[, 1])), steps = 3)
+  fit <- gpu_fit(keras3_model(3, 1, "linear", "mse"), batches, epochs = 2, verbose = 0)
+  expect_identical(fit$rows, 240L)
+})
