@@ -1,8 +1,18 @@
 import numpy as np
 import pytest
-from conftest import make_dataset
+from conftest import make_dataset, make_model
 
-from gpukeras import DataError, ModelError, SpecError, models, pipeline, runtime, training
+from gpukeras import (
+    DataError,
+    ModelError,
+    SpecError,
+    assembly,
+    inference,
+    models,
+    pipeline,
+    runtime,
+    training,
+)
 from gpukeras.labels import LabelRule
 from gpukeras.recipes import Recipe
 
@@ -160,3 +170,24 @@ def test_the_recipe_is_tied_and_does_not_keep_the_model_alive():
     del model
     gc.collect()
     assert watcher() is None
+
+
+@pytest.mark.tf
+def test_mixed_classes_want_a_loss_of_one_column_a_class():
+    x = {"kind": "array", "values": np.random.default_rng(1).normal(size=(40, 5)), "names": []}
+    labels = {"kind": "factor", "values": np.arange(40) % 2 + 1, "levels": ["a", "b"]}
+    data = assembly.assemble(x, {"batch_size": 8}, labels, augment={"mixup": 0.2})
+    model = models.build_mlp(data, {})
+    assert (model.loss, model.output_shape) == ("categorical_crossentropy", (None, 2))
+    report = training.fit(model, data, {"epochs": 2, "engine": "keras"})
+    assert report.epochs == 2
+    found = inference.predict(model, x, type="class")
+    assert found["levels"] == ["a", "b"]
+    assert inference.evaluate(model, data)["rows"] == 40
+    with pytest.raises(ModelError, match="mixes classes by `mixup`"):
+        training.fit(make_model(units=2), data, {"epochs": 1})
+    plain = assembly.assemble(x, {"batch_size": 8}, labels)
+    with pytest.raises(DataError, match="was encoded by its own means and levels"):
+        inference.evaluate(model, plain)
+    again = assembly.assemble(x, {"batch_size": 8}, labels, recipe=data.recipe)
+    assert inference.evaluate(model, again)["metrics"].keys() == {"loss", "accuracy"}

@@ -296,3 +296,13 @@ test_that("a function of tensors maps, and is traced once", {
   expect_equal(trained(data, epochs = 2)$count_params(), 4 * 3 + 4 + 4 + 1)
   expect_identical(calls, 1)
 })
+
+test_that("mixed classes want a loss of one column a class", {
+  skip_without_tensorflow()
+  data <- gpu_dataset(as.matrix(iris[1:4]), iris$Species, augment = list(mixup = 0.2), seed = 1)
+  model <- gpu_mlp(data, units = 4, seed = 1)
+  gpu_fit(model, data, epochs = 1, engine = "keras", verbose = 0)
+  expect_identical(levels(gpu_predict(model, as.matrix(iris[1:4]), type = "class")),
+    levels(iris$Species))
+  expect_snapshot(gpu_fit(a_model(4), data), error = TRUE)
+})

@@ -47,8 +47,8 @@ def evaluate(
     check_choice("part", part, ("all", "train", "validation"))
     size = None if batch_size is None else check_count("batch_size", batch_size)
     models.check_model(model)
-    models.check_rows(model, data)
     models.check_encoding(model, data.recipe)
+    models.check_rows(model, data)
     if not has_rows(data, part):
         raise DataError("`data` has no validation rows.", arg="part")
     began = time.perf_counter()

@@ -40,6 +40,7 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
         DataError: if the dataset has no labels.
     """
     spec, label = MlpSpec.from_dict(options), data.recipe.label
+    mixed = data.recipe.mixes_classes
     if label is None:
         raise DataError("`data` has no labels to learn.", hint="Give `y`.", arg="data")
     keras = runtime.keras()
@@ -47,19 +48,21 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
         layers = [keras.Input(data.recipe.shape)]
         layers += [keras.layers.Flatten()] if len(data.recipe.shape) > 1 else []
         layers += _hidden_layers(spec)
-        model = keras.Sequential(layers + _output_layers(label, spec.seed))
+        model = keras.Sequential(layers + _output_layers(label, spec.seed, mixed))
         optimizer = keras.optimizers.get(spec.optimizer)
     except (ValueError, TypeError) as error:
         raise SpecError(f"Keras refused the options: {_first_sentence(error)}") from error
     if spec.learning_rate is not None:
         optimizer.learning_rate = spec.learning_rate
-    loss, metrics = choose_loss(label)
+    loss, metrics = choose_loss(label, mixed)
     model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return model
 
 
-def choose_loss(label: LabelRule) -> tuple[str, list[str]]:
-    """Loss and metrics that fit a kind of label."""
+def choose_loss(label: LabelRule, mixed: bool = False) -> tuple[str, list[str]]:
+    """Loss and metrics that fit a kind of label; mixed classes are one column each."""
+    if mixed:
+        return "categorical_crossentropy", ["accuracy"]
     if label.kind in ("number", "matrix"):
         return "mean_squared_error", ["mean_absolute_error"]
     if label.kind == "binary" or label.units == 2:
@@ -78,9 +81,9 @@ def _hidden_layers(spec: MlpSpec) -> list[Any]:
     return made
 
 
-def _output_layers(label: LabelRule, seed: int) -> list[Any]:
+def _output_layers(label: LabelRule, seed: int, mixed: bool = False) -> list[Any]:
     layers = runtime.keras().layers
-    two = label.kind == "binary" or (label.kind == "class" and label.units == 2)
+    two = label.kind == "binary" or (label.kind == "class" and label.units == 2 and not mixed)
     units = 1 if two else label.units
     activation = {"number": "linear", "matrix": "linear"}.get(
         label.kind, "sigmoid" if two else "softmax"
@@ -137,8 +140,14 @@ def check_fit(model: Any, recipe: Recipe) -> None:
     """
     check_input(model, recipe)
     units, loss = _output_units(model), _loss_name(model)
+    if recipe.mixes_classes and loss != "categoricalcrossentropy":
+        raise ModelError(
+            "Training mixes classes by `mixup`: each becomes a column, which needs another loss.",
+            hint='Compile with "categorical_crossentropy", with an output unit a class.',
+            arg="model",
+        )
     if units is not None and recipe.label is not None:
-        _check_labels(recipe.label, units, loss)
+        _check_labels(recipe.target, units, loss)
 
 
 def check_input(model: Any, recipe: Recipe) -> None:

@@ -79,6 +79,18 @@ class Recipe:
         return (*(self.uncropped or self.shape[:-1]), self.shape[-1] - len(self.marked))
 
     @property
+    def mixes_classes(self) -> bool:
+        """Whether the model takes one column a class, because rows of different classes mix."""
+        return self.mixed and self.label is not None and self.label.kind == "class"
+
+    @property
+    def target(self) -> LabelRule | None:
+        """The labels as the model takes them."""
+        if self.label is None or not self.mixes_classes:
+            return self.label
+        return LabelRule("matrix", units=self.label.units, names=self.label.levels)
+
+    @property
     def indicators(self) -> tuple[str, ...]:
         """Names of the columns with an indicator of missing values."""
         marked = tuple(column_name(self.names, column) for column in self.marked)
@@ -312,7 +324,7 @@ def same_encoding(one: Recipe, other: Recipe) -> bool:
 
     def essence(recipe: Recipe) -> tuple[Any, ...]:
         label = recipe.label
-        labels = None if label is None else (label.kind, label.levels, label.units)
+        labels = None if label is None else (label.kind, label.levels, label.units, recipe.mixed)
         numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
         image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
         return (recipe.kind, recipe.shape, recipe.columns, numbers, image, recipe.mapped, labels)

@@ -278,7 +278,7 @@ def build_finish(
     """
     if training and spec is not None and (spec.moves or spec.mixup):
         return _Varying(recipe, spec, batch_size)
-    if recipe.kind == "images" or recipe.uncropped or _count_classes(recipe):
+    if recipe.kind == "images" or recipe.uncropped or recipe.mixes_classes:
         return _Finish(recipe)
     return None
 
@@ -318,10 +318,9 @@ class _Finish:
 
     def _spread(self, others: list[Any]) -> list[Any]:
         """Labels and weights; classes as one column each where training mixes them."""
-        classes = _count_classes(self._recipe)
-        if not classes or not others:
+        if not self._recipe.mixes_classes or not others:
             return others
-        return [runtime.tensorflow().one_hot(others[0], classes), *others[1:]]
+        return [runtime.tensorflow().one_hot(others[0], self._recipe.label.units), *others[1:]]
 
 
 class _Varying(_Finish):
@@ -385,9 +384,3 @@ def _mix(values: Any, share: Any, partner: Any) -> Any:
     tf = runtime.tensorflow()
     share = tf.reshape(share, [-1] + [1] * (len(values.shape) - 1))
     return share * values + (1.0 - share) * tf.gather(values, partner)
-
-
-def _count_classes(recipe: Recipe) -> int:
-    """Columns that mixed classes become, 0 where labels stay as they are."""
-    label = recipe.label
-    return label.units if recipe.mixed and label is not None and label.kind == "class" else 0
