@@ -24,8 +24,9 @@
 #'   devices): where its weights and operations are, what memory a step takes,
 #'   which kernels ran, and whether the GPU waits. Weights, optimizer and metrics
 #'   are put back.
-#' @param data A [gpu_dataset()] that fits `model`, or `list(x, y)`. A function that makes batches is
-#'   called for these steps: what it gave then is not trained on.
+#' @param data A [gpu_dataset()] that fits `model`, or `list(x, y)`. A function
+#'   that makes batches is called for these steps: what it gave then is not
+#'   trained on.
 #' @return A `gpu_check` object, a list with
 #'   * `verdict`: `"CONFIRMED"` (right results, memory and kernels of a training
 #'     step were seen on the GPU: of `model` if given, else of a small model in a
