@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as npst
 
 import gpukeras
 from gpukeras import DataError, inference, npy, pipeline, training, usage
-from gpukeras.arrays import moments
 from gpukeras.specs import DatasetSpec
 
 FILE_BYTES = 200 * 2**20
@@ -86,18 +85,6 @@ def test_standardised_as_the_same_array_in_memory(tmp_path, order):
     np.testing.assert_allclose(file.arrays[0], array.arrays[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(file.recipe.center, array.recipe.center)
     np.testing.assert_allclose(file.recipe.scale, array.recipe.scale)
-
-
-@given(npst.arrays(np.float64, (20, 3), elements=st.floats(-1e6, 1e6)), st.integers(1, 20))
-def test_moments_do_not_depend_on_the_blocks(values, block):
-    merged = npy.Moments()
-    for start in range(0, 20, block):
-        merged.add(values[start : start + block])
-    mean, _ = moments(values, np.ones(20, dtype=bool))
-    np.testing.assert_allclose(merged.mean, mean, rtol=1e-9, atol=1e-6)
-    spread = values.std(axis=0)
-    expected = np.where(spread > 1e-6, spread, merged.deviation)
-    np.testing.assert_allclose(merged.deviation, expected, rtol=1e-6)
 
 
 def test_the_file_is_read_once_when_the_dataset_is_made(tmp_path, monkeypatch):

@@ -19,10 +19,10 @@ import numpy as np
 from .arrays import Notes, aligned_empty, row_blocks, standardise
 from .errors import DataError
 from .features import Features
+from .moments import Moments
 from .recipes import Recipe, check_form, check_unmarked
 from .rows import Rows, RowSource, row_numbers
 from .specs import DatasetSpec
-from .tables.summaries import Moments
 
 MAP_BYTES = 16 * 2**20  # of the file, mapped at once; 32 was no faster and took 18 MiB more
 FLOAT32_MAX = float(np.finfo(np.float32).max)

@@ -11,11 +11,11 @@ from ..arrays import Notes, standardise
 from ..errors import DataError
 from ..features import Features
 from ..images.features import ImageSpec, choose_form
+from ..moments import Moments
 from ..recipes import Recipe, check_form, check_unmarked
 from ..rows import RowSource
 from ..scratch import RowsWriter
 from ..specs import DatasetSpec
-from ..tables.summaries import Moments
 from .fields import (
     Description,
     RecordField,
