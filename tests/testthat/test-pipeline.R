@@ -92,14 +92,9 @@ test_that("a dataset of a data frame prints its columns, levels and weights", {
   expect_snapshot(print(new_gpu_dataset(shown)))
 })
 
-test_that("what is done on the device and what it costs print", {
-  stages <- list(
-    list(stage = "gather", row_s = 2e-6, what = "rows of a block"),
-    list(stage = "finish", row_s = 6e-6, what = "as the model takes it")
-  )
+test_that("what is done on the device prints", {
   data <- new_gpu_dataset(a_dataset_record(augment = "flip horizontal"))
   expect_snapshot(cat(format(data), sep = "\n"))
-  expect_snapshot(cat(format_cost(stages), sep = "\n"))
   expect_snapshot(print(data, cost = 1), error = TRUE)
 })
 
@@ -109,15 +104,6 @@ test_that("rows in sequence print without numbers that nobody knows", {
     steps_per_epoch = 0L, batch_size = 32L, batch_reason = "as the function gives them"
   ))
   expect_snapshot(print(new_gpu_dataset(a_dataset_record(plan = plan))))
-})
-
-test_that("each kind of label prints", {
-  labels <- list(
-    list(kind = "binary"), list(kind = "matrix", units = 3L), NULL,
-    list(kind = "class", units = 2L, levels = list("no", "yes")),
-    list(kind = "number", minimum = -1e-5, maximum = 123456)
-  )
-  expect_snapshot(for (label in labels) cat(format_label(label), "\n"))
 })
 
 test_that("the shape of rows prints", {

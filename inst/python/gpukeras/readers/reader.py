@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ class Part:
             raise ValueError("an empty file is no part")
 
 
-class TableReader:
+class TableReader(ABC):
     """A table in files: its columns, and its rows in record batches, as often as asked.
 
     Args:
@@ -107,8 +108,9 @@ class TableReader:
                     raise
                 tally.add(error.message, rows=self._lost(part, rows), files=1)
 
+    @abstractmethod
     def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+        """The batches of one file."""
 
     def _lost(self, part: Part, rows: int) -> int:
         """Rows lost with a file that broke off after `rows` of them, 0 where it is not known."""

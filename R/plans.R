@@ -1,0 +1,85 @@
+# A dataset's plan in words: rows, batches, features, labels, and what its stages cost.
+
+# Microseconds a row of each stage, slowest part of the whole in percent.
+format_cost <- function(stages) {
+  seconds <- vapply(stages, `[[`, 0, "row_s")
+  share <- if (sum(seconds) > 0) 100 * seconds / sum(seconds) else 0 * seconds
+  sprintf(
+    "cost:     %-8s %9.3f us a row, %3.0f %%  (%s)", vapply(stages, `[[`, "", "stage"),
+    1e6 * seconds, share, vapply(stages, `[[`, "", "what")
+  )
+}
+
+# A stream's rows are not known before they came.
+format_rows <- function(plan) {
+  if (plan$rows == 0) {
+    return("<gpu_dataset> rows in sequence, not counted yet")
+  }
+  sprintf(
+    "<gpu_dataset> %s training and %s validation rows",
+    count_text(plan$rows), count_text(plan$validation_rows)
+  )
+}
+
+format_batches <- function(plan) {
+  if (plan$steps_per_epoch == 0) {
+    return(sprintf(
+      "%s rows, as many as come (%s)", count_text(plan$batch_size), plan$batch_reason
+    ))
+  }
+  last <- if (plan$drop_last) {
+    "a short last one is left out"
+  } else {
+    paste("the last of", count_text(plan$last_batch))
+  }
+  sprintf(
+    "%s rows, %s an epoch, %s (%s)", count_text(plan$batch_size),
+    count_text(plan$steps_per_epoch), last, plan$batch_reason
+  )
+}
+
+format_features <- function(x) {
+  shape <- paste(unlist(x$shape), collapse = " x ")
+  if (length(x$columns) == 0) {
+    return(paste0(shape, " a row, ", format_scaling(x)))
+  }
+  kinds <- vapply(x$columns, `[[`, "", "kind")
+  count <- function(...) sum(kinds %in% c(...))
+  others <- c("dates or times" = count("date", "time"), texts = count("text"))
+  others <- others[others > 0]
+  paste0(
+    sprintf(
+      "%s from %d numbers and %d categories", shape, count("number", "duration"), count("category")
+    ),
+    sprintf(", and %d %s", others, names(others)) |> paste(collapse = "")
+  )
+}
+
+format_scaling <- function(x) {
+  if (identical(x$kind, "images")) {
+    if (isTRUE(x$scaled)) "from 0 to 1" else "from 0 to 255"
+  } else if (!isTRUE(x$scaled)) {
+    "as they are"
+  } else if (isFALSE(x$centred)) {
+    "divided by their standard deviation, not centred: zeros stay zeros"
+  } else {
+    "standardised"
+  }
+}
+
+format_label <- function(label) {
+  switch(label$kind %||% "none",
+    none = "none",
+    number = sprintf("numbers from %s to %s", signif(label$minimum, 4), signif(label$maximum, 4)),
+    binary = "two classes, 0 and 1",
+    class = sprintf("%d classes (%s)", label$units, shorten(unlist(label$levels))),
+    matrix = sprintf("%d numbers a row", label$units)
+  )
+}
+
+shorten <- function(x, most = 5) {
+  if (length(x) > most) x <- c(utils::head(x, most), "...")
+  paste(x, collapse = ", ")
+}
+
+count_text <- function(x) format(x, big.mark = ",", scientific = FALSE, trim = TRUE)
