@@ -4,7 +4,7 @@ from children import run_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, SpecError, pipeline, sources
+from gpukeras import DataError, SpecError, pipeline, scratch, sources
 from gpukeras.rows import MemoryRows
 from gpukeras.scratch import DiskRows
 
@@ -49,8 +49,8 @@ def test_rows_that_are_not_in_memory_are_neither_dropped_nor_imputed(tmp_path, n
 
 
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(sources.machine, "read_free_memory", lambda: 10.0)
-    with pytest.raises(DataError, match='more than the 0 MiB free. Use `cache = "auto"`'):
+    monkeypatch.setattr(scratch.machine, "read_free_memory", lambda: 10.0)
+    with pytest.raises(DataError, match='more than the 0 MiB free. Use `cache = "disk"` or'):
         pipeline.build_dataset(sparse(), {"cache": "host"})
 
 

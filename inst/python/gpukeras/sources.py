@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import machine
-from .arrays import Notes, aligned_empty, check_features, row_blocks
-from .errors import DataError
+from .arrays import Notes, check_features, row_blocks
 from .features import Features
 from .images.features import open_images
 from .missing import complete_rows, find_complete
@@ -172,26 +170,16 @@ def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
     Raises:
         DataError: if they do not fit.
     """
-    if cache == "disk" and not isinstance(source, DiskRows):
-        return _to_disk(source, arg)
-    if cache not in ("host", "device") or not source.streamed or isinstance(source, DiskRows):
-        return source
-    needed, free = len(source) * source.row_bytes, machine.read_free_memory()
-    if free is not None and needed > free:
-        raise DataError(
-            f"`{arg}` takes {needed / 2**20:,.0f} MiB as a whole, "
-            f"more than the {free / 2**20:,.0f} MiB free.",
-            hint='Use `cache = "auto"`, which reads a block at a time.',
-            arg=arg,
-        )
-    array = aligned_empty(source.shape, source.dtype)
-    for rows in row_blocks(len(source), source.row_bytes):
-        array[rows] = source.gather(rows)
-    return MemoryRows(array)
+    kept = isinstance(source, DiskRows)
+    if cache == "disk" and not kept:
+        return _keep_rows(source, "disk", arg)
+    if cache in ("host", "device") and source.streamed and not kept:
+        return _keep_rows(source, "memory", arg)
+    return source
 
 
-def _to_disk(source: RowSource, arg: str) -> RowSource:
-    writer = RowsWriter(source.shape[1:], source.dtype, "disk", arg, len(source))
+def _keep_rows(source: RowSource, keep: str, arg: str) -> RowSource:
+    writer = RowsWriter(source.shape[1:], source.dtype, keep, arg, len(source))
     try:
         for rows in row_blocks(len(source), source.row_bytes):
             writer.write(source.gather(rows))
