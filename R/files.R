@@ -25,7 +25,8 @@ saved_manifest <- "gpukeras-dataset.json" # what gpu_dataset_save() leaves in it
 #' the encoded rows stay in memory up to 256 MiB and beyond that go to a scratch file in R's
 #' temporary folder, which is removed with the dataset. `cache = "host"` keeps them in memory and
 #' `cache = "disk"` in a scratch file whatever their size. Shuffling is true in both cases, and the
-#' files are not needed any more once the dataset is made.
+#' files are not needed any more once the dataset is made. Rows of tables are always kept:
+#' `cache = FALSE` is `"auto"` for them. Reading Parquet takes some 2 MiB for each selected column.
 #'
 #' Columns are encoded as those of a data frame are, and all of `na`, `encode`, `scale` and
 #' `validation` mean the same. Memory grows with the rows by some 20 bytes each (labels and orders
