@@ -74,5 +74,38 @@ def test_a_map_is_applied_in_training_and_asked_for_ever_after():
     np.testing.assert_allclose(found, inference.predict(models[1], data=plain)["values"], rtol=1e-4)
 
 
+def small_pictures(epoch, batch):
+    return {"features": PICTURES, "labels": None, "weights": None}
+
+
+@pytest.mark.tf
+def test_a_crop_leaves_what_is_kept_as_it_was(monkeypatch):
+    monkeypatch.setattr("gpukeras.scratch.MEMORY_BYTES", 1000)
+    features = {"kind": "generator", "call": small_pictures, "steps": 3}
+    options = {"cache": True, "shuffle": False, "batch_size": 12}
+    augment = {"crop": [6, 4]}
+    data = assembly.assemble(features, options, augment=augment)
+    again = assembly.assemble(features, options, recipe=data.recipe)
+    for made in (data, again):
+        assert made.recipe.shape == (6, 4, 1)
+        assert made.sources[0].shape == (36, 8, 8, 1)
+
+
+@pytest.mark.tf
+def test_rows_that_all_lack_values_have_no_prediction_where_training_cropped():
+    import keras
+
+    options = {"batch_size": 12, "na": "drop"}
+    labels = {"kind": "numeric", "values": np.arange(12.0), "levels": []}
+    data = assembly.assemble(PICTURES, options, labels, augment={"crop": [6, 4]})
+    layers = [keras.Input((6, 4, 1)), keras.layers.Flatten(), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile("sgd", "mse")
+    training.fit(model, data, {"epochs": 1, "engine": "keras"})
+    missing = {**PICTURES, "values": np.full((2, 8, 8, 1), np.nan)}
+    found = inference.predict(model, missing)
+    assert found["missing"].tolist() == [1, 2]
+
+
 def test_nothing_varied_is_no_text():
     assert assembly.explain_varied(assembly.assemble(ROWS, {})) == ""

@@ -117,7 +117,9 @@ def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray 
         return given.encode(recipe), None
     rows = given.encode(recipe, complete)
     # One row of zeros where none is complete: the output's shape comes from the model alone.
-    return rows if len(rows) else MemoryRows(np.zeros((1, *recipe.shape), np.float32)), complete
+    return rows if len(rows) else MemoryRows(
+        np.zeros((1, *recipe.staged_shape), np.float32)
+    ), complete
 
 
 def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:

@@ -74,9 +74,14 @@ class Recipe:
         return frozenset(rule.name for rule in self.columns)
 
     @property
+    def staged_shape(self) -> tuple[int, ...]:
+        """Shape of one encoded row, as it is kept: before a crop, which the device does."""
+        return (*(self.uncropped or self.shape[:-1]), self.shape[-1])
+
+    @property
     def raw_shape(self) -> tuple[int, ...]:
         """Shape of one row of an array as it is given: before indicators and a crop."""
-        return (*(self.uncropped or self.shape[:-1]), self.shape[-1] - len(self.marked))
+        return (*self.staged_shape[:-1], self.staged_shape[-1] - len(self.marked))
 
     @property
     def mixes_classes(self) -> bool:

@@ -72,7 +72,7 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
     _check_chunk(chunk, rows, arg)
     complete = _find_complete(given, labels, recipe.known) if na == "drop" else None
     if complete is not None and not complete.any():
-        return tuple(np.empty((0, *shape)) for shape in (recipe.shape, ())), rows
+        return tuple(np.empty((0, *shape)) for shape in (recipe.staged_shape, ())), rows
     if na == "impute" and labels is not None:
         check_labels(labels)
     arrays = [given.encode(recipe, complete).gather(slice(None))]

@@ -264,7 +264,8 @@ class StoredArray(ArrayFeatures):
         keep: str = "auto",
     ) -> RowSource:
         """The rows, in memory or in another scratch file."""
-        values, writer = self.features["values"], RowsWriter(recipe.shape, keep=keep, arg=self.arg)
+        values = self.features["values"]
+        writer = RowsWriter(recipe.staged_shape, keep=keep, arg=self.arg)
         try:
             for rows in row_blocks(len(values), 8 * values[0].size):
                 taken = None if complete is None else complete[rows]
