@@ -2,8 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from gpukeras import pipeline
+
+# The same cases on every machine and every run; `--hypothesis-profile=default` looks for new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 def make_dataset(rows=200, columns=5, classes=3, seed=1, **options):

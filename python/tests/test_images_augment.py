@@ -57,8 +57,9 @@ def finished_rows(recipe, options, rows, **how):
     ],
 )
 def test_bad_options_are_refused(options):
-    with pytest.raises(SpecError):
+    with pytest.raises(SpecError) as caught:
         AugmentSpec.from_dict(options)
+    assert caught.value.details == {"arg": next(iter(options))}
 
 
 @pytest.mark.parametrize(

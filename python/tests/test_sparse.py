@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from conftest import make_model
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -46,7 +46,6 @@ matrices = npst.arrays(
 # Reading -----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(matrices, st.data())
 def test_gathering_is_indexing(dense, data):
     rows = np.array(data.draw(st.lists(st.integers(0, len(dense) - 1))), dtype=np.int32)

@@ -127,7 +127,8 @@ def _check_range(value: Any) -> tuple[float, float]:
     low = check_number("value_range", low)
     high = check_number("value_range", high)
     if low >= high:
-        raise SpecError("`value_range` must be the lowest, then the highest value.", arg="augment")
+        message = "`value_range` must be the lowest, then the highest value."
+        raise SpecError(message, arg="value_range")
     return low, high
 
 
