@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from . import devices, models, runtime
-from .arrays import aligned_empty
 from .choosing import Chooser, choose_evaluation_candidates
 from .engine import Engines, Logs, Runner, first_line, read_engine_facts
 from .errors import DataError, ModelError
 from .features import Features
-from .feeding import has_rows, open_evaluation, open_finish, sample_rows
+from .feeding import has_rows, open_evaluation, sample_rows
 from .labels import decode
 from .mapping import unmapped
 from .pipeline import Dataset
-from .plans import choose_evaluation_rows
+from .predicting import model_device, predict_rows, predict_stream
 from .recipes import Recipe
 from .rows import MemoryRows, RowSource
 from .sources import open_features
@@ -97,10 +96,10 @@ def predict(
     models.check_input(model, recipe)
     with heeding_jit(model):
         if isinstance(rows, StreamDataset):
-            output = _predict_stream(model, rows)
+            output = predict_stream(model, rows)
         else:
             function = None if data is None else data.map
-            output = _predict_rows(model, rows, recipe, function)
+            output = predict_rows(model, rows, recipe, function)
     return _keep_places(decode(recipe.label, output, type == "class"), complete)
 
 
@@ -172,12 +171,6 @@ class EvaluationLoop:
         return self._runner.advance()
 
 
-def model_device(model: Any) -> str:
-    """Where a built model's variables are, such as "GPU:0"."""
-    names = runtime.variable_devices(model)
-    return names[0] if names else "CPU:0"
-
-
 def ticks(count: int) -> Any:
     """What Keras iterates over: it counts, the data takes another way."""
     with runtime.on_device("CPU:0", soft=True):  # also inside with_device("GPU:0", )
@@ -243,31 +236,3 @@ def _plain_recipe(given: Features) -> Recipe:
             arg="newdata",
         )
     return Recipe("array", given.row_shape)
-
-
-def _predict_rows(
-    model: Any, source: RowSource, recipe: Recipe, function: Callable[[Any], Any] | None = None
-) -> np.ndarray:
-    """Runs all rows through Keras' own predict function, in large batches of one shape."""
-    size = choose_evaluation_rows(source.row_bytes, len(source))
-    finish = open_finish(recipe, size, function)
-    output: np.ndarray | None = None
-    for start in range(0, len(source), size):
-        rows = source.gather(slice(start, start + size))
-        padding = [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1)
-        batch = finish(np.pad(rows, padding) if padding[0][1] else rows)
-        values = model.predict_on_batch(batch)
-        if output is None:
-            output = aligned_empty((len(source), *values.shape[1:]), values.dtype)
-        output[start : start + size] = values[: len(rows)]
-    return output
-
-
-def _predict_stream(model: Any, data: StreamDataset) -> np.ndarray:
-    """Runs an epoch of rows in sequence through Keras' own predict function, block by block."""
-    feed = open_evaluation(data, model_device(model))
-    outputs = []
-    for block in feed.epoch(0):
-        rows = len(block.arrays[0]) if block.tail else block.batches * feed.batch_size
-        outputs.append(model.predict_on_batch(block.arrays[0])[:rows])
-    return np.concatenate(outputs)

@@ -281,6 +281,16 @@ def build_state(model: Any, batch: tuple[Any, ...]) -> None:
         model.optimizer.build(model.trainable_variables)
 
 
+def global_seed_state() -> list[Any]:
+    """The variable of Keras' own random generator, if one was made: layers have their own."""
+    keras()
+    from keras.src.backend.common import global_state
+    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    return [] if generator is None else [generator.state]
+
+
 @contextmanager
 def threefry_dropout() -> Iterator[None]:
     """While a function is traced for XLA on a CPU, dropout draws with ThreeFry.

@@ -26,13 +26,13 @@ from .inference import (
     EvaluationLoop,
     build_variables,
     endless_ticks,
-    model_device,
     order_metrics,
     own_functions,
     ticks,
 )
 from .pipeline import Dataset
 from .plans import PipelinePlan
+from .predicting import model_device
 from .recipes import Recipe
 from .specs import FitSpec, describe
 from .streams.dataset import StreamDataset
