@@ -1,0 +1,248 @@
+# Learning-rate schedules as R values: what gpu_fit(schedule = ) takes. The core checks and draws
+# them.
+
+#' Learning-rate schedules
+#'
+#' What [gpu_fit()] takes as `schedule`: the learning rate of every step of a training, looked up
+#' inside the step, so that it costs nothing. The rate that the optimizer was compiled with is the
+#' highest one of a schedule that is given none, and is back when the training is over.
+#'
+#' * `schedule_one_cycle()` goes up once and down once (Smith 2018), with the phases and the
+#'   defaults of PyTorch's `OneCycleLR`. The momentum stays as it is.
+#' * `schedule_cyclic()` goes up and down again and again (Smith 2017). At step \eqn{i}, with half
+#'   cycles of \eqn{h} steps, \eqn{c = \lfloor 1 + i / 2h \rfloor} and
+#'   \eqn{x = |i / h - 2c + 1|}, the rate is `min_rate + (max_rate - min_rate) * max(0, 1 - x)`,
+#'   the height times \eqn{1 / 2^{c - 1}} by the policy `"triangular2"`, and times `gamma`^i by
+#'   `"exp_range"`.
+#' * `schedule_warmup_cosine()` warms up and then goes down along half a cosine, if wanted with
+#'   restarts (Loshchilov & Hutter 2017):
+#'   `min_rate + (max_rate - min_rate) * (1 + cos(pi * i / n)) / 2` at step \eqn{i} of \eqn{n}.
+#' * `schedule_exponential()` multiplies the rate by `decay` every so many epochs.
+#' * `schedule_plateau()` multiplies it by `factor` when a metric gets no better.
+#' * `schedule_constant()` keeps one rate, after a warm-up.
+#'
+#' Any of them may begin with a warm-up, in which the rate rises evenly to the schedule's first one
+#' (Goyal et al. 2017). What it takes is taken from the schedule's time.
+#'
+#' @param max_rate The highest rate; `NULL` is the optimizer's own.
+#' @param pct_start Share of the steps in which the rate rises.
+#' @param div_factor What the highest rate is divided by to give the first one.
+#' @param final_div What the first rate is divided by to give the last one.
+#' @param anneal `"cos"` or `"linear"`: how the rate goes from one to the other.
+#' @param warmup Epochs of warm-up, whole or not; 0 is none.
+#' @param warmup_from Where the warm-up starts, as a share of the schedule's first rate.
+#' @return A `gpu_schedule`: a list of its `kind` and its options, with `print()` and `plot()`.
+#' @section Errors:
+#' `gpukeras_error_spec` for an option that cannot be. What depends on the training is found by
+#' [gpu_fit()]: a warm-up longer than the training, or a `min_rate` above the optimizer's own.
+#' @references
+#' Smith (2017), Cyclical Learning Rates for Training Neural Networks,
+#' <https://arxiv.org/abs/1506.01186>.
+#'
+#' Smith (2018), A disciplined approach to neural network hyper-parameters: Part 1,
+#' <https://arxiv.org/abs/1803.09820>.
+#'
+#' Loshchilov and Hutter (2017), SGDR: Stochastic Gradient Descent with Warm Restarts,
+#' <https://arxiv.org/abs/1608.03983>.
+#'
+#' Goyal et al. (2017), Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour,
+#' <https://arxiv.org/abs/1706.02677>.
+#' @name gpu_schedule
+#' @examplesIf interactive()
+#' schedule <- schedule_one_cycle(max_rate = 0.01)
+#' plot(schedule, epochs = 20, steps_per_epoch = 50)
+#'
+#' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
+#' gpu_fit(gpu_mlp(train), train, epochs = 20, schedule = schedule)
+#'
+#' # A warm-up of half an epoch in front of a rate that falls when nothing gets better.
+#' schedule_plateau(patience = 3, monitor = "val_loss", warmup = 0.5)
+#' @export
+schedule_one_cycle <- function(max_rate = NULL, pct_start = 0.3, div_factor = 25, final_div = 1e4,
+                               anneal = "cos", warmup = 0, warmup_from = 0.01) {
+  new_gpu_schedule("one_cycle", list(
+    max_rate = max_rate, pct_start = pct_start, div_factor = div_factor, final_div = final_div,
+    anneal = anneal, warmup = warmup, warmup_from = warmup_from
+  ))
+}
+
+#' @param min_rate The lowest rate. Of `schedule_cyclic()`, `NULL` is a quarter of the highest.
+#' @param policy `"triangular"` (all cycles of one height), `"triangular2"` (each half as high as
+#'   the one before) or `"exp_range"` (by `gamma` lower at each step).
+#' @param step_size Length of half a cycle.
+#' @param unit What `step_size` counts: `"epochs"` or `"steps"`.
+#' @param gamma What the height is multiplied by at each step, by `"exp_range"`.
+#' @rdname gpu_schedule
+#' @export
+schedule_cyclic <- function(max_rate = NULL, min_rate = NULL, policy = "triangular",
+                            step_size = 2, unit = "epochs", gamma = 0.99994,
+                            warmup = 0, warmup_from = 0.01) {
+  new_gpu_schedule("cyclic", list(
+    max_rate = max_rate, min_rate = min_rate, policy = policy, step_size = step_size, unit = unit,
+    gamma = gamma, warmup = warmup, warmup_from = warmup_from
+  ))
+}
+
+#' @param cycles How many times the cosine is run through, all of one length.
+#' @rdname gpu_schedule
+#' @export
+schedule_warmup_cosine <- function(max_rate = NULL, min_rate = 0, warmup = 1, cycles = 1,
+                                   warmup_from = 0.01) {
+  new_gpu_schedule("warmup_cosine", list(
+    max_rate = max_rate, min_rate = min_rate, warmup = warmup, cycles = cycles,
+    warmup_from = warmup_from
+  ))
+}
+
+#' @param rate The first rate; `NULL` is the optimizer's own. For `plot()`, the optimizer's own.
+#' @param decay What the rate is multiplied by every `every` epochs.
+#' @param every A number of epochs, whole or not.
+#' @param staircase Whether the rate falls at their end at once, rather than bit by bit.
+#' @rdname gpu_schedule
+#' @export
+schedule_exponential <- function(rate = NULL, decay = 0.9, every = 1, staircase = FALSE,
+                                 min_rate = 0, warmup = 0, warmup_from = 0.01) {
+  new_gpu_schedule("exponential", list(
+    rate = rate, decay = decay, every = every, staircase = staircase, min_rate = min_rate,
+    warmup = warmup, warmup_from = warmup_from
+  ))
+}
+
+#' @param factor What the rate is multiplied by.
+#' @param patience Epochs without improvement before it is.
+#' @param monitor Name of the metric; `NULL` is the validation loss, or the loss where nothing is
+#'   validated.
+#' @param mode `"min"` or `"max"`: which is better; `NULL` goes by the metric's name.
+#' @param min_delta Least change that counts as an improvement.
+#' @param cooldown Epochs after a reduction in which nothing is counted.
+#' @rdname gpu_schedule
+#' @export
+schedule_plateau <- function(factor = 0.5, patience = 5, monitor = NULL, mode = NULL,
+                             min_delta = 1e-4, cooldown = 0, min_rate = 0, rate = NULL,
+                             warmup = 0, warmup_from = 0.01) {
+  new_gpu_schedule("plateau", list(
+    rate = rate, factor = factor, patience = patience, monitor = monitor, mode = mode,
+    min_delta = min_delta, cooldown = cooldown, min_rate = min_rate,
+    warmup = warmup, warmup_from = warmup_from
+  ))
+}
+
+#' @rdname gpu_schedule
+#' @export
+schedule_constant <- function(rate = NULL, warmup = 0, warmup_from = 0.01) {
+  new_gpu_schedule("constant", list(rate = rate, warmup = warmup, warmup_from = warmup_from))
+}
+
+# The core checks the options, and gives them back as it will use them.
+new_gpu_schedule <- function(kind, options, call = caller_env()) {
+  given <- c(list(kind = kind), check_no_na_options(options, call))
+  structure(call_core("schedule", list(schedule = given), call = call), class = "gpu_schedule")
+}
+
+#' @param x A `gpu_schedule`.
+#' @param epochs,steps_per_epoch The training to draw the schedule for.
+#' @param ... Passed on to [graphics::plot.default()] by `plot()`.
+#' @rdname gpu_schedule
+#' @export
+plot.gpu_schedule <- function(x, epochs = 10, steps_per_epoch = 100, rate = 0.001, ...) {
+  check_no_na_options(list(epochs = epochs, steps_per_epoch = steps_per_epoch, rate = rate))
+  rates <- call_core("draw_rates", list(
+    schedule = unclass(x), rate = rate, epochs = epochs, steps_per_epoch = steps_per_epoch
+  ))
+  shown <- unique(round(seq(1, length(rates), length.out = min(length(rates), 5000))))
+  defaults <- list(type = "l", lwd = 2, col = "#1f77b4", xlab = "epoch", ylab = "learning rate")
+  graphics_options <- utils::modifyList(defaults, list(...))
+  do.call(graphics::plot, c(list((shown - 1) / steps_per_epoch, rates[shown]), graphics_options))
+  invisible(x)
+}
+
+#' @export
+format.gpu_schedule <- function(x, ...) {
+  course <- switch(x$kind,
+    one_cycle = format_one_cycle(x),
+    cyclic = format_cyclic(x),
+    warmup_cosine = format_cosine(x),
+    exponential = format_exponential(x),
+    plateau = format_plateau(x),
+    constant = paste(format_rate(x$rate), "throughout")
+  )
+  c(
+    paste("<gpu_schedule>", gsub("_", " ", x$kind)),
+    paste("rate:    ", course),
+    if (x$warmup > 0) {
+      sprintf(
+        "warm-up:  %s, from %s %% of the first rate", epochs_text(x$warmup),
+        format_number(100 * x$warmup_from)
+      )
+    }
+  )
+}
+
+#' @export
+print.gpu_schedule <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}
+
+format_one_cycle <- function(x) {
+  sprintf(
+    "from 1/%s of the highest, up to %s over %s %% of the steps, down to 1/%s of the first (%s)",
+    format_number(x$div_factor), format_rate(x$max_rate), format_number(100 * x$pct_start),
+    format_number(x$final_div), x$anneal
+  )
+}
+
+format_cyclic <- function(x) {
+  size <- if (x$unit == "epochs") {
+    epochs_text(x$step_size)
+  } else {
+    paste(format_number(x$step_size), "steps")
+  }
+  height <- switch(x$policy,
+    triangular = "",
+    triangular2 = ", each time half as high",
+    exp_range = sprintf(", at each step %s times as high", format_number(x$gamma, 7))
+  )
+  lowest <- if (is.null(x$min_rate)) "a quarter of it" else format_number(x$min_rate)
+  sprintf(
+    "up to %s from %s in %s and down again%s (%s)", format_rate(x$max_rate), lowest, size,
+    height, x$policy
+  )
+}
+
+format_cosine <- function(x) {
+  sprintf(
+    "from %s down to %s along a cosine%s", format_rate(x$max_rate), format_number(x$min_rate),
+    if (x$cycles == 1) "" else sprintf(", %d times", x$cycles)
+  )
+}
+
+format_exponential <- function(x) {
+  sprintf(
+    "from %s, times %s every %s, %s%s", format_rate(x$rate), format_number(x$decay),
+    if (x$every == 1) "epoch" else epochs_text(x$every),
+    if (x$staircase) "at once" else "bit by bit", format_lowest(x)
+  )
+}
+
+format_plateau <- function(x) {
+  sprintf(
+    "from %s, times %s when %s gets no better for %s%s", format_rate(x$rate),
+    format_number(x$factor), x$monitor %||% "the (validation) loss", epochs_text(x$patience),
+    format_lowest(x)
+  )
+}
+
+format_lowest <- function(x) {
+  if (x$min_rate > 0) paste(", not below", format_number(x$min_rate)) else ""
+}
+
+format_rate <- function(rate) {
+  if (is.null(rate)) "the optimizer's own" else format_number(rate)
+}
+
+format_number <- function(x, digits = 4) {
+  format(signif(x, digits), digits = digits, big.mark = ",")
+}
+
+epochs_text <- function(x) paste(format_number(x), if (x == 1) "epoch" else "epochs")
