@@ -1,0 +1,350 @@
+# The two searches before a training: made from the core's records, printed, plotted, data frames.
+
+#' Find the batch size that keeps the device busy
+#'
+#' Trains real batches of growing size for a moment each, through the engine that would train, and
+#' measures rows a second. Sizes double until memory is full, until throughput grows no more (two
+#' doublings that bring less than 5 %), or until `to`. Recommended is the smallest size with 90 % of
+#' the best throughput. The model is left as it was, also after errors and interrupts: weights,
+#' optimizer, metrics and random state are put back (a model that was not built yet is built).
+#'
+#' @section What it does not tell:
+#' Throughput is not accuracy. A larger batch makes fewer updates an epoch and averages out noise
+#' that often helps to generalise, so it usually needs more epochs or a higher learning rate (see
+#' [gpu_learning_rate()]). By default the search therefore leaves at least ten updates an epoch.
+#'
+#' Of rows in sequence (a function, a `tf.data.Dataset`) the first chunk is repeated and no more are
+#' asked for: the figures are the device's, not those of the source.
+#'
+#' @param model A compiled Keras 3 model.
+#' @param data A [gpu_dataset()], or `list(x, y)`.
+#' @param from The first size; `NULL` is 32, or all rows if they are fewer.
+#' @param to The largest size; `NULL` is a tenth of the training rows, or all of them with
+#'   `until = "memory"`.
+#' @param until `"knee"` stops where throughput grows no more; `"memory"` goes on until memory is
+#'   full, to see how large a batch may be (by doubling, so to a factor of two).
+#' @param engine As in [gpu_fit()]; `"auto"` measures the superstep, or the one engine that the
+#'   model or the session allows.
+#' @param seconds Time for the search; a size that has begun is finished.
+#' @param verbose Whether each size is printed as it is measured.
+#' @return A `gpu_batch_size` with `$recommended`, `$largest` (that ran), `$reason`, `$stopped`
+#'   (`"flat"`, `"memory"`, `"rows"`, `"to"`, `"time"` or `"interrupted"`), `$device`, `$engine` and
+#'   `$points`; with `print()`, `plot()`, `ggplot2::autoplot()` and `as.data.frame()` (one row a
+#'   size: `batch_size`, `rows_per_s`, `peak_bytes` of a GPU's memory, `status`). It may be given to
+#'   [gpu_fit()] and [gpu_learning_rate()] as `batch_size`; for the rest of the session their
+#'   `batch_size = "auto"` is what was found for the model. Interrupting ends the search with what
+#'   was measured until then.
+#' @section Errors:
+#' `gpukeras_error_out_of_memory` if the first size does not fit, `gpukeras_error_model` and
+#' `gpukeras_error_data` as in [gpu_fit()].
+#' @examplesIf interactive()
+#' train <- gpu_dataset(price ~ carat + depth, data = ggplot2::diamonds)
+#' model <- gpu_mlp(train, units = c(64, 32))
+#' size <- gpu_batch_size(model, train)
+#' plot(size)
+#' gpu_fit(model, train, epochs = 5, batch_size = size)
+#' @export
+gpu_batch_size <- function(model, data, from = NULL, to = NULL, until = "knee", engine = "auto",
+                           seconds = 20, verbose = TRUE) {
+  model <- check_model(model)
+  data <- as_training(data)
+  check_flag(verbose)
+  options <- list(from = from, to = to, until = until, engine = engine, seconds = seconds)
+  report <- suspendInterrupts(call_core("find_batch_size", list(
+    model = model, data = data$handle, options = as_search(options),
+    on_event = search_listener(if (verbose) show_size else identity)
+  )))
+  new_gpu_batch_size(report)
+}
+
+#' Find a learning rate
+#'
+#' The range test of Smith (2017): a batch is trained at each of many rising learning rates, and
+#' its loss is looked at. Too small rates change nothing, good ones lower the loss, too high ones
+#' make it explode, where the test ends (four times the lowest smoothed loss). The model is left as
+#' it was, also after errors and interrupts: weights, optimizer with its rate or schedule, metrics
+#' and random state are put back (a model that was not built yet is built).
+#'
+#' Suggested are the rate at which the smoothed loss falls fastest, and a tenth of the one at which
+#' it is lowest; recommended is the smaller of the two, as the upper end of what a schedule goes
+#' through or as a constant rate. None is recommended where the loss does not fall by more than its
+#' noise: then try more `steps`, a larger `batch_size`, or another range.
+#'
+#' @inheritParams gpu_batch_size
+#' @param data A [gpu_dataset()], or `list(x, y)`. Data with fewer batches than `steps` is gone
+#'   through several times; a function is called as in a training.
+#' @param from,to The first and the last learning rate.
+#' @param steps Rates, a batch each; at least 10.
+#' @param batch_size Rows a batch: a number, a [gpu_batch_size()], or `"auto"`: what
+#'   [gpu_batch_size()] found for the model in this session, or else the dataset's own. The rate
+#'   depends on it: test with the size that will train.
+#' @return A `gpu_learning_rate` with `$recommended` (or `NULL`), `$steepest`, `$minimum_tenth`,
+#'   `$reason`, `$current` (the model's own rate), `$stopped` (`"completed"`, `"diverged"`,
+#'   `"non_finite"` or `"interrupted"`) and `$batch_size`; with `print()`, `plot()`,
+#'   `ggplot2::autoplot()` and `as.data.frame()` (one row a rate: `rate`, `loss`, `smoothed`).
+#'   Interrupting ends the search with no recommendation.
+#' @references Smith, L. N. (2017). Cyclical learning rates for training neural networks. *WACV*.
+#'   \doi{10.1109/WACV.2017.58}
+#' @section Errors:
+#' `gpukeras_error_spec` for a bad range, `gpukeras_error_model` and `gpukeras_error_data` as in
+#' [gpu_fit()], `gpukeras_error_out_of_memory`.
+#' @examplesIf interactive()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8)
+#' rate <- gpu_learning_rate(gpu_mlp(train), train)
+#' plot(rate)
+#' model <- gpu_mlp(train, learning_rate = rate$recommended)
+#' @export
+gpu_learning_rate <- function(model, data, from = 1e-7, to = 10, steps = 100, batch_size = "auto") {
+  model <- check_model(model)
+  data <- as_training(data)
+  batch_size <- as_batch_size(batch_size) %||% "auto"
+  options <- list(from = from, to = to, steps = steps, batch_size = batch_size)
+  report <- suspendInterrupts(call_core("find_learning_rate", list(
+    model = model, data = data$handle, options = as_search(options),
+    on_event = search_listener(identity)
+  )))
+  new_gpu_learning_rate(report)
+}
+
+# Python's records cannot have a field `from`.
+as_search <- function(options, call = caller_env()) {
+  check_no_na_options(options, call = call)
+  names(options) <- sub("^from$", "low", sub("^to$", "high", names(options)))
+  options
+}
+
+# What a search found as a number; "auto" is NULL, and Python judges the rest.
+as_batch_size <- function(batch_size, arg = caller_arg(batch_size), call = caller_env()) {
+  if (!inherits(batch_size, "gpu_batch_size")) {
+    return(if (!identical(batch_size, "auto")) batch_size)
+  }
+  if (is.null(batch_size$recommended)) {
+    abort_gpukeras(
+      sprintf("`%s` is a search that was interrupted before it found a size.", arg),
+      code = "spec", hint = "Run gpu_batch_size() again.", arg = arg, call = call
+    )
+  }
+  batch_size$recommended
+}
+
+# Interrupts come in between two calls of the engine; a TRUE ends the search with what it has.
+search_listener <- function(show) {
+  function(event) {
+    tryCatch(
+      {
+        allowInterrupts(Sys.sleep(0))
+        if (event$kind != "waiting") show(event)
+        FALSE
+      },
+      interrupt = function(condition) TRUE
+    )
+  }
+}
+
+show_size <- function(event) {
+  speed <- if (is.null(event$rows_per_s)) {
+    event$status
+  } else {
+    paste(count_text(signif(event$rows_per_s, 3)), "rows/s")
+  }
+  cli::cat_line("batch size ", count_text(event$batch_size), ": ", speed)
+}
+
+# Batch sizes --------------------------------------------------------------------------------------
+
+new_gpu_batch_size <- function(report) {
+  structure(report, class = "gpu_batch_size")
+}
+
+#' @rdname gpu_batch_size
+#' @param x,object A `gpu_batch_size` or `gpu_learning_rate`.
+#' @param row.names,optional Not used.
+#' @param ... Passed on to [graphics::plot()] by `plot()`; otherwise not used.
+#' @export
+as.data.frame.gpu_batch_size <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
+  column <- function(name, empty) {
+    unlist(lapply(x$points, function(point) point[[name]] %||% NA)) %||% empty
+  }
+  data.frame(
+    batch_size = as.integer(column("batch_size", integer())),
+    rows_per_s = as.numeric(column("rows_per_s", numeric())),
+    peak_bytes = as.numeric(column("peak_bytes", numeric())),
+    status = as.character(column("status", character()))
+  )
+}
+
+#' @export
+format.gpu_batch_size <- function(x, ...) {
+  found <- if (is.null(x$recommended)) "none found" else paste(count_text(x$recommended), "rows")
+  c(
+    sprintf("<gpu_batch_size> %s on %s", found, x$device),
+    if (length(x$points) > 0) format_sizes(as.data.frame(x), x$recommended),
+    sprintf("reason:  %s", x$reason),
+    sprintf("engine:  %s (%s), trained on %s", x$engine, x$engine_reason, x$samples),
+    "note:    a larger batch makes fewer updates an epoch; throughput is not accuracy"
+  )
+}
+
+# A line a size; the share is of the best throughput, the arrow at the size recommended.
+format_sizes <- function(frame, recommended) {
+  speed <- ifelse(is.na(frame$rows_per_s), "", count_text(signif(frame$rows_per_s, 3)))
+  share <- sprintf("%.0f %%", 100 * frame$rows_per_s / max(frame$rows_per_s, na.rm = TRUE))
+  share[is.na(frame$rows_per_s)] <- ""
+  cells <- list("rows" = count_text(frame$batch_size), "rows/s" = speed, "of best" = share)
+  if (!all(is.na(frame$peak_bytes))) {
+    cells$memory <- ifelse(is.na(frame$peak_bytes), "", format_bytes(frame$peak_bytes))
+  }
+  columns <- Map(function(name, cell) format(c(name, cell), justify = "right"), names(cells), cells)
+  notes <- ifelse(frame$status == "ok", "", frame$status)
+  notes[frame$batch_size %in% recommended] <- "<- recommended"
+  trimws(do.call(paste, c(list(" "), unname(columns), list(c("", notes)), sep = "  ")), "right")
+}
+
+#' @export
+print.gpu_batch_size <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}
+
+#' @rdname gpu_batch_size
+#' @export
+plot.gpu_batch_size <- function(x, ...) {
+  frame <- drawn_sizes(x)
+  fits <- !is.na(frame$rows_per_s)
+  graphics::plot(
+    frame$batch_size, ifelse(fits, frame$rows_per_s, 0),
+    log = "x", type = "n", xaxt = "n", ylim = c(0, max(frame$rows_per_s, na.rm = TRUE)),
+    xlab = "batch size", ylab = "rows/s", ...
+  )
+  graphics::axis(1, at = frame$batch_size)
+  graphics::lines(frame$batch_size[fits], frame$rows_per_s[fits], type = "b", lwd = 2, pch = 19)
+  graphics::points(frame$batch_size[!fits], rep(0, sum(!fits)), pch = 4, col = "#d62728", lwd = 2)
+  graphics::abline(v = x$recommended, lty = 2, col = "#1f77b4")
+  invisible(x)
+}
+
+#' @rdname gpu_batch_size
+#' @exportS3Method ggplot2::autoplot
+autoplot.gpu_batch_size <- function(object, ...) { # nolint: object_name_linter.
+  frame <- drawn_sizes(object)
+  fits <- !is.na(frame$rows_per_s)
+  full <- data.frame(batch_size = frame$batch_size[!fits], rows_per_s = rep(0, sum(!fits)))
+  ggplot2::ggplot(frame[fits, ], ggplot2::aes(.data$batch_size, .data$rows_per_s)) +
+    ggplot2::geom_line() +
+    ggplot2::geom_point() +
+    ggplot2::geom_point(data = full, shape = 4, colour = "#d62728") +
+    ggplot2::geom_vline(xintercept = object$recommended, linetype = "dashed") +
+    ggplot2::scale_x_continuous(trans = "log2", breaks = frame$batch_size) +
+    ggplot2::expand_limits(y = 0) +
+    ggplot2::labs(x = "batch size", y = "rows/s")
+}
+
+drawn_sizes <- function(x, call = caller_env()) {
+  frame <- as.data.frame(x)
+  if (all(is.na(frame$rows_per_s))) {
+    abort_nothing_drawn("batch size", call)
+  }
+  frame
+}
+
+abort_nothing_drawn <- function(what, call) {
+  abort_gpukeras(
+    sprintf("The search has measured no %s to plot.", what), code = "data", arg = "x", call = call
+  )
+}
+
+# Learning rates -----------------------------------------------------------------------------------
+
+new_gpu_learning_rate <- function(report) {
+  for (name in c("rates", "losses", "smoothed")) {
+    report[[name]] <- as.numeric(unlist(report[[name]]))
+  }
+  structure(report, class = "gpu_learning_rate")
+}
+
+#' @rdname gpu_learning_rate
+#' @export
+as.data.frame.gpu_learning_rate <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
+  data.frame(rate = x$rates, loss = x$losses, smoothed = x$smoothed)
+}
+
+#' @export
+format.gpu_learning_rate <- function(x, ...) {
+  ends <- c(
+    completed = "", diverged = ", where the loss diverged",
+    non_finite = ", where the loss became infinite", interrupted = ", where it was interrupted"
+  )
+  c(
+    sprintf("<gpu_learning_rate> %s", format_rate(x$recommended)),
+    sprintf("reason:  %s", x$reason),
+    if (!is.null(x$recommended)) {
+      sprintf(
+        "found:   steepest at %s, a tenth of the lowest at %s",
+        format_rate(x$steepest), format_rate(x$minimum_tenth)
+      )
+    },
+    if (length(x$rates) > 0) {
+      sprintf(
+        "tried:   %d rates from %s to %s%s", length(x$rates), format_rate(min(x$rates)),
+        format_rate(max(x$rates)), ends[[x$stopped]]
+      )
+    },
+    sprintf(
+      "model:   has %s, unchanged; tested on %s with %s rows a batch",
+      format_rate(x$current), x$device, count_text(x$batch_size)
+    )
+  )
+}
+
+# Three digits; no rate is said in words.
+format_rate <- function(rate) {
+  if (is.null(rate)) {
+    return("none suggested")
+  }
+  if (is.nan(rate)) "several rates" else format(signif(rate, 3), digits = 3)
+}
+
+#' @export
+print.gpu_learning_rate <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}
+
+#' @rdname gpu_learning_rate
+#' @export
+plot.gpu_learning_rate <- function(x, ...) {
+  frame <- drawn_rates(x)
+  graphics::plot(
+    frame$rate, frame$loss,
+    log = "x", col = "grey60", pch = 20, xlab = "learning rate", ylab = "loss",
+    ylim = drawn_range(frame), ...
+  )
+  graphics::lines(frame$rate, frame$smoothed, lwd = 2)
+  graphics::abline(v = x$recommended, lty = 2, col = "#1f77b4")
+  invisible(x)
+}
+
+#' @rdname gpu_learning_rate
+#' @exportS3Method ggplot2::autoplot
+autoplot.gpu_learning_rate <- function(object, ...) { # nolint: object_name_linter.
+  frame <- drawn_rates(object)
+  ggplot2::ggplot(frame, ggplot2::aes(.data$rate)) +
+    ggplot2::geom_point(ggplot2::aes(y = .data$loss), colour = "grey60") +
+    ggplot2::geom_line(ggplot2::aes(y = .data$smoothed)) +
+    ggplot2::geom_vline(xintercept = object$recommended, linetype = "dashed") +
+    ggplot2::scale_x_log10() +
+    ggplot2::coord_cartesian(ylim = drawn_range(frame)) +
+    ggplot2::labs(x = "learning rate", y = "loss")
+}
+
+drawn_rates <- function(x, call = caller_env()) {
+  if (length(x$rates) == 0) {
+    abort_nothing_drawn("rate", call)
+  }
+  as.data.frame(x)
+}
+
+# An exploded loss at the end would flatten all before it.
+drawn_range <- function(frame) {
+  range(frame$smoothed, stats::quantile(frame$loss, c(0, 0.9), names = FALSE))
+}

@@ -1,0 +1,311 @@
+"""The learning-rate range test: one batch a rate, the model left as it was.
+
+Rates rise by a constant factor, a batch each. Many steps are one call: the loop sets the rate,
+clears the running mean that Keras' loss is, trains a batch and notes its loss, all inside a
+TensorFlow graph.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import models, runtime
+from ..blocks import Block
+from ..choosing import choose_count
+from ..engine import cut
+from ..errors import DataError, ModelError, OutOfMemoryError, SpecError
+from ..feeding import open_feed, sample_rows
+from ..inference import SAMPLE, build_variables
+from ..optimizers import find_optimizer, read_rate
+from ..pipeline import Dataset
+from ..predicting import model_device
+from ..recipes import Recipe
+from ..specs import Spec, check_count, check_number
+from ..streams.dataset import StreamDataset
+from .batch_sizes import remembered_size
+from .keeping import kept_model
+from .rate_curves import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
+
+AnyDataset = Dataset | StreamDataset
+OnEvent = Callable[[dict[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class RateSearchSpec(Spec):
+    """What is searched.
+
+    Args:
+        low: R's `from`, the first rate.
+        high: R's `to`, the last rate.
+        steps: Rates, a batch each.
+        batch_size: Rows a batch; "auto" is what `find_batch_size()` found for the model in this
+            session, or else the dataset's own.
+    """
+
+    low: float = 1e-7
+    high: float = 10.0
+    steps: int = 100
+    batch_size: str | int = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        low = check_number("from", self.low, 1e-30, 1e30)
+        high = check_number("to", self.high, 1e-30, 1e30)
+        if not low < high:
+            raise SpecError(f"`to` must be above `from`, which is {low:g}.", arg="to")
+        size = self.batch_size
+        self._set(
+            low=low,
+            high=high,
+            steps=check_count("steps", self.steps, 10, 100_000),
+            batch_size=size if size == "auto" else check_count("batch_size", size),
+        )
+
+
+@dataclass(frozen=True)
+class RateSearch:
+    """What a search found.
+
+    Args:
+        rates: Those that were tried.
+        losses: The loss of each rate's batch.
+        smoothed: Their exponential average.
+        steepest: See `RateChoice`.
+        minimum_tenth: See `RateChoice`.
+        recommended: See `RateChoice`.
+        reason: Why that rate, or why none.
+        stopped: "completed", "diverged", "non_finite" or "interrupted".
+        current: The rate that the optimizer has, and still has; NaN where it has several.
+        batch_size: Rows a batch.
+        device: Where the model is.
+        elapsed_s: Seconds in all.
+    """
+
+    rates: list[float]
+    losses: list[float]
+    smoothed: list[float]
+    steepest: float | None
+    minimum_tenth: float | None
+    recommended: float | None
+    reason: str
+    stopped: str
+    current: float
+    batch_size: int
+    device: str
+    elapsed_s: float
+
+
+def find_learning_rate(
+    model: Any, data: AnyDataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+) -> RateSearch:
+    """Trains a batch at each of many rising rates; the model is left as it was, whatever happens.
+
+    Weights, optimizer with its rate or schedule, metrics and random state are put back. A model
+    that was not built is built. Data with fewer batches than rates is gone through several times;
+    a short last batch is left out.
+
+    Args:
+        model: A compiled Keras model.
+        data: The rows; those in sequence are asked for as in a training.
+        options: Fields of `RateSearchSpec`.
+        on_event: Called after each call of the loop (some 0.2 s) with a plain dict of `kind`
+            ("rates" or "waiting"), `step` and `steps`; a true answer ends the search.
+
+    Raises:
+        SpecError, DataError, ModelError: for input that does not fit.
+    """
+    began = time.perf_counter()
+    spec = RateSearchSpec.from_dict(options)
+    models.check_model(model)
+    find_optimizer(model, "learning_rate")
+    models.check_rows(model, data)
+    models.check_encoding(model, data.recipe)
+    build_variables(model, sample_rows(data, SAMPLE))
+    device = model_device(model)
+    size = remembered_size(model, data) if spec.batch_size == "auto" else spec.batch_size
+    plan = data.plan(device, size)
+    current = read_rate(model)
+    test = _Test(model, plan_rates(spec.low, spec.high, spec.steps), plan.batch_size, on_event)
+    with kept_model(model):
+        feed = open_feed(data, plan, lambda recipe: check_labels(model, recipe), test.idle)
+        test.run(feed)
+    return _report(test, current, device, time.perf_counter() - began)
+
+
+def check_labels(model: Any, recipe: Recipe) -> None:
+    """Labels of a stream that lie outside of those seen so far still fit the model."""
+    models.check_fit(model, recipe)
+
+
+def _report(test: _Test, current: float, device: str, elapsed_s: float) -> RateSearch:
+    count, stopped = choose_end(test.losses)
+    rates, losses = test.rates[:count].tolist(), test.losses[:count]
+    choice = choose_rate(rates, losses)
+    if test.interrupted and stopped == "completed":
+        stopped, choice = "interrupted", RateChoice(None, None, None, "the search was interrupted")
+    return RateSearch(
+        rates=rates,
+        losses=losses,
+        smoothed=smooth_losses(losses).tolist(),
+        **vars(choice),
+        stopped=stopped,
+        current=current,
+        batch_size=test.batch_size,
+        device=device,
+        elapsed_s=elapsed_s,
+    )
+
+
+# Testing -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Test:
+    """A range test in progress."""
+
+    model: Any
+    rates: np.ndarray
+    batch_size: int
+    on_event: OnEvent | None
+    losses: list[float] = field(default_factory=list)
+    interrupted: bool = False
+    _batch_s: float | None = None
+
+    def run(self, feed: Any) -> None:
+        """Trains a batch a rate until they end, the loss diverges or the listener stops it."""
+        blocks, program = _full_blocks(feed), None
+        with rate_variable(self.model) as rate, closing(blocks):
+            try:
+                while self._is_going():
+                    block = next(blocks)
+                    program = program or self._build(rate, block)
+                    self._run_block(program, block)
+            except KeyboardInterrupt:
+                if not self.interrupted:  # by the listener: what was tried until then counts
+                    raise
+            except runtime.tensorflow().errors.ResourceExhaustedError as error:
+                raise OutOfMemoryError(
+                    f"The device ran out of memory at batch size {self.batch_size}.",
+                    hint="Use a smaller `batch_size`.",
+                    batch_size=self.batch_size,
+                ) from error
+
+    def idle(self) -> None:
+        """Rows are waited for: an interrupt may come in."""
+        self._tell("waiting")
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+    def _is_going(self) -> bool:
+        if self.interrupted or len(self.losses) == len(self.rates):
+            return False
+        return choose_end(self.losses)[1] == "completed"
+
+    def _run_block(self, program: Callable[..., Any], block: Block) -> None:
+        tf, first = runtime.tensorflow(), 0
+        while first < block.batches and self._is_going():
+            done = len(self.losses)
+            left = min(block.batches - first, len(self.rates) - done)
+            count = choose_count(self._batch_s, left)
+            began = time.perf_counter()
+            rates = tf.constant(self.rates[done : done + count])
+            losses = program(block.arrays, tf.constant(first), rates).numpy()
+            if done:  # the first call also traces
+                self._batch_s = (time.perf_counter() - began) / count
+            self.losses += losses.astype(np.float64).tolist()
+            first += count
+            self._tell("rates")
+
+    def _tell(self, kind: str) -> None:
+        event = {"kind": kind, "step": len(self.losses), "steps": len(self.rates)}
+        if self.on_event is not None and self.on_event(event) is True:
+            self.interrupted = True
+
+    def _build(self, rate: Any, block: Block) -> Callable[..., Any]:
+        """`program(arrays, first, rates)`: the losses of batches from `first` on, one a rate."""
+        tf, size = runtime.tensorflow(), self.batch_size
+
+        def program(arrays: tuple[Any, ...], first: Any, rates: Any) -> Any:
+            count = tf.shape(rates)[0]
+
+            def body(index: Any, losses: Any) -> tuple[Any, Any]:
+                rate.assign(tf.cast(rates[index], rate.dtype))
+                loss = self._step(cut(arrays, (first + index) * size, size))
+                return index + 1, losses.write(index, loss)
+
+            losses = tf.TensorArray(tf.float32, count, element_shape=[])
+            _, losses = tf.while_loop(lambda index, _: index < count, body, (0, losses))
+            return losses.stack()
+
+        if self.model.run_eagerly:
+            return program
+        specs = tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), block.arrays)
+        traced = tf.function(program, autograph=False)
+        return traced.get_concrete_function(
+            specs, tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.float32)
+        )
+
+    def _step(self, batch: Any) -> Any:
+        """Traced: the loss of a batch that is trained, not the mean since the epoch began."""
+        for metric in self.model.metrics:
+            metric.reset_state()
+        logs = self.model.train_step(batch)
+        if not isinstance(logs, Mapping) or "loss" not in logs:
+            raise ModelError(
+                "The model's own train_step() gives no `loss`.",
+                hint='Let it return a dictionary with "loss".',
+                arg="model",
+            )
+        return runtime.tensorflow().cast(logs["loss"], "float32")
+
+
+@contextmanager
+def rate_variable(model: Any) -> Iterator[Any]:
+    """The variable that is the optimizer's rate: its own, or one in its schedule's place.
+
+    Keras' public setter is avoided: it drops the rate's variable from the optimizer's.
+    """
+    optimizer, tf = find_optimizer(model, "learning_rate"), runtime.tensorflow()
+    own = optimizer._learning_rate
+    if isinstance(own, runtime.keras().Variable):
+        before = own.numpy()
+        try:
+            yield own
+        finally:
+            own.assign(before)
+        return
+    with tf.device(optimizer._iterations.value.device):
+        rate = tf.Variable(0.0, trainable=False)
+    optimizer._learning_rate = rate.read_value  # Keras calls what is neither variable nor schedule
+    try:
+        yield rate
+    finally:
+        optimizer._learning_rate = own
+
+
+def _full_blocks(feed: Any) -> Iterator[Block]:
+    """Blocks of full batches, epoch after epoch.
+
+    Raises:
+        DataError: if an epoch has none.
+    """
+    epoch = 0
+    while True:
+        found = False
+        for block in feed.epoch(epoch):
+            if not block.tail:
+                found = True
+                yield block
+        if not found:
+            raise DataError(
+                f"`data` has no full batch of {feed.batch_size} rows.",
+                hint="Use a smaller `batch_size`.",
+                arg="batch_size",
+            )
+        epoch += 1
