@@ -1,58 +1,230 @@
-# What a training did: made from the core's report, printed, plotted, a data frame.
+# What a training did: made from the core's report or from a file, a data frame, printed, summed up.
 
+# What users read is added to the core's record. `report` may be of an older gpukeras, or come from
+# JSON, which has null for a number that is none.
 new_gpu_history <- function(report) {
-  report$history <- lapply(report$history, as.numeric)
-  report$epoch_s <- as.numeric(report$epoch_s)
+  report$history <- lapply(report$history, as_numbers)
+  for (name in c("epoch_s", "epoch_rows", "learning_rate")) {
+    report[[name]] <- if (!is.null(report[[name]])) as_numbers(report[[name]])
+  }
+  report$notes <- as.character(unlist(report$notes))
+  report$reasons <- name_reasons(report)
+  report$where <- format_placement(report$variables)
+  if (!is.null(report$epoch_rows)) report$throughput <- report$epoch_rows / report$epoch_s
+  report$input_wait <- report$input_share
+  report$peak_memory <- as.numeric(report$peak_bytes %||% NA)
   structure(report, class = "gpu_history")
+}
+
+as_numbers <- function(x) {
+  vapply(as.list(x), function(one) as.numeric(one %||% NaN), 0, USE.NAMES = FALSE)
+}
+
+name_reasons <- function(report) {
+  known <- list(
+    engine = report$engine$reason, batch_size = report$plan$batch_reason, rows = report$plan$reason
+  )
+  given <- as.list(report$reasons)
+  known[names(given)] <- given
+  unlist(Filter(nzchar, Filter(Negate(is.null), known))) %||% character()
 }
 
 #' The history of a training
 #'
-#' @param x,object A `gpu_history` from [gpu_fit()].
-#' @param row.names,optional Not used.
-#' @param metric Names of the metrics to plot; by default all, training and validation together.
-#' @param ... Passed on to [graphics::matplot()] by `plot()`; otherwise not used.
-#' @return `as.data.frame()`: one row an epoch with its number, its metrics and its `seconds`.
-#'   `plot()`: `x`, invisibly. `autoplot()`: a ggplot.
+#' What [gpu_fit()] gives back: how the metrics went, where the model ran, how fast, and why so.
+#'
+#' @section Fields:
+#' - `$history`: a vector of each metric, named as Keras names them, with `val_` in front of those
+#'   of the validation rows. `$learning_rate` at the end of each epoch.
+#' - `$where`: on which devices the model's variables are, as text.
+#' - `$throughput`: training rows a second of each epoch, its validation included;
+#'   `$samples_per_s` of the fastest one.
+#' - `$input_wait`: share of the time that was spent waiting for rows, from 0 to 1.
+#' - `$peak_memory`: most bytes of the GPU's memory that TensorFlow held; `NA` on the CPU.
+#' - `$reasons`: a named character vector that says why the engine, the batch size, the place of the
+#'   rows and the precision were chosen, and why the training ended.
+#' - `$notes`: what was done on the way, such as continuing from a checkpoint.
+#' - `$epochs`, `$rows`, `$elapsed_s`, `$epoch_s`: what was done in what time.
+#' - `$stopped`: `"completed"`, `"early"`, `"interrupted"`, or `"non_finite"` when the loss became
+#'   NaN or infinite. `$best_epoch`: the epoch whose weights early stopping restored, or 0.
+#'
+#' @param x,object A `gpu_history` from [gpu_fit()] or [read_history()], or several from `rbind()`.
+#' @param row.names,optional,deparse.level Not used.
+#' @param wide Whether a row is an epoch instead of a single value.
+#' @param metric Names of the metrics to plot, without `val_`; by default all.
+#' @param ... Of `rbind()`: histories, best with names: `rbind(small = fit1, big = fit2)`. Of
+#'   `plot()`: passed on to [graphics::plot.default()]. Otherwise not used.
+#' @return
+#' - `as.data.frame()`: a row for each value, with columns `epoch`, `metric`, `value` and `data`
+#'   (`"training"` or `"validation"`). With `wide = TRUE` a row for each epoch, with its metrics,
+#'   its `learning_rate` and its `seconds`.
+#' - `summary()`: the first, best and last value of each metric with its epoch, the times and the
+#'   reasons. Whether a metric is best high or low is told from its name; `NA` where it does not
+#'   say.
+#' - `plot()`: `x`, invisibly. `autoplot()`: a ggplot. A dashed line marks the best epoch: the one
+#'   that early stopping restored, else the lowest validation loss. A dotted line marks where a
+#'   training was continued from a checkpoint.
+#' - `rbind()`: a data frame as above with a column `model` in front, of class `gpu_histories`: it
+#'   prints a line for each, and `plot()` and `autoplot()` draw them over each other. Its
+#'   `summary()` is a data frame with a row for each.
 #' @name gpu_history
 #' @examplesIf interactive()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' fit <- gpu_fit(gpu_mlp(train), train, epochs = 20)
+#' summary(fit)
 #' as.data.frame(fit)
 #' plot(fit)
+#'
+#' other <- gpu_fit(gpu_mlp(train, units = 8), train, epochs = 20)
+#' rbind(large = fit, small = other)
 NULL
 
 #' @rdname gpu_history
 #' @export
-as.data.frame.gpu_history <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
-  epochs <- seq_along(x$epoch_s)
-  metrics <- lapply(x$history, `[`, epochs)
-  data.frame(c(list(epoch = epochs), metrics, list(seconds = x$epoch_s)), check.names = FALSE)
+as.data.frame.gpu_history <- function(x, row.names = NULL, optional = FALSE, ..., # nolint
+                                      wide = FALSE) {
+  check_flag(wide)
+  epochs <- epoch_numbers(x)
+  names <- metric_names(x)
+  values <- lapply(x$history[names], last_of, length(epochs))
+  if (wide) {
+    return(wide_frame(x, epochs, values))
+  }
+  validation <- is_validation(names)
+  plain <- ifelse(validation, sub("^val_", "", names), names)
+  each <- rep(seq_along(names), each = length(epochs))
+  data.frame(
+    epoch = rep(epochs, length(names)),
+    metric = factor(plain[each], unique(plain)),
+    value = as.numeric(unlist(values)),
+    data = factor(ifelse(validation[each], "validation", "training"), c("training", "validation"))
+  )
 }
+
+wide_frame <- function(x, epochs, values) {
+  columns <- c(
+    list(epoch = epochs), values,
+    if (!is.null(x$learning_rate)) list(learning_rate = x$learning_rate),
+    list(seconds = x$epoch_s)
+  )
+  data.frame(lapply(columns, last_of, length(epochs)), check.names = FALSE)
+}
+
+# The numbers of the epochs that have values. Where those before a checkpoint have none, counting
+# goes on after them.
+epoch_numbers <- function(x) {
+  count <- max(0L, lengths(x$history), length(x$epoch_s))
+  before <- x$resumed_epochs %||% 0L
+  first <- if (isTRUE(before + count <= x$epochs)) before else 0L
+  as.integer(first) + seq_len(count)
+}
+
+# Values are those of the last epochs; NA for earlier ones.
+last_of <- function(values, count) {
+  c(rep(NA, max(0, count - length(values))), utils::tail(values, count))
+}
+
+# A callback that changes the learning rate logs it as if it were a metric.
+metric_names <- function(x) {
+  as.character(setdiff(names(x$history), c("learning_rate", "lr")))
+}
+
+# A metric may itself be called `val_...`: then it has a twin with two of them, or no `val_loss`
+# beside the loss.
+is_validation <- function(names) {
+  known <- "val_loss" %in% names || !"loss" %in% names
+  startsWith(names, "val_") & known & !paste0("val_", names) %in% names
+}
+
+# 1 where a metric is better the higher it is, -1 the lower, 0 where its name does not tell.
+metric_direction <- function(names) {
+  lower <- paste0(
+    "loss|error|entropy|hinge|divergence|poisson|log_?cosh|perplexity|false_|",
+    "(^|_)(mse|mae|mape|msle|rmse|kld)$"
+  )
+  higher <- paste0(
+    "acc|auc|precision|recall|sensitivity|specificity|f1|score|_iou|io_u|^iou|r2|r_squared|dice|",
+    "similarity|correlation|true_"
+  )
+  ifelse(grepl(lower, names), -1, ifelse(grepl(higher, names), 1, 0))
+}
+
+# Printing -----------------------------------------------------------------------------------------
 
 #' @export
 format.gpu_history <- function(x, ...) {
-  last <- vapply(x$history, function(values) values[length(values)], 0)
-  stopped <- c(completed = "", early = ", stopped early", interrupted = ", interrupted")
   c(
-    sprintf(
-      "<gpu_history> %d epoch%s on %s in %.1f s%s",
-      x$epochs, if (x$epochs == 1) "" else "s", x$device, x$elapsed_s, stopped[[x$stopped]]
-    ),
-    if (length(last) > 0) {
-      paste("metrics:", paste(names(last), format_numbers(last), collapse = ", "))
-    },
-    sprintf(
-      "speed:   %s rows/s at batch size %s, %.0f %% of the time waiting for rows (%s)",
-      count_text(signif(x$samples_per_s, 3)), count_text(x$plan$batch_size), 100 * x$input_share,
-      x$plan$mode
-    ),
+    format_ending(x),
+    format_last(x),
+    if (isTRUE(x$best_epoch > 0)) sprintf("best:    epoch %d", x$best_epoch),
+    format_speed(x),
     if (isTRUE(x$plan$dropped_rows > 0)) paste("missing:", x$plan$na_reason),
     sprintf("engine:  %s (%s)", x$engine$engine, x$engine$reason),
-    format_trials(x$engine$trials, x$plan$batch_size),
-    sprintf("dtype:   %s", x$precision),
-    sprintf("placed:  %s%s", format_placement(x$variables), format_peak(x$peak_bytes))
+    paste0("dtype:   ", x$precision, format_skipped(x$skipped_steps)),
+    sprintf("placed:  %s%s", format_placement(x$variables), format_peak(x$peak_bytes)),
+    if (nzchar(x$checkpoint %||% "")) paste("saved:  ", x$checkpoint),
+    format_notes(x$notes[!is_alarm(x)])
   )
+}
+
+# The first line; one more where the model may be spoilt.
+format_ending <- function(x) {
+  endings <- c(
+    completed = "", early = ", stopped early", interrupted = ", interrupted",
+    non_finite = ", STOPPED: the loss is not a finite number"
+  )
+  ending <- if (x$stopped %in% names(endings)) endings[[x$stopped]] else paste0(", ", x$stopped)
+  before <- x$resumed_epochs %||% 0
+  c(
+    sprintf(
+      "<gpu_history> %d epoch%s%s on %s in %.1f s%s",
+      x$epochs, if (x$epochs == 1) "" else "s",
+      if (before > 0) sprintf(" (%d of them in an earlier run)", before) else "",
+      x$device, x$elapsed_s, ending
+    ),
+    if (any(is_alarm(x))) paste("!", x$notes[is_alarm(x)])
+  )
+}
+
+# The note of a training that had to be stopped.
+is_alarm <- function(x) {
+  x$stopped == "non_finite" & startsWith(x$notes, "Stopped: ")
+}
+
+format_notes <- function(notes) if (length(notes) > 0) paste("*", notes)
+
+# The metrics after the last epoch.
+format_last <- function(x, most = 8) {
+  names <- metric_names(x)
+  last <- vapply(x$history[names], function(values) c(NA, values)[length(values) + 1], 0)
+  if (length(last) == 0) {
+    return(NULL)
+  }
+  shown <- utils::head(paste(names, format_numbers(last)), most)
+  more <- length(last) - length(shown)
+  paste0(
+    "metrics: ", paste(shown, collapse = ", "),
+    if (more > 0) sprintf(" and %d more: summary()", more)
+  )
+}
+
+format_speed <- function(x) {
+  micro <- x$micro_batch
+  parts <- if (isTRUE(micro != x$plan$batch_size)) {
+    sprintf(" in parts of %s", count_text(micro))
+  }
+  sprintf(
+    "speed:   %s rows/s at batch size %s%s, %.0f %% of the time waiting for rows (%s)",
+    count_text(signif(x$samples_per_s, 3)), count_text(x$plan$batch_size), parts %||% "",
+    100 * x$input_share, x$plan$mode
+  )
+}
+
+format_skipped <- function(steps) {
+  if (!isTRUE(steps > 0)) {
+    return("")
+  }
+  sprintf(", %s step%s skipped by loss scaling", count_text(steps), if (steps == 1) "" else "s")
 }
 
 # Rows a second of each engine that was tried.
@@ -89,64 +261,149 @@ print.gpu_history <- function(x, ...) {
   invisible(x)
 }
 
+# Summing up ---------------------------------------------------------------------------------------
+
 #' @rdname gpu_history
 #' @export
-plot.gpu_history <- function(x, metric = NULL, ...) {
-  groups <- metric_groups(x, metric)
-  frame <- as.data.frame(x)
-  colours <- c("#1f77b4", "#d95f02")
-  before <- graphics::par(mfrow = c(length(groups), 1), mar = c(4, 4, 1, 1))
-  on.exit(graphics::par(before))
-  for (name in names(groups)) {
-    columns <- groups[[name]]
-    graphics::matplot(
-      frame$epoch, frame[columns],
-      type = if (nrow(frame) > 1) "l" else "p", pch = 1, lty = seq_along(columns), lwd = 2,
-      col = colours, xlab = "epoch", ylab = name, ...
+summary.gpu_history <- function(object, ...) {
+  kept <- c(
+    "epochs", "elapsed_s", "epoch_s", "samples_per_s", "throughput", "input_wait", "where",
+    "peak_memory", "reasons", "notes", "stopped"
+  )
+  structure(
+    c(
+      list(
+        header = format_ending(object)[1],
+        metrics = summarise_metrics(as.data.frame(object)),
+        choices = choices_of(object),
+        tried = format_trials(object$engine$trials, object$plan$batch_size)
+      ),
+      unclass(object)[intersect(kept, names(object))]
+    ),
+    class = "summary.gpu_history"
+  )
+}
+
+# A row for each metric and its data: first, best and last value, and the best one's epoch.
+summarise_metrics <- function(frame) {
+  groups <- split(frame, list(frame$data, frame$metric), drop = TRUE)
+  rows <- lapply(unname(groups), function(group) {
+    best <- best_row(group$value, metric_direction(as.character(group$metric[1])))
+    data.frame(
+      metric = as.character(group$metric[1]), data = as.character(group$data[1]),
+      first = group$value[1], best = group$value[best], best_epoch = group$epoch[best],
+      last = group$value[nrow(group)]
     )
-    graphics::legend(
-      "topright",
-      legend = ifelse(startsWith(columns, "val_"), "validation", "training"),
-      lty = seq_along(columns), lwd = 2, col = colours, bty = "n"
-    )
+  })
+  if (length(rows) > 0) do.call(rbind, rows)
+}
+
+# Where the best finite value is; NA where there is none, or it is not known what is good.
+best_row <- function(values, direction) {
+  values[!is.finite(values)] <- NA
+  if (direction == 0) NA_integer_ else c(which.max(direction * values), NA)[1]
+}
+
+#' @export
+format.summary.gpu_history <- function(x, ...) {
+  c(
+    x$header,
+    format_metric_table(x$metrics),
+    format_times(x$epoch_s, x$elapsed_s),
+    sprintf(
+      "speed:   %s rows/s in the fastest epoch, %.0f %% of the time waiting for rows",
+      count_text(signif(x$samples_per_s, 3)), 100 * x$input_wait
+    ),
+    x$tried,
+    paste0("placed:  ", x$where, format_peak(if (!is.na(x$peak_memory)) x$peak_memory)),
+    "reasons:",
+    format_reasons(x$choices, x$reasons),
+    if (length(x$notes) > 0) c("notes:", format_notes(x$notes))
+  )
+}
+
+# What the reasons are given for.
+choices_of <- function(x) {
+  c(
+    engine = x$engine$engine, batch_size = count_text(x$plan$batch_size), rows = x$plan$mode,
+    precision = x$precision, stopped = x$stopped
+  )
+}
+
+format_reasons <- function(choices, reasons) {
+  given <- as.list(reasons)[names(choices)]
+  why <- vapply(given, function(one) if (is.null(one)) "" else sprintf(" (%s)", one), "")
+  sprintf("* %s: %s%s", names(choices), choices, why)
+}
+
+format_metric_table <- function(metrics) {
+  if (is.null(metrics)) {
+    return(NULL)
   }
+  best <- sprintf("%s (epoch %d)", format_numbers(metrics$best), metrics$best_epoch)
+  format_frame(data.frame(
+    metric = metrics$metric, data = metrics$data, first = format_numbers(metrics$first),
+    best = ifelse(is.na(metrics$best_epoch), "-", best), last = format_numbers(metrics$last)
+  ))
+}
+
+# The first epoch has what is only done once: tracing, compiling, trying engines.
+format_times <- function(epoch_s, elapsed_s) {
+  later <- epoch_s[-1]
+  paste0(
+    sprintf("time:    %.3g s in all", elapsed_s),
+    if (length(epoch_s) > 0) sprintf(", first epoch %.3g s", epoch_s[1]),
+    if (length(later) > 0) sprintf(", later ones %.3g s (median)", stats::median(later))
+  )
+}
+
+#' @export
+print.summary.gpu_history <- function(x, ...) {
+  cli::cat_line(format(x, ...))
   invisible(x)
 }
 
-#' @rdname gpu_history
-#' @exportS3Method ggplot2::autoplot
-autoplot.gpu_history <- function(object, metric = NULL, ...) { # nolint: object_name_linter.
-  groups <- metric_groups(object, metric)
-  frame <- as.data.frame(object)
-  long <- do.call(rbind, lapply(names(groups), function(name) {
-    do.call(rbind, lapply(groups[[name]], function(column) {
-      rows <- if (startsWith(column, "val_")) "validation" else "training"
-      data.frame(epoch = frame$epoch, metric = name, rows = rows, value = frame[[column]])
-    }))
-  }))
-  ggplot2::ggplot(long, ggplot2::aes(.data$epoch, .data$value, colour = .data$rows)) +
-    ggplot2::geom_line() +
-    ggplot2::facet_wrap("metric", ncol = 1, scales = "free_y") +
-    ggplot2::labs(y = NULL, colour = NULL)
+# Reading ------------------------------------------------------------------------------------------
+
+#' Read a history that was saved beside a checkpoint
+#'
+#' [gpu_fit()] with `checkpoint` keeps its history in the same folder, in the file `history.json`,
+#' and renews it after each epoch. So the history is there even when the process has died.
+#'
+#' @param path The checkpoint's folder, or the file.
+#' @return A [gpu_history]. Numbers that were NaN or infinite are NaN.
+#' @section Errors:
+#' `gpukeras_error_data` where there is no history, or the file holds something else.
+#' @examplesIf interactive()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' folder <- file.path(tempdir(), "checkpoint")
+#' gpu_fit(gpu_mlp(train), train, epochs = 20, checkpoint = folder)
+#' read_history(folder)
+#' @export
+read_history <- function(path) {
+  check_string(path)
+  file <- if (dir.exists(path)) file.path(path, "history.json") else path
+  if (!file.exists(file)) {
+    abort_history(file, "There is no history `%s`.", "Give a folder that was a `checkpoint`.")
+  }
+  report <- parse_file(file)
+  needed <- c("history", "epochs", "elapsed_s", "epoch_s", "stopped", "plan", "engine")
+  if (!is.list(report) || !all(needed %in% names(report))) {
+    abort_history(file, "The file `%s` is not the history of a training.")
+  }
+  new_gpu_history(report)
 }
 
-# Each metric with its validation twin.
-metric_groups <- function(x, metric, call = caller_env()) {
-  if (length(x$epoch_s) == 0) {
-    abort_gpukeras(
-      "The history has no finished epoch to plot.", code = "data", arg = "x", call = call
-    )
-  }
-  known <- grep("^val_", names(x$history), value = TRUE, invert = TRUE)
-  wrong <- setdiff(metric, known)
-  if (length(wrong) > 0) {
-    abort_gpukeras(
-      sprintf("The history has no metric `%s`.", wrong[1]),
-      code = "spec", hint = paste0("Metrics are ", paste(known, collapse = ", "), "."),
-      arg = "metric", call = call
-    )
-  }
-  wanted <- metric %||% known
-  twins <- function(name) intersect(c(name, paste0("val_", name)), names(x$history))
-  rlang::set_names(lapply(wanted, twins), wanted)
+parse_file <- function(file, call = caller_env()) {
+  text <- paste(readLines(file, warn = FALSE, encoding = "UTF-8"), collapse = "\n")
+  tryCatch(jsonlite::parse_json(text, simplifyVector = FALSE), error = function(condition) {
+    abort_history(file, "The file `%s` is not JSON.", call = call)
+  })
+}
+
+abort_history <- function(file, message, hint = "", call = caller_env()) {
+  abort_gpukeras(
+    sprintf(message, basename(file)),
+    code = "data", hint = hint, arg = "path", path = file, call = call
+  )
 }

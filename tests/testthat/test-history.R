@@ -1,5 +1,61 @@
 history <- function(...) new_gpu_history(a_report(...))
 
+# One metric for each of `...`, and as many epochs.
+history_of <- function(..., epoch_s = NULL) {
+  values <- lapply(list(...), as.list)
+  count <- length(values[[1]])
+  history(history = values, epochs = count, epoch_s = epoch_s %||% as.list(rep(2, count)))
+}
+
+no_epochs <- function() {
+  history(
+    history = list(), epochs = 0L, epoch_s = list(), epoch_rows = list(), samples_per_s = 0,
+    stopped = "interrupted"
+  )
+}
+
+# What the core reports since a training can be resumed, stopped and short of memory.
+full_history <- function(...) {
+  history(
+    epoch_rows = list(1e6, 1e6, 1e6), learning_rate = list(0.01, 0.005, 0.001),
+    micro_batch = 512L, skipped_steps = 0L, resumed_epochs = 0L, best_epoch = 0L, notes = list(),
+    reasons = list(engine = "measured fastest", batch_size = "about 100 updates an epoch"),
+    checkpoint = "", ...
+  )
+}
+
+local_device <- function(frame = parent.frame()) {
+  grDevices::pdf(NULL)
+  withr::defer(grDevices::dev.off(), envir = frame)
+}
+
+# Fields -------------------------------------------------------------------------------------------
+
+test_that("a history says where it ran, how fast, and why", {
+  fit <- full_history()
+  expect_identical(fit$where, "6 variables on CPU:0")
+  expect_equal(fit$throughput, 1e6 / c(6, 3.25, 3))
+  expect_identical(fit$input_wait, 0.034)
+  expect_identical(fit$peak_memory, NA_real_)
+  expect_identical(history(peak_bytes = 2^30)$peak_memory, 2^30)
+  expect_identical(
+    fit$reasons, c(engine = "measured fastest", batch_size = "about 100 updates an epoch")
+  )
+  expect_identical(fit$learning_rate, c(0.01, 0.005, 0.001))
+})
+
+test_that("the record of an older gpukeras will do", {
+  fit <- history()
+  expect_null(fit$throughput)
+  expect_identical(fit$notes, character())
+  expect_match(fit$reasons[["engine"]], "measured fastest")
+  plan <- list(mode = "streamed", batch_size = 8L, reason = "", batch_reason = "b")
+  with_plan <- history(plan = plan)
+  expect_identical(names(with_plan$reasons), c("engine", "batch_size"))
+})
+
+# Printing -----------------------------------------------------------------------------------------
+
 test_that("a history prints what was trained, where, how fast and why so", {
   expect_snapshot(print(history()))
 })
@@ -8,7 +64,29 @@ test_that("a history prints how the training ended", {
   expect_snapshot({
     cat(format(history(stopped = "early"))[1])
     cat(format(history(stopped = "interrupted", epochs = 1L))[1])
+    cat(format(history(stopped = "some day"))[1])
   })
+})
+
+test_that("a loss that is no number is told first, and notes last", {
+  why <- "Stopped: the loss became NaN in step 12 of epoch 2. The weights before it are back."
+  expect_snapshot({
+    print(full_history(
+      stopped = "non_finite", history = list(loss = list(1, NaN, Inf)),
+      notes = list("CPU:0 ran out of memory.", why)
+    ))
+  })
+})
+
+test_that("a history prints what was done on the way", {
+  fit <- full_history()
+  fit$micro_batch <- 128L
+  fit$skipped_steps <- 3L
+  fit$resumed_epochs <- 2L
+  fit$best_epoch <- 2L
+  fit$checkpoint <- "run-1"
+  fit$notes <- c("Continued after epoch 2.", "The disk was full: no checkpoint after epoch 3.")
+  expect_snapshot(print(fit))
 })
 
 test_that("a history of a GPU prints its peak memory", {
@@ -19,90 +97,36 @@ test_that("a history of a GPU prints its peak memory", {
   expect_snapshot(print(gpu))
 })
 
-test_that("a history prints engines that refused the model", {
-  engine <- list(
-    engine = "superstep", reason = "measured fastest: 210 us a batch",
-    trials = list(
-      list(engine = "superstep", start_s = 0.4, batch_s = 0.00021, refused = ""),
-      list(engine = "compiled", start_s = 0, batch_s = NULL, refused = "no XLA kernel for Where")
-    )
-  )
-  expect_snapshot(print(history(engine = engine)))
-})
-
 test_that("a history without trials or epochs prints", {
   engine <- list(engine = "keras", reason = "as asked", trials = list())
   expect_snapshot({
     print(history(engine = engine))
-    print(history(
-      engine = engine, history = list(), epochs = 0L, epoch_s = list(), samples_per_s = 0,
-      stopped = "interrupted"
-    ))
+    print(no_epochs())
+    summary(no_epochs())
   })
 })
 
+test_that("a history of one epoch prints", {
+  one <- history_of(loss = 0.5)
+  expect_snapshot({
+    print(one)
+    summary(one)
+  })
+})
+
+test_that("of dozens of metrics some are printed", {
+  names <- c("loss", sprintf("output %d: {auc}", 1:30))
+  many <- do.call(history_of, rlang::set_names(rep(list(c(1, 2)), 31), names))
+  expect_snapshot(cat(format(many)[2]))
+  expect_identical(nrow(summary(many)$metrics), 31L)
+})
+
 test_that("print() gives its argument back, invisibly", {
-  shown <- history()
-  capture.output(answer <- withVisible(print(shown)))
-  expect_identical(answer$value, shown)
-  expect_false(answer$visible)
-})
-
-test_that("a history is a data frame with a row for each epoch", {
-  frame <- as.data.frame(history())
-  expect_named(frame, c("epoch", "loss", "accuracy", "val_loss", "val_accuracy", "seconds"))
-  expect_identical(frame$epoch, 1:3)
-  expect_identical(frame$val_loss, c(1.75, 1, 0.5))
-  expect_identical(frame$seconds, c(6, 3.25, 3))
-})
-
-test_that("a history of one epoch, or none, is a data frame too", {
-  one <- history(history = list(loss = 0.5), epochs = 1L, epoch_s = 2)
-  expect_identical(as.data.frame(one), data.frame(epoch = 1L, loss = 0.5, seconds = 2))
-  none <- history(history = list(), epochs = 0L, epoch_s = list())
-  expect_identical(nrow(as.data.frame(none)), 0L)
-})
-
-test_that("names of metrics stay as Keras has them", {
-  odd <- history(history = list(loss = list(1, 2, 3), "top-5 accuracy" = list(1, 2, 3)))
-  expect_named(as.data.frame(odd), c("epoch", "loss", "top-5 accuracy", "seconds"))
-})
-
-test_that("training and validation of a metric are drawn together", {
-  expect_identical(
-    metric_groups(history(), NULL),
-    list(loss = c("loss", "val_loss"), accuracy = c("accuracy", "val_accuracy"))
-  )
-  expect_named(metric_groups(history(), "accuracy"), "accuracy")
-})
-
-test_that("a metric that is not there is refused", {
-  error <- expect_error(plot(history(), metric = "auc"), class = "gpukeras_error_spec")
-  expect_identical(error$arg, "metric")
-  expect_snapshot(plot(history(), metric = "auc"), error = TRUE)
-})
-
-test_that("plot() draws a panel for each metric and leaves the device as it was", {
-  grDevices::pdf(NULL)
-  withr::defer(grDevices::dev.off())
-  drawn <- history()
-  before <- graphics::par("mfrow", "mar")
-  expect_identical(plot(drawn), drawn)
-  expect_identical(graphics::par("mfrow", "mar"), before)
-  one <- history(history = list(loss = 0.5), epochs = 1L, epoch_s = 2)
-  expect_identical(plot(one), one)
-})
-
-test_that("autoplot() has a value for each epoch, metric and part", {
-  skip_if_not_installed("ggplot2")
-  drawn <- ggplot2::autoplot(history())
-  expect_s3_class(drawn, "ggplot")
-  expect_identical(nrow(drawn$data), 12L)
-  expect_setequal(drawn$data$rows, c("training", "validation"))
-  validation <- drawn$data$metric == "accuracy" & drawn$data$rows == "validation"
-  expect_identical(drawn$data$value[validation], c(0.25, 0.5, 0.75))
-  only <- ggplot2::autoplot(history(), metric = "loss")
-  expect_identical(unique(only$data$metric), "loss")
+  for (shown in list(history(), summary(history()), rbind(history(), history()))) {
+    capture.output(answer <- withVisible(print(shown)))
+    expect_identical(answer$value, shown)
+    expect_false(answer$visible)
+  }
 })
 
 test_that("rows that were left out of a stream are told", {
@@ -112,4 +136,274 @@ test_that("rows that were left out of a stream are told", {
   )
   lines <- format(new_gpu_history(a_report(plan = plan)))
   expect_match(lines, "missing: dropped: 2 of 60 rows", all = FALSE, fixed = TRUE)
+})
+
+# Summary ------------------------------------------------------------------------------------------
+
+test_that("a summary has the metrics, times and reasons", {
+  expect_snapshot(summary(full_history()))
+})
+
+test_that("a summary prints engines that refused the model", {
+  engine <- list(
+    engine = "superstep", reason = "measured fastest: 210 us a batch",
+    trials = list(
+      list(engine = "superstep", start_s = 0.4, batch_s = 0.00021, refused = ""),
+      list(engine = "compiled", start_s = 0, batch_s = NULL, refused = "no XLA kernel for Where")
+    )
+  )
+  lines <- format(summary(history(engine = engine)))
+  expect_match(lines, "compiled refused: no XLA kernel for Where", all = FALSE, fixed = TRUE)
+})
+
+test_that("the best value is that of the metric's own direction, and finite", {
+  fit <- history_of(
+    loss = c(2, NaN, 1, Inf), accuracy = c(0.1, 0.9, 0.5, -Inf), mystery = c(1, 2, 3, 4),
+    mean_squared_error = c(NaN, NaN, NaN, NaN)
+  )
+  metrics <- summary(fit)$metrics
+  expect_identical(metrics$best, c(1, 0.9, NA, NA))
+  expect_identical(metrics$best_epoch, c(3L, 2L, NA, NA))
+  expect_identical(metrics$first, c(2, 0.1, 1, NaN))
+  expect_identical(metrics$last, c(Inf, -Inf, 4, NaN))
+})
+
+test_that("directions are known by name", {
+  lower <- c(
+    "loss", "head_loss", "mean_absolute_error", "mse", "a_rmse", "kl_divergence", "false_negatives",
+    "categorical_crossentropy", "squared_hinge", "poisson", "logcosh", "cosine_similarity_loss"
+  )
+  higher <- c(
+    "accuracy", "acc", "sparse_top_k_categorical_accuracy", "auc", "AUC_pr", "precision_1",
+    "recall", "f1_score", "mean_io_u", "r2_score", "cosine_similarity", "sensitivity_at_specificity"
+  )
+  expect_identical(unique(metric_direction(tolower(lower))), -1)
+  expect_identical(unique(metric_direction(tolower(higher))), 1)
+  expect_identical(metric_direction(c("mystery", "mean", "")), c(0, 0, 0))
+})
+
+# Data frames --------------------------------------------------------------------------------------
+
+test_that("a history is a data frame with a row for each value", {
+  frame <- as.data.frame(history())
+  expect_named(frame, c("epoch", "metric", "value", "data"))
+  expect_identical(nrow(frame), 12L)
+  expect_identical(levels(frame$metric), c("loss", "accuracy"))
+  expect_identical(levels(frame$data), c("training", "validation"))
+  validation <- frame[frame$metric == "loss" & frame$data == "validation", ]
+  expect_identical(validation$epoch, 1:3)
+  expect_identical(validation$value, c(1.75, 1, 0.5))
+})
+
+test_that("a wide data frame has a row for each epoch", {
+  frame <- as.data.frame(full_history(), wide = TRUE)
+  expect_named(
+    frame, c("epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "seconds")
+  )
+  expect_identical(frame$val_loss, c(1.75, 1, 0.5))
+  expect_identical(frame$seconds, c(6, 3.25, 3))
+  expect_identical(frame$learning_rate, c(0.01, 0.005, 0.001))
+  expect_error(as.data.frame(history(), wide = NA), class = "gpukeras_error_spec")
+})
+
+test_that("a history of one epoch, or none, is a data frame too", {
+  one <- history_of(loss = 0.5)
+  expect_identical(
+    as.data.frame(one, wide = TRUE), data.frame(epoch = 1L, loss = 0.5, seconds = 2)
+  )
+  expect_identical(as.data.frame(one)$value, 0.5)
+  expect_identical(dim(as.data.frame(no_epochs())), c(0L, 4L))
+  expect_identical(dim(as.data.frame(no_epochs(), wide = TRUE)), c(0L, 2L))
+})
+
+test_that("names of metrics stay as Keras has them", {
+  odd <- history_of(loss = 1:3, `top-5 accuracy` = 1:3, `{x} %d` = 1:3)
+  expect_named(
+    as.data.frame(odd, wide = TRUE), c("epoch", "loss", "top-5 accuracy", "{x} %d", "seconds")
+  )
+  expect_identical(levels(as.data.frame(odd)$metric), c("loss", "top-5 accuracy", "{x} %d"))
+  expect_match(format(odd)[2], "{x} %d 3", fixed = TRUE)
+})
+
+test_that("a metric may itself be called val_something", {
+  data_of <- function(fit) {
+    frame <- as.data.frame(fit)
+    paste(frame$metric, frame$data)
+  }
+  expect_identical(
+    data_of(history_of(loss = 1, val_x = 2)), c("loss training", "val_x training")
+  )
+  expect_identical(
+    data_of(history_of(loss = 1, val_x = 2, val_loss = 3, val_val_x = 4)),
+    c("loss training", "val_x training", "loss validation", "val_x validation")
+  )
+  expect_identical(data_of(history_of(val_auc = 1)), "auc validation")
+})
+
+test_that("a learning rate that a callback logs is no metric", {
+  fit <- history_of(loss = c(2, 1), learning_rate = c(0.1, 0.01))
+  expect_identical(levels(as.data.frame(fit)$metric), "loss")
+  expect_named(as.data.frame(fit, wide = TRUE), c("epoch", "loss", "seconds"))
+})
+
+test_that("epochs before a checkpoint count", {
+  whole <- history(resumed_epochs = 1L, epoch_s = list(3.25, 3))
+  expect_identical(as.data.frame(whole, wide = TRUE)$epoch, 1:3)
+  expect_identical(as.data.frame(whole, wide = TRUE)$seconds, c(NA, 3.25, 3))
+  rest <- history(resumed_epochs = 4L, epochs = 7L)
+  expect_identical(as.data.frame(rest, wide = TRUE)$epoch, 5:7)
+})
+
+# Plots --------------------------------------------------------------------------------------------
+
+test_that("a metric that is not there is refused, and a history without values", {
+  for (fit in list(history(), rbind(history(), history()))) {
+    error <- expect_error(plot(fit, metric = "auc"), class = "gpukeras_error_spec")
+    expect_identical(error$arg, "metric")
+  }
+  expect_error(plot(no_epochs()), class = "gpukeras_error_data")
+  expect_snapshot(plot(history(), metric = "auc"), error = TRUE)
+})
+
+test_that("plot() draws any history and leaves the device as it was", {
+  local_device()
+  graphics::par(mfrow = c(1, 2))
+  before <- graphics::par("mfrow", "mar")
+  names <- c("loss", letters, LETTERS[1:3])
+  many <- do.call(history_of, rlang::set_names(rep(list(1:40), 30), names))
+  broken <- history_of(loss = c(NaN, Inf), accuracy = c(1, NaN))
+  for (drawn in list(
+    full_history(), history_of(loss = 0.5), many, broken,
+    history(resumed_epochs = 1L, best_epoch = 2L),
+    rbind(a = history(), b = broken), rbind(history_of(loss = 1), no_epochs())
+  )) {
+    answer <- withVisible(plot(drawn))
+    expect_identical(answer$value, drawn)
+    expect_false(answer$visible)
+    expect_identical(graphics::par("mfrow", "mar"), before)
+  }
+  expect_silent(plot(history(), metric = "loss", log = "y", xlab = "pass"))
+})
+
+test_that("the best epoch is the one restored, else that of the lowest validation loss", {
+  expect_equal(best_epoch(history(best_epoch = 2L)), 2)
+  expect_equal(best_epoch(history(best_epoch = 0L)), 3)
+  expect_null(best_epoch(history_of(loss = 1:3)))
+  expect_length(best_epoch(history_of(loss = 1, val_loss = NaN)), 0)
+  expect_equal(resumed_at(history(resumed_epochs = 2L)), 2.5)
+  expect_null(resumed_at(history()))
+})
+
+test_that("autoplot() has a value for each epoch, metric and part", {
+  skip_if_not_installed("ggplot2")
+  drawn <- ggplot2::autoplot(history())
+  expect_s3_class(drawn, "ggplot")
+  expect_identical(nrow(drawn$data), 12L)
+  validation <- drawn$data$metric == "accuracy" & drawn$data$data == "validation"
+  expect_identical(drawn$data$value[validation], c(0.25, 0.5, 0.75))
+  only <- ggplot2::autoplot(history(), metric = "loss")
+  expect_identical(unique(as.character(only$data$metric)), "loss")
+  local_device()
+  broken <- history_of(loss = c(1, NaN))
+  for (fit in list(history_of(loss = 1), broken, history(resumed_epochs = 1L))) {
+    expect_silent(print(ggplot2::autoplot(fit)))
+  }
+})
+
+# Comparing ----------------------------------------------------------------------------------------
+
+test_that("histories are compared by rbind()", {
+  small <- history_of(loss = c(2, 1), val_loss = c(3, 2.5))
+  big <- history(device = "GPU:0", peak_bytes = 2^30)
+  both <- rbind(small, big)
+  expect_s3_class(both, c("gpu_histories", "data.frame"), exact = TRUE)
+  expect_named(both, c("model", "epoch", "metric", "value", "data"))
+  expect_identical(nrow(both), 16L)
+  expect_identical(levels(both$model), c("small", "big"))
+  expect_identical(both$value[both$model == "small" & both$data == "validation"], c(3, 2.5))
+  expect_snapshot({
+    print(both)
+    print(rbind(one = small, "the other" = no_epochs()))
+  })
+})
+
+test_that("names are those given, else those of the variables, else numbers, and differ", {
+  fit <- history()
+  names_of <- function(compared) levels(compared$model)
+  expect_identical(names_of(rbind(a = fit, fit, history())), c("a", "fit", "fit 3"))
+  expect_identical(names_of(rbind(fit, fit)), c("fit", "fit 1"))
+  expect_identical(names_of(do.call(rbind, list(x = fit, y = fit))), c("x", "y"))
+  expect_identical(names_of(do.call(rbind, list(fit, fit))), c("fit 1", "fit 2"))
+  expect_identical(names_of(rbind(fit)), "fit")
+})
+
+test_that("more histories may be added, before and after", {
+  fit <- history()
+  both <- rbind(a = fit, b = no_epochs())
+  expect_identical(levels(rbind(both, c = fit)$model), c("a", "b", "c"))
+  expect_identical(levels(rbind(c = fit, both)$model), c("c", "a", "b"))
+  twice <- rbind(both, both)
+  expect_identical(levels(twice$model), c("a", "b", "a 1", "b 1"))
+  expect_identical(unique(as.character(twice$model)), c("a", "a 1"))
+  expect_error(rbind(fit, 3), class = "gpukeras_error_spec")
+})
+
+test_that("a comparison's summary has a row for each, its rows are plain", {
+  both <- rbind(a = full_history(), b = history_of(loss = c(NaN, 2)))
+  table <- summary(both)
+  expect_identical(class(table), "data.frame")
+  expect_identical(table$model, c("a", "b"))
+  expect_identical(table$val_loss, c(0.5, NA))
+  expect_identical(table$best_epoch, c(3L, NA))
+  expect_identical(summary(rbind(history_of(loss = c(3, 2))))$loss, 2)
+  expect_identical(class(both[both$metric == "loss", ]), "data.frame")
+  expect_identical(both[2, "value"], 0.75)
+  expect_identical(class(as.data.frame(both)), "data.frame")
+})
+
+test_that("a comparison is drawn by autoplot() too", {
+  skip_if_not_installed("ggplot2")
+  local_device()
+  drawn <- ggplot2::autoplot(rbind(a = history(), b = history_of(loss = 1)))
+  expect_silent(print(drawn))
+  expect_identical(nrow(drawn$data), 13L)
+})
+
+# Reading ------------------------------------------------------------------------------------------
+
+# Saves a record as the core does: what is not finite is null.
+save_history <- function(report, path) {
+  writeLines(jsonlite::toJSON(report, auto_unbox = TRUE, null = "null", digits = NA), path)
+  path
+}
+
+test_that("a saved history is the same history", {
+  folder <- withr::local_tempdir()
+  save_history(a_report(), file.path(folder, "history.json"))
+  expect_equal(read_history(folder), history())
+  expect_equal(read_history(file.path(folder, "history.json")), history())
+})
+
+test_that("what was not finite is NaN", {
+  folder <- withr::local_tempdir()
+  report <- a_report(history = list(loss = list(1, NULL, 2), "\u00e4 {b}" = list(NULL, NULL, 3)))
+  fit <- read_history(save_history(report, file.path(folder, "history.json")))
+  expect_identical(fit$history, list(loss = c(1, NaN, 2), "\u00e4 {b}" = c(NaN, NaN, 3)))
+})
+
+test_that("a history that cannot be read is named", {
+  folder <- withr::local_tempdir()
+  file <- file.path(folder, "history.json")
+  missing <- expect_error(read_history(folder), class = "gpukeras_error_data")
+  expect_identical(missing$path, file)
+  for (text in c("{\"history\": [1,", "", "[1, 2]", "3", "{\"epochs\": 2}")) {
+    writeLines(text, file)
+    error <- expect_error(read_history(folder), class = "gpukeras_error_data")
+    expect_identical(error$arg, "path")
+    expect_match(one_line(error), "history.json", fixed = TRUE)
+  }
+  expect_error(read_history(NULL), class = "gpukeras_error_spec")
+  expect_snapshot(error = TRUE, {
+    read_history("no-such-folder")
+  })
 })

@@ -1,0 +1,114 @@
+# Functions of the user's that gpu_fit() calls between epochs.
+
+#' @section Functions between epochs:
+#' `callbacks` may hold R functions beside Keras callbacks, named by when they are called:
+#' `on_train_begin()`, `on_epoch_begin(epoch)`, `on_epoch_end(epoch, metrics)` and
+#' `on_train_end(metrics)`. `epoch` counts from 1; `metrics` is a named numeric vector, `loss`
+#' first, those of the validation rows with `val_` in front. A function may have fewer arguments.
+#' The argument `on_epoch_end` is a shorter way for the most usual one.
+#'
+#' A function that gives the string `"stop"` ends the training after the epoch; any other value is
+#' ignored. In it the model may be evaluated, used for predictions and saved. An error in it arrives
+#' as itself, with its class, message and a traceback for [rlang::last_trace()]; an interrupt ends
+#' the training as any other. The model keeps what it has learned. Warnings come when the training
+#' has ended. A function for each epoch costs no more than its own time: the engine stays.
+#' @name gpu_fit
+#' @rdname gpu_fit
+NULL
+
+# What each is given, in this order. An epoch is a number from 1, metrics a named numeric vector.
+hook_arguments <- list(
+  on_train_begin = character(),
+  on_epoch_begin = "epoch",
+  on_epoch_end = c("epoch", "metrics"),
+  on_train_end = "metrics"
+)
+
+# The Keras callbacks among `callbacks`, and its functions, one for each hook, as they cross:
+# list(keras = list(...), functions = list(on_epoch_end = , ...) or NULL).
+as_callbacks <- function(callbacks = list(), on_epoch_end = NULL, call = caller_env()) {
+  if (is.null(callbacks)) callbacks <- list()
+  if (!rlang::is_bare_list(callbacks)) callbacks <- list(callbacks)
+  if (!is.null(on_epoch_end)) {
+    check_hook_function(on_epoch_end, call)
+    callbacks <- c(callbacks, list(on_epoch_end = on_epoch_end))
+  }
+  hooks <- rlang::names2(callbacks)
+  ours <- vapply(callbacks, is_r_function, NA)
+  for (i in seq_along(callbacks)) {
+    if (ours[i]) check_hook(hooks[i], call) else check_callback(callbacks[[i]], call)
+  }
+  functions <- split(callbacks[ours], factor(hooks[ours], unique(hooks[ours])))
+  list(
+    keras = unname(callbacks[!ours]),
+    functions = if (any(ours)) Map(hook_caller, names(functions), functions)
+  )
+}
+
+# Python's callables are R functions too.
+is_r_function <- function(x) {
+  is.function(x) && !inherits(x, "python.builtin.object")
+}
+
+check_hook_function <- function(x, call) {
+  if (!is_r_function(x)) {
+    abort_spec(x, "on_epoch_end", "a function such as function(epoch, metrics)", call)
+  }
+}
+
+check_hook <- function(hook, call) {
+  if (!hook %in% names(hook_arguments)) {
+    abort_gpukeras(
+      if (nzchar(hook)) {
+        sprintf("`callbacks` has a function for `%s`, which is not called.", hook)
+      } else {
+        "A function in `callbacks` has no name, so it is not known when to call it."
+      },
+      code = "spec", arg = "callbacks", call = call,
+      hint = paste0(
+        "Names of functions are ", paste(names(hook_arguments), collapse = ", "),
+        "; what works on batches must be a Keras callback."
+      )
+    )
+  }
+}
+
+# Whether it is one of Keras', Python knows.
+check_callback <- function(x, call) {
+  if (is_dead(x)) {
+    abort_spec(x, "callbacks", "a list of Keras callbacks and of functions", call)
+  }
+}
+
+# What Python calls for a hook: all functions that it has, in their order.
+hook_caller <- function(hook, functions) {
+  fillers <- lapply(functions, as_filler, hook = hook)
+  function(...) {
+    given <- rlang::set_names(list(...), hook_arguments[[hook]])
+    if ("metrics" %in% names(given)) {
+      given$metrics <- vapply(as.list(given$metrics), as.numeric, 0)
+    }
+    keep_condition({
+      answers <- lapply(fillers, function(fill) fill(given))
+      list(stop = any(vapply(answers, identical, NA, "stop")))
+    })
+  }
+}
+
+# Calls `f` with as much of what is given as it takes: by name, and what is left by position to
+# arguments without a default. The call that an error shows has the hook's name.
+as_filler <- function(f, hook) {
+  takes <- formals(args(f))
+  open <- "..." %in% names(takes)
+  needed <- setdiff(names(takes)[vapply(takes, rlang::is_missing, NA)], "...")
+  home <- rlang::new_environment(rlang::set_names(list(f), hook))
+  function(given) {
+    named <- intersect(names(given), names(takes))
+    rest <- setdiff(names(given), named)
+    places <- utils::head(setdiff(needed, named), length(rest))
+    placed <- rest[seq_along(places)]
+    values <- c(given[named], rlang::set_names(given[placed], places))
+    if (open) values <- c(values, given[setdiff(rest, placed)])
+    rlang::exec(hook, !!!values, .env = home)
+  }
+}

@@ -1,0 +1,125 @@
+# Histories drawn: a panel for each metric, training and validation together, one history or more.
+
+panels_a_page <- 12
+
+#' @rdname gpu_history
+#' @export
+plot.gpu_history <- function(x, metric = NULL, ...) {
+  frame <- drawn_rows(x, metric)
+  styles <- list(
+    training = list(col = "#1f77b4", lty = 1), validation = list(col = "#d95f02", lty = 2)
+  )
+  marks <- list(best = best_epoch(x), resumed = resumed_at(x))
+  draw_panels(frame, frame$data, styles[levels(droplevels(frame$data))], marks, list(...))
+  invisible(x)
+}
+
+#' @rdname gpu_history
+#' @exportS3Method ggplot2::autoplot
+autoplot.gpu_history <- function(object, metric = NULL, ...) { # nolint: object_name_linter.
+  frame <- drawn_rows(object, metric)
+  drawn <- ggplot2::ggplot(frame, ggplot2::aes(.data$epoch, .data$value, colour = .data$data))
+  panelled(drawn, frame) +
+    mark_epoch(best_epoch(object), "dashed") +
+    mark_epoch(resumed_at(object), "dotted")
+}
+
+# The values of the metrics that are wanted, those that can be drawn.
+drawn_rows <- function(x, metric, call = caller_env()) {
+  frame <- as.data.frame(x)
+  if (nrow(frame) == 0) {
+    abort_gpukeras(
+      "The history has no finished epoch to plot.", code = "data", arg = "x", call = call
+    )
+  }
+  known <- levels(frame$metric)
+  wrong <- setdiff(metric, known)
+  if (length(wrong) > 0) {
+    abort_gpukeras(
+      sprintf("The history has no metric `%s`.", wrong[1]),
+      code = "spec", hint = paste0("Metrics are ", paste(known, collapse = ", "), "."),
+      arg = "metric", call = call
+    )
+  }
+  frame$metric <- factor(frame$metric, unique(metric) %||% known)
+  frame$value[!is.finite(frame$value)] <- NA
+  frame[!is.na(frame$metric), ]
+}
+
+# The epoch that early stopping restored, else that of the lowest validation loss, else none.
+best_epoch <- function(x) {
+  if (isTRUE(x$best_epoch > 0)) {
+    return(x$best_epoch)
+  }
+  losses <- x$history[["val_loss"]]
+  if (is.null(losses)) NULL else stats::na.omit(epoch_numbers(x)[best_row(losses, -1)])
+}
+
+# Between which epochs a training was continued.
+resumed_at <- function(x) {
+  if (isTRUE(x$resumed_epochs > 0)) x$resumed_epochs + 0.5
+}
+
+# Draws the values of each metric, a line for each level of `by`, and leaves the device as it was.
+draw_panels <- function(frame, by, styles, marks, options) {
+  metrics <- levels(frame$metric)
+  grid <- grDevices::n2mfrow(min(length(metrics), panels_a_page))
+  before <- graphics::par(mfrow = grid, mar = c(4, 4, 1, 1))
+  on.exit(graphics::par(before))
+  for (name in metrics) {
+    here <- frame$metric == name
+    draw_axes(frame[here, ], name, options)
+    for (line in names(styles)) {
+      rows <- frame[here & by == line, ]
+      few <- sum(!is.na(rows$value)) <= 30
+      style <- c(styles[[line]], list(type = if (few) "o" else "l", pch = 20, lwd = 2))
+      do.call(graphics::lines, c(list(rows$epoch, rows$value), style))
+    }
+    graphics::abline(v = marks$best, lty = 2, col = "grey50")
+    graphics::abline(v = marks$resumed, lty = 3, col = "grey50")
+    draw_legend(styles, frame$value[here])
+  }
+}
+
+# Axes that hold all values; where no value is finite the panel stays empty.
+draw_axes <- function(frame, name, options) {
+  empty <- all(is.na(frame$value))
+  defaults <- list(
+    x = range(frame$epoch), y = if (empty) 0:1 else range(frame$value, na.rm = TRUE),
+    type = "n", xlab = "epoch", ylab = name, xaxt = "n", yaxt = if (empty) "n" else "s"
+  )
+  do.call(graphics::plot.default, utils::modifyList(defaults, options))
+  graphics::axis(1, unique(round(pretty(frame$epoch)))) # there is no half epoch
+  if (empty) graphics::text(mean(defaults$x), 0.5, "no finite value")
+}
+
+# In the corner on the right that the lines do not end in.
+draw_legend <- function(styles, values) {
+  pick <- function(field) vapply(styles, function(style) style[[field]], styles[[1]][[field]])
+  graphics::legend(
+    if (ends_high(values)) "bottomright" else "topright",
+    legend = names(styles), lty = pick("lty"), col = pick("col"), lwd = 2, bty = "n"
+  )
+}
+
+ends_high <- function(values) {
+  values <- values[!is.na(values)]
+  length(values) > 1 && utils::tail(values, 1) > mean(range(values))
+}
+
+# The layers that a plot of one history and one of several share.
+panelled <- function(drawn, frame) {
+  seen <- unique(frame[!is.na(frame$value), c("metric", "epoch")])
+  lines <- all(table(seen$metric) > 1) # of single values ggplot2 would complain
+  drawn +
+    ggplot2::geom_point(size = 0.8, na.rm = TRUE) +
+    (if (lines) ggplot2::geom_line(na.rm = TRUE)) +
+    ggplot2::facet_wrap("metric", ncol = if (nlevels(frame$metric) <= 4) 1, scales = "free_y") +
+    ggplot2::labs(x = "epoch", y = NULL, colour = NULL, linetype = NULL)
+}
+
+mark_epoch <- function(epoch, linetype) {
+  if (length(epoch) > 0) {
+    ggplot2::geom_vline(xintercept = epoch, linetype = linetype, colour = "grey50")
+  }
+}

@@ -1,0 +1,166 @@
+import math
+
+import numpy as np
+import pytest
+
+from gpukeras import runtime
+from gpukeras.callbacks import FunctionHooks, build_function_callback, check_hooks, read_metrics
+from gpukeras.engine import find_batch_hook
+from gpukeras.errors import GeneratorError, SpecError
+from gpukeras.streams.generators import GeneratorInterrupt
+
+GO_ON = {"stop": False}
+STOP = {"stop": True}
+FAILED = {"failed": True}
+INTERRUPTED = {"interrupted": True}
+
+
+def recorder(calls, answers=()):
+    """A function for each hook that records its arguments; `answers` by (hook, epoch)."""
+
+    def make(hook):
+        def function(*args):
+            calls.append((hook, *args))
+            epochs = [value for value in args if isinstance(value, int)]
+            return dict(answers).get((hook, *epochs), GO_ON)
+
+        return function
+
+    return {name: make(name) for name in ("on_train_begin", "on_epoch_begin", "on_epoch_end")} | {
+        "on_train_end": make("on_train_end")
+    }
+
+
+@pytest.mark.parametrize("name", ["on_train_batch_end", "epoch_end", "", "on_test_end"])
+def test_unknown_hooks_are_refused(name):
+    with pytest.raises(SpecError, match="on_epoch_end") as caught:
+        check_hooks({name: print})
+    assert caught.value.details["arg"] == "callbacks"
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(SpecError, match="`callbacks` must have a function for `on_epoch_end`"):
+        FunctionHooks({"on_epoch_end": 3})
+
+
+def test_metrics_are_plain_numbers_in_order():
+    logs = {"val_loss": np.float32(2), "acc": 1, "loss": np.float64("nan"), "val_acc": 0}
+    metrics = read_metrics(logs)
+    assert list(metrics) == ["loss", "acc", "val_loss", "val_acc"]
+    assert {type(value) for value in metrics.values()} == {float}
+    assert math.isnan(metrics["loss"])
+    assert read_metrics(None) == {}
+
+
+def test_epochs_count_from_one_and_arguments_are_those_of_the_hook():
+    calls = []
+    hooks = FunctionHooks(recorder(calls))
+    hooks.begin_training()
+    hooks.begin_epoch(4)  # a resumed training
+    assert hooks.end_epoch({"loss": 0.5}) is False
+    hooks.end_training({"loss": 0.5})
+    assert calls == [
+        ("on_train_begin",),
+        ("on_epoch_begin", 5),
+        ("on_epoch_end", 5, {"loss": 0.5}),
+        ("on_train_end", {"loss": 0.5}),
+    ]
+    assert (hooks.stopped, hooks.reason) == ("", "")
+
+
+def test_hooks_without_a_function_do_nothing():
+    hooks = FunctionHooks({})
+    hooks.begin_training()
+    hooks.begin_epoch(0)
+    assert hooks.end_epoch(None) is False
+    hooks.end_training(None)
+
+
+@pytest.mark.parametrize("at", [("on_train_begin",), ("on_epoch_begin", 1), ("on_epoch_end", 1)])
+def test_a_wish_to_stop_is_granted_after_the_epoch(at):
+    hooks = FunctionHooks(recorder([], {at: STOP}))
+    hooks.begin_training()
+    hooks.begin_epoch(0)
+    assert hooks.end_epoch({}) is True
+    assert hooks.stopped == "early"
+    assert hooks.reason == f'{at[0]}() said "stop" in epoch 1'
+
+
+def test_an_interrupt_after_an_epoch_is_no_exception():
+    hooks = FunctionHooks(recorder([], {("on_epoch_end", 1): INTERRUPTED}))
+    hooks.begin_epoch(0)
+    assert hooks.end_epoch({}) is True
+    assert hooks.stopped == "interrupted"
+
+
+def test_an_interrupt_before_an_epoch_is_a_keyboard_interrupt():
+    hooks = FunctionHooks(recorder([], {("on_epoch_begin", 2): INTERRUPTED}))
+    hooks.begin_epoch(0)
+    with pytest.raises(KeyboardInterrupt, match="`on_epoch_begin` in epoch 2"):
+        hooks.begin_epoch(1)
+    assert issubclass(GeneratorInterrupt, KeyboardInterrupt)
+
+
+def test_an_interrupt_at_the_end_is_noted():
+    hooks = FunctionHooks({"on_train_end": lambda metrics: INTERRUPTED})
+    hooks.end_training({})
+    assert hooks.stopped == "interrupted"
+
+
+# Through Keras' own fit() ------------------------------------------------------------------------
+
+
+def small_model():
+    keras = runtime.keras()
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse", metrics=["mae"])
+    return model
+
+
+def train(model, functions, epochs=3):
+    x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(16, 2)
+    callback = build_function_callback(functions)
+    model.fit(
+        x, x[:, :1], epochs=epochs, verbose=0, callbacks=[callback], validation_data=(x, x[:, :1])
+    )
+    return callback.hooks
+
+
+@pytest.mark.tf
+def test_keras_calls_each_function():
+    calls = []
+    hooks = train(small_model(), recorder(calls), epochs=2)
+    assert [call[0] for call in calls] == [
+        "on_train_begin",
+        *["on_epoch_begin", "on_epoch_end"] * 2,
+        "on_train_end",
+    ]
+    assert [call[1] for call in calls if call[0] == "on_epoch_end"] == [1, 2]
+    assert list(calls[2][2]) == ["loss", "mae", "val_loss", "val_mae"]
+    assert calls[-1][1] == calls[-2][2]
+    assert hooks.stopped == ""
+
+
+@pytest.mark.tf
+def test_a_function_stops_keras():
+    calls, model = [], small_model()
+    hooks = train(model, recorder(calls, {("on_epoch_end", 2): STOP}), epochs=9)
+    assert len(model.history.history["loss"]) == 2
+    assert calls[-1][0] == "on_train_end"
+    assert hooks.stopped == "early"
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("hook", ["on_epoch_begin", "on_epoch_end"])
+def test_a_failure_comes_out_of_keras_as_it_is_and_the_model_keeps_what_it_learned(hook):
+    model = small_model()
+    before = model.get_weights()[0]
+    with pytest.raises(GeneratorError, match=f"The function `{hook}` failed in epoch 2"):
+        train(model, recorder([], {(hook, 2): FAILED}))
+    assert not np.array_equal(model.get_weights()[0], before)
+    train(model, {}, epochs=1)  # and goes on
+
+
+@pytest.mark.tf
+def test_it_is_no_hook_on_batches():
+    assert find_batch_hook([build_function_callback(recorder([]))]) == ""
