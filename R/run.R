@@ -1,0 +1,143 @@
+# A function in an R process of its own: run-child.R is what happens there, run-listening.R passes
+# on what it says, run-outcome.R tells how it ended, and crossing.R is what crosses.
+
+#' Run a function in another R process, and free the card
+#'
+#' Starts a fresh R process, calls `f` there, gives back its result and ends the process: what it
+#' held is free then, the memory of the graphics card too, which TensorFlow keeps until its process
+#' ends. This session starts neither Python nor TensorFlow for it.
+#'
+#' @section What crosses:
+#' `args` and the result cross as `saveRDS()` writes them. Keras models and [gpu_dataset()]s in
+#' them, in lists too, cross by files: a model as a `.keras` file with the state of its optimizer
+#' and its [gpu_recipe()], a dataset as [gpu_dataset_save()] writes it, with its batch size, seed
+#' and split. The other process has copies: a model that is trained there must be given back. Models
+#' are loaded in Keras' safe mode, so Lambda layers with a Python lambda do not cross; nothing is
+#' pickled. Other Python objects do not cross.
+#'
+#' `f` crosses with the values that it closes over, but models and datasets among them are gone:
+#' give them by `args`. The other process has an empty workspace, too. Models and datasets in `args`
+#' are loaded when `f` first uses them, so that `f` may register layer classes with Keras before,
+#' and call [gpu_setup()]: what it chose in this session does not cross.
+#'
+#' Where TensorFlow runs in this session, models and datasets of the result are loaded at once.
+#' Where it does not, they come as a `gpu_saved_model` and a `gpu_saved_dataset`, which [gpu_fit()],
+#' [gpu_evaluate()], [gpu_predict()] and [gpu_load()] load on first use, and which another
+#' `gpu_run()` takes without loading them here. They last as long as the session. So does a model
+#' that cannot be loaded, which comes with a warning.
+#'
+#' @section Warnings, errors and output:
+#' Messages and warnings are signalled here when they are signalled there, with their classes; what
+#' is printed there is printed here. With `set.seed()` before, the random numbers of `f` repeat.
+#'
+#' An error of `f` is raised here as `gpukeras_error_run` with the classes and fields of the
+#' original one, so that `tryCatch(gpu_run(f), gpukeras_error_data = )` works. Its `parent` is the
+#' original one, whose calls in the other process `rlang::last_trace()` shows. For a process that
+#' has ended without a result, the field `reason` is `"signal"`, `"status"`, `"start"` or
+#' `"timeout"`, with `signal` or `status`, and the end of what it wrote is in `output`. An interrupt
+#' ends it with everything that it has started. If this session itself is killed, `f` runs to its
+#' end.
+#'
+#' @param f A function.
+#' @param args Its arguments: a list.
+#' @param timeout Seconds after which the process and what it has started are ended.
+#' @param verbose Whether messages, output and progress are shown. Warnings always are.
+#' @param env Environment variables of the process, as a named character vector, such as
+#'   `c(CUDA_VISIBLE_DEVICES = "1")`; the others are this session's.
+#' @param packages Packages to attach there: by default those that are attached here.
+#' @return What `f` returns.
+#' @section Errors:
+#' `gpukeras_error_run` as above. Before `f` is called: `gpukeras_error_model` for a model that
+#' cannot be saved, or not loaded again; `gpukeras_error_data` for a dataset that is mapped by a
+#' function or has no end; `gpukeras_error_spec` for another Python object, naming where in `args`
+#' it is.
+#' @examplesIf interactive()
+#' fold <- function(rows) {
+#'   train <- gpu_dataset(mpg ~ ., data = rows)
+#'   model <- gpu_mlp(train)
+#'   list(model = model, history = gpu_fit(model, train, epochs = 20))
+#' }
+#' result <- gpu_run(fold, list(mtcars[1:24, ]))
+#' gpu_predict(result$model, mtcars[25:32, ])
+#' @export
+gpu_run <- function(f, args = list(), timeout = Inf, verbose = TRUE, env = character(),
+                    packages = .packages()) {
+  check_run(f, args, timeout, verbose, env, packages)
+  folder <- new_run_folder()
+  child <- NULL
+  on.exit(suspendInterrupts(end_child(child, folder)))
+  write_call(f, args, packages, folder)
+  suspendInterrupts(child <- start_child(folder, env))
+  output <- attend(child, folder, timeout, verbose)
+  read_outcome(child, folder, output)
+}
+
+check_run <- function(f, args, timeout, verbose, env, packages, call = caller_env()) {
+  need <- function(good, x, arg, expected) if (!good) abort_spec(x, arg, expected, call)
+  need(is.function(f) && !inherits(f, "python.builtin.object"), f, "f", "a function")
+  need(rlang::is_bare_list(args), args, "args", "a list of arguments")
+  need(is_seconds(timeout), timeout, "timeout", "a number of seconds")
+  check_flag(verbose, call = call)
+  named <- length(env) == 0 || rlang::is_named(env)
+  need(is_texts(env) && named, env, "env", "a named character vector")
+  need(is_texts(packages), packages, "packages", "a character vector")
+}
+
+is_seconds <- function(x) is.numeric(x) && length(x) == 1 && !is.na(x) && x > 0
+
+is_texts <- function(x) is.character(x) && !anyNA(x)
+
+# Everything of a run lies here. It is the child's folder for temporary files as well, so that also
+# a child that is killed leaves nothing behind.
+new_run_folder <- function() {
+  folder <- tempfile("run-")
+  dir.create(file.path(folder, "tmp"), recursive = TRUE)
+  folder
+}
+
+write_call <- function(f, args, packages, folder, call = caller_env()) {
+  box <- new_box(folder, strict = TRUE, call)
+  work <- list(
+    f = f, args = pack(args, "args", box), packages = rev(packages), options = kept_options(),
+    kind = RNGkind(), seed = draw_seed()
+  )
+  saveRDS(work, file.path(folder, "call.rds"), compress = FALSE)
+}
+
+# Options that change what f computes or how it prints: plain values of base R's and of packages
+# that gpukeras works with. The terminal is this session's.
+kept_options <- function() {
+  all <- Filter(is.atomic, options())
+  base <- c("digits", "scipen", "OutDec", "encoding", "na.action", "contrasts", "max.print")
+  ours <- grepl("^(gpukeras|reticulate|keras3?|tensorflow|tfdatasets|cli)[.]", names(all))
+  kept <- all[ours | names(all) %in% base]
+  kept$width <- cli::console_width()
+  kept$cli.dynamic <- cli::is_dynamic_tty()
+  kept$cli.unicode <- cli::is_utf8_output()
+  kept$cli.num_colors <- cli::num_ansi_colors()
+  kept
+}
+
+start_child <- function(folder, env) {
+  python <- python_path()
+  callr::r_bg(
+    function(folder) asNamespace("gpukeras")$run_child(folder),
+    list(folder = folder),
+    stdout = "|", stderr = "|", poll_connection = FALSE,
+    env = c(
+      callr::rcmd_safe_env(),
+      TMPDIR = file.path(folder, "tmp"),
+      if (nzchar(python)) c(RETICULATE_PYTHON = python),
+      env
+    )
+  )
+}
+
+# Ends the child with everything that it has started, and removes its files.
+end_child <- function(child, folder) {
+  if (!is.null(child)) {
+    try(child$kill_tree(), silent = TRUE) # what it has started may outlive it
+    child$wait(5000)
+  }
+  unlink(folder, recursive = TRUE)
+}

@@ -1,0 +1,329 @@
+# Functions in R processes of their own.
+
+# What is left of a run: folders here, and processes of these numbers.
+run_folders <- function() dir(tempdir(), "^run-")
+
+# Whether processes run. One that has ended but that nobody has waited for still has its number.
+lives <- function(pids) {
+  vapply(pids, function(pid) {
+    stat <- sprintf("/proc/%d/stat", pid)
+    if (!file.exists("/proc/self/stat")) {
+      return(tools::pskill(pid, 0L))
+    }
+    any(!grepl(") Z ", tryCatch(readLines(stat), condition = function(gone) NULL), fixed = TRUE))
+  }, NA)
+}
+
+# The error that a run raises.
+run_error <- function(..., verbose = FALSE) {
+  expect_error(gpu_run(..., verbose = verbose), class = "gpukeras_error_run")
+}
+
+# What a function prints, and the conditions that it signals.
+listen <- function(code) {
+  heard <- list()
+  keep <- function(restart) {
+    function(condition) {
+      heard[[length(heard) + 1]] <<- condition
+      tryInvokeRestart(restart)
+    }
+  }
+  out <- capture.output(value <- withCallingHandlers(
+    code,
+    warning = keep("muffleWarning"), message = keep("muffleMessage")
+  ))
+  list(value = value, out = out, heard = heard)
+}
+
+# Values -------------------------------------------------------------------------------------------
+
+test_that("results of all kinds come back as they are", {
+  values <- list(
+    NULL, 1L, "\u00e9", list(), list(a = NULL, list(1, b = "c")), mixed_frame(5), quote(x + y),
+    as.POSIXlt("2026-01-02", tz = "UTC"), structure(list(1, x = 2), class = "mine", note = list(3)),
+    factor("a"), matrix(1:4, 2), numeric_version("1.2")
+  )
+  expect_identical(gpu_run(identity, list(values)), values)
+  expect_identical(run_folders(), character())
+})
+
+test_that("functions bring what they close over, and packages", {
+  secret <- 41
+  helper <- function(x) x + secret
+  facts <- gpu_run(function(x, ...) {
+    attached <- "package:gpukeras" %in% search()
+    list(helper(x), list(...), basename(getwd()), .libPaths(), attached, cli::ansi_nchar("abc"))
+  }, list(1, b = 2, 3), packages = c(.packages(), "gpukeras"))
+  expect_identical(facts[[1]], 42)
+  expect_identical(facts[[2]], list(b = 2, 3))
+  expect_identical(facts[[3]], basename(getwd()))
+  expect_identical(facts[[4]], .libPaths())
+  expect_true(facts[[5]])
+  expect_identical(facts[[6]], 3L)
+  expect_identical(gpu_run(sum, list(1, 2)), 3)
+})
+
+test_that("random numbers repeat, and the session's settings cross", {
+  withr::local_options(digits = 4, gpukeras.test = "yes")
+  draw <- function() {
+    list(runif(2), RNGkind(), getOption("digits"), getOption("gpukeras.test"), Sys.getenv("OWN"))
+  }
+  withr::with_seed(7, first <- gpu_run(draw, env = c(OWN = "1")))
+  withr::with_seed(7, second <- gpu_run(draw, env = c(OWN = "1")))
+  expect_identical(first, second)
+  expect_identical(first[-1], list(RNGkind(), 4L, "yes", "1"))
+})
+
+test_that("wrong arguments are refused before anything starts", {
+  expect_snapshot(error = TRUE, {
+    gpu_run("f")
+    gpu_run(identity, mtcars)
+    gpu_run(identity, list(1), timeout = 0)
+    gpu_run(identity, list(1), env = "A")
+  })
+  expect_identical(run_folders(), character())
+})
+
+# Conditions and output ----------------------------------------------------------------------------
+
+test_that("output, messages and warnings come as they are signalled", {
+  heard <- listen(gpu_run(function() {
+    cat("one\n")
+    message("two")
+    rlang::warn("three", class = "mine", field = 1:3)
+    rlang::inform("four", class = "ours")
+    print(5)
+  }))
+  expect_identical(heard$out, c("one", "[1] 5"))
+  expect_identical(vapply(heard$heard, `[[`, "", "message"), c("two\n", "three", "four"))
+  expect_s3_class(heard$heard[[2]], "mine")
+  expect_identical(heard$heard[[2]]$field, 1:3)
+  expect_s3_class(heard$heard[[3]], "ours")
+  silent <- listen(gpu_run(function() {
+    cat("one")
+    message("two")
+    warning("three")
+    4
+  }, verbose = FALSE))
+  expect_identical(silent[c("value", "out")], list(value = 4, out = character()))
+  expect_identical(vapply(silent$heard, conditionMessage, ""), "three")
+})
+
+test_that("a handler that leaves ends the run", {
+  condition <- tryCatch(gpu_run(function() {
+    warning(Sys.getpid())
+    Sys.sleep(60)
+  }), warning = identity)
+  expect_false(lives(as.integer(conditionMessage(condition))))
+  expect_identical(run_folders(), character())
+})
+
+test_that("errors keep their classes, fields and calls", {
+  inner <- function(x) rlang::abort("No such thing.", class = "mine", place = x)
+  error <- run_error(function(x) inner(x), list(3))
+  expect_s3_class(error, "mine")
+  expect_identical(error$place, 3)
+  expect_identical(error$reason, "error")
+  expect_match(conditionMessage(error), "No such thing.", fixed = TRUE)
+  expect_s3_class(error$parent, "mine")
+  expect_match(paste(format(error$parent$trace), collapse = "\n"), "inner(x)", fixed = TRUE)
+  plain <- run_error(function(x) inner2(x), list(3))
+  expect_s3_class(plain$parent, "simpleError")
+  expect_match(paste(format(plain), collapse = "\n"), "f(args$`1`)", fixed = TRUE)
+  ours <- tryCatch(
+    gpu_run(
+      function(data) gpu_dataset(y ~ ., data = data),
+      list(data.frame(y = 1, y = 2, check.names = FALSE)),
+      verbose = FALSE
+    ),
+    gpukeras_error_data = identity
+  )
+  expect_s3_class(ours, c("gpukeras_error_data", "gpukeras_error_run"), exact = FALSE)
+  expect_identical(ours$column, "y")
+  expect_snapshot(cat(conditionMessage(ours)))
+})
+
+# Ends ---------------------------------------------------------------------------------------------
+
+test_that("a process that dies says how", {
+  skip_on_os("windows")
+  die <- function(signal) {
+    cat("last words\n")
+    tools::pskill(Sys.getpid(), signal)
+    Sys.sleep(10)
+  }
+  for (signal in c(6L, 9L)) {
+    error <- run_error(die, list(signal))
+    expect_identical(error[c("reason", "signal")], list(reason = "signal", signal = signal))
+    expect_match(error$output, "last words")
+    expect_snapshot(cat(conditionMessage(error)))
+  }
+  status <- run_error(function() quit(status = 3))
+  expect_identical(status[c("reason", "status")], list(reason = "status", status = 3L))
+  start <- run_error(identity, list(1), packages = "no.such.package")
+  expect_identical(start$reason, "start")
+  expect_match(conditionMessage(start), "could not start: .*no[.]such[.]package")
+  expect_snapshot(cat(conditionMessage(status)))
+  expect_identical(format_signal(64L), "64")
+  expect_match(hint_of_signal(11L), "crashed")
+})
+
+test_that("what it has started ends with it, by a timeout too", {
+  skip_on_os("windows")
+  start <- function(file, seconds) {
+    pid <- system("sleep 300 >/dev/null 2>&1 & echo $!", intern = TRUE)
+    writeLines(c(pid, Sys.getpid()), file)
+    Sys.sleep(seconds)
+    1
+  }
+  file <- withr::local_tempfile()
+  expect_identical(gpu_run(start, list(file, 0)), 1)
+  expect_false(any(lives(as.integer(readLines(file)))))
+  error <- run_error(start, list(file, 60), timeout = 3)
+  expect_identical(error$reason, "timeout")
+  expect_snapshot(cat(conditionMessage(error)))
+  expect_false(any(lives(as.integer(readLines(file)))))
+  expect_identical(run_folders(), character())
+})
+
+test_that("an interrupt ends the process and leaves nothing", {
+  skip_on_os("windows")
+  file <- withr::local_tempfile()
+  session <- callr::r_bg(function(file) {
+    work <- function(file) {
+      writeLines(as.character(Sys.getpid()), file)
+      Sys.sleep(60)
+    }
+    tryCatch(gpukeras::gpu_run(work, list(file)), interrupt = function(condition) {
+      list("interrupted", dir(tempdir(), "^run-"))
+    })
+  }, list(file))
+  expect_true(wait_until(function() isTRUE(file.size(file) > 1), 60))
+  session$interrupt()
+  session$wait(10000)
+  expect_identical(session$get_result(), list("interrupted", character()))
+  expect_false(lives(as.integer(readLines(file))))
+})
+
+# Models and datasets ------------------------------------------------------------------------------
+
+# A session that trains in one child and predicts in another: what is true in it.
+isolated_session <- function() {
+  with_lambda <- function() {
+    reticulate::py_eval("__import__('keras').Sequential([
+      __import__('keras').Input((3,)), __import__('keras').layers.Lambda(lambda x: x, name='own')
+    ])")
+  }
+  train <- function(rows) {
+    data <- gpu_dataset(mpg ~ ., data = rows, batch_size = 8, validation = 0.25, seed = 3)
+    model <- gpu_mlp(data, units = 4, seed = 1)
+    history <- gpu_fit(model, data, epochs = 2, engine = "keras", verbose = 0)
+    lambda <- with_lambda()
+    list(
+      fit = list(model = model, history = history), twin = list(model), data = data,
+      lambda = lambda,
+      predicted = gpu_predict(model, rows), recipe = gpu_recipe(model),
+      order = data$handle$order(2L), rate = as.numeric(model$optimizer$iterations$numpy())
+    )
+  }
+  use <- function(model, rows, data) {
+    gpu_setup(device = "cpu") # comes in time: the model is loaded at its first use
+    list(
+      predicted = gpu_predict(model, rows), order = data$handle$order(2L),
+      batch_size = data$plan$batch_size, validation = data$plan$validation_rows,
+      steps = as.numeric(model$optimizer$iterations$numpy()), model = model
+    )
+  }
+  library(gpukeras)
+  files <- function() dir(tempdir(), "[.]keras$|^file|^run-")
+  trained <- gpu_run(train, list(mtcars), verbose = FALSE)
+  kind <- class(trained$fit$model)
+  printed <- capture.output(print(trained$fit$model), print(trained$data))
+  recipe <- gpu_recipe(trained$fit$model)
+  args <- list(trained$fit$model, mtcars, data = trained$data)
+  used <- gpu_run(use, args, verbose = FALSE)
+  before <- list(python = reticulate::py_available(), files = length(files()))
+
+  refused <- tryCatch(gpu_load(trained$lambda), error = identity)
+  predicted <- gpu_predict(trained$fit$model, mtcars)
+  live <- gpu_load(trained$fit$model)
+  data <- gpu_load(trained$data)
+  nested <- gpu_run(function(x) x, list(list(m = live, list(live, d = data))), verbose = FALSE)
+  object <- reticulate::import("numpy", convert = FALSE)$zeros(3L)
+  errors <- list(
+    object = tryCatch(gpu_run(identity, list(list(x = object))), error = identity),
+    lambda = tryCatch(gpu_run(identity, list(m = with_lambda())), error = identity)
+  )
+  facts <- list(
+    kind = kind, printed = printed, before = before, history = class(trained$fit$history),
+    twins = identical(trained$fit$model, trained$twin[[1]]),
+    recipe = identical(recipe, trained$recipe) && identical(gpu_recipe(live), trained$recipe),
+    predicted = identical(predicted, trained$predicted) &&
+      identical(used$predicted, trained$predicted) &&
+      identical(gpu_predict(nested[[1]], mtcars), trained$predicted),
+    order = identical(used$order, trained$order) && identical(data$handle$order(2L), used$order),
+    used = used[c("batch_size", "validation", "steps")], steps = trained$rate,
+    loaded = inherits(nested[[1]], "python.builtin.object"),
+    same = identical(nested[[1]], nested[[2]][[1]]), size = nested[[2]]$d$plan$batch_size,
+    refused = list(class(refused), conditionMessage(refused)),
+    errors = lapply(errors, function(error) list(class(error)[1], conditionMessage(error)))
+  )
+  rm(trained, used, args, nested, data, live)
+  gc()
+  facts$after <- files()
+  facts
+}
+
+test_that("models and datasets cross by files, and the session starts no Python", {
+  skip_without_tensorflow()
+  environment(isolated_session) <- globalenv()
+  facts <- callr::r(isolated_session, env = c(
+    callr::rcmd_safe_env(),
+    RETICULATE_PYTHON = reticulate::py_config()$python, TF_CPP_MIN_LOG_LEVEL = "3"
+  ))
+  expect_false(facts$before$python)
+  expect_identical(facts$kind, c("gpu_saved_model", "gpu_saved"))
+  expect_match(facts$printed[2], "model: +Sequential \"sequential\", 49 weights")
+  expect_true("<gpu_dataset> 24 training and 8 validation rows" %in% facts$printed)
+  expect_identical(facts$history, "gpu_history")
+  for (fact in c("twins", "recipe", "predicted", "order", "loaded", "same")) {
+    expect_true(facts[[!!fact]])
+  }
+  expect_identical(facts$steps, 6)
+  expect_identical(facts$used, list(batch_size = 8L, validation = 8L, steps = 6))
+  expect_identical(facts$size, 8L)
+  expect_identical(facts$refused[[1]][1], "gpukeras_error_model")
+  expect_match(facts$refused[[2]], "safe mode.*`own`")
+  expect_identical(facts$errors$object[[1]], "gpukeras_error_spec")
+  expect_match(facts$errors$object[[2]], "`args[[1]]$x` must be a Keras 3 model", fixed = TRUE)
+  expect_identical(facts$errors$lambda[[1]], "gpukeras_error_model")
+  expect_match(facts$errors$lambda[[2]], "`args$m` holds Python code", fixed = TRUE)
+  expect_gt(facts$before$files, 2)
+  expect_identical(facts$after, character())
+})
+
+test_that("a saved model of another session is told", {
+  file <- withr::local_tempfile(lines = "")
+  record <- list(kind = "Sequential", name = "mlp", parameters = 1234, bytes = 3e6)
+  saved <- new_saved(new_packed("model", file, record))
+  expect_true(file.exists(saved$state$path))
+  expect_snapshot(saved)
+  unlink(saved$state$path)
+  expect_error(gpu_predict(saved, mtcars), "its file is gone", class = "gpukeras_error_model")
+  expect_error(gpu_fit(saved, mtcars), "its file is gone", class = "gpukeras_error_model")
+  expect_identical(gpu_load(3), 3)
+})
+
+test_that("saved files of a child of a child are moved, once", {
+  record <- list(kind = "Sequential", name = "mlp", parameters = 1, bytes = 1)
+  saved <- new_saved(new_packed("model", withr::local_tempfile(lines = "content"), record))
+  folder <- withr::local_tempdir()
+  packed <- pack(list(saved, b = list(saved)), "result", new_box(folder, strict = FALSE))
+  expect_identical(dirname(packed[[1]]$path), folder)
+  again <- unpack(packed, folder, new_saved)
+  expect_identical(again[[1]], again$b[[1]])
+  expect_identical(readLines(again[[1]]$state$path), "content")
+  rm(saved)
+  gc()
+  expect_true(file.exists(again[[1]]$state$path))
+})
