@@ -1,0 +1,100 @@
+"""Whether a training is still one: losses that are numbers, updates that are made.
+
+A model whose loss has become NaN never recovers: every later update is NaN too. Its state is
+copied to host memory where an epoch begins, so that such a training can be stopped with the
+weights of before.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from .snapshots import apply_snapshot, take_snapshot
+from .steps import Watch
+
+KEPT_S = 1.0  # seconds between copies: epochs may be much shorter
+STUCK_STEPS = 100  # in a row without an update: loss scaling has halved its scale as often
+
+
+class NonFiniteLoss(Exception):
+    """Ends a training where going on would only spread NaN."""
+
+
+class Health:
+    """Watches a training.
+
+    Args:
+        model: A compiled model whose variables exist.
+
+    Attributes:
+        watch: What the steps write into.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Keeps the state that the training begins with."""
+        self.watch = Watch(model.optimizer.iterations)
+        self._model, self._epoch, self._first_step = model, 0, 0
+        self._began = self._count_updates()
+        self._last = self._began, 0
+        self._keep(0)
+
+    @property
+    def skipped(self) -> int:
+        """Steps that made no update: loss scaling leaves out gradients that are not finite."""
+        return max(0, self._count_steps() - (self._count_updates() - self._began))
+
+    def begin_epoch(self, epoch: int, done: int = 0) -> None:
+        """Keeps the state of before an epoch.
+
+        Args:
+            epoch: Epochs that are finished.
+            done: Batches of this one that were done before a resumption.
+        """
+        self._epoch, self._first_step = epoch, self._count_steps() - done
+        if time.perf_counter() - self._kept_at > KEPT_S:
+            self._keep(epoch)
+
+    def rewind(self) -> bool:
+        """Gives the model the state that the epoch began with; false if that was not kept."""
+        if self._kept_epoch != self._epoch:
+            return False
+        apply_snapshot(self._model, self._kept)
+        return True
+
+    def check(self, rate: float) -> None:
+        """Reads what the steps have written.
+
+        Args:
+            rate: The learning rate, for the message.
+
+        Raises:
+            NonFiniteLoss: if there is no use in going on.
+        """
+        bad = int(self.watch.bad.numpy())
+        if bad:
+            raise NonFiniteLoss(
+                f"the loss was no finite number at step {bad - self._first_step:,} of epoch "
+                f"{self._epoch + 1} (learning rate {rate:.3g})"
+            )
+        updates, steps = self._count_updates(), self._count_steps()
+        if updates != self._last[0]:
+            self._last = updates, steps
+        elif steps - self._last[1] >= STUCK_STEPS:
+            missed = steps - self._last[1]
+            raise NonFiniteLoss(f"the gradients of the last {missed:,} steps were not finite")
+
+    def restore(self) -> str:
+        """Gives the model the state that was kept; says which, as part of a sentence."""
+        apply_snapshot(self._model, self._kept)
+        return f"after epoch {self._kept_epoch}" if self._kept_epoch else "that it began with"
+
+    def _keep(self, epoch: int) -> None:
+        self._kept, self._kept_epoch = take_snapshot(self._model), epoch
+        self._kept_at = time.perf_counter()
+
+    def _count_steps(self) -> int:
+        return int(self.watch.steps.numpy())
+
+    def _count_updates(self) -> int:
+        return int(self._model.optimizer.iterations.numpy())

@@ -1,0 +1,406 @@
+"""One training in progress.
+
+gpukeras trains through Keras' own `fit()`: callbacks, metrics, validation and history stay Keras'.
+Keras counts a few ticks an epoch; at each tick its train function, which is the job's, runs the
+epoch's batches up to the tick's share through the engine.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from operator import truediv
+from typing import Any
+
+from . import models, runtime
+from .aids import open_aids
+from .blocks import Block
+from .callbacks import Functions, build_function_callback
+from .checkpoints.state import TrainingState
+from .choosing import Chooser, choose_candidates
+from .engine import Engines, Logs, read_engine_facts
+from .errors import OutOfMemoryError
+from .feeding import has_rows, open_feed, sample_rows
+from .fit_report import FitReport
+from .health import Health, NonFiniteLoss
+from .inference import (
+    SAMPLE,
+    EvaluationLoop,
+    build_variables,
+    endless_ticks,
+    order_metrics,
+    ticks,
+)
+from .optimizers import read_rate
+from .pipeline import Dataset
+from .plans import PipelinePlan
+from .predicting import model_device
+from .progress import Progress, choose_ticks
+from .recipes import Recipe
+from .running import Runner
+from .saver import open_saver
+from .snapshots import apply_snapshot, take_snapshot
+from .specs import FitSpec
+from .steps import TrainingStep, can_split
+from .streams.dataset import StreamDataset
+from .tuning.batch_sizes import remembered_size
+
+EVENT_S = 0.2  # seconds between events: smooth for eyes, free for the device
+EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
+
+AnyDataset = Dataset | StreamDataset
+OnEvent = Callable[[dict[str, Any]], Any]
+
+
+@dataclass
+class Job:
+    """One training: Keras calls back into it at ticks and epochs.
+
+    Args:
+        model: A compiled model.
+        data: Rows to train on.
+        validation: Rows to validate on, or None for those that `data` kept apart.
+        spec: How to train.
+        batch_size: Replaces the dataset's own.
+        callbacks: Keras callbacks.
+        functions: Functions of the user's by hook, see `callbacks`.
+        on_event: See `training.fit()`.
+    """
+
+    model: Any
+    data: AnyDataset
+    validation: AnyDataset | None
+    spec: FitSpec
+    batch_size: int | str | None
+    callbacks: Sequence[Any]
+    functions: Functions
+    on_event: OnEvent | None
+    progress: Progress = field(default_factory=Progress)
+    resumed: TrainingState | None = None
+    resumed_epochs: int = 0
+    tick: int = 0
+    ticks: int | None = 1
+    micro: int = 0
+    stopped: str = "completed"
+    reason: str = ""
+    notes: list[str] = field(default_factory=list)
+    device: str = "the device"
+    _last_rate: float = math.nan
+    _last_event: float = 0.0
+
+    def run(self) -> FitReport:
+        """Trains and reports."""
+        with ExitStack() as held:
+            self._prepare(held)
+            try:
+                self._fit()
+            except KeyboardInterrupt:
+                self.stopped = "interrupted"
+                self.aids.settle()
+            except NonFiniteLoss as error:
+                self._give_up(str(error))
+            else:
+                self.aids.settle()
+            report = self._report()
+            self.saver.write_history(report)
+            return report
+
+    # Before the first step ------------------------------------------------------------------------
+
+    def _prepare(self, held: ExitStack) -> None:
+        self._started = time.perf_counter()
+        build_variables(self.model, sample_rows(self.data, SAMPLE))
+        self.device = model_device(self.model)
+        _reset_peak(self.device)
+        self.plan = self._plan()
+        self.micro = self.plan.batch_size
+        self.feed = open_feed(self.data, self.plan, self._check_labels, self._idle)
+        self.saver = held.enter_context(open_saver(self.model, self.data, self.plan, self.spec))
+        state = self.saver.resume()
+        if state is not None:
+            self._resume(state)
+        steps = self.feed.steps if self.feed.exact else None
+        kept = {} if state is None else state.keepers
+        self.aids = held.enter_context(open_aids(self.model, self.spec, steps, kept))
+        self.health = Health(self.model)
+        self.facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
+        if state is not None and state.engine and self.facts.wanted == "auto":
+            self.facts = replace(self.facts, wanted=state.engine)
+        self.ticks = choose_ticks(self.feed.steps, self.feed.exact, bool(self.facts.batch_hook))
+        engines = self._open_engines()
+        self.runner = Runner(*engines, self._after_call, self._back_off, self._rewind)
+        self.model.train_function = self._on_tick
+        self.model.history = None  # not the one of an earlier training, should this one not start
+
+    def _plan(self) -> PipelinePlan:
+        if self.batch_size is not None:
+            return self.data.plan(self.device, self.batch_size)
+        found = remembered_size(self.model, self.data)
+        plan = self.data.plan(self.device, found)
+        return plan if found is None else replace(plan, batch_reason="as gpu_batch_size() found")
+
+    def _resume(self, state: TrainingState) -> None:
+        apply_snapshot(self.model, state.snapshot)
+        self.progress, self.resumed = Progress.of_state(state), state
+        self.resumed_epochs = state.epoch
+        self.micro = min(self.micro, state.extra.get("micro", self.micro))
+        where = f"batch {state.position:,} of epoch {state.epoch + 1}" if state.position else ""
+        self.notes.append(f"Resumed after {where or f'epoch {state.epoch}'}, from its checkpoint.")
+
+    def _open_engines(self) -> tuple[Engines, Chooser]:
+        micro = None if self.micro >= self.plan.batch_size else self.micro
+        step = TrainingStep(self.model, micro, self.health.watch, self.aids.averages)
+        engines = Engines(self.model, "train", self.plan.batch_size, self.device, step)
+        epochs = max(1, self.spec.epochs - self.progress.epoch)
+        candidates, reason = choose_candidates(self.facts)
+        return engines, Chooser(candidates, (self.feed.steps or EXPECTED_STEPS) * epochs, reason)
+
+    # Through Keras --------------------------------------------------------------------------------
+
+    def _fit(self) -> None:
+        hook = runtime.keras().callbacks.LambdaCallback
+        first = hook(on_epoch_end=lambda epoch, logs: self._look())
+        last = hook(
+            on_epoch_begin=lambda epoch, logs: self._begin_epoch(epoch),
+            on_epoch_end=lambda epoch, logs: self._end_epoch(logs),
+        )
+        asked = build_function_callback(self.functions)
+        validation = self._validation_loop()
+        with warnings.catch_warnings():
+            # An epoch of unknown length ends so, and nothing is wrong.
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            self.model.fit(
+                endless_ticks() if self.ticks is None else ticks(self.ticks),
+                epochs=self.progress.epoch if self.aids.stopped else self.spec.epochs,
+                initial_epoch=self.progress.epoch,
+                verbose=0,
+                shuffle=False,
+                callbacks=[first, *self.callbacks, *self.aids.callbacks, asked, last],
+                validation_data=None if validation is None else ticks(1),
+            )
+        if asked.hooks.stopped == "interrupted" or self.stopped == "completed":
+            early = self.progress.epoch < self.spec.epochs
+            self.stopped = asked.hooks.stopped or ("early" if early else "completed")
+            self.reason = asked.hooks.reason or self.aids.reason
+        self.notes += self.aids.explain()
+
+    def _validation_loop(self) -> EvaluationLoop | None:
+        source = self.data if self.validation is None else self.validation
+        part = "validation" if self.validation is None else "all"
+        if not has_rows(source, part):
+            return None
+        loop = EvaluationLoop(
+            self.model,
+            source,
+            part,
+            self.device,
+            self.spec.epochs,
+            wanted=self.spec.engine,
+            idle=self._idle,
+            before=self.aids.show_averages,
+        )
+        self.model.test_function = loop
+        return loop
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self.tick, self._began = 0, time.perf_counter()
+        if self.resumed is not None:  # here, because Keras has just reset the metrics
+            apply_snapshot(self.model, self.resumed.snapshot)
+            self.resumed = None
+        self.health.begin_epoch(self.progress.epoch, self.progress.done)
+        self.runner.begin(self.feed.epoch(epoch), self.progress.done)
+
+    def _rewind(self) -> tuple[Iterator[Block], int]:
+        """The epoch from where it began."""
+        if not self.health.rewind():
+            raise self.explain_memory()
+        return self.feed.epoch(self.progress.epoch), self.progress.done
+
+    def _on_tick(self, iterator: Any) -> Logs:
+        """Keras' train function: runs the batches up to this tick's share of the epoch.
+
+        Raises:
+            StopIteration: where a tick is a batch and there are no more.
+            NonFiniteLoss: if the loss is no number any more.
+        """
+        self.tick += 1
+        if self.ticks is None:
+            logs = self.runner.advance(self.tick)
+            if self.runner.ended:
+                self.health.check(self._rate())
+                raise StopIteration
+            return logs
+        if not self.feed.exact:
+            logs = self.runner.advance()
+        else:
+            logs = self.runner.advance((self.feed.steps or 0) * self.tick // self.ticks)
+        if self.tick == self.ticks:
+            self.health.check(self._rate())
+        return logs
+
+    def _check_labels(self, recipe: Recipe) -> None:
+        models.check_fit(self.model, recipe)
+
+    def _idle(self) -> None:
+        """Rows are waited for: an interrupt may come in."""
+        late = time.perf_counter() - self._last_event > EVENT_S
+        if late and self._send("waiting", step=self.runner.position, metrics={}):
+            raise KeyboardInterrupt
+
+    def _after_call(self, position: int, logs: Logs) -> bool:
+        if self.saver.due():
+            self.health.check(self._rate())
+            self._save(within=True)
+        if time.perf_counter() - self._last_event < EVENT_S:
+            return bool(self.model.stop_training)
+        self.health.check(self._rate())
+        loss = {"loss": float(logs["loss"])} if "loss" in logs else {}
+        return self._send("progress", step=position, metrics=loss)
+
+    def _look(self) -> None:
+        """Before anything else is done at an epoch's end."""
+        self._took_s = time.perf_counter() - self._began
+        self._last_rate = read_rate(self.model, -1)
+        self.aids.show_averages()
+
+    def _end_epoch(self, logs: Mapping[str, Any] | None) -> None:
+        self.aids.hide_averages()
+        logs = logs or {}
+        metrics = {name: float(logs[name]) for name in order_metrics(logs)}
+        self.progress.add(metrics, self._took_s, self.runner.rows, self._last_rate)
+        self._save()
+        self._send("epoch", step=self.runner.position, metrics=metrics)
+
+    def _save(self, within: bool = False) -> None:
+        """A checkpoint, within an epoch or between two."""
+        if not self.saver.wanted:
+            return
+        done, choice = self.progress, self.runner.chooser.choice
+        spent_s = done.spent_s + time.perf_counter() - self._began if within else 0.0
+        state = TrainingState(
+            take_snapshot(self.model),
+            epoch=done.epoch,
+            position=self.runner.position if within else 0,
+            rows=self.runner.rows if within else 0,
+            history=done.history,
+            epoch_s=done.epoch_s,
+            epoch_rows=done.epoch_rows,
+            learning_rate=done.learning_rate,
+            engine=choice.engine if choice else "",
+            keepers=self.aids.get_state(),
+            extra={"micro": self.micro, "spent_s": spent_s},
+        )
+        self.saver.save(state)
+        self.saver.write_history(self._report())
+
+    def _rate(self) -> float:
+        return read_rate(self.model)
+
+    def _send(self, kind: str, step: int, metrics: dict[str, float]) -> bool:
+        """Tells the listener; true when training is to stop."""
+        self._last_event = time.perf_counter()
+        event = {
+            "kind": kind,
+            "epoch": self.progress.epoch + (kind != "epoch"),
+            "epochs": self.spec.epochs,
+            "step": step,
+            "steps": self.feed.steps,
+            "metrics": metrics,
+        }
+        if self.on_event is not None and self.on_event(event) is True:
+            self.stopped = "interrupted"
+            self.model.stop_training = True
+        return bool(self.model.stop_training)
+
+    # What may go wrong ----------------------------------------------------------------------------
+
+    def _back_off(self, error: BaseException) -> tuple[Engines, Chooser]:
+        """Engines that need less memory: half as many rows go through the model at once.
+
+        Raises:
+            OutOfMemoryError: if there is nothing left to halve, or that is not wanted.
+        """
+        if self.spec.on_oom == "stop" or self.micro <= 1 or not can_split(self.model):
+            raise self.explain_memory() from error
+        self.micro = -(-self.micro // 2)
+        gc.collect()
+        self.notes.append(
+            f"{self.device} ran out of memory: batches of {self.plan.batch_size:,} rows go through "
+            f"the model {self.micro:,} at a time, and their gradients are added up."
+        )
+        return self._open_engines()
+
+    def explain_memory(self) -> OutOfMemoryError:
+        """The error of a training that does not fit into memory."""
+        size = getattr(getattr(self, "plan", None), "batch_size", self.batch_size)
+        halved = f", {self.micro} rows at a time" if self.micro not in (0, size) else ""
+        own = "" if can_split(self.model) else ", and its own train_step() cannot be split"
+        return OutOfMemoryError(
+            f"{self.device} ran out of memory at batch size {size}{halved}{own}.",
+            hint='Use a smaller `batch_size` or model, or gpu_dataset(cache = "host").',
+            device=self.device,
+            batch_size=size,
+        )
+
+    def _give_up(self, why: str) -> None:
+        self.stopped, self.reason = "non_finite", why
+        which = self.health.restore()
+        if self.aids.keeps_best:
+            self.aids.settle()
+            which = f"of its best epoch, {self.aids.best_epoch}"
+        self.notes.append(
+            f"Stopped: {why}. The model has the weights {which}. A smaller learning rate, "
+            "`clip_global_norm = 1` or scaled features may help."
+        )
+
+    # After the last step --------------------------------------------------------------------------
+
+    def _report(self) -> FitReport:
+        done, engine = self.progress, self.runner.chooser.finish()
+        elapsed_s = time.perf_counter() - self._started
+        plan = self.feed.settle(self.plan)
+        reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
+        if self.reason:
+            reasons["stopped"] = self.reason
+        return FitReport(
+            history=done.history,
+            learning_rate=done.learning_rate,
+            epochs=done.epoch,
+            rows=sum(done.epoch_rows),
+            elapsed_s=elapsed_s,
+            epoch_s=done.epoch_s,
+            epoch_rows=done.epoch_rows,
+            samples_per_s=max(map(truediv, done.epoch_rows, done.epoch_s), default=0.0),
+            input_share=min(1.0, self.feed.wait_s / elapsed_s),
+            device=self.device,
+            variables=dict(Counter(runtime.variable_devices(self.model))),
+            precision=self.model.dtype_policy.name,
+            peak_bytes=_peak_bytes(self.device),
+            engine=engine,
+            micro_batch=self.micro,
+            skipped_steps=self.health.skipped,
+            resumed_epochs=self.resumed_epochs,
+            best_epoch=self.aids.best_epoch,
+            stopped=self.stopped,
+            notes=(*self.notes, *self.saver.notes),
+            reasons=reasons,
+            checkpoint=self.saver.folder,
+            plan=plan,
+        )
+
+
+def _reset_peak(device: str) -> None:
+    if not device.startswith("CPU"):
+        runtime.reset_memory_peak(device)
+
+
+def _peak_bytes(device: str) -> float | None:
+    if device.startswith("CPU"):
+        return None
+    return float(runtime.memory_info(device)["peak"])

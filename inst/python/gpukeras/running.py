@@ -1,0 +1,163 @@
+"""Running an epoch: its blocks, call by call, through whichever engine the chooser names."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+
+from . import runtime
+from .blocks import Block
+from .choosing import Chooser
+from .engine import Engines, Logs, UntraceableError, count_rows, first_line
+from .errors import ModelError
+from .snapshots import apply_snapshot, take_snapshot
+
+BackOff = Callable[[BaseException], tuple[Engines, Chooser]]
+Rewind = Callable[[], tuple[Iterator[Block], int]]
+
+
+@dataclass
+class Runner:
+    """Runs an epoch's blocks up to a target, through whichever engine the chooser names.
+
+    Args:
+        engines: The model's engines.
+        chooser: Decides engine and count of each call.
+        after_call: Called after each call with (position, logs); true stops the epoch.
+        back_off: Makes engines and chooser that need less memory, or None: then running out of it
+            is an error.
+        rewind: Gives the model the state that the epoch began with, and its blocks again with the
+            number of batches that were done before.
+    """
+
+    engines: Engines
+    chooser: Chooser
+    after_call: Callable[[int, Logs], bool] = lambda position, logs: False
+    back_off: BackOff | None = None
+    rewind: Rewind = lambda: (iter(()), 0)
+    position: int = 0
+    rows: int = 0
+    stopped: bool = False
+    ended: bool = False
+    _blocks: Iterator[Block] = field(default_factory=lambda: iter(()))
+    _block: Block | None = None
+    _first: int = 0
+    _logs: Logs = field(default_factory=dict)
+
+    def begin(self, blocks: Iterator[Block], done: int = 0) -> None:
+        """Starts an epoch, of which `done` batches were trained before this process began."""
+        if isinstance(self._blocks, Generator):
+            self._blocks.close()  # left to the garbage collector it would swallow an interrupt
+        self._blocks, self._block, self._first = blocks, None, 0
+        self.position, self.rows, self.ended = 0, 0, False
+        self._skip(done)
+
+    def _skip(self, done: int) -> None:
+        while self.position < done:
+            self._block = next(self._blocks, None)
+            if self._block is None:
+                return
+            self._take(min(done - self.position, 1 if self._block.tail else self._block.batches))
+
+    def advance(self, target: float = math.inf) -> Logs:
+        """Runs batches until `target` of the epoch's batches, or all, are done.
+
+        Returns:
+            The last logs.
+        """
+        while self.position < target and not self.stopped:
+            if self._block is None:
+                self._block, self._first = next(self._blocks, None), 0
+            if self._block is None:
+                self.ended = True
+                break
+            self._call(self._block, target - self.position)
+            self.stopped = self.after_call(self.position, self._logs)
+        return self._logs
+
+    def _call(self, block: Block, wanted: float) -> None:
+        left = block.batches - self._first
+        if not block.tail:
+            self._prepare(block)
+        with self._surviving(block) as survived:
+            if block.tail:
+                self._logs = self.engines.run_tail(self.chooser.engine, block)
+                survived.append(1)
+            else:
+                survived.append(self._call_engine(block, left if wanted > left else int(wanted)))
+        self._take(survived[0])
+
+    def _take(self, count: int) -> None:
+        """So many batches of the block are done."""
+        block = self._block
+        if block is None or not count:
+            return
+        self.rows += count_rows(block.arrays) if block.tail else count * self.engines.batch_size
+        self._first += count
+        self.position += count
+        if block.tail or self._first == block.batches:
+            self._block, self._first = None, 0
+
+    @contextlib.contextmanager
+    def _surviving(self, block: Block) -> Iterator[list[int]]:
+        """Backs off where the device's memory runs out; no batch is lost, none is trained twice.
+
+        A function's first run is where that happens, if ever: before it the whole state is copied
+        to host memory. Later calls are too many for that: there the epoch begins again. (How many
+        of a call's steps were done cannot be told: TensorFlow runs the updates of a step in any
+        order, so a step may have been done in part.)
+        """
+        function = f"{self.chooser.engine}{' tail' if block.tail else ''}"
+        model, survived = self.engines.model, list[int]()
+        first = self.back_off is not None and function not in self.engines.ran
+        before = take_snapshot(model) if first else None
+        try:
+            yield survived
+        except runtime.tensorflow().errors.ResourceExhaustedError as error:
+            if self.back_off is None:
+                raise
+            survived.append(0)
+            if before is None:
+                self.begin(*self.rewind())
+            else:
+                apply_snapshot(model, before)
+            self.engines, self.chooser = self.back_off(error)
+        else:
+            self.engines.ran.add(function)
+
+    def _call_engine(self, block: Block, left: int) -> int:
+        chooser, trying = self.chooser, self.chooser.choice is None
+        count, began = chooser.count(left), time.perf_counter()
+        try:
+            self._logs = self.engines.run(chooser.engine, block, self._first, count)
+        except (UntraceableError, *runtime.refusals()) as error:
+            if not trying or not chooser.refuse(first_line(error)):
+                raise ModelError(
+                    f'The engine "{chooser.engine}" cannot run this model: {first_line(error)}',
+                    hint='Use `engine = "keras"`.',
+                ) from error
+            return 0
+        if trying:
+            wait_for(self._logs)
+        chooser.record(count, time.perf_counter() - began)
+        return count
+
+    def _prepare(self, block: Block) -> None:
+        """Has the engine made ready that the chooser wants to try next."""
+        chooser = self.chooser
+        if not chooser.preparing:
+            return
+        try:
+            if self.engines.prepare(chooser.preparing, block):
+                chooser.try_prepared()
+        except (UntraceableError, *runtime.refusals()) as error:
+            chooser.refuse(first_line(error))
+
+
+def wait_for(logs: Logs) -> None:
+    """Returns when the device has really done the work: a GPU's calls return before."""
+    for value in list(logs.values())[:1]:
+        value.numpy()
