@@ -2,9 +2,14 @@
 # integers, logicals and factors would arrive in Python as ordinary numbers: these cross as NaN, and
 # codes as 0. What happens to them is decided there.
 
-# Features: a matrix or array, the columns of a data frame, a sparse matrix, or a file's path.
-# `zones` names the time zone in which training took the weekday and hour of a column.
-as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list()) {
+# Features: a matrix or array, the columns of a data frame, a sparse matrix, a file's path, or a
+# named list of these. `zones` names the time zone in which training took the weekday and hour of a
+# column, for a list by input; `scale` says whether the inputs of a list are standardised.
+as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list(),
+                        scale = NULL) {
+  if (is_named_list(x)) {
+    return(as_inputs(x, arg, call, zones, scale))
+  }
   x <- plain_integer64(x, arg, call)
   if (is.data.frame(x)) {
     columns <- Map(
@@ -95,14 +100,22 @@ time_zone <- function(x) {
   if (is.na(own)) "UTC" else own
 }
 
-# The zones that a recipe recorded, by column.
+# The zones that a recipe, or features, recorded: by column, for several inputs by input.
 recorded_zones <- function(recipe) {
+  if (length(recipe$inputs) > 0) {
+    zones <- lapply(recipe$inputs, function(part) recorded_zones(part$recipe %||% part$features))
+    return(stats::setNames(zones, vapply(recipe$inputs, `[[`, "", "name")))
+  }
   times <- Filter(function(column) identical(column$kind, "time"), recipe$columns)
   stats::setNames(lapply(times, `[[`, "zone"), vapply(times, `[[`, "", "name"))
 }
 
-# Labels: a factor, character, logical or numeric vector, a numeric matrix, or a .npy file's path.
+# Labels: a factor, character, logical or numeric vector, a numeric matrix, a .npy file's path, or a
+# named list of these.
 as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
+  if (is_named_list(y)) {
+    return(as_outputs(y, arg, call))
+  }
   if (is_npy(y)) {
     return(as_file(y, arg, call))
   }
@@ -116,7 +129,11 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
   if (is.array(y) && length(y) == nrow(y)) {
     y <- as.vector(y)
   }
-  kind <- column_kind(plain_column(y))
+  kind <- check_label_kind(column_kind(plain_column(y)), y, arg, call)
+  c(list(name = arg, kind = kind), column_values(plain_column(y), kind))
+}
+
+check_label_kind <- function(kind, y, arg, call) {
   if (is.null(kind) || kind %in% c("date", "time", "duration")) {
     hint <- "Labels are a factor, character, logical or numeric vector, or a numeric matrix."
     abort_gpukeras(
@@ -126,7 +143,7 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
       arg = arg, call = call
     )
   }
-  c(list(name = arg, kind = kind), column_values(plain_column(y), kind))
+  kind
 }
 
 # A column that I() made is what it wraps, and a POSIXlt, a list, is the same time as a vector.

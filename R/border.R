@@ -4,6 +4,7 @@
 # `call` is the exported function that the user called: errors name it.
 call_core <- function(name, args = list(), call = caller_env()) {
   envelope <- core()$invoke(name, args)
+  raise_warnings()
   if (!isTRUE(envelope$ok)) {
     if (identical(envelope$code, "generator")) raise_kept()
     abort_core(envelope, call = call)
@@ -53,3 +54,23 @@ read_python <- function() {
 is_dead <- function(handle) {
   !inherits(handle, "python.builtin.object") || reticulate::py_is_null_xptr(handle)
 }
+
+# Whether TensorFlow is there already: it takes the card's memory, so nothing starts it unasked.
+tensorflow_runs <- function() {
+  python_runs() && isTRUE(reticulate::py_eval("'tensorflow' in __import__('sys').modules"))
+}
+
+# The Python of this session, for another process to use; "" where none is chosen yet.
+python_path <- function() {
+  if (python_runs()) {
+    return(reticulate::py_config()$python)
+  }
+  chosen <- Sys.getenv("RETICULATE_PYTHON")
+  if (nzchar(chosen) || !isNamespaceLoaded("reticulate")) {
+    return(chosen)
+  }
+  tryCatch(reticulate::py_discover_config()$python %||% "", error = function(condition) "")
+}
+
+# The same for all handles to one Python object.
+python_key <- function(handle) as.character(reticulate::py_id(handle))

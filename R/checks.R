@@ -12,8 +12,11 @@ check_string <- function(x, arg = caller_arg(x), call = caller_env()) {
   }
 }
 
-# A Python object that is still there; whether it is a Keras model, Python knows.
+# A Python object that is still there; whether it is a Keras model, Python knows. Gives the model:
+# what gpu_run() brought back is loaded by it.
 check_model <- function(model, arg = caller_arg(model), call = caller_env()) {
+  force(arg)
+  model <- as_live(model, call)
   if (!inherits(model, "python.builtin.object")) {
     abort_spec(model, arg, "a Keras 3 model", call)
   }
@@ -23,6 +26,7 @@ check_model <- function(model, arg = caller_arg(model), call = caller_env()) {
       code = "model", hint = "Make or load it again.", arg = arg, call = call
     )
   }
+  invisible(model)
 }
 
 # NA would cross as TRUE, as NaN, or as -2147483648.
@@ -110,6 +114,8 @@ check_alive <- function(data, call = caller_env()) {
 }
 
 check_dataset <- function(data, arg = caller_arg(data), call = caller_env()) {
+  force(arg)
+  data <- as_live(data, call)
   if (!inherits(data, "gpu_dataset")) {
     abort_spec(data, arg, "a gpu_dataset", call)
   }

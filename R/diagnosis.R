@@ -53,7 +53,7 @@
 gpu_check <- function(model = NULL, data = NULL) {
   args <- list(session = read_session())
   if (!is.null(model) || !is.null(data)) {
-    check_model(model)
+    model <- check_model(model)
     args$model <- model
     args$data <- as_training(data)$handle
   }

@@ -61,14 +61,15 @@ gpu_dataset.character <- function(x, y = NULL, ..., columns = NULL, format = "au
     return(gpu_dataset.default(x, y, ..., weights = weights))
   }
   is_named <- function(value) rlang::is_string(value) && !is_npy(value)
+  columned <- is_named(y) || is.character(y) && identical(file_kind(x, format), "table")
   options <- list(
     format = format, columns = as_names(columns), image_size = image_size, color = color,
     interpolation = interpolation, crop_to_aspect_ratio = crop_to_aspect_ratio,
-    description = named_list(description), label = if (is_named(y)) y,
+    description = named_list(description), label = if (columned) y,
     weights = if (is_named(weights)) weights
   )
   features <- as_file(x, "x", environment(), drop_null(options))
-  labels <- if (!is.null(y) && !is_named(y)) as_labels(y, "y")
+  labels <- if (!is.null(y) && !columned) as_labels(y, "y")
   source <- new_source(features, labels, scale = scaled_by_default(features))
   gpu_dataset.default(source, ..., weights = if (!is_named(weights)) weights)
 }
@@ -163,9 +164,9 @@ absolute_paths <- function(path) {
 
 # The label and the features of a formula for files, whose columns R does not know.
 formula_columns <- function(formula, call) {
-  label <- if (length(formula) == 3) formula[[2]]
+  label <- if (length(formula) == 3) unname(label_calls(formula[[2]]) %||% list(formula[[2]]))
   features <- split_sum(formula[[length(formula)]])
-  names <- lapply(c(if (!is.null(label)) list(label), features), is.name)
+  names <- lapply(c(label, features), is.name)
   if (!all(unlist(names))) {
     abort_gpukeras(
       "A formula for files can only name columns, or all of them by `.`.",
@@ -175,7 +176,7 @@ formula_columns <- function(formula, call) {
   }
   features <- vapply(features, as.character, "")
   list(
-    label = if (!is.null(label)) as.character(label),
+    label = if (!is.null(label)) vapply(label, as.character, ""),
     features = if (!"." %in% features) features
   )
 }

@@ -4,12 +4,26 @@
 # that gpu_predict() can evaluate it again in another session.
 split_formula <- function(formula, data, env, call = caller_env()) {
   terms <- check_terms(stats::terms(formula, data = data), env, call)
+  if (length(stats::formula(terms)) == 3 && rlang::is_call(stats::formula(terms)[[2]], "list")) {
+    return(split_outputs(terms, data, env, call))
+  }
   frame <- evaluate_terms(terms, data, env, call)
   response <- attr(terms, "response")
   if (response == 0) {
     return(list(x = frame, y = NULL, formula = deparse_one(terms)))
   }
   list(x = frame[-response], y = frame[[response]], formula = deparse_one(terms))
+}
+
+# The same for `list(price, cut) ~ .`: one label for each output.
+split_outputs <- function(terms, data, env, call) {
+  labels <- label_calls(stats::formula(terms)[[2]])
+  y <- lapply(labels, function(label) {
+    only <- stats::terms(stats::as.formula(call("~", label, 1), env = env))
+    evaluate_terms(only, data, env, call)[[1]]
+  })
+  frame <- evaluate_terms(stats::delete.response(terms), data, env, call)
+  list(x = frame, y = y, formula = deparse_one(terms))
 }
 
 # The feature columns of new data by a recipe's formula; the label is not needed.

@@ -1,18 +1,16 @@
-# Rows that come in sequence: functions that make batches, and tf.data datasets.
-#
-# Python calls a user's function on R's main thread, between two steps. Whatever stops it must not
-# cross Python as an R error, which would lose its class: it is kept here, Python ends cleanly, and
-# it is raised again as it was.
+# Rows that come in sequence: functions that make batches, and tf.data datasets. Python calls a
+# user's function on R's main thread, between two steps; conditions.R keeps what stops it.
 
 #' @param steps For a function: its calls an epoch, or `NULL` for one that says itself when an epoch
 #'   ends. For a `tf.data.Dataset`: batches an epoch, or `NULL`: all of it. Needed where there is no
 #'   end.
 #' @section Functions:
 #' A function without arguments gives a batch a call: `list(x, y)`, `list(x, y, weights)` or
-#' `list(x)`. Its `x` is a data frame, a matrix (also a sparse one) or an array, its `y` what labels
-#' may be. All batches have the columns of the first one; the number of rows may vary. `NULL`, or
-#' what an exhausted coro generator gives, ends an epoch; with the next call the function must start
-#' again. With `steps` it need not end at all.
+#' `list(x)`. Its `x` is a data frame, a matrix (also a sparse one), an array, or a named list of
+#' these for several inputs; its `y` what labels may be, a named list for several outputs. All
+#' batches have the columns of the first one; the number of rows may vary. `NULL`, or what an
+#' exhausted coro generator gives, ends an epoch; with the next call the function must start again.
+#' With `steps` it need not end at all.
 #'
 #' Batches are taken as they come, unless `batch_size` is given: then their rows are put together
 #' anew. The function is called between two steps, never inside one, until a block of batches is
@@ -32,7 +30,7 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
   check_no_labels(y)
   options <- list(...)
   bar <- if (isTRUE(options$cache)) drain_bar(steps)
-  caller <- new_caller(x, zones_of(options$recipe), bar)
+  caller <- new_caller(x, zones_of(options$recipe), bar, options$scale)
   features <- list(kind = "generator", call = caller$call, steps = steps)
   gpu_dataset.default(new_source(features, scale = caller$frame), ...)
 }
@@ -42,6 +40,7 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
 #' @section tf.data:
 #' A `tf.data.Dataset`, and so what the package tfdatasets makes, has elements `x`, `(x, y)` or
 #' `(x, y, weights)`, each a tensor of numbers; map it to such pairs if its elements are named.
+#' For several inputs or outputs `x` or `y` is a dict (a named list) of tensors.
 #' Where `y` is a number, elements are rows; where the first dimension is unknown, or `x` and `y`
 #' share it, they are batches. TensorFlow itself puts them together to blocks of batches. The order
 #' is the dataset's own, unless `buffer` rows are shuffled; `cache = TRUE` keeps all rows, as for a
@@ -67,8 +66,8 @@ check_no_labels <- function(y, call = caller_env()) {
 
 # What Python calls for each batch, and whether `x` is a data frame: the first batch tells, and is
 # kept for Python's first call.
-new_caller <- function(f, zones = list(), bar = NULL, call = caller_env()) {
-  first <- as_chunk(f(), 1, 1, zones, call)
+new_caller <- function(f, zones = list(), bar = NULL, scale = NULL, call = caller_env()) {
+  first <- as_chunk(f(), 1, 1, zones, call, scale)
   frame <- identical(first$features$kind, "columns")
   zones <- utils::modifyList(recorded_zones(first$features), zones)
   waiting <- TRUE
@@ -79,13 +78,13 @@ new_caller <- function(f, zones = list(), bar = NULL, call = caller_env()) {
     }
     first <<- NULL
     if (!is.null(bar)) bar(batch)
-    as_chunk(f(), epoch, batch, zones, NULL)
+    as_chunk(f(), epoch, batch, zones, NULL, scale)
   }
   list(call = function(epoch, batch) keep_condition(give(epoch, batch)), frame = frame)
 }
 
 # What one call of the user's function gave, as it crosses the border; NULL at an end.
-as_chunk <- function(value, epoch, batch, zones, call) {
+as_chunk <- function(value, epoch, batch, zones, call, scale = NULL) {
   if (is.null(value) || identical(value, quote(.__exhausted__.))) {
     return(NULL)
   }
@@ -93,7 +92,7 @@ as_chunk <- function(value, epoch, batch, zones, call) {
     {
       check_chunk(value, call)
       list(
-        features = as_features(value[[1]], "x", call, zones),
+        features = as_features(value[[1]], "x", call, zones, scale),
         labels = if (length(value) > 1 && !is.null(value[[2]])) as_labels(value[[2]], "y", call),
         weights = if (length(value) > 2 && !is.null(value[[3]])) as_weights(value[[3]], call)
       )
@@ -113,37 +112,6 @@ check_chunk <- function(value, call) {
       sprintf("The function must give list(x, y) or list(x, y, weights), not %s.", describe(value)),
       code = "data", hint = "NULL ends an epoch.", arg = "x", call = call
     )
-  }
-}
-
-# Runs code of the user's for Python: what stops it is kept, and Python told that it did.
-keep_condition <- function(code) {
-  the$condition <- NULL
-  tryCatch(
-    withCallingHandlers(
-      allowInterrupts(code),
-      error = function(condition) the$condition <- rlang::cnd_entrace(condition)
-    ),
-    error = function(condition) {
-      the$condition <- the$condition %||% condition
-      list(failed = TRUE)
-    },
-    interrupt = function(condition) {
-      the$condition <- condition
-      list(interrupted = TRUE)
-    }
-  )
-}
-
-# Raises what stopped the user's code, as it was.
-raise_kept <- function() {
-  condition <- the$condition
-  the$condition <- NULL
-  if (inherits(condition, "interrupt")) {
-    rlang::interrupt()
-  }
-  if (!is.null(condition)) {
-    stop(condition)
   }
 }
 

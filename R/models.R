@@ -21,7 +21,7 @@
 #' @export
 gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_norm = FALSE,
                     optimizer = "adam", learning_rate = NULL, seed = NULL) {
-  check_dataset(data)
+  data <- check_dataset(data)
   options <- list(
     units = as.list(units), activation = activation, dropout = dropout, batch_norm = batch_norm,
     optimizer = optimizer, learning_rate = learning_rate, seed = seed %||% draw_seed()

@@ -9,6 +9,8 @@
 #' @param x Where the rows come from:
 #'
 #'   * a numeric matrix, or an array of up to five dimensions (rows first);
+#'   * a named list of these and of data frames, one element for each of the model's inputs: see the
+#'     section on several inputs and outputs;
 #'   * a data frame with numeric, integer, logical, factor and character columns, dates and times;
 #'   * a formula such as `price ~ .`, with `data`;
 #'   * a sparse matrix of the Matrix package;
@@ -17,12 +19,16 @@
 #'   * a function that gives a batch a call: see the section on generators;
 #'   * a `tf.data.Dataset`, such as tfdatasets makes.
 #' @param y Labels, one a row: a factor or character vector (classes), a logical or 0/1 vector (two
-#'   classes), a numeric vector, or a numeric matrix (several outputs). For a data frame or files
-#'   that hold columns, the name of the label column. For other `x` also the path of a `.npy` file,
-#'   which is read as a whole.
+#'   classes), a numeric vector, or a numeric matrix (several numbers a row); or a named list of
+#'   these, one element for each of the model's outputs. For a data frame or files that hold
+#'   columns, the name of the label column, or of several, one for each output. For other `x` also
+#'   the path of a `.npy` file, which is read as a whole.
 #' @param data A data frame, for a formula; or paths of files with columns, for a formula that only
 #'   names columns.
 #' @param ... For methods other than the default one: its arguments. Otherwise empty.
+#' @param inputs For a data frame, a formula or tables in files: a named list of column names, one
+#'   element for each of the model's inputs, such as `list(numbers = c("carat", "depth"), kind =
+#'   "cut")`. Each feature column must be in exactly one of them. `NULL` makes one input of all.
 #' @param batch_size Rows a training step. `"auto"` is a power of two that gives about 100 updates
 #'   an epoch, within 32 and 1024; for a generator, the rows of its first batch.
 #' @param shuffle Whether each epoch takes the training rows in a new random order. It is a true
@@ -91,6 +97,22 @@
 #' imputed.
 #'
 #' Infinite values are an error whatever `na` is.
+#' @section Several inputs and outputs:
+#' A model with several inputs takes a named list: `gpu_dataset(list(image = pixels, table = cars),
+#' y)`. Its elements are arrays, matrices, sparse matrices, `.npy` files and data frames with the
+#' same rows; each is encoded by itself. Or a data frame's columns are grouped by `inputs`. A model
+#' with several outputs takes `y` as a named list, `list(price = numbers, cut = factor)`; for a data
+#' frame the names of its label columns, `y = c("price", "cut")`, or a formula,
+#' `list(price, cut) ~ .`, where `list(p = log(price), cut) ~ .` names them. (`cbind(a, b) ~ .` is
+#' one output of two numbers.)
+#'
+#' The names are those of the model's input layers and output layers (`keras_input(name = )`,
+#' `layer_dense(name = )`), or of the dicts it was made from; other names are an error that lists
+#' both. An output without a loss needs no labels. `weights` weigh a row in the losses of all
+#' outputs; `class_weight` and `mixup` need a single output, `map` and `augment` a single input.
+#' [gpu_predict()] then takes such a list (or a data frame, where columns were grouped) and gives a
+#' named list, one element for each output. [gpu_mlp()] makes a branch for each input and a head for
+#' each output.
 #' @section Dates and times:
 #' In data frames, one column becomes several features:
 #'
@@ -141,9 +163,10 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
                                 text = NULL, scale = NULL, na = "error", augment = NULL,
                                 map = NULL, drop_last = FALSE, shard = c(1, 1),
                                 on_error = "stop", buffer = "auto", weights = NULL,
-                                class_weight = NULL, recipe = NULL, seed = NULL) {
+                                class_weight = NULL, recipe = NULL, seed = NULL, inputs = NULL) {
   check_no_dots(...)
-  source <- as_source(x, y, recipe)
+  source <- as_source(x, y, recipe, scale)
+  source$features$groups <- as_groups(inputs)
   options <- list(
     batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
     encode = named_list(encode), hash_bins = hash_bins, scale = scale %||% source$scale, na = na,
@@ -162,10 +185,10 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
 #' @export
 gpu_dataset.data.frame <- function(x, y = NULL, ...) {
   check_names(x)
-  if (rlang::is_string(y)) {
-    check_column(y, x)
+  if (rlang::is_string(y) || is.character(y) && length(y) < nrow(x)) {
+    for (column in y) check_column(column, x, "y")
     features <- lapply(setdiff(names(x), y), as.name)
-    return(gpu_dataset(sum_formula(as.name(y), features, caller_env()), data = x, ...))
+    return(gpu_dataset(sum_formula(label_of(y), features, caller_env()), data = x, ...))
   }
   gpu_dataset.default(x, y, ...)
 }
@@ -195,11 +218,11 @@ new_source <- function(features, labels = NULL, scale = FALSE, formula = "", arg
   )
 }
 
-as_source <- function(x, y, recipe, call = caller_env()) {
+as_source <- function(x, y, recipe, scale = NULL, call = caller_env()) {
   if (inherits(x, "gpu_source")) {
     return(x)
   }
-  features <- as_features(x, "x", call, zones = zones_of(recipe))
+  features <- as_features(x, "x", call, zones = zones_of(recipe), scale = scale)
   new_source(features, if (!is.null(y)) as_labels(y, "y", call), scale = is.data.frame(x))
 }
 
@@ -264,6 +287,7 @@ as_class_weight <- function(class_weight, call) {
 
 # Where an encoding comes from: a dataset's handle, or the model that was trained with it.
 as_recipe_source <- function(recipe, call) {
+  recipe <- as_live(recipe)
   if (is.null(recipe)) {
     return(NULL)
   }
@@ -293,7 +317,7 @@ as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = calle
     return(check_alive(data, call))
   }
   formula <- recipe$formula %||% ""
-  if (rlang::is_bare_list(data, n = 2)) {
+  if (is_pair(data, recipe)) {
     y <- data[[2]]
     data <- data[[1]]
   }
@@ -322,6 +346,9 @@ tell_dropped <- function(data) {
 
 # Only the columns that the recipe names: others may hold anything.
 known_columns <- function(data, recipe) {
+  if (rlang::is_bare_list(data)) {
+    return(known_inputs(data, recipe))
+  }
   if (!is.data.frame(data) || length(recipe$columns) == 0) {
     return(data)
   }
@@ -338,8 +365,8 @@ format.gpu_dataset <- function(x, ...) {
   shard <- unlist(plan$shard)
   c(
     format_rows(plan),
-    paste("features:", format_features(x)),
-    paste("labels:  ", format_label(x$label)),
+    format_inputs(x),
+    format_outputs(x$label),
     paste("batches: ", format_batches(plan)),
     paste("shuffle: ", plan$shuffle_reason),
     sprintf("rows:     %s (%s)", plan$mode, plan$reason),

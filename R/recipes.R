@@ -30,6 +30,10 @@ gpu_recipe <- function(x) {
   if (inherits(x, "gpu_recipe")) {
     return(x)
   }
+  if (inherits(x, "gpu_saved_model") && !is.null(x$record$recipe)) {
+    return(new_gpu_recipe(x$record$recipe))
+  }
+  x <- as_live(x)
   if (inherits(x, "gpu_dataset")) {
     x <- check_alive(x)$handle
   } else {
@@ -49,9 +53,9 @@ format.gpu_recipe <- function(x, ...) {
   formula <- x$formula %||% ""
   c(
     "<gpu_recipe>",
-    paste("features:", format_features(x)),
+    format_inputs(x),
     if (length(x$columns) > 0) paste("columns: ", format_rules(x$columns)),
-    paste("labels:  ", format_label(x$label)),
+    format_outputs(x$label),
     paste("missing: ", format_policy(x)),
     if (nzchar(formula)) paste("formula: ", formula)
   )

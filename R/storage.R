@@ -42,7 +42,7 @@
 #' @export
 gpu_dataset_save <- function(data, path, format = c("parquet", "tfrecord"), shards = NULL,
                              overwrite = FALSE, verbose = TRUE) {
-  check_dataset(data)
+  data <- check_dataset(data)
   check_string(path)
   if (missing(format)) format <- "parquet"
   check_no_na_options(list(format = format, shards = shards, overwrite = overwrite))
@@ -134,5 +134,6 @@ scaled_by_default <- function(features, call = caller_env()) {
 
 # A saved folder as the dataset that it is; anything else as it is.
 open_saved <- function(x) {
+  x <- as_live(x)
   if (rlang::is_string(x) && file.exists(file.path(x, saved_manifest))) gpu_dataset(x) else x
 }

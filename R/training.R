@@ -21,41 +21,115 @@
 #'   the first pass tells how many there are.
 #' @param validation Rows to validate on after each epoch: a [gpu_dataset()] made with
 #'   `recipe = data`, a data frame, or `list(x, y)`. By default those that `data` kept apart.
-#' @param batch_size Rows a step; `"auto"` is the dataset's own.
+#' @param batch_size Rows a step; or what [gpu_batch_size()] gave. `"auto"` is what
+#'   [gpu_batch_size()] found for this model in this session, or else the dataset's own.
 #' @param engine `"auto"`, `"keras"`, `"superstep"` or `"compiled"`.
-#' @param callbacks A list of Keras callbacks.
+#' @param schedule The learning rate over time: [schedule_one_cycle()], [schedule_cyclic()],
+#'   [schedule_warmup_cosine()], [schedule_exponential()], [schedule_plateau()],
+#'   [schedule_constant()]. `NULL` is the optimizer's own rate, which it has again afterwards.
+#' @param clip_norm,clip_value,clip_global_norm Bounds of the gradients in this training, one of
+#'   them: the norm of each variable's gradient, the absolute value of each number, or the norm of
+#'   all gradients together.
+#' @param ema Momentum of moving averages of the weights, such as 0.999: the averages are validated,
+#'   and the model has them in the end. See the section on averages.
+#' @param early_stopping Epochs without improvement after which training ends with the best weights;
+#'   or a list of `patience`, `monitor` (the validation loss, or the loss without validation),
+#'   `min_delta`, `mode` (`"min"`, `"max"`), `restore_best` and `start_epoch`.
+#' @param checkpoint A folder in which the training is saved after each epoch, and every 5 minutes
+#'   within one; or a list of `folder`, `every_s` (seconds) and `keep` (3). Called again with the
+#'   same folder, `gpu_fit()` goes on where the process ended. See the section on checkpoints.
+#' @param on_oom What happens when the device's memory runs out: `"halve"` the rows that go through
+#'   the model at once until they fit, and add up their gradients, so that the batch size stays; or
+#'   `"stop"`.
+#' @param callbacks A list of Keras callbacks, and of R functions named by when they are called.
+#' @param on_epoch_end A function of epoch and metrics, called after each epoch.
 #' @param verbose Whether progress is shown: a bar in a terminal, a line for an epoch elsewhere.
-#' @return A `gpu_history`, with `print()`, `plot()`, `as.data.frame()` and `ggplot2::autoplot()`.
-#'   It says where the model ran, through which engine and why, rows a second, the share of time
-#'   spent waiting for rows, and the GPU's peak memory. Interrupting (Ctrl-C, Esc) stops after the
-#'   current call and returns the history so far; the model keeps what it has learned.
+#' @return A `gpu_history`, with `print()`, `summary()`, `plot()`, `as.data.frame()`, `rbind()` and
+#'   `ggplot2::autoplot()`. It says where the model ran, through which engine and why, rows a second,
+#'   the share of time spent waiting for rows, and the GPU's peak memory. Interrupting (Ctrl-C, Esc)
+#'   stops after the current call and returns the history so far; the model keeps what it has
+#'   learned.
+#' @section When something goes wrong:
+#' A loss that is no finite number ends the training with the weights of before, at most a second or
+#' an epoch back: `$stopped` is `"non_finite"`, a warning names epoch and step, and NaN never spreads
+#' to the end. Under `mixed_float16` steps that loss scaling skips are counted in `$skipped_steps`.
+#'
+#' When the device's memory runs out, the model has the state of before the step that failed, and the
+#' step is done again in smaller parts; `$notes` and `$micro_batch` tell. Layers that work across
+#' rows, such as batch normalisation, then see the parts. Models with a `train_step()` of their own
+#' cannot be split: there it is an error.
+#' @section Averages:
+#' With `ema`, average = m * average + (1 - m) * weight after each step, where m is at most
+#' (1 + t) / (10 + t) at step t, so that a short training is not an average of its first weights
+#' (Polyak and Juditsky 1992; TensorFlow's `ExponentialMovingAverage`). Validation, early stopping
+#' and functions between epochs see the averages.
+#' @section Checkpoints:
+#' A checkpoint holds the weights, the optimizer, the epoch and batch, the random state, schedule,
+#' averages, early stopping and the history, with checksums, and is written beside and renamed: a
+#' process that is killed at any moment leaves a good one. With a seed and a given engine other than
+#' `"auto"` the resumed training ends on a CPU with the same weights, bit for bit. A folder that holds
+#' another training (model, rows, batch size, seed, schedule) is an error; a damaged checkpoint is
+#' passed over for the one before. When saving fails, as on a full disk, training goes on and
+#' `$notes` says so. Keras callbacks keep no state of their own: they begin anew.
 #' @section Errors:
 #' `gpukeras_error_model` for a model that is not compiled or does not fit the data,
-#' `gpukeras_error_data` for labels out of the output's range, `gpukeras_error_out_of_memory`.
+#' `gpukeras_error_data` for labels out of the output's range, `gpukeras_error_out_of_memory`,
+#' `gpukeras_error_checkpoint`.
 #' @examplesIf interactive()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' model <- gpu_mlp(train, units = c(16, 8))
-#' fit <- gpu_fit(model, train, epochs = 50)
+#' fit <- gpu_fit(model, train, epochs = 200, early_stopping = 20, schedule = schedule_one_cycle())
 #' plot(fit)
 #' @export
 gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "auto",
-                    engine = "auto", callbacks = list(), verbose = TRUE) {
-  check_model(model)
+                    engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
+                    clip_global_norm = NULL, ema = NULL, early_stopping = NULL, checkpoint = NULL,
+                    on_oom = "halve", callbacks = list(), on_epoch_end = NULL, verbose = TRUE) {
+  model <- check_model(model)
   data <- as_training(data)
-  if (!is.null(validation)) {
-    validation <- as_dataset(validation, data$handle, data, arg = "validation")$handle
-  }
+  options <- list(
+    epochs = epochs, engine = engine, schedule = as_options(schedule), clip_norm = clip_norm,
+    clip_value = clip_value, clip_global_norm = clip_global_norm, ema = ema,
+    early_stopping = as_options(early_stopping), checkpoint = as_checkpoint(checkpoint),
+    on_oom = on_oom
+  )
+  hooks <- as_callbacks(callbacks, on_epoch_end)
   # The listener lets interrupts in, between two calls; anywhere else they would lose the history.
   report <- suspendInterrupts(call_core("fit", list(
-    model = model,
-    data = data$handle,
-    options = check_no_na_options(list(epochs = epochs, engine = engine)),
-    validation = validation,
-    batch_size = if (!identical(batch_size, "auto")) batch_size,
-    callbacks = if (rlang::is_bare_list(callbacks)) callbacks else list(callbacks),
-    on_event = progress_listener(verbose)
+    model = model, data = data$handle, options = check_no_na_options(options),
+    validation = as_validation(validation, data), batch_size = as_batch_size(batch_size),
+    callbacks = hooks$keras, functions = hooks$functions, on_event = progress_listener(verbose)
   )))
-  new_gpu_history(report)
+  warn_stopped(new_gpu_history(report))
+}
+
+# Rows to validate on, encoded as those to train on.
+as_validation <- function(validation, data, call = caller_env()) {
+  if (is.null(validation)) {
+    return(NULL)
+  }
+  env <- caller_env(2)
+  as_dataset(validation, data$handle, data, arg = "validation", env = env, call = call)$handle
+}
+
+# What a schedule_*() or a user's list says crosses as a plain list.
+as_options <- function(x) if (is.list(x)) unclass(x) else x
+
+# A folder's path as R expands it.
+as_checkpoint <- function(checkpoint) {
+  if (is.list(checkpoint) && rlang::is_string(checkpoint$folder)) {
+    checkpoint$folder <- path.expand(checkpoint$folder)
+  }
+  if (rlang::is_string(checkpoint)) path.expand(checkpoint) else checkpoint
+}
+
+# A training that could not go on is no error, as its history and model are there.
+warn_stopped <- function(history) {
+  if (identical(history$stopped, "non_finite")) {
+    why <- grep("^Stopped: ", unlist(history$notes), value = TRUE)
+    rlang::warn(why, class = c("gpukeras_warning_non_finite", "gpukeras_warning"))
+  }
+  history
 }
 
 #' Loss and metrics of a model on data
@@ -79,7 +153,7 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
 #' gpu_evaluate(model, mtcars[25:32, ])
 #' @export
 gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL) {
-  check_model(model)
+  model <- check_model(model)
   recipe <- use_recipe(model, recipe)
   data <- as_dataset(data, model, recipe, y = y)
   result <- call_core("evaluate", list(
@@ -94,16 +168,17 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #' standardised by the training rows' statistics.
 #'
 #' @param model A Keras 3 model.
-#' @param newdata A data frame, matrix (also a sparse one), array or paths of files; or a
-#'   [gpu_dataset()], whose rows are taken in their original order (of a function or a
-#'   `tf.data.Dataset`: one epoch, in its order).
+#' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
+#'   inputs, where training had one; or a [gpu_dataset()], whose rows are taken in their original
+#'   order (of a function or a `tf.data.Dataset`: one epoch, in its order).
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one when there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
 #'   or 0 and 1, as the labels were.
 #' @inheritParams gpu_evaluate
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
-#'   class or output. Where training had `na = "drop"`, rows with a missing value get `NA`; a
-#'   [gpu_dataset()] has left them out already.
+#'   class or output; of a model with several outputs a named list of these, where `type = "class"`
+#'   gives classes for those that have any, and numbers for the others. Where training had
+#'   `na = "drop"`, rows with a missing value get `NA`; a [gpu_dataset()] has left them out already.
 #' @section Errors:
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
 #' another type; for missing values, unless `na` of [gpu_dataset()] said otherwise in training.
@@ -114,7 +189,7 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
 gpu_predict <- function(model, newdata, type = "response", recipe = NULL) {
-  check_model(model)
+  model <- check_model(model)
   check_string(type)
   recipe <- use_recipe(model, recipe)
   args <- list(model = model, type = type)
@@ -130,16 +205,20 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL) {
 as_new_features <- function(newdata, recipe, env, call = caller_env()) {
   if (is.data.frame(newdata)) {
     check_names(newdata, "newdata", call)
-    newdata <- if (nzchar(recipe$formula %||% "")) {
-      apply_formula(recipe$formula, newdata, env, call)
-    } else {
-      known_columns(newdata, recipe)
-    }
+  }
+  newdata <- if (is.data.frame(newdata) && nzchar(recipe$formula %||% "")) {
+    apply_formula(recipe$formula, newdata, env, call)
+  } else {
+    known_columns(newdata, recipe)
   }
   as_features(newdata, "newdata", call, recorded_zones(recipe))
 }
 
 as_prediction <- function(record) {
+  if (!is.null(record$outputs)) {
+    names <- vapply(record$outputs, `[[`, "", "name")
+    return(stats::setNames(lapply(record$outputs, as_prediction), names))
+  }
   values <- record$values
   if (length(record$missing) > 0) {
     values[slice.index(values, 1) %in% record$missing] <- NA
@@ -160,7 +239,7 @@ as_prediction <- function(record) {
 
 # The rows to train on: a dataset, or list(x, y).
 as_training <- function(data, call = caller_env()) {
-  if (rlang::is_bare_list(data, n = 2)) {
+  if (is_pair(data)) {
     data <- gpu_dataset(data[[1]], data[[2]])
   }
   check_dataset(data, call = call)

@@ -275,29 +275,29 @@ format.gpu_learning_rate <- function(x, ...) {
     non_finite = ", where the loss became infinite", interrupted = ", where it was interrupted"
   )
   c(
-    sprintf("<gpu_learning_rate> %s", format_rate(x$recommended)),
+    sprintf("<gpu_learning_rate> %s", format_found(x$recommended)),
     sprintf("reason:  %s", x$reason),
     if (!is.null(x$recommended)) {
       sprintf(
         "found:   steepest at %s, a tenth of the lowest at %s",
-        format_rate(x$steepest), format_rate(x$minimum_tenth)
+        format_found(x$steepest), format_found(x$minimum_tenth)
       )
     },
     if (length(x$rates) > 0) {
       sprintf(
-        "tried:   %d rates from %s to %s%s", length(x$rates), format_rate(min(x$rates)),
-        format_rate(max(x$rates)), ends[[x$stopped]]
+        "tried:   %d rates from %s to %s%s", length(x$rates), format_found(min(x$rates)),
+        format_found(max(x$rates)), ends[[x$stopped]]
       )
     },
     sprintf(
       "model:   has %s, unchanged; tested on %s with %s rows a batch",
-      format_rate(x$current), x$device, count_text(x$batch_size)
+      format_found(x$current), x$device, count_text(x$batch_size)
     )
   )
 }
 
 # Three digits; no rate is said in words.
-format_rate <- function(rate) {
+format_found <- function(rate) {
   if (is.null(rate)) {
     return("none suggested")
   }

@@ -26,7 +26,7 @@ quietly() {
 # R packages under their CRAN names, programs under the names of both the
 # command and the Debian package.
 
-to_run="reticulate cli rlang jsonlite ggplot2"
+to_run="reticulate callr cli rlang jsonlite ggplot2"
 to_test="$to_run bit64 Matrix testthat withr"
 r_packages="" programs="" python_tools=no compiler=no
 

@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import dataclass, is_dataclass, replace
 from typing import get_args, get_origin, get_type_hints
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError, portable, recipes
 from gpukeras.columns import ColumnRule
-from gpukeras.labels import LabelRule
+from gpukeras.labels import LabelRule, Output
 from gpukeras.recipes import Recipe
 
 WORDS = st.text(max_size=6)
@@ -38,12 +39,38 @@ def values_of(hint, least=0):
 
 
 def fields_of(kind):
-    return {name: values_of(hint) for name, hint in get_type_hints(kind).items()}
+    """What a record is built from; its parts, which hold others of its kind, are drawn apart."""
+    return {
+        name: st.just(()) if name in ("groups", "inputs", "outputs") else values_of(hint)
+        for name, hint in get_type_hints(kind).items()
+    }
 
 
 @st.composite
 def whole_recipes(draw):
     """Recipes of each kind whose shape fits what they learned; new fields are drawn unasked."""
+    recipe = draw(simple_recipes())
+    rules = draw(st.lists(values_of(LabelRule), max_size=3))
+    if rules:
+        outputs = tuple(Output(f"out{place}", rule) for place, rule in enumerate(rules))
+        units = sum(rule.columns for rule in rules)
+        recipe = replace(recipe, label=LabelRule("outputs", units=units, outputs=outputs))
+    if recipe.kind == "columns" and recipe.columns and draw(st.booleans()):
+        names = tuple(rule.name for rule in recipe.columns)
+        cut = draw(st.integers(0, len(names)))
+        groups = (recipes.Group("one", names[:cut]), recipes.Group("two", names[cut:]))
+        return replace(recipe, groups=groups)
+    inputs = draw(st.lists(simple_recipes(), max_size=2))
+    if not inputs:
+        return recipe
+    width = sum(math.prod(each.shape) for each in inputs)
+    named = tuple(recipes.Input(f"in{place}", each) for place, each in enumerate(inputs))
+    return Recipe("inputs", (width,), label=recipe.label, inputs=named)
+
+
+@st.composite
+def simple_recipes(draw):
+    """Recipes of a single input and a single output."""
     recipe = draw(values_of(Recipe))
     kind = draw(st.sampled_from(["array", "columns", "images"]))
     width = len(recipe.feature_names) if kind == "columns" else draw(st.integers(1, 3))

@@ -74,7 +74,6 @@ X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 3
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: dataset({"a": X, "b": X}), "`x` of the tf.data dataset is several tensors"),
         (lambda: dataset((X, X), Y), "`x` of the tf.data dataset is several tensors"),
         (lambda: dataset(X, Y, Y, Y), "have 4 parts"),
         (lambda: dataset(X.astype(str), Y), "`x` of the tf.data dataset must be numeric"),

@@ -249,21 +249,3 @@ def test_a_model_that_keras_cannot_build_is_refused():
     model.compile("sgd", "sparse_categorical_crossentropy")
     with pytest.raises(ModelError, match="Keras cannot build the model on this data"):
         training.fit(model, make_dataset(), {})
-
-
-@pytest.mark.parametrize(("steps", "expected"), [(1, 1), (255, 1), (600, 2), (10**6, 20)])
-def test_ticks(steps, expected):
-    assert training.choose_ticks(steps) == expected
-
-
-@pytest.mark.parametrize(
-    ("steps", "exact", "each", "expected"),
-    [
-        (600, True, True, 600),
-        (600, False, False, 1),
-        (None, False, False, 1),
-        (9, False, True, None),
-    ],
-)
-def test_ticks_of_rows_in_sequence(steps, exact, each, expected):
-    assert training.choose_ticks(steps, exact, each) == expected

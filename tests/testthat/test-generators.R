@@ -321,8 +321,10 @@ test_that("what a tf.data dataset cannot give is named", {
   expect_error(gpu_dataset(slices$batch(20L), steps = 4), class = "gpukeras_error_spec", "`steps`")
   texts <- tf_slices(rep("a", 60), x[, 1])
   expect_error(gpu_dataset(texts), class = "gpukeras_error_data", "must be numeric")
-  named <- runtime()$tensorflow()$data$Dataset$from_tensor_slices(list(a = x, b = x))
-  expect_error(gpu_dataset(named), class = "gpukeras_error_data", "several tensors")
+  listed <- runtime()$tensorflow()$data$Dataset$from_tensor_slices(
+    reticulate::tuple(reticulate::tuple(x, x), x[, 1])
+  )
+  expect_error(gpu_dataset(listed), class = "gpukeras_error_data", "several tensors")
   alone <- runtime()$tensorflow()$data$Dataset$from_tensor_slices(array(0, c(6, 4, 4)))
   expect_error(gpu_dataset(alone), class = "gpukeras_error_spec", "batched")
   expect_equal(unlist(gpu_dataset(alone, batched = FALSE)$shape), c(4, 4))

@@ -221,7 +221,7 @@ test_that("an interrupt gives the history so far, and the script goes on", {
     sprintf("log <- reticulate::import('keras')$callbacks$CSVLogger('%s')", log),
     "cat('pid', Sys.getpid(), '\\n')",
     "fit <- gpu_fit(model, data, 100000, engine = 'keras', callbacks = list(log), verbose = 0)",
-    "cat(class(fit), fit$stopped, fit$epochs == nrow(as.data.frame(fit)), '\\n')",
+    "cat(class(fit), fit$stopped, fit$epochs == nrow(as.data.frame(fit, wide = TRUE)), '\\n')",
     "cat(is.finite(gpu_predict(model, x[1, , drop = FALSE])), '\\n')",
     "cat(gpu_fit(model, data, 1, engine = 'superstep', verbose = 0)$stopped, 'again\\n')"
   ))
@@ -248,7 +248,7 @@ learn <- function(x, y, newdata, ...) {
   model <- gpu_mlp(data, units = 4, seed = 1)
   fit <- gpu_fit(model, data, epochs = 3, engine = "keras", verbose = FALSE)
   list(
-    losses = as.data.frame(fit), values = gpu_predict(model, newdata),
+    losses = as.data.frame(fit, wide = TRUE), values = gpu_predict(model, newdata),
     metrics = gpu_evaluate(model, newdata, y)
   )
 }

@@ -4,6 +4,7 @@ The Python core of the R package gpukeras. R enters through `border.invoke()` on
 """
 
 from .errors import (
+    CheckpointError,
     DataError,
     GeneratorError,
     GpuKerasError,
@@ -17,6 +18,7 @@ from .errors import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckpointError",
     "DataError",
     "GeneratorError",
     "GpuKerasError",

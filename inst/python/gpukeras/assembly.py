@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .errors import SpecError
+from .groups import input_parts
 from .images.augment import AugmentSpec, choose_augmented
 from .mapping import trace_map, unmapped
 from .pipeline import Dataset, build_dataset
@@ -97,6 +98,18 @@ def _vary(
     if augment:
         data.augment = AugmentSpec.from_dict({"seed": data.spec.seed, **augment})
     recipe = choose_augmented(data.recipe, data.augment)
+    if recipe.mixed and recipe.label is not None and recipe.label.outputs:
+        raise SpecError(
+            "`mixup` mixes the labels of a single output.",
+            hint="Leave it out, or train a model for each output.",
+            arg="augment",
+        )
+    if function is not None and input_parts(recipe):
+        raise SpecError(
+            "`map` takes the features of a single input.",
+            hint="Put what it does into the model, as layers of the input.",
+            arg="map",
+        )
     if recipe.mapped and function is None:
         raise unmapped("x")
     if function is not None:

@@ -20,6 +20,7 @@ class Block:
 
     Args:
         arrays: Features, labels and weights; `capacity * batch_size` rows, or fewer in a tail.
+            Several inputs or outputs are a dict of tensors by their names.
         batches: Full batches that may be trained; the rest is padding of a fixed shape.
         tail: Whether it is the short last batch instead.
     """
@@ -85,8 +86,11 @@ class AnyFeed(ABC):
 
 
 def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arrays with features as the model takes them: bytes and whole numbers become float32."""
+    """The arrays with features as the model takes them: bytes and whole numbers become float32.
+
+    Several inputs, which were floats before they were taken apart, stay as they are.
+    """
     features, *others = arrays
-    if not features.dtype.is_floating:
+    if not isinstance(features, dict) and not features.dtype.is_floating:
         features = runtime.tensorflow().cast(features, "float32")
     return (features, *others)

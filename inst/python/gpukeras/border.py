@@ -22,12 +22,15 @@ from . import (
     diagnosis,
     environment,
     inference,
+    model_files,
     models,
     preload,
+    schedules,
     training,
 )
 from .errors import GpuKerasError
 from .storage import saving as storage
+from .tuning import batch_sizes, learning_rates
 
 _INT32_MAX = 2**31 - 1
 
@@ -99,6 +102,8 @@ def make_dataset(
         "kind": data.recipe.kind,
         "shape": list(data.recipe.shape),
         "columns": data.recipe.columns,
+        "inputs": data.recipe.inputs,
+        "groups": data.recipe.groups,
         "label": data.recipe.label,
         "centred": data.recipe.center is not None,
         "scaled": data.recipe.scale is not None,
@@ -129,11 +134,18 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "cost": costs.measure_costs,
     "describe_records": describe_records,
     "save_dataset": storage.save_dataset,
+    "save_model": model_files.save_model,
+    "load_model": model_files.load_model,
+    "feeding_of": model_files.feeding_of,
     "carry_recipe": carried.carry_recipe,
     "tie_recipe": carried.tie_recipe,
     "mlp": models.build_mlp,
     "recipe": models.recipe_of,
     "fit": training.fit,
+    "schedule": schedules.describe_schedule,
+    "draw_rates": schedules.draw_schedule,
+    "find_batch_size": batch_sizes.find_batch_size,
+    "find_learning_rate": learning_rates.find_learning_rate,
     "evaluate": inference.evaluate,
     "predict": inference.predict,
 }

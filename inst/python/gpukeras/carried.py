@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from . import models
+from . import matching, models
 from .errors import DataError
 from .pipeline import Dataset
 from .portable import from_portable, to_portable
@@ -74,7 +74,7 @@ def tie_recipe(model: Any, recipe: Any) -> None:
     found = recipes_from(recipe)
     if found is not None:
         models.check_model(model, compiled=False)
-        models.check_input(model, found)
+        matching.check_input(model, found)
         models.tie_recipe(model, found)
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CALL_S = 0.2  # seconds a call should take: progress and interrupts stay alive
+PREPARING_CALL_S = 0.05  # and while another engine is being compiled, which may be faster
 TRIAL_S = (0.05, 0.15)  # seconds a timed trial must last to be trusted: at least, at most
 TRIAL_SHARE = 0.01  # of the time that is left; the more is left, the more a mistake would cost
 TRIAL_GROWTH = 8  # the first calls are short: nothing is known yet
 # What starting another engine costs, as a multiple of what the first one's start took on this
 # computer with this model: tracing once more; tracing and compiling (0.35 s against 1.0 measured).
-PRICE = {"keras": 0.0, "superstep": 1.0, "compiled": 3.0}
+PRICE = {"superstep": 1.0, "keras": 1.0, "compiled": 3.0}
 PAYBACK = 1.5  # try an engine when the time left is this many times its price
+# Seconds a batch below which a call a batch cannot win: the call alone takes 0.3 to 1 ms. What it
+# does better, ops that run on several threads in a loop of their own, shows in slow batches only.
+KERAS_BATCH_S = 1e-3
+BESIDE = ("compiled",)  # started in a thread, while the fastest so far goes on
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,8 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
         if condition:
             return (engine,), reason
     if facts.jit is False or not facts.model_jit:
-        return ("keras", "superstep"), ""
-    return ("keras", "superstep", "compiled"), ""
+        return ("superstep", "keras"), ""
+    return ("superstep", "keras", "compiled"), ""
 
 
 def choose_evaluation_candidates(facts: EngineFacts) -> tuple[str, ...]:
@@ -87,11 +92,11 @@ def choose_evaluation_candidates(facts: EngineFacts) -> tuple[str, ...]:
     return tuple(name for name in candidates if name != "keras") or candidates
 
 
-def choose_count(batch_s: float | None, left: int) -> int:
-    """Batches for the next call, so that it takes about `CALL_S`."""
+def choose_count(batch_s: float | None, left: int, call_s: float = CALL_S) -> int:
+    """Batches for the next call, so that it takes about `call_s`."""
     if batch_s is None:
         return 1
-    return max(1, min(left, int(CALL_S / max(batch_s, 1e-9))))
+    return max(1, min(left, int(call_s / max(batch_s, 1e-9))))
 
 
 def choose_trial_s(batch_s: float, batches_left: int) -> float:
@@ -114,11 +119,13 @@ def is_worth_trying(engine: str, start_s: float, best_batch_s: float, batches_le
         best_batch_s: Seconds a batch of the fastest engine so far.
         batches_left: Batches that are left to train.
     """
+    if engine == "keras" and best_batch_s < KERAS_BATCH_S:
+        return False
     return best_batch_s * batches_left > PAYBACK * PRICE[engine] * start_s
 
 
 def choose_fastest(trials: tuple[Trial, ...], skipped: tuple[str, ...]) -> EngineChoice:
-    """The fastest of the engines tried, with the figures."""
+    """The fastest of the engines tried, with the figures; and those that could not pay."""
     ran = sorted((t for t in trials if t.batch_s is not None), key=lambda t: t.batch_s or 0.0)
     best, others = ran[0], ran[1:]
     reason = f"{_micro(best)} a batch"
@@ -141,6 +148,11 @@ class Chooser:
         candidates: Engines to measure, cheapest first.
         batches: Batches of all epochs.
         reason: Why there is only one candidate, if so.
+
+    Attributes:
+        engine: What runs the next call.
+        preparing: The engine that is to be made ready beside it, then tried; or "".
+        choice: What was chosen, once it is.
     """
 
     def __init__(self, candidates: tuple[str, ...], batches: int, reason: str = "") -> None:
@@ -151,13 +163,15 @@ class Chooser:
         self._begin_trial()
         self._batch_s: float | None = None
         self.trials: tuple[Trial, ...] = ()
-        self.engine = candidates[0]
+        self.engine, self.preparing = candidates[0], ""
         self.choice: EngineChoice | None = None
 
     def count(self, left: int) -> int:
         """Batches for the next call, at most `left`."""
         if self.choice:
             return choose_count(self._batch_s, left)
+        if self.preparing:
+            return choose_count(self._batch_s, left, PREPARING_CALL_S)
         return 1 if self._start_s is None else min(left, self._count)
 
     def record(self, count: int, seconds: float) -> None:
@@ -166,14 +180,22 @@ class Chooser:
         if self.choice:
             # A call that is cut short by a small block says little about the cost of a batch.
             self._batch_s = min(self._batch_s or seconds / count, seconds / count)
+        elif self.preparing:
+            return  # its compiling slows down what runs beside it
         elif self._start_s is None:
             self._start_s = seconds
         else:
             self._record_trial(count, seconds)
 
+    def try_prepared(self) -> None:
+        """What was being prepared is ready: the next calls are its trial."""
+        self.engine, self.preparing = self.preparing, ""
+        self._begin_trial()
+
     def refuse(self, why: str) -> bool:
-        """The current engine cannot run this model; false if there is no other."""
-        self.trials += (Trial(self.engine, 0.0, None, why),)
+        """The engine on trial, or in preparation, cannot run this model; false without another."""
+        self.trials += (Trial(self.preparing or self.engine, 0.0, None, why),)
+        self.preparing = ""
         if not self._waiting and not any(t.batch_s for t in self.trials):
             return False
         self._go_on()
@@ -184,7 +206,7 @@ class Chooser:
         if self.choice is None:
             known = tuple(t for t in self.trials if t.batch_s is not None)
             if known:
-                return choose_fastest(self.trials, ())
+                return choose_fastest(self.trials, (self.preparing,) if self.preparing else ())
             return EngineChoice(self.engine, self._alone or "too few batches to measure another")
         return self.choice
 
@@ -207,18 +229,25 @@ class Chooser:
             self._go_on()
 
     def _go_on(self) -> None:
-        ran = [t.batch_s for t in self.trials if t.batch_s is not None]
-        best = min(ran, default=float("inf"))
-        start_s = self.trials[0].start_s
+        """To the next engine that is worth trying, or to a choice."""
+        ran = [trial for trial in self.trials if trial.batch_s is not None]
+        fastest = min(ran, key=lambda trial: trial.batch_s or 0.0, default=None)
+        best = float("inf") if fastest is None else fastest.batch_s or 0.0
         self._begin_trial()
         skipped = []
         while self._waiting:
             engine = self._waiting.pop(0)
-            if is_worth_trying(engine, start_s, best, self._batches_left):
-                self.engine = engine
+            if is_worth_trying(engine, self.trials[0].start_s, best, self._batches_left):
+                self._go_on_with(engine, fastest)
                 return
-            skipped.append(engine)
+            skipped += [engine] if engine != "keras" or best >= KERAS_BATCH_S else []
         choice = choose_fastest(self.trials, tuple(skipped))
         reason = f"{self._alone}: {choice.reason}" if self._alone else choice.reason
         self.choice = EngineChoice(choice.engine, reason, self.trials)
         self.engine, self._batch_s = choice.engine, best
+
+    def _go_on_with(self, engine: str, fastest: Trial | None) -> None:
+        if engine in BESIDE and fastest is not None:
+            self.engine, self.preparing, self._batch_s = fastest.engine, engine, fastest.batch_s
+        else:
+            self.engine = engine

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import devices
+from . import devices, runtime
 from .blocks import AnyFeed, Clock
 from .errors import SpecError
 from .feeding import open_feed
@@ -57,11 +57,12 @@ class StageClock(Clock):
 
     def stop(self, stage: str, arrays: tuple[Any, ...]) -> None:
         """Waits until the arrays are there, and adds their time."""
-        arrays[0][:1].numpy()
+        first = runtime.tensorflow().nest.flatten(arrays)[0]
+        first[:1].numpy()
         now = time.perf_counter()
         self.spent_s[stage] = self.spent_s.get(stage, 0.0) + now - self._last
         self._last = now
-        self.rows += len(arrays[0]) if stage == "finish" else 0
+        self.rows += len(first) if stage == "finish" else 0
 
 
 def measure_costs(data: Dataset | StreamDataset) -> list[StageCost]:

@@ -137,6 +137,17 @@ def free_bytes(device: str) -> float | None:
     return max(0.0, min(left)) if left else None
 
 
+def reset_peak(device: str) -> None:
+    """Lets the most that TensorFlow held of a GPU's memory be counted anew."""
+    if not device.startswith("CPU"):
+        runtime.reset_memory_peak(device)
+
+
+def peak_bytes(device: str) -> float | None:
+    """Most that TensorFlow held of a GPU's memory since then; None for the CPU."""
+    return None if device.startswith("CPU") else float(runtime.memory_info(device)["peak"])
+
+
 def _read_cpu(cpu: Any) -> Device:
     total = machine.read_total_memory()
     return Device(short_name(cpu), "CPU", machine.read_cpu_label(), "", total, True)

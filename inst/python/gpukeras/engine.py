@@ -8,7 +8,8 @@ Three engines run the same Keras step on the same blocks of batches:
 
 None is always best (XLA's convolutions on a CPU are 8 times slower than oneDNN's), so in the first
 epoch each trains real batches for a moment, and the fastest goes on. Nothing is wasted: these are
-updates of the same model. Tracing and compiling are only tried where the steps left can pay for it.
+updates of the same model. An engine is only tried where it can win and the steps left can pay for
+its tracing; XLA compiles in a thread, see `compiling`, while the fastest so far trains on.
 
 The loop's trip count and first batch are run-time values, so one program serves calls of any size;
 only the short last batch of an epoch needs a function of its own.
@@ -17,21 +18,51 @@ only the short last batch of an epoch needs a function of its own.
 from __future__ import annotations
 
 import contextlib
-import math
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import devices, runtime
-from .choosing import Chooser, EngineFacts
-from .errors import ModelError
-from .feeding import Block
+from .blocks import Block
+from .choosing import EngineFacts
+from .compiling import Compilation, begin_compiling
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 Logs = Mapping[str, Any]
 Run = Callable[[Block, int, int], Logs]
+Step = Callable[[Any], Logs]
+
+
+class UntraceableError(Exception):
+    """A model's step cannot be traced into a loop; Keras' own function may still run it."""
+
+
+def cut(arrays: Any, start: Any, rows: int) -> Any:
+    """`rows` rows of each array of a nested structure from row `start`, a scalar tensor."""
+    tf = runtime.tensorflow()
+
+    def one(array: Any) -> Any:
+        begin = tf.concat([[start], tf.zeros(len(array.shape) - 1, tf.int32)], 0)
+        return tf.slice(array, begin, [rows, *array.shape[1:]])
+
+    return tf.nest.map_structure(one, arrays)
+
+
+def count_rows(arrays: Any) -> int:
+    """Rows of the arrays of a nested structure."""
+    return int(runtime.tensorflow().nest.flatten(arrays)[0].shape[0])
+
+
+@contextlib.contextmanager
+def _step_of(model: Any, kind: str, step: Step | None) -> Iterator[None]:
+    """Keras makes its own function of this step."""
+    if step is not None:
+        setattr(model, f"{kind}_step", step)
+    try:
+        yield
+    finally:
+        if step is not None:
+            delattr(model, f"{kind}_step")
 
 
 class Engines:
@@ -42,25 +73,53 @@ class Engines:
         kind: "train" or "test": which of the model's steps.
         batch_size: Rows a batch.
         device: Where the model runs; decides how dropout draws under XLA.
+        step: The step itself, see `steps`; by default the model's own. Its attribute `going`, if it
+            has one, is asked in the loop whether there is to be another batch.
+
+    Attributes:
+        ran: Whether each function that was run has come back: before that nobody knows whether the
+            device's memory suffices for it.
     """
 
-    def __init__(self, model: Any, kind: str, batch_size: int, device: str) -> None:
+    def __init__(
+        self, model: Any, kind: str, batch_size: int, device: str, step: Step | None = None
+    ) -> None:
         """Takes Keras' own function before gpukeras puts itself in its place."""
-        self._model, self._kind, self.batch_size = model, kind, batch_size
+        self.model, self._kind, self.batch_size = model, kind, batch_size
         self._device = device
-        getattr(model, f"make_{kind}_function")(force=True)
+        self._step = getattr(model, f"{kind}_step") if step is None else step
+        before = getattr(model, f"{kind}_function")  # ours, where memory ran out in its midst
+        with _step_of(model, kind, step):
+            getattr(model, f"make_{kind}_function")(force=True)
         self._keras_function = getattr(model, f"{kind}_function")
-        self._step = getattr(model, f"{kind}_step")
+        setattr(model, f"{kind}_function", before)
         self._made: dict[str, Run] = {}
-        self._single: Callable[[Any], Logs] | None = None
+        self._compiling: Compilation | None = None
+        self._single: Step | None = None
+        self.ran: set[str] = set()
 
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
         """Runs `count` batches of a block from batch `first`; gives the metrics after them."""
         if engine == "keras":
             return self._run_keras(block, first, count)
         if engine not in self._made:
-            self._made[engine] = self._make(engine, block)
+            self._make(engine, block)
         return self._made[engine](block, first, count)
+
+    def prepare(self, engine: str, block: Block) -> bool:
+        """Sees to it that an engine can be run on such blocks; true once it can.
+
+        It is traced on the first call, then XLA compiles in a thread, where that is possible.
+
+        Raises:
+            UntraceableError, or one of `runtime.refusals()`: if it cannot run this model.
+        """
+        if engine not in self._made:
+            tf = runtime.tensorflow()
+            concrete = self._make(engine, block)
+            nothing = [tf.constant(0), tf.constant(0)]
+            self._compiling = begin_compiling(concrete, [*tf.nest.flatten(block.arrays), *nothing])
+        return self._compiling is None or self._compiling.is_done()
 
     def run_tail(self, engine: str, block: Block) -> Logs:
         """Runs the short last batch of an epoch."""
@@ -71,36 +130,43 @@ class Engines:
         return self._single(block.arrays)
 
     def _run_keras(self, block: Block, first: int, count: int) -> Logs:
-        size = self.batch_size
+        size, nest = self.batch_size, runtime.tensorflow().nest
         for start in range(first * size, (first + count) * size, size):
-            batch = tuple(array[start : start + size] for array in block.arrays)
+            rows = slice(start, start + size)
+            batch = nest.map_structure(lambda array, rows=rows: array[rows], block.arrays)
             logs = self._keras_function(iter([batch]))
         return logs
 
-    def _make(self, engine: str, block: Block) -> Run:
+    def _make(self, engine: str, block: Block) -> Any:
+        """Traces an engine's program; gives it too."""
         tf = runtime.tensorflow()
+        specs = tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), block.arrays)
         compiled = engine == "compiled"
-        specs = tuple(tf.TensorSpec(array.shape, array.dtype) for array in block.arrays)
-        scalar = tf.TensorSpec([], tf.int32)
         on_cpu = compiled and self._device.startswith("CPU")
+        program = tf.function(self._program, autograph=False, jit_compile=compiled)
+        scalar = tf.TensorSpec([], tf.int32)
         with runtime.threefry_dropout() if on_cpu else contextlib.nullcontext():
-            program = tf.function(self._program, autograph=False, jit_compile=compiled)
-            concrete = program.get_concrete_function(specs, scalar, scalar)
-        return lambda block, first, count: concrete(
+            try:
+                concrete = program.get_concrete_function(specs, scalar, scalar)
+            except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
+                raise UntraceableError(first_line(error)) from error
+        self._made[engine] = lambda block, first, count: concrete(
             block.arrays, tf.constant(first), tf.constant(count)
         )
+        return concrete
 
     def _program(self, arrays: tuple[Any, ...], first: Any, count: Any) -> Logs:
         """Traced: steps over batches `first` to `first + count`."""
         tf = runtime.tensorflow()
-        model, end = self._model, first + count
+        model, end = self.model, first + count
+        going = getattr(self._step, "going", lambda: True)
 
         def loop(end: Any) -> None:
             def body(index: Any) -> tuple[Any]:
                 self._step(self._batch(arrays, index))
                 return (index + 1,)
 
-            tf.while_loop(lambda index: index < end, body, (first,))
+            tf.while_loop(lambda index: tf.logical_and(index < end, going()), body, (first,))
 
         own = getattr(type(model), f"{self._kind}_step")
         if own is getattr(runtime.keras().Model, f"{self._kind}_step"):
@@ -110,98 +176,7 @@ class Engines:
         return self._step(self._batch(arrays, end - 1))
 
     def _batch(self, arrays: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
-        tf, size = runtime.tensorflow(), self.batch_size
-
-        def cut(array: Any) -> Any:
-            begin = tf.concat([[index * size], tf.zeros(len(array.shape) - 1, tf.int32)], 0)
-            return tf.slice(array, begin, [size, *array.shape[1:]])
-
-        return tuple(cut(array) for array in arrays)
-
-
-# Running an epoch --------------------------------------------------------------------------------
-
-
-@dataclass
-class Runner:
-    """Runs an epoch's blocks up to a target, through whichever engine the chooser names.
-
-    Args:
-        engines: The model's engines.
-        chooser: Decides engine and count of each call.
-        after_call: Called after each call with (position, logs); true stops the epoch.
-    """
-
-    engines: Engines
-    chooser: Chooser
-    after_call: Callable[[int, Logs], bool] = lambda position, logs: False
-    position: int = 0
-    rows: int = 0
-    stopped: bool = False
-    ended: bool = False
-    _blocks: Iterator[Block] = field(default_factory=lambda: iter(()))
-    _block: Block | None = None
-    _first: int = 0
-    _logs: Logs = field(default_factory=dict)
-
-    def begin(self, blocks: Iterator[Block]) -> None:
-        """Starts an epoch."""
-        if isinstance(self._blocks, Generator):
-            self._blocks.close()  # left to the garbage collector it would swallow an interrupt
-        self._blocks, self._block, self._first = blocks, None, 0
-        self.position, self.rows, self.ended = 0, 0, False
-
-    def advance(self, target: float = math.inf) -> Logs:
-        """Runs batches until `target` of the epoch's batches, or all, are done.
-
-        Returns:
-            The last logs.
-        """
-        while self.position < target and not self.stopped:
-            if self._block is None:
-                self._block, self._first = next(self._blocks, None), 0
-            if self._block is None:
-                self.ended = True
-                break
-            self._call(self._block, target - self.position)
-            self.stopped = self.after_call(self.position, self._logs)
-        return self._logs
-
-    def _call(self, block: Block, wanted: float) -> None:
-        if block.tail:
-            self._logs = self.engines.run_tail(self.chooser.engine, block)
-            count, self.rows = 1, self.rows + len(block.arrays[0])
-        else:
-            left = block.batches - self._first
-            count = self._call_engine(block, left if wanted > left else int(wanted))
-            self.rows += count * self.engines.batch_size
-        self._first += count
-        self.position += count
-        if block.tail or self._first == block.batches:
-            self._block = None
-
-    def _call_engine(self, block: Block, left: int) -> int:
-        chooser, trying = self.chooser, self.chooser.choice is None
-        count, began = chooser.count(left), time.perf_counter()
-        try:
-            self._logs = self.engines.run(chooser.engine, block, self._first, count)
-        except runtime.refusals() as error:
-            if not trying or not chooser.refuse(first_line(error)):
-                raise ModelError(
-                    f'The engine "{chooser.engine}" cannot run this model: {first_line(error)}',
-                    hint='Use `engine = "keras"`.',
-                ) from error
-            return 0
-        if trying:
-            wait_for(self._logs)
-        chooser.record(count, time.perf_counter() - began)
-        return count
-
-
-def wait_for(logs: Logs) -> None:
-    """Returns when the device has really done the work: a GPU's calls return before."""
-    for value in list(logs.values())[:1]:
-        value.numpy()
+        return cut(arrays, index * self.batch_size, self.batch_size)
 
 
 def first_line(error: BaseException) -> str:

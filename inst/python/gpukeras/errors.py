@@ -6,6 +6,7 @@ GpuKerasError                  R: gpukeras_error
 ├── ModelError                 gpukeras_error_model            uncompiled, or does not fit the data
 ├── NoDeviceError              gpukeras_error_no_device        the device asked for is not there
 ├── OutOfMemoryError           gpukeras_error_out_of_memory    the device's memory is exhausted
+├── CheckpointError            gpukeras_error_checkpoint       cannot be written, read or resumed
 ├── GeneratorError             gpukeras_error_generator        the user's own function failed
 └── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
 
@@ -64,6 +65,12 @@ class OutOfMemoryError(GpuKerasError):
     """The device ran out of memory (`device`, `batch_size`)."""
 
     code = "out_of_memory"
+
+
+class CheckpointError(GpuKerasError):
+    """A checkpoint cannot be written or read, or is that of another training (`path`)."""
+
+    code = "checkpoint"
 
 
 class GeneratorError(GpuKerasError):

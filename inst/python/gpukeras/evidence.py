@@ -161,7 +161,7 @@ def _deviation(there: np.ndarray, here: np.ndarray) -> float:
     return float(error / size) if size else float(error)
 
 
-def choose_expected_bytes(batch: Iterable[np.ndarray], gradients: Sequence[int]) -> float:
+def choose_expected_bytes(batch: Iterable[Any], gradients: Sequence[int]) -> float:
     """What a training step must at least add to the memory held on a GPU.
 
     Its batch, which is sent to the GPU within the step that is measured (int32 stays on the host),
@@ -169,10 +169,12 @@ def choose_expected_bytes(batch: Iterable[np.ndarray], gradients: Sequence[int])
     for gradients of looked-up rows, there may be no whole gradient: then give none.
 
     Args:
-        batch: A batch's arrays.
+        batch: A batch's arrays; of several inputs or outputs, a dict of them.
         gradients: Bytes of each trainable variable, or none.
     """
-    sent = sum(array.nbytes for array in batch if array.dtype != np.int32)
+    parts = (part.values() if isinstance(part, Mapping) else [part] for part in batch)
+    arrays = [array for part in parts for array in part]
+    sent = sum(array.nbytes for array in arrays if array.dtype != np.int32)
     return float(sent + max(gradients, default=0))
 
 

@@ -29,6 +29,7 @@ from .plans import BLOCK_BATCHES, PipelinePlan, choose_capacity, choose_evaluati
 from .recipes import Recipe
 from .streams.chunks import check_rows
 from .streams.dataset import StreamDataset
+from .unpacking import build_unpack
 
 Map = Callable[[Any], Any]
 EVALUATED_ROWS = 2**20  # of an epoch whose length is not known
@@ -309,7 +310,7 @@ def open_finish(recipe: Recipe, rows: int, function: Map | None = None) -> Map:
         rows: Rows of a batch.
         function: The user's own, or None.
     """
-    finish = _compose(build_finish(recipe, None, False, rows), function)
+    finish = _compose(build_finish(recipe, None, False, rows), function, recipe)
 
     def complete(features: np.ndarray) -> Any:
         if finish is None:
@@ -320,16 +321,22 @@ def open_finish(recipe: Recipe, rows: int, function: Map | None = None) -> Map:
 
 
 def _open_finish(data: Dataset | StreamDataset, training: bool, batch_size: int) -> Finish | None:
-    return _compose(build_finish(data.recipe, data.augment, training, batch_size), data.map)
+    varied = build_finish(data.recipe, data.augment, training, batch_size)
+    return _compose(varied, data.map, data.recipe)
 
 
-def _compose(finish: Finish | None, function: Map | None) -> Finish | None:
-    """The user's own function takes the features that the model would take without it."""
-    if function is None:
+def _compose(finish: Finish | None, function: Map | None, recipe: Recipe) -> Finish | None:
+    """The user's own function takes the features that the model would take without it.
+
+    Several inputs and outputs are taken apart last: what comes before knows of rows.
+    """
+    unpack = build_unpack(recipe)
+    if function is None and unpack is None:
         return finish
 
     def both(arrays: tuple[Any, ...], key: tuple[int, int]) -> tuple[Any, ...]:
         features, *others = as_floats(arrays if finish is None else finish(arrays, key))
-        return (function(features), *others)
+        arrays = (features if function is None else function(features), *others)
+        return arrays if unpack is None else unpack(arrays)
 
     return both

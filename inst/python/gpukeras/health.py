@@ -35,13 +35,16 @@ class Health:
         """Keeps the state that the training begins with."""
         self.watch = Watch(model.optimizer.iterations)
         self._model, self._epoch, self._first_step = model, 0, 0
+        self._scaled = hasattr(model.optimizer, "dynamic_scale")
         self._began = self._count_updates()
         self._last = self._began, 0
         self._keep(0)
 
     @property
     def skipped(self) -> int:
-        """Steps that made no update: loss scaling leaves out gradients that are not finite."""
+        """Steps without an update, which loss scaling leaves out: gradients were not finite."""
+        if not self._scaled:  # a step of the user's own may update by other means
+            return 0
         return max(0, self._count_steps() - (self._count_updates() - self._began))
 
     def begin_epoch(self, epoch: int, done: int = 0) -> None:
@@ -77,6 +80,8 @@ class Health:
                 f"the loss was no finite number at step {bad - self._first_step:,} of epoch "
                 f"{self._epoch + 1} (learning rate {rate:.3g})"
             )
+        if not self._scaled:
+            return
         updates, steps = self._count_updates(), self._count_steps()
         if updates != self._last[0]:
             self._last = updates, steps

@@ -5,22 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import devices, models, runtime
+from . import devices, matching, models, runtime
 from .choosing import Chooser, choose_evaluation_candidates
-from .engine import Engines, Logs, Runner, first_line, read_engine_facts
+from .engine import Engines, Logs, first_line, read_engine_facts
 from .errors import DataError, ModelError
 from .features import Features
 from .feeding import has_rows, open_evaluation, sample_rows
 from .labels import decode
 from .mapping import unmapped
+from .outputs import decode_outputs
+from .packing import InputsFeatures
 from .pipeline import Dataset
 from .predicting import model_device, predict_rows, predict_stream
 from .recipes import Recipe
 from .rows import MemoryRows, RowSource
+from .running import Runner
 from .sources import open_features
 from .specs import check_choice, check_count
 from .streams.dataset import StreamDataset
@@ -78,7 +82,8 @@ def predict(
 
     Returns:
         See `labels.decode`; and `missing`, the numbers from 1 of rows that have no prediction,
-        because training left out such rows. They keep their place.
+        because training left out such rows. They keep their place. Of a model with several
+        outputs: `{outputs}`, such a record of each, with its `name`.
     """
     check_choice("type", type, ("response", "class"))
     recipe = models.recipe_of(model)
@@ -93,14 +98,27 @@ def predict(
         if recipe.mapped:
             raise unmapped("newdata")
         rows, complete = _encode_new(recipe, given)
-    models.check_input(model, recipe)
+    matching.check_input(model, recipe)
     with heeding_jit(model):
         if isinstance(rows, StreamDataset):
             output = predict_stream(model, rows)
         else:
             function = None if data is None else data.map
             output = predict_rows(model, rows, recipe, function)
-    return _keep_places(decode(recipe.label, output, type == "class"), complete)
+    as_class = type == "class"
+    if isinstance(output, np.ndarray):
+        return _keep_places(decode(recipe.label, output, as_class), complete)
+    records = decode_outputs(recipe.label, _by_name(model, output), as_class)
+    return {"outputs": [_keep_places(record, complete) for record in records]}
+
+
+def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:
+    """What each output of a model gave, in the model's order."""
+    if isinstance(output, Mapping):
+        return dict(output)
+    known = matching.read_outputs(model)
+    names = known or [f"output_{place}" for place in range(1, len(output) + 1)]
+    return dict(zip(names, output, strict=True))
 
 
 def _rows_of(data: AnyDataset) -> RowSource | StreamDataset:
@@ -147,17 +165,27 @@ class EvaluationLoop:
         wanted: str = "auto",
         rows_a_batch: int | None = None,
         idle: Callable[[], None] = lambda: None,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         """Places the rows; `epochs` is how often they will be evaluated."""
+        self._model, self._device, self._epochs, self._wanted = model, device, epochs, wanted
+        self._open_feed = partial(
+            open_evaluation,
+            data,
+            device,
+            part,
+            check=lambda recipe: models.check_fit(model, recipe),
+            idle=idle,
+        )
+        self._before, self._epoch = before, 0
+        self._open(rows_a_batch)
 
-        def check(recipe: Recipe) -> None:
-            models.check_fit(model, recipe)
-
-        self._feed = open_evaluation(data, device, part, rows_a_batch, check, idle)
-        engines = Engines(model, "test", self._feed.batch_size, device)
-        candidates = choose_evaluation_candidates(read_engine_facts(model, wanted))
-        self._runner = Runner(engines, Chooser(candidates, (self._feed.steps or 1) * epochs))
-        self._epoch = 0
+    def _open(self, rows_a_batch: int | None) -> None:
+        self._feed = self._open_feed(batch_size=rows_a_batch)
+        engines = Engines(self._model, "test", self._feed.batch_size, self._device)
+        candidates = choose_evaluation_candidates(read_engine_facts(self._model, self._wanted))
+        passes = (self._feed.steps or 1) * max(1, self._epochs - self._epoch)
+        self._runner = Runner(engines, Chooser(candidates, passes))
 
     @property
     def rows(self) -> int:
@@ -165,10 +193,20 @@ class EvaluationLoop:
         return self._runner.rows
 
     def __call__(self, iterator: Any) -> Logs:
-        """Evaluates all rows; Keras' iterator only says when."""
-        self._runner.begin(self._feed.epoch(self._epoch))
+        """Evaluates all rows; Keras' iterator only says when. Halves batches that are too large."""
+        self._before()
+        while True:
+            try:
+                self._runner.begin(self._feed.epoch(self._epoch))
+                logs = self._runner.advance()
+                break
+            except runtime.tensorflow().errors.ResourceExhaustedError:
+                if self._feed.batch_size == 1:
+                    raise
+            self._model.reset_metrics()
+            self._open(self._feed.batch_size // 2)
         self._epoch += 1
-        return self._runner.advance()
+        return logs
 
 
 def ticks(count: int) -> Any:
@@ -199,14 +237,15 @@ def build_variables(model: Any, batch: tuple[Any, ...]) -> None:
 @contextmanager
 def own_functions(model: Any) -> Iterator[None]:
     """Gives Keras its functions and settings back, so that its own fit() works as before."""
-    steps = model.steps_per_execution
+    steps, functions = model.steps_per_execution, (model.train_function, model.test_function)
     model.steps_per_execution = 1
     try:
         with heeding_jit(model):
             yield
     finally:
         model.steps_per_execution = steps
-        model.train_function = model.test_function = None
+        # Those of a training that is going on, where a callback evaluates; else Keras' own.
+        model.train_function, model.test_function = functions
 
 
 @contextmanager
@@ -235,4 +274,6 @@ def _plain_recipe(given: Features) -> Recipe:
             hint="Pass a numeric matrix.",
             arg="newdata",
         )
+    if isinstance(given, InputsFeatures):
+        return given.plain_recipe()
     return Recipe("array", given.row_shape)

@@ -12,13 +12,13 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from operator import truediv
 from typing import Any
 
-from . import models, runtime
+from . import devices, models, runtime
 from .aids import open_aids
 from .blocks import Block
 from .callbacks import Functions, build_function_callback
@@ -37,6 +37,7 @@ from .inference import (
     order_metrics,
     ticks,
 )
+from .listening import Listener
 from .optimizers import read_rate
 from .pipeline import Dataset
 from .plans import PipelinePlan
@@ -51,11 +52,9 @@ from .steps import TrainingStep, can_split
 from .streams.dataset import StreamDataset
 from .tuning.batch_sizes import remembered_size
 
-EVENT_S = 0.2  # seconds between events: smooth for eyes, free for the device
 EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
 
 AnyDataset = Dataset | StreamDataset
-OnEvent = Callable[[dict[str, Any]], Any]
 
 
 @dataclass
@@ -70,7 +69,7 @@ class Job:
         batch_size: Replaces the dataset's own.
         callbacks: Keras callbacks.
         functions: Functions of the user's by hook, see `callbacks`.
-        on_event: See `training.fit()`.
+        listener: Is told how far it has come.
     """
 
     model: Any
@@ -80,7 +79,7 @@ class Job:
     batch_size: int | str | None
     callbacks: Sequence[Any]
     functions: Functions
-    on_event: OnEvent | None
+    listener: Listener
     progress: Progress = field(default_factory=Progress)
     resumed: TrainingState | None = None
     resumed_epochs: int = 0
@@ -92,7 +91,6 @@ class Job:
     notes: list[str] = field(default_factory=list)
     device: str = "the device"
     _last_rate: float = math.nan
-    _last_event: float = 0.0
 
     def run(self) -> FitReport:
         """Trains and reports."""
@@ -117,7 +115,7 @@ class Job:
         self._started = time.perf_counter()
         build_variables(self.model, sample_rows(self.data, SAMPLE))
         self.device = model_device(self.model)
-        _reset_peak(self.device)
+        devices.reset_peak(self.device)
         self.plan = self._plan()
         self.micro = self.plan.batch_size
         self.feed = open_feed(self.data, self.plan, self._check_labels, self._idle)
@@ -212,6 +210,8 @@ class Job:
         self.tick, self._began = 0, time.perf_counter()
         if self.resumed is not None:  # here, because Keras has just reset the metrics
             apply_snapshot(self.model, self.resumed.snapshot)
+            if not self.resumed.position:
+                self.model.reset_metrics()  # they are those of the epoch before
             self.resumed = None
         self.health.begin_epoch(self.progress.epoch, self.progress.done)
         self.runner.begin(self.feed.epoch(epoch), self.progress.done)
@@ -235,33 +235,42 @@ class Job:
             if self.runner.ended:
                 self.health.check(self._rate())
                 raise StopIteration
-            return logs
+            return logs or self.model.get_metrics_result()
         if not self.feed.exact:
             logs = self.runner.advance()
         else:
             logs = self.runner.advance((self.feed.steps or 0) * self.tick // self.ticks)
         if self.tick == self.ticks:
             self.health.check(self._rate())
-        return logs
+        # No batch is left where the checkpoint was made after the epoch's last one.
+        return logs or self.model.get_metrics_result()
 
     def _check_labels(self, recipe: Recipe) -> None:
         models.check_fit(self.model, recipe)
 
     def _idle(self) -> None:
         """Rows are waited for: an interrupt may come in."""
-        late = time.perf_counter() - self._last_event > EVENT_S
-        if late and self._send("waiting", step=self.runner.position, metrics={}):
+        if self.listener.due and self._tell("waiting", {}):
             raise KeyboardInterrupt
 
     def _after_call(self, position: int, logs: Logs) -> bool:
-        if self.saver.due():
+        if self.saver.due() and not self._before_tail():
             self.health.check(self._rate())
             self._save(within=True)
-        if time.perf_counter() - self._last_event < EVENT_S:
+        if not self.listener.due:
             return bool(self.model.stop_training)
         self.health.check(self._rate())
         loss = {"loss": float(logs["loss"])} if "loss" in logs else {}
-        return self._send("progress", step=position, metrics=loss)
+        return self._tell("progress", loss)
+
+    def _before_tail(self) -> bool:
+        """Whether only the short last batch is left.
+
+        Keras' function is traced for rows of any number when it has seen two numbers, and for this
+        one where it sees no other; their results differ in the last digit.
+        """
+        steps, short = self.feed.steps or 0, self.plan.last_batch < self.plan.batch_size
+        return short and self.runner.position == steps - 1
 
     def _look(self) -> None:
         """Before anything else is done at an epoch's end."""
@@ -275,7 +284,7 @@ class Job:
         metrics = {name: float(logs[name]) for name in order_metrics(logs)}
         self.progress.add(metrics, self._took_s, self.runner.rows, self._last_rate)
         self._save()
-        self._send("epoch", step=self.runner.position, metrics=metrics)
+        self._tell("epoch", metrics)
 
     def _save(self, within: bool = False) -> None:
         """A checkpoint, within an epoch or between two."""
@@ -302,18 +311,11 @@ class Job:
     def _rate(self) -> float:
         return read_rate(self.model)
 
-    def _send(self, kind: str, step: int, metrics: dict[str, float]) -> bool:
-        """Tells the listener; true when training is to stop."""
-        self._last_event = time.perf_counter()
-        event = {
-            "kind": kind,
-            "epoch": self.progress.epoch + (kind != "epoch"),
-            "epochs": self.spec.epochs,
-            "step": step,
-            "steps": self.feed.steps,
-            "metrics": metrics,
-        }
-        if self.on_event is not None and self.on_event(event) is True:
+    def _tell(self, kind: str, metrics: dict[str, float]) -> bool:
+        """Tells the listener; true when the training is to stop."""
+        epoch = self.progress.epoch + (kind != "epoch")
+        step, steps = self.runner.position, self.feed.steps
+        if self.listener.tell(kind, epoch, step, steps, metrics):
             self.stopped = "interrupted"
             self.model.stop_training = True
         return bool(self.model.stop_training)
@@ -381,7 +383,7 @@ class Job:
             device=self.device,
             variables=dict(Counter(runtime.variable_devices(self.model))),
             precision=self.model.dtype_policy.name,
-            peak_bytes=_peak_bytes(self.device),
+            peak_bytes=devices.peak_bytes(self.device),
             engine=engine,
             micro_batch=self.micro,
             skipped_steps=self.health.skipped,
@@ -393,14 +395,3 @@ class Job:
             checkpoint=self.saver.folder,
             plan=plan,
         )
-
-
-def _reset_peak(device: str) -> None:
-    if not device.startswith("CPU"):
-        runtime.reset_memory_peak(device)
-
-
-def _peak_bytes(device: str) -> float | None:
-    if device.startswith("CPU"):
-        return None
-    return float(runtime.memory_info(device)["peak"])

@@ -3,6 +3,8 @@
 Labels come as dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
 "character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix". They are read
 in blocks, so that what is needed beside them and their encoding does not grow with their number.
+
+Labels of several outputs come as `{kind: "outputs", outputs: [{name, labels}]}`: see `outputs`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from .arrays import Notes, aligned_empty, column_error, column_name, moments, ro
 from .errors import DataError
 
 CATEGORIES = ("factor", "character")
+SEVERAL = "outputs"  # the kind of labels, and of their rule, where there are several outputs
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,9 @@ class LabelRule:
     """How labels become numbers, and predictions become values again.
 
     Args:
-        kind: "number", "binary" (0/1 or logical), "class" (levels) or "matrix".
-        units: Output units that fit: 1, the number of levels, or the matrix's columns.
+        kind: "number", "binary" (0/1 or logical), "class" (levels), "matrix", or "outputs".
+        units: Output units that fit: 1, the number of levels, or the matrix's columns; of
+            "outputs", the columns of all of them.
         levels: Levels of a "class".
         names: Column names of a "matrix".
         logical: Whether a "binary" was R's logical.
@@ -34,6 +38,7 @@ class LabelRule:
         minimum: Smallest number seen.
         maximum: Largest number seen.
         whole: Whether all numbers seen are whole.
+        outputs: The rules of several outputs, in the order of their columns.
     """
 
     kind: str
@@ -46,16 +51,50 @@ class LabelRule:
     minimum: float = 0.0
     maximum: float = 0.0
     whole: bool = True
+    outputs: tuple[Output, ...] = ()
+
+    @property
+    def columns(self) -> int:
+        """Numbers a row of the encoded labels."""
+        return self.units if self.kind in ("matrix", SEVERAL) else 1
 
 
-def learn_label(y: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
-    """The rule of labels: `y` as it comes from R; statistics from the rows kept for training."""
+@dataclass(frozen=True)
+class Output:
+    """One of several outputs.
+
+    Args:
+        name: The model's name for it.
+        rule: Of its labels.
+    """
+
+    name: str
+    rule: LabelRule
+
+
+def each_label(y: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The labels of each output, with the user's name for them."""
+    if y["kind"] != SEVERAL:
+        yield "y", y
+        return
+    for output in y["outputs"]:
+        yield f"y${output['name']}", output["labels"]
+
+
+def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> LabelRule:
+    """The rule of one output's labels.
+
+    Args:
+        y: As they come from R.
+        keep: Which rows are kept for training: statistics come from them.
+        arg: The user's name for them, for messages.
+    """
     if y["kind"] in CATEGORIES:
         levels = tuple(y["levels"])
         if len(levels) < 2:
-            raise DataError(f"`y` needs at least two levels, not {len(levels)}.", arg="y")
+            raise DataError(f"`{arg}` needs at least two levels, not {len(levels)}.", arg=arg)
         return LabelRule("class", units=len(levels), levels=levels)
-    values = _label_numbers(y)
+    values = _label_numbers(y, arg)
     if y["kind"] == "matrix":
         return LabelRule("matrix", units=values.shape[1], names=tuple(y.get("names") or ()))
     if y["kind"] == "logical" or _zero_one(values):
@@ -76,33 +115,36 @@ def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     return replace(rule, minimum=float(encoded.min()), maximum=float(encoded.max()), whole=whole)
 
 
-def encode_label(rule: LabelRule, y: Mapping[str, Any], notes: Notes | None = None) -> np.ndarray:
+def encode_label(
+    rule: LabelRule, y: Mapping[str, Any], notes: Notes | None = None, arg: str = "y"
+) -> np.ndarray:
     """Labels as aligned memory: int32 codes for a class, else float32.
 
     Args:
         rule: What was learned.
         y: The labels.
         notes: Where whole numbers that lose digits are noted, or None.
+        arg: The user's name for them, for messages.
 
     Raises:
         DataError: for another kind or width than in training, new levels, or values that are
             missing, infinite, or too large for float32.
     """
     if (rule.kind == "class") != (y["kind"] in CATEGORIES):
-        raise DataError(f"`y` is {y['kind']} where training had {rule.kind} labels.", arg="y")
+        raise DataError(f"`{arg}` is {y['kind']} where training had {rule.kind} labels.", arg=arg)
     if rule.kind == "class":
-        return recode({**y, "name": "y"}, rule.levels, "y")
-    values = _label_numbers(y)
+        return recode({**y, "name": arg}, rule.levels, arg)
+    values = _label_numbers(y, arg)
     if rule.kind == "matrix" and values.shape[1:] != (rule.units,):
-        raise DataError(f"`y` must have {rule.units} columns.", arg="y")
-    out, names = aligned_empty(values.shape), _names(y)
+        raise DataError(f"`{arg}` must have {rule.units} columns.", arg=arg)
+    out, names = aligned_empty(values.shape), _names(y, arg)
     with np.errstate(over="ignore"):
         for rows in _blocks(values):
             out[rows] = values[rows]
             if notes is not None:
-                notes.look(values[rows], names, "y", scaled=False)
+                notes.look(values[rows], names, arg, scaled=False)
     if not np.isfinite([out.max(initial=0), out.min(initial=0)]).all():
-        _refuse_numbers(values, names, np.finfo(np.float32).max)
+        _refuse_numbers(values, names, np.finfo(np.float32).max, arg)
     return out
 
 
@@ -110,21 +152,21 @@ def _blocks(values: np.ndarray) -> Iterator[slice]:
     return row_blocks(len(values), 8 * int(np.prod(values.shape[1:], dtype=np.int64)))
 
 
-def _names(y: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(y.get("names") or ()) if y["kind"] == "matrix" else ("y",)
+def _names(y: Mapping[str, Any], arg: str) -> tuple[str, ...]:
+    return tuple(y.get("names") or ()) if y["kind"] == "matrix" else (arg,)
 
 
-def _label_numbers(y: Mapping[str, Any]) -> np.ndarray:
+def _label_numbers(y: Mapping[str, Any], arg: str) -> np.ndarray:
     """The numbers as they are given, refused if some are missing or infinite."""
     values = np.asarray(y["values"])
     values = values if values.dtype.kind in "fiub" else values.astype(np.float64)
     values = values if y["kind"] == "matrix" else values.reshape(-1)
     if values.dtype.kind == "f":
-        _refuse_numbers(values, _names(y), np.inf)
+        _refuse_numbers(values, _names(y, arg), np.inf, arg)
     return values
 
 
-def _refuse_numbers(values: np.ndarray, names: Sequence[str], largest: float) -> None:
+def _refuse_numbers(values: np.ndarray, names: Sequence[str], largest: float, arg: str) -> None:
     """Names the first column with values missing, infinite, or larger than `largest`."""
     columns = values.shape[1] if values.ndim > 1 else 1
     counts = np.zeros((3, columns), dtype=np.int64)
@@ -137,7 +179,7 @@ def _refuse_numbers(values: np.ndarray, names: Sequence[str], largest: float) ->
     for column in np.flatnonzero(counts.any(axis=0)):
         missing, infinite, large = (int(count) for count in counts[:, column])
         name = column_name(names, int(column))
-        raise column_error(name, "y", missing=missing, infinite=infinite, large=large)
+        raise column_error(name, arg, missing=missing, infinite=infinite, large=large)
 
 
 def _zero_one(values: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .arrays import check_features, column_name, row_blocks
 from .errors import DataError, SpecError
-from .labels import CATEGORIES
+from .labels import CATEGORIES, each_label
 
 
 def choose_policy(asked: str, learned: str | None) -> str:
@@ -103,10 +103,11 @@ def _each_missing(
         for column in features["columns"]:
             if known is None or column["name"] in known:
                 yield arg, column["name"], is_missing(column)
-    if labels is not None and labels["kind"] == "matrix":
-        yield from _each_missing_of_array(labels, "y")
-    elif labels is not None:
-        yield "y", "y", is_missing(labels)
+    for own, part in () if labels is None else each_label(labels):
+        if part["kind"] == "matrix":
+            yield from _each_missing_of_array(part, own)
+        else:
+            yield own, own, is_missing(part)
 
 
 def _each_missing_of_array(
@@ -124,19 +125,29 @@ def check_labels(labels: Mapping[str, Any]) -> None:
     Raises:
         DataError: with the count of rows.
     """
+    for arg, part in each_label(labels):
+        missing = _miss_label(part)
+        count = int(missing.sum())
+        if count:
+            raise DataError(
+                f"`{arg}` is missing in {count} of {len(missing)} rows: labels are never imputed.",
+                hint='Use `na = "drop"`, or remove those rows first.',
+                arg=arg,
+                column=arg,
+                missing=count,
+            )
+
+
+def miss_labels(labels: Mapping[str, Any]) -> np.ndarray:
+    """Which rows lack a label, or one of several."""
+    parts = [_miss_label(part) for _, part in each_label(labels)]
+    return np.logical_or.reduce(parts)
+
+
+def _miss_label(labels: Mapping[str, Any]) -> np.ndarray:
     if labels["kind"] == "matrix":
-        missing = np.isnan(labels["values"]).any(axis=-1)
-    else:
-        missing = is_missing(labels)
-    count = int(missing.sum())
-    if count:
-        raise DataError(
-            f"`y` is missing in {count} of {len(missing)} rows: labels are never imputed.",
-            hint='Use `na = "drop"`, or remove those rows first.',
-            arg="y",
-            column="y",
-            missing=count,
-        )
+        return np.isnan(labels["values"]).any(axis=-1)
+    return is_missing(labels)
 
 
 def observed(values: np.ndarray, keep: np.ndarray, name: str, arg: str) -> np.ndarray:

@@ -12,7 +12,9 @@ from typing import Any
 
 from . import runtime
 from .errors import DataError, ModelError, SpecError
+from .groups import Part, input_parts
 from .labels import LabelRule
+from .matching import check_fit
 from .pipeline import Dataset
 from .recipes import Recipe, same_encoding
 from .specs import MlpSpec, describe
@@ -26,37 +28,97 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     Numbers: one linear unit a label, mean squared error; the output is rescaled by the training
     labels' mean and deviation, so that the model learns standardised labels and predicts in the
     labels' own unit. Two classes or 0/1: one sigmoid unit, binary cross-entropy. More classes:
-    softmax. The output is float32 under mixed precision, as Keras advises.
+    softmax. The output is float32 under mixed precision, as Keras advises. Several inputs have a
+    branch each, several outputs a head each, by their names.
 
     Args:
         data: A dataset with labels.
         options: Fields of `MlpSpec`.
 
     Returns:
-        A compiled `keras.Sequential`.
+        A compiled `keras.Sequential`; a functional model for several inputs or outputs.
 
     Raises:
         SpecError: for a bad option or a name that Keras does not know.
         DataError: if the dataset has no labels.
     """
-    spec, label = MlpSpec.from_dict(options), data.recipe.label
-    mixed = data.recipe.mixes_classes
-    if label is None:
+    spec, recipe = MlpSpec.from_dict(options), data.recipe
+    if recipe.label is None:
         raise DataError("`data` has no labels to learn.", hint="Give `y`.", arg="data")
     keras = runtime.keras()
     try:
-        layers = [keras.Input(data.recipe.shape)]
-        layers += [keras.layers.Flatten()] if len(data.recipe.shape) > 1 else []
-        layers += _hidden_layers(spec)
-        model = keras.Sequential(layers + _output_layers(label, spec.seed, mixed))
+        several = input_parts(recipe) or recipe.label.outputs
+        model = _connect(recipe, spec) if several else _stack(recipe, spec)
         optimizer = keras.optimizers.get(spec.optimizer)
     except (ValueError, TypeError) as error:
         raise SpecError(f"Keras refused the options: {_first_sentence(error)}") from error
     if spec.learning_rate is not None:
         optimizer.learning_rate = spec.learning_rate
-    loss, metrics = choose_loss(label, mixed)
+    loss, metrics = _choose_losses(recipe.label, recipe.mixes_classes)
     model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return model
+
+
+def _stack(recipe: Recipe, spec: MlpSpec) -> Any:
+    """Layer upon layer."""
+    keras = runtime.keras()
+    layers = [keras.Input(recipe.shape)]
+    layers += [keras.layers.Flatten()] if len(recipe.shape) > 1 else []
+    layers += _hidden_layers(spec)
+    return keras.Sequential(layers + _output_layers(recipe.label, spec.seed, recipe.mixes_classes))
+
+
+def _connect(recipe: Recipe, spec: MlpSpec) -> Any:
+    """A branch for each input, the hidden layers on all of them, a head for each output.
+
+    A branch is one dense layer of as many units as the first hidden layer has, so that an input
+    with many numbers does not drown one with few. Where there is one input, there is no branch.
+    """
+    keras, parts = runtime.keras(), input_parts(recipe)
+    parts = parts or (Part("features", recipe.shape, slice(None)),)
+    inputs = [keras.Input(part.shape, name=part.name) for part in parts]
+    flat = [
+        tensor if len(part.shape) == 1 else keras.layers.Flatten()(tensor)
+        for part, tensor in zip(parts, inputs, strict=True)
+    ]
+    hidden = flat[0]
+    if len(parts) > 1:
+        branches = [_branch(spec, place, tensor) for place, tensor in enumerate(flat)]
+        hidden = keras.layers.Concatenate()(branches)
+    for layer in _hidden_layers(spec):
+        hidden = layer(hidden)
+    if not recipe.label.outputs:
+        heads = [_apply(_output_layers(recipe.label, spec.seed), hidden)]
+    else:
+        heads = [
+            _apply(_output_layers(output.rule, spec.seed + place, name=output.name), hidden)
+            for place, output in enumerate(recipe.label.outputs)
+        ]
+    return keras.Model(
+        inputs if len(inputs) > 1 or recipe.groups or recipe.inputs else inputs[0],
+        heads if recipe.label.outputs else heads[0],
+    )
+
+
+def _branch(spec: MlpSpec, place: int, tensor: Any) -> Any:
+    layers, units = runtime.keras().layers, spec.units[0]
+    dense = layers.Dense(units, kernel_initializer=_initializer(spec.seed + 31, place))
+    return layers.Activation(spec.activation)(dense(tensor))
+
+
+def _apply(layers: list[Any], tensor: Any) -> Any:
+    for layer in layers:
+        tensor = layer(tensor)
+    return tensor
+
+
+def _choose_losses(label: LabelRule, mixed: bool) -> tuple[Any, Any]:
+    """Loss and metrics, of several outputs by their names."""
+    if not label.outputs:
+        return choose_loss(label, mixed)
+    chosen = {output.name: choose_loss(output.rule) for output in label.outputs}
+    losses = {name: loss for name, (loss, _) in chosen.items()}
+    return losses, {name: metrics for name, (_, metrics) in chosen.items()}
 
 
 def choose_loss(label: LabelRule, mixed: bool = False) -> tuple[str, list[str]]:
@@ -81,19 +143,22 @@ def _hidden_layers(spec: MlpSpec) -> list[Any]:
     return made
 
 
-def _output_layers(label: LabelRule, seed: int, mixed: bool = False) -> list[Any]:
+def _output_layers(
+    label: LabelRule, seed: int, mixed: bool = False, name: str | None = None
+) -> list[Any]:
+    """The layers of an output; the last one has the output's name, if it is one of several."""
     layers = runtime.keras().layers
     two = label.kind == "binary" or (label.kind == "class" and label.units == 2 and not mixed)
     units = 1 if two else label.units
     activation = {"number": "linear", "matrix": "linear"}.get(
         label.kind, "sigmoid" if two else "softmax"
     )
-    dense = layers.Dense(
-        units, activation, kernel_initializer=_initializer(seed, -1), dtype="float32"
-    )
+    last = {"dtype": "float32", **({} if name is None else {"name": name})}
+    own = last if label.kind != "number" else {"dtype": "float32"}
+    dense = layers.Dense(units, activation, kernel_initializer=_initializer(seed, -1), **own)
     if label.kind != "number":
         return [dense]
-    return [dense, layers.Rescaling(label.scale, label.center, dtype="float32")]
+    return [dense, layers.Rescaling(label.scale, label.center, **last)]
 
 
 def _initializer(seed: int, position: int) -> Any:
@@ -129,110 +194,6 @@ def check_rows(model: Any, data: Dataset, arg: str = "data") -> None:
     if len(data.sources) < 2:
         raise DataError(f"`{arg}` has no labels.", hint="Give `y`.", arg=arg)
     check_fit(model, data.recipe)
-
-
-def check_fit(model: Any, recipe: Recipe) -> None:
-    """The model's input and output fit the data.
-
-    Raises:
-        ModelError: if the input's shape or the output's units do not fit.
-        DataError: if labels lie outside what the loss and the output can take.
-    """
-    check_input(model, recipe)
-    units, loss = _output_units(model), _loss_name(model)
-    if recipe.mixes_classes and loss != "categoricalcrossentropy":
-        raise ModelError(
-            "Training mixes classes by `mixup`: each becomes a column, which needs another loss.",
-            hint='Compile with "categorical_crossentropy", with an output unit a class.',
-            arg="model",
-        )
-    if units is not None and recipe.label is not None:
-        _check_labels(recipe.target, units, loss)
-
-
-def check_input(model: Any, recipe: Recipe) -> None:
-    """The model's input shape fits the rows' shape; unknown shapes are left to Keras."""
-    wanted = _shape_of(model, "input_shape")
-    if wanted is None:
-        return
-    same = len(wanted) == len(recipe.shape) and all(
-        want in (None, have) for want, have in zip(wanted, recipe.shape, strict=False)
-    )
-    if not same:
-        raise ModelError(
-            f"`model` takes rows of shape {wanted}, but the data's rows have {recipe.shape}.",
-            hint="Change the input layer's shape or the data's columns.",
-            arg="model",
-        )
-
-
-def _check_labels(label: LabelRule, units: int, loss: str) -> None:
-    if loss == "sparsecategoricalcrossentropy":
-        _check_class_range(label, units)
-    elif loss == "categoricalcrossentropy" and label.kind != "matrix":
-        raise ModelError(
-            f"The loss categorical_crossentropy needs one column a class, but `y` is {label.kind}.",
-            hint='Compile with "sparse_categorical_crossentropy".',
-            arg="model",
-        )
-    elif loss == "binarycrossentropy" and not 0 <= _lowest(label) <= _highest(label) <= 1:
-        raise _range_error(label, "0 to 1", "binary_crossentropy")
-    elif loss and _label_columns(label) != units:
-        raise ModelError(
-            f"The output layer has {units} units, but `y` has {_label_columns(label)} a row.",
-            hint="Change the units, or the loss if `y` holds classes.",
-            arg="model",
-        )
-
-
-def _check_class_range(label: LabelRule, units: int) -> None:
-    if label.kind == "matrix" or not label.whole:
-        raise DataError(
-            f"`y` must hold one class a row for sparse_categorical_crossentropy, not {label.kind}.",
-            arg="y",
-        )
-    if not 0 <= _lowest(label) <= _highest(label) < units:
-        raise _range_error(label, f"0 to {units - 1}", f"an output of {units} units")
-
-
-def _range_error(label: LabelRule, wanted: str, why: str) -> DataError:
-    low, high = _lowest(label), _highest(label)
-    hint = "Check the number of output units."
-    if low == 1:
-        hint = "Labels that count from 1 as in R: use `y - 1`, or a factor."
-    return DataError(
-        f"`y` has labels from {low:g} to {high:g}, but {why} needs {wanted}.", hint=hint, arg="y"
-    )
-
-
-def _lowest(label: LabelRule) -> float:
-    return label.minimum if label.kind == "number" else 0.0
-
-
-def _highest(label: LabelRule) -> float:
-    return {"number": label.maximum, "class": label.units - 1.0}.get(label.kind, 1.0)
-
-
-def _label_columns(label: LabelRule) -> int:
-    return label.units if label.kind == "matrix" else 1
-
-
-def _output_units(model: Any) -> int | None:
-    shape = _shape_of(model, "output_shape")
-    return None if shape is None or len(shape) != 1 else shape[0]
-
-
-def _shape_of(model: Any, name: str) -> tuple[int | None, ...] | None:
-    """A single input's or output's shape without the batch axis; None if there is no such."""
-    shape = getattr(model, name, None)  # raises AttributeError inside for unbuilt models
-    simple = isinstance(shape, tuple) and all(d is None or isinstance(d, int) for d in shape)
-    return tuple(shape[1:]) if simple else None
-
-
-def _loss_name(model: Any) -> str:
-    loss = model.loss
-    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
-    return str(name or "").lower().replace("_", "")
 
 
 # Recipes -----------------------------------------------------------------------------------------

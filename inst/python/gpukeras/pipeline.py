@@ -15,12 +15,13 @@ import numpy as np
 
 from . import devices
 from .arrays import Notes, aligned_empty, check_lengths, epoch_order, split_rows
-from .columns import take_rows
 from .errors import DataError, SpecError
 from .features import Features
+from .groups import check_settled, group_columns
 from .images.augment import AugmentSpec
-from .labels import LabelRule, encode_label, learn_label, measure_range
+from .labels import LabelRule
 from .missing import check_labels, choose_policy
+from .outputs import check_label_rows, encode_labels, learn_labels, measure_ranges, take_labels
 from .plans import PipelineFacts, PipelinePlan, balanced_weights, choose_batch_size, plan_pipeline
 from .recipes import Recipe
 from .rows import MemoryRows, RowSource
@@ -141,10 +142,11 @@ def build_dataset(
     """Rows for training: split, learn the recipe on the training rows, encode.
 
     Args:
-        features: See `sources.open_features()`.
+        features: See `sources.open_features()`; with `groups` where columns are several inputs,
+            see `groups.group_columns()`.
         options: Fields of `DatasetSpec`.
-        labels: `{kind, values, levels}`, see `labels`, or `{kind: "npy", path}`; None also where
-            the features hold them.
+        labels: `{kind, values, levels}`, see `labels`, `{kind: "npy", path}`, or several outputs
+            of these; None also where the features hold them.
         weights: One weight a row, at least 0.
         class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
         recipe: An encoding to apply instead of learning one.
@@ -163,12 +165,17 @@ def build_dataset(
     _check_counts(given.rows, labels, weights, class_weight, arg)
     na = choose_policy(spec.na, None if recipe is None else recipe.na)
     complete = _choose_rows(na, given, labels, recipe)
-    labels = None if labels is None else take_rows(labels, complete)
+    labels = None if labels is None else take_labels(labels, complete)
     rows = given.rows if complete is None else int(complete.sum())
     train_rows, validation_rows = split_rows(rows, spec.validation, spec.seed)
     keep = np.zeros(rows, dtype=bool)
     keep[train_rows] = True
-    recipe = recipe or _learn(given, labels, keep, complete, spec, formula)
+    groups = features.get("groups")
+    if recipe is None:
+        recipe = _learn(given, labels, keep, complete, spec, formula)
+        recipe = group_columns(recipe, groups, arg)
+    else:
+        check_settled(recipe, groups)
     weights, notes = _take_weights(weights, given.rows, complete), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weights, class_weight, keep, notes)
     del labels, weights, keep  # of a large file they take more than all that follows
@@ -210,7 +217,7 @@ def _check_counts(
     arg: str,
 ) -> None:
     if labels is not None:
-        check_lengths(rows, len(labels["values"]), "y", arg)
+        check_label_rows(labels, rows, arg)
     elif weights is not None or class_weight is not None:
         name = "weights" if weights is not None else "class_weight"
         raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)
@@ -246,7 +253,7 @@ def _learn(
     spec: DatasetSpec,
     formula: str,
 ) -> Recipe:
-    label = None if labels is None else learn_label(labels, keep)
+    label = None if labels is None else learn_labels(labels, keep)
     learned = given.learn(keep, spec, complete)
     return replace(learned, label=label, formula=formula or given.formula)
 
@@ -264,8 +271,8 @@ def _encode_labels(
         return recipe, []
     if recipe.label is None:
         raise DataError("`y` was given, but training had no labels.", arg="y")
-    codes = encode_label(recipe.label, labels, notes)
-    recipe = replace(recipe, label=measure_range(recipe.label, codes))
+    codes = encode_labels(recipe.label, labels, notes)
+    recipe = replace(recipe, label=measure_ranges(recipe.label, codes))
     weight = _row_weights(weights, class_weight, recipe.label, codes, keep)
     return recipe, [codes] if weight is None else [codes, weight]
 
@@ -302,6 +309,12 @@ def _check_weights(weights: np.ndarray, rows: int) -> np.ndarray:
 def _class_weights(
     wanted: str | Mapping[str, float], label: LabelRule, codes: np.ndarray
 ) -> np.ndarray:
+    if label.outputs:
+        raise SpecError(
+            "`class_weight` cannot tell whose classes to weigh: `y` has several outputs.",
+            hint="Give `weights`, one a row.",
+            arg="class_weight",
+        )
     if label.kind not in ("class", "binary"):
         raise SpecError(
             f"`class_weight` needs labels that are classes, not a {label.kind}.",

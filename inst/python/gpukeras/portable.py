@@ -121,12 +121,28 @@ def _check_widths(recipe: Recipe) -> None:
     columns = recipe.kind == "columns" and recipe.shape != (len(recipe.feature_names),)
     if columns or not recipe.shape:
         raise _broken("recipe$shape")
+    _check_parts(recipe)
     if recipe.kind != "array":
         return
     for name in ("center", "scale", "fill"):
         learned = getattr(recipe, name)
         if learned is not None and len(learned) != recipe.raw_shape[-1]:
             raise _broken(f"recipe${name}")
+
+
+def _check_parts(recipe: Recipe) -> None:
+    """Several inputs and outputs are all there."""
+    grouped = [name for group in recipe.groups for name in group.columns]
+    if grouped and grouped != [rule.name for rule in recipe.columns]:
+        raise _broken("recipe$groups")
+    for part in recipe.inputs:
+        _check_widths(part.recipe)
+    width = sum(math.prod(part.recipe.shape) for part in recipe.inputs)
+    if recipe.kind == "inputs" and recipe.shape != (width,):
+        raise _broken("recipe$inputs")
+    outputs = () if recipe.label is None else recipe.label.outputs
+    if outputs and recipe.label.units != sum(output.rule.columns for output in outputs):
+        raise _broken("recipe$label$outputs")
 
 
 def _broken(where: str) -> DataError:

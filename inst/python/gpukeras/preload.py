@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import inventory
+from . import inventory, xla_cache
 
 SWITCH = "GPUKERAS_PRELOAD"  # "false" leaves TensorFlow to itself
 # A library after all that it needs itself (read from the ELF headers of the wheels for CUDA 12).
@@ -140,6 +140,7 @@ def prepare() -> Preload:
     """Loads the wheel's CUDA libraries into this process, once; says what was done."""
     global done
     if done is None:
+        xla_cache.prepare_cache()
         done = apply_preload(plan_preload(read_preload_facts("tensorflow" in sys.modules)))
     return done
 

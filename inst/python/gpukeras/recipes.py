@@ -24,11 +24,37 @@ from .text import TextSpec
 
 
 @dataclass(frozen=True)
+class Group:
+    """Columns of a data frame that are one of the model's inputs.
+
+    Args:
+        name: The model's name for the input.
+        columns: Their names.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One of several inputs that were given each by itself.
+
+    Args:
+        name: The model's name for it.
+        recipe: Its encoding.
+    """
+
+    name: str
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
 class Recipe:
     """The encoding of features and labels.
 
     Args:
-        kind: "array", "columns" or "images".
+        kind: "array", "columns", "images", or "inputs": several, see `packing`.
         shape: Shape of one row of features as the model takes it.
         columns: One rule a column, for "columns".
         center: Subtracted from an array's last axis, or None.
@@ -44,6 +70,9 @@ class Recipe:
         uncropped: Height and width of rows before their crop to `shape`, or None without one.
         mixed: Whether training mixed rows up, so that classes are one column each.
         mapped: Whether a function of the user's own, which no recipe holds, maps the rows.
+        groups: Which of the columns each input takes, in the order of `columns`; none where the
+            model has one input.
+        inputs: The encodings of "inputs", in the order in which they lie in a row.
     """
 
     kind: str
@@ -62,6 +91,8 @@ class Recipe:
     uncropped: tuple[int, int] | None = None
     mixed: bool = False
     mapped: bool = False
+    groups: tuple[Group, ...] = ()
+    inputs: tuple[Input, ...] = ()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -70,8 +101,11 @@ class Recipe:
 
     @property
     def known(self) -> frozenset[str]:
-        """Names of a data frame's columns that it takes."""
-        return frozenset(rule.name for rule in self.columns)
+        """Names of a data frame's columns that it takes; of an input's, `<input>$<column>`."""
+        own = frozenset(rule.name for rule in self.columns)
+        return own.union(
+            f"{part.name}${name}" for part in self.inputs for name in part.recipe.known
+        )
 
     @property
     def staged_shape(self) -> tuple[int, ...]:
@@ -99,7 +133,9 @@ class Recipe:
     def indicators(self) -> tuple[str, ...]:
         """Names of the columns with an indicator of missing values."""
         marked = tuple(column_name(self.names, column) for column in self.marked)
-        return (*marked, *(rule.name for rule in self.columns if rule.indicator))
+        own = (rule.name for rule in self.columns if rule.indicator)
+        inputs = (f"{part.name}${name}" for part in self.inputs for name in part.recipe.indicators)
+        return (*marked, *own, *inputs)
 
 
 # Features ----------------------------------------------------------------------------------------
@@ -230,7 +266,11 @@ def bake(
 def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> None:
     """Features have the kind and the shape of one row that the recipe was learned from."""
     if kind != recipe.kind:
-        known = {"columns": "a data frame", "images": "image files"}
+        known = {
+            "columns": "a data frame",
+            "images": "image files",
+            "inputs": "a named list of inputs",
+        }
         wanted = known.get(recipe.kind, "a matrix or array")
         raise DataError(f"`{arg}` must be {wanted}, as in training.", arg=arg)
     if tuple(shape) != recipe.raw_shape:
@@ -328,10 +368,16 @@ def same_encoding(one: Recipe, other: Recipe) -> bool:
     """Whether two recipes turn the same values into the same numbers."""
 
     def essence(recipe: Recipe) -> tuple[Any, ...]:
-        label = recipe.label
-        labels = None if label is None else (label.kind, label.levels, label.units, recipe.mixed)
+        labels = (recipe.label and _label_essence(recipe.label), recipe.label and recipe.mixed)
         numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
         image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
-        return (recipe.kind, recipe.shape, recipe.columns, numbers, image, recipe.mapped, labels)
+        parts = (recipe.groups, [(part.name, essence(part.recipe)) for part in recipe.inputs])
+        own = (recipe.kind, recipe.shape, recipe.columns, recipe.mapped)
+        return (own, numbers, image, parts, labels)
 
     return essence(one) == essence(other)
+
+
+def _label_essence(label: LabelRule) -> tuple[Any, ...]:
+    outputs = [(output.name, _label_essence(output.rule)) for output in label.outputs]
+    return (label.kind, label.levels, label.units, outputs)

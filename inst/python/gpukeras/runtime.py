@@ -282,13 +282,11 @@ def build_state(model: Any, batch: tuple[Any, ...]) -> None:
 
 
 def global_seed_state() -> list[Any]:
-    """The variable of Keras' own random generator, if one was made: layers have their own."""
+    """The variable of Keras' own random generator; layers that draw have theirs besides."""
     keras()
-    from keras.src.backend.common import global_state
-    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+    from keras.src.random.seed_generator import global_seed_generator
 
-    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
-    return [] if generator is None else [generator.state]
+    return [global_seed_generator().state]
 
 
 @contextmanager

@@ -11,8 +11,10 @@ import numpy as np
 from .arrays import Notes, check_features, row_blocks
 from .features import Features
 from .images.features import open_images
+from .labels import SEVERAL
 from .missing import complete_rows, find_complete
 from .npy import open_npy, read_npy_labels
+from .packing import InputsFeatures
 from .recipes import Recipe, bake, count_rows, learn_array, learn_columns
 from .rows import MemoryRows, RowSource
 from .scratch import DiskRows, RowsWriter
@@ -124,8 +126,8 @@ def open_features(
     Args:
         features: `{kind: "array", values, names}`, `{kind: "columns", columns}`,
             `{kind: "npy", path}`, `{kind: "sparse", dim, p, i, x, names}`, or of kind "table" (see
-            `tables.features`), "images" (`images.features`) or "records"
-            (`records.features`).
+            `tables.features`), "images" (`images.features`), "records"
+            (`records.features`) or "inputs" (`packing`).
         arg: The user's name for them.
         spec: The options, as far as they say how files are read.
         recipe: What will encode them, if it is known.
@@ -154,12 +156,20 @@ OPENERS: dict[str, Callable[..., Features]] = {
     "table": _open_table,
     "records": _open_records,
     "images": lambda features, arg, spec, recipe, _: open_images(features, arg, spec, recipe),
+    "inputs": lambda features, arg, spec, recipe, _: InputsFeatures(
+        features, arg, open_features, spec, recipe
+    ),
 }
 
 
 def open_labels(labels: Given | None) -> Given | None:
-    """Labels as `labels.learn_label()` takes them, also from a file."""
-    return read_npy_labels(labels) if labels and labels["kind"] == "npy" else labels
+    """Labels as `outputs.learn_labels()` takes them, also from files."""
+    if not labels or labels["kind"] not in ("npy", SEVERAL):
+        return labels
+    if labels["kind"] == "npy":
+        return read_npy_labels(labels)
+    outputs = [{**part, "labels": open_labels(part["labels"])} for part in labels["outputs"]]
+    return {**labels, "outputs": outputs}
 
 
 def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:

@@ -294,12 +294,50 @@ class FitSpec(Spec):
     Args:
         epochs: Passes over the training rows.
         engine: "auto" (chosen by measuring), "keras", "superstep" or "compiled".
+        schedule: The learning rate's schedule, see `schedules`, or None for the optimizer's own.
+        clip_norm: Largest norm of each variable's gradient, or None.
+        clip_value: Largest absolute value in a gradient, or None.
+        clip_global_norm: Largest norm of all gradients together, or None.
+        ema: Momentum of the weights' moving averages, in (0, 1), or None for none.
+        early_stopping: Epochs without improvement, or options, see `stopping`; None for never.
+        checkpoint: A folder, or options, see `checkpoints`; None for none.
+        on_oom: When memory runs out: "halve" the rows that go through the model at once and keep
+            the batch size by adding up gradients, or "stop".
     """
 
     epochs: int = 10
     engine: str = "auto"
+    schedule: Mapping[str, Any] | None = None
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    clip_global_norm: float | None = None
+    ema: float | None = None
+    early_stopping: int | Mapping[str, Any] | None = None
+    checkpoint: str | Mapping[str, Any] | None = None
+    on_oom: str = "halve"
 
     def __post_init__(self) -> None:
-        """Checks and normalises every field."""
+        """Checks and normalises every field; options of other records are checked there."""
         check_choice("engine", self.engine, ENGINES)
+        check_choice("on_oom", self.on_oom, ("halve", "stop"))
+        for arg in ("clip_norm", "clip_value", "clip_global_norm"):
+            if getattr(self, arg) is not None:
+                self._set(**{arg: check_number(arg, getattr(self, arg), 1e-12)})
+        if self.ema is not None:
+            self._set(ema=check_number("ema", self.ema, 1e-6, 1 - 1e-9))
+        if self.schedule is not None and not isinstance(self.schedule, Mapping):
+            message = f"`schedule` must be made by a schedule_*(), not {describe(self.schedule)}."
+            raise SpecError(message, arg="schedule")
+        for arg, plain in (("early_stopping", (int, float)), ("checkpoint", (str,))):
+            _check_shorthand(arg, getattr(self, arg), plain)
         self._set(epochs=check_count("epochs", self.epochs))
+
+
+def _check_shorthand(arg: str, value: Any, plain: tuple[type, ...]) -> None:
+    """None, a plain value, or options by name."""
+    if value is None or isinstance(value, Mapping):
+        return
+    if not isinstance(value, plain) or isinstance(value, bool):
+        wanted = "a folder" if str in plain else "a number of epochs"
+        message = f"`{arg}` must be {wanted} or a list of options, not {describe(value)}."
+        raise SpecError(message, arg=arg)

@@ -11,7 +11,8 @@ from .callbacks import Functions, check_hooks
 from .errors import DataError, SpecError
 from .fit_report import FitReport
 from .inference import own_functions
-from .job import AnyDataset, Job, OnEvent
+from .job import AnyDataset, Job
+from .listening import Listener, OnEvent
 from .specs import FitSpec, describe
 
 
@@ -52,7 +53,8 @@ def fit(
     _check_callbacks(callbacks)
     check_hooks(functions or {})
     models.tie_recipe(model, data.recipe)
-    job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, on_event)
+    listener = Listener(on_event, spec.epochs)
+    job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, listener)
     with own_functions(model), _memory_errors(job):
         return job.run()
 

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from . import evidence, inference, models, runtime
-from .engine import first_line, wait_for
+from .engine import first_line
 from .errors import DataError
 from .feeding import Block, open_feed, sample_rows
 from .pipeline import Dataset
 from .rows import MemoryRows
+from .running import wait_for
 from .streams.dataset import StreamDataset
 from .traces import read_trace
 from .untouched import untouched
@@ -129,14 +130,15 @@ class Source:
     def batch(self, rows: int) -> tuple[np.ndarray, ...]:
         """The first rows, in host memory."""
         if self._dataset is not None:
-            return tuple(np.asarray(array) for array in sample_rows(self._dataset, rows))
+            first = sample_rows(self._dataset, rows)
+            return runtime.tensorflow().nest.map_structure(np.asarray, first)
         return tuple(source.gather(slice(rows)) for source in self.sources)
 
     def place(self, arrays: Iterable[np.ndarray]) -> tuple[Any, ...]:
         """Copies arrays to the device."""
         tf = runtime.tensorflow()
         with runtime.on_device(self._device, soft=True):
-            return tuple(tf.constant(array) for array in arrays)
+            return tf.nest.map_structure(tf.constant, tuple(arrays))
 
     def passes(self, count: int) -> Iterator[list[tuple[Any, ...]]]:
         """Lists of at most `count` batches, without end; `wait_s` is what the last one took."""
@@ -162,7 +164,8 @@ class Source:
 
     def _cut(self, arrays: Sequence[Any], index: int) -> tuple[Any, ...]:
         first = index * self.batch_size
-        return tuple(array[first : first + self.batch_size] for array in arrays)
+        rows = slice(first, first + self.batch_size)
+        return runtime.tensorflow().nest.map_structure(lambda array: array[rows], tuple(arrays))
 
 
 # Reading -----------------------------------------------------------------------------------------
@@ -373,11 +376,12 @@ class _Reading:
     def _outputs(self, features: np.ndarray, device: str) -> list[np.ndarray]:
         model, tf = self.model, runtime.tensorflow()
         with runtime.on_device(device, soft=False):
+            placed = tf.nest.map_structure(tf.constant, features)
             state = [
                 [tf.constant(variable.numpy()) for variable in variables]
                 for variables in (model.trainable_variables, model.non_trainable_variables)
             ]
-            outputs, _ = model.stateless_call(*state, tf.constant(features), training=False)
+            outputs, _ = model.stateless_call(*state, placed, training=False)
         return [np.asarray(each, dtype=np.float64) for each in tf.nest.flatten(outputs)]
 
 

@@ -87,12 +87,10 @@ class RecordTable(TableFeatures):
         self.columns = choose_columns(reader.names, self._beside, None, recipe, arg)
         self.reader = reader.only({*self.columns, *self._beside})
 
-    def labels(self) -> Mapping[str, Any] | None:
-        """The label column; whole numbers that are classes in their order."""
-        labels = super().labels()
-        if labels is None or self.reader.fields[self._label].dtype != "factor":
-            return labels
-        return _order_levels(labels, self.reader.fields[self._label])
+    def _take_label(self, name: str) -> Mapping[str, Any]:
+        """The label column; classes that are whole numbers have their levels in order."""
+        labels, field = super()._take_label(name), self.reader.fields[name]
+        return _order_levels(labels, field) if field.dtype == "factor" else labels
 
 
 def _order_levels(labels: Mapping[str, Any], field: RecordField) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def partial_folder(target: Path) -> Iterator[Path]:
 
 def move_folder(partial: Path, target: Path) -> None:
     """Puts the new folder in its place; the old one goes last."""
-    _sync(partial)
+    sync_folder(partial)
     old = target.parent / f".{target.name}.old-{_process()}"
     if os.path.lexists(target):
         target.rename(old)
@@ -40,7 +40,7 @@ def move_folder(partial: Path, target: Path) -> None:
         if old.exists():
             old.rename(target)
         raise
-    _sync(target.parent)
+    sync_folder(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -83,7 +83,7 @@ def write_text(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Brings a folder's entries to the disk, where the system lets one."""
     try:
         handle = os.open(folder, os.O_RDONLY)

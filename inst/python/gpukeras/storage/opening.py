@@ -178,7 +178,7 @@ def build_saved(
     folder = _check_folder(features["path"], arg)
     manifest = _read_manifest(folder, arg)
     spec = _choose_spec(options, manifest.spec)
-    _check_others(others)
+    _check_others({**others, "inputs": features.get("groups")})
     whole, skipped = check_shards(manifest, folder, spec.on_error, arg)
     sources = _read_fields(manifest, folder, whole, spec.cache, arg)
     rows = len(sources["x"])

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import aligned_empty
 from ..errors import DataError, SpecError
+from ..groups import check_settled
 from ..missing import choose_policy
 from ..pipeline import Dataset, build_dataset
 from ..plans import StreamFacts
@@ -19,6 +20,7 @@ from .chunks import encode_chunk, learn_chunk, measure_labels
 from .dataset import GeneratorStream, StreamDataset, TensorStream
 from .draining import Drain, Record
 from .generators import Chunk, Generator
+from .packed import Layout, check_plain, pack_elements
 from .tfdata import TfStream
 
 STREAM_KINDS = ("generator", "tfdata")
@@ -51,6 +53,7 @@ def build_stream(
     spec = DatasetSpec.from_dict(options)
     if spec.cache not in ("auto", "none"):
         rows, labels, weights = _drain(features, spec, arg)
+        rows = {**rows, "groups": features.get("groups")}
         cache = "auto" if spec.cache == "keep" else spec.cache
         return build_dataset(
             rows, {**options, "cache": cache}, labels, weights, class_weight, recipe, "", arg, text
@@ -94,7 +97,11 @@ def _build_generator(
     weighted = (first.labels is not None, first.weights is not None)
     stream = GeneratorStream(generator, na, weighted, arg)
     try:
-        recipe = recipe or learn_chunk(first, spec, na, arg, text)
+        groups = features.get("groups")
+        if recipe is None:
+            recipe = learn_chunk(first, spec, na, arg, text, groups)
+        else:
+            check_settled(recipe, groups)
     except DataError as error:
         raise first.blame(error) from error
     head, _ = stream.encode(first, recipe)
@@ -114,7 +121,10 @@ def _build_generator(
 
 
 def _learned_text(recipe: Recipe, rows: int) -> str:
-    scaled = recipe.scale is not None or any(rule.scale != 1.0 for rule in recipe.columns)
+    scaled = any(
+        own.scale is not None or any(rule.scale != 1.0 for rule in own.columns)
+        for own in (recipe, *(part.recipe for part in recipe.inputs))
+    )
     return f"means and deviations are those of the first {rows:,} rows" if scaled else ""
 
 
@@ -123,11 +133,12 @@ def _build_tfdata(
 ) -> StreamDataset:
     if na != "error":
         raise _needs_rows("na", f'`na` = "{na}"')
-    given = TfStream(features["dataset"], features.get("steps"), features.get("batched"))
-    first = _as_chunk(given, given.peek(), 1)
-    recipe = recipe or learn_chunk(first, spec, na, "x", None)
+    given, layout = _open_tf(features, recipe)
+    first = _as_chunk(given, layout, given.peek(), 1)
+    recipe = recipe or learn_chunk(first, spec, na, "x", None, features.get("groups"))
     check_unmarked(recipe, "x")
-    check_form(recipe, "array", given.elements.row_shape, "x")
+    check_form(recipe, first.features["kind"], given.elements.row_shape, "x")
+    check_plain(recipe, spec.scale and bool(recipe.inputs))
     head, _ = encode_chunk(first, recipe, na, "x")
     recipe = measure_labels(recipe, head)
     plain_bytes = given.elements.dtype == "uint8" and recipe.center is None
@@ -156,11 +167,22 @@ def _bytes(values: np.ndarray) -> np.ndarray:
     return out
 
 
-def _as_chunk(given: TfStream, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
+def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> tuple[TfStream, Layout]:
+    """A tf.data dataset of tensors, and what its elements held if those were dicts."""
+    batched = features.get("batched")
+    dataset, layout = pack_elements(features["dataset"], batched, recipe)
+    batched = batched if layout is None else layout.batched
+    given = TfStream(dataset, features.get("steps"), batched)
+    return given, layout or Layout(given.elements.batched)
+
+
+def _as_chunk(given: TfStream, layout: Layout, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
     """A batch of a tf.data dataset as a chunk of a function would be."""
     kind = given.elements.label_kind
     labels = {"name": "y", "kind": kind, "values": arrays[1]} if kind else None
-    features = {"kind": "array", "values": arrays[0], "names": []}
+    if layout.outputs:
+        labels = layout.labels(arrays[1])
+    features = layout.features(arrays[0])
     return Chunk(features, labels, arrays[2] if len(arrays) > 2 else None, 1, batch)
 
 
@@ -179,14 +201,14 @@ def _drain(
 
 
 def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk]:
-    given = TfStream(features["dataset"], features.get("steps"), features.get("batched"))
+    given, layout = _open_tf(features, None)
     size = given.elements.batch_rows or len(given.peek()[0])
     size = size if given.elements.batched else 32
     size = size if spec.batch_size == "auto" else int(spec.batch_size)
     left = None if given.steps is None else given.steps * size
     for number, arrays in enumerate(given.batches(), 1):
         arrays = arrays if left is None else tuple(array[:left] for array in arrays)
-        yield _as_chunk(given, arrays, number)
+        yield _as_chunk(given, layout, arrays, number)
         left = None if left is None else left - len(arrays[0])
         if left == 0:
             return

@@ -11,8 +11,16 @@ import numpy as np
 from ..arrays import aligned_empty, check_lengths
 from ..errors import DataError
 from ..features import Features
-from ..labels import encode_label, learn_label, measure_range
-from ..missing import check_labels, is_missing
+from ..groups import group_columns
+from ..missing import check_labels, miss_labels
+from ..outputs import (
+    check_label_rows,
+    encode_labels,
+    learn_labels,
+    measure_ranges,
+    split_labels,
+    take_labels,
+)
 from ..recipes import Recipe
 from ..sources import open_features
 from ..specs import DatasetSpec
@@ -36,9 +44,14 @@ def check_parts(before: tuple[bool, bool] | None, chunk: Chunk) -> None:
 
 
 def learn_chunk(
-    first: Chunk, spec: DatasetSpec, na: str, arg: str, text: Mapping[str, Any] | None
+    first: Chunk,
+    spec: DatasetSpec,
+    na: str,
+    arg: str,
+    text: Mapping[str, Any] | None,
+    groups: Any = None,
 ) -> Recipe:
-    """The recipe of the first chunk."""
+    """The recipe of the first chunk; for `groups` see `groups.group_columns()`."""
     given = open_features(first.features, arg, spec, None, text)
     given.check_policy(na)
     _check_chunk(first, given.rows, arg)
@@ -51,18 +64,16 @@ def learn_chunk(
         raise DataError("Each row lacks a value.", arg=arg)
     label = None
     if first.labels is not None:
-        labels = dict(first.labels)
-        if complete is not None:
-            labels["values"] = labels["values"][complete]
-        label = learn_label(labels, keep)
-    return replace(given.learn(keep, spec, complete), label=label)
+        label = learn_labels(take_labels(first.labels, complete), keep)
+    recipe = group_columns(given.learn(keep, spec, complete), groups, arg)
+    return replace(recipe, label=label)
 
 
 def measure_labels(recipe: Recipe, head: Arrays) -> Recipe:
     """The recipe with the range of encoded labels."""
     if recipe.label is None or len(head) < 2:
         return recipe
-    return replace(recipe, label=measure_range(recipe.label, head[1]))
+    return replace(recipe, label=measure_ranges(recipe.label, head[1]))
 
 
 def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, int]:
@@ -86,7 +97,7 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
 
 def _check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
     if chunk.labels is not None:
-        check_lengths(rows, len(chunk.labels["values"]), "y", arg)
+        check_label_rows(chunk.labels, rows, arg)
     if chunk.weights is not None:
         if chunk.labels is None:
             raise DataError("`weights` needs labels to weigh.", hint="Give `y`.", arg="weights")
@@ -98,10 +109,8 @@ def _find_complete(
 ) -> np.ndarray | None:
     """Which rows lack nothing in the columns `known` and in `y`, or None for all."""
     complete = given.find_complete(known)
-    if labels is not None and labels["kind"] == "matrix":
-        complete &= ~np.isnan(labels["values"]).any(axis=1)
-    elif labels is not None:
-        complete &= ~is_missing(labels)
+    if labels is not None:
+        complete &= ~miss_labels(labels)
     return None if complete.all() else complete
 
 
@@ -110,9 +119,7 @@ def _encode_labels(
 ) -> np.ndarray:
     if recipe.label is None:
         raise DataError("`y` was given, but training had no labels.", arg="y")
-    if complete is not None:
-        labels = {**labels, "values": labels["values"][complete]}
-    return encode_label(recipe.label, labels)
+    return encode_labels(recipe.label, take_labels(labels, complete))
 
 
 def check_rows(recipe: Recipe, labels: np.ndarray, weights: np.ndarray) -> None:
@@ -123,8 +130,8 @@ def check_rows(recipe: Recipe, labels: np.ndarray, weights: np.ndarray) -> None:
     """
     if not np.isfinite(labels).all():
         raise DataError("`y` has missing or infinite values.", arg="y")
-    binary = recipe.label is not None and recipe.label.kind == "binary"
-    if binary and not np.isin(labels, (0, 1)).all():
+    parts = [] if recipe.label is None or not len(labels) else split_labels(recipe.label, labels)
+    if any(rule.kind == "binary" and not np.isin(own, (0, 1)).all() for rule, own in parts):
         raise DataError(
             "`y` has other values than 0 and 1, which were all that the first batch had.",
             hint="Use a larger first batch, `cache = TRUE`, or a factor with all levels as `y`.",

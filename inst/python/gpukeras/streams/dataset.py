@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..images.augment import AugmentSpec
-from ..labels import measure_range
+from ..outputs import widen_labels
 from ..plans import PipelinePlan, StreamFacts, plan_stream
 from ..recipes import Recipe
 from ..rows import MemoryRows
@@ -104,15 +104,9 @@ class StreamDataset:
     def widen_label(self, labels: np.ndarray) -> bool:
         """Takes the range of more labels into the recipe; true if they lie outside of it."""
         rule = self.recipe.label
-        if rule is None or rule.kind != "number" or not len(labels):
+        if rule is None or not len(labels):
             return False
-        found = measure_range(rule, labels)
-        wider = replace(
-            rule,
-            minimum=min(rule.minimum, found.minimum),
-            maximum=max(rule.maximum, found.maximum),
-            whole=rule.whole and found.whole,
-        )
+        wider = widen_labels(rule, labels)
         self.recipe = replace(self.recipe, label=wider)
         return wider != rule
 

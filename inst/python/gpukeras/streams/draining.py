@@ -6,7 +6,7 @@ Arrays go to a scratch file when they are large, the columns of data frames stay
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from .. import machine
 from ..arrays import Notes, check_features, check_lengths, row_blocks
 from ..columns import kind_of
 from ..errors import DataError
-from ..labels import CATEGORIES
+from ..labels import CATEGORIES, SEVERAL
+from ..outputs import check_label_rows
 from ..recipes import Recipe, bake
 from ..rows import MemoryRows, RowSource
 from ..scratch import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
@@ -39,8 +40,8 @@ class Drain:
     def __init__(self, arg: str) -> None:
         """Nothing yet."""
         self._arg = arg
-        self._features: _Array | _Columns | None = None
-        self._labels: _Column | _Array | None = None
+        self._features: _Array | _Columns | _Several | None = None
+        self._labels: _Column | _Array | _Several | None = None
         self._weights: list[np.ndarray] = []
         self._shown: tuple[bool, bool] | None = None
         self.rows = 0
@@ -66,7 +67,7 @@ class Drain:
 
     def close(self) -> None:
         """Gives up what was collected."""
-        if isinstance(self._features, _Array):
+        if self._features is not None:
             self._features.close()
 
     def _add(self, chunk: Chunk) -> None:
@@ -88,7 +89,7 @@ class Drain:
 
     def _check_parts(self, chunk: Chunk, rows: int) -> None:
         if chunk.labels is not None:
-            check_lengths(rows, len(chunk.labels["values"]), "y", self._arg)
+            check_label_rows(chunk.labels, rows, self._arg)
         if chunk.weights is not None:
             check_lengths(rows, len(np.asarray(chunk.weights).reshape(-1)), "weights", self._arg)
         check_parts(self._shown, chunk)
@@ -99,7 +100,7 @@ class Drain:
         if held < MEMORY_BYTES:
             return
         try:
-            if isinstance(self._features, _Array):
+            if not isinstance(self._features, _Columns):
                 check_disk(scratch_folder(), MEMORY_BYTES, self._arg)
             else:
                 _check_memory(self.rows, held)
@@ -121,17 +122,83 @@ def _dense(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
     """A sparse matrix or a file as the array that it stands for."""
     if features["kind"] in ("array", "columns"):
         return features
+    if features["kind"] == "inputs":
+        inputs = [
+            {**part, "features": _dense(part["features"], f"{arg}${part['name']}")}
+            for part in features["inputs"]
+        ]
+        return {**features, "inputs": inputs}
     given = open_features(features, arg)
     values = given.encode(Recipe("array", tuple(given.row_shape or ()))).gather(slice(None))
     return {"kind": "array", "values": values, "names": features.get("names") or ()}
 
 
-def _collector(features: Mapping[str, Any], arg: str) -> _Array | _Columns:
+def _collector(features: Mapping[str, Any], arg: str) -> _Array | _Columns | _Several:
+    if features["kind"] == "inputs":
+        return _Several(features, arg, ("inputs", "features"), _collector)
     return _Array(features, arg) if features["kind"] == "array" else _Columns(features, arg)
 
 
-def _label_collector(labels: Mapping[str, Any]) -> _Array | _Column:
-    return _Array(labels, "y", "memory") if labels["kind"] == "matrix" else _Column(labels, "y")
+def _label_collector(labels: Mapping[str, Any], arg: str = "y") -> _Array | _Column | _Several:
+    if labels["kind"] == SEVERAL:
+        return _Several(labels, arg, ("outputs", "labels"), _label_collector)
+    return _Array(labels, arg, "memory") if labels["kind"] == "matrix" else _Column(labels, arg)
+
+
+class _Several:
+    """Chunks of several inputs, or of the labels of several outputs.
+
+    Args:
+        first: The first chunk.
+        arg: The user's name for them.
+        fields: Names of the list of parts, and of what a part holds besides its name.
+        make: Gives the collector of a part.
+    """
+
+    def __init__(
+        self,
+        first: Mapping[str, Any],
+        arg: str,
+        fields: tuple[str, str],
+        make: Callable[[Mapping[str, Any], str], _Array | _Columns | _Column | _Several],
+    ) -> None:
+        self._record, self._arg, (self._list, self._field) = dict(first), arg, fields
+        self._parts = {
+            part["name"]: make(part[self._field], f"{arg}${part['name']}")
+            for part in first[self._list]
+        }
+
+    @property
+    def held(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.held for part in self._parts.values())
+
+    def add(self, given: Mapping[str, Any]) -> None:
+        """Appends rows; the parts may come in another order."""
+        if given["kind"] != self._record["kind"]:
+            raise _changed(self._arg, self._record["kind"], given["kind"])
+        parts = {part["name"]: part[self._field] for part in given[self._list]}
+        if set(parts) != set(self._parts):
+            raise DataError(
+                f"`{self._arg}` must have {', '.join(self._parts)}, as in the first batch, "
+                f"not {', '.join(parts)}.",
+                arg=self._arg,
+            )
+        for name, part in parts.items():
+            self._parts[name].add(part)
+
+    def finish(self) -> Record:
+        """All rows."""
+        parts = [
+            {**part, self._field: self._parts[part["name"]].finish()}
+            for part in self._record[self._list]
+        ]
+        return {**self._record, self._list: parts}
+
+    def close(self) -> None:
+        """Removes the scratch files."""
+        for part in self._parts.values():
+            part.close()
 
 
 class _Array:
@@ -204,6 +271,9 @@ class _Columns:
         """All rows."""
         return {"kind": "columns", "columns": [column.finish() for column in self._columns]}
 
+    def close(self) -> None:
+        """Nothing is held outside of memory."""
+
 
 class _Column:
     """Chunks of one column of a data frame, or of a vector of labels."""
@@ -216,7 +286,7 @@ class _Column:
 
     def add(self, column: Mapping[str, Any]) -> None:
         """Appends values."""
-        if column["kind"] == "matrix" or kind_of(column) != kind_of(self._first):
+        if column["kind"] in ("matrix", SEVERAL) or kind_of(column) != kind_of(self._first):
             raise _changed(self.name, self._first["kind"], column["kind"])
         self._kinds.add(column["kind"])
         self._keep("values", self._values(column))
@@ -236,6 +306,9 @@ class _Column:
         else:
             kind = "factor"
         return {**self._first, **parts, "kind": kind, "levels": levels}
+
+    def close(self) -> None:
+        """Nothing is held outside of memory."""
 
     def _keep(self, part: str, values: np.ndarray) -> None:
         self._parts.setdefault(part, []).append(values)
@@ -292,6 +365,11 @@ def _map_whole(rows: Any) -> np.ndarray:
 
 
 def _changed(name: str, before: str, now: str) -> DataError:
-    kinds = {"columns": "a data frame", "array": "a matrix or array"}
+    kinds = {
+        "columns": "a data frame",
+        "array": "a matrix or array",
+        "inputs": "a list of inputs",
+        SEVERAL: "a list of outputs",
+    }
     found, first = kinds.get(now, now), kinds.get(before, before)
     return DataError(f"`{name}` is {found}, in the first batch it was {first}.", arg=name)

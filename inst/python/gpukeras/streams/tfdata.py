@@ -72,13 +72,13 @@ def parse_elements(spec: Any, batched: bool | None = None) -> Elements:
             f"Elements of the tf.data dataset have {len(parts)} parts.", hint=GIVE_PAIRS, arg="x"
         )
     for part, name in zip(parts, ("x", "y", "weights"), strict=False):
-        _check_part(part, name)
+        check_part(part, name)
     shapes = [tuple(part.shape) for part in parts]
-    many = _choose_batched(shapes) if batched is None else check_flag("batched", batched)
+    many = choose_batched(shapes) if batched is None else check_flag("batched", batched)
     rows = [shape[1:] for shape in shapes] if many else shapes
     row_shape = rows[0] or (1,)
-    units, kind = _parse_labels(rows[1], parts[1]) if len(parts) > 1 else (0, "")
-    _check_known(row_shape, "x")
+    units, kind = parse_labels(rows[1], parts[1]) if len(parts) > 1 else (0, "")
+    check_known(row_shape, "x")
     return Elements(
         batched=many,
         row_shape=row_shape,
@@ -90,7 +90,8 @@ def parse_elements(spec: Any, batched: bool | None = None) -> Elements:
     )
 
 
-def _check_part(part: Any, name: str) -> None:
+def check_part(part: Any, name: str) -> None:
+    """A part of the elements is a tensor of numbers of known rank."""
     kind = type(part).__name__
     if kind != "TensorSpec":
         found = "several tensors" if isinstance(part, (dict, tuple, list)) else f"a {kind}"
@@ -109,7 +110,8 @@ def _check_part(part: Any, name: str) -> None:
         )
 
 
-def _choose_batched(shapes: list[tuple[int | None, ...]]) -> bool:
+def choose_batched(shapes: list[tuple[int | None, ...]]) -> bool:
+    """Whether elements are batches, from the shapes of their tensors; see `parse_elements()`."""
     x = shapes[0]
     if any(shape == () for shape in shapes):
         return False
@@ -126,10 +128,11 @@ def _choose_batched(shapes: list[tuple[int | None, ...]]) -> bool:
     )
 
 
-def _parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[int, str]:
+def parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[int, str]:
+    """Numbers a row of labels, and their kind."""
     if len(row) > 1:
         raise DataError("`y` of the tf.data dataset must be a number or a vector a row.", arg="y")
-    _check_known(row, "y")
+    check_known(row, "y")
     units = int(row[0] or 0) if row else 1
     if units != 1:
         return units, "matrix"
@@ -138,7 +141,8 @@ def _parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[int, str]:
     return 1, "integer" if part.dtype.is_integer else "numeric"
 
 
-def _check_known(row: tuple[int | None, ...], name: str) -> None:
+def check_known(row: tuple[int | None, ...], name: str) -> None:
+    """All dimensions of a row are known."""
     if None in row or 0 in row:
         raise DataError(
             f"A row of `{name}` of the tf.data dataset has the shape {row}: it must be known.",

@@ -19,7 +19,8 @@ from ..arrays import Notes
 from ..columns import Learning, take_rows
 from ..errors import DataError
 from ..features import Features
-from ..missing import is_missing, none_complete
+from ..labels import SEVERAL
+from ..missing import is_missing, miss_labels, none_complete
 from ..readers.table import open_table
 from ..readers.zones import utc_offsets
 from ..recipes import Recipe, check_columns, check_form, check_names, learn_rules
@@ -43,7 +44,7 @@ class TableFeatures(Features):
     Args:
         features: `{kind: "table", paths, format, columns, label, weights}`; the last four may be
             missing: the format goes by the suffix, and all columns but label and weights are
-            features.
+            features. The `label` may be several, of as many outputs.
         arg: The user's name for them, for messages.
         spec: The options, as far as they say how to read and what will be learned.
         recipe: What will encode the rows, if it is known: only its columns are read.
@@ -67,7 +68,7 @@ class TableFeatures(Features):
         """Looks at the files' heads; their rows are read when they are first needed."""
         self.arg, self._spec, self._recipe = arg, spec or DatasetSpec(), recipe
         self._text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
-        self._label = features.get("label") or None
+        self._labels = _texts(features.get("label")) or []
         self._weights = features.get("weights") or None
         self._open(features)
         self._scan: Scan | None = None
@@ -85,7 +86,7 @@ class TableFeatures(Features):
 
     @property
     def _beside(self) -> list[str]:
-        return [name for name in (self._label, self._weights) if name]
+        return [*self._labels, *([self._weights] if self._weights else [])]
 
     # Rows
 
@@ -108,25 +109,30 @@ class TableFeatures(Features):
     @property
     def formula(self) -> str:
         """The label and the features as R would write them, or "" without a label."""
-        return write_formula(self._label, self.columns) if self._label else ""
+        return write_formula(self._labels, self.columns) if self._labels else ""
 
     def labels(self) -> Mapping[str, Any] | None:
-        """The label column, as labels come from R.
+        """The label column, as labels come from R; several are outputs of their own.
 
         Raises:
-            DataError: if it is a date, a time or a duration.
+            DataError: if one is a date, a time or a duration.
         """
-        if self._label is None:
-            return None
-        kind = self.empty(self._label)["kind"]
+        if len(self._labels) < 2:
+            return self._take_label(self._labels[0]) if self._labels else None
+        check_names(self._labels, "y")
+        outputs = [{"name": name, "labels": self._take_label(name)} for name in self._labels]
+        return {"kind": SEVERAL, "outputs": outputs}
+
+    def _take_label(self, name: str) -> Mapping[str, Any]:
+        kind = self.empty(name)["kind"]
         if kind in ("date", "time", "duration"):
             raise DataError(
-                f"`y` cannot be labels: the column `{self._label}` is a {kind}.",
+                f"`y` cannot be labels: the column `{name}` is a {kind}.",
                 hint="Make a number or a text of it.",
                 arg="y",
-                column=self._label,
+                column=name,
             )
-        return {**self._scanned().watch.beside[self._label].take(), "name": "y"}
+        return {**self._scanned().watch.beside[name].take(), "name": "y"}
 
     def weights(self) -> np.ndarray | None:
         """The column of weights."""
@@ -151,7 +157,7 @@ class TableFeatures(Features):
         """
         complete, counts = self._find_complete(known)
         if labels is not None:
-            absent = is_missing(labels)
+            absent = miss_labels(labels)
             complete &= ~absent
             counts["y"] = int(absent.sum())
         if not complete.any():
@@ -358,10 +364,15 @@ def in_zone(column: Mapping[str, Any], zone: str) -> Mapping[str, Any]:
     return {**column, "zone": zone, "offsets": utc_offsets(values, zone, column["name"])}
 
 
-def write_formula(label: str, columns: Sequence[str]) -> str:
-    """R's formula of a label and its features."""
-    quoted = [f"`{name}`".replace("\\", "\\\\") for name in (label, *columns)]
-    return f"{quoted[0]} ~ {' + '.join(quoted[1:])}"
+def write_formula(labels: Sequence[str], columns: Sequence[str]) -> str:
+    """R's formula of a label, or of a list of several, and the features."""
+    left, right = ([_quote(name) for name in names] for names in (labels, columns))
+    label = left[0] if len(left) == 1 else f"list({', '.join(left)})"
+    return f"{label} ~ {' + '.join(right)}"
+
+
+def _quote(name: str) -> str:
+    return f"`{name}`".replace("\\", "\\\\")
 
 
 def explain_skipped(skipped: Any) -> str:

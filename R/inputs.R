@@ -1,0 +1,132 @@
+# Several inputs and outputs: named lists of rows and labels, and groups of a data frame's columns.
+
+# A list of inputs or outputs. One without any name is none: what it is, its user is told elsewhere.
+is_named_list <- function(x) rlang::is_bare_list(x) && !is.null(names(x))
+
+# Inputs as they cross: each with its features, and whether its numbers are standardised.
+as_inputs <- function(x, arg, call, zones = list(), scale = NULL) {
+  check_part_names(x, arg, call)
+  inputs <- lapply(names(x), function(name) {
+    part <- x[[name]]
+    own <- sprintf("%s$%s", arg, name)
+    if (rlang::is_bare_list(part)) {
+      abort_gpukeras(
+        sprintf("`%s` must be numeric or a data frame, not a list.", own),
+        code = "data", arg = own, call = call
+      )
+    }
+    list(
+      name = name, features = as_features(part, own, call, as.list(zones[[name]])),
+      scale = scale %||% is.data.frame(part)
+    )
+  })
+  list(kind = "inputs", inputs = inputs)
+}
+
+# Labels of several outputs as they cross.
+as_outputs <- function(y, arg, call) {
+  check_part_names(y, arg, call)
+  outputs <- lapply(names(y), function(name) {
+    list(name = name, labels = as_labels(y[[name]], sprintf("%s$%s", arg, name), call))
+  })
+  list(kind = "outputs", outputs = outputs)
+}
+
+# Groups of columns as they cross; NULL for a single input.
+as_groups <- function(inputs, call = caller_env()) {
+  if (is.null(inputs)) {
+    return(NULL)
+  }
+  if (!rlang::is_bare_list(inputs) || !all(vapply(inputs, is.character, NA))) {
+    abort_spec(inputs, "inputs", "a named list of column names", call)
+  }
+  check_part_names(inputs, "inputs", call)
+  Map(
+    function(name, columns) list(name = name, columns = as.list(columns)),
+    names(inputs), unname(inputs)
+  ) |> unname()
+}
+
+# The elements of a list have names, each its own.
+check_part_names <- function(x, arg, call) {
+  names <- names(x) %||% rep("", length(x))
+  if (length(x) > 0 && all(nzchar(names)) && !anyNA(names) && !anyDuplicated(names)) {
+    return(invisible(x))
+  }
+  problem <- if (length(x) == 0) {
+    "is empty"
+  } else if (anyDuplicated(names[nzchar(names)])) {
+    sprintf("has `%s` twice", names[duplicated(names)][1])
+  } else {
+    "has an element without a name"
+  }
+  abort_gpukeras(
+    sprintf("The list `%s` %s.", arg, problem),
+    code = "data", hint = "Its names are those of the model's inputs or outputs.",
+    arg = arg, call = call
+  )
+}
+
+# Whether a list is list(x, y), and not the named inputs of a model.
+is_pair <- function(data, recipe = NULL) {
+  if (!rlang::is_bare_list(data, n = 2)) {
+    return(FALSE)
+  }
+  names <- names(data) %||% c("", "")
+  inputs <- vapply(recipe$inputs, `[[`, "", "name")
+  all(names %in% c("", "x", "y")) && !setequal(names, inputs)
+}
+
+# Of a list of inputs only the columns that the recipe names.
+known_inputs <- function(data, recipe) {
+  for (part in recipe$inputs) {
+    if (is.data.frame(data[[part$name]])) {
+      data[[part$name]] <- known_columns(data[[part$name]], part$recipe)
+    }
+  }
+  data
+}
+
+# The labels of `list(price, cut) ~ .` by name, as calls; NULL for a formula with one label.
+label_calls <- function(label) {
+  if (!rlang::is_call(label, "list")) {
+    return(NULL)
+  }
+  calls <- as.list(label)[-1]
+  own <- vapply(calls, function(one) paste(deparse(one, backtick = FALSE), collapse = " "), "")
+  names <- names(calls) %||% rep("", length(calls))
+  stats::setNames(calls, ifelse(nzchar(names), names, own))
+}
+
+# Names of label columns as the left side of a formula.
+label_of <- function(names) {
+  if (length(names) == 1) as.name(names) else as.call(c(as.name("list"), lapply(names, as.name)))
+}
+
+# Printing -----------------------------------------------------------------------------------------
+
+# The features of a dataset or a recipe: a line, or one for each input.
+format_inputs <- function(x) {
+  if (length(x$inputs) > 0) {
+    return(vapply(x$inputs, function(part) {
+      recipe <- part$recipe
+      recipe$scaled <- !is.null(recipe$scale)
+      recipe$centred <- !is.null(recipe$center)
+      sprintf("input:    `%s`, %s", part$name, format_features(recipe))
+    }, ""))
+  }
+  groups <- vapply(x$groups, function(group) {
+    sprintf("input:    `%s`, of %s", group$name, shorten(unlist(group$columns), 8))
+  }, "")
+  c(paste("features:", format_features(x)), groups)
+}
+
+# The labels: a line, or one for each output.
+format_outputs <- function(label) {
+  if (length(label$outputs) == 0) {
+    return(paste("labels:  ", format_label(label)))
+  }
+  vapply(label$outputs, function(output) {
+    sprintf("output:   `%s`, %s", output$name, format_label(output$rule))
+  }, "")
+}

@@ -1,0 +1,150 @@
+"""Plain values and arrays in one file, of which every byte is under a checksum.
+
+    "gpukeras" | version | CRC-32 of the header | its length | header (JSON) | array | array | ...
+
+The header holds the plain values and each array's name, dtype, shape and CRC-32. Reading such a
+file runs no code of its own, unlike pickle's. Numbers are little-endian, as on every machine that
+TensorFlow runs on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..errors import CheckpointError
+
+MAGIC = b"gpukeras"
+VERSION = 1
+HEAD = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, bytes of the header
+
+Arrays = dict[str, np.ndarray]
+
+
+class DamagedError(Exception):
+    """A file is not as it was written; the text says how, as the end of a sentence."""
+
+
+# Writing -----------------------------------------------------------------------------------------
+
+
+def write_file(path: Path, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a file that is on the disk afterwards; the arrays are not copied.
+
+    Args:
+        path: The new file.
+        plain: JSON values; NumPy's numbers count as numbers, and NaN and infinity are kept.
+        arrays: Numeric arrays of any shape.
+
+    Raises:
+        CheckpointError: for arrays of another kind, such as texts.
+        OSError: if the file cannot be written.
+    """
+    parts = {name: _as_bytes(name, array) for name, array in arrays.items()}
+    listed = [
+        [name, array.dtype.name, array.shape, zlib.crc32(parts[name])]
+        for name, array in arrays.items()
+    ]
+    header = json.dumps({"plain": plain, "arrays": listed}, default=_number).encode()
+    with path.open("wb") as file:
+        file.write(HEAD.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
+        file.write(header)
+        for part in parts.values():
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+        _forget(file.fileno())
+
+
+def _forget(handle: int) -> None:
+    """Gives back the memory in which the system still has a file that nobody is going to read.
+
+    Else each save takes fresh memory for it, from what trains and reads data: 100 MB took 2.8 s to
+    be written where they now take 0.3 s (measured on a virtual machine).
+    """
+    if hasattr(os, "posix_fadvise"):  # Linux
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _as_bytes(name: str, array: np.ndarray) -> np.ndarray:
+    if array.dtype.hasobject or array.dtype.kind in "SUmM":
+        raise CheckpointError(
+            f"`checkpoint`: the training cannot be saved: {name} holds {array.dtype}, not numbers.",
+            hint="Train without `checkpoint`.",
+            arg="checkpoint",
+        )
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def read_file(path: Path) -> tuple[dict[str, Any], Arrays]:
+    """The plain values and arrays of a file.
+
+    Raises:
+        DamagedError: if it is not as it was written, to the last bit.
+        OSError: if it cannot be read.
+    """
+    with path.open("rb") as file:
+        left = os.fstat(file.fileno()).st_size
+        header = _read_header(file, left)
+        forms = {
+            name: (_dtype(dtype), tuple(shape), crc) for name, dtype, shape, crc in header["arrays"]
+        }
+        sizes = [dtype.itemsize * math.prod(shape) for dtype, shape, _ in forms.values()]
+        if file.tell() + sum(sizes) != left:
+            raise DamagedError(f"it has {left:,} bytes of {file.tell() + sum(sizes):,}")
+        arrays = {name: _read_array(file, name, *form) for name, form in forms.items()}
+    return header["plain"], arrays
+
+
+def _read_header(file: BinaryIO, size: int) -> dict[str, Any]:
+    head = file.read(HEAD.size)
+    if len(head) < HEAD.size or not head.startswith(MAGIC):
+        raise DamagedError("its beginning is not as it was written")
+    _, version, crc, length = HEAD.unpack(head)
+    if version > VERSION:
+        raise DamagedError("a later version of gpukeras has written it")
+    text = file.read(length) if length <= size else b""  # never more memory than the file takes
+    if len(text) != length or zlib.crc32(text) != crc:
+        raise DamagedError("its header is not as it was written")
+    return json.loads(text)
+
+
+def _read_array(
+    file: BinaryIO, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], crc: int
+) -> np.ndarray:
+    array = np.empty(shape, dtype)
+    part = array.reshape(-1).view(np.uint8)
+    file.readinto(part)  # type: ignore[attr-defined]
+    if zlib.crc32(part) != crc:
+        raise DamagedError(f"{name} is not as it was written")
+    return array
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(name)
+    except TypeError:  # bfloat16 and the like, which TensorFlow brings along
+        dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name, object))
+    if dtype.hasobject:
+        raise DamagedError(f"it holds {name}, not numbers")
+    return dtype

@@ -1,0 +1,76 @@
+"""What a training needs to go on where it was, as plain values and arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from ..snapshots import Snapshot
+
+Kept = tuple[dict[str, Any], dict[str, np.ndarray]]  # JSON values, arrays
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """A training between two of its steps.
+
+    Args:
+        snapshot: The model: weights, optimizer, metrics' running sums, random generators.
+        epoch: Epochs finished.
+        position: Batches done of the next epoch; 0 between epochs.
+        rows: Rows trained of that epoch.
+        history: Each metric's value after each epoch; may be NaN.
+        epoch_s: Seconds of each epoch.
+        epoch_rows: Rows of each epoch.
+        learning_rate: Rate of each epoch's last step.
+        engine: The engine that was chosen, or "" if none was yet.
+        keepers: Of whatever else remembers something (early stopping, schedule), by its name:
+            JSON values and arrays.
+        extra: More JSON values.
+    """
+
+    snapshot: Snapshot
+    epoch: int = 0
+    position: int = 0
+    rows: int = 0
+    history: dict[str, list[float]] = field(default_factory=dict)
+    epoch_s: list[float] = field(default_factory=list)
+    epoch_rows: list[int] = field(default_factory=list)
+    learning_rate: list[float] = field(default_factory=list)
+    engine: str = ""
+    keepers: dict[str, Kept] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+_PLAIN = [f.name for f in fields(TrainingState) if f.name not in ("snapshot", "keepers")]
+
+
+def pack_state(state: TrainingState) -> Kept:
+    """A state as JSON values and arrays; the arrays are not copied."""
+    plain = {name: getattr(state, name) for name in _PLAIN}
+    plain["keepers"] = [[name, kept] for name, (kept, _) in state.keepers.items()]
+    arrays = {f"model/{name}": array for name, array in state.snapshot.arrays.items()}
+    for number, (_, kept_arrays) in enumerate(state.keepers.values()):
+        arrays.update({f"keeper{number}/{name}": array for name, array in kept_arrays.items()})
+    return plain, arrays
+
+
+def unpack_state(plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrainingState:
+    """The state that `pack_state()` packed, to the last bit; tuples have become lists.
+
+    Raises:
+        KeyError, TypeError: if it is not one of this version of gpukeras.
+    """
+    given = dict(plain)
+    keepers = {
+        name: (kept, _part(arrays, f"keeper{number}/"))
+        for number, (name, kept) in enumerate(given.pop("keepers"))
+    }
+    return TrainingState(Snapshot(_part(arrays, "model/")), keepers=keepers, **given)
+
+
+def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,256 @@
+"""Whether a Keras model fits the rows: their inputs, outputs, shapes, and what its losses take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import runtime
+from .errors import DataError, ModelError
+from .groups import Part, input_parts
+from .labels import LabelRule
+from .recipes import Recipe
+
+Shape = tuple[int | None, ...]
+
+
+def check_fit(model: Any, recipe: Recipe) -> None:
+    """The model's inputs and outputs fit the data.
+
+    Raises:
+        ModelError: if an input's shape or an output's units do not fit, or they have other names.
+        DataError: if labels lie outside what the loss and the output can take.
+    """
+    check_input(model, recipe)
+    label = recipe.target
+    if label is not None and label.outputs:
+        _check_outputs(model, label)
+        return
+    loss = loss_name(model.loss)
+    if recipe.mixes_classes and loss != "categoricalcrossentropy":
+        raise ModelError(
+            "Training mixes classes by `mixup`: each becomes a column, which needs another loss.",
+            hint='Compile with "categorical_crossentropy", with an output unit a class.',
+            arg="model",
+        )
+    shape = _shape_of(model, "output_shape")
+    if label is None:
+        return
+    _check_single_output(model)
+    if shape is not None and len(shape) == 1 and shape[0] is not None:
+        _check_labels(label, shape[0], loss)
+
+
+# Inputs ------------------------------------------------------------------------------------------
+
+
+def check_input(model: Any, recipe: Recipe) -> None:
+    """The model's inputs fit the rows, by name and shape; unknown shapes are left to Keras.
+
+    Raises:
+        ModelError: if not.
+    """
+    parts, inputs = input_parts(recipe), read_inputs(model)
+    if parts:
+        _check_inputs(model, parts, inputs)
+        return
+    if inputs is not None and len(inputs) > 1:
+        raise ModelError(
+            f"`model` takes the inputs {', '.join(inputs)}, but the data has a single one.",
+            hint="Give `x` as a named list, or group columns by gpu_dataset(inputs = ).",
+            arg="model",
+        )
+    wanted = _shape_of(model, "input_shape")
+    if wanted is not None and not _fits(wanted, recipe.shape):
+        raise ModelError(
+            f"`model` takes rows of shape {wanted}, but the data's rows have {recipe.shape}.",
+            hint="Change the input layer's shape or the data's columns.",
+            arg="model",
+        )
+
+
+def _check_inputs(
+    model: Any, parts: tuple[Part, ...], inputs: Mapping[str, Shape | None] | None
+) -> None:
+    if inputs is None:
+        _refuse_sequential(model, "inputs")
+        return
+    _check_names("inputs", list(inputs), [part.name for part in parts])
+    for part in parts:
+        wanted = inputs[part.name]
+        if wanted is not None and not _fits(wanted, part.shape):
+            raise ModelError(
+                f"The input `{part.name}` of `model` takes rows of shape {wanted}, "
+                f"but those of the data have {part.shape}.",
+                hint="Change the input layer's shape or the data's columns.",
+                arg="model",
+                input=part.name,
+            )
+
+
+def _fits(wanted: Shape, have: Shape) -> bool:
+    return len(wanted) == len(have) and all(
+        want in (None, given) for want, given in zip(wanted, have, strict=True)
+    )
+
+
+def _check_names(what: str, wanted: list[str], given: list[str]) -> None:
+    if set(wanted) != set(given) or len(wanted) != len(given):
+        raise ModelError(
+            f"`model` has the {what} {', '.join(wanted)}, but the data has {', '.join(given)}.",
+            hint="Give the model's layers and the data's elements the same names.",
+            arg="model",
+        )
+
+
+def _refuse_sequential(model: Any, what: str) -> None:
+    if isinstance(model, runtime.keras().Sequential):
+        raise ModelError(
+            f"`model` is sequential: it has one input and one output, the data has several {what}.",
+            hint="Use a functional model, or gpu_mlp().",
+            arg="model",
+        )
+
+
+def read_inputs(model: Any) -> dict[str, Shape | None] | None:
+    """The shape of a row of each of a functional model's inputs, by name; None of others."""
+    if not hasattr(model, "output_names"):
+        return None
+    struct = model.input
+    if isinstance(struct, dict):
+        return {str(name): _row(struct[name]) for name in struct}
+    tensors = struct if isinstance(struct, (list, tuple)) else [struct]
+    return {getattr(tensor, "name", ""): _row(tensor) for tensor in tensors}
+
+
+def read_outputs(model: Any) -> dict[str, Shape | None] | None:
+    """The shape of a row of each of a functional model's outputs, by name; None of others.
+
+    They are in the order in which Keras flattens them, which is that of lists of losses.
+    """
+    if not hasattr(model, "output_names"):
+        return None
+    struct = model.output
+    if isinstance(struct, dict):
+        return {str(name): _row(struct[name]) for name in sorted(struct)}
+    tensors = struct if isinstance(struct, (list, tuple)) else [struct]
+    return dict(zip(model.output_names, map(_row, tensors), strict=False))
+
+
+def _row(tensor: Any) -> Shape | None:
+    shape = getattr(tensor, "shape", None)
+    return None if shape is None else tuple(shape[1:])
+
+
+def _shape_of(model: Any, name: str) -> Shape | None:
+    """A single input's or output's shape without the batch axis; None if there is no such."""
+    shape = getattr(model, name, None)  # raises AttributeError inside for unbuilt models
+    simple = isinstance(shape, tuple) and all(d is None or isinstance(d, int) for d in shape)
+    return tuple(shape[1:]) if simple else None
+
+
+# Outputs -----------------------------------------------------------------------------------------
+
+
+def _check_outputs(model: Any, label: LabelRule) -> None:
+    outputs, given = read_outputs(model), [output.name for output in label.outputs]
+    if outputs is None:
+        _refuse_sequential(model, "outputs")
+        return
+    losses = _losses_of(model, list(outputs))
+    needed = [name for name in outputs if name in given or losses[name] is not None]
+    _check_names("outputs", needed, given)
+    for output in label.outputs:
+        shape = outputs[output.name]
+        if shape is not None and len(shape) == 1 and shape[0] is not None:
+            _check_labels(
+                output.rule,
+                shape[0],
+                loss_name(losses[output.name]),
+                f"y${output.name}",
+                f"The output `{output.name}`",
+            )
+
+
+def _check_single_output(model: Any) -> None:
+    outputs = read_outputs(model)
+    if outputs is None or len(outputs) < 2:
+        return
+    trained = [name for name, loss in _losses_of(model, list(outputs)).items() if loss is not None]
+    if len(trained) > 1:
+        raise ModelError(
+            f"`model` has the outputs {', '.join(outputs)}, but `y` holds labels of a single one.",
+            hint="Give `y` as a named list, one element for each output.",
+            arg="model",
+        )
+
+
+def _losses_of(model: Any, names: list[str]) -> dict[str, Any]:
+    """The loss of each output, None of those without one; one that is alone is for all."""
+    loss = model.loss
+    if isinstance(loss, Mapping):
+        return {name: loss.get(name) for name in names}
+    if isinstance(loss, (list, tuple)) and len(loss) == len(names):
+        return dict(zip(names, loss, strict=True))
+    return dict.fromkeys(names, loss)
+
+
+def loss_name(loss: Any) -> str:
+    """A loss by its name without underscores, or "" where it is nothing that has a name."""
+    if isinstance(loss, (list, tuple, Mapping)) and len(loss) == 1:
+        (loss,) = loss.values() if isinstance(loss, Mapping) else loss
+    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    return str(name or "").lower().replace("_", "")
+
+
+def _check_labels(
+    label: LabelRule, units: int, loss: str, arg: str = "y", layer: str = "The output layer"
+) -> None:
+    if loss == "sparsecategoricalcrossentropy":
+        _check_class_range(label, units, arg)
+    elif loss == "categoricalcrossentropy" and label.kind != "matrix":
+        raise ModelError(
+            "The loss categorical_crossentropy needs one column a class, "
+            f"but `{arg}` is {label.kind}.",
+            hint='Compile with "sparse_categorical_crossentropy".',
+            arg="model",
+        )
+    elif loss == "binarycrossentropy" and not 0 <= _lowest(label) <= _highest(label) <= 1:
+        raise _range_error(label, "0 to 1", "binary_crossentropy", arg)
+    elif loss and label.columns != units:
+        raise ModelError(
+            f"{layer} has {units} units, but `{arg}` has {label.columns} a row.",
+            hint="Change the units, or the loss if `y` holds classes.",
+            arg="model",
+        )
+
+
+def _check_class_range(label: LabelRule, units: int, arg: str) -> None:
+    if label.kind == "matrix" or not label.whole:
+        raise DataError(
+            f"`{arg}` must hold one class a row for sparse_categorical_crossentropy, "
+            f"not {label.kind}.",
+            arg=arg,
+        )
+    if not 0 <= _lowest(label) <= _highest(label) < units:
+        raise _range_error(label, f"0 to {units - 1}", f"an output of {units} units", arg)
+
+
+def _range_error(label: LabelRule, wanted: str, why: str, arg: str) -> DataError:
+    low, high = _lowest(label), _highest(label)
+    hint = "Check the number of output units."
+    if low == 1:
+        hint = "Labels that count from 1 as in R: use `y - 1`, or a factor."
+    return DataError(
+        f"`{arg}` has labels from {low:g} to {high:g}, but {why} needs {wanted}.",
+        hint=hint,
+        arg=arg,
+    )
+
+
+def _lowest(label: LabelRule) -> float:
+    return label.minimum if label.kind == "number" else 0.0
+
+
+def _highest(label: LabelRule) -> float:
+    return {"number": label.maximum, "class": label.units - 1.0}.get(label.kind, 1.0)

@@ -1,0 +1,56 @@
+"""Packed rows taken apart on the device: a tensor for each of the model's inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import runtime
+from .groups import Part, input_parts
+from .labels import SEVERAL, LabelRule
+from .outputs import each_place, split_labels
+from .recipes import Recipe
+
+Unpack = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
+def build_unpack(recipe: Recipe) -> Unpack | None:
+    """What takes a block's rows apart.
+
+    Args:
+        recipe: Their encoding.
+
+    Returns:
+        `unpack((features, labels, weights)) -> arrays`: features become a dict of tensors by the
+        inputs' names, labels one by the outputs' names; weights stay one a row. None where there
+        is one input and one output, which take rows as they are.
+    """
+    parts, label = input_parts(recipe), recipe.label
+    several = label is not None and label.kind == SEVERAL
+    if not parts and not several:
+        return None
+
+    def unpack(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        features, *others = arrays
+        if parts:
+            features = _unpack_features(parts, features)
+        if others and several:
+            others[0] = _unpack_labels(label, others[0])
+        return (features, *others)
+
+    return unpack
+
+
+def _unpack_features(parts: tuple[Part, ...], features: Any) -> dict[str, Any]:
+    tf = runtime.tensorflow()
+    return {part.name: tf.reshape(features[:, part.columns], (-1, *part.shape)) for part in parts}
+
+
+def _unpack_labels(label: LabelRule, labels: Any) -> dict[str, Any]:
+    tf = runtime.tensorflow()
+    names = [output.name for output, _ in each_place(label)]
+    parts = split_labels(label, labels)
+    return {
+        name: tf.cast(values, tf.int32) if rule.kind == "class" else values
+        for name, (rule, values) in zip(names, parts, strict=True)
+    }

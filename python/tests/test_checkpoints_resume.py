@@ -1,0 +1,82 @@
+"""A training that ends at any of its checkpoints and goes on ends as if nothing had happened."""
+
+import numpy as np
+import pytest
+from conftest import make_dataset
+from kill_child import make_model
+
+from gpukeras import CheckpointError, listening, training
+
+pytestmark = pytest.mark.tf
+EPOCHS, ROWS, BATCH = 3, 300, 32
+
+
+class Stop:
+    """Interrupts a training at its n-th event, of which there is one after each checkpoint."""
+
+    def __init__(self, at=None):
+        self.at, self.seen = at, []
+
+    def __call__(self, event):
+        self.seen.append((event["kind"], event["epoch"], event["step"]))
+        if len(self.seen) - 1 == self.at:
+            raise KeyboardInterrupt
+
+
+def fit(folder=None, stop=None, engine="superstep", epochs=EPOCHS, **data):
+    model = make_model(20, 3)
+    data = make_dataset(ROWS, 20, 3, validation=0.1, batch_size=BATCH, **data)
+    options = {"epochs": epochs, "engine": engine}
+    options["schedule"] = {"kind": "exponential", "decay": 0.9}
+    if folder is not None:
+        options["checkpoint"] = {"folder": str(folder), "every_s": 0}
+    report = training.fit(model, data, options, on_event=stop)
+    values = {f"{place:03d}": value for place, value in enumerate(model.get_weights())}
+    return report, {**values, **{name: np.array(v) for name, v in report.history.items()}}
+
+
+def find_moments(seen):
+    """In the first epoch, after its last batch, after the epoch, within the last, at the end."""
+    first_end = next(place for place, (kind, *_) in enumerate(seen) if kind == "epoch")
+    return [0, first_end - 1, first_end, len(seen) - 3, len(seen) - 1]
+
+
+@pytest.mark.parametrize("engine", ["superstep", "keras"])
+def test_a_training_goes_on_from_every_checkpoint_bit_for_bit(tmp_path, monkeypatch, engine):
+    monkeypatch.setattr(listening, "EVENT_S", 0.0)
+    listened = Stop()
+    _, expected = fit(tmp_path / "whole", listened, engine)
+    assert {kind for kind, *_ in listened.seen} == {"progress", "epoch"}
+    for at in find_moments(listened.seen):
+        folder = tmp_path / str(at)
+        stopped, _ = fit(folder, Stop(at), engine)
+        assert stopped.stopped == "interrupted"
+        report, found = fit(folder, engine=engine)
+        assert (report.stopped, report.epochs) == ("completed", EPOCHS)
+        assert report.resumed_epochs == stopped.epochs
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert found[name].tobytes() == value.tobytes(), (name, listened.seen[at])
+
+
+def test_a_finished_training_is_not_trained_again_but_goes_on_for_more_epochs(tmp_path):
+    _, expected = fit(epochs=4)
+    _, first = fit(tmp_path / "run", epochs=2)
+    again, same = fit(tmp_path / "run", epochs=2)
+    assert (again.epochs, again.resumed_epochs) == (2, 2)
+    assert all(same[name].tobytes() == first[name].tobytes() for name in first)
+    more, found = fit(tmp_path / "run", epochs=4)
+    assert (more.epochs, more.resumed_epochs) == (4, 2)
+    assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
+
+
+def test_other_data_is_refused_before_anything_is_trained(tmp_path):
+    fit(tmp_path / "run", epochs=1)
+    model, data = make_model(20, 3), make_dataset(ROWS, 20, 3, validation=0.1, batch_size=64)
+    before = model.get_weights()
+    options = {"epochs": 1, "checkpoint": str(tmp_path / "run")}
+    options["schedule"] = {"kind": "exponential", "decay": 0.9}
+    with pytest.raises(CheckpointError, match="the batch size was 32 and is 64"):
+        training.fit(model, data, options)
+    for one, other in zip(before, model.get_weights(), strict=True):
+        assert one.tobytes() == other.tobytes()

@@ -1,0 +1,100 @@
+import math
+
+import numpy as np
+import pytest
+
+from gpukeras import SpecError
+from gpukeras.checkpoints.files import read_file, write_file
+from gpukeras.checkpoints.options import CheckpointSpec, parse_checkpoint
+from gpukeras.checkpoints.state import TrainingState, pack_state, unpack_state
+from gpukeras.snapshots import Snapshot
+
+WHOLE = TrainingState(
+    Snapshot({"weights/0000": np.ones((2, 3), np.float32), "optimizer/0000": np.array(7)}),
+    epoch=2,
+    position=17,
+    rows=544,
+    history={"loss": [0.1 + 0.2, math.nan], "val_loss": [math.inf, 1e-310]},
+    epoch_s=[0.5, 0.25],
+    epoch_rows=[1000, 1000],
+    learning_rate=[1e-3, 5e-4],
+    engine="superstep",
+    keepers={
+        "early stopping": ({"wait": 3, "best": -math.inf}, {"weights/0000": np.zeros(3)}),
+        "schedule/plateau": ({"factor": 0.5}, {}),
+        "other": ({}, {"weights/0000": np.ones(3), "1/2": np.array([1], np.uint32)}),
+    },
+    extra={"micro_batch": 16},
+)
+
+
+def through_a_file(state, path):
+    write_file(path, *pack_state(state))
+    return unpack_state(*read_file(path))
+
+
+def assert_same(one, other):
+    """Equal to the last bit; NaN is equal to itself."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for name in one:
+            assert_same(one[name], other[name])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for first, second in zip(one, other, strict=True):
+            assert_same(first, second)
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    elif isinstance(one, Snapshot):
+        assert_same(one.arrays, other.arrays)
+    else:
+        assert one == other or (one != one and other != other)
+
+
+@pytest.mark.parametrize("state", [WHOLE, TrainingState(Snapshot({}))], ids=["whole", "empty"])
+def test_a_state_comes_back_to_the_last_bit(tmp_path, state):
+    back = through_a_file(state, tmp_path / "f")
+    for name in vars(state):
+        assert_same(getattr(state, name), getattr(back, name))
+
+
+def test_packing_copies_no_arrays():
+    arrays = pack_state(WHOLE)[1]
+    assert np.shares_memory(arrays["model/weights/0000"], WHOLE.snapshot.arrays["weights/0000"])
+
+
+@pytest.mark.parametrize("change", [{"epoch": None}, {"unknown": 1}])
+def test_a_state_of_another_version_is_an_error(change):
+    plain, arrays = pack_state(WHOLE)
+    plain = {**plain, **change}
+    if plain.get("epoch") is None:
+        del plain["keepers"]
+    with pytest.raises((KeyError, TypeError)):
+        unpack_state(plain, arrays)
+
+
+# Options -----------------------------------------------------------------------------------------
+
+
+def test_options_are_a_folder_or_a_few_more():
+    assert parse_checkpoint(None) is None
+    assert parse_checkpoint("run") == CheckpointSpec("run", None, 3)
+    given = {"folder": "run", "every_s": 10, "keep": 2.0}
+    assert parse_checkpoint(given) == CheckpointSpec("run", 10.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("", "`checkpoint` must be the path of a folder"),
+        (3, "`checkpoint` must be the path of a folder, not 3"),
+        ({}, "`checkpoint` must be the path of a folder"),
+        ({"folder": "run", "every_s": -1}, "`every_s` must be"),
+        ({"folder": "run", "keep": 0}, "`keep` must be"),
+        ({"folder": "run", "every": 1}, "Unknown option `every`"),
+    ],
+)
+def test_bad_options_are_named(given, says):
+    with pytest.raises(SpecError, match=says):
+        parse_checkpoint(given)

@@ -1,0 +1,157 @@
+"""Predictions are Keras' own, however many rows go through the model at once."""
+
+import numpy as np
+import pytest
+from conftest import make_model
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpukeras import inference, predicting, runtime
+from gpukeras.arrays import aligned_empty
+from gpukeras.recipes import Recipe
+from gpukeras.rows import MemoryRows
+
+
+@given(st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**6))
+def test_batches_are_alike_and_within_memory(rows, row_bytes, model_bytes):
+    size = predicting.choose_rows(rows, row_bytes, model_bytes)
+    assert 1 <= size <= rows
+    most = predicting.PREDICTION_BYTES // (row_bytes + model_bytes)
+    assert size <= max(most, predicting.ALIGNED_ROWS)
+    calls = -(-rows // size)
+    assert calls * size - rows < calls * predicting.ALIGNED_ROWS  # padding
+
+
+def test_a_model_that_tells_nothing_gets_the_batches_of_an_evaluation():
+    assert predicting.choose_rows(10**6, 80, None) == predicting.choose_evaluation_rows(80, 10**6)
+
+
+ROWS = np.random.default_rng(1).normal(size=(203, 5)).astype(np.float32)
+
+
+def predict(model, rows=ROWS):
+    return predicting.predict_rows(model, MemoryRows(rows), Recipe("array", rows.shape[1:]))
+
+
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("room", [10**9, 5000, 1])
+def test_predictions_are_keras_own(monkeypatch, room):
+    monkeypatch.setattr(predicting, "PREDICTION_BYTES", room)
+    model = make_model()
+    close(predict(model), model.predict(ROWS, verbose=0))
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("start", [0, 1], ids=["aligned", "not aligned"])
+def test_rows_that_are_read_only_are_predicted_too(start):
+    rows = aligned_empty((203 + start, 5), np.float32)[start:]
+    rows[:] = ROWS
+    model, expected = make_model(), None
+    for _ in range(2):
+        found = predict(model, rows)
+        expected = found if expected is None else expected
+        np.testing.assert_array_equal(found, expected)
+        rows.flags.writeable = False
+    close(found, model.predict(ROWS, verbose=0))
+
+
+@pytest.mark.tf
+def test_what_a_row_takes_is_counted_by_layers():
+    assert predicting.count_row_bytes(make_model()) == 4 * (8 + 3)
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("form", [dict, list])
+def test_several_outputs_keep_their_structure(form):
+    keras = runtime.keras()
+    given = keras.Input((5,))
+    one = keras.layers.Dense(3, name="one")(given)
+    two = keras.layers.Dense(1, name="two")(given)
+    model = keras.Model(given, {"one": one, "two": two} if form is dict else [one, two])
+    found, expected = predict(model), model.predict(ROWS, verbose=0)
+    assert type(found) is type(expected) is form
+    places = ["one", "two"] if form is dict else [0, 1]
+    for place in places:
+        close(found[place], expected[place])
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_predict_step_of_the_models_own_is_respected(eagerly):
+    keras = runtime.keras()
+
+    class Doubling(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(2)
+
+        def call(self, x):
+            return self.dense(x)
+
+        def predict_step(self, data):
+            return 2.0 * super().predict_step(data)
+
+    model = Doubling()
+    model.compile(run_eagerly=eagerly)
+    expected = 2.0 * model(ROWS).numpy()
+    close(predict(model), expected)
+
+
+def refused(jit):
+    """A model with an op that XLA has no kernel for."""
+    tf, keras = runtime.tensorflow(), runtime.keras()
+
+    class Text(keras.layers.Layer):
+        def call(self, x):
+            return x + tf.cast(tf.size(tf.strings.as_string(x[:1])), x.dtype)
+
+    model = keras.Sequential([keras.Input((5,)), Text(), keras.layers.Dense(2)])
+    model.compile("sgd", "mse", jit_compile=jit)
+    return model
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("jit", [True, False])
+def test_what_xla_refuses_is_predicted_without_it(jit):
+    model = refused(jit)
+    expected = model(ROWS).numpy()
+    close(predict(model), expected)
+    assert model.jit_compile is jit
+
+
+@pytest.mark.tf
+def test_a_forbidden_compiler_is_not_used_for_predictions(monkeypatch):
+    from dataclasses import replace
+
+    from gpukeras import devices
+
+    forbidding = replace(devices.current(), jit=False)
+    monkeypatch.setattr(devices, "current", lambda: forbidding)
+    model = make_model()
+    model.jit_compile = True
+    with inference.heeding_jit(model):
+        predict(model)
+        assert model.jit_compile is False
+        concrete = model.predict_function([(runtime.tensorflow().constant(ROWS),)])
+        assert concrete.shape == (203, 3)
+    assert model.jit_compile is True
+
+
+@pytest.mark.tf
+def test_memory_that_runs_out_halves_the_batches():
+    tf, model = runtime.tensorflow(), make_model()
+    own, sizes = model.predict_on_batch, []
+
+    def limited(features):
+        sizes.append(len(features))
+        if len(features) > 60:
+            raise tf.errors.ResourceExhaustedError(None, None, "no more")
+        return own(features)
+
+    model.predict_on_batch = limited
+    close(predict(model), model.predict(ROWS, verbose=0))
+    assert sizes[:3] == [203, 102, 51]
