@@ -18,6 +18,9 @@
 #' @param precision `"auto"` (`"mixed_bfloat16"` from compute capability 8.0,
 #'   `"mixed_float16"` from 7.0, else `"float32"`; with several GPUs the weakest
 #'   decides), or one of these or `"float64"` by name.
+#' @param tf32 May products and convolutions of float32 run on tensor cores, as TF32 with 10 of the 23
+#'   bits of the mantissa? From compute capability 8.0; `"auto"` is TensorFlow's default, which is
+#'   yes. `FALSE` where the digits matter more than the speed.
 #' @param jit Compile by XLA? `"auto"` leaves it to [gpu_fit()], which measures
 #'   whether it pays, and is `FALSE` on a GPU on which XLA of this TensorFlow
 #'   would end R. `FALSE` holds for all that gpukeras runs, whatever
@@ -37,14 +40,17 @@
 #' gpu_setup()
 #' gpu_setup(device = "gpu", memory = 4096, seed = 1)
 gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", jit = "auto",
-                      threads = NULL, seed = NULL, deterministic = FALSE) {
+                      threads = NULL, seed = NULL, deterministic = FALSE, tf32 = "auto") {
   check_flag(deterministic)
   if (!identical(jit, "auto")) {
     check_flag(jit)
   }
+  if (!identical(tf32, "auto")) {
+    check_flag(tf32)
+  }
   options <- list(
     device = device, memory = memory, precision = precision, jit = jit,
-    threads = threads, seed = seed, deterministic = deterministic
+    threads = threads, seed = seed, deterministic = deterministic, tf32 = tf32
   )
   new_gpu_setup(call_core("setup", check_no_na_options(options)))
 }

@@ -122,6 +122,7 @@ def test_a_gpu_is_set_up_whole():
         "memory": ("growth", "applied"),
         "threads": (4, "applied"),
         "precision": ("mixed_bfloat16", "applied"),
+        "tf32": (True, "unchanged"),
         "jit": ("auto", "applied"),
         "seed": (1, "applied"),
         "deterministic": (False, "unchanged"),
@@ -231,6 +232,35 @@ def test_memory_in_effect_is_read_as_tensorflow_reads_it(growth, limit, forced, 
 def test_xla_is_kept_off_gpus_that_it_would_crash_on(wanted, capability, cuda, value):
     settings = plan(SetupSpec(jit=wanted), facts(gpu(0, capability), cuda_version=cuda))
     assert settings["jit"].value == value
+
+
+@pytest.mark.parametrize(
+    ("wanted", "capability", "now", "value", "status", "reason"),
+    [
+        ("auto", "8.0", True, True, "unchanged", "keep 10 bits"),
+        ("auto", "8.6", False, False, "unchanged", "keep all 23 bits"),
+        ("auto", "7.5", True, True, "not needed", "no GPU of compute capability 8.0"),
+        ("auto", "", True, True, "not needed", "no GPU of compute capability 8.0"),
+        (False, "9.0", True, False, "applied", "keep all 23 bits"),
+        (False, "9.0", False, False, "unchanged", "keep all 23 bits"),
+        (True, "7.0", False, True, "applied", "keep 10 bits"),
+    ],
+)
+def test_float32_products_on_tensor_cores(wanted, capability, now, value, status, reason):
+    setting = plan(SetupSpec(tf32=wanted), facts(gpu(0, capability), tf32=now))["tf32"]
+    assert (setting.value, setting.status) == (value, status)
+    assert reason in setting.reason
+
+
+@pytest.mark.tf
+def test_tf32_is_switched_for_real():
+    before = devices.tensor_float_32()
+    try:
+        for allowed in (False, True):
+            devices.setup(device="cpu", tf32=allowed)
+            assert devices.tensor_float_32() is allowed
+    finally:
+        devices.setup(device="cpu", tf32=before)
 
 
 def test_determinism_needs_a_seed_and_stays():

@@ -196,6 +196,7 @@ def setup(
     threads: int | None = None,
     seed: int | None = None,
     deterministic: bool = False,
+    tf32: str | bool = "auto",
 ) -> SetupRecord:
     """Configures TensorFlow, without starting its devices; arguments as in `specs.SetupSpec`.
 
@@ -203,7 +204,7 @@ def setup(
         NoDeviceError: if the device asked for is not there; then nothing was changed.
     """
     global _current
-    spec = SetupSpec(device, memory, precision, jit, threads, seed, deterministic)
+    spec = SetupSpec(device, memory, precision, jit, threads, seed, deterministic, tf32)
     changes = sync_environment()
     facts = read_setup_facts()
     plan = plan_setup(spec, facts)
@@ -232,7 +233,17 @@ def read_setup_facts() -> SetupFacts:
         policy=runtime.dtype_policy(),
         deterministic=current().deterministic,
         cuda_version=str(runtime.build_info().get("cuda_version", "")),
+        tf32=tensor_float_32(),
     )
+
+
+def tensor_float_32() -> bool:
+    """Whether TensorFlow lets float32 products be computed as TF32 on GPUs that can."""
+    return bool(runtime.tensorflow().config.experimental.tensor_float_32_execution_enabled())
+
+
+def _set_tensor_float_32(allowed: bool) -> None:
+    runtime.tensorflow().config.experimental.enable_tensor_float_32_execution(allowed)
 
 
 def apply_setting(setting: Setting) -> Setting:
@@ -271,6 +282,7 @@ _APPLY = {
     "memory": _set_memory,
     "threads": lambda count: runtime.set_threads(count, count),
     "precision": runtime.set_dtype_policy,
+    "tf32": _set_tensor_float_32,
     "seed": runtime.set_seed,
     "deterministic": lambda _: runtime.set_deterministic(),
 }

@@ -194,8 +194,3 @@ def read_capability(device: str) -> str | None:
         return None
     details = runtime.device_details(visible[int(number)])
     return ".".join(str(part) for part in details.get("compute_capability", ())) or None
-
-
-def tensor_float_32() -> bool:
-    """Whether TensorFlow lets float32 products be computed as TF32 on GPUs that can."""
-    return bool(runtime.tensorflow().config.experimental.tensor_float_32_execution_enabled())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 FLOAT16_FROM = 7.0
 BFLOAT16_FROM = 8.0
+TF32_FROM = 8.0
 COMPUTE_DTYPES = {
     "float32": "float32",
     "float64": "float64",

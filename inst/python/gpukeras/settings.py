@@ -10,7 +10,7 @@ from typing import Any
 from .errors import NoDeviceError, SpecError
 from .facts import parse_numbers
 from .known_bugs import aborts_xla
-from .precision import Precision, choose_policy
+from .precision import TF32_FROM, Precision, choose_policy, parse_capability
 from .specs import SetupSpec, describe
 
 RESTART = "restart R and call gpu_setup() first"
@@ -74,6 +74,7 @@ class SetupFacts:
         policy: Keras' dtype policy.
         deterministic: Whether deterministic kernels were switched on before.
         cuda_version: Of the TensorFlow build, such as "12.5.1", or "".
+        tf32: Whether products of float32 may be computed as TF32.
     """
 
     devices: tuple[Device, ...]
@@ -83,6 +84,7 @@ class SetupFacts:
     policy: str = "float32"
     deterministic: bool = False
     cuda_version: str = ""
+    tf32: bool = True
 
     @property
     def visible_gpus(self) -> tuple[str, ...]:
@@ -189,6 +191,7 @@ def plan_setup(spec: SetupSpec, facts: SetupFacts) -> SetupPlan:
         plan_memory(spec.memory, names, facts),
         plan_threads(spec.threads, facts),
         plan_precision(precision, facts),
+        plan_tf32(spec.tf32, used, facts),
         plan_jit(spec.jit, used, facts),
         plan_seed(spec),
         plan_determinism(spec.deterministic, facts),
@@ -263,6 +266,22 @@ def plan_precision(precision: Precision, facts: SetupFacts) -> Setting:
     if facts.started and status == "applied":
         reason += "; for layers made from now on"
     return Setting("precision", precision.policy, status, reason)
+
+
+def plan_tf32(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
+    """Whether products and convolutions of float32 run on tensor cores, as TF32.
+
+    TF32 has float32's range and 10 of its 23 bits of mantissa (NVIDIA A100 white paper, 2020);
+    TensorFlow allows it by default. It can change at any time.
+    """
+    capabilities = [parse_capability(gpu.compute_capability) for gpu in gpus]
+    able = any(value is not None and value >= TF32_FROM for value in capabilities)
+    if wanted == "auto" and not able:
+        reason = f"no GPU of compute capability {TF32_FROM} or more is used"
+        return Setting("tf32", facts.tf32, "not needed", reason)
+    value = facts.tf32 if wanted == "auto" else bool(wanted)
+    reason = f"products of float32 keep {'10' if value else 'all 23'} bits of the mantissa"
+    return Setting("tf32", value, "unchanged" if value == facts.tf32 else "applied", reason)
 
 
 def plan_jit(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:

@@ -120,6 +120,8 @@ class SetupSpec(Spec):
         threads: Intra-op threads, or None for TensorFlow's choice (all cores).
         seed: Seed of Python, NumPy and TensorFlow, or None.
         deterministic: Only deterministic kernels; slower on a GPU.
+        tf32: Whether products of float32 may be computed as TF32: "auto" (as TensorFlow has it:
+            yes), true or false.
     """
 
     device: str = "auto"
@@ -129,6 +131,7 @@ class SetupSpec(Spec):
     threads: int | None = None
     seed: int | None = None
     deterministic: bool = False
+    tf32: str | bool = "auto"
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
@@ -141,8 +144,9 @@ class SetupSpec(Spec):
             )
         check_choice("precision", self.precision, precisions)
         check_flag("deterministic", self.deterministic)
-        if self.jit != "auto":
-            check_flag("jit", self.jit)
+        for arg in ("jit", "tf32"):
+            if getattr(self, arg) != "auto":
+                check_flag(arg, getattr(self, arg))
         if self.memory not in ("growth", "all"):
             if isinstance(self.memory, str):
                 check_choice("memory", self.memory, ("growth", "all"))

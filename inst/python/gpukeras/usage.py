@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from . import evidence, inference, models, runtime
+from . import devices, evidence, inference, models, runtime
 from .engine import first_line
 from .errors import DataError
 from .feeding import Block, open_feed, sample_rows
@@ -216,7 +216,7 @@ class _Reading:
             "eager": lambda: eager,
             "jit": lambda: bool(model.jit_compile) and not eager,
             "deterministic": runtime.deterministic,
-            "tf32": evidence.tensor_float_32,
+            "tf32": devices.tensor_float_32,
             "policy": lambda: evidence.read_policy(model),
             "capability": lambda: evidence.read_capability(self.device),
             "input_dtypes": lambda: [str(self.source.sources[0].dtype)],

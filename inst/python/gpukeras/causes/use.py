@@ -270,8 +270,7 @@ CAUSES = (
         "slow",
         "TF32 is off.",
         detect_no_tf32,
-        "tf$config$experimental$enable_tensor_float_32_execution(TRUE); "
-        'Sys.unsetenv("NVIDIA_TF32_OVERRIDE") before Python starts.',
+        'gpu_setup(tf32 = TRUE); Sys.unsetenv("NVIDIA_TF32_OVERRIDE") before Python starts.',
         "tf.config.experimental.enable_tensor_float_32_execution(); NVIDIA, cuBLAS documentation",
         explains=NEVER,
     ),
