@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from conftest import make_dataset, make_model
 
-from gpukeras import health, runtime, training
+from gpukeras import health, runtime, steps, training
 
 pytestmark = pytest.mark.tf
 
@@ -77,6 +77,21 @@ def test_a_step_without_the_optimizer_is_no_reason_to_stop():
     model.compile("sgd", "sparse_categorical_crossentropy")
     report = training.fit(model, make_dataset(4000), {"epochs": 2, "engine": "superstep"})
     assert (report.stopped, report.skipped_steps) == ("completed", 0)
+
+
+def test_averages_are_taken_back_with_the_weights():
+    model = make_model()
+    runtime.build_state(model, make_dataset().batch(8))
+    averages = steps.Averages(model, 0.9)
+    watched = health.Health(model, averages)
+    watched.begin_epoch(0)
+    before = averages.get_state()
+    model.trainable_weights[0].assign_add(model.trainable_weights[0])
+    averages.update()
+    assert watched.rewind()
+    after = averages.get_state()
+    assert before[0] == after[0] == {"count": 0}
+    np.testing.assert_array_equal(before[1]["0000"], after[1]["0000"])
 
 
 def test_an_epoch_is_taken_back_only_if_its_beginning_was_kept():

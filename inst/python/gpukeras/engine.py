@@ -98,6 +98,11 @@ class Engines:
         self._single: Step | None = None
         self.ran: set[str] = set()
 
+    @property
+    def variables(self) -> Sequence[Any]:
+        """What the step changes besides the model's own variables."""
+        return getattr(self._step, "variables", ())
+
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
         """Runs `count` batches of a block from batch `first`; gives the metrics after them."""
         if engine == "keras":

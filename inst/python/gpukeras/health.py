@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from .snapshots import apply_snapshot, take_snapshot
-from .steps import Watch
+from .steps import Averages, Watch
 
 KEPT_S = 1.0  # seconds between copies: epochs may be much shorter
 STUCK_STEPS = 100  # in a row without an update: loss scaling has halved its scale as often
@@ -26,14 +26,16 @@ class Health:
 
     Args:
         model: A compiled model whose variables exist.
+        averages: Of its weights, or None.
 
     Attributes:
         watch: What the steps write into.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, averages: Averages | None = None) -> None:
         """Keeps the state that the training begins with."""
         self.watch = Watch(model.optimizer.iterations)
+        self._more = [*self.watch.variables, *(averages.variables if averages else [])]
         self._model, self._epoch, self._first_step = model, 0, 0
         self._scaled = hasattr(model.optimizer, "dynamic_scale")
         self._began = self._count_updates()
@@ -62,7 +64,7 @@ class Health:
         """Gives the model the state that the epoch began with; false if that was not kept."""
         if self._kept_epoch != self._epoch:
             return False
-        apply_snapshot(self._model, self._kept)
+        apply_snapshot(self._model, self._kept, self._more)
         return True
 
     def check(self, rate: float) -> None:
@@ -91,11 +93,11 @@ class Health:
 
     def restore(self) -> str:
         """Gives the model the state that was kept; says which, as part of a sentence."""
-        apply_snapshot(self._model, self._kept)
+        apply_snapshot(self._model, self._kept, self._more)
         return f"after epoch {self._kept_epoch}" if self._kept_epoch else "that it began with"
 
     def _keep(self, epoch: int) -> None:
-        self._kept, self._kept_epoch = take_snapshot(self._model), epoch
+        self._kept, self._kept_epoch = take_snapshot(self._model, self._more), epoch
         self._kept_at = time.perf_counter()
 
     def _count_steps(self) -> int:

@@ -126,7 +126,7 @@ class Job:
         steps = self.feed.steps if self.feed.exact else None
         kept = {} if state is None else state.keepers
         self.aids = held.enter_context(open_aids(self.model, self.spec, steps, kept))
-        self.health = Health(self.model)
+        self.health = Health(self.model, self.aids.averages)
         self.facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
         if state is not None and state.engine and self.facts.wanted == "auto":
             self.facts = replace(self.facts, wanted=state.engine)

@@ -113,7 +113,8 @@ class Runner:
         function = f"{self.chooser.engine}{' tail' if block.tail else ''}"
         model, survived = self.engines.model, list[int]()
         first = self.back_off is not None and function not in self.engines.ran
-        before = take_snapshot(model) if first else None
+        more = self.engines.variables
+        before = take_snapshot(model, more) if first else None
         try:
             yield survived
         except runtime.tensorflow().errors.ResourceExhaustedError as error:
@@ -123,7 +124,7 @@ class Runner:
             if before is None:
                 self.begin(*self.rewind())
             else:
-                apply_snapshot(model, before)
+                apply_snapshot(model, before, more)
             self.engines, self.chooser = self.back_off(error)
         else:
             self.engines.ran.add(function)

@@ -7,7 +7,7 @@ between had never been.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,9 @@ class Snapshot:
     """A model's state.
 
     Args:
-        arrays: One array a variable, by part ("weights", "optimizer", "metrics", "random") and
-            place there, such as "weights/0003". Keras' own names count the layers of a session
-            ("dense_3"), so they would be others where a model is made again.
+        arrays: One array a variable, by part ("weights", "optimizer", "metrics", "random",
+            "step") and place there, such as "weights/0003". Keras' own names count the layers of
+            a session ("dense_3"), so they would be others where a model is made again.
     """
 
     arrays: dict[str, np.ndarray]
@@ -37,18 +37,24 @@ class Snapshot:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def take_snapshot(model: Any) -> Snapshot:
-    """Copies the state of a compiled model whose variables exist to host memory."""
-    return Snapshot({name: np.array(v.numpy()) for name, v in state_variables(model).items()})
+def take_snapshot(model: Any, more: Sequence[Any] = ()) -> Snapshot:
+    """Copies a state to host memory.
+
+    Args:
+        model: A compiled model whose variables exist.
+        more: Variables that belong to it in this training.
+    """
+    variables = state_variables(model, more)
+    return Snapshot({name: np.array(v.numpy()) for name, v in variables.items()})
 
 
-def apply_snapshot(model: Any, snapshot: Snapshot) -> None:
-    """Puts a state back.
+def apply_snapshot(model: Any, snapshot: Snapshot, more: Sequence[Any] = ()) -> None:
+    """Puts a state back; arguments as when it was taken.
 
     Raises:
         ModelError: if it is not that of this model; then nothing was changed.
     """
-    variables = state_variables(model)
+    variables = state_variables(model, more)
     wrong = find_difference(describe_forms(variables), describe_forms(snapshot.arrays))
     if wrong:
         raise ModelError(f"The state is that of another model: {wrong}.", arg="model")
@@ -56,7 +62,7 @@ def apply_snapshot(model: Any, snapshot: Snapshot) -> None:
         variable.assign(snapshot.arrays[name])
 
 
-def state_variables(model: Any) -> dict[str, Any]:
+def state_variables(model: Any, more: Sequence[Any] = ()) -> dict[str, Any]:
     """Every variable that a training step of a built and compiled model may change."""
     optimizer = model.optimizer
     parts = {
@@ -64,6 +70,7 @@ def state_variables(model: Any) -> dict[str, Any]:
         "optimizer": [] if optimizer is None else optimizer.variables,
         "metrics": model.metrics_variables,
         "random": runtime.global_seed_state(),
+        "step": more,
     }
     return {
         f"{part}/{place:04d}": variable
@@ -74,7 +81,10 @@ def state_variables(model: Any) -> dict[str, Any]:
 
 def describe_forms(values: Mapping[str, Any]) -> dict[str, Form]:
     """Shape and dtype of each array or variable."""
-    return {name: (tuple(value.shape), str(value.dtype)) for name, value in values.items()}
+    return {
+        name: (tuple(value.shape), str(getattr(value.dtype, "name", value.dtype)))
+        for name, value in values.items()
+    }
 
 
 def find_difference(here: Mapping[str, Form], there: Mapping[str, Form]) -> str:

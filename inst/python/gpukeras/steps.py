@@ -35,6 +35,11 @@ class Watch:
             self.steps = tf.Variable(tf.zeros([], like.dtype), trainable=False)
             self.bad = tf.Variable(tf.zeros([], like.dtype), trainable=False)
 
+    @property
+    def variables(self) -> list[Any]:
+        """What a step changes here."""
+        return [self.steps, self.bad]
+
     def look(self, logs: Logs) -> None:
         """Traced: counts a step and looks at its loss."""
         tf = runtime.tensorflow()
@@ -70,6 +75,11 @@ class Averages:
         for weight in self._weights:
             with tf.device(weight.value.device):
                 self._averages.append(tf.Variable(weight.value, trainable=False))
+
+    @property
+    def variables(self) -> list[Any]:
+        """What a step changes here."""
+        return [self._count, *self._averages]
 
     def update(self) -> None:
         """Traced: takes the weights after a step into the averages."""
@@ -136,6 +146,12 @@ class TrainingStep:
         if self._averages is not None:
             self._averages.update()
         return logs
+
+    @property
+    def variables(self) -> list[Any]:
+        """What it changes besides the model's own variables."""
+        averages = [] if self._averages is None else self._averages.variables
+        return [*self._watch.variables, *averages]
 
     def going(self) -> Any:
         """Traced: whether there should be another step."""
