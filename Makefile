@@ -32,7 +32,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-r lint format doc check bench bench-data gpu-evidence contract install clean
+.PHONY: help demo test test-python test-r lint format doc check bench bench-fit bench-data gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -75,8 +75,11 @@ check: setup-check ## run R CMD check on the package
 	tar -xf - -C "$$copy/gpukeras" && (cd "$$copy" && R CMD build gpukeras) && \
 	_R_CHECK_FORCE_SUGGESTS_=false R CMD check --no-manual "$$copy"/gpukeras_*.tar.gz
 
-bench: setup-bench install ## measure gpukeras against Keras from R (some 20 minutes)
-	@Rscript python/benchmarks/bench.R
+# OPTIONS such as --quick, --only dense_small or --json PATH; bench is another name for it.
+bench: bench-fit
+
+bench-fit: setup-bench install ## measure gpukeras against Keras from R (some 20 minutes)
+	@Rscript python/benchmarks/bench_fit.R $(OPTIONS)
 
 # OPTIONS such as --quick or --only csv; the files for memory take 4 GiB each in TMPDIR.
 bench-data: setup-bench install ## measure how data reaches a fit, against the usual ways

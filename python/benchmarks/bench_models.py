@@ -1,27 +1,18 @@
-"""The models of the benchmarks, their data where it is not R's, and a clock for epochs."""
+"""The models of the benchmarks, and clocks that look into their training."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import keras
-import numpy as np
 
 CLASSES = 10
 SEED = 1
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model and the size of its data."""
-
-    rows: int
-    shape: tuple[int, ...]
-    batch: int
-    build: Callable[[tuple[int, ...]], keras.Model]
+LONGEST_S = 600.0  # to wait for a first step
+LOOK_S = 0.002  # between two looks for it
 
 
 class EpochClock(keras.callbacks.Callback):
@@ -38,6 +29,38 @@ class EpochClock(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.epoch_s.append(time.perf_counter() - self._began)
         self.loss.append(float((logs or {})["loss"]))
+
+
+class FirstStep:
+    """Waits from now on, in a thread, for the first update of a model's weights.
+
+    No callback tells it of all ways to train alike: the optimizer's count of updates does.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self._updates = model.optimizer.iterations
+        self._seconds: float | None = None
+        self._began = time.perf_counter()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while time.perf_counter() - self._began < LONGEST_S:
+            if int(self._updates.numpy()) > 0:
+                self._seconds = time.perf_counter() - self._began
+                return
+            time.sleep(LOOK_S)
+
+    def seconds(self) -> float | None:
+        """Seconds from the making of this clock to the first update."""
+        self._thread.join()
+        return self._seconds
+
+
+def draw_forever(batches: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
+    """What Keras takes for a generator: R's iterators are none, and give lists."""
+    for batch in batches:
+        yield tuple(batch)
 
 
 def dense(shape: tuple[int, ...]) -> keras.Model:
@@ -74,21 +97,6 @@ def convolutional(shape: tuple[int, ...]) -> keras.Model:
         ],
         keras.optimizers.Adam(),
     )
-
-
-CASES = {
-    "batchnorm": Case(64_000, (64,), 64, normalised),
-    "lstm": Case(12_800, (30, 8), 64, lstm),
-    "cnn": Case(6_400, (32, 32, 3), 64, convolutional),
-}
-
-
-def make_rows(case: Case, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Features as R gives them, float64 in column-major order, and labels from 0."""
-    rng = np.random.default_rng(SEED)
-    x = rng.standard_normal((round(case.rows * share), *case.shape))
-    scores = x.reshape(len(x), -1) @ rng.standard_normal((x[0].size, CLASSES))
-    return np.asfortranarray(x), scores.argmax(axis=1).astype(np.int32)
 
 
 def _compiled(shape: tuple[int, ...], hidden: list[Any], optimizer: Any) -> keras.Model:

@@ -2,6 +2,12 @@
 #   Rscript data_generator.R ROWS OUT
 # Writes one JSON record of seconds to OUT. Called by bench_data.py.
 
+here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
+  normalizePath() |>
+  dirname()
+ours <- new.env()
+sys.source(file.path(here, "methods.R"), ours)
+
 columns <- 50L
 batch <- 256L
 epochs <- 6L
@@ -10,20 +16,6 @@ make_data <- function(rows) {
   set.seed(1)
   x <- matrix(rnorm(rows * columns), rows)
   list(x = x, y = as.numeric(x %*% rnorm(columns)))
-}
-
-# Batches in the order of the rows; NULL after the last, then from the start again.
-make_generator <- function(data) {
-  first <- 1L
-  function() {
-    if (first > nrow(data$x)) {
-      first <<- 1L
-      return(NULL)
-    }
-    taken <- first:min(first + batch - 1L, nrow(data$x))
-    first <<- first + batch
-    list(data$x[taken, , drop = FALSE], as.array(data$y[taken]))
-  }
 }
 
 fit_rows <- function(make_dataset) {
@@ -39,7 +31,7 @@ fit_rows <- function(make_dataset) {
 # keras3 has no end of an epoch but `steps_per_epoch`, and its function must never end.
 fit_keras3 <- function(data) {
   clock <- reticulate::import("bench_models")$EpochClock()
-  make <- make_generator(data)
+  make <- ours$make_generator(data, batch)
   endless <- function() {
     repeat {
       rows <- make()
@@ -63,9 +55,9 @@ main <- function(rows, out) {
   data <- make_data(rows)
   arrays <- function() gpukeras::gpu_dataset(data$x, data$y, batch_size = batch)
   drained <- function() {
-    gpukeras::gpu_dataset(make_generator(data), batch_size = batch, cache = TRUE)
+    gpukeras::gpu_dataset(ours$make_generator(data, batch), batch_size = batch, cache = TRUE)
   }
-  called <- function() gpukeras::gpu_dataset(make_generator(data), batch_size = batch)
+  called <- function() gpukeras::gpu_dataset(ours$make_generator(data, batch), batch_size = batch)
   fit_rows(arrays) # imports and starts what all share
   record <- list(
     arrays = fit_rows(arrays), drained = fit_rows(drained), called = fit_rows(called)

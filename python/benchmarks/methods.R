@@ -1,6 +1,8 @@
-# The methods that are compared: each trains `model` on an R matrix and gives the seconds and the
-# loss of its epochs. What a method needs beyond Keras is named in `needs`. The Python files beside
-# this one are found through PYTHONPATH, which bench.R sets.
+# The ways to train that are compared: `fit` trains `model` on an R array and gives the seconds and
+# the loss of its epochs. The Python files beside this one are found through PYTHONPATH, which
+# bench_fit.R sets.
+
+# Keras ------------------------------------------------------------------------------------------
 
 keras_from_r <- function(model, data, batch, epochs) {
   clock <- the_models()$EpochClock()
@@ -30,9 +32,32 @@ tfdatasets_fit <- function(model, data, batch, epochs) {
   read_clock(clock)
 }
 
-gpukeras_fit <- function(engine) {
+# Keras has no end of an epoch but `steps_per_epoch`, and its generator must never end.
+keras_generator <- function(model, data, batch, epochs) {
+  clock <- the_models()$EpochClock()
+  make <- make_generator(data, batch)
+  endless <- function() {
+    rows <- make()
+    if (is.null(rows)) make() else rows
+  }
+  model$fit(
+    the_models()$draw_forever(reticulate::py_iterator(endless)),
+    steps_per_epoch = as.integer(ceiling(nrow(data$x) / batch)), epochs = epochs, verbose = 0L,
+    callbacks = list(clock)
+  )
+  read_clock(clock)
+}
+
+the_models <- function() reticulate::import("bench_models")
+
+read_clock <- function(clock) list(epoch_s = clock$epoch_s, loss = clock$loss)
+
+# gpukeras ---------------------------------------------------------------------------------------
+
+# `open` makes the dataset of the data.
+gpukeras_fit <- function(engine = "auto", open = open_array) {
   function(model, data, batch, epochs) {
-    rows <- gpukeras::gpu_dataset(data$x, data$y, batch_size = batch, scale = FALSE, seed = 1)
+    rows <- open(data, batch)
     fit <- gpukeras::gpu_fit(model, rows, epochs = epochs, engine = engine, verbose = FALSE)
     list(
       epoch_s = fit$epoch_s, loss = fit$history$loss,
@@ -41,28 +66,98 @@ gpukeras_fit <- function(engine) {
   }
 }
 
-bare_xla <- function(model, data, batch, epochs) {
-  limit <- reticulate::import("bench_limit")
-  limit$train(data$x, data$y, batch, epochs)
+open_array <- function(data, batch) {
+  gpukeras::gpu_dataset(data$x, data$y, batch_size = batch, scale = FALSE, seed = 1)
 }
 
-the_models <- function() reticulate::import("bench_models")
+open_parquet <- function(data, batch) {
+  gpukeras::gpu_dataset(data$path, y = "y", batch_size = batch, scale = FALSE, seed = 1)
+}
 
-read_clock <- function(clock) list(epoch_s = clock$epoch_s, loss = clock$loss)
+open_generator <- function(data, batch) {
+  gpukeras::gpu_dataset(
+    make_generator(data, batch),
+    batch_size = batch, cache = TRUE, scale = FALSE, seed = 1
+  )
+}
 
-# The first is what the others are compared with. `once`: slow, and no promise rests on it.
+# Batches in the order of the rows; NULL after the last, then from the start again.
+make_generator <- function(data, batch) {
+  first <- 1L
+  function() {
+    if (first > nrow(data$x)) {
+      first <<- 1L
+      return(NULL)
+    }
+    taken <- first:min(first + batch - 1L, nrow(data$x))
+    first <<- first + batch
+    list(data$x[taken, , drop = FALSE], as.array(data$y[taken]))
+  }
+}
+
+# The same rows in a file that goes with the process.
+write_parquet <- function(data) {
+  path <- tempfile(fileext = ".parquet")
+  reticulate::import("bench_files")$write_rows(path, data$x, data$y)
+  list(path = path)
+}
+
+# Compiles in front of the first compiled step, and not beside the steps before it.
+compile_in_front <- function(data) {
+  compiling <- reticulate::import("gpukeras.compiling")
+  compiling$STAND_IN_BYTES <- 0L
+  data
+}
+
+# The limit --------------------------------------------------------------------------------------
+
+bare_xla <- function(model, data, batch, epochs) {
+  limit <- reticulate::import("bench_limit")
+  limit$train(data$x, data$y, batch, epochs, dropout = 0.1, metrics = TRUE)
+}
+
+# All --------------------------------------------------------------------------------------------
+
+dense <- c("dense_small", "dense_wide")
+
+# `cases`: those that it is for. `needs`: R packages beyond gpukeras. `base`: may be what the others
+# are compared with. `few`: its first epochs are all that counts. `once`: not in every repetition.
+# `share`: of the rows, where that must do; its epochs are scaled. `prepare`: makes of the data what
+# `fit` gets, before the clock starts.
 methods <- list(
-  keras = list(label = "Keras fit() from R", fit = keras_from_r),
-  keras3 = list(label = "keras3 fit()", fit = keras3_fit, needs = "keras3", once = TRUE),
+  keras3 = list(label = "keras3 fit()", fit = keras3_fit, needs = "keras3", base = TRUE),
+  keras = list(label = "Keras fit() from R", fit = keras_from_r, base = TRUE),
   tfdatasets = list(
-    label = "tfdatasets, keras3 fit()", fit = tfdatasets_fit, once = TRUE,
-    needs = c("keras3", "tfdatasets")
+    label = "tfdatasets, keras3 fit()", fit = tfdatasets_fit, needs = c("keras3", "tfdatasets"),
+    cases = dense, once = TRUE, few = TRUE
   ),
-  auto = list(label = "gpukeras, engine chosen", fit = gpukeras_fit("auto")),
-  engine_keras = list(label = "gpukeras, keras", fit = gpukeras_fit("keras"), once = TRUE),
-  engine_superstep = list(label = "gpukeras, superstep", fit = gpukeras_fit("superstep")),
-  engine_compiled = list(label = "gpukeras, compiled", fit = gpukeras_fit("compiled")),
-  limit = list(label = "bare XLA loop (limit)", fit = bare_xla, once = TRUE)
+  keras_generator = list(
+    label = "Keras fit(), R generator", fit = keras_generator, cases = dense, share = 0.1,
+    once = TRUE, few = TRUE
+  ),
+  auto = list(label = "gpukeras", fit = gpukeras_fit()),
+  parquet = list(
+    label = "gpukeras, Parquet", fit = gpukeras_fit(open = open_parquet), cases = dense,
+    prepare = write_parquet, once = TRUE
+  ),
+  generator = list(
+    label = "gpukeras, R generator cached", fit = gpukeras_fit(open = open_generator),
+    cases = dense, once = TRUE
+  ),
+  in_front = list(
+    label = "gpukeras, compiled in front", fit = gpukeras_fit(), cases = "dense_small",
+    prepare = compile_in_front, once = TRUE
+  ),
+  engine_keras = list(
+    label = "gpukeras, keras", fit = gpukeras_fit("keras"), once = TRUE, few = TRUE
+  ),
+  engine_superstep = list(
+    label = "gpukeras, superstep", fit = gpukeras_fit("superstep"), once = TRUE, few = TRUE
+  ),
+  engine_compiled = list(
+    label = "gpukeras, compiled", fit = gpukeras_fit("compiled"), once = TRUE, few = TRUE
+  ),
+  limit = list(label = "bare XLA loop (limit)", fit = bare_xla, cases = dense, few = TRUE)
 )
 
 # Packages that a method needs and R does not find.

@@ -1,0 +1,96 @@
+# Measures training, prediction and what is around them against Keras from R:  make bench-fit
+#   Rscript python/benchmarks/bench_fit.R [--quick] [--reps N] [--only REGEX] [--json PATH]
+# --quick: small data and one repetition, to see that everything runs. --only: runs whose name,
+# such as dense_small/auto, cnn/engine_compiled, predict/all or fits/new, matches; a ratio needs
+# both of its sides. --json: writes every run's raw record.
+#
+# Each run has a process of its own, so that memory and TensorFlow's state do not mix, and
+# repetitions go round all methods, so that a slow minute of the computer hits all alike.
+
+here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
+  normalizePath() |>
+  dirname()
+
+load_file <- function(name) {
+  loaded <- new.env()
+  sys.source(file.path(here, name), loaded, chdir = TRUE)
+  loaded
+}
+
+plan <- load_file("plan.R")
+tables <- load_file("tables.R")
+promises <- load_file("promises.R")
+most_s <- 900 # a run that takes longer hangs
+
+run_job <- function(job, index, count) {
+  message(sprintf("[%d/%d] %s/%s, %s", index, count, job$case, job$method, job$measure))
+  files <- tempfile(c("job", "result", "log"))
+  on.exit(unlink(files))
+  began <- proc.time()[["elapsed"]]
+  status <- if (job$measure == "fits") run_fits(job, files) else run_r(job, files)
+  took <- proc.time()[["elapsed"]] - began
+  if (status != 0 || !file.exists(files[2])) {
+    why <- find_reason(readLines(files[3], warn = FALSE))
+    message(sprintf("  failed with status %d: %s", status, why))
+    return(c(job, list(error = why)))
+  }
+  c(job, list(process_s = took), jsonlite::read_json(files[2], simplifyVector = TRUE))
+}
+
+# The last error that a run's log tells of, or its end; R puts a traceback after it.
+find_reason <- function(lines) {
+  lines <- grep("\\S", lines, value = TRUE)
+  errors <- grep("Error", lines)
+  from <- if (length(errors) > 0) max(errors) else length(lines) - 2
+  paste(utils::head(lines[seq_along(lines) >= from], 3), collapse = " | ")
+}
+
+run_r <- function(job, files) {
+  jsonlite::write_json(job, files[1], auto_unbox = TRUE)
+  rscript <- file.path(R.home("bin"), "Rscript")
+  run_child(rscript, c(file.path(here, "run_one.R"), files[1:2]), files[3])
+}
+
+# A program without R, which prints MiB by number of fits.
+run_fits <- function(job, files) {
+  python <- Sys.getenv("RETICULATE_PYTHON", "python3")
+  program <- file.path(here, "fit_memory.py")
+  printed <- tempfile()
+  on.exit(unlink(printed))
+  status <- run_child(python, c(program, job$fits, job$method, job$engine), files[3], printed)
+  if (status == 0) {
+    found <- jsonlite::fromJSON(utils::tail(readLines(printed), 1))
+    jsonlite::write_json(list(mib = found), files[2], auto_unbox = TRUE, digits = NA)
+  }
+  status
+}
+
+run_child <- function(program, arguments, log, printed = FALSE) {
+  system2(program, shQuote(arguments), stdout = printed, stderr = log, timeout = most_s) |>
+    suppressWarnings()
+}
+
+set_environment <- function() {
+  core <- system.file("python", package = "gpukeras", mustWork = TRUE)
+  Sys.setenv(
+    KERAS_BACKEND = "tensorflow", TF_CPP_MIN_LOG_LEVEL = "2", PYTHONDONTWRITEBYTECODE = "1",
+    PYTHONPATH = paste(here, core, file.path(here, "..", "tests"), sep = .Platform$path.sep)
+  )
+}
+
+main <- function() {
+  options <- plan$read_options()
+  options(width = 200)
+  set_environment()
+  began <- proc.time()[["elapsed"]]
+  jobs <- plan$plan_jobs(options)
+  runs <- Map(run_job, jobs, seq_along(jobs), length(jobs))
+  if (!is.null(options$json)) {
+    jsonlite::write_json(runs, options$json, auto_unbox = TRUE, digits = NA, pretty = TRUE)
+  }
+  tables$print_tables(runs, options)
+  promises$print_promises(runs, options$quick)
+  cat(sprintf("\n%.0f s in all.\n", proc.time()[["elapsed"]] - began))
+}
+
+main()
