@@ -18,9 +18,10 @@
 #' @param precision `"auto"` (`"mixed_bfloat16"` from compute capability 8.0,
 #'   `"mixed_float16"` from 7.0, else `"float32"`; with several GPUs the weakest
 #'   decides), or one of these or `"float64"` by name.
-#' @param tf32 May products and convolutions of float32 run on tensor cores, as TF32 with 10 of the 23
-#'   bits of the mantissa? From compute capability 8.0; `"auto"` is TensorFlow's default, which is
-#'   yes. `FALSE` where the digits matter more than the speed.
+#' @param tf32 May products and convolutions of float32 run on tensor cores, as
+#'   TF32 with 10 of the 23 bits of the mantissa? From compute capability 8.0;
+#'   `"auto"` is TensorFlow's default, which is yes. `FALSE` where the digits
+#'   matter more than the speed.
 #' @param jit Compile by XLA? `"auto"` leaves it to [gpu_fit()], which measures
 #'   whether it pays, and is `FALSE` on a GPU on which XLA of this TensorFlow
 #'   would end R. `FALSE` holds for all that gpukeras runs, whatever

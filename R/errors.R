@@ -1,5 +1,6 @@
 # Errors are classed `gpukeras_error_<code>`, parent `gpukeras_error`; the codes are those of
-# errors.py, and `run` of gpu_run(). The condition carries `hint`, `arg` and the other details as fields.
+# errors.py, and `run` of gpu_run(). The condition carries `hint`, `arg` and the other details as
+# fields.
 
 # Raises what the core answered instead of a value.
 abort_core <- function(envelope, call) {

@@ -6,6 +6,10 @@
 #' sigmoid unit for two classes (binary cross-entropy), a softmax for more (sparse categorical
 #' cross-entropy). Arrays of higher rank are flattened.
 #'
+#' Where the data has several inputs, each has a branch of its own, one layer of as many units as
+#' the first hidden layer; the hidden layers work on all of them together. Several outputs have a
+#' head each, with the loss and the metric of its labels.
+#'
 #' @param data A [gpu_dataset()] with labels.
 #' @param units Units of each hidden layer.
 #' @param activation Keras activation of the hidden layers.
@@ -14,10 +18,19 @@
 #' @param optimizer Name of a Keras optimizer.
 #' @param learning_rate Its learning rate, or `NULL` for Keras' default (0.001 for `"adam"`).
 #' @param seed Seed of the initial weights and of dropout; drawn from R's generator by default.
-#' @return A compiled Keras 3 `Sequential` model: a Python object, usable with keras3 as any other.
+#' @return A compiled Keras 3 model: a Python object, usable with keras3 as any other. It is a
+#'   `Sequential` model unless there are several inputs or outputs.
 #' @examplesIf interactive()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' model <- gpu_mlp(train, units = c(16, 8))
+#'
+#' parts <- gpu_dataset(
+#'   list(mpg, gear = factor(gear)) ~ ., data = mtcars,
+#'   inputs = list(
+#'     engine = c("cyl", "disp", "hp", "vs", "carb"), rest = c("drat", "wt", "qsec", "am")
+#'   )
+#' )
+#' gpu_mlp(parts)
 #' @export
 gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_norm = FALSE,
                     optimizer = "adam", learning_rate = NULL, seed = NULL) {

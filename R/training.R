@@ -4,13 +4,24 @@
 #' are Keras'), but with many batches in a single call: R and Python stay out of the step.
 #'
 #' @section Engines:
-#' Three engines run the same Keras step. `"keras"` calls Keras' own function once a batch.
-#' `"superstep"` loops over many batches inside a TensorFlow graph. `"compiled"` is that loop
-#' compiled by XLA to a single program. With `"auto"` each trains real batches for a moment in the
-#' first epoch (they are updates of the model: nothing is wasted) and the fastest goes on; an engine
-#' is only tried when the batches that are left can pay for tracing and compiling it. The history
-#' says which was chosen, and the times measured. Dropout draws other numbers in the compiled
-#' engine, so force an engine where runs must repeat bit for bit.
+#' Three engines run the same Keras step. `"superstep"` loops over many batches inside a TensorFlow
+#' graph. `"compiled"` is that loop compiled by XLA to a single program. `"keras"` calls Keras' own
+#' function once a batch. With `"auto"` each trains real batches for a moment in the first epochs
+#' (they are updates of the model: nothing is wasted) and the fastest goes on. The superstep comes
+#' first, as it is never far from the best. Keras' own function is only tried where a batch takes
+#' longer than a millisecond, since a call a batch cannot win below that; it can where large
+#' convolutions take most of the time. The program of `"compiled"` is built in a thread beside the
+#' steps of the fastest engine so far, so that nothing waits for the compiler; it is only built
+#' where the batches that are left can pay for it, and a model with operations that XLA refuses goes
+#' on without. The history says which engine was chosen, why, and the times measured. Dropout draws
+#' other numbers in the compiled engine, so force an engine where runs must repeat bit for bit.
+#'
+#' Programs are built anew in each session, unless the environment variable `GPUKERAS_XLA_CACHE`
+#' names a folder before TensorFlow starts: XLA keeps them there, in a subfolder for each TensorFlow
+#' and kind of CPU, and loads them several times faster than it builds them. It deletes none: the
+#' folder grows until you empty it. On some CPUs XLA's log then says that `prefer-no-gather` is not
+#' supported on the host machine. That is a preference of the compiler, not an instruction that the
+#' CPU lacks (<https://github.com/openxla/xla/issues/44565>).
 #'
 #' Callbacks that work on every batch (a class of your own with `on_train_batch_end()`) switch to
 #' `"keras"`; Keras' own callbacks see several batches as one, as with its `steps_per_execution`.
@@ -45,19 +56,22 @@
 #' @param on_epoch_end A function of epoch and metrics, called after each epoch.
 #' @param verbose Whether progress is shown: a bar in a terminal, a line for an epoch elsewhere.
 #' @return A `gpu_history`, with `print()`, `summary()`, `plot()`, `as.data.frame()`, `rbind()` and
-#'   `ggplot2::autoplot()`. It says where the model ran, through which engine and why, rows a second,
-#'   the share of time spent waiting for rows, and the GPU's peak memory. Interrupting (Ctrl-C, Esc)
-#'   stops after the current call and returns the history so far; the model keeps what it has
-#'   learned.
+#'   `ggplot2::autoplot()`. It says where the model ran, through which engine and why, rows a
+#'   second, the share of time spent waiting for rows, and the GPU's peak memory. Interrupting
+#'   (Ctrl-C, Esc) stops after the current call and returns the history so far; the model keeps what
+#'   it has learned.
+#' @seealso [gpu_batch_size()] and [gpu_learning_rate()] before a training, [gpu_history] after it;
+#'   `vignette("training-well", package = "gpukeras")`.
 #' @section When something goes wrong:
 #' A loss that is no finite number ends the training with the weights of before, at most a second or
-#' an epoch back: `$stopped` is `"non_finite"`, a warning names epoch and step, and NaN never spreads
-#' to the end. Under `mixed_float16` steps that loss scaling skips are counted in `$skipped_steps`.
+#' an epoch back: `$stopped` is `"non_finite"`, a warning names epoch and step, and NaN never
+#' spreads to the end. Under `mixed_float16` steps that loss scaling skips are counted in
+#' `$skipped_steps`.
 #'
-#' When the device's memory runs out, the model has the state of before the step that failed, and the
-#' step is done again in smaller parts; `$notes` and `$micro_batch` tell. Layers that work across
-#' rows, such as batch normalisation, then see the parts. Models with a `train_step()` of their own
-#' cannot be split: there it is an error.
+#' When the device's memory runs out, the model has the state of before the step that failed, and
+#' the step is done again in smaller parts; `$notes` and `$micro_batch` tell. Layers that work
+#' across rows, such as batch normalisation, then see the parts. Models with a `train_step()` of
+#' their own cannot be split: there it is an error.
 #' @section Averages:
 #' With `ema`, average = m * average + (1 - m) * weight after each step, where m is at most
 #' (1 + t) / (10 + t) at step t, so that a short training is not an average of its first weights
@@ -67,10 +81,12 @@
 #' A checkpoint holds the weights, the optimizer, the epoch and batch, the random state, schedule,
 #' averages, early stopping and the history, with checksums, and is written beside and renamed: a
 #' process that is killed at any moment leaves a good one. With a seed and a given engine other than
-#' `"auto"` the resumed training ends on a CPU with the same weights, bit for bit. A folder that holds
-#' another training (model, rows, batch size, seed, schedule) is an error; a damaged checkpoint is
-#' passed over for the one before. When saving fails, as on a full disk, training goes on and
-#' `$notes` says so. Keras callbacks keep no state of their own: they begin anew.
+#' `"auto"` the resumed training ends on a CPU with the same weights, bit for bit. A folder that
+#' holds another training (model, rows, batch size, seed, schedule) is an error, so give
+#' [gpu_dataset()] a `seed`, or call `set.seed()` before it; more `epochs` are fine, unless the
+#' schedule spans them. A damaged checkpoint is passed over for the one before. When saving fails,
+#' as on a full disk, training goes on and `$notes` says so. Keras callbacks keep no state of their
+#' own: they begin anew.
 #' @section Errors:
 #' `gpukeras_error_model` for a model that is not compiled or does not fit the data,
 #' `gpukeras_error_data` for labels out of the output's range, `gpukeras_error_out_of_memory`,
@@ -78,8 +94,15 @@
 #' @examplesIf interactive()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' model <- gpu_mlp(train, units = c(16, 8))
-#' fit <- gpu_fit(model, train, epochs = 200, early_stopping = 20, schedule = schedule_one_cycle())
+#' fit <- gpu_fit(model, train, epochs = 100, schedule = schedule_one_cycle(max_rate = 0.01))
 #' plot(fit)
+#'
+#' # Stops when the validation loss gets no better, and goes on there if the process ends before.
+#' gpu_fit(
+#'   gpu_mlp(train, seed = 1), train,
+#'   epochs = 200, early_stopping = 10, checkpoint = file.path(tempdir(), "run-1"),
+#'   on_epoch_end = function(epoch, metrics) if (metrics[["val_loss"]] < 5) "stop"
+#' )
 #' @export
 gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "auto",
                     engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
@@ -155,6 +178,7 @@ warn_stopped <- function(history) {
 gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL) {
   model <- check_model(model)
   recipe <- use_recipe(model, recipe)
+  check_no_na_options(list(batch_size = batch_size))
   data <- as_dataset(data, model, recipe, y = y)
   result <- call_core("evaluate", list(
     model = model, data = data$handle, part = part, batch_size = batch_size

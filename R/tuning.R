@@ -116,6 +116,7 @@ as_search <- function(options, call = caller_env()) {
 # What a search found as a number; "auto" is NULL, and Python judges the rest.
 as_batch_size <- function(batch_size, arg = caller_arg(batch_size), call = caller_env()) {
   if (!inherits(batch_size, "gpu_batch_size")) {
+    check_no_na_options(rlang::set_names(list(batch_size), arg), call)
     return(if (!identical(batch_size, "auto")) batch_size)
   }
   if (is.null(batch_size$recommended)) {
@@ -344,7 +345,9 @@ drawn_rates <- function(x, call = caller_env()) {
   as.data.frame(x)
 }
 
-# An exploded loss at the end would flatten all before it.
+# A loss that explodes in the last rates would flatten all before: its rise is seen, not its height.
 drawn_range <- function(frame) {
-  range(frame$smoothed, stats::quantile(frame$loss, c(0, 0.9), names = FALSE))
+  bulk <- function(values) range(stats::quantile(values, c(0, 0.9), names = FALSE))
+  limits <- range(bulk(frame$smoothed), bulk(frame$loss))
+  c(limits[1], min(limits[2] + 0.3 * diff(limits), max(frame$smoothed, limits[2])))
 }

@@ -249,3 +249,10 @@ def test_a_model_that_keras_cannot_build_is_refused():
     model.compile("sgd", "sparse_categorical_crossentropy")
     with pytest.raises(ModelError, match="Keras cannot build the model on this data"):
         training.fit(model, make_dataset(), {})
+
+
+def test_a_schedule_and_a_callback_that_sets_the_rate_are_one_too_many():
+    callback = runtime.keras().callbacks.ReduceLROnPlateau()
+    options = {"schedule": {"kind": "constant"}}
+    with pytest.raises(SpecError, match="ReduceLROnPlateau both set the rate"):
+        training.fit(make_model(), make_dataset(), options, callbacks=[callback])

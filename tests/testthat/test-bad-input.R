@@ -375,8 +375,109 @@ expect_refused(list(
   "a callback that is none" =
     case("spec", "`callbacks`", gpu_fit(a_model(), list(x, y), callbacks = list("x"))),
   "no verbose" = case("spec", "`verbose`", gpu_fit(a_model(), list(x, y), verbose = NULL)),
-  "a formula without features" = case("data", "The formula names no feature", gpu_dataset(mpg ~ 1, mtcars))
+  "a formula without features" =
+    case("data", "The formula names no feature", gpu_dataset(mpg ~ 1, mtcars))
 ))
+
+# Options of a training ----------------------------------------------------------------------------
+
+fit <- function(...) gpu_fit(fitted, numbers, 2, ..., verbose = FALSE)
+new_folder <- at("run")
+dir.create(at("others"))
+invisible(file.create(at("others/notes.txt"), at("file")))
+
+expect_refused(list(
+  "a name as schedule" = case("spec", "`schedule`", fit(schedule = "cosine")),
+  "a rate as schedule" = case("spec", "`schedule`", fit(schedule = 0.1)),
+  "a schedule that was not called" =
+    case("spec", "`schedule` must be made by", fit(schedule = schedule_one_cycle)),
+  "a list as schedule" = case("spec", "`schedule`", fit(schedule = list(kind = "cosine"))),
+  "a warm-up longer than the training" =
+    case("spec", "`warmup` is 3 epochs", fit(schedule = schedule_constant(warmup = 3))),
+  "a lowest rate above the optimizer's own" =
+    case("spec", "`min_rate`", fit(schedule = schedule_warmup_cosine(min_rate = 10, warmup = 0))),
+  "a plateau of a metric that is not there" =
+    case("spec", "`monitor` is \"auc\"", fit(schedule = schedule_plateau(monitor = "auc"))),
+  "clipping to nothing" = case("spec", "`clip_norm`", fit(clip_norm = 0)),
+  "clipping to less than nothing" = case("spec", "`clip_value`", fit(clip_value = -1)),
+  "a text as clipping" = case("spec", "`clip_global_norm`", fit(clip_global_norm = "1")),
+  "two bounds of a kind" = case("spec", "`clip_norm`", fit(clip_norm = c(1, 2))),
+  "clipping that is NA" = case("spec", "`clip_value` must be a value", fit(clip_value = NA)),
+  "clipping in two ways" =
+    case("spec", "`clip_norm` and `clip_value`", fit(clip_norm = 1, clip_value = 1)),
+  "averages that never change" = case("spec", "`ema`", fit(ema = 1)),
+  "averages of the last step alone" = case("spec", "`ema`", fit(ema = 0)),
+  "a flag as momentum" = case("spec", "`ema`", fit(ema = TRUE)),
+  "no patience" = case("spec", "`early_stopping`", fit(early_stopping = 0)),
+  "half an epoch of patience" = case("spec", "`early_stopping`", fit(early_stopping = 1.5)),
+  "a flag as early stopping" = case("spec", "`early_stopping`", fit(early_stopping = TRUE)),
+  "early stopping that is NA" = case("spec", "`early_stopping`", fit(early_stopping = NA)),
+  "early stopping without patience" =
+    case("spec", "`patience`", fit(early_stopping = list(monitor = "loss"))),
+  "early stopping with another option" =
+    case("spec", "`delta`", fit(early_stopping = list(patience = 1, delta = 2))),
+  "early stopping by a metric that is not there" =
+    case("spec", "`monitor` is \"auc\"", fit(early_stopping = list(patience = 1, monitor = "auc"))),
+  "early stopping by another direction" =
+    case("spec", "`mode`", fit(early_stopping = list(patience = 1, mode = "up"))),
+  "an option that is NA" =
+    case("spec", "`early_stopping` must be a value", fit(early_stopping = list(patience = NA))),
+  "another answer to full memory" = case("spec", "`on_oom`", fit(on_oom = "retry")),
+  "a batch size that is NA" = case("spec", "`batch_size` must be a value", fit(batch_size = NA)),
+  "two engines" = case("spec", "`engine`", fit(engine = c("keras", "compiled")))
+))
+
+expect_refused(list(
+  "a flag as checkpoint" = case("spec", "`checkpoint`", fit(checkpoint = TRUE)),
+  "an empty path as checkpoint" = case("spec", "`checkpoint`", fit(checkpoint = "")),
+  "two folders as checkpoint" = case("spec", "`checkpoint`", fit(checkpoint = c("a", "b"))),
+  "a checkpoint without a folder" =
+    case("spec", "`checkpoint`", fit(checkpoint = list(every_s = 3))),
+  "a checkpoint with another option" =
+    case("spec", "`kep`", fit(checkpoint = list(folder = new_folder, kep = 2))),
+  "keeping no checkpoint" =
+    case("spec", "`keep`", fit(checkpoint = list(folder = new_folder, keep = 0))),
+  "a checkpoint in a negative time" =
+    case("spec", "`every_s`", fit(checkpoint = list(folder = new_folder, every_s = -1))),
+  "a checkpoint in a folder that is not there" =
+    case("checkpoint", "does not exist", fit(checkpoint = at("none/run"))),
+  "a file as checkpoint" = case("checkpoint", "is a file", fit(checkpoint = at("file"))),
+  "a folder with other files as checkpoint" =
+    case("checkpoint", "holds other files", fit(checkpoint = at("others"))),
+  "a history that is not there" = case("data", "history.json", read_history(at("others"))),
+  "a file that is no history" = case("data", "is not JSON", read_history(at("csv.npy"))),
+  "a number as the path of a history" = case("spec", "`path`", read_history(3))
+))
+
+test_that("a checkpoint of another training is refused, and says in what it differs", {
+  skip_without_tensorflow()
+  folder <- at("first")
+  first <- gpu_dataset(x, c(1.5, 2, 3, 4), batch_size = 2, seed = 1)
+  train <- function(data = first, ..., units = 4) {
+    model <- gpu_mlp(data, units = units, seed = 1)
+    gpu_fit(model, data, 2, engine = "keras", ..., checkpoint = folder, verbose = FALSE)
+  }
+  train()
+  others <- list(
+    "batch size was 2 and is 4" = function() train(batch_size = 4),
+    "variable 1 of the model" = function() train(units = 5),
+    "`clip_norm` was none and is 1" = function() train(clip_norm = 1),
+    "the schedule was none and is constant" = function() train(schedule = schedule_constant()),
+    "the content of the labels" = function() {
+      train(gpu_dataset(x, c(2, 1.5, 3, 4), batch_size = 2, seed = 1))
+    },
+    "the dataset's seed was 1 and is 2" = function() {
+      train(gpu_dataset(x, c(1.5, 2, 3, 4), batch_size = 2, seed = 2))
+    }
+  )
+  for (difference in names(others)) {
+    error <- expect_error(others[[difference]](), class = "gpukeras_error_checkpoint")
+    expect_match(one_line(error), difference, fixed = TRUE)
+    expect_identical(error$arg, "checkpoint")
+  }
+  expect_snapshot(train(batch_size = 4), error = TRUE)
+  expect_identical(train()$resumed_epochs, 2L)
+})
 
 test_that("an argument that gpu_fit() does not have is refused by name", {
   expect_error(gpu_fit(NULL, NULL, epcohs = 2), "epcohs")

@@ -67,8 +67,10 @@ class Aids:
         """What they did on the way, sentences."""
         if self._plateau is None or not self._plateau.reductions:
             return []
-        epochs = ", ".join(str(epoch) for epoch in self._plateau.reductions)
-        return [f"The learning rate was lowered after epoch {epochs}."]
+        epochs = self._plateau.reductions
+        shown = ", ".join(str(epoch) for epoch in epochs[:5]) + (", ..." if epochs[5:] else "")
+        noun = "epochs" if epochs[1:] else "epoch"
+        return [f"The learning rate was lowered after {noun} {shown}."]
 
     def show_averages(self) -> None:
         """What is validated, and what callbacks see after an epoch, are the averages."""

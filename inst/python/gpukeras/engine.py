@@ -131,7 +131,8 @@ class Engines:
         if engine == "keras":
             return self._keras_function(iter([block.arrays]))
         if self._single is None:
-            self._single = runtime.tensorflow().function(self._step, reduce_retracing=True)
+            single = runtime.tensorflow().function(reduce_retracing=True, autograph=False)
+            self._single = single(self._step)
         return self._single(block.arrays)
 
     def _run_keras(self, block: Block, first: int, count: int) -> Logs:

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from .snapshots import apply_snapshot, take_snapshot
-from .steps import Averages, Watch
+from .steps import Averages, Watch, step_counter
 
 KEPT_S = 1.0  # seconds between copies: epochs may be much shorter
 STUCK_STEPS = 100  # in a row without an update: loss scaling has halved its scale as often
@@ -34,7 +34,8 @@ class Health:
 
     def __init__(self, model: Any, averages: Averages | None = None) -> None:
         """Keeps the state that the training begins with."""
-        self.watch = Watch(model.optimizer.iterations)
+        self._counter = step_counter(model)
+        self.watch = Watch(self._counter)
         self._more = [*self.watch.variables, *(averages.variables if averages else [])]
         self._model, self._epoch, self._first_step = model, 0, 0
         self._scaled = hasattr(model.optimizer, "dynamic_scale")
@@ -104,4 +105,4 @@ class Health:
         return int(self.watch.steps.numpy())
 
     def _count_updates(self) -> int:
-        return int(self._model.optimizer.iterations.numpy())
+        return int(self._counter.numpy())

@@ -264,7 +264,12 @@ def heeding_jit(model: Any) -> Iterator[None]:
 
 def order_metrics(names: Iterable[str]) -> list[str]:
     """The loss before the metrics, training before validation, otherwise as Keras has them."""
-    return sorted(names, key=lambda name: (name.startswith("val_"), not name.endswith("loss")))
+
+    def place(name: str) -> tuple[bool, bool, bool]:
+        plain = name.removeprefix("val_")
+        return plain != name, plain != "loss", not plain.endswith("loss")
+
+    return sorted(names, key=place)
 
 
 def _plain_recipe(given: Features) -> Recipe:

@@ -48,7 +48,7 @@ from .running import Runner
 from .saver import open_saver
 from .snapshots import apply_snapshot, take_snapshot
 from .specs import FitSpec
-from .steps import TrainingStep, can_split
+from .steps import TrainingStep, can_split, single_replica
 from .streams.dataset import StreamDataset
 from .tuning.batch_sizes import remembered_size
 
@@ -119,6 +119,7 @@ class Job:
         self.plan = self._plan()
         self.micro = self.plan.batch_size
         self.feed = open_feed(self.data, self.plan, self._check_labels, self._idle)
+        held.enter_context(single_replica(self.model))
         self.saver = held.enter_context(open_saver(self.model, self.data, self.plan, self.spec))
         state = self.saver.resume()
         if state is not None:
@@ -157,6 +158,8 @@ class Job:
         engines = Engines(self.model, "train", self.plan.batch_size, self.device, step)
         epochs = max(1, self.spec.epochs - self.progress.epoch)
         candidates, reason = choose_candidates(self.facts)
+        if self.facts.wanted != self.spec.engine:
+            reason = "as before the interruption"
         return engines, Chooser(candidates, (self.feed.steps or EXPECTED_STEPS) * epochs, reason)
 
     # Through Keras --------------------------------------------------------------------------------

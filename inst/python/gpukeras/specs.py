@@ -67,6 +67,8 @@ def describe(value: Any) -> str:
         return str(value).upper() if isinstance(value, bool) else f"{value:g}"
     if isinstance(value, str):
         return f'"{value[:40]}"'
+    if isinstance(value, Mapping):
+        return "a list"
     shape = getattr(value, "shape", None)
     return f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(value).__name__}"
 

@@ -7,6 +7,8 @@ loss. All of it is traced into the step, so nothing here runs once a step in Pyt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,37 @@ import numpy as np
 from . import runtime
 from .engine import Logs, cut
 
+REDUCING = "_all_reduce_sum_gradients"
 EMA_START = (1.0, 10.0)  # momentum is at most (1 + t) / (10 + t), see Averages
+
+
+def step_counter(model: Any) -> Any:
+    """The variable in which a model's optimizer counts its steps.
+
+    Not its `iterations`: where gradients are accumulated, that is a count of updates, calculated.
+    """
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)._iterations
+
+
+@contextmanager
+def single_replica(model: Any) -> Iterator[None]:
+    """Leaves out the optimizer's sum of gradients over replicas, of which there is one.
+
+    TensorFlow registers a gradient of that sum for each function that is traced, and never forgets
+    it nor the function's graph: 4 MB a training of a small model (measured, TensorFlow 2.21).
+    """
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    found = [inner, *getattr(inner, "_inner_optimizers", [])]
+    if runtime.tensorflow().distribute.has_strategy():
+        found = []
+    found = [one for one in found if hasattr(one, REDUCING) and REDUCING not in vars(one)]
+    for one in found:
+        setattr(one, REDUCING, lambda pairs: list(pairs))
+    try:
+        yield
+    finally:
+        for one in found:
+            delattr(one, REDUCING)
 
 
 class Watch:
@@ -69,7 +101,7 @@ class Averages:
         """Starts with the weights as they are."""
         tf = runtime.tensorflow()
         self._momentum, self._weights, self._averages = momentum, model.trainable_weights, []
-        self.shown, like = False, model.optimizer.iterations
+        self.shown, like = False, step_counter(model)
         with tf.device(like.value.device):
             self._count = tf.Variable(tf.zeros([], like.dtype), trainable=False)
         for weight in self._weights:

@@ -50,7 +50,7 @@ def fit(
     models.check_rows(model, data)
     if validation is not None:
         _check_validation(model, data, validation)
-    _check_callbacks(callbacks)
+    _check_callbacks(callbacks, spec)
     check_hooks(functions or {})
     models.tie_recipe(model, data.recipe)
     listener = Listener(on_event, spec.epochs)
@@ -59,12 +59,20 @@ def fit(
         return job.run()
 
 
-def _check_callbacks(callbacks: Sequence[Any]) -> None:
+def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
+    keras = runtime.keras().callbacks
     for callback in callbacks:
-        if not isinstance(callback, runtime.keras().callbacks.Callback):
+        if not isinstance(callback, keras.Callback):
             raise SpecError(
                 f"`callbacks` must hold Keras callbacks, not {describe(callback)}.",
                 arg="callbacks",
+            )
+        setters = (keras.ReduceLROnPlateau, keras.LearningRateScheduler)
+        if spec.schedule is not None and isinstance(callback, setters):
+            raise SpecError(
+                f"`schedule` and the callback {type(callback).__name__} both set the rate.",
+                hint="Use schedule_plateau(), or one of the two.",
+                arg="schedule",
             )
 
 
