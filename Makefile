@@ -42,8 +42,11 @@ help: ## list the targets
 demo: setup-demo install ## install what is missing and show what gpukeras does
 	@Rscript tools/demo.R
 
+# Side by side, as each leaves a core idle for much of its time; what pytest says comes last.
 test: setup-test install ## run all tests, Python and R
-	@failed=0; $(PYTEST) || failed=1; $(TESTTHAT) || failed=1; exit $$failed
+	@log=$$(mktemp); $(PYTEST) > $$log 2>&1 & python=$$!; \
+	trap "kill $$python 2>/dev/null; rm -f $$log" EXIT; failed=0; \
+	$(TESTTHAT) || failed=1; wait $$python || failed=1; cat $$log; exit $$failed
 
 test-python: setup-test-python ## run the tests of the Python core
 	@$(PYTEST)
