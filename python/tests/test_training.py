@@ -202,7 +202,7 @@ def test_bad_options_are_refused(model, options, message):
 def test_bad_models_are_refused():
     keras = runtime.keras()
     data = make_dataset()
-    with pytest.raises(SpecError, match="must be a Keras 3 model, not a dict"):
+    with pytest.raises(SpecError, match="must be a Keras 3 model, not a list"):
         training.fit({}, data, {})
     uncompiled = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     with pytest.raises(ModelError, match="not compiled"):
