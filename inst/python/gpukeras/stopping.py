@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -163,7 +164,7 @@ class Watch:
 # Callbacks ---------------------------------------------------------------------------------------
 
 
-class _Watching:
+class _Watching(ABC):
     """What both callbacks share; Keras' base class is added when Keras is there.
 
     Attributes:
@@ -186,9 +187,9 @@ class _Watching:
         self.watch.mode = self.spec.mode or choose_mode(self.monitor)
         self.take(float(logs[self.monitor]), epoch + 1)
 
+    @abstractmethod
     def take(self, value: float, epoch: int) -> None:
         """Acts on the metric's value."""
-        raise NotImplementedError
 
     def explain(self) -> str:
         """What is watched, as part of a sentence; "" before the first epoch."""
