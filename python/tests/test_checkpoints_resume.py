@@ -16,15 +16,19 @@ class Stop:
 
     Args:
         at: Its kind, epoch, and the least step; None never interrupts.
+        asks: Whether it asks for the end, as R does, instead of raising.
     """
 
-    def __init__(self, at=None):
-        self.at = at
+    def __init__(self, at=None, asks=False):
+        self.at, self.asks = at, asks
 
     def __call__(self, event):
         kind, epoch, step = self.at or ("never", 0, 0)
         if (event["kind"], event["epoch"]) == (kind, epoch) and event["step"] >= step:
+            if self.asks:
+                return True
             raise KeyboardInterrupt
+        return None
 
 
 def fit(folder=None, stop=None, engine="superstep", epochs=EPOCHS, **data):
@@ -64,6 +68,18 @@ def test_a_training_goes_on_from_every_checkpoint_bit_for_bit(tmp_path, monkeypa
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             assert found[name].tobytes() == value.tobytes(), (name, at)
+
+
+@pytest.mark.parametrize("at", [("progress", 2, 1), ("progress", 2, 8), ("epoch", 2, 9)])
+def test_an_interrupted_epoch_is_trained_to_its_end(tmp_path, monkeypatch, at):
+    monkeypatch.setattr(listening, "EVENT_S", 0.0)
+    _, expected = fit(tmp_path / "whole")
+    stopped, _ = fit(tmp_path / "run", Stop(at, asks=True))
+    assert (stopped.stopped, stopped.epochs) == ("interrupted", 2)
+    report, found = fit(tmp_path / "run")
+    assert report.resumed_epochs == (2 if at[0] == "epoch" else 1)
+    for name, value in expected.items():
+        assert found[name].tobytes() == value.tobytes(), name
 
 
 def test_a_finished_training_is_not_trained_again_but_goes_on_for_more_epochs(tmp_path):

@@ -1,8 +1,10 @@
 import math
+from dataclasses import replace
 
 import pytest
 
 from gpukeras.progress import Progress, choose_ticks
+from gpukeras.snapshots import Snapshot
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(1, 1), (255, 1), (600, 2), (10**6, 20)])
@@ -39,3 +41,9 @@ def test_what_was_spent_before_a_resumption_counts_once():
     done.add({"loss": 1.0}, 2.0, 10, 0.1)
     assert done.epoch_s == [1.0, 2.5, 2.0]
     assert (done.done, done.spent_s) == (0, 0.0)
+
+
+def test_a_training_goes_on_from_its_state():
+    done = Progress(2, {"loss": [2.0, 1.0]}, [1.0, 1.5], [10, 10], [0.1, 0.05])
+    state = done.to_state(Snapshot({}), position=3, extra={"spent_s": 0.25})
+    assert Progress.of_state(state) == replace(done, done=3, spent_s=0.25)

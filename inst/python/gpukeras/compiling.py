@@ -5,9 +5,9 @@ keeps what it compiles by function and shapes, whichever the variables are, so t
 real call finds its executable. The model's own variables would not do: such a call writes back
 what it read before the compiling, and the updates made meanwhile would be lost.
 
-For 64 and 10 units on 20 columns, compiling takes 1.1 s on one of two free cores, and the first
-real call then 0.01 s more than any later one. Tracing (0.4 s) stays in the foreground: what Keras
-keeps of a call in progress belongs to the thread.
+For 64 and 10 units on 20 columns, compiling takes 1.0 s on two free cores, and the first real call
+then 0.01 to 0.05 s more than a later one. Tracing (0.3 s) stays in the foreground: what Keras keeps
+of a call in progress belongs to the thread.
 
 The threads are no daemons. TensorFlow torn down under a working thread can crash, so Python's end
 waits for them; a training does not.

@@ -5,20 +5,29 @@ A rate that is not given is the optimizer's own: the highest rate of every sched
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .errors import SpecError
-from .specs import Spec, check_choice, check_count, check_flag, check_number, describe
+from .specs import (
+    Spec,
+    check_choice,
+    check_count,
+    check_flag,
+    check_fraction,
+    check_number,
+    check_positive,
+    describe,
+)
 
 HIGHEST = 1e3  # no optimizer learns anything beyond
 
 
 @dataclass(frozen=True)
-class ScheduleSpec(Spec):
+class ScheduleSpec(Spec, ABC):
     """What every schedule has.
 
     Args:
@@ -43,6 +52,7 @@ class ScheduleSpec(Spec):
         """Whether it can only be drawn where the number of steps is known."""
         return True
 
+    @abstractmethod
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
         """The rates after the warm-up.
 
@@ -55,7 +65,6 @@ class ScheduleSpec(Spec):
         Returns:
             One float64 a step of `at`.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -151,8 +160,8 @@ class CyclicSpec(ScheduleSpec):
         self._set(
             max_rate=_check_rate("max_rate", self.max_rate),
             min_rate=low,
-            step_size=_check_above("step_size", self.step_size),
-            gamma=_check_above("gamma", self.gamma, 1.0),
+            step_size=check_positive("step_size", self.step_size),
+            gamma=check_positive("gamma", self.gamma, 1.0),
         )
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
@@ -236,8 +245,8 @@ class ExponentialSpec(ScheduleSpec):
         check_flag("staircase", self.staircase)
         self._set(
             rate=_check_rate("rate", self.rate),
-            decay=_check_above("decay", self.decay, 1.0),
-            every=_check_above("every", self.every),
+            decay=check_positive("decay", self.decay, 1.0),
+            every=check_positive("every", self.every),
             min_rate=check_number("min_rate", self.min_rate, 0.0, HIGHEST),
         )
 
@@ -305,7 +314,7 @@ class PlateauSpec(ConstantSpec):
         super().__post_init__()
         check_monitor(self.monitor, self.mode)
         self._set(
-            factor=_check_below("factor", self.factor),
+            factor=check_fraction("factor", self.factor),
             patience=check_count("patience", self.patience),
             min_delta=check_number("min_delta", self.min_delta, 0.0),
             cooldown=check_count("cooldown", self.cooldown, 0),
@@ -332,22 +341,7 @@ def check_monitor(monitor: Any, mode: Any) -> None:
 
 
 def _check_rate(arg: str, value: Any) -> float | None:
-    return None if value is None else _check_above(arg, value, HIGHEST)
-
-
-def _check_above(arg: str, value: Any, high: float = math.inf) -> float:
-    """A number above 0 and at most `high`."""
-    if check_number(arg, value) <= 0 or value > high:
-        bound = "" if high == math.inf else f" and at most {high:g}"
-        raise SpecError(f"`{arg}` must be above 0{bound}, not {describe(value)}.", arg=arg)
-    return float(value)
-
-
-def _check_below(arg: str, value: Any) -> float:
-    """A number between 0 and 1."""
-    if not 0 < check_number(arg, value) < 1:
-        raise SpecError(f"`{arg}` must lie between 0 and 1, not {describe(value)}.", arg=arg)
-    return float(value)
+    return None if value is None else check_positive(arg, value, HIGHEST)
 
 
 def _check_floor(low: float, top: float) -> float:

@@ -264,7 +264,10 @@ class Job:
             return bool(self.model.stop_training)
         self.health.check(self._rate())
         loss = {"loss": float(logs["loss"])} if "loss" in logs else {}
-        return self._tell("progress", loss)
+        stop = self._tell("progress", loss)
+        if self.stopped == "interrupted" and not self._before_tail():
+            self._save(within=True)  # now: validation resets the metrics
+        return stop
 
     def _before_tail(self) -> bool:
         """Whether only the short last batch is left.
@@ -286,7 +289,9 @@ class Job:
         logs = logs or {}
         metrics = {name: float(logs[name]) for name in order_metrics(logs)}
         self.progress.add(metrics, self._took_s, self.runner.rows, self._last_rate)
-        self._save()
+        whole = self.feed.exact and self.runner.position == self.feed.steps
+        if whole or not self.runner.stopped:  # else a resumption has the rest to do
+            self._save()
         self._tell("epoch", metrics)
 
     def _save(self, within: bool = False) -> None:
@@ -295,15 +300,10 @@ class Job:
             return
         done, choice = self.progress, self.runner.chooser.choice
         spent_s = done.spent_s + time.perf_counter() - self._began if within else 0.0
-        state = TrainingState(
+        state = done.to_state(
             take_snapshot(self.model),
-            epoch=done.epoch,
             position=self.runner.position if within else 0,
             rows=self.runner.rows if within else 0,
-            history=done.history,
-            epoch_s=done.epoch_s,
-            epoch_rows=done.epoch_rows,
-            learning_rate=done.learning_rate,
             engine=choice.engine if choice else "",
             keepers=self.aids.get_state(),
             extra={"micro": self.micro, "spent_s": spent_s},

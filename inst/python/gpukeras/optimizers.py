@@ -20,7 +20,7 @@ import numpy as np
 from . import runtime
 from .errors import ModelError, SpecError
 from .schedules import ScheduleSpec, draw_rates_at
-from .specs import check_number, describe
+from .specs import check_positive
 
 LONGEST_TABLE = 2**22  # rates (16 MiB); beyond, a few steps in a row have the same
 CLIPPING = {
@@ -253,7 +253,7 @@ def check_clipping(
         SpecError: if it is not a number above 0, or if two are given.
     """
     values = zip(CLIPPING, (clip_norm, clip_value, clip_global_norm), strict=True)
-    given = {arg: _check_bound(arg, value) for arg, value in values if value is not None}
+    given = {arg: check_positive(arg, value) for arg, value in values if value is not None}
     if len(given) > 1:
         first, second, *_ = given
         raise SpecError(
@@ -262,12 +262,6 @@ def check_clipping(
             arg=first,
         )
     return given
-
-
-def _check_bound(arg: str, value: Any) -> float:
-    if check_number(arg, value) <= 0:
-        raise SpecError(f"`{arg}` must be above 0, not {describe(value)}.", arg=arg)
-    return float(value)
 
 
 def _check_own_clipping(optimizer: Any, arg: str) -> None:

@@ -1,9 +1,9 @@
 """What a model gives for rows: in large batches, nothing learned.
 
 Keras' own predict function runs them, so a model's own `predict_step()` and `run_eagerly` hold. The
-calls are what costs: at 20 columns, 64 and 10 units a million rows took 2.4 s in batches of 8,192,
-0.3 s in batches of 32,768 and 0.19 s in batches of 131,072 (2 busy cores, TensorFlow 2.21), and
-compiled by XLA 0.3 s. So a batch has as many rows as memory allows, all of them the same.
+calls are what costs: at 20 columns, 64 and 10 units a million staged rows took 0.40 s in batches of
+8,192, 0.23 s in batches of 32,768 and 0.17 s in batches of 131,072 (medians of 5, 2 cores,
+TensorFlow 2.21). So a batch has as many rows as memory allows, all batches the same.
 """
 
 from __future__ import annotations

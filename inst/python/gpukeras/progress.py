@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .checkpoints.state import TrainingState
+from .snapshots import Snapshot
 
 TICK_BATCHES = 256  # batches Keras counts as one, as with its own `steps_per_execution`
 MAX_TICKS = 20
@@ -45,6 +47,18 @@ class Progress:
             learning_rate=list(state.learning_rate),
             done=state.position,
             spent_s=state.extra.get("spent_s", 0.0),
+        )
+
+    def to_state(self, snapshot: Snapshot, **more: Any) -> TrainingState:
+        """The state that a checkpoint keeps; `more` are its fields that are not known here."""
+        return TrainingState(
+            snapshot,
+            epoch=self.epoch,
+            history=self.history,
+            epoch_s=self.epoch_s,
+            epoch_rows=self.epoch_rows,
+            learning_rate=self.learning_rate,
+            **more,
         )
 
     def add(self, metrics: Mapping[str, float], seconds: float, rows: int, rate: float) -> None:

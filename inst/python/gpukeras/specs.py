@@ -27,6 +27,21 @@ def check_number(arg: str, value: Any, low: float = -math.inf, high: float = mat
     return float(value)
 
 
+def check_positive(arg: str, value: Any, high: float = math.inf) -> float:
+    """A number above 0 and at most `high`."""
+    if check_number(arg, value) <= 0 or value > high:
+        bound = "" if high == math.inf else f" and at most {high:g}"
+        raise SpecError(f"`{arg}` must be above 0{bound}, not {describe(value)}.", arg=arg)
+    return float(value)
+
+
+def check_fraction(arg: str, value: Any) -> float:
+    """A number between 0 and 1, neither of them."""
+    if not 0 < check_number(arg, value) < 1:
+        raise SpecError(f"`{arg}` must lie between 0 and 1, not {describe(value)}.", arg=arg)
+    return float(value)
+
+
 def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> int:
     """A whole number within [low, high]; accepts R's `10.0`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -328,9 +343,9 @@ class FitSpec(Spec):
         check_choice("on_oom", self.on_oom, ("halve", "stop"))
         for arg in ("clip_norm", "clip_value", "clip_global_norm"):
             if getattr(self, arg) is not None:
-                self._set(**{arg: check_number(arg, getattr(self, arg), 1e-12)})
+                self._set(**{arg: check_positive(arg, getattr(self, arg))})
         if self.ema is not None:
-            self._set(ema=check_number("ema", self.ema, 1e-6, 1 - 1e-9))
+            self._set(ema=check_fraction("ema", self.ema))
         if self.schedule is not None and not isinstance(self.schedule, Mapping):
             message = f"`schedule` must be made by a schedule_*(), not {describe(self.schedule)}."
             raise SpecError(message, arg="schedule")
