@@ -1,3 +1,4 @@
+import math
 import numpy as np
 import pytest
 from hypothesis import given
@@ -74,6 +75,8 @@ def test_a_block_is_bounded(batch_bytes, steps):
     batches = plans.choose_capacity(batch_bytes, steps)
     assert 1 <= batches <= min(steps, plans.BLOCK_BATCHES)
     assert batches == 1 or batches * batch_bytes <= plans.BLOCK_BYTES
+    blocks = math.ceil(steps / batches)
+    assert blocks * batches - steps < blocks  # padding: less than a batch a block
 
 
 @given(st.integers(1, 10**7), st.integers(1, 10**6))

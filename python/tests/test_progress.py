@@ -7,7 +7,7 @@ from gpukeras.progress import Progress, choose_ticks
 from gpukeras.snapshots import Snapshot
 
 
-@pytest.mark.parametrize(("steps", "expected"), [(1, 1), (255, 1), (600, 2), (10**6, 20)])
+@pytest.mark.parametrize(("steps", "expected"), [(1, 1), (1023, 1), (3125, 3), (10**6, 20)])
 def test_ticks(steps, expected):
     assert choose_ticks(steps) == expected
 
