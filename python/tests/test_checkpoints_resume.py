@@ -93,6 +93,20 @@ def test_a_finished_training_is_not_trained_again_but_goes_on_for_more_epochs(tm
     assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
 
 
+def test_a_training_that_stopped_early_is_not_trained_again(tmp_path):
+    found = []
+    for _ in range(2):
+        model, data = make_model(20, 3), make_dataset(ROWS, 20, 3, batch_size=BATCH)
+        options = {"epochs": 9, "engine": "superstep", "checkpoint": str(tmp_path / "run")}
+        options["early_stopping"] = {"patience": 2, "monitor": "accuracy", "mode": "min"}
+        report = training.fit(model, data, options)
+        assert (report.stopped, report.epochs, report.best_epoch) == ("early", 3, 1)
+        found.append(model.get_weights())
+    assert report.resumed_epochs == 3
+    for one, other in zip(*found, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
 def test_other_data_is_refused_before_anything_is_trained(tmp_path):
     fit(tmp_path / "run", epochs=1)
     model, data = make_model(20, 3), make_dataset(ROWS, 20, 3, validation=0.1, batch_size=64)

@@ -61,7 +61,8 @@ class Aids:
         if not self.stopped:
             return ""
         patience = self._early.spec.patience
-        return f"{self._early.explain()} has not improved for {patience} epochs"
+        noun = "epoch" if patience == 1 else "epochs"
+        return f"{self._early.explain()} has not improved for {patience} {noun}"
 
     def explain(self) -> list[str]:
         """What they did on the way, sentences."""

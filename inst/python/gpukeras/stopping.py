@@ -245,11 +245,13 @@ class _EarlyStopping(_Watching):
     def get_state(self) -> State:
         """What a checkpoint keeps: plain values, and the best weights by their place."""
         plain, _ = super().get_state()
-        return plain, {f"best/{place:04d}": weights for place, weights in enumerate(self._best)}
+        best = {f"best/{place:04d}": weights for place, weights in enumerate(self._best)}
+        return {**plain, "stopped": self.stopped}, best
 
     def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Puts back what `get_state()` gave."""
         super().set_state(plain, arrays)
+        self.stopped = bool(plain.get("stopped"))
         kept = sorted(name for name in arrays if name.startswith("best/"))
         self._best = [np.array(arrays[name]) for name in kept]
 
