@@ -12,6 +12,16 @@ call_core <- function(name, args = list(), call = caller_env()) {
   envelope$value
 }
 
+# Room in R's memory for a large result, which the core makes and fills itself. Nobody else may know
+# the matrix before it is taken.
+new_room <- function() {
+  made <- NULL
+  list(
+    make = function(rows, columns) made <<- matrix(0, rows, columns),
+    take = function() if (ncol(made) == 1) as.vector(made) else made
+  )
+}
+
 # The Python core, imported on first use: library(gpukeras) starts no Python.
 core <- function() {
   if (is.null(the$core)) {

@@ -216,14 +216,15 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL) {
   model <- check_model(model)
   check_string(type)
   recipe <- use_recipe(model, recipe)
-  args <- list(model = model, type = type)
+  room <- new_room()
+  args <- list(model = model, type = type, room = room$make)
   newdata <- open_saved(newdata)
   if (inherits(newdata, "gpu_dataset")) {
     args$data <- check_alive(newdata)$handle
   } else {
     args$features <- as_new_features(newdata, recipe, env = caller_env())
   }
-  as_prediction(call_core("predict", args))
+  as_prediction(call_core("predict", args), room)
 }
 
 as_new_features <- function(newdata, recipe, env, call = caller_env()) {
@@ -238,12 +239,13 @@ as_new_features <- function(newdata, recipe, env, call = caller_env()) {
   as_features(newdata, "newdata", call, recorded_zones(recipe))
 }
 
-as_prediction <- function(record) {
+# Values that were written into the room are there.
+as_prediction <- function(record, room) {
   if (!is.null(record$outputs)) {
     names <- vapply(record$outputs, `[[`, "", "name")
-    return(stats::setNames(lapply(record$outputs, as_prediction), names))
+    return(stats::setNames(lapply(record$outputs, as_prediction, room), names))
   }
-  values <- record$values
+  values <- if (identical(record$values, "room")) room$take() else record$values
   if (length(record$missing) > 0) {
     values[slice.index(values, 1) %in% record$missing] <- NA
   }

@@ -2,7 +2,18 @@ import numpy as np
 import pytest
 from conftest import make_dataset, make_model
 
-from gpukeras import DataError, ModelError, SpecError, inference, models, pipeline, plans, training
+from gpukeras import (
+    DataError,
+    ModelError,
+    SpecError,
+    inference,
+    models,
+    pipeline,
+    plans,
+    predicting,
+    rooms,
+    training,
+)
 
 pytestmark = pytest.mark.tf
 
@@ -76,6 +87,40 @@ def test_predict_refuses_missing_values(model):
         inference.predict(
             model, {"kind": "array", "values": np.full((1, 5), [[0, np.nan, 0, 0, 0]])}
         )
+
+
+def test_missing_values_of_all_rows_are_counted_though_few_are_predicted_at_a_time(
+    model, monkeypatch
+):
+    monkeypatch.setattr(predicting, "PREDICTION_BYTES", 1)
+    rows = np.zeros((100, 5))
+    rows[[40, 99], 1] = np.nan
+    with pytest.raises(DataError, match=r"Column `2` of `newdata` has 2 missing values"):
+        inference.predict(model, {"kind": "array", "values": rows})
+
+
+def test_many_values_are_written_where_r_has_room(model, monkeypatch):
+    monkeypatch.setattr(rooms, "SMALLEST", 30)
+    rows = {"kind": "array", "values": np.random.default_rng(1).normal(size=(10, 5))}
+    expected, made = inference.predict(model, rows)["values"], []
+
+    def ask(rows, columns):
+        made.append(np.zeros((rows, columns), order="F"))
+        return made[-1]
+
+    assert inference.predict(model, rows, room=ask)["values"] == "room"
+    np.testing.assert_array_equal(made[0], expected)
+    few = {"kind": "array", "values": rows["values"][:9]}
+    np.testing.assert_array_equal(inference.predict(model, few, room=ask)["values"], expected[:9])
+    assert len(made) == 1
+
+
+def test_classes_need_no_room(monkeypatch):
+    monkeypatch.setattr(rooms, "SMALLEST", 1)
+    model, _, features = fit_columns("impute", **THREE)
+    asked = []
+    record = inference.predict(model, features, type="class", room=lambda *size: asked.append(size))
+    assert (len(record["values"]), asked) == (6, [])
 
 
 def fit_columns(na, **labels):

@@ -154,4 +154,21 @@ def test_memory_that_runs_out_halves_the_batches():
 
     model.predict_on_batch = limited
     close(predict(model), model.predict(ROWS, verbose=0))
-    assert sizes[:3] == [203, 102, 51]
+    assert sizes == [203, 102, 51, 51, 51, 51]
+
+
+@pytest.mark.tf
+def test_batches_that_were_predicted_before_memory_ran_out_are_kept(monkeypatch):
+    monkeypatch.setattr(predicting, "choose_rows", lambda *facts: 80)
+    tf, model = runtime.tensorflow(), make_model()
+    own, starts = model.predict_on_batch, []
+
+    def limited(features):
+        starts.append(float(features[0, 0]))
+        if len(starts) == 2:
+            raise tf.errors.ResourceExhaustedError(None, None, "no more")
+        return own(features)
+
+    model.predict_on_batch = limited
+    close(predict(model), model.predict(ROWS, verbose=0))
+    assert starts == [float(ROWS[row, 0]) for row in (0, 80, 80, 120, 160, 200)]

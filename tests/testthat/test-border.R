@@ -46,6 +46,15 @@ test_that("values of each kind come up as R values", {
   expect_null(record$label)
 })
 
+test_that("a room has what was asked for; a lone column is a vector", {
+  room <- new_room()
+  expect_identical(room$make(2L, 3L), matrix(0, 2, 3))
+  expect_identical(room$take(), matrix(0, 2, 3))
+  other <- new_room()
+  other$make(2L, 1L)
+  expect_identical(other$take(), c(0, 0))
+})
+
 test_that("what the core did not expect passes through as an error", {
   skip_without_tensorflow()
   error <- expect_error(call_core("no such entry point"), "no such entry point")

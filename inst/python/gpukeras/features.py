@@ -73,6 +73,13 @@ class Features(ABC):
             keep: Where rows that are made once go, see `scratch.RowsWriter`.
         """
 
+    def encode_later(self, recipe: Recipe) -> RowSource:
+        """All rows, each encoded when it is asked for if that costs nothing more: to be read once.
+
+        Errors may come later, but are the same.
+        """
+        return self.encode(recipe)
+
     def labels(self) -> Mapping[str, Any] | None:
         """The labels that they hold, as labels come from R; to be asked for once."""
         return None

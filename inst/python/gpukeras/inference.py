@@ -12,7 +12,7 @@ import numpy as np
 
 from . import devices, matching, models, runtime
 from .choosing import Chooser, choose_evaluation_candidates
-from .engine import Engines, Logs, first_line, read_engine_facts
+from .engine import Logs, first_line, read_engine_facts
 from .errors import DataError, ModelError
 from .features import Features
 from .feeding import has_rows, open_evaluation, sample_rows
@@ -23,6 +23,8 @@ from .packing import InputsFeatures
 from .pipeline import Dataset
 from .predicting import model_device, predict_rows, predict_stream
 from .recipes import Recipe
+from .reuse import open_engines
+from .rooms import Room
 from .rows import MemoryRows, RowSource
 from .running import Runner
 from .sources import open_features
@@ -70,6 +72,7 @@ def predict(
     features: Mapping[str, Any] | None = None,
     data: AnyDataset | None = None,
     type: str = "response",  # noqa: A002 (R's name for it)
+    room: Callable[[int, int], Any] | None = None,
 ) -> dict[str, Any]:
     """A model's predictions in the labels' own terms, rows in the order given.
 
@@ -79,11 +82,13 @@ def predict(
         data: Or a dataset, whose rows are taken in their original order; of rows in sequence one
             epoch is.
         type: "response" or "class".
+        room: R's function that makes memory for many values, see `rooms`; or None.
 
     Returns:
-        See `labels.decode`; and `missing`, the numbers from 1 of rows that have no prediction,
-        because training left out such rows. They keep their place. Of a model with several
-        outputs: `{outputs}`, such a record of each, with its `name`.
+        See `labels.decode`, `values` being "room" where they were written there; and `missing`, the
+        numbers from 1 of rows that have no prediction, because training left out such rows. They
+        keep their place. Of a model with several outputs: `{outputs}`, such a record of each, with
+        its `name`.
     """
     check_choice("type", type, ("response", "class"))
     recipe = models.recipe_of(model)
@@ -99,15 +104,18 @@ def predict(
             raise unmapped("newdata")
         rows, complete = _encode_new(recipe, given)
     matching.check_input(model, recipe)
+    held = None if room is None or type == "class" else Room(room)
     with heeding_jit(model):
         if isinstance(rows, StreamDataset):
             output = predict_stream(model, rows)
         else:
             function = None if data is None else data.map
-            output = predict_rows(model, rows, recipe, function)
+            output = predict_rows(model, rows, recipe, function, held)
     as_class = type == "class"
     if isinstance(output, np.ndarray):
-        return _keep_places(decode(recipe.label, output, as_class), complete)
+        record = _keep_places(decode(recipe.label, output, as_class), complete)
+        in_room = held is not None and held.holds(record["values"])
+        return {**record, "values": "room"} if in_room else record
     records = decode_outputs(recipe.label, _by_name(model, output), as_class)
     return {"outputs": [_keep_places(record, complete) for record in records]}
 
@@ -128,10 +136,10 @@ def _rows_of(data: AnyDataset) -> RowSource | StreamDataset:
 def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray | None]:
     """New rows encoded, and which of them, or None for all."""
     if recipe.na != "drop" or given.kind != recipe.kind or given.refuses:
-        return given.encode(recipe), None
+        return given.encode_later(recipe), None
     complete = given.find_complete(recipe.known)
     if complete.all():
-        return given.encode(recipe), None
+        return given.encode_later(recipe), None
     rows = given.encode(recipe, complete)
     # One row of zeros where none is complete: the output's shape comes from the model alone.
     return rows if len(rows) else MemoryRows(
@@ -182,7 +190,7 @@ class EvaluationLoop:
 
     def _open(self, rows_a_batch: int | None) -> None:
         self._feed = self._open_feed(batch_size=rows_a_batch)
-        engines = Engines(self._model, "test", self._feed.batch_size, self._device)
+        engines = open_engines(self._model, "test", self._feed.batch_size, self._device)
         candidates = choose_evaluation_candidates(read_engine_facts(self._model, self._wanted))
         passes = (self._feed.steps or 1) * max(1, self._epochs - self._epoch)
         self._runner = Runner(engines, Chooser(candidates, passes))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from . import runtime
 from .arrays import aligned_empty
 from .feeding import open_evaluation, open_finish
 from .plans import choose_evaluation_rows
+from .readers.ahead import read_ahead
 from .recipes import Recipe
+from .rooms import Room
 from .rows import RowSource
 from .streams.dataset import StreamDataset
 
@@ -27,34 +30,36 @@ ALIGNED_ROWS = 16  # of any type: 64 bytes or a multiple, so that memory can be 
 
 
 def predict_rows(
-    model: Any, source: RowSource, recipe: Recipe, function: Callable[[Any], Any] | None = None
+    model: Any,
+    source: RowSource,
+    recipe: Recipe,
+    function: Callable[[Any], Any] | None = None,
+    room: Room | None = None,
 ) -> Any:
-    """A model's output for all rows.
+    """A model's output for all rows; a thread makes the next batch's while one is predicted.
 
     Args:
         model: A built model; need not be compiled.
         source: The rows.
         recipe: Their encoding.
         function: The user's own, applied to features before the model, or None.
+        room: Where a lone output may be written, or None.
 
     Returns:
         An array of the rows' outputs, or the model's dict or list of such arrays.
     """
-    device, output = model_device(model), Output(len(source))
-    size, start = choose_rows(len(source), source.row_bytes, count_row_bytes(model)), 0
-    finish = open_finish(recipe, size, function)
-    while start < len(source):
-        rows = source.gather(slice(start, start + size))
+    device, output = model_device(model), Output(len(source), room)
+    size = choose_rows(len(source), source.row_bytes, count_row_bytes(model))
+    while output.written < len(source):
+        finish = open_finish(recipe, size, function)
         try:
-            values = _predict(model, _adopt(finish(_pad(rows, size)), device))
+            with closing(read_ahead(_batches(source, output.written, size))) as batches:
+                for rows, count in batches:
+                    output.write(_predict(model, _adopt(finish(rows), device)), count)
         except runtime.tensorflow().errors.ResourceExhaustedError:
             if size == 1:
                 raise
             size = -(-size // 2)
-            finish = open_finish(recipe, size, function)
-            continue
-        output.write(values, len(rows))
-        start += len(rows)
     return output.values
 
 
@@ -76,26 +81,32 @@ class Output:
 
     Args:
         rows: How many rows there will be.
+        room: Where a lone array may be, or None.
 
     Attributes:
         values: The arrays, in the structure of what was written; None before.
+        written: Rows that were.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, room: Room | None = None) -> None:
         """Waits for the first values: they tell structure, shapes and types."""
         self.values: Any = None
-        self._rows, self._written = rows, 0
+        self.written = 0
+        self._rows, self._room = rows, room
 
     def write(self, values: Any, count: int) -> None:
         """Takes the first `count` rows of some values."""
         nest = runtime.tensorflow().nest
         if self.values is None:
-            self.values = nest.map_structure(
-                lambda array: aligned_empty((self._rows, *array.shape[1:]), array.dtype), values
-            )
+            self.values = nest.map_structure(self._make, values)
         for whole, part in zip(nest.flatten(self.values), nest.flatten(values), strict=True):
-            whole[self._written : self._written + count] = part[:count]
-        self._written += count
+            whole[self.written : self.written + count] = part[:count]
+        self.written += count
+
+    def _make(self, like: np.ndarray) -> np.ndarray:
+        shape = (self._rows, *like.shape[1:])
+        made = None if self._room is None else self._room.make(shape, like.dtype)
+        return aligned_empty(shape, like.dtype) if made is None else made
 
 
 def choose_rows(rows: int, row_bytes: int, model_bytes: int | None) -> int:
@@ -145,6 +156,13 @@ def _predict(model: Any, features: Any) -> Any:
         return model.predict_on_batch(features)
     finally:
         model.jit_compile = before  # the function that is not compiled stays for the next batches
+
+
+def _batches(source: RowSource, first: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
+    """The rows from `first` on, and how many of a batch's are no padding."""
+    for start in range(first, len(source), size):
+        rows = source.gather(slice(start, start + size))
+        yield _pad(rows, size), len(rows)
 
 
 def _pad(rows: np.ndarray, size: int) -> np.ndarray:

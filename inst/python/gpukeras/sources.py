@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from .arrays import Notes, check_features, row_blocks
+from .errors import DataError
 from .features import Features
 from .images.features import open_images
 from .labels import SEVERAL
 from .missing import complete_rows, find_complete
 from .npy import open_npy, read_npy_labels
 from .packing import InputsFeatures
-from .recipes import Recipe, bake, count_rows, learn_array, learn_columns
-from .rows import MemoryRows, RowSource
+from .recipes import Recipe, bake, check_form, count_rows, learn_array, learn_columns
+from .rows import MemoryRows, Rows, RowSource
 from .scratch import DiskRows, RowsWriter
 from .sparse import open_sparse
 from .specs import DatasetSpec
@@ -82,6 +83,43 @@ class ArrayFeatures(InMemory):
         among = keep if complete is None else _spread(keep, complete)
         names = self.features.get("names") or ()
         return learn_array(x, among, spec.scale, names, spec.na, self.arg)
+
+    def encode_later(self, recipe: Recipe) -> RowSource:
+        """The rows where R has them, encoded as they are gathered."""
+        return GivenRows(recipe, self.features, self.arg)
+
+
+class GivenRows(RowSource):
+    """Rows of an array that is never staged.
+
+    Args:
+        recipe: Their encoding.
+        features: The array, as it came from R.
+        arg: The user's name for it.
+
+    Raises:
+        DataError: if its rows have another shape than those in training.
+    """
+
+    resident_bytes = 0
+
+    def __init__(self, recipe: Recipe, features: Given, arg: str) -> None:
+        """Encodes nothing yet."""
+        self._x = check_features(features["values"], arg)
+        check_form(recipe, "array", self._x.shape[1:], arg)
+        super().__init__((len(self._x), *recipe.staged_shape))
+        self._recipe, self._arg = recipe, arg
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Those rows, encoded."""
+        try:
+            return self._encode(self._x[rows])
+        except DataError:
+            self._encode(self._x)  # the error of all rows counts them all
+            raise
+
+    def _encode(self, x: np.ndarray) -> np.ndarray:
+        return bake(self._recipe, {"kind": "array", "values": x}, self._arg)
 
 
 class ColumnFeatures(InMemory):
