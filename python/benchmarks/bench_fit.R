@@ -20,17 +20,21 @@ load_file <- function(name) {
 plan <- load_file("plan.R")
 tables <- load_file("tables.R")
 promises <- load_file("promises.R")
-most_s <- 900 # a run that takes longer hangs
+most_s <- 900 # a run that takes longer hangs; methods.R knows of one that does
 
 run_job <- function(job, index, count) {
   message(sprintf("[%d/%d] %s/%s, %s", index, count, job$case, job$method, job$measure))
   files <- tempfile(c("job", "result", "log"))
   on.exit(unlink(files))
   began <- proc.time()[["elapsed"]]
-  status <- if (job$measure == "fits") run_fits(job, files) else run_r(job, files)
+  limit_s <- plan$or_else(plan$ours$methods[[job$method]]$most_s, most_s)
+  run <- if (job$measure == "fits") run_fits else run_r
+  status <- run(job, files, limit_s)
   took <- proc.time()[["elapsed"]] - began
   if (status != 0 || !file.exists(files[2])) {
-    why <- find_reason(readLines(files[3], warn = FALSE))
+    hangs <- status == 124
+    log <- readLines(files[3], warn = FALSE)
+    why <- if (hangs) sprintf("hangs (stopped after %g s)", limit_s) else find_reason(log)
     message(sprintf("  failed with status %d: %s", status, why))
     return(c(job, list(error = why)))
   }
@@ -45,19 +49,20 @@ find_reason <- function(lines) {
   paste(utils::head(lines[seq_along(lines) >= from], 3), collapse = " | ")
 }
 
-run_r <- function(job, files) {
+run_r <- function(job, files, limit_s) {
   jsonlite::write_json(job, files[1], auto_unbox = TRUE)
   rscript <- file.path(R.home("bin"), "Rscript")
-  run_child(rscript, c(file.path(here, "run_one.R"), files[1:2]), files[3])
+  run_child(rscript, c(file.path(here, "run_one.R"), files[1:2]), files[3], limit_s)
 }
 
 # A program without R, which prints MiB by number of fits.
-run_fits <- function(job, files) {
+run_fits <- function(job, files, limit_s) {
   python <- Sys.getenv("RETICULATE_PYTHON", "python3")
   program <- file.path(here, "fit_memory.py")
   printed <- tempfile()
   on.exit(unlink(printed))
-  status <- run_child(python, c(program, job$fits, job$method, job$engine), files[3], printed)
+  arguments <- c(program, job$fits, job$method, job$engine)
+  status <- run_child(python, arguments, files[3], limit_s, printed)
   if (status == 0) {
     found <- jsonlite::fromJSON(utils::tail(readLines(printed), 1))
     jsonlite::write_json(list(mib = found), files[2], auto_unbox = TRUE, digits = NA)
@@ -65,8 +70,9 @@ run_fits <- function(job, files) {
   status
 }
 
-run_child <- function(program, arguments, log, printed = FALSE) {
-  system2(program, shQuote(arguments), stdout = printed, stderr = log, timeout = most_s) |>
+# The status is 124 where time ran out.
+run_child <- function(program, arguments, log, limit_s, printed = FALSE) {
+  system2(program, shQuote(arguments), stdout = printed, stderr = log, timeout = limit_s) |>
     suppressWarnings()
 }
 

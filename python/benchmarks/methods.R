@@ -122,7 +122,7 @@ dense <- c("dense_small", "dense_wide")
 
 # `cases`: those that it is for. `needs`: R packages beyond gpukeras. `base`: may be what the others
 # are compared with. `few`: its first epochs are all that counts. `once`: not in every repetition.
-# `share`: of the rows, where that must do; its epochs are scaled. `prepare`: makes of the data what
+# `share`: of the rows, where that must do; its epochs are scaled. `most_s`: where it may hang. `prepare`: makes of the data what
 # `fit` gets, before the clock starts.
 methods <- list(
   keras3 = list(label = "keras3 fit()", fit = keras3_fit, needs = "keras3", base = TRUE),
@@ -131,9 +131,11 @@ methods <- list(
     label = "tfdatasets, keras3 fit()", fit = tfdatasets_fit, needs = c("keras3", "tfdatasets"),
     cases = dense, once = TRUE, few = TRUE
   ),
+  # R's main thread waits for TensorFlow's pipeline, and a thread of the pipeline, which holds a lock
+  # of TensorFlow's, for R's main thread: now and then that is for ever.
   keras_generator = list(
     label = "Keras fit(), R generator", fit = keras_generator, cases = dense, share = 0.1,
-    once = TRUE, few = TRUE
+    once = TRUE, few = TRUE, most_s = 120
   ),
   auto = list(label = "gpukeras", fit = gpukeras_fit()),
   parquet = list(

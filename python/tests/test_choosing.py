@@ -46,7 +46,7 @@ def drive(chooser, batch_s, start_s=0.5, batches=10**6, block=10**9):
         seconds = count * batch_s[engine] + (0.0 if engine in started else start_s)
         started.add(engine)
         if chooser.preparing:
-            chooser.try_prepared()
+            chooser.try_prepared(0.0)
         else:
             chooser.record(count, seconds)
             trained += count
@@ -112,9 +112,10 @@ def test_the_fastest_so_far_goes_on_while_another_is_prepared():
         chooser.record(count, 3e-4 * count)  # slowed down by what goes on beside it
     assert chooser.trials == trials
     assert chooser.choice is None
-    chooser.try_prepared()
+    chooser.try_prepared(1.5)
     assert (chooser.engine, chooser.preparing) == ("compiled", "")
-    drive(chooser, {"compiled": 1e-5}, start_s=0.0)
+    drive(chooser, {"compiled": 1e-5}, start_s=0.25)
+    assert chooser.choice.trials[-1].start_s == pytest.approx(1.75, rel=0.01)
     assert chooser.choice.engine == "compiled"
     assert "10 us a batch against 100 us (superstep)" in chooser.choice.reason
 
@@ -163,7 +164,7 @@ def test_a_refused_engine_is_left_out_with_its_reason():
     chooser = Chooser(("superstep", "compiled"), 10**6)
     while not chooser.preparing:
         chooser.record(chooser.count(10**6), 0.1)
-    chooser.try_prepared()
+    chooser.try_prepared(0.0)
     assert chooser.refuse("no kernel for PyFunc")
     assert chooser.choice.engine == "superstep"
     assert chooser.choice.trials[-1].refused == "no kernel for PyFunc"

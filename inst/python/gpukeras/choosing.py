@@ -48,7 +48,8 @@ class Trial:
 
     Args:
         engine: Its name.
-        start_s: Seconds of its first batch, tracing and compiling included.
+        start_s: Seconds of its first batch, tracing and compiling included, also where that was
+            done beside the training.
         batch_s: Seconds a batch afterwards; None if it was refused.
         refused: Why it could not run, or "".
     """
@@ -187,10 +188,11 @@ class Chooser:
         else:
             self._record_trial(count, seconds)
 
-    def try_prepared(self) -> None:
-        """What was being prepared is ready: the next calls are its trial."""
+    def try_prepared(self, took_s: float) -> None:
+        """What was being prepared is ready, after `took_s`: the next calls are its trial."""
         self.engine, self.preparing = self.preparing, ""
         self._begin_trial()
+        self._prepared_s = took_s
 
     def refuse(self, why: str) -> bool:
         """The engine on trial, or in preparation, cannot run this model; false without another."""
@@ -212,6 +214,7 @@ class Chooser:
 
     def _begin_trial(self) -> None:
         self._start_s: float | None = None
+        self._prepared_s = 0.0
         self._count, self._largest, self._measured = 1, 0, (0, 0.0)
 
     def _record_trial(self, count: int, seconds: float) -> None:
@@ -225,7 +228,8 @@ class Chooser:
         wanted_s = choose_trial_s(batch_s, self._batches_left)
         self._count = choose_trial_count(wanted_s, batch_s, self._largest)
         if total_s >= wanted_s:
-            self.trials += (Trial(self.engine, self._start_s or 0.0, total_s / batches),)
+            start_s = self._prepared_s + (self._start_s or 0.0)
+            self.trials += (Trial(self.engine, start_s, total_s / batches),)
             self._go_on()
 
     def _go_on(self) -> None:

@@ -18,6 +18,7 @@ only the short last batch of an epoch needs a function of its own.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "
 Logs = Mapping[str, Any]
 Run = Callable[[Block, int, int], Logs]
 Step = Callable[[Any], Logs]
+Shapes = tuple[tuple[tuple[int, ...], str], ...]
 
 
 class UntraceableError(Exception):
@@ -93,23 +95,29 @@ class Engines:
             getattr(model, f"make_{kind}_function")(force=True)
         self._keras_function = getattr(model, f"{kind}_function")
         setattr(model, f"{kind}_function", before)
-        self._made: dict[str, Run] = {}
+        self._made: dict[str, tuple[Shapes, Run]] = {}
         self._compiling: Compilation | None = None
         self._single: Step | None = None
         self.ran: set[str] = set()
+        self._began = 0.0
 
     @property
     def variables(self) -> Sequence[Any]:
         """What the step changes besides the model's own variables."""
         return getattr(self._step, "variables", ())
 
+    @property
+    def prepared_s(self) -> float:
+        """Seconds since the making ready of an engine began."""
+        return time.perf_counter() - self._began
+
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
         """Runs `count` batches of a block from batch `first`; gives the metrics after them."""
         if engine == "keras":
             return self._run_keras(block, first, count)
-        if engine not in self._made:
+        if not self._is_made(engine, block):
             self._make(engine, block)
-        return self._made[engine](block, first, count)
+        return self._made[engine][1](block, first, count)
 
     def prepare(self, engine: str, block: Block) -> bool:
         """Sees to it that an engine can be run on such blocks; true once it can.
@@ -119,8 +127,9 @@ class Engines:
         Raises:
             UntraceableError, or one of `runtime.refusals()`: if it cannot run this model.
         """
-        if engine not in self._made:
+        if not self._is_made(engine, block):
             tf = runtime.tensorflow()
+            self._began = time.perf_counter()
             concrete = self._make(engine, block)
             nothing = [tf.constant(0), tf.constant(0)]
             self._compiling = begin_compiling(concrete, [*tf.nest.flatten(block.arrays), *nothing])
@@ -143,6 +152,10 @@ class Engines:
             logs = self._keras_function(iter([batch]))
         return logs
 
+    def _is_made(self, engine: str, block: Block) -> bool:
+        """Whether an engine has a program for such blocks."""
+        return engine in self._made and self._made[engine][0] == read_shapes(block)
+
     def _make(self, engine: str, block: Block) -> Any:
         """Traces an engine's program; gives it too."""
         tf = runtime.tensorflow()
@@ -156,8 +169,11 @@ class Engines:
                 concrete = program.get_concrete_function(specs, scalar, scalar)
             except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
                 raise UntraceableError(first_line(error)) from error
-        self._made[engine] = lambda block, first, count: concrete(
-            block.arrays, tf.constant(first), tf.constant(count)
+        self._made[engine] = (
+            read_shapes(block),
+            lambda block, first, count: concrete(
+                block.arrays, tf.constant(first), tf.constant(count)
+            ),
         )
         return concrete
 
@@ -183,6 +199,12 @@ class Engines:
 
     def _batch(self, arrays: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
         return cut(arrays, index * self.batch_size, self.batch_size)
+
+
+def read_shapes(block: Block) -> Shapes:
+    """Shape and dtype of each array of a block."""
+    arrays = runtime.tensorflow().nest.flatten(block.arrays)
+    return tuple((tuple(array.shape), array.dtype.name) for array in arrays)
 
 
 def first_line(error: BaseException) -> str:

@@ -10,10 +10,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from .optimizers import read_rate
+from .reuse import open_watch
 from .snapshots import apply_snapshot, take_snapshot
-from .steps import Averages, Watch, step_counter
+from .steps import Averages, step_counter
 
-KEPT_S = 1.0  # seconds between copies: epochs may be much shorter
+# Share of the time that copies may take: a small model (1 ms) is copied before each epoch of at
+# least 50 ms, one of 1 GB (0.3 s) before those of 15 s.
+KEEPING_SHARE = 0.02
 STUCK_STEPS = 100  # in a row without an update: loss scaling has halved its scale as often
 
 
@@ -35,7 +39,7 @@ class Health:
     def __init__(self, model: Any, averages: Averages | None = None) -> None:
         """Keeps the state that the training begins with."""
         self._counter = step_counter(model)
-        self.watch = Watch(self._counter)
+        self.watch = open_watch(model)
         self._more = [*self.watch.variables, *(averages.variables if averages else [])]
         self._model, self._epoch, self._first_step = model, 0, 0
         self._scaled = hasattr(model.optimizer, "dynamic_scale")
@@ -58,7 +62,7 @@ class Health:
             done: Batches of this one that were done before a resumption.
         """
         self._epoch, self._first_step = epoch, self._count_steps() - done
-        if time.perf_counter() - self._kept_at > KEPT_S:
+        if self._took_s <= KEEPING_SHARE * (time.perf_counter() - self._kept_at):
             self._keep(epoch)
 
     def rewind(self) -> bool:
@@ -68,11 +72,8 @@ class Health:
         apply_snapshot(self._model, self._kept, self._more)
         return True
 
-    def check(self, rate: float) -> None:
+    def check(self) -> None:
         """Reads what the steps have written.
-
-        Args:
-            rate: The learning rate, for the message.
 
         Raises:
             NonFiniteLoss: if there is no use in going on.
@@ -81,7 +82,7 @@ class Health:
         if bad:
             raise NonFiniteLoss(
                 f"the loss was no finite number at step {bad - self._first_step:,} of epoch "
-                f"{self._epoch + 1} (learning rate {rate:.3g})"
+                f"{self._epoch + 1} (learning rate {read_rate(self._model):.3g})"
             )
         if not self._scaled:
             return
@@ -98,8 +99,10 @@ class Health:
         return f"after epoch {self._kept_epoch}" if self._kept_epoch else "that it began with"
 
     def _keep(self, epoch: int) -> None:
+        began = time.perf_counter()
         self._kept, self._kept_epoch = take_snapshot(self._model, self._more), epoch
         self._kept_at = time.perf_counter()
+        self._took_s = self._kept_at - began
 
     def _count_steps(self) -> int:
         return int(self.watch.steps.numpy())

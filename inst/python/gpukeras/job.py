@@ -44,6 +44,7 @@ from .plans import PipelinePlan
 from .predicting import model_device
 from .progress import Progress, choose_ticks
 from .recipes import Recipe
+from .reuse import open_engines
 from .running import Runner
 from .saver import open_saver
 from .snapshots import apply_snapshot, take_snapshot
@@ -155,7 +156,7 @@ class Job:
     def _open_engines(self) -> tuple[Engines, Chooser]:
         micro = None if self.micro >= self.plan.batch_size else self.micro
         step = TrainingStep(self.model, micro, self.health.watch, self.aids.averages)
-        engines = Engines(self.model, "train", self.plan.batch_size, self.device, step)
+        engines = open_engines(self.model, "train", self.plan.batch_size, self.device, step)
         epochs = max(1, self.spec.epochs - self.progress.epoch)
         candidates, reason = choose_candidates(self.facts)
         if self.facts.wanted != self.spec.engine:
@@ -236,7 +237,7 @@ class Job:
         if self.ticks is None:
             logs = self.runner.advance(self.tick)
             if self.runner.ended:
-                self.health.check(self._rate())
+                self.health.check()
                 raise StopIteration
             return logs or self.model.get_metrics_result()
         if not self.feed.exact:
@@ -244,7 +245,7 @@ class Job:
         else:
             logs = self.runner.advance((self.feed.steps or 0) * self.tick // self.ticks)
         if self.tick == self.ticks:
-            self.health.check(self._rate())
+            self.health.check()
         # No batch is left where the checkpoint was made after the epoch's last one.
         return logs or self.model.get_metrics_result()
 
@@ -258,11 +259,11 @@ class Job:
 
     def _after_call(self, position: int, logs: Logs) -> bool:
         if self.saver.due() and not self._before_tail():
-            self.health.check(self._rate())
+            self.health.check()
             self._save(within=True)
         if not self.listener.due:
             return bool(self.model.stop_training)
-        self.health.check(self._rate())
+        self.health.check()
         loss = {"loss": float(logs["loss"])} if "loss" in logs else {}
         stop = self._tell("progress", loss)
         if self.stopped == "interrupted" and not self._before_tail():
@@ -310,9 +311,6 @@ class Job:
         )
         self.saver.save(state)
         self.saver.write_history(self._report())
-
-    def _rate(self) -> float:
-        return read_rate(self.model)
 
     def _tell(self, kind: str, metrics: dict[str, float]) -> bool:
         """Tells the listener; true when the training is to stop."""

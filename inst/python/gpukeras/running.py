@@ -153,7 +153,7 @@ class Runner:
             return
         try:
             if self.engines.prepare(chooser.preparing, block):
-                chooser.try_prepared()
+                chooser.try_prepared(self.engines.prepared_s)
         except (UntraceableError, *runtime.refusals()) as error:
             chooser.refuse(first_line(error))
 

@@ -72,6 +72,11 @@ class Watch:
         """What a step changes here."""
         return [self.steps, self.bad]
 
+    def reset(self) -> None:
+        """Has seen no step again."""
+        for variable in self.variables:
+            variable.assign(runtime.tensorflow().zeros([], variable.dtype))
+
     def look(self, logs: Logs) -> None:
         """Traced: counts a step and looks at its loss."""
         tf = runtime.tensorflow()
@@ -184,6 +189,11 @@ class TrainingStep:
         """What it changes besides the model's own variables."""
         averages = [] if self._averages is None else self._averages.variables
         return [*self._watch.variables, *averages]
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What it works with besides the model."""
+        return self._watch, self._averages
 
     def going(self) -> Any:
         """Traced: whether there should be another step."""
