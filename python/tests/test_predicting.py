@@ -1,5 +1,7 @@
 """Predictions are Keras' own, however many rows go through the model at once."""
 
+import threading
+
 import numpy as np
 import pytest
 from conftest import make_model
@@ -158,8 +160,35 @@ def test_memory_that_runs_out_halves_the_batches():
 
 
 @pytest.mark.tf
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_batches_keep_their_order_however_many_are_on_their_way(monkeypatch, workers):
+    monkeypatch.setattr(predicting, "choose_rows", lambda *facts: 10)
+    monkeypatch.setattr(predicting, "WORKERS", workers)
+    model = make_model()
+    close(predict(model), model.predict(ROWS, verbose=0))
+
+
+@pytest.mark.tf
+def test_a_model_that_runs_eagerly_runs_in_the_main_thread(monkeypatch):
+    monkeypatch.setattr(predicting, "choose_rows", lambda *facts: 10)
+    seen = set()
+
+    class Own(type(make_model())):
+        def predict_step(self, data):
+            seen.add(threading.current_thread())
+            return super().predict_step(data)
+
+    model = Own([runtime.keras().layers.Dense(3)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    model.build((None, 5))
+    predict(model)
+    assert seen == {threading.main_thread()}
+
+
+@pytest.mark.tf
 def test_batches_that_were_predicted_before_memory_ran_out_are_kept(monkeypatch):
     monkeypatch.setattr(predicting, "choose_rows", lambda *facts: 80)
+    monkeypatch.setattr(predicting, "WORKERS", 0)
     tf, model = runtime.tensorflow(), make_model()
     own, starts = model.predict_on_batch, []
 

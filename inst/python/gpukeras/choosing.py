@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 CALL_S = 0.2  # seconds a call should take: progress and interrupts stay alive
 PREPARING_CALL_S = 0.05  # and while another engine is being compiled, which may be faster
-TRIAL_S = (0.05, 0.15)  # seconds a timed trial must last to be trusted: at least, at most
+TRIAL_S = (0.05, 0.5)  # seconds a timed trial must last to be trusted: at least, at most
 TRIAL_SHARE = 0.01  # of the time that is left; the more is left, the more a mistake would cost
 TRIAL_GROWTH = 8  # the first calls are short: nothing is known yet
 # What starting another engine costs, as a multiple of what the first one's start took on this

@@ -9,8 +9,10 @@ TensorFlow 2.21). So a batch has as many rows as memory allows, all batches the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,13 +21,16 @@ from . import runtime
 from .arrays import aligned_empty
 from .feeding import open_evaluation, open_finish
 from .plans import choose_evaluation_rows
-from .readers.ahead import read_ahead
+from .readers.ahead import map_ahead
 from .recipes import Recipe
 from .rooms import Room
 from .rows import RowSource
 from .streams.dataset import StreamDataset
 
 PREDICTION_BYTES = 64 * 2**20  # of a batch's input and all layers' outputs
+# Batches at a time: a million rows of 20 columns took 0.25 s one by one, 0.19 s two and 0.18 s three
+# at a time (2 cores).
+WORKERS = min(4, (os.cpu_count() or 1) + 1)
 ALIGNED_ROWS = 16  # of any type: 64 bytes or a multiple, so that memory can be adopted
 
 
@@ -36,7 +41,10 @@ def predict_rows(
     function: Callable[[Any], Any] | None = None,
     room: Room | None = None,
 ) -> Any:
-    """A model's output for all rows; a thread makes the next batch's while one is predicted.
+    """A model's output for all rows.
+
+    Several batches are on their way at a time: while one is encoded, which takes one core, another
+    is predicted.
 
     Args:
         model: A built model; need not be compiled.
@@ -50,12 +58,15 @@ def predict_rows(
     """
     device, output = model_device(model), Output(len(source), room)
     size = choose_rows(len(source), source.row_bytes, count_row_bytes(model))
+    workers = 0 if model.run_eagerly or function is not None else WORKERS
     while output.written < len(source):
         finish = open_finish(recipe, size, function)
+        work = partial(_predict_batch, model, source, finish, device, size)
         try:
-            with closing(read_ahead(_batches(source, output.written, size))) as batches:
-                for rows, count in batches:
-                    output.write(_predict(model, _adopt(finish(rows), device)), count)
+            output.write(*work(output.written))  # alone: the first call traces
+            with closing(_map(work, range(output.written, len(source), size), workers)) as results:
+                for values, count in results:
+                    output.write(values, count)
         except runtime.tensorflow().errors.ResourceExhaustedError:
             if size == 1:
                 raise
@@ -158,11 +169,20 @@ def _predict(model: Any, features: Any) -> Any:
         model.jit_compile = before  # the function that is not compiled stays for the next batches
 
 
-def _batches(source: RowSource, first: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """The rows from `first` on, and how many of a batch's are no padding."""
-    for start in range(first, len(source), size):
-        rows = source.gather(slice(start, start + size))
-        yield _pad(rows, size), len(rows)
+Batch = tuple[Any, int]
+
+
+def _predict_batch(
+    model: Any, source: RowSource, finish: Callable[[Any], Any], device: str, size: int, start: int
+) -> Batch:
+    """The output of a batch from row `start` on, and how many of its rows are no padding."""
+    rows = source.gather(slice(start, start + size))
+    return _predict(model, _adopt(finish(_pad(rows, size)), device)), len(rows)
+
+
+def _map(work: Callable[[int], Batch], starts: range, workers: int) -> Generator[Batch, None, None]:
+    """The batches in order, made in threads; of a user's own Python code, which may ask R, here."""
+    yield from map_ahead(work, starts, workers) if workers else map(work, starts)
 
 
 def _pad(rows: np.ndarray, size: int) -> np.ndarray:
