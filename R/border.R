@@ -17,7 +17,11 @@ call_core <- function(name, args = list(), call = caller_env()) {
 new_room <- function() {
   made <- NULL
   list(
-    make = function(rows, columns) made <<- matrix(0, rows, columns),
+    make = function(rows, columns) {
+      values <- numeric(as.double(rows) * columns) # matrix(0, ) would fill it number by number
+      dim(values) <- c(rows, columns)
+      made <<- values
+    },
     take = function() if (ncol(made) == 1) as.vector(made) else made
   )
 }
