@@ -182,13 +182,10 @@ def _predict_batch(
 def _map(work: Callable[[int], Batch], starts: range, workers: int) -> Generator[Batch, None, None]:
     """The batches in order, made in threads; of a user's own Python code, which may ask R, here.
 
-    The first is made alone, as it traces, and given once the next ones are on their way.
+    The first is made alone, as it traces.
     """
-    before = work(starts[0])
-    for batch in map_ahead(work, starts[1:], workers) if workers else map(work, starts[1:]):
-        yield before
-        before = batch
-    yield before
+    yield work(starts[0])
+    yield from map_ahead(work, starts[1:], workers) if workers else map(work, starts[1:])
 
 
 def _pad(rows: np.ndarray, size: int) -> np.ndarray:
