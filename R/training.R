@@ -16,8 +16,8 @@
 #' on without. The history says which engine was chosen, why, and the times measured. Dropout draws
 #' other numbers in the compiled engine, so force an engine where runs must repeat bit for bit.
 #'
-#' What was traced and compiled stays with the model, and later trainings start at once. As in Keras,
-#' compile the model again after changing a number inside a layer, such as the rate of a dropout.
+#' What was traced and compiled stays with the model, and later trainings start at once. As in
+#' Keras, compile the model again after changing a number inside a layer, such as a dropout's rate.
 #'
 #' Programs are built anew in each session, unless the environment variable `GPUKERAS_XLA_CACHE`
 #' names a folder before TensorFlow starts: XLA keeps them there, in a subfolder for each TensorFlow

@@ -122,8 +122,8 @@ dense <- c("dense_small", "dense_wide")
 
 # `cases`: those that it is for. `needs`: R packages beyond gpukeras. `base`: may be what the others
 # are compared with. `few`: its first epochs are all that counts. `once`: not in every repetition.
-# `share`: of the rows, where that must do; its epochs are scaled. `most_s`: where it may hang. `prepare`: makes of the data what
-# `fit` gets, before the clock starts.
+# `share`: of the rows, where that must do; its epochs are scaled. `most_s`: where it may hang.
+# `prepare`: makes of the data what `fit` gets, before the clock starts.
 methods <- list(
   keras3 = list(label = "keras3 fit()", fit = keras3_fit, needs = "keras3", base = TRUE),
   keras = list(label = "Keras fit() from R", fit = keras_from_r, base = TRUE),
@@ -131,8 +131,8 @@ methods <- list(
     label = "tfdatasets, keras3 fit()", fit = tfdatasets_fit, needs = c("keras3", "tfdatasets"),
     cases = dense, once = TRUE, few = TRUE
   ),
-  # R's main thread waits for TensorFlow's pipeline, and a thread of the pipeline, which holds a lock
-  # of TensorFlow's, for R's main thread: now and then that is for ever.
+  # R's main thread waits for TensorFlow's pipeline, and a thread of the pipeline, which holds a
+  # lock of TensorFlow's, for R's main thread: now and then that is for ever.
   keras_generator = list(
     label = "Keras fit(), R generator", fit = keras_generator, cases = dense, share = 0.1,
     once = TRUE, few = TRUE, most_s = 120
