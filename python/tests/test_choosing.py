@@ -120,6 +120,16 @@ def test_the_fastest_so_far_goes_on_while_another_is_prepared():
     assert "10 us a batch against 100 us (superstep)" in chooser.choice.reason
 
 
+def test_what_was_traced_before_does_not_make_compiling_cheap():
+    tried = []
+    for started_s in (0.0, 5.0):
+        chooser = Chooser(("superstep", "compiled"), 10**5, started_s=started_s)
+        drive(chooser, {"superstep": 1e-4, "compiled": 1e-5}, start_s=1e-3, batches=10**5)
+        tried.append([trial.engine for trial in chooser.finish().trials])
+        assert chooser.started_s == (started_s or pytest.approx(1e-3, rel=0.2))
+    assert tried == [["superstep", "compiled"], ["superstep"]]
+
+
 def test_what_is_refused_while_it_is_prepared_is_left_out():
     chooser = until_preparing()
     assert chooser.refuse("no kernel for PyFunc")

@@ -44,6 +44,15 @@ def test_a_later_training_traces_nothing(engine):
     assert count(traced, lambda: fit(model, engine=engine)) == 0
 
 
+def test_the_price_of_tracing_is_remembered():
+    model, _ = counted()
+    fit(model)
+    _, engines = vars(model)[reuse.ATTRIBUTE]["train"]
+    traced_s = engines.started_s
+    fit(model)
+    assert engines.started_s == traced_s > 0
+
+
 def test_a_later_evaluation_traces_nothing():
     model, traced = counted()
     fit(model)

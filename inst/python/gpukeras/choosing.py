@@ -149,15 +149,25 @@ class Chooser:
         candidates: Engines to measure, cheapest first.
         batches: Batches of all epochs.
         reason: Why there is only one candidate, if so.
+        started_s: What the first one's start took when it was traced, if that was in an earlier
+            training; 0 if it is still to be.
 
     Attributes:
+        started_s: What the first one's start took, now or then.
         engine: What runs the next call.
         preparing: The engine that is to be made ready beside it, then tried; or "".
         choice: What was chosen, once it is.
     """
 
-    def __init__(self, candidates: tuple[str, ...], batches: int, reason: str = "") -> None:
+    def __init__(
+        self,
+        candidates: tuple[str, ...],
+        batches: int,
+        reason: str = "",
+        started_s: float = 0.0,
+    ) -> None:
         """Starts with the first candidate."""
+        self.started_s = started_s
         self._waiting = list(candidates[1:])
         self._batches_left = batches
         self._alone = reason if len(candidates) == 1 else ""
@@ -185,6 +195,7 @@ class Chooser:
             return  # its compiling slows down what runs beside it
         elif self._start_s is None:
             self._start_s = seconds
+            self.started_s = self.started_s or seconds
         else:
             self._record_trial(count, seconds)
 
@@ -241,7 +252,7 @@ class Chooser:
         skipped = []
         while self._waiting:
             engine = self._waiting.pop(0)
-            if is_worth_trying(engine, self.trials[0].start_s, best, self._batches_left):
+            if is_worth_trying(engine, self.started_s, best, self._batches_left):
                 self._go_on_with(engine, fastest)
                 return
             skipped += [engine] if engine != "keras" or best >= KERAS_BATCH_S else []

@@ -81,6 +81,7 @@ class Engines:
     Attributes:
         ran: Whether each function that was run has come back: before that nobody knows whether the
             device's memory suffices for it.
+        started_s: Seconds that the start of the first engine took; 0 before.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Engines:
         self._compiling: Compilation | None = None
         self._single: Step | None = None
         self.ran: set[str] = set()
+        self.started_s = 0.0
         self._began = 0.0
 
     @property

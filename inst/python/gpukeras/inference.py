@@ -193,7 +193,7 @@ class EvaluationLoop:
         engines = open_engines(self._model, "test", self._feed.batch_size, self._device)
         candidates = choose_evaluation_candidates(read_engine_facts(self._model, self._wanted))
         passes = (self._feed.steps or 1) * max(1, self._epochs - self._epoch)
-        self._runner = Runner(engines, Chooser(candidates, passes))
+        self._runner = Runner(engines, Chooser(candidates, passes, started_s=engines.started_s))
 
     @property
     def rows(self) -> int:

@@ -161,7 +161,8 @@ class Job:
         candidates, reason = choose_candidates(self.facts)
         if self.facts.wanted != self.spec.engine:
             reason = "as before the interruption"
-        return engines, Chooser(candidates, (self.feed.steps or EXPECTED_STEPS) * epochs, reason)
+        batches = (self.feed.steps or EXPECTED_STEPS) * epochs
+        return engines, Chooser(candidates, batches, reason, engines.started_s)
 
     # Through Keras --------------------------------------------------------------------------------
 

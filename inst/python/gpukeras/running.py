@@ -144,6 +144,7 @@ class Runner:
         if trying:
             wait_for(self._logs)
         chooser.record(count, time.perf_counter() - began)
+        self.engines.started_s = chooser.started_s
         return count
 
     def _prepare(self, block: Block) -> None:
