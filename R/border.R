@@ -17,9 +17,10 @@ call_core <- function(name, args = list(), call = caller_env()) {
 new_room <- function() {
   made <- NULL
   list(
-    make = function(rows, columns) {
+    make = function(rows, columns, names = list()) {
       values <- numeric(as.double(rows) * columns) # matrix(0, ) would fill it number by number
       dim(values) <- c(rows, columns)
+      if (length(names) > 0) colnames(values) <- unlist(names)
       made <<- values
     },
     take = function() if (ncol(made) == 1) as.vector(made) else made

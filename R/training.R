@@ -260,7 +260,8 @@ as_prediction <- function(record, room) {
     values <- as.vector(values)
     return(if (isTRUE(record$logical)) values == 1 else values)
   }
-  if (length(record$names) == ncol(values)) {
+  named <- identical(colnames(values), unlist(record$names)) # naming it again would copy it
+  if (!named && length(record$names) == ncol(values)) {
     colnames(values) <- unlist(record$names)
   }
   values

@@ -104,7 +104,7 @@ def test_many_values_are_written_where_r_has_room(model, monkeypatch):
     rows = {"kind": "array", "values": np.random.default_rng(1).normal(size=(10, 5))}
     expected, made = inference.predict(model, rows)["values"], []
 
-    def ask(rows, columns):
+    def ask(rows, columns, names):
         made.append(np.zeros((rows, columns), order="F"))
         return made[-1]
 

@@ -71,11 +71,12 @@ def test_automatic_batch_size(rows, size):
     assert plans.choose_batch_size(rows, "auto")[0] == size
 
 
-@given(st.integers(1, 2**30), st.integers(1, 10**6))
-def test_a_block_is_bounded(batch_bytes, steps):
-    batches = plans.choose_capacity(batch_bytes, steps)
+@given(st.integers(1, 2**30), st.integers(1, 10**6), st.sampled_from(["superstep", "compiled"]))
+def test_a_block_is_bounded(batch_bytes, steps, engine):
+    most = plans.COMPILED_BLOCK_BYTES if engine == "compiled" else plans.BLOCK_BYTES
+    batches = plans.choose_capacity(batch_bytes, steps, engine)
     assert 1 <= batches <= min(steps, plans.BLOCK_BATCHES)
-    assert batches == 1 or batches * batch_bytes <= plans.BLOCK_BYTES
+    assert batches == 1 or batches * batch_bytes <= most
     blocks = math.ceil(steps / batches)
     assert blocks * batches - steps < blocks  # padding: less than a batch a block
 

@@ -1,8 +1,20 @@
+import os
 import threading
 
 import pytest
 
-from gpukeras.readers.ahead import DEPTH, map_ahead, read_ahead
+from gpukeras.readers.ahead import DEPTH, count_workers, map_ahead, read_ahead
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are bound on Linux only")
+def test_a_thread_for_each_core_that_the_process_may_use():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert count_workers() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert count_workers() == min(8, len(before))
 
 
 def test_results_come_in_the_order_of_the_items():

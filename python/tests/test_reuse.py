@@ -126,6 +126,24 @@ def test_a_training_that_failed_leaves_nothing_behind():
     assert np.isfinite(report.history["loss"]).all()
 
 
+def test_averages_of_the_weights_are_given_up_after_their_training():
+    tf = runtime.tensorflow()
+    model, _ = counted()
+    fit(model)
+    before = vars(model)[reuse.ATTRIBUTE]["train"][1]
+    fit(model, ema=0.5)
+    assert vars(model)[reuse.ATTRIBUTE]["train"][1] is before
+    gc.collect()
+    shape = model.trainable_variables[0].shape
+    own = {id(variable.value) for variable in [*model.variables, *model.optimizer.variables]}
+    others = [
+        found
+        for found in gc.get_objects()
+        if isinstance(found, tf.Variable) and found.shape == shape and id(found) not in own
+    ]
+    assert others == []
+
+
 def test_the_model_is_saved_copied_and_forgotten_as_before(tmp_path):
     model = make_model()
     fit(model)

@@ -17,7 +17,8 @@ class R:
     def __init__(self):
         self.made = []
 
-    def __call__(self, rows, columns):
+    def __call__(self, rows, columns, names):
+        self.names = names
         self.made.append(np.zeros((rows, columns), order="F"))
         self.made[-1].flags.writeable = False
         return self.made[-1]
@@ -29,6 +30,21 @@ def test_what_is_written_is_in_the_matrix():
     values = np.arange(2.0 * ROWS, dtype=np.float32).reshape(ROWS, 2)
     room.make((ROWS, 2), np.float32)[:] = values
     np.testing.assert_array_equal(r.made[0], values)
+
+
+@pytest.mark.parametrize(("names", "asked"), [(["a", "b"], ["a", "b"]), (["a"], []), ([], [])])
+def test_r_is_asked_for_the_columns_names_if_there_is_one_for_each(names, asked):
+    r = R()
+    Room(r, lambda shape: names).make((ROWS, 2), np.float32)
+    assert r.names == asked
+
+
+@pytest.mark.parametrize("rows", [0, 1, 1023, 1024, 1025, 3000])
+def test_rows_are_copied_in_tiles(rows):
+    part = np.random.default_rng(1).normal(size=(rows, 3)).astype(np.float32)
+    whole = np.full((rows, 3), np.nan, order="F")
+    rooms.write_rows(whole, part)
+    np.testing.assert_array_equal(whole, part)
 
 
 def test_a_matrix_stays_as_long_as_it_may_be_written():
@@ -67,7 +83,7 @@ def test_r_is_not_asked_for_what_is_small_or_no_matrix_of_numbers(shape, dtype):
     ids=["list", "float32", "shape", "order"],
 )
 def test_what_is_no_matrix_of_r_is_not_written(found):
-    assert Room(lambda rows, columns: found).make((ROWS, 2), np.float32) is None
+    assert Room(lambda rows, columns, names: found).make((ROWS, 2), np.float32) is None
 
 
 def test_there_is_room_for_one_array():

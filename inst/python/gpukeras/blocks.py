@@ -50,6 +50,7 @@ class AnyFeed(ABC):
 
     Attributes:
         wait_s: Seconds that were spent waiting for rows.
+        capacity: Batches of the next block; 0 where that is up to its rows.
         steps: Batches an epoch, or None while that is unknown.
         exact: Whether `steps` is more than an estimate.
         clock: What its stages report to, see `costs`.
@@ -61,6 +62,7 @@ class AnyFeed(ABC):
     def __init__(self, batch_size: int, device: str, finish: Finish | None) -> None:
         """Starts the clock at 0."""
         self.batch_size = batch_size
+        self.capacity = 0
         self.wait_s = 0.0
         self.clock = Clock()
         self._device = device
@@ -69,6 +71,14 @@ class AnyFeed(ABC):
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Block]:
         """The blocks of an epoch, counted from 0."""
+
+    def capacity_for(self, engine: str) -> int:
+        """Batches of the blocks that suit an engine; 0 where all get the same."""
+        return 0
+
+    def suit(self, engine: str) -> None:
+        """The blocks to come, but for one that is ready, are to suit an engine."""
+        self.capacity = self.capacity_for(engine) or self.capacity
 
     @abstractmethod
     def settle(self, plan: PipelinePlan) -> PipelinePlan:

@@ -20,9 +20,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from . import devices, runtime
+from .arrays import aligned_empty
 from .blocks import Block
 from .choosing import EngineFacts
 from .compiling import Compilation, begin_compiling
@@ -30,9 +32,23 @@ from .compiling import Compilation, begin_compiling
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 Logs = Mapping[str, Any]
-Run = Callable[[Block, int, int], Logs]
 Step = Callable[[Any], Logs]
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """An engine's program.
+
+    Args:
+        shapes: Of the arrays that it takes.
+        rows: Of these.
+        run: Trains so many batches of such arrays from the first one given.
+    """
+
+    shapes: Shapes
+    rows: int
+    run: Callable[[Any, int, int], Logs]
 
 
 class UntraceableError(Exception):
@@ -82,6 +98,7 @@ class Engines:
         ran: Whether each function that was run has come back: before that nobody knows whether the
             device's memory suffices for it.
         started_s: Seconds that the start of the first engine took; 0 before.
+        prepared_s: Seconds from the beginning to the end of the last preparation.
     """
 
     def __init__(
@@ -96,46 +113,63 @@ class Engines:
             getattr(model, f"make_{kind}_function")(force=True)
         self._keras_function = getattr(model, f"{kind}_function")
         setattr(model, f"{kind}_function", before)
-        self._made: dict[str, tuple[Shapes, Run]] = {}
+        self._made: dict[str, Made] = {}
         self._compiling: Compilation | None = None
         self._single: Step | None = None
         self.ran: set[str] = set()
-        self.started_s = 0.0
-        self._began = 0.0
+        self.started_s = self.prepared_s = 0.0
+        self._began = 0.0  # the preparation that goes on
 
     @property
     def variables(self) -> Sequence[Any]:
         """What the step changes besides the model's own variables."""
         return getattr(self._step, "variables", ())
 
-    @property
-    def prepared_s(self) -> float:
-        """Seconds since the making ready of an engine began."""
-        return time.perf_counter() - self._began
-
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
         """Runs `count` batches of a block from batch `first`; gives the metrics after them."""
         if engine == "keras":
             return self._run_keras(block, first, count)
-        if not self._is_made(engine, block):
-            self._make(engine, block)
-        return self._made[engine][1](block, first, count)
+        rows, made = count_rows(block.arrays), self._made.get(engine)
+        if made is not None and made.shapes != read_shapes(block):
+            smaller = made.rows < rows and made.shapes == read_shapes(block, made.rows)
+            if smaller:
+                return self._run_parts(made, block, first, count)
+        if not self.takes(engine, block):
+            self._make(engine, block, rows)
+        return self._made[engine].run(block.arrays, first, count)
 
-    def prepare(self, engine: str, block: Block) -> bool:
+    def takes(self, engine: str, block: Block) -> bool:
+        """Whether an engine has a program for such blocks."""
+        made = self._made.get(engine)
+        return engine == "keras" or (made is not None and made.shapes == read_shapes(block))
+
+    def prepare(self, engine: str, block: Block, batches: int = 0) -> bool:
         """Sees to it that an engine can be run on such blocks; true once it can.
 
         It is traced on the first call, then XLA compiles in a thread, where that is possible.
 
+        Args:
+            engine: Its name.
+            block: A block.
+            batches: How many batches its blocks are going to have; 0 for as many as this one.
+
         Raises:
             UntraceableError, or one of `runtime.refusals()`: if it cannot run this model.
         """
-        if not self._is_made(engine, block):
+        rows = batches * self.batch_size or count_rows(block.arrays)
+        made = self._made.get(engine)
+        if made is None or made.shapes != read_shapes(block, rows):
             tf = runtime.tensorflow()
             self._began = time.perf_counter()
-            concrete = self._make(engine, block)
-            nothing = [tf.constant(0), tf.constant(0)]
-            self._compiling = begin_compiling(concrete, [*tf.nest.flatten(block.arrays), *nothing])
-        return self._compiling is None or self._compiling.is_done()
+            concrete = self._make(engine, block, rows)
+            nothing = [*_like(block, rows), tf.constant(0), tf.constant(0)]
+            self._compiling = begin_compiling(concrete, nothing)
+        if self._compiling is not None and not self._compiling.is_done():
+            return False
+        if self._began:
+            self.prepared_s, self._began = time.perf_counter() - self._began, 0.0
+            runtime.trim_memory()
+        return True
 
     def run_tail(self, engine: str, block: Block) -> Logs:
         """Runs the short last batch of an epoch."""
@@ -154,14 +188,24 @@ class Engines:
             logs = self._keras_function(iter([batch]))
         return logs
 
-    def _is_made(self, engine: str, block: Block) -> bool:
-        """Whether an engine has a program for such blocks."""
-        return engine in self._made and self._made[engine][0] == read_shapes(block)
+    def _run_parts(self, made: Made, block: Block, first: int, count: int) -> Logs:
+        """Runs batches of a block through a program for smaller ones."""
+        room, last = made.rows // self.batch_size, count_rows(block.arrays) // self.batch_size
+        end = first + count
+        while first < end:
+            start = min(first, last - room)
+            done = min(end, start + room) - first
+            part = cut(block.arrays, start * self.batch_size, made.rows)
+            logs = made.run(part, first - start, done)
+            first += done
+        return logs
 
-    def _make(self, engine: str, block: Block) -> Any:
-        """Traces an engine's program; gives it too."""
+    def _make(self, engine: str, block: Block, rows: int) -> Any:
+        """Traces an engine's program for blocks of so many rows; gives it too."""
         tf = runtime.tensorflow()
-        specs = tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), block.arrays)
+        specs = tf.nest.map_structure(
+            lambda array: tf.TensorSpec([rows, *array.shape[1:]], array.dtype), block.arrays
+        )
         compiled = engine == "compiled"
         on_cpu = compiled and self._device.startswith("CPU")
         program = tf.function(self._program, autograph=False, jit_compile=compiled)
@@ -171,11 +215,10 @@ class Engines:
                 concrete = program.get_concrete_function(specs, scalar, scalar)
             except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
                 raise UntraceableError(first_line(error)) from error
-        self._made[engine] = (
-            read_shapes(block),
-            lambda block, first, count: concrete(
-                block.arrays, tf.constant(first), tf.constant(count)
-            ),
+        self._made[engine] = Made(
+            read_shapes(block, rows),
+            rows,
+            lambda arrays, first, count: concrete(arrays, tf.constant(first), tf.constant(count)),
         )
         return concrete
 
@@ -203,10 +246,30 @@ class Engines:
         return cut(arrays, index * self.batch_size, self.batch_size)
 
 
-def read_shapes(block: Block) -> Shapes:
-    """Shape and dtype of each array of a block."""
+def read_shapes(block: Block, rows: int | None = None) -> Shapes:
+    """Shape and dtype of each array of a block; of so many rows instead of its own."""
     arrays = runtime.tensorflow().nest.flatten(block.arrays)
-    return tuple((tuple(array.shape), array.dtype.name) for array in arrays)
+    return tuple(
+        ((len(array) if rows is None else rows, *array.shape[1:]), array.dtype.name)
+        for array in arrays
+    )
+
+
+def _like(block: Block, rows: int) -> list[Any]:
+    """Tensors like a block's arrays, of so many rows; nobody reads them, so they take no memory."""
+    tf = runtime.tensorflow()
+    arrays = tf.nest.flatten(block.arrays)
+    if rows == count_rows(block.arrays):
+        return arrays
+    with tf.device(arrays[0].device):
+        return [
+            tf.identity(
+                runtime.adopt_array(
+                    aligned_empty((rows, *array.shape[1:]), array.dtype.as_numpy_dtype)
+                )
+            )
+            for array in arrays
+        ]
 
 
 def first_line(error: BaseException) -> str:

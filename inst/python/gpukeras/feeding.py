@@ -15,6 +15,7 @@ the engine.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -68,7 +69,8 @@ class Feed(AnyFeed):
     ) -> None:
         """Places the rows."""
         super().__init__(batch_size, plan.device, finish)
-        self.capacity = choose_capacity(batch_size * dataset.row_bytes, steps)
+        self._sizes = batch_size * dataset.row_bytes, steps
+        self.capacity = choose_capacity(*self._sizes)
         self._dataset, self._rows, self._drop_last = dataset, rows, drop_last
         count = len(dataset.rows("train") if rows is None else rows)
         self.steps = max(1, count // batch_size) if drop_last else -(-count // batch_size)
@@ -80,6 +82,13 @@ class Feed(AnyFeed):
         order = self._dataset.order(number) if self._rows is None else self._rows
         return self.blocks(order, number)
 
+    def capacity_for(self, engine: str) -> int:
+        """Batches of the blocks that suit an engine; 0 where all get the same.
+
+        Random numbers are drawn a block at a time: there its size must stay.
+        """
+        return choose_capacity(*self._sizes, engine) if self._finish is None else 0
+
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """The plan itself: all was known."""
         return plan
@@ -88,7 +97,7 @@ class Feed(AnyFeed):
         """The rows of `order` as blocks of full batches, then the short last batch."""
         pieces = self._pieces(order, epoch)
         if self._place == "CPU:0":
-            yield from self._blocks_ahead(list(pieces))
+            yield from self._blocks_ahead(pieces)
             return
         for piece in pieces:  # the device's own gather costs less than a second block in its memory
             began = time.perf_counter()
@@ -97,10 +106,10 @@ class Feed(AnyFeed):
             yield block
             del block
 
-    def _blocks_ahead(self, pieces: list[Piece]) -> Iterator[Block]:
+    def _blocks_ahead(self, pieces: Iterator[Piece]) -> Iterator[Block]:
         with ThreadPoolExecutor(1) as ahead:
-            waiting = ahead.submit(self._gather, *pieces[0])
-            for piece in [*pieces[1:], None]:
+            waiting = ahead.submit(self._gather, *next(pieces))
+            for piece in itertools.chain(pieces, [None]):
                 block = self._wait(waiting)
                 if piece is not None:
                     waiting = ahead.submit(self._gather, *piece)
@@ -109,11 +118,12 @@ class Feed(AnyFeed):
 
     def _pieces(self, order: np.ndarray, epoch: int) -> Iterator[Piece]:
         full = len(order) // self.batch_size
-        room = self.capacity * self.batch_size
-        for block, first in enumerate(range(0, full, self.capacity)):
-            batches = min(self.capacity, full - first)
+        first = block = 0
+        while first < full:
+            room, batches = self.capacity * self.batch_size, min(self.capacity, full - first)
             rows = order[first * self.batch_size : (first + batches) * self.batch_size]
             yield np.pad(rows, (0, room - len(rows)), mode="edge"), batches, False, (epoch, block)
+            first, block = first + batches, block + 1
         if len(order) % self.batch_size and not (self._drop_last and full):
             yield order[full * self.batch_size :], 1, True, (epoch, full)
 

@@ -16,7 +16,7 @@ from .engine import Logs, first_line, read_engine_facts
 from .errors import DataError, ModelError
 from .features import Features
 from .feeding import has_rows, open_evaluation, sample_rows
-from .labels import decode
+from .labels import decode, name_columns
 from .mapping import unmapped
 from .outputs import decode_outputs
 from .packing import InputsFeatures
@@ -72,7 +72,7 @@ def predict(
     features: Mapping[str, Any] | None = None,
     data: AnyDataset | None = None,
     type: str = "response",  # noqa: A002 (R's name for it)
-    room: Callable[[int, int], Any] | None = None,
+    room: Callable[[int, int, list[str]], Any] | None = None,
 ) -> dict[str, Any]:
     """A model's predictions in the labels' own terms, rows in the order given.
 
@@ -104,7 +104,8 @@ def predict(
             raise unmapped("newdata")
         rows, complete = _encode_new(recipe, given)
     matching.check_input(model, recipe)
-    held = None if room is None or type == "class" else Room(room)
+    name = partial(name_columns, recipe.label)
+    held = None if room is None or type == "class" else Room(room, name)
     with heeding_jit(model):
         if isinstance(rows, StreamDataset):
             output = predict_stream(model, rows)

@@ -134,7 +134,8 @@ class Job:
             self.facts = replace(self.facts, wanted=state.engine)
         self.ticks = choose_ticks(self.feed.steps, self.feed.exact, bool(self.facts.batch_hook))
         engines = self._open_engines()
-        self.runner = Runner(*engines, self._after_call, self._back_off, self._rewind)
+        hooks = self._after_call, self._back_off, self._rewind, self.feed
+        self.runner = Runner(*engines, *hooks)
         self.model.train_function = self._on_tick
         self.model.history = None  # not the one of an earlier training, should this one not start
 

@@ -208,7 +208,6 @@ def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[s
         DataError: if classes are asked of labels that have none.
     """
     levels = [] if rule is None else list(rule.levels)
-    names = [] if rule is None else list(rule.names)
     logical = rule is not None and rule.logical
     single = output.ndim == 2 and output.shape[1] == 1
     if as_class:
@@ -218,8 +217,16 @@ def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[s
         values = codes if rule.kind == "binary" else codes.astype(np.int32) + 1
         return {"values": values, "levels": levels, "names": [], "logical": logical}
     values = output[:, 0] if single else output
-    names = levels if not single and len(levels) == output.shape[-1] else names
+    names = name_columns(rule, output.shape)
     return {"values": values, "levels": [], "names": names, "logical": False}
+
+
+def name_columns(rule: LabelRule | None, shape: Sequence[int]) -> list[str]:
+    """Names for the columns of a model's output: its classes, or the labels' own columns."""
+    if rule is None:
+        return []
+    single = len(shape) == 2 and shape[1] == 1
+    return list(rule.levels if not single and len(rule.levels) == shape[-1] else rule.names)
 
 
 def recode(

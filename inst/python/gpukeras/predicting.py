@@ -8,8 +8,8 @@ TensorFlow 2.21). So a batch has as many rows as memory allows, all batches the 
 
 from __future__ import annotations
 
+import itertools
 import math
-import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
@@ -21,16 +21,16 @@ from . import runtime
 from .arrays import aligned_empty
 from .feeding import open_evaluation, open_finish
 from .plans import choose_evaluation_rows
-from .readers.ahead import map_ahead
+from .readers.ahead import count_workers, map_ahead
 from .recipes import Recipe
-from .rooms import Room
+from .rooms import Room, write_rows
 from .rows import RowSource
 from .streams.dataset import StreamDataset
 
 PREDICTION_BYTES = 64 * 2**20  # of a batch's input and all layers' outputs
 # Batches at a time: a million rows of 20 columns took 0.25 s by one, 0.19 s by two and 0.18 s by
 # three (2 cores).
-WORKERS = min(4, (os.cpu_count() or 1) + 1)
+WORKERS = min(4, count_workers() + 1)
 ALIGNED_ROWS = 16  # of any type: 64 bytes or a multiple, so that memory can be adopted
 
 
@@ -110,7 +110,7 @@ class Output:
         if self.values is None:
             self.values = nest.map_structure(self._make, values)
         for whole, part in zip(nest.flatten(self.values), nest.flatten(values), strict=True):
-            whole[self.written : self.written + count] = part[:count]
+            write_rows(whole[self.written : self.written + count], part[:count])
         self.written += count
 
     def _make(self, like: np.ndarray) -> np.ndarray:
@@ -182,10 +182,17 @@ def _predict_batch(
 def _map(work: Callable[[int], Batch], starts: range, workers: int) -> Generator[Batch, None, None]:
     """The batches in order, made in threads; of a user's own Python code, which may ask R, here.
 
-    The first is made alone, as it traces.
+    The first is made alone, as it traces; it is written when the next ones are on their way.
     """
-    yield work(starts[0])
-    yield from map_ahead(work, starts[1:], workers) if workers else map(work, starts[1:])
+    first, others = work(starts[0]), starts[1:]
+    if not workers:
+        yield first
+        yield from map(work, others)
+        return
+    results = map_ahead(work, others, workers)
+    second = list(itertools.islice(results, 1))
+    yield from (first, *second)
+    yield from results
 
 
 def _pad(rows: np.ndarray, size: int) -> np.ndarray:

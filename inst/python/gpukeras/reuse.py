@@ -50,7 +50,8 @@ def open_engines(
     if kind in kept and kept[kind][0].equal(terms) and kept[kind][1].model is model:
         return kept[kind][1]
     engines = Engines(model, kind, batch_size, device, step)
-    kept[kind] = terms, engines
+    if step is None or not step.averaging:  # averages are of one training, and as large as weights
+        kept[kind] = terms, engines
     return engines
 
 

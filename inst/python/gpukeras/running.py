@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 from . import runtime
-from .blocks import Block
+from .blocks import AnyFeed, Block
 from .choosing import Chooser
 from .engine import Engines, Logs, UntraceableError, count_rows, first_line
 from .errors import ModelError
@@ -31,6 +31,7 @@ class Runner:
             is an error.
         rewind: Gives the model the state that the epoch began with, and its blocks again with the
             number of batches that were done before.
+        feed: Where the blocks come from, if it can make them suit an engine.
     """
 
     engines: Engines
@@ -38,6 +39,7 @@ class Runner:
     after_call: Callable[[int, Logs], bool] = lambda position, logs: False
     back_off: BackOff | None = None
     rewind: Rewind = lambda: (iter(()), 0)
+    feed: AnyFeed | None = None
     position: int = 0
     rows: int = 0
     stopped: bool = False
@@ -46,6 +48,10 @@ class Runner:
     _block: Block | None = None
     _first: int = 0
     _logs: Logs = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """The first blocks suit the first engine."""
+        self._suit()
 
     def begin(self, blocks: Iterator[Block], done: int = 0) -> None:
         """Starts an epoch, of which `done` batches were trained before this process began."""
@@ -126,6 +132,7 @@ class Runner:
             else:
                 apply_snapshot(model, before, more)
             self.engines, self.chooser = self.back_off(error)
+            self._suit()
         else:
             self.engines.ran.add(function)
 
@@ -145,18 +152,29 @@ class Runner:
             wait_for(self._logs)
         chooser.record(count, time.perf_counter() - began)
         self.engines.started_s = chooser.started_s
+        if trying and chooser.choice:
+            self._suit()
         return count
+
+    def _suit(self, engine: str = "") -> None:
+        if self.feed is not None:
+            self.feed.suit(engine or self.chooser.engine)
 
     def _prepare(self, block: Block) -> None:
         """Has the engine made ready that the chooser wants to try next."""
-        chooser = self.chooser
-        if not chooser.preparing:
+        chooser, engine = self.chooser, self.chooser.preparing
+        if not engine:
             return
+        capacity = 0 if self.feed is None else self.feed.capacity_for(engine)
         try:
-            if self.engines.prepare(chooser.preparing, block):
-                chooser.try_prepared(self.engines.prepared_s)
+            ready = self.engines.prepare(engine, block, capacity)
         except (UntraceableError, *runtime.refusals()) as error:
             chooser.refuse(first_line(error))
+            return
+        if ready:
+            self._suit(engine)
+            if self.engines.takes(engine, block):
+                chooser.try_prepared(self.engines.prepared_s)
 
 
 def wait_for(logs: Logs) -> None:

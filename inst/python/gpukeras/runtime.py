@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -246,6 +246,12 @@ def on_device(device: str, *, soft: bool = False) -> Iterator[None]:
             yield
     finally:
         tf.config.set_soft_device_placement(before)
+
+
+def trim_memory() -> None:
+    """Gives memory that is free in this process back to the system, where its C library can."""
+    with suppress(AttributeError, OSError):  # glibc's own
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # Tensors and models ------------------------------------------------------------------------------

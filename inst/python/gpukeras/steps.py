@@ -191,6 +191,11 @@ class TrainingStep:
         return [*self._watch.variables, *averages]
 
     @property
+    def averaging(self) -> bool:
+        """Whether it keeps averages of the weights."""
+        return self._averages is not None
+
+    @property
     def parts(self) -> tuple[Any, ...]:
         """What it works with besides the model."""
         return self._watch, self._averages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,14 @@ from typing import NoReturn, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+MAX_WORKERS = 8
 DEPTH = 2  # items beyond those being worked on: each is some MiB of memory
+
+
+def count_workers() -> int:
+    """Threads that work on items: one for each core that this process may use."""
+    bound = getattr(os, "sched_getaffinity", None)  # Linux
+    return min(MAX_WORKERS, len(bound(0)) if bound else os.cpu_count() or 1)
 
 
 def map_ahead(

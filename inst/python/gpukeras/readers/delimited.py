@@ -8,13 +8,12 @@ again; of a file of 400 MB this took two thirds of the processor time of Arrow's
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from ..errors import DataError
-from .ahead import map_ahead
+from .ahead import count_workers, map_ahead
 from .arrow import pa
 from .blocks import MAX_RECORD_BYTES, Block, open_bytes, read_blocks
 from .csv_faults import explain
@@ -26,7 +25,6 @@ from .paths import check_file, plain_suffix
 from .reader import Part, TableReader, read_each
 from .types import check_same_names, choose_columns
 
-MAX_WORKERS = 8
 HEAD_BYTES = 2**16  # read at once to find the header
 
 
@@ -79,12 +77,6 @@ class DelimitedReader(TableReader):
         if not self.skips:
             raise error
         tally.add(error.message, rows=parsed.bad)
-
-
-def count_workers() -> int:
-    """Threads that parse: one for each core that this process may use."""
-    bound = getattr(os, "sched_getaffinity", None)  # Linux
-    return min(MAX_WORKERS, len(bound(0)) if bound else os.cpu_count() or 1)
 
 
 def open_delimited(
