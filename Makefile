@@ -32,7 +32,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-r lint format doc check bench bench-fit bench-data gpu-evidence contract install clean
+.PHONY: help demo test test-python test-r lint format doc check bench bench-fit bench-data bench-profile gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -88,6 +88,10 @@ bench-fit: setup-bench install ## measure gpukeras against Keras from R (some 20
 bench-data: setup-bench install ## measure how data reaches a fit, against the usual ways
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python python/benchmarks/bench_data.py \
 	$(OPTIONS)
+
+bench-profile: setup-bench ## measure whether monitor and profile tell the truth, and what they cost
+	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
+	python/benchmarks/bench_profile.py $(OPTIONS)
 
 # The Python core alone. EVIDENCE_PYTHON names a Python that has TensorFlow already.
 gpu-evidence: ## on a computer with an NVIDIA GPU: prove and measure it, in 10 minutes at most

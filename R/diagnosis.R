@@ -161,31 +161,3 @@ print.gpu_check <- function(x, ...) {
 as.data.frame.gpu_check <- function(x, ...) {
   x$findings
 }
-
-#' Report on the GPU as plain text
-#'
-#' [gpu_check()] with all its facts, to paste into a bug report. The names of
-#' the user, the host and the home folder are left out.
-#'
-#' @param file A file to write to, or `NULL` to print.
-#' @return The text, one string a line, invisibly.
-#' @export
-#' @examplesIf interactive()
-#' gpu_report()
-gpu_report <- function(file = NULL) {
-  if (!is.null(file)) {
-    check_string(file)
-  }
-  text <- call_core("report", list(session = read_session()))
-  lines <- strsplit(text, "\n", fixed = TRUE)[[1]]
-  if (is.null(file)) writeLines(lines) else write_beside(lines, file)
-  invisible(lines)
-}
-
-# Written beside and then renamed: a failure leaves an older file as it was.
-write_beside <- function(lines, file) {
-  beside <- tempfile(basename(file), dirname(file))
-  on.exit(unlink(beside))
-  writeLines(lines, beside)
-  file.rename(beside, file)
-}

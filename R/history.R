@@ -44,6 +44,7 @@ name_reasons <- function(report) {
 #' - `$reasons`: a named character vector that says why the engine, the batch size, the place of the
 #'   rows and the precision were chosen, and why the training ended.
 #' - `$notes`: what was done on the way, such as continuing from a checkpoint.
+#' - `$monitor`: a [gpu_monitor()], if it was asked for.
 #' - `$epochs`, `$rows`, `$elapsed_s`, `$epoch_s`: what was done in what time.
 #' - `$stopped`: `"completed"`, `"early"`, `"interrupted"`, or `"non_finite"` when the loss became
 #'   NaN or infinite. `$best_epoch`: the epoch whose weights early stopping restored, or 0.
@@ -163,6 +164,8 @@ format.gpu_history <- function(x, ...) {
     paste0("dtype:   ", x$precision, format_skipped(x$skipped_steps)),
     sprintf("placed:  %s%s", format_placement(x$variables), format_peak(x$peak_bytes)),
     if (nzchar(x$checkpoint %||% "")) paste("saved:  ", x$checkpoint),
+    if (!is.null(x$monitor)) paste("monitor:", x$monitor$verdict),
+    if (nzchar(x$tensorboard %||% "")) paste("board:  ", x$tensorboard),
     format_notes(x$notes[!is_alarm(x)])
   )
 }

@@ -52,6 +52,12 @@
 #' @param checkpoint A folder in which the training is saved after each epoch, and every 5 minutes
 #'   within one; or a list of `folder`, `every_s` (seconds) and `keep` (3). Called again with the
 #'   same folder, `gpu_fit()` goes on where the process ended. See the section on checkpoints.
+#' @param tensorboard A folder for the files that [gpu_tensorboard()] shows; or a list of `folder`,
+#'   `histograms` (`TRUE` to count the weights after each epoch, or the number of epochs from one
+#'   count to the next) and `profile` (`TRUE` to trace the first two seconds of the second epoch).
+#'   The package tensorboard is only needed to look at them.
+#' @param monitor Whether GPU and computer are watched, as by [gpu_monitor()]: `TRUE`, or the seconds
+#'   between two samples. The history has what was seen in `$monitor`.
 #' @param on_oom What happens when the device's memory runs out: `"halve"` the rows that go through
 #'   the model at once until they fit, and add up their gradients, so that the batch size stays; or
 #'   `"stop"`.
@@ -110,23 +116,33 @@
 gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "auto",
                     engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
                     clip_global_norm = NULL, ema = NULL, early_stopping = NULL, checkpoint = NULL,
-                    on_oom = "halve", callbacks = list(), on_epoch_end = NULL, verbose = TRUE) {
+                    tensorboard = NULL, monitor = FALSE, on_oom = "halve", callbacks = list(),
+                    on_epoch_end = NULL, verbose = TRUE) {
   model <- check_model(model)
   data <- as_training(data)
   options <- list(
     epochs = epochs, engine = engine, schedule = as_options(schedule), clip_norm = clip_norm,
     clip_value = clip_value, clip_global_norm = clip_global_norm, ema = ema,
-    early_stopping = as_options(early_stopping), checkpoint = as_checkpoint(checkpoint),
-    on_oom = on_oom
+    early_stopping = as_options(early_stopping), checkpoint = expand_folder(checkpoint),
+    tensorboard = expand_folder(tensorboard), on_oom = on_oom
   )
   hooks <- as_callbacks(callbacks, on_epoch_end)
   # The listener lets interrupts in, between two calls; anywhere else they would lose the history.
-  report <- suspendInterrupts(call_core("fit", list(
+  warn_stopped(watch_fit(monitor, suspendInterrupts(call_core("fit", list(
     model = model, data = data$handle, options = check_no_na_options(options),
     validation = as_validation(validation, data), batch_size = as_batch_size(batch_size),
     callbacks = hooks$keras, functions = hooks$functions, on_event = progress_listener(verbose)
-  )))
-  warn_stopped(new_gpu_history(report))
+  )))))
+}
+
+# The history of a training that is watched as `monitor` says; `report` is evaluated here.
+watch_fit <- function(monitor, report, call = caller_env()) {
+  watch <- watch_training(monitor, call)
+  on.exit(watch$abandon())
+  history <- new_gpu_history(report)
+  seen <- watch$stop()
+  if (!is.null(seen)) history$monitor <- new_gpu_monitor(seen)
+  history
 }
 
 # Rows to validate on, encoded as those to train on.
@@ -142,11 +158,11 @@ as_validation <- function(validation, data, call = caller_env()) {
 as_options <- function(x) if (is.list(x)) unclass(x) else x
 
 # A folder's path as R expands it.
-as_checkpoint <- function(checkpoint) {
-  if (is.list(checkpoint) && rlang::is_string(checkpoint$folder)) {
-    checkpoint$folder <- path.expand(checkpoint$folder)
+expand_folder <- function(given) {
+  if (is.list(given) && rlang::is_string(given$folder)) {
+    given$folder <- path.expand(given$folder)
   }
-  if (rlang::is_string(checkpoint)) path.expand(checkpoint) else checkpoint
+  if (rlang::is_string(given)) path.expand(given) else given
 }
 
 # A training that could not go on is no error, as its history and model are there.

@@ -32,8 +32,8 @@ r_packages="" programs="" python_tools=no compiler=no
 
 case ${1:-} in
     demo | bench) r_packages=$to_run ;;
-    test)         r_packages=$to_test python_tools=yes compiler=yes ;;
-    test-r)       r_packages=$to_test ;;
+    test)         r_packages=$to_test python_tools=yes compiler=yes programs="chromium" ;;
+    test-r)       r_packages=$to_test programs="chromium" ;;
     test-python)  python_tools=yes compiler=yes ;;
     contract)     ;;
     format)       python_tools=yes ;;

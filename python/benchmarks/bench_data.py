@@ -10,54 +10,16 @@ Each case runs in a process of its own; within it the ways take turns, and media
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).parent
+from bench_table import HERE, Row, compare, make_parser, run_cases, run_program
+
 GIB = 2.0**30
 MIB = 2.0**20
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table.
-
-    Args:
-        what: What was measured.
-        ours: The figure of gpukeras, with its unit.
-        other: The figure it is compared with.
-        ratio: How many times better gpukeras is, or the share that is promised.
-        promise: What is promised, or "".
-        kept: Whether it is kept, or None without a promise.
-    """
-
-    what: str
-    ours: str
-    other: str
-    ratio: str
-    promise: str = ""
-    kept: bool | None = None
-
-
-def compare(what: str, found: dict[str, float], ours: str, other: str, least: float) -> Row:
-    """A line for two ways' seconds: the other's as a multiple of ours."""
-    ratio = found[other] / found[ours]
-    return Row(
-        what,
-        f"{found[ours]:.3f} s",
-        f"{found[other]:.3f} s ({other})",
-        f"{ratio:.2f}",
-        f"at least {least:g}" if least else "",
-        ratio >= least if least else None,
-    )
 
 
 def table_rows(kind: str, quick: bool) -> list[Row]:
@@ -142,39 +104,13 @@ def plan_cases(quick: bool, size_bytes: float) -> dict[str, Callable[[], list[Ro
     }
 
 
-def run_program(name: str, *arguments: Any) -> Any:
-    """A program beside this one in a process of its own; gives the record that it prints last."""
-    command = [sys.executable, str(HERE / name), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[1:])} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def format_row(row: Row) -> str:
-    """A line of the Markdown table."""
-    kept = {True: "kept", False: "BROKEN", None: ""}[row.kept]
-    return f"| {row.what} | {row.ours} | {row.other} | {row.ratio} | {row.promise} | {kept} |"
-
-
 def main() -> None:
     """Runs the cases asked for and prints their table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", default="")
+    parser = make_parser(__doc__)
     parser.add_argument("--size-gib", type=float)
-    parser.add_argument("--json")
     options = parser.parse_args()
     size_gib = options.size_gib or (0.05 if options.quick else 4.0)
-    print("| what | gpukeras | compared with | ratio | promised | |\n|---|---|---|---|---|---|")
-    rows: list[Row] = []
-    for name, case in plan_cases(options.quick, size_gib * GIB).items():
-        if re.search(options.only, name):
-            made = case()
-            print("\n".join(map(format_row, made)), flush=True)
-            rows.extend(made)
-    if options.json:
-        Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    run_cases(plan_cases(options.quick, size_gib * GIB), options)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from conftest import make_model
@@ -5,6 +7,7 @@ from conftest import make_model
 from gpukeras import SpecError
 from gpukeras.aids import open_aids
 from gpukeras.optimizers import read_rate
+from gpukeras.progress import Progress
 from gpukeras.specs import FitSpec
 
 pytestmark = pytest.mark.tf
@@ -20,7 +23,9 @@ def built(**options):
 
 
 def opened(model, kept=None, **options):
-    return open_aids(model, FitSpec(epochs=4, **options), 10, kept or {})
+    state = SimpleNamespace(keepers=kept or {})
+    feed = SimpleNamespace(steps=10, exact=True, wait_s=0.0)
+    return open_aids(model, FitSpec(epochs=4, **options), Progress(), feed, state)
 
 
 def weights(model):

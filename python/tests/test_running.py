@@ -82,7 +82,7 @@ def test_larger_blocks_are_waited_for_by_the_engine_that_was_prepared_for_them()
         runner.advance()
     assert [trial.engine for trial in chooser.trials] == ["superstep", "compiled"]
     assert 0 < engines.prepared_s <= chooser.trials[-1].start_s
-    assert asked[-1] == chooser.engine
+    assert asked[-1] == chooser.engine == engines.chosen
     for engine, rows in (("superstep", 160), ("compiled", 360)):
         assert engines._made[engine].rows == rows
 

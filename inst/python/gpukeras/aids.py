@@ -1,4 +1,4 @@
-"""What accompanies a training besides its steps: rates, clipping, averages, early stopping.
+"""What accompanies a training besides its steps: rates, clipping, averages, early stopping, files.
 
 Each remembers something that a checkpoint must keep; here they are opened, asked and closed
 together.
@@ -10,13 +10,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from .checkpoints.state import Kept
+from .blocks import AnyFeed
+from .checkpoints.state import Kept, TrainingState
 from .curves import PlateauSpec
 from .optimizers import Rates, hold_clipping, hold_schedule
+from .progress import Progress
 from .schedules import parse_schedule
 from .specs import FitSpec
 from .steps import Averages
 from .stopping import build_early_stopping, build_plateau, parse_early_stopping
+from .tensorboards import Board, build_board_callback, open_board
 
 
 class Aids:
@@ -27,18 +30,35 @@ class Aids:
         rates: The schedule's rates, or None for the optimizer's own.
         early: Early stopping, a Keras callback, or None.
         plateau: What lowers the rates, a Keras callback, or None.
+        board: What TensorBoard shows, or None.
     """
 
     def __init__(
-        self, averages: Averages | None, rates: Rates | None, early: Any, plateau: Any
+        self,
+        averages: Averages | None,
+        rates: Rates | None,
+        early: Any,
+        plateau: Any,
+        board: Board | None = None,
     ) -> None:
         """Keeps them."""
         self.averages, self._rates, self._early, self._plateau = averages, rates, early, plateau
+        self._board = board
 
     @property
     def callbacks(self) -> list[Any]:
         """Those that are Keras callbacks."""
         return [callback for callback in (self._early, self._plateau) if callback is not None]
+
+    def surround(self, *given: Any) -> list[Any]:
+        """Keras callbacks with the aids before, and after them what needs an epoch's figures."""
+        board = [] if self._board is None else [build_board_callback(self._board)]
+        return [*self.callbacks, *given, *board]
+
+    @property
+    def folder(self) -> str:
+        """Where TensorBoard's files are, or ""."""
+        return "" if self._board is None else self._board.spec.folder
 
     @property
     def stopped(self) -> bool:
@@ -66,6 +86,9 @@ class Aids:
 
     def explain(self) -> list[str]:
         """What they did on the way, sentences."""
+        return [*self._explain_rates(), *(self._board.notes if self._board else ())]
+
+    def _explain_rates(self) -> list[str]:
         if self._plateau is None or not self._plateau.reductions:
             return []
         epochs = self._plateau.reductions
@@ -113,32 +136,35 @@ class Aids:
 
 @contextmanager
 def open_aids(
-    model: Any, spec: FitSpec, steps: int | None, kept: Mapping[str, Kept]
+    model: Any, spec: FitSpec, progress: Progress, feed: AnyFeed, state: TrainingState | None
 ) -> Iterator[Aids]:
     """The aids of a training; the optimizer has its own rate and clipping again afterwards.
 
     Args:
         model: A compiled model whose variables exist.
         spec: How it is trained.
-        steps: Batches an epoch, or None if that is not known.
-        kept: What a checkpoint holds of them.
+        progress: How far it has come.
+        feed: Where its rows come from.
+        state: Its checkpoint, whose keepers they go on from, or None.
 
     Raises:
         SpecError: for options that do not fit each other, the model or the data.
     """
     early = None if spec.early_stopping is None else parse_early_stopping(spec.early_stopping)
     schedule = None if spec.schedule is None else parse_schedule(spec.schedule)
-    holding = nullcontext()
+    kept = {} if state is None else state.keepers
+    holding, steps = nullcontext(), feed.steps if feed.exact else None
     if schedule is not None:
         start = kept["rates"][0].get("start") if "rates" in kept else None
         holding = hold_schedule(model, schedule, steps, spec.epochs, start)
     clipping = hold_clipping(model, spec.clip_norm, spec.clip_value, spec.clip_global_norm)
-    with clipping, holding as rates:
+    with clipping, holding as rates, open_board(model, spec, progress, feed) as board:
         aids = Aids(
             None if spec.ema is None else Averages(model, spec.ema),
             rates,
             None if early is None else build_early_stopping(early),
             build_plateau(schedule, rates) if isinstance(schedule, PlateauSpec) else None,
+            board,
         )
         for callback in aids.callbacks:
             callback.set_model(model)  # Keras does so too, but a fit may fail before

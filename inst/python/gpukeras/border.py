@@ -16,6 +16,7 @@ import numpy as np
 
 from . import (
     assembly,
+    board_server,
     carried,
     costs,
     devices,
@@ -29,6 +30,8 @@ from . import (
     training,
 )
 from .errors import GpuKerasError
+from .monitoring import monitor
+from .profiling import model_costs, profile
 from .storage import saving as storage
 from .tuning import batch_sizes, learning_rates
 
@@ -142,6 +145,13 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "mlp": models.build_mlp,
     "recipe": models.recipe_of,
     "fit": training.fit,
+    "monitor_start": monitor.monitor_start,
+    "monitor_stop": monitor.monitor_stop,
+    "profile": profile.profile,
+    "model_cost": model_costs.model_cost,
+    "start_board": board_server.start_board,
+    "stop_board": board_server.stop_board,
+    "board_runs": board_server.board_runs,
     "schedule": schedules.describe_schedule,
     "draw_rates": schedules.draw_schedule,
     "find_batch_size": batch_sizes.find_batch_size,

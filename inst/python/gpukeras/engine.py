@@ -98,6 +98,7 @@ class Engines:
         ran: Whether each function that was run has come back: before that nobody knows whether the
             device's memory suffices for it.
         started_s: Seconds that the start of the first engine took; 0 before.
+        chosen: The engine that was chosen last, or "".
         prepared_s: Seconds from the beginning to the end of the last preparation.
     """
 
@@ -117,6 +118,7 @@ class Engines:
         self._compiling: Compilation | None = None
         self._single: Step | None = None
         self.ran: set[str] = set()
+        self.chosen = ""
         self.started_s = self.prepared_s = 0.0
         self._began = 0.0  # the preparation that goes on
 

@@ -36,6 +36,7 @@ class FitReport:
         notes: What happened on the way that its owner should know, sentences.
         reasons: Why the engine, the batch size, the place of the rows were chosen, by name.
         checkpoint: The folder of the checkpoints, or "".
+        tensorboard: The folder of TensorBoard's files, or "".
         plan: How the rows reached the device.
     """
 
@@ -61,4 +62,5 @@ class FitReport:
     notes: tuple[str, ...]
     reasons: dict[str, str]
     checkpoint: str
+    tensorboard: str
     plan: PipelinePlan

@@ -125,9 +125,8 @@ class Job:
         state = self.saver.resume()
         if state is not None:
             self._resume(state)
-        steps = self.feed.steps if self.feed.exact else None
-        kept = {} if state is None else state.keepers
-        self.aids = held.enter_context(open_aids(self.model, self.spec, steps, kept))
+        aids = open_aids(self.model, self.spec, self.progress, self.feed, state)
+        self.aids = held.enter_context(aids)
         self.health = Health(self.model, self.aids.averages)
         self.facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
         if state is not None and state.engine and self.facts.wanted == "auto":
@@ -185,7 +184,7 @@ class Job:
                 initial_epoch=self.progress.epoch,
                 verbose=0,
                 shuffle=False,
-                callbacks=[first, *self.callbacks, *self.aids.callbacks, asked, last],
+                callbacks=[first, *self.callbacks, *self.aids.surround(asked, last)],
                 validation_data=None if validation is None else ticks(1),
             )
         if asked.hooks.stopped == "interrupted" or self.stopped == "completed":
@@ -396,5 +395,6 @@ class Job:
             notes=(*self.notes, *self.saver.notes),
             reasons=reasons,
             checkpoint=self.saver.folder,
+            tensorboard=self.aids.folder,
             plan=plan,
         )

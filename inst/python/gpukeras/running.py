@@ -153,6 +153,7 @@ class Runner:
         chooser.record(count, time.perf_counter() - began)
         self.engines.started_s = chooser.started_s
         if trying and chooser.choice:
+            self.engines.chosen = chooser.choice.engine
             self._suit()
         return count
 

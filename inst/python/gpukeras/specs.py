@@ -324,6 +324,7 @@ class FitSpec(Spec):
         checkpoint: A folder, or options, see `checkpoints`; None for none.
         on_oom: When memory runs out: "halve" the rows that go through the model at once and keep
             the batch size by adding up gradients, or "stop".
+        tensorboard: A folder, or options, see `tensorboards`; None for none.
     """
 
     epochs: int = 10
@@ -336,6 +337,7 @@ class FitSpec(Spec):
     early_stopping: int | Mapping[str, Any] | None = None
     checkpoint: str | Mapping[str, Any] | None = None
     on_oom: str = "halve"
+    tensorboard: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Checks and normalises every field; options of other records are checked there."""
@@ -349,7 +351,9 @@ class FitSpec(Spec):
         if self.schedule is not None and not isinstance(self.schedule, Mapping):
             message = f"`schedule` must be made by a schedule_*(), not {describe(self.schedule)}."
             raise SpecError(message, arg="schedule")
-        for arg, plain in (("early_stopping", (int, float)), ("checkpoint", (str,))):
+        numbers, folder = (int, float), (str,)
+        shorthands = {"early_stopping": numbers, "checkpoint": folder, "tensorboard": folder}
+        for arg, plain in shorthands.items():
             _check_shorthand(arg, getattr(self, arg), plain)
         self._set(epochs=check_count("epochs", self.epochs))
 

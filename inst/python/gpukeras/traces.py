@@ -162,25 +162,42 @@ def read_trace(path: str | Path) -> Trace:
     Raises:
         DataError: if there is none, or it is damaged.
     """
-    file = _find_file(Path(path))
-    space = runtime.trace_message()
-    try:
-        space.ParseFromString(file.read_bytes())
-    except OSError as error:
-        raise DataError(f"{file.name} cannot be read: {error.strerror}.") from error
-    except Exception as error:  # protobuf's own class; naming it would import protobuf here
-        raise DataError(
-            f"{file.name} is not a profiler trace, or is damaged: {type(error).__name__}.",
-            hint="Record it again.",
-        ) from error
-    if not space.planes:  # even on a computer without a GPU there are planes of the host
-        raise DataError(f"{file.name} holds no planes, so it is not a whole profiler trace.")
+    space = read_space(path)
     planes = [
-        (match[1], list(_stream_events(plane)))
+        (match[1], list(stream_events(plane)))
         for plane in space.planes
         if (match := GPU_PLANE.match(plane.name))
     ]
     return measure_trace(planes, [*space.errors, *space.warnings])
+
+
+def read_space(path: str | Path) -> Any:
+    """The message (an XSpace) in an xplane file, or in the newest one in a folder.
+
+    Raises:
+        DataError: if there is none, it may not be read, is empty, cut off, or something else.
+    """
+    file = _find_file(Path(path))
+    space = runtime.trace_message()
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file.name} cannot be read: {error.strerror}.", path=str(file)) from error
+    try:
+        space.ParseFromString(content)
+    except Exception as error:  # protobuf's own class; naming it would import protobuf here
+        raise DataError(
+            f"{file.name} is not a profiler trace, or is damaged: {type(error).__name__}.",
+            hint="Record it again.",
+            path=str(file),
+        ) from error
+    if not space.planes:  # even on a computer without a GPU there are planes of the host
+        raise DataError(
+            f"{file.name} holds no planes, so it is not a whole profiler trace.",
+            hint="Record it again; a trace is written when the profiler stops.",
+            path=str(file),
+        )
+    return space
 
 
 def _find_file(path: Path) -> Path:
@@ -192,7 +209,8 @@ def _find_file(path: Path) -> Path:
     return files[-1]
 
 
-def _stream_events(plane: Any) -> Iterable[Event]:
+def stream_events(plane: Any) -> Iterable[Event]:
+    """The work of a GPU, from its plane."""
     names, stats = plane.event_metadata, plane.stat_metadata
     for line in plane.lines:
         if not line.name.startswith("Stream #"):

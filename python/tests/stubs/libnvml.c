@@ -3,14 +3,17 @@
  * STUB_NVML_INIT (nvmlReturn_t of nvmlInit), STUB_NVML_DRIVER ("550.54.15"), STUB_DRIVER_VERSION,
  * STUB_COUNT, STUB_NVML_HANDLE and STUB_NVML_DEVICE (what handles and queries of a GPU return),
  * STUB_MIG (-1: the GPU cannot be split; else whether it is), STUB_MIG_DEVICES, STUB_LINK_WIDTH,
- * STUB_THROTTLE, STUB_UTILIZATION (percent, -1: not supported), STUB_PID (a process that computes
- * on every GPU) and, with a value for each GPU between commas, STUB_NAME, STUB_TOTAL_MIB,
- * STUB_FREE_MIB, STUB_COMPUTE_MODE.  It does not heed CUDA_VISIBLE_DEVICES, as NVML does not.
+ * STUB_THROTTLE, STUB_PID (a process that computes on every GPU) and, with a value for each GPU
+ * between commas, STUB_NAME, STUB_TOTAL_MIB, STUB_FREE_MIB, STUB_COMPUTE_MODE, and as numbers of
+ * which -1 is not supported STUB_UTILIZATION (percent), STUB_POWER_MW, STUB_POWER_LIMIT_MW,
+ * STUB_TEMPERATURE, STUB_CLOCK_MHZ and STUB_PCIE_KIB (a second, received; half of it is sent).
+ * It does not heed CUDA_VISIBLE_DEVICES, as NVML does not.
  * With -DOLD_DRIVER it lacks what drivers before 515 lack.
  */
 #include "settings.h"
 
 #include <stdint.h>
+#include <threads.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
        INSUFFICIENT_SIZE = 7, MOST = 16, MOST_MIG = 7 };
@@ -114,11 +117,54 @@ int nvmlDeviceGetComputeMode(void *device, int *mode)
     return query();
 }
 
+static int answer_number(void *device, const char *name, const char *fallback, unsigned *out)
+{
+    char text[16];
+    choose_text(name, fallback, index_of(device), text, sizeof text);
+    *out = (unsigned)atoi(text);
+    return query() ? query() : atoi(text) < 0 ? NOT_SUPPORTED : SUCCESS;
+}
+
 int nvmlDeviceGetUtilizationRates(void *device, Utilization *used)
 {
-    int percent = setting("STUB_UTILIZATION", 0);
-    used->gpu = used->memory = (unsigned)percent;
-    return query() ? query() : percent < 0 ? NOT_SUPPORTED : SUCCESS;
+    int status = answer_number(device, "STUB_UTILIZATION", "0", &used->gpu);
+    used->memory = used->gpu;
+    return status;
+}
+
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts)
+{
+    return answer_number(device, "STUB_POWER_MW", "70000", milliwatts);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts)
+{
+    return answer_number(device, "STUB_POWER_LIMIT_MW", "300000", milliwatts);
+}
+
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *degrees)
+{
+    return sensor ? NOT_SUPPORTED : answer_number(device, "STUB_TEMPERATURE", "45", degrees);
+}
+
+int nvmlDeviceGetClockInfo(void *device, int clock, unsigned *megahertz)
+{
+    return clock != 1 ? NOT_SUPPORTED : answer_number(device, "STUB_CLOCK_MHZ", "1380", megahertz);
+}
+
+/* It takes its time, as the real one does. */
+int nvmlDeviceGetPcieThroughput(void *device, int counter, unsigned *kibibytes)
+{
+    int status = answer_number(device, "STUB_PCIE_KIB", "2048", kibibytes);
+    thrd_sleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    *kibibytes /= counter == 1 ? 1 : 2;
+    return status;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
+{
+    *device = devices;
+    return strncmp(uuid, "MIG-", 4) ? NOT_FOUND : query();
 }
 
 static int answer(unsigned *out, unsigned value) { *out = value; return query(); }

@@ -1,0 +1,319 @@
+# Mirrors profiling/model_costs.py: what a model costs, before it is trained.
+
+#' What a model costs: parameters, FLOPs, activations and memory by layer
+#'
+#' Counts, for each layer, the numbers in its weights, the floating point operations (FLOPs) of a
+#' prediction, and the bytes that training keeps of each row until the gradients are computed;
+#' estimates what memory a training takes for a batch size, and how large a batch fits the device;
+#' and says where another kind of layer would be much cheaper. The model is not run and no data is
+#' needed: that takes some tenths of a second, several seconds for a model of hundreds of layers.
+#'
+#' @section How FLOPs are counted:
+#' A multiplication with the addition after it is two. A dense layer of `c` inputs takes
+#' `2 c units`, a convolution `2 k c filters` for each output position (`k`: its window), an LSTM
+#' `8 units (c + units)` for each step and multi-head attention four projections and
+#' `2 (key_dim + value_dim)` for each head and pair of positions; a bias, a function such as relu or
+#' tanh and each of the gates' products are one a number, a softmax five. Layers of Keras are
+#' counted by such formulas, others (your own, lambda layers) by the TensorFlow operations they are
+#' made of. What cannot be counted is `NA`, the totals say so, and it is never taken for 0.
+#'
+#' A training step takes about three times the forward pass: the backward pass computes two products
+#' for each of the forward pass. Time need not follow FLOPs: see the device's own limits with
+#' [gpu_batch_size()].
+#'
+#' @section How memory is estimated:
+#' Weights, their gradients, what the optimizer keeps (Adam: two numbers a weight), and for each row
+#' of the batch: inputs, outputs, kept activations and twice the largest of them. Kept are those
+#' tensors that the gradients read, as TensorFlow traces them for this model, in its own precision.
+#' It is an estimate: in trials on a CPU training took 0.8 to 1.2 times as much, with LSTM layers
+#' 1.6 times. What libraries take for themselves (the CUDA context, cuDNN's workspaces) is not in
+#' it, and XLA may keep less. [gpu_batch_size()] tries it out.
+#'
+#' @param model A Keras 3 model. It need not be compiled; but then no optimizer is counted. One that
+#'   has no weights yet gets them, as its first batch would do.
+#' @param batch_size Rows of a batch, for the memory: a number or a [gpu_batch_size()]; `NULL` is
+#'   32, Keras' own default.
+#' @param input_shape Shape of a row, such as `c(100, 8)`: for models that leave a dimension open or
+#'   do not tell their input's shape. For several inputs a list of shapes, by the inputs' names or
+#'   in their order.
+#' @param memory MiB to compare with, such as `8 * 1024` for a card of 8 GiB; `NULL` is what the
+#'   device has that the model's weights are on.
+#' @return A `gpu_cost` with `$layers` (also `as.data.frame()`: a row a layer with `name`, `kind`,
+#'   `output_shape`, `params`, `trainable_params`, `flops` a row, `flops_share`, `activation_bytes`
+#'   a row, `calls`, `counted_by`), `$params`, `$trainable_params`, `$flops` (of a row, forward),
+#'   `$flops_known` (whether that is all), `$step_flops` (of a training step), `$activation_bytes`,
+#'   `$memory` (a list: `weights_bytes`, `gradients_bytes`, `optimizer_bytes`, `copies_bytes`,
+#'   `row_bytes`, `batch_size`, `total_bytes`, `device`, `device_bytes`, `available_bytes`,
+#'   `largest_batch`; `NULL` where not known), `$suggestions` (a data frame: `id`, `layers`, `text`,
+#'   `flops_share` and `params_share` saved, `bytes_saved`) and `$notes`; with `print()`, `plot()`
+#'   and `ggplot2::autoplot()`, which show the layers with the largest shares.
+#' @references Howard, A. G. et al. (2017). MobileNets: efficient convolutional neural networks for
+#'   mobile vision applications. *arXiv* 1704.04861. \doi{10.48550/arXiv.1704.04861}
+#' @section Errors:
+#' `gpukeras_error_spec` for options that do not fit the model, `gpukeras_error_model` if it has no
+#' input shape and none is given, or cannot be called.
+#' @seealso [gpu_batch_size()] measures what fits.
+#' @examplesIf interactive()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' cost <- gpu_cost(gpu_mlp(train, units = c(64, 32)), batch_size = 512)
+#' cost
+#' plot(cost)
+#' cost$memory$largest_batch
+#' @export
+gpu_cost <- function(model, batch_size = NULL, input_shape = NULL, memory = NULL) {
+  model <- check_model(model)
+  args <- list(
+    model = model, batch_size = as_batch_size(batch_size),
+    input_shape = as_input_shape(input_shape), memory = memory
+  )
+  check_no_na_options(args[-1])
+  new_gpu_cost(call_core("model_cost", args))
+}
+
+# A vector is one shape, a list several: in Python both would be a list of numbers.
+as_input_shape <- function(shape) {
+  if (is.list(shape)) lapply(shape, as.list) else if (!is.null(shape)) as.list(shape)
+}
+
+new_gpu_cost <- function(record) {
+  columns <- c(
+    "name", "kind", "output_shape", "params", "trainable_params", "flops", "flops_share",
+    "activation_bytes", "calls", "counted_by"
+  )
+  layers <- lapply(record$layers, function(layer) {
+    layer$output_shape <- format_shape(layer$output_shape)
+    layer$flops_share <- if (!is.null(layer$flops)) layer$flops / max(record$flops, 1)
+    layer
+  })
+  record$layers <- numeric_columns(
+    records_frame(layers, columns), c("params", "trainable_params", "flops", "activation_bytes")
+  )
+  fields <- c("id", "layers", "text", "flops_share", "params_share", "bytes_saved")
+  suggestions <- lapply(record$suggestions, function(each) {
+    each$layers <- paste(unlist(each$layers), collapse = ", ")
+    each
+  })
+  record$suggestions <- numeric_columns(records_frame(suggestions, fields), "bytes_saved")
+  record$notes <- as.character(unlist(record$notes))
+  structure(record, class = "gpu_cost")
+}
+
+# Columns of NA are logical, and one of small and large counts is mixed.
+numeric_columns <- function(frame, columns) {
+  frame[columns] <- lapply(frame[columns], as.numeric)
+  frame
+}
+
+format_shape <- function(shape) {
+  sizes <- vapply(shape, function(size) if (is.null(size)) "?" else format(size), "")
+  paste(sizes, collapse = " x ")
+}
+
+#' @rdname gpu_cost
+#' @param x,object A `gpu_cost`.
+#' @param row.names,optional Not used.
+#' @param ... Not used.
+#' @export
+as.data.frame.gpu_cost <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
+  x$layers
+}
+
+# Print --------------------------------------------------------------------------------------------
+
+#' @rdname gpu_cost
+#' @param most How many layers are shown: those with the largest shares, in the model's order.
+#' @export
+format.gpu_cost <- function(x, most = 15, ...) {
+  head <- sprintf(
+    "<gpu_cost> %s: %s parameters, %s%s a row", x$name, count_text(x$params),
+    if (x$flops_known) "" else "more than ", count_si(x$flops, "FLOPs")
+  )
+  rest <- x$trainable_params < x$params
+  c(
+    head,
+    if (rest) sprintf("trained:  %s of the parameters", count_text(x$trainable_params)),
+    if (nrow(x$layers) > 0) format_costs(x$layers, most),
+    if (!is.null(x$step_flops)) {
+      sprintf(
+        "step:     about %s for %s rows, three times the forward pass",
+        count_si(x$step_flops, "FLOPs"), count_text(x$memory$batch_size)
+      )
+    },
+    format_need(x$memory),
+    sprintf("advice:   %s", x$suggestions$text),
+    sprintf("note:     %s", x$notes)
+  )
+}
+
+format_costs <- function(layers, most) {
+  shown <- dearest_layers(layers, most)
+  left <- nrow(layers) - nrow(shown)
+  share <- ifelse(is.na(shown$flops_share), "", sprintf("%.0f %%", 100 * shown$flops_share))
+  cells <- list(
+    layer = ifelse(shown$calls > 1, sprintf("%s (%d times)", shown$name, shown$calls), shown$name),
+    kind = shown$kind, output = shown$output_shape, params = count_text(shown$params),
+    FLOPs = count_si(shown$flops), share = share, "kept a row" = kept_text(shown$activation_bytes)
+  )
+  sides <- rep(c("left", "right"), c(3, 4))
+  columns <- Map(function(name, cell, side) {
+    format(c(name, cell), justify = side)
+  }, names(cells), cells, sides)
+  lines <- trimws(do.call(paste, c(list(" "), unname(columns), list(sep = "  "))), "right")
+  c(lines, if (left > 0) sprintf("  ... and %d more: as.data.frame()", left))
+}
+
+# The layers with the largest share of anything, in the model's order.
+dearest_layers <- function(layers, most) {
+  part <- function(values) {
+    values[is.na(values)] <- 0
+    values / max(sum(values), 1)
+  }
+  size <- pmax(part(layers$flops), part(layers$params), part(layers$activation_bytes))
+  size[is.na(layers$flops)] <- Inf # what is not known is shown
+  layers[sort(utils::head(order(-size), most)), ]
+}
+
+format_need <- function(memory) {
+  known <- !is.null(memory$total_bytes)
+  parts <- sprintf(
+    "%s weights, %s gradients, %s optimizer, %s a row", kept_text(memory$weights_bytes),
+    kept_text(memory$gradients_bytes), kept_text(memory$optimizer_bytes),
+    kept_text(memory$row_bytes)
+  )
+  total <- if (known) paste("about", kept_text(memory$total_bytes)) else "an unknown amount"
+  c(
+    sprintf("memory:   %s to train with batches of %s rows", total, count_text(memory$batch_size)),
+    sprintf("          (%s)", parts),
+    format_fit(memory)
+  )
+}
+
+format_fit <- function(memory) {
+  if (is.null(memory$available_bytes)) {
+    return(NULL)
+  }
+  place <- if (nzchar(memory$device)) {
+    sprintf(
+      "%s has %s, %s of it free for this", memory$device, kept_text(memory$device_bytes),
+      kept_text(memory$available_bytes)
+    )
+  } else {
+    paste("of", kept_text(memory$available_bytes))
+  }
+  fits <- if (is.null(memory$largest_batch)) {
+    ""
+  } else if (memory$largest_batch < 1) {
+    ": not a single row fits"
+  } else {
+    sprintf(": up to about %s rows fit", count_text(signif(memory$largest_batch, 2)))
+  }
+  sprintf("device:   %s%s", place, fits)
+}
+
+# Three digits and a prefix; what is not known is "?".
+count_si <- function(x, unit = "") {
+  x <- as.numeric(x %||% NA)
+  power <- ifelse(is.na(x) | x < 1000, 0, pmin(4, floor(log10(pmax(x, 1)) / 3)))
+  prefix <- c("", "k", "M", "G", "T")[power + 1]
+  number <- vapply(signif(x / 1000^power, 3), format, "")
+  ifelse(is.na(x), "?", trimws(paste0(number, " ", prefix, unit), "right"))
+}
+
+# As format_bytes(), with three digits below a GiB.
+kept_text <- function(bytes) {
+  bytes <- as.numeric(bytes %||% NA)
+  power <- ifelse(is.na(bytes) | bytes < 1024, 0, ifelse(bytes < 2^20, 1, 2))
+  text <- paste(vapply(signif(bytes / 1024^power, 3), format, ""), c("B", "KiB", "MiB")[power + 1])
+  ifelse(!is.na(bytes) & bytes < 2^30, text, format_bytes(bytes))
+}
+
+#' @export
+print.gpu_cost <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}
+
+# Plots --------------------------------------------------------------------------------------------
+
+#' @rdname gpu_cost
+#' @export
+plot.gpu_cost <- function(x, most = 15, ...) {
+  shares <- drawn_costs(x, most)
+  names <- levels(shares$layer)
+  before <- graphics::par(c("mai", "cex"))
+  on.exit({
+    graphics::layout(1)
+    graphics::par(before)
+  })
+  wide <- max(graphics::strwidth(names, "inches")) + 0.25
+  panel <- max(0.5, (grDevices::dev.size()[1] - wide) / 3)
+  graphics::layout(matrix(1:3, 1), widths = c(wide + panel, panel, panel))
+  for (measure in levels(shares$measure)) {
+    first <- measure == levels(shares$measure)[1]
+    graphics::par(mai = c(0.95, if (first) wide else 0.2, 0.1, 0.25), cex = 1)
+    rows <- shares[shares$measure == measure, ]
+    draw_costs(rows[order(rows$layer), ], measure, share_limits(shares))
+    if (first) graphics::axis(2, bar_places(names), names, las = 1, tick = FALSE, line = -0.6)
+  }
+  invisible(x)
+}
+
+# Bars of one measure, the first layer on top; "?" where it is not known.
+draw_costs <- function(rows, measure, limits) {
+  known <- !is.na(rows$share)
+  graphics::barplot(
+    ifelse(known, 100 * rows$share, 0),
+    horiz = TRUE, col = cost_colours[[as.character(rows$kind[1])]], border = NA, axes = FALSE,
+    xlim = limits
+  )
+  graphics::axis(1)
+  graphics::abline(v = 0, col = "grey60")
+  graphics::mtext(measure, 1, line = 3.6, cex = 0.9)
+  if (!all(known)) graphics::text(0, bar_places(rows$layer)[!known], "?", pos = 4)
+}
+
+# Where barplot() puts the middles of its bars.
+bar_places <- function(bars) 1.2 * seq_along(bars) - 0.5
+
+# The same for all measures, so that their bars can be compared.
+share_limits <- function(shares) range(pretty(c(0, 100 * max(shares$share, 0, na.rm = TRUE))))
+
+#' @rdname gpu_cost
+#' @exportS3Method ggplot2::autoplot
+autoplot.gpu_cost <- function(object, most = 15, ...) { # nolint: object_name_linter.
+  shares <- drawn_costs(object, most)
+  shares <- shares[!is.na(shares$share), ]
+  ggplot2::ggplot(shares, ggplot2::aes(100 * .data$share, .data$layer, fill = .data$kind)) +
+    ggplot2::geom_col(show.legend = FALSE) +
+    ggplot2::facet_wrap("measure", strip.position = "bottom") +
+    ggplot2::scale_fill_manual(values = cost_colours) +
+    ggplot2::coord_cartesian(xlim = share_limits(shares)) +
+    ggplot2::labs(x = NULL, y = NULL) +
+    ggplot2::theme(strip.placement = "outside", strip.background = ggplot2::element_blank())
+}
+
+# Okabe and Ito's, which colour-blind people can tell apart.
+cost_colours <- c(FLOPs = "#0072B2", parameters = "#E69F00", "kept activations" = "#009E73")
+
+# A row for each layer and measure; the first layer is the last level, as bars begin below.
+drawn_costs <- function(x, most, call = caller_env()) {
+  if (nrow(x$layers) == 0) {
+    abort_gpukeras("The model has no layer to plot.", code = "data", arg = "x", call = call)
+  }
+  shown <- dearest_layers(x$layers, most)
+  kept <- sum(x$layers$activation_bytes, na.rm = TRUE)
+  values <- list(
+    FLOPs = shown$flops / max(x$flops, 1), parameters = shown$params / max(x$params, 1),
+    "kept activations" = shown$activation_bytes / max(kept, 1)
+  )
+  sums <- c(count_si(x$flops), count_si(x$params), kept_text(kept))
+  totals <- paste0(sums, c(" a row", "", " a row"))
+  partly <- c(!x$flops_known, FALSE, anyNA(x$layers$activation_bytes))
+  measures <- sprintf("%s\n%% of %s%s", names(values), ifelse(partly, "the known ", ""), totals)
+  data.frame(
+    layer = factor(rep(shown$name, 3), rev(shown$name)),
+    kind = factor(rep(names(values), each = nrow(shown)), names(values)),
+    measure = factor(rep(measures, each = nrow(shown)), measures),
+    share = unlist(values, use.names = FALSE)
+  )
+}

@@ -1,0 +1,198 @@
+# Where the time of a training step goes: made from the core's report, printed, as data frames.
+
+#' Where does the time of a training go?
+#'
+#' Trains real steps of `model` on `data` through the engine that would train, measures and traces
+#' them, and says what bounds the training: the rows that it waits for, the calls that start the
+#' computation, or the computation itself. The model is left as it was, also after errors and
+#' interrupts: weights, optimizer, metrics and random state are put back (a model that was not built
+#' yet is built).
+#'
+#' @section Verdicts:
+#' - `"input-bound"`: the device waits for rows. See the stages of the input, and
+#'   [gpu_dataset()] for `cache`.
+#' - `"launch-bound"`: most of a step is R, Python and TensorFlow starting operations that are over
+#'   at once. Larger batches and an engine that trains many batches in a call help.
+#' - `"compute-bound"`: the operations themselves take the time. A faster device, a lower precision
+#'   or a smaller model help.
+#' - `"memory-bound"`: the same, limited by the device's memory rather than its arithmetic; said
+#'   only where the trace tells.
+#' - `"undetermined"`: the measurement does not say, and the sentence says why. A trace that could
+#'   not be made or read never becomes another verdict.
+#'
+#' `$decided_by` is the share of the step that decided (`name`, `value`) and the number that it was
+#' compared with (`threshold`), such as the next largest share.
+#'
+#' @section How it is measured:
+#' A tracer slows down what it watches. So the length of a step is measured without it, once with
+#' the real input and once on rows that are already on the device; what is spent waiting for rows
+#' comes from the clock too. The trace of `steps` further steps divides the rest. Each moment of it
+#' counts once: for what computes, else for copies between host and device, else for the host's own
+#' work, else as idle. The time of a layer is that of its operations, forward and backward; a moment
+#' in which several run is divided among them.
+#'
+#' A function that makes rows is called for these steps: what it gave then is not trained on.
+#'
+#' @param model A compiled Keras 3 model.
+#' @param data A [gpu_dataset()], or `list(x, y)`.
+#' @param steps Steps to trace, after a warm-up.
+#' @param engine As in [gpu_fit()]; `"auto"` is the engine that trained the model last, or else the
+#'   superstep, or what alone can train it.
+#' @param batch_size Rows a step: a number, what [gpu_batch_size()] gave, or `"auto"` as in
+#'   [gpu_fit()].
+#' @param verify Whether each advice that is an argument of [gpu_fit()] is tried at once: its gain
+#'   is then measured too. Takes some seconds for each.
+#' @param log_dir A folder to keep the trace in, for [gpu_tensorboard()] with the profile plugin;
+#'   `NULL` keeps none.
+#' @return A `gpu_profile`, a list with
+#'   * `$verdict`, `$sentence` and `$decided_by`: see above;
+#'   * `$step_s`: seconds of a step, the median; `$samples_per_s`: rows a second;
+#'   * `$shares`: the share of the step that went to `input`, `host`, `kernels`, `transfers` and
+#'     `idle`, which sum to 1; `NA` where the trace does not tell;
+#'   * `$layers`, `$ops`, `$kernels`, `$stages`, `$advice`, `$timeline`: data frames, see
+#'     `as.data.frame()`;
+#'   * `$input`: what input costs: seconds of a step with its real input (`real_s`), of these
+#'     waiting (`wait_s`), of a step on rows that are there already (`repeated_s`), of a batch drawn
+#'     with no training beside it (`alone_s`), and how many times as fast training were if input
+#'     were free (`speedup_if_free`);
+#'   * `$bytes`: bytes a step that were copied `to_device` and `to_host`; `NULL` on a CPU;
+#'   * `$device`, `$engine`, `$reason`, `$batch_size`, `$steps`, `$trace` (the folder, or `""`) and
+#'     `$notes`.
+#'
+#'   It has `print()`, `plot()` (the step as a bar, and what ran when), `ggplot2::autoplot()` and
+#'   `as.data.frame()`; [gpu_report()] makes a page of it. It is a plain R value: `saveRDS()` keeps
+#'   it.
+#' @section Errors:
+#' `gpukeras_error_spec`, `gpukeras_error_model` and `gpukeras_error_data` as in [gpu_fit()].
+#' @seealso [gpu_monitor()] for the device over time, [gpu_cost()] for what a model should cost,
+#'   `vignette("where-does-the-time-go", package = "gpukeras")`.
+#' @export
+#' @examplesIf interactive()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8)
+#' model <- gpu_mlp(train)
+#' profile <- gpu_profile(model, train, engine = "keras", verify = TRUE)
+#' profile
+#' plot(profile)
+#' as.data.frame(profile, what = "ops")
+#' gpu_report(profile, file = file.path(tempdir(), "profile.html"))
+gpu_profile <- function(model, data, steps = 20, engine = "auto", batch_size = "auto",
+                        verify = FALSE, log_dir = NULL) {
+  model <- check_model(model)
+  data <- as_training(data)
+  if (!is.null(log_dir)) check_string(log_dir)
+  options <- list(
+    steps = steps, engine = engine, batch_size = as_batch_size(batch_size), verify = verify,
+    log_dir = if (!is.null(log_dir)) path.expand(log_dir)
+  )
+  interrupts <- new_interrupts()
+  report <- interrupts$pass_on(call_core("profile", list(
+    model = model, data = data$handle, options = check_no_na_options(options),
+    on_event = interrupts$listen
+  )))
+  new_gpu_profile(report)
+}
+
+# Interrupts come in between two calls of the engine. There is no half profile: Python ends cleanly,
+# with an error of its own, and the interrupt is raised again.
+new_interrupts <- function() {
+  came <- FALSE
+  look <- search_listener(identity)
+  list(
+    listen = function(event) {
+      came <<- came || look(event)
+      came
+    },
+    pass_on = function(code) {
+      tryCatch(suspendInterrupts(code), error = function(error) {
+        if (came) rlang::interrupt()
+        stop(error)
+      })
+    }
+  )
+}
+
+# The columns of each table, and their types.
+op_columns <- list(name = "", type = "", count = 0, total_s = 0, share = 0)
+profile_columns <- list(
+  layers = list(
+    layer = "", kind = "", forward_s = 0, backward_s = 0, total_s = 0, share = 0
+  ),
+  ops = op_columns,
+  kernels = op_columns,
+  stages = list(stage = "", batch_s = 0, share = 0, what = ""),
+  advice = list(id = "", text = "", why = "", gain = 0, apply = "", measured = 0),
+  timeline = list(lane = "", name = "", kind = "", begin_s = 0, end_s = 0)
+)
+
+# The core's record with its tables as data frames.
+new_gpu_profile <- function(report) {
+  report$shares <- unlist(lapply(report$shares, function(share) as.numeric(share %||% NA)))
+  report$stages <- report$input$stages
+  report$advice <- lapply(report$advice, function(one) {
+    one$apply <- format_apply(one$apply)
+    one
+  })
+  for (name in names(profile_columns)) {
+    report[[name]] <- typed_frame(report[[name]], profile_columns[[name]])
+  }
+  report$input$stages <- NULL
+  report$notes <- as.character(unlist(report$notes))
+  structure(report, class = "gpu_profile")
+}
+
+# Records as a data frame with these columns and types, also where there are no records.
+typed_frame <- function(records, columns) {
+  one <- function(name) {
+    empty <- columns[[name]]
+    cell <- function(record) as.vector(record[[name]] %||% NA, mode(empty))
+    as.vector(vapply(records, cell, empty), mode(empty))
+  }
+  data.frame(rlang::set_names(lapply(names(columns), one), names(columns)))
+}
+
+# Arguments as one writes them.
+format_apply <- function(arguments) {
+  if (length(arguments) == 0) {
+    return("")
+  }
+  values <- vapply(arguments, function(value) {
+    if (is.numeric(value)) format(value, scientific = FALSE) else deparse(value)
+  }, "")
+  sprintf("gpu_fit(%s)", paste(names(arguments), values, sep = " = ", collapse = ", "))
+}
+
+#' @rdname gpu_profile
+#' @param x,object A `gpu_profile`.
+#' @param row.names,optional Not used.
+#' @param what Of `as.data.frame()`, which table:
+#'   * `"layers"`: `layer`, `kind`, `forward_s`, `backward_s`, `total_s` of a step, and `share` of
+#'     the time in which something computed. Rows at the end are for the `optimizer`, for
+#'     `loss and metrics`, `input` and `other`;
+#'   * `"ops"`: `name`, `type`, `count` and `total_s` of a step, `share`; `"kernels"`: the same of
+#'     a GPU's kernels;
+#'   * `"stages"` of the input: `stage`, `batch_s`, `share` of all stages, `what` it does;
+#'   * `"advice"`: `text`, `why`, the expected `gain` as a factor of rows a second (`NA` where
+#'     nobody can tell), how to `apply` it, and the `measured` gain;
+#'   * `"shares"`: `part`, `share` and `seconds` of a step;
+#'   * `"timeline"`: `lane`, `name`, `kind`, `begin_s`, `end_s` of one or two traced steps. These
+#'     are slower than others, as they were traced.
+#'
+#'   Of `plot()` and `autoplot()`, what is drawn: `"step"`, a bar of a step's parts, or
+#'   `"timeline"`; `plot()` draws both by default.
+#' @param ... Of `plot()`: passed on to [graphics::plot.default()]. Otherwise not used.
+#' @export
+as.data.frame.gpu_profile <- function(x, row.names = NULL, optional = FALSE, ..., # nolint
+                                      what = "layers") {
+  known <- c(names(profile_columns), "shares")
+  if (!rlang::is_string(what) || !what %in% known) {
+    listed <- paste0('"', known, '"', collapse = ", ")
+    abort_spec(what, "what", paste("one of", listed), caller_env())
+  }
+  if (what != "shares") {
+    return(x[[what]])
+  }
+  data.frame(
+    part = names(x$shares), share = as.numeric(x$shares),
+    seconds = as.numeric(x$shares) * x$step_s
+  )
+}

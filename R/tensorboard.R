@@ -1,0 +1,112 @@
+# Mirrors board_server.py: TensorBoard in a process of its own.
+
+#' Look at trainings in TensorBoard
+#'
+#' Starts TensorBoard in the background, on this computer's loopback address (127.0.0.1) only, and
+#' opens it in the browser. `gpu_fit(tensorboard = )` writes what it shows: loss and metrics of
+#' training and validation after each epoch, the learning rate, rows a second, the share of time
+#' spent waiting for rows; histograms of the weights and a trace on request. Start it before a
+#' training to watch it: TensorBoard looks for new values every 5 seconds, and R goes on.
+#'
+#' TensorBoard and xprof, which shows the traces in its profile tab, are optional Python packages:
+#' where one is missing, an error or a message says how to install it.
+#'
+#' @section The server:
+#' TensorBoard asks for no password, which is why it is not offered to the network. To see that of
+#' another computer, forward its port: `ssh -L 6006:127.0.0.1:6006 computer`. It sees no GPU, so
+#' the card stays the training's. It ends by `$stop()`, and with this R session, in whatever way
+#' that ends. Called again for the same folder, `gpu_tensorboard()` gives the server that runs.
+#'
+#' @section The files:
+#' They are laid out as those of Keras' own `TensorBoard` callback, epochs counted from 0, so
+#' trainings of both can be compared. Give each training a folder of its own within one folder, such
+#' as `"logs/run-1"` and `"logs/run-2"`: `gpu_tensorboard("logs")` shows them side by side. Files of
+#' an earlier training in the same folder stay, and its points are shown with the new ones. A
+#' training that is resumed goes on in its folder.
+#'
+#' @param log_dir The folder of a training, or one that holds such folders; it may be made later.
+#'   Or the [gpu_history] of a training with `tensorboard`.
+#' @param port A port from 1 to 65535; `NULL` takes the first free one from 6006.
+#' @param open Whether to open it in the browser.
+#' @return A `gpu_tensorboard`: a list with `$url`, `$port`, `$log_dir`, `$notes`, and the functions
+#'   `$stop()` and `$running()`.
+#' @section Errors:
+#' `gpukeras_error_runtime_missing` if TensorBoard is not installed or does not start,
+#' `gpukeras_error_spec` for a port in use, `gpukeras_error_data` if `log_dir` is a file.
+#' @seealso [gpu_fit()].
+#' @examplesIf interactive()
+#' logs <- file.path(tempdir(), "logs")
+#' board <- gpu_tensorboard(logs)
+#' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
+#' for (rate in c(0.1, 0.01)) {
+#'   gpu_fit(
+#'     gpu_mlp(train, learning_rate = rate), train,
+#'     epochs = 50,
+#'     tensorboard = list(folder = file.path(logs, paste("rate", rate)), histograms = 10)
+#'   )
+#' }
+#' board$stop()
+#' @export
+gpu_tensorboard <- function(log_dir, port = NULL, open = interactive()) {
+  folder <- as_log_dir(log_dir)
+  check_no_na_options(list(port = port))
+  check_flag(open)
+  record <- call_core("start_board", list(
+    folder = path.expand(folder), port = port, python = python_path()
+  ))
+  board <- new_gpu_tensorboard(record)
+  for (note in board$notes) {
+    rlang::inform(c(i = note), class = "gpukeras_message")
+  }
+  if (open) utils::browseURL(board$url)
+  board
+}
+
+# A folder's path, also from the history of a training.
+as_log_dir <- function(log_dir, call = caller_env()) {
+  if (inherits(log_dir, "gpu_history")) {
+    folder <- log_dir$tensorboard %||% ""
+    if (!nzchar(folder)) {
+      abort_gpukeras(
+        "`log_dir` is the history of a training that wrote nothing for TensorBoard.",
+        code = "spec", hint = "Train with gpu_fit(tensorboard = \"logs/run-1\").",
+        arg = "log_dir", call = call
+      )
+    }
+    return(folder)
+  }
+  check_string(log_dir, call = call)
+  log_dir
+}
+
+new_gpu_tensorboard <- function(record) {
+  handle <- record$handle
+  running <- function() !is_dead(handle) && call_core("board_runs", list(handle = handle))
+  stop <- function() {
+    if (!is_dead(handle)) call_core("stop_board", list(handle = handle))
+    invisible()
+  }
+  structure(
+    list(
+      url = record$url, port = record$port, log_dir = record$folder,
+      notes = as.character(unlist(record$notes)), running = running, stop = stop
+    ),
+    class = "gpu_tensorboard"
+  )
+}
+
+#' @export
+format.gpu_tensorboard <- function(x, ...) {
+  running <- x$running()
+  c(
+    paste("<gpu_tensorboard>", if (running) x$url else "has ended"),
+    paste("log_dir:", x$log_dir),
+    if (running) "ends with $stop() or with this R session"
+  )
+}
+
+#' @export
+print.gpu_tensorboard <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}

@@ -1,0 +1,101 @@
+"""A trace's planes, lines and events as plain values; what they mean is decided elsewhere."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+PS_A_SECOND = 1e12
+
+
+class Entry(NamedTuple):
+    """An event of a line; a named tuple, because a trace may hold a million.
+
+    Args:
+        name: Its name.
+        begin: When it began, in picoseconds on the trace's clock.
+        end: When it ended.
+        raw: The event itself, for `Plane.stats()`.
+    """
+
+    name: str
+    begin: int
+    end: int
+    raw: Any = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a plane: a thread of the host, or a stream of a GPU.
+
+    Args:
+        name: Its name, such as "python", "tf_Compute/17" or "Stream #63(MemcpyH2D)".
+        entries: Its events by their begin, the longer first, so an outer one before its inner ones.
+    """
+
+    name: str
+    entries: tuple[Entry, ...]
+
+
+class Plane:
+    """A plane of a trace: the host, or one GPU.
+
+    Args:
+        message: The plane of an XSpace.
+    """
+
+    def __init__(self, message: Any) -> None:
+        """Takes the names of events and of their stats, which are stored once a plane."""
+        self.name: str = message.name
+        self._message = message
+        self._names = {number: entry.name for number, entry in message.event_metadata.items()}
+        self._stats = {number: entry.name for number, entry in message.stat_metadata.items()}
+        self._numbers = {name: number for number, name in self._stats.items()}
+
+    @functools.cached_property
+    def lines(self) -> list[Line]:
+        """The lines with events, in the trace's order."""
+        return [self._read_line(line) for line in self._message.lines if line.events]
+
+    def has_stat(self, name: str) -> bool:
+        """Whether any event may have a stat of this name."""
+        return name in self._numbers
+
+    def stat(self, entry: Entry, name: str) -> Any:
+        """One stat of an event, or None."""
+        number = self._numbers.get(name)
+        found = (stat for stat in entry.raw.stats if stat.metadata_id == number)
+        return next((self._read_value(stat) for stat in found), None)
+
+    def stats(self, entry: Entry) -> Mapping[str, Any]:
+        """All stats of an event by their names."""
+        return {
+            self._stats.get(stat.metadata_id, ""): self._read_value(stat)
+            for stat in entry.raw.stats
+        }
+
+    def _read_value(self, stat: Any) -> Any:
+        kind = stat.WhichOneof("value")
+        value = getattr(stat, kind) if kind else None
+        # A text that occurs often is stored once, as the name of a further stat.
+        return self._stats.get(value, "") if kind == "ref_value" else value
+
+    def _read_line(self, line: Any) -> Line:
+        origin, names, entries = line.timestamp_ns * 1000, self._names, []
+        for event in line.events:
+            begin = origin + event.offset_ps
+            name = names.get(event.metadata_id, "")
+            entries.append(Entry(name, begin, begin + event.duration_ps, event))
+        entries.sort(key=lambda entry: (entry[1], -entry[2]))
+        return Line(line.name, tuple(entries))
+
+
+def find_outermost(entries: list[Entry]) -> list[Entry]:
+    """Those entries of a line, sorted as there, that lie in no earlier one."""
+    outer: list[Entry] = []
+    for entry in entries:
+        if not outer or entry.begin >= outer[-1].end:
+            outer.append(entry)
+    return outer

@@ -1,0 +1,151 @@
+"""From the name of an op to the layer that made it.
+
+Keras opens a name scope twice a call of a layer (Keras 3: once to build, once to call), and
+TensorFlow numbers names that are taken. So the ops of the layers "dense" and "dense_1" stand in
+"dense_1" and "dense_1_2". Which scope is whose is found by playing this numbering through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+NUMBERED = re.compile(r"^(.+)_\d+$")
+# A function's ops stand in the op that calls it: "while/body/_1/" and then their own whole name.
+INLINED = re.compile(r"/(?:body|cond|then|else)/_\d+/|^(?:Stateful)?PartitionedCall(?:_\d+)?/")
+IMPLEMENTATION = re.compile(r"^_(?:Mkl)?(?:Native)?")
+BACKWARD = {"gradient_tape", "gradients"}
+ENTERED = (2, 1, 3)  # how often a scope may be entered a call, the likeliest first
+
+
+@dataclass
+class Node:
+    """A layer with the layers in it.
+
+    Args:
+        name: Its name.
+        path: Its names from the model down, with "/" between.
+        inner: The layers in it by name, in the order of their calls.
+        scopes: Which layer's each scope seen in it is, filled by `settle()`.
+    """
+
+    name: str
+    path: str
+    inner: dict[str, Node] = field(default_factory=dict)
+    scopes: dict[str, str] = field(default_factory=dict)
+
+
+def build_tree(paths: Iterable[str]) -> dict[str, Node]:
+    """The layers of paths such as "model/inner/dense", by the names of their models."""
+    roots: dict[str, Node] = {}
+    for path in paths:
+        level, above = roots, ""
+        for name in path.split("/"):
+            above = f"{above}/{name}" if above else name
+            level = level.setdefault(name, Node(name, above)).inner
+    return roots
+
+
+def settle(roots: dict[str, Node], scopes: Iterable[str]) -> None:
+    """Finds out which layer's each scope is, from all names of ops in a trace."""
+    paths = [scope.split("/") for scope in scopes]
+    for root in roots.values():
+        reached = [parts[at + 1 :] for parts in paths if (at := _find_root(root, parts)) >= 0]
+        _settle_node(root, reached)
+
+
+def _settle_node(node: Node, paths: Sequence[Sequence[str]]) -> None:
+    seen = {parts[0] for parts in paths if len(parts) > 1}  # the last part is the op itself
+    node.scopes = assign_scopes(list(node.inner), seen)
+    for name, child in node.inner.items():
+        _settle_node(child, [p[1:] for p in paths if p and node.scopes.get(p[0]) == name])
+
+
+def assign_scopes(layers: Sequence[str], seen: Iterable[str]) -> dict[str, str]:
+    """For each scope seen the layer that made it; scopes of no layer are left out.
+
+    Args:
+        layers: The layers' names in the order of their calls.
+        seen: The scopes' names.
+    """
+    seen = set(seen)
+    guesses = [_play(layers, times) for times in ENTERED]
+    best = max(guesses, key=lambda guess: len(seen & guess.keys()))
+    found = {scope: layer for scope, layer in best.items() if scope in seen}
+    names = set(layers)
+    for scope in seen - found.keys():  # further calls of a shared layer, or another order of calls
+        match = NUMBERED.match(scope)
+        layer = scope if scope in names else match[1] if match else ""
+        if layer in names:
+            found[scope] = layer
+    return found
+
+
+def _play(layers: Sequence[str], times: int) -> dict[str, str]:
+    """The scope in which each layer's ops would stand if it were entered so often."""
+    used: dict[str, int] = {}
+    made = {}
+    for layer in layers:
+        for _ in range(times):
+            scope = _take_name(layer, used)
+        made[scope] = layer
+    return made
+
+
+def _take_name(name: str, used: dict[str, int]) -> str:
+    """What TensorFlow's `Graph.unique_name()` gives for a name."""
+    number = used.get(name.lower(), 0)
+    used[name.lower()] = number + 1
+    if not number:
+        return name
+    while f"{name}_{number}".lower() in used:
+        number += 1
+    used[f"{name}_{number}".lower()] = 1
+    return f"{name}_{number}"
+
+
+def find_layer(roots: dict[str, Node], scope: str) -> str:
+    """The path of the innermost layer that an op's name stands in, or ""."""
+    parts = scope.split("/")
+    for root in roots.values():
+        at = _find_root(root, parts)
+        if at >= 0:
+            return _descend(root, parts[at + 1 : -1])
+    return ""
+
+
+def _find_root(root: Node, parts: Sequence[str]) -> int:
+    for at, part in enumerate(parts[:-1]):
+        if part == root.name or (part.startswith(root.name) and _is_numbered(part, root.name)):
+            return at
+    return -1
+
+
+def _is_numbered(part: str, name: str) -> bool:
+    match = NUMBERED.match(part)
+    return match is not None and match[1] == name
+
+
+def _descend(node: Node, parts: Sequence[str]) -> str:
+    for part in parts:
+        if part not in node.scopes:
+            break
+        node = node.inner[node.scopes[part]]
+    return node.path
+
+
+def is_backward(scope: str) -> bool:
+    """Whether an op computes gradients."""
+    return not BACKWARD.isdisjoint(scope.split("/"))
+
+
+def shorten(scope: str) -> str:
+    """An op's name without the loops that it stands in, which repeat it: for people to read."""
+    inner = INLINED.split(scope)[-1]
+    return inner.replace("gradient_tape/while/", "gradient_tape/", 1).removeprefix("while/")
+
+
+def shorten_type(kind: str) -> str:
+    """An op's type without its implementation: "FusedMatMul" of "_MklNativeFusedMatMul"."""
+    return IMPLEMENTATION.sub("", kind)
