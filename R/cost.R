@@ -246,11 +246,12 @@ plot.gpu_cost <- function(x, most = 15, ...) {
     graphics::par(before)
   })
   wide <- max(graphics::strwidth(names, "inches")) + 0.25
-  panel <- max(0.5, (grDevices::dev.size()[1] - wide) / 3)
-  graphics::layout(matrix(1:3, 1), widths = c(wide + panel, panel, panel))
+  panel <- max(0.8, (grDevices::dev.size()[1] - wide) / 3)
+  sides <- c(0.2, 0.25) # inches left and right of the bars
+  graphics::layout(matrix(1:3, 1), widths = c(wide + panel - sides[1], panel, panel))
   for (measure in levels(shares$measure)) {
     first <- measure == levels(shares$measure)[1]
-    graphics::par(mai = c(0.95, if (first) wide else 0.2, 0.1, 0.25), cex = 1)
+    graphics::par(mai = c(0.95, if (first) wide else sides[1], 0.1, sides[2]), cex = 1)
     rows <- shares[shares$measure == measure, ]
     draw_costs(rows[order(rows$layer), ], measure, share_limits(shares))
     if (first) graphics::axis(2, bar_places(names), names, las = 1, tick = FALSE, line = -0.6)
@@ -266,7 +267,7 @@ draw_costs <- function(rows, measure, limits) {
     horiz = TRUE, col = cost_colours[[as.character(rows$kind[1])]], border = NA, axes = FALSE,
     xlim = limits
   )
-  graphics::axis(1)
+  graphics::axis(1, pretty(limits, 2))
   graphics::abline(v = 0, col = "grey60")
   graphics::mtext(measure, 1, line = 3.6, cex = 0.9)
   if (!all(known)) graphics::text(0, bar_places(rows$layer)[!known], "?", pos = 4)

@@ -251,9 +251,11 @@ print.gpu_monitor <- function(x, ...) {
 plot.gpu_monitor <- function(x, ...) {
   frame <- drawn_samples(x)
   grid <- grDevices::n2mfrow(nlevels(frame$panel))
-  before <- graphics::par("mfrow", "mar", "mgp", "cex")
+  before <- graphics::par("mfrow", "mar", "mgp", "cex", "xpd")
   on.exit(graphics::par(before))
-  graphics::par(mfrow = grid, mar = c(4, 4.5, 0.5, 1), mgp = c(2.8, 0.7, 0), cex = 0.83)
+  lines <- tapply(frame$line, frame$panel, function(line) length(unique(line)))
+  above <- 0.6 + 1.2 * ceiling(max(lines) / key_columns) # for the legend
+  graphics::par(mfrow = grid, mar = c(3, 4.5, above, 1), mgp = c(2.8, 0.6, 0), cex = 0.83)
   styles <- line_styles(levels(frame$line))
   for (panel in levels(frame$panel)) {
     draw_samples(droplevels(frame[frame$panel == panel, ]), panel, styles, list(...))
@@ -332,7 +334,7 @@ host_lines <- function(x) {
   resident <- samples$process_memory_bytes / 2^30
   rbind(
     processor,
-    draw_line(x, "process memory (GiB)", "this process", resident, 0),
+    draw_line(x, "memory (GiB)", "this process", resident, 0),
     draw_line(x, "read (MiB/s)", "disks", samples$disk_read_bytes_per_s / 2^20, 1),
     draw_line(x, "read (MiB/s)", "networks", samples$network_read_bytes_per_s / 2^20, 1)
   )
@@ -357,14 +359,12 @@ line_styles <- function(lines) {
 draw_samples <- function(frame, panel, styles, options) {
   top <- max(frame$value, frame$least, na.rm = TRUE)
   lines <- levels(frame$line)
-  room <- if (length(lines) > 1) 1.15 + 0.15 * ceiling(length(lines) / 4) else 1 # for the legend
   defaults <- list(
-    x = c(0, max(frame$time_s)), y = c(0, top), type = "n", ylim = c(0, top * room), yaxt = "n",
-    xlab = "seconds", ylab = panel
+    x = c(0, max(frame$time_s)), y = c(0, top), type = "n", yaxt = "n", xlab = "", ylab = panel
   )
   do.call(graphics::plot.default, utils::modifyList(defaults, options))
-  ticks <- pretty(c(0, top))
-  graphics::axis(2, ticks[ticks <= top * 1.01], las = 1)
+  if (is.null(options$xlab)) graphics::title(xlab = "seconds", line = 1.8)
+  graphics::axis(2, pretty(c(0, top), 4), las = 1)
   for (line in lines) {
     one <- frame[frame$line == line, ]
     graphics::lines(
@@ -375,8 +375,12 @@ draw_samples <- function(frame, panel, styles, options) {
   }
   if (length(lines) > 1) {
     graphics::legend(
-      "topleft", lines, col = styles$col[lines], lty = styles$lty[lines], lwd = 2, bty = "n",
-      ncol = min(4, length(lines))
+      graphics::par("usr")[1], graphics::par("usr")[4], lines,
+      col = styles$col[lines], lty = styles$lty[lines], lwd = 2, bty = "n", xpd = NA,
+      ncol = min(key_columns, length(lines)), yjust = 0, x.intersp = 0.7, y.intersp = 0.9
     )
   }
 }
+
+# Lines beside each other in a legend.
+key_columns <- 4

@@ -186,7 +186,7 @@ as.data.frame.gpu_profile <- function(x, row.names = NULL, optional = FALSE, ...
   known <- c(names(profile_columns), "shares")
   if (!rlang::is_string(what) || !what %in% known) {
     listed <- paste0('"', known, '"', collapse = ", ")
-    abort_spec(what, "what", paste("one of", listed), caller_env())
+    abort_spec(what, "what", paste("one of", listed), rlang::current_env())
   }
   if (what != "shares") {
     return(x[[what]])

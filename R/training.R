@@ -56,8 +56,8 @@
 #'   `histograms` (`TRUE` to count the weights after each epoch, or the number of epochs from one
 #'   count to the next) and `profile` (`TRUE` to trace the first two seconds of the second epoch).
 #'   The package tensorboard is only needed to look at them.
-#' @param monitor Whether GPU and computer are watched, as by [gpu_monitor()]: `TRUE`, or the seconds
-#'   between two samples. The history has what was seen in `$monitor`.
+#' @param monitor Whether GPU and computer are watched, as by [gpu_monitor()]: `TRUE`, or the
+#'   seconds between two samples. The history has what was seen in `$monitor`.
 #' @param on_oom What happens when the device's memory runs out: `"halve"` the rows that go through
 #'   the model at once until they fit, and add up their gradients, so that the batch size stays; or
 #'   `"stop"`.

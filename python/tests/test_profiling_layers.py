@@ -10,6 +10,7 @@ from gpukeras import runtime
 from gpukeras.profiling.attribution import shares
 from gpukeras.profiling.layers import (
     ModelLayer,
+    Rows,
     attribute_layers,
     choose_row,
     read_layers,
@@ -127,6 +128,27 @@ def test_types_are_shown_without_their_implementation():
     kinds = ["_MklNativeFusedMatMul", "_MklMatMul", "_FusedMatMul", "MatMul", ""]
     expected = ["FusedMatMul", "MatMul", "FusedMatMul", "MatMul", ""]
     assert [shorten_type(kind) for kind in kinds] == expected
+
+
+@pytest.mark.parametrize(
+    ("scope", "kind", "row"),
+    [
+        ("net/act_1/Relu", "_MklNativeFusedMatMul", "dense"),
+        ("net/act_1/Relu", "Relu", "act"),
+        ("net/norm_1/batchnorm/add_1", "_FusedConv2D", "norm"),  # no product is so near
+        ("net/last_1/Relu", "_MklFusedConv2D", "conv"),
+        ("net/dense_1/BiasAdd", "_FusedMatMul", "dense"),
+        ("adam/a", "_FusedMatMul", "optimizer"),
+    ],
+)
+def test_a_fused_product_is_the_layers_that_multiplies(scope, kind, row):
+    kinds = {"norm": "BatchNormalization", "dense": "Dense", "act": "Activation"}
+    kinds |= {"conv": "Conv2D", "scale": "BatchNormalization", "last": "ReLU"}
+    layers = [ModelLayer(name, kind, f"net/{name}") for name, kind in kinds.items()]
+    scopes = {f"net/{name}_1/x" for name in kinds} | {scope}
+    rows = Rows([*layers, ModelLayer("optimizer", "Adam", "adam")], scopes)
+    work = Work("lane", "x", "kernel", scope, 0.0, 1.0, type=kind)
+    assert rows.find(work) == (row, False)
 
 
 def test_gradients_are_told_by_their_scope():

@@ -19,6 +19,8 @@ OPTIMIZERS = {"adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ft
 OPTIMIZERS |= {"loss_scale_optimizer", "muon", "nadam", "rmsprop", "sgd", "SGD"}
 CLIPPING = {"clip_by_norm", "clip_by_global_norm", "global_norm", "clip_by_value"}
 LOSSES = re.compile(r"^(compile_loss|compile_metrics|loss|metrics)(_\d+)?$")
+# TensorFlow fuses a product with what follows, and gives the whole the last one's name.
+FUSED, PRODUCTS, FUSED_DEPTH = re.compile("Fused(MatMul|Conv)"), re.compile("Dense|Conv"), 2
 CUTTING = {"Slice", "StridedSlice", "GatherV2", "DatasetToSingleElement"}  # a batch from its block
 
 
@@ -168,8 +170,19 @@ class Rows:
 
     def _find(self, scope: str, kind: str, feeding: bool) -> tuple[str, bool]:
         name = INPUT if feeding else self._names.get(find_layer(self._roots, scope), "")
+        if FUSED.search(kind):
+            name = self._find_product(name)
         backward = name in self.layers and is_backward(scope)
         return name or choose_row(scope, kind, self._optimizer), backward
+
+    def _find_product(self, name: str) -> str:
+        """The layer whose product was fused into a layer's activation or normalisation."""
+        if name not in self.layers or PRODUCTS.search(self.kinds[name]):
+            return name
+        names = list(self.kinds)
+        place = names.index(name)
+        before = reversed(names[max(0, place - FUSED_DEPTH) : place])
+        return next((one for one in before if PRODUCTS.search(self.kinds[one])), name)
 
 
 def _kernels(activity: Activity) -> list[Work]:

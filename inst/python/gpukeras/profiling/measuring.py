@@ -15,15 +15,16 @@ from statistics import median
 from typing import Any
 
 from .. import models, runtime
-from ..blocks import AnyFeed, Block, Clock
+from ..blocks import AnyFeed, Block
 from ..choosing import choose_count
-from ..costs import WHAT, StageClock
+from ..costs import WHAT, StageClock, order_stages
 from ..engine import Engines, Logs
 from ..errors import DataError
 from ..feeding import open_feed
 from ..pipeline import Dataset
 from ..plans import BLOCK_BATCHES, PipelinePlan
 from ..running import wait_for
+from ..stages import Clock
 from ..streams.dataset import StreamDataset
 from .report import StageTime
 
@@ -112,10 +113,13 @@ class Bench:
     def drain(self) -> tuple[float, tuple[StageTime, ...]]:
         """Seconds a batch of the input with no training beside it, and of its stages."""
         self._tell("draining the input")
-        clock = self._feed.clock = StageClock()
-        batches, began = 0, time.perf_counter()
+        self._feed.clock = StageClock()  # not kept: the first block traces what only clocks need
+        batches = 0
         try:
             with closing(draw(self._feed)) as blocks:
+                next(blocks)
+                clock, began = StageClock(), time.perf_counter()
+                self._feed.clock = clock
                 while not batches or time.perf_counter() - began < DRAIN_S:
                     batches += next(blocks)[0].batches
                 alone_s = (time.perf_counter() - began) / batches
@@ -216,10 +220,10 @@ def list_stages(spent_s: Mapping[str, float], batch_s: float) -> tuple[StageTime
         spent_s: Seconds by stage.
         batch_s: Seconds of a batch, all stages.
     """
-    whole = sum(spent_s.values()) or 1.0
+    whole = sum(spent_s.values()) or 1.0  # all but what starting an epoch takes
     return tuple(
         StageTime(stage, batch_s * spent / whole, spent / whole, WHAT[stage])
-        for stage, spent in spent_s.items()
+        for stage, spent in order_stages(spent_s).items()
     )
 
 
