@@ -140,8 +140,8 @@ format.gpu_cost <- function(x, most = 15, ...) {
       )
     },
     format_need(x$memory),
-    sprintf("advice:   %s", x$suggestions$text),
-    sprintf("note:     %s", x$notes)
+    wrap_lines(x$suggestions$text, "advice:   "),
+    wrap_lines(x$notes, "note:     ")
   )
 }
 
@@ -246,8 +246,8 @@ plot.gpu_cost <- function(x, most = 15, ...) {
     graphics::par(before)
   })
   wide <- max(graphics::strwidth(names, "inches")) + 0.25
-  panel <- max(0.8, (grDevices::dev.size()[1] - wide) / 3)
   sides <- c(0.2, 0.25) # inches left and right of the bars
+  panel <- max(0.8, (grDevices::dev.size()[1] - wide + sides[1]) / 3)
   graphics::layout(matrix(1:3, 1), widths = c(wide + panel - sides[1], panel, panel))
   for (measure in levels(shares$measure)) {
     first <- measure == levels(shares$measure)[1]

@@ -254,7 +254,7 @@ plot.gpu_monitor <- function(x, ...) {
   before <- graphics::par("mfrow", "mar", "mgp", "cex", "xpd")
   on.exit(graphics::par(before))
   lines <- tapply(frame$line, frame$panel, function(line) length(unique(line)))
-  above <- 0.6 + 1.2 * ceiling(max(lines) / key_columns) # for the legend
+  above <- 0.6 + 1.1 * ceiling(max(lines) / key_columns) # for the legend
   graphics::par(mfrow = grid, mar = c(3, 4.5, above, 1), mgp = c(2.8, 0.6, 0), cex = 0.83)
   styles <- line_styles(levels(frame$line))
   for (panel in levels(frame$panel)) {
@@ -373,13 +373,13 @@ draw_samples <- function(frame, panel, styles, options) {
       col = styles$col[[line]], lty = styles$lty[[line]]
     )
   }
-  if (length(lines) > 1) {
-    graphics::legend(
-      graphics::par("usr")[1], graphics::par("usr")[4], lines,
-      col = styles$col[lines], lty = styles$lty[lines], lwd = 2, bty = "n", xpd = NA,
-      ncol = min(key_columns, length(lines)), yjust = 0, x.intersp = 0.7, y.intersp = 0.9
-    )
-  }
+  graphics::legend(
+    graphics::par("usr")[1], graphics::par("usr")[4], lines,
+    col = styles$col[lines], lty = styles$lty[lines], lwd = 2, bty = "n", xpd = NA, yjust = 0,
+    ncol = min(key_columns, length(lines)), x.intersp = 0.5,
+    cex = if (length(lines) > key_columns) 0.8 else 0.9,
+    seg.len = if (length(lines) > key_columns) 1.3 else 2
+  )
 }
 
 # Lines beside each other in a legend.

@@ -379,7 +379,12 @@ format.gpu_dataset <- function(x, ...) {
   )
 }
 
-#' @param cost Whether each stage of the pipeline is measured on some blocks, and shown.
+#' @param cost Whether each stage of the pipeline is measured on some blocks, and shown, in
+#'   microseconds a row. The stages that a dataset has are told apart: `read` (out of files),
+#'   `decode` (to pixels, dense rows, encoded columns), `gather` (a block's rows in the epoch's
+#'   order), `pull` (a `tf.data` pipeline, as a whole), `send` (to the device), `cast` or `augment`
+#'   (casting and scaling included), `map`, `unpack` (a tensor for each input and output). What was
+#'   kept when the dataset was made is not read or decoded again.
 #' @rdname gpu_dataset
 #' @export
 print.gpu_dataset <- function(x, cost = FALSE, ...) {

@@ -3,22 +3,32 @@
 #' @export
 format.gpu_profile <- function(x, ..., most = 6) {
   c(
-    sprintf("<gpu_profile> %s: %s", x$verdict, x$sentence),
+    wrap_line(x$sentence, sprintf("<gpu_profile> %s: ", x$verdict)),
     if (!is.null(x$decided_by$value)) paste("decided:", format_decision(x$decided_by)),
     paste("step:   ", format_step(x)),
-    paste0("engine:  ", x$engine, if (nzchar(x$reason)) sprintf(" (%s)", x$reason)),
+    wrap_line(paste0(x$engine, if (nzchar(x$reason)) sprintf(" (%s)", x$reason)), "engine:  "),
     format_shares(x),
-    paste("input:  ", format_input(x$input)),
-    if (nrow(x$stages) > 0) paste("stages: ", format_stage_list(x$stages)),
+    wrap_line(format_input(x$input), "input:   "),
+    if (nrow(x$stages) > 0) wrap_line(format_stage_list(x$stages), "stages:  "),
     if (!is.null(x$bytes)) paste("copied: ", format_copied(x$bytes)),
     format_table("layers", format_layers(slowest_first(x$layers)), most),
     format_table("ops", format_ops(x$ops), most),
     format_table("kernels", format_ops(x$kernels), most),
     format_advice(x$advice),
-    format_notes(x$notes),
+    wrap_lines(x$notes, "* "),
     if (nzchar(x$trace)) paste("trace:  ", x$trace)
   )
 }
+
+# Text in the lines of a console, below each other behind what it begins with.
+wrap_line <- function(text, first, behind = min(nchar(first), 10)) {
+  if (!nzchar(text)) {
+    return(first)
+  }
+  strwrap(text, max(60, getOption("width")), initial = first, prefix = strrep(" ", behind))
+}
+
+wrap_lines <- function(texts, first) unlist(lapply(texts, wrap_line, first))
 
 # The share of the step that decided, and what it was compared with.
 format_decision <- function(decided) {
@@ -112,16 +122,21 @@ format_advice <- function(advice) {
   }
   gains <- format_gains(advice)
   gains <- ifelse(nzchar(gains), sprintf(" [%s]", gains), "")
-  first <- sprintf("%d. %s%s", seq_len(nrow(advice)), advice$text, gains)
-  apply <- ifelse(nzchar(advice$apply), paste("  ", advice$apply), NA)
-  listed <- c(rbind(first, paste("  ", advice$why), apply))
-  c("advice:", listed[!is.na(listed) & nzchar(trimws(listed))])
+  listed <- lapply(seq_len(nrow(advice)), function(i) {
+    one <- advice[i, ]
+    c(
+      wrap_line(paste0(one$text, gains[i]), sprintf("%d. ", i)),
+      if (nzchar(one$why)) wrap_line(one$why, "   "),
+      if (nzchar(one$apply)) paste("  ", one$apply)
+    )
+  })
+  c("advice:", unlist(listed))
 }
 
 # What is expected, and what was measured where somebody asked for it.
 format_gains <- function(advice) {
   expected <- ifelse(
-    is.na(advice$gain), "", paste("expected: up to", times_text(advice$gain), "as fast")
+    is.na(advice$gain), "", paste("expected: about", times_text(advice$gain), "as fast")
   )
   measured <- ifelse(is.na(advice$measured), "", paste("measured:", times_text(advice$measured)))
   both <- nzchar(expected) & nzchar(measured)

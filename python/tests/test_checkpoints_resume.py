@@ -1,5 +1,8 @@
 """A training that ends at any of its checkpoints and goes on ends as if nothing had happened."""
 
+import functools
+import tempfile
+
 import numpy as np
 import pytest
 from conftest import make_dataset
@@ -43,37 +46,44 @@ def fit(folder=None, stop=None, engine="superstep", epochs=EPOCHS, **data):
     return report, {**values, **{name: np.array(v) for name, v in report.history.items()}}
 
 
+@functools.cache
+def train_whole(engine):
+    """The weights and the history of a training that nothing disturbs."""
+    with tempfile.TemporaryDirectory() as folder:
+        return fit(folder, engine=engine)[1]
+
+
 # In the first epoch, before and after its short last batch, after it; in the last, at the end.
+# Each row is one training, which is interrupted at each of its moments and goes on every time.
 MOMENTS = [
-    ("progress", 1, 1),
-    ("progress", 1, 8),
-    ("progress", 1, 9),
-    ("epoch", 1, 9),
-    ("progress", EPOCHS, 8),
-    ("epoch", EPOCHS, 9),
+    [("progress", 1, 1), ("progress", 1, 9), ("progress", EPOCHS, 8)],
+    [("progress", 1, 8), ("epoch", 1, 9), ("epoch", EPOCHS, 9)],
 ]
 
 
 @pytest.mark.parametrize("engine", ["superstep", "keras"])
-def test_a_training_goes_on_from_every_checkpoint_bit_for_bit(tmp_path, monkeypatch, engine):
+@pytest.mark.parametrize("moments", MOMENTS)
+def test_a_training_goes_on_from_every_checkpoint_bit_for_bit(
+    tmp_path, monkeypatch, engine, moments
+):
     monkeypatch.setattr(listening, "EVENT_S", 0.0)
-    _, expected = fit(tmp_path / "whole", engine=engine)
-    for at in MOMENTS:
-        folder = tmp_path / "-".join(map(str, at))
-        stopped, _ = fit(folder, Stop(at), engine)
-        assert stopped.stopped == "interrupted"
-        report, found = fit(folder, engine=engine)
-        assert (report.stopped, report.epochs) == ("completed", EPOCHS)
-        assert report.resumed_epochs == stopped.epochs
-        assert found.keys() == expected.keys()
-        for name, value in expected.items():
-            assert found[name].tobytes() == value.tobytes(), (name, at)
+    expected, ended = train_whole(engine), 0
+    for at in moments:
+        stopped, _ = fit(tmp_path, Stop(at), engine)
+        assert (stopped.stopped, stopped.resumed_epochs) == ("interrupted", ended), at
+        ended = stopped.epochs
+    report, found = fit(tmp_path, engine=engine)
+    assert (report.stopped, report.epochs) == ("completed", EPOCHS)
+    assert report.resumed_epochs == ended
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name].tobytes() == value.tobytes(), name
 
 
 @pytest.mark.parametrize("at", [("progress", 2, 1), ("progress", 2, 8), ("epoch", 2, 9)])
 def test_an_interrupted_epoch_is_trained_to_its_end(tmp_path, monkeypatch, at):
     monkeypatch.setattr(listening, "EVENT_S", 0.0)
-    _, expected = fit(tmp_path / "whole")
+    expected = train_whole("superstep")
     stopped, _ = fit(tmp_path / "run", Stop(at, asks=True))
     assert (stopped.stopped, stopped.epochs) == ("interrupted", 2)
     report, found = fit(tmp_path / "run")

@@ -322,7 +322,7 @@ def test_chunks_of_several_inputs_are_trained_as_whole_rows_are(cache):
 @pytest.mark.tf
 def test_what_taking_rows_apart_costs_is_measured(monkeypatch):
     monkeypatch.setattr(costs, "MOST_S", 0.0)
-    assert {"gather", "finish"} <= {stage.stage for stage in costs.measure_costs(build())}
+    assert {"gather", "unpack"} <= {stage.stage for stage in costs.measure_costs(build())}
 
 
 @pytest.mark.tf

@@ -114,9 +114,12 @@ WAITING = {"input": 0.5, "kernels": 0.5}
 @pytest.mark.parametrize(
     ("slow", "changes", "says"),
     [
-        ({"pull": 1.0, "send": 0.1}, {"source": "function"}, "cache = TRUE"),
+        ({"read": 1.0, "decode": 0.1}, {"source": "function"}, "cache = TRUE"),
+        ({"read": 0.1, "decode": 1.0}, {"source": "function"}, "cache = TRUE"),
+        ({"read": 1.0, "gather": 0.1}, {"mode": "streamed"}, 'cache = "host"'),
         ({"pull": 1.0, "send": 0.1}, {"source": "pipeline"}, "prefetch"),
-        ({"gather": 0.1, "finish": 1.0}, {}, "`augment` or `map`"),
+        ({"gather": 0.1, "augment": 1.0}, {}, "Make `augment` cheaper"),
+        ({"gather": 0.1, "augment": 0.5, "map": 1.0}, {}, "Make `map` cheaper"),
         ({"gather": 1.0}, {"mode": "streamed"}, 'cache = "host"'),
         ({"send": 1.0}, {"device": "GPU:0"}, 'cache = "device"'),
         ({"gather": 1.0}, {}, "fewer or smaller columns"),

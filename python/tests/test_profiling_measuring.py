@@ -7,10 +7,10 @@ from conftest import make_dataset, make_model
 from profiled import SlowFunction, make_sleepy_model
 
 from gpukeras import DataError, feeding
-from gpukeras.blocks import Clock
 from gpukeras.inference import build_variables
 from gpukeras.profiling.measuring import Bench, draw
 from gpukeras.profiling.xspace import read_activity
+from gpukeras.stages import Clock
 from gpukeras.tuning.keeping import kept_model
 
 pytestmark = pytest.mark.tf
@@ -57,7 +57,7 @@ def test_the_input_alone_is_told_by_its_stages():
         alone_s, stages = bench.drain()
         assert type(bench._feed.clock) is Clock
     assert 0.01 <= alone_s < 0.5
-    assert [stage.stage for stage in stages] == ["pull", "send", "finish"]
+    assert [stage.stage for stage in stages] == ["read", "decode", "gather", "send"]
     assert sum(stage.share for stage in stages) == pytest.approx(1)
     assert sum(stage.batch_s for stage in stages) == pytest.approx(alone_s)
     assert stages[0].share > 0.5
@@ -66,7 +66,7 @@ def test_the_input_alone_is_told_by_its_stages():
 def test_rows_in_memory_have_their_own_stages():
     with open_bench(make_dataset(rows=2000)) as bench:
         _, stages = bench.drain()
-    assert [stage.stage for stage in stages] == ["gather", "send", "finish"]
+    assert [stage.stage for stage in stages] == ["gather", "send"]
 
 
 def test_an_epoch_without_a_full_batch_is_an_error():

@@ -107,7 +107,7 @@ def test_slow_input_is_input_bound_with_its_share():
     assert sum(report.shares.values()) == pytest.approx(1)
     assert report.decided_by.value == pytest.approx(report.shares["input"])
     assert report.input.speedup_if_free == pytest.approx(4, rel=0.5)
-    assert report.input.stages[0].stage == "pull"
+    assert report.input.stages[0].stage == "read"
     assert "cache = TRUE" in advice_of(report)["input"].text
 
 

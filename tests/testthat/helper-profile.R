@@ -72,7 +72,7 @@ a_profile_record <- function(...) {
       speedup_if_free = 1.04,
       stages = list(
         list(stage = "gather", batch_s = 1.5e-4, share = 0.714, what = "rows of a block"),
-        list(stage = "finish", batch_s = 6e-5, share = 0.286, what = "as the model takes it")
+        list(stage = "cast", batch_s = 6e-5, share = 0.286, what = "features as floats")
       )
     ),
     advice = some_advice(), timeline = a_timeline(), trace = "",

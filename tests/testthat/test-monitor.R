@@ -118,7 +118,7 @@ test_that("the summary is a data frame", {
 test_that("panels without a value are left out, and units are on the axes", {
   panels <- function(x) levels(drawn_samples(x)$panel)
   expect_identical(panels(monitored()), c("GPU utilization (%)", "GPU memory (GiB)", "CPU (cores)"))
-  expect_identical(panels(without_gpu()), c("CPU (cores)", "process memory (GiB)", "read (MiB/s)"))
+  expect_identical(panels(without_gpu()), c("CPU (cores)", "memory (GiB)", "read (MiB/s)"))
   with_power <- monitored(cards = list(a_card(power_w = rep(150, 4))))
   expect_true("GPU power (W)" %in% panels(with_power))
 })

@@ -12,7 +12,7 @@ test_that("each kind of label prints", {
 test_that("what the stages of a pipeline cost prints", {
   stages <- list(
     list(stage = "gather", row_s = 2e-6, what = "rows of a block"),
-    list(stage = "finish", row_s = 6e-6, what = "as the model takes it")
+    list(stage = "augment", row_s = 6e-6, what = "features as floats, and each row varied")
   )
   expect_snapshot(cat(format_cost(stages), sep = "\n"))
   stages[[1]]$row_s <- stages[[2]]$row_s <- 0

@@ -13,7 +13,7 @@ test_that("a profile's tables are data frames", {
   expect_identical(as.data.frame(profile), profile$layers)
   expect_identical(profile$layers$kind, c("Dense", "Dense", "", ""))
   expect_identical(as.data.frame(profile, what = "ops")$count, c(1, 1, 4.5))
-  expect_identical(as.data.frame(profile, what = "stages")$stage, c("gather", "finish"))
+  expect_identical(as.data.frame(profile, what = "stages")$stage, c("gather", "cast"))
   expect_null(profile$input$stages)
   advice <- as.data.frame(profile, what = "advice")
   expect_identical(advice$gain, c(3.4, 12, NA))

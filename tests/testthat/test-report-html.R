@@ -71,7 +71,7 @@ test_that("a profile's page has the verdict, its number, advice, tables and the 
   for (text in c(
     "<strong>input-bound</strong> The device waits for rows in 62 % of a step.",
     "<dd>input 62 %, compared with 28 %</dd>", "gpu_fit(batch_size = 512)",
-    "<strong>expected: up to 12 times as fast, measured: 10 times</strong>",
+    "<strong>expected: about 12 times as fast, measured: 10 times</strong>",
     "<h3>Layers</h3>", "<h3>Operations</h3>", "ampere_sgemm_128x64_nt", "logs/profile",
     '<td class="number share" style="--part: 71.2%">71 %</td>'
   )) {

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import runtime
 from .plans import PipelinePlan
+from .stages import Clock, end_stage
 
 # Varies a block's rows on the device; the key of its random numbers is (epoch, block).
 Finish = Callable[[tuple[Any, ...], tuple[int, int]], tuple[Any, ...]]
@@ -30,16 +31,6 @@ class Block:
     tail: bool = False
 
 
-class Clock:
-    """Where a feed's stages report to; this one does not look at them."""
-
-    def start(self) -> None:
-        """A block begins."""
-
-    def stop(self, stage: str, arrays: tuple[Any, ...]) -> None:
-        """A stage has given its arrays, which a GPU may still be working on."""
-
-
 class AnyFeed(ABC):
     """What gives the blocks of one epoch after another.
 
@@ -53,7 +44,7 @@ class AnyFeed(ABC):
         capacity: Batches of the next block; 0 where that is up to its rows.
         steps: Batches an epoch, or None while that is unknown.
         exact: Whether `steps` is more than an estimate.
-        clock: What its stages report to, see `costs`.
+        clock: What the stages of its next blocks report to, see `stages`.
     """
 
     steps: int | None
@@ -89,10 +80,8 @@ class AnyFeed(ABC):
         tf = runtime.tensorflow()
         with tf.device(f"/{self._device}"):
             arrays = tuple(tf.identity(array) for array in arrays)  # a copy only from elsewhere
-            self.clock.stop("send", arrays)
-            arrays = as_floats(arrays if self._finish is None else self._finish(arrays, key))
-            self.clock.stop("finish", arrays)
-            return arrays
+            end_stage("send", arrays)
+            return as_floats(arrays if self._finish is None else self._finish(arrays, key))
 
 
 def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -103,4 +92,5 @@ def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     features, *others = arrays
     if not isinstance(features, dict) and not features.dtype.is_floating:
         features = runtime.tensorflow().cast(features, "float32")
+        end_stage("cast", (features,))
     return (features, *others)

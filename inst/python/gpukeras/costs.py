@@ -1,24 +1,36 @@
-"""What each stage of a dataset's pipeline costs, measured on some of its blocks."""
+"""What each stage of a dataset's pipeline costs, measured on some of its blocks.
+
+A stage is told apart where it ends before the next begins, and shown only where there is work for
+it. What TensorFlow or the user runs as one stays one: a `tf.data` pipeline ("pull"), whose parts
+overlap on threads of their own; casting, scaling and augmentation, which are one graph.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from . import devices, runtime
-from .blocks import AnyFeed, Clock
+from .blocks import AnyFeed
 from .errors import SpecError
 from .feeding import open_feed
 from .pipeline import Dataset
+from .stages import Clock
 from .streams.dataset import GeneratorStream, StreamDataset
 
 MOST_S = 1.0  # of measuring
-WHAT = {
-    "pull": "batches from the function or pipeline, put together to blocks",
-    "gather": "rows of a block, in the epoch's order",
+WHAT = {  # in the order in which rows go through them
+    "read": "rows out of files, or what the function gives",
+    "decode": "what was read, as numbers: pixels, dense rows, encoded columns",
+    "gather": "rows put together to a block, in the epoch's order",
+    "pull": "batches from the tf.data pipeline, put together to blocks",
     "send": "a block to the device",
-    "finish": "as the model takes it: cast, augmented, mapped",
+    "cast": "features as floats, scaled and cropped as in training",
+    "augment": "features as floats, and each row varied",
+    "map": "the function given as `map`",
+    "unpack": "a tensor for each input and output",
 }
 
 
@@ -27,7 +39,7 @@ class StageCost:
     """A stage of the pipeline.
 
     Args:
-        stage: "pull" or "gather", "send", "finish".
+        stage: One of `WHAT`.
         row_s: Seconds a row.
         what: What it does, for users.
     """
@@ -42,8 +54,10 @@ class StageClock(Clock):
 
     Attributes:
         spent_s: Seconds by stage.
-        rows: Rows that have gone through all stages.
+        rows: Rows that have gone to the device, padding included.
     """
+
+    looks = True
 
     def __init__(self) -> None:
         """Nothing measured yet."""
@@ -57,12 +71,23 @@ class StageClock(Clock):
 
     def stop(self, stage: str, arrays: tuple[Any, ...]) -> None:
         """Waits until the arrays are there, and adds their time."""
-        first = runtime.tensorflow().nest.flatten(arrays)[0]
-        first[:1].numpy()
+        rows = _wait(arrays) if arrays else 0
         now = time.perf_counter()
         self.spent_s[stage] = self.spent_s.get(stage, 0.0) + now - self._last
         self._last = now
-        self.rows += len(first) if stage == "finish" else 0
+        self.rows += rows if stage == "send" else 0  # the one stage that all blocks go through once
+
+
+def _wait(arrays: tuple[Any, ...]) -> int:
+    """Waits for the features; their rows."""
+    first = runtime.tensorflow().nest.flatten(arrays)[0]
+    first[:1].numpy()
+    return len(first)
+
+
+def order_stages(spent_s: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by stage, in the order in which rows go through them."""
+    return {stage: spent_s[stage] for stage in WHAT if stage in spent_s}
 
 
 def measure_costs(data: Dataset | StreamDataset) -> list[StageCost]:
@@ -85,11 +110,12 @@ def measure_costs(data: Dataset | StreamDataset) -> list[StageCost]:
             arg="cost",
         )
     feed = open_feed(data, data.plan(devices.current().device))
-    _draw(feed, 0.0)  # one block, which traces and starts what the others need
+    feed.clock = StageClock()  # not kept: traces and starts what the blocks to come need
+    _draw(feed, 0.0)
     clock = feed.clock = StageClock()
     _draw(feed, MOST_S)
-    found = clock.spent_s
-    return [StageCost(stage, found[stage] / max(1, clock.rows), WHAT[stage]) for stage in found]
+    spent_s, rows = order_stages(clock.spent_s), max(1, clock.rows)
+    return [StageCost(stage, spent / rows, WHAT[stage]) for stage, spent in spent_s.items()]
 
 
 def _draw(feed: AnyFeed, most_s: float) -> None:

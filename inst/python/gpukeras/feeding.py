@@ -30,6 +30,7 @@ from .images.augment import build_finish
 from .pipeline import Dataset
 from .plans import BLOCK_BATCHES, PipelinePlan, choose_capacity, choose_evaluation_rows
 from .recipes import Recipe
+from .stages import end_stage, heard_by
 from .streams.chunks import check_rows
 from .streams.dataset import StreamDataset
 from .unpacking import build_unpack
@@ -79,7 +80,9 @@ class Feed(AnyFeed):
 
     def epoch(self, number: int) -> Iterator[Block]:
         """The blocks of an epoch, counted from 0."""
-        order = self._dataset.order(number) if self._rows is None else self._rows
+        with heard_by(self.clock):
+            order = self._dataset.order(number) if self._rows is None else self._rows
+            end_stage("gather")
         return self.blocks(order, number)
 
     def capacity_for(self, engine: str) -> int:
@@ -129,11 +132,11 @@ class Feed(AnyFeed):
 
     def _gather(self, rows: np.ndarray, batches: int, tail: bool, key: tuple[int, int]) -> Block:
         tf = runtime.tensorflow()
-        self.clock.start()
-        with tf.device(f"/{self._place}"):
-            arrays = tuple(gather(rows) for gather in self._gatherers)
-        self.clock.stop("gather", arrays)
-        return Block(self._complete(arrays, key), batches, tail)
+        with heard_by(self.clock):
+            with tf.device(f"/{self._place}"):
+                arrays = tuple(gather(rows) for gather in self._gatherers)
+            end_stage("gather", arrays)
+            return Block(self._complete(arrays, key), batches, tail)
 
     def _wait(self, waiting: Future[Block]) -> Block:
         began = time.perf_counter()
@@ -189,16 +192,16 @@ class StreamFeed(AnyFeed):
         try:
             while True:
                 began = time.perf_counter()
-                self.clock.start()
-                piece = next(blocks, None)
-                if piece is None:
-                    break
-                arrays, batches, tail = piece
-                count = len(arrays[0]) if tail else batches * self.batch_size
-                self._look(arrays, count)
-                arrays = _adopt(arrays)
-                self.clock.stop("pull", arrays)
-                block = Block(self._complete(arrays, (number, steps)), batches, tail)
+                with heard_by(self.clock):
+                    piece = next(blocks, None)
+                    if piece is None:
+                        break
+                    arrays, batches, tail = piece
+                    count = len(arrays[0]) if tail else batches * self.batch_size
+                    self._look(arrays, count)
+                    arrays = _adopt(arrays)
+                    end_stage(self._pass.stage, arrays)
+                    block = Block(self._complete(arrays, (number, steps)), batches, tail)
                 del arrays, piece
                 self.wait_s += time.perf_counter() - began
                 steps, rows = steps + batches, rows + count
@@ -347,7 +350,10 @@ def _compose(finish: Finish | None, function: Map | None, recipe: Recipe) -> Fin
 
     def both(arrays: tuple[Any, ...], key: tuple[int, int]) -> tuple[Any, ...]:
         features, *others = as_floats(arrays if finish is None else finish(arrays, key))
-        arrays = (features if function is None else function(features), *others)
+        if function is not None:
+            features = function(features)
+            end_stage("map", (features,))
+        arrays = (features, *others)
         return arrays if unpack is None else unpack(arrays)
 
     return both

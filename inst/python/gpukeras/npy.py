@@ -9,7 +9,7 @@ still the one that was opened, because a mapped file that shrinks kills the proc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from .moments import Moments
 from .recipes import Recipe, check_form, check_unmarked
 from .rows import Rows, RowSource, row_numbers
 from .specs import DatasetSpec
+from .stages import end_stage
 
 MAP_BYTES = 16 * 2**20  # of the file, mapped at once; 32 was no faster and took 18 MiB more
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -141,6 +142,31 @@ class NpyFile(Features):
         for start, end in zip([0, *ends], ends, strict=False):
             yield slice(start, end), self._read_near(ascending[start:end])
 
+    def gather(
+        self,
+        numbers: np.ndarray,
+        dtype: Any,
+        encode: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """Rows by their numbers, read in the file's order and put into the order asked for.
+
+        Args:
+            numbers: Which rows.
+            dtype: Of what is given.
+            encode: Applied to what was read; None for nothing.
+        """
+        order = np.argsort(numbers, kind="stable")
+        out = aligned_empty((len(numbers), *self.row_shape), dtype)
+        end_stage("gather")
+        for part, values in self.read(numbers[order]):
+            end_stage("read")
+            if encode is not None:
+                values = encode(values)
+                end_stage("decode")
+            out[order[part]] = values
+            end_stage("gather")
+        return out
+
     def _read_near(self, rows: np.ndarray) -> np.ndarray:
         try:
             if read_stamp(self.path) != self.stamp:
@@ -210,12 +236,9 @@ class NpyRows(RowSource):
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Those rows, read in the file's order and put into the order asked for."""
-        numbers = row_numbers(rows, len(self))
-        order = np.argsort(numbers, kind="stable")
-        out = aligned_empty((len(numbers), *self.shape[1:]))
-        for part, values in self.file.read(numbers[order]):
-            out[order[part]] = self.standardise(values)
-        return out
+        scaled = self._center is not None or self._scale is not None
+        encode = self.standardise if scaled else None
+        return self.file.gather(row_numbers(rows, len(self)), self.dtype, encode)
 
 
 def read_stamp(path: Path) -> tuple[int, int]:

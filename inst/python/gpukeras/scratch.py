@@ -48,13 +48,7 @@ class DiskRows(RowSource):
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Those rows, read in the file's order and put into the order asked for."""
-        if isinstance(rows, slice):
-            rows = row_numbers(rows, len(self))
-        order = np.argsort(rows, kind="stable")
-        out = aligned_empty((len(rows), *self.shape[1:]), self.dtype)
-        for part, values in self.file.read(rows[order]):
-            out[order[part]] = values
-        return out
+        return self.file.gather(row_numbers(rows, len(self)), self.dtype)
 
 
 class RowsWriter:

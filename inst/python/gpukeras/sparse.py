@@ -18,6 +18,7 @@ from .features import Features
 from .recipes import Recipe, check_form, check_unmarked
 from .rows import Rows, RowSource, row_numbers
 from .specs import DatasetSpec
+from .stages import end_stage
 
 
 @dataclass(frozen=True)
@@ -180,11 +181,12 @@ class SparseRows(RowSource):
         counts = stored.starts[numbers + 1] - first
         before = np.cumsum(counts) - counts
         taken = np.repeat(first - before, counts) + np.arange(counts.sum())
+        columns, values = stored.columns[taken], stored.values[taken]
+        end_stage("gather")
         out = aligned_empty((len(numbers), self.shape[1]))
         out[...] = self.background
-        out[np.repeat(np.arange(len(numbers)), counts), stored.columns[taken]] = stored.values[
-            taken
-        ]
+        out[np.repeat(np.arange(len(numbers)), counts), columns] = values
+        end_stage("decode")
         return out
 
 

@@ -10,6 +10,7 @@ from .groups import Part, input_parts
 from .labels import SEVERAL, LabelRule
 from .outputs import each_place, split_labels
 from .recipes import Recipe
+from .stages import end_stage
 
 Unpack = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
@@ -36,7 +37,9 @@ def build_unpack(recipe: Recipe) -> Unpack | None:
             features = _unpack_features(parts, features)
         if others and several:
             others[0] = _unpack_labels(label, others[0])
-        return (features, *others)
+        arrays = (features, *others)
+        end_stage("unpack", arrays)
+        return arrays
 
     return unpack
 

@@ -27,6 +27,7 @@ from .. import runtime
 from ..errors import SpecError
 from ..recipes import Recipe
 from ..specs import Spec, check_choice, check_count, check_counts, check_number
+from ..stages import end_stage
 from . import geometry
 
 FLIPS = {
@@ -287,13 +288,17 @@ def build_finish(
 class _Finish:
     """Casts, scales, crops at the centre; one graph for each shape of a block."""
 
+    stage = "cast"
+
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._program = runtime.tensorflow().function(self._run, autograph=False)
 
     def __call__(self, arrays: Arrays, key: tuple[int, int] = (0, 0)) -> Arrays:
         with runtime.tensorflow().device(arrays[0].device):
-            return self._program(tuple(arrays), self._draw(len(arrays[0]), key))
+            arrays = self._program(tuple(arrays), self._draw(len(arrays[0]), key))
+        end_stage(self.stage, arrays)
+        return arrays
 
     def _draw(self, rows: int, key: tuple[int, int]) -> dict[str, np.ndarray]:
         return {}
@@ -325,7 +330,9 @@ class _Finish:
 
 
 class _Varying(_Finish):
-    """Casts, scales, and varies each row."""
+    """Casts, scales, and varies each row: one graph, so one stage."""
+
+    stage = "augment"
 
     def __init__(self, recipe: Recipe, spec: AugmentSpec, batch_size: int) -> None:
         super().__init__(recipe)

@@ -19,6 +19,7 @@ from .. import runtime
 from ..arrays import aligned_empty
 from ..readers.ahead import map_ahead
 from ..rows import Rows, RowSource, row_numbers
+from ..stages import end_stage, is_watched
 from .files import ImageFiles
 
 CHUNK_BYTES = 8 * 2**20  # of rows decoded at once: enough for many cores, little memory
@@ -73,10 +74,13 @@ class ImageRows(RowSource):
         """Those rows; one that is asked for repeatedly, as in padding, is decoded once."""
         numbers, places = np.unique(row_numbers(rows, len(self)), return_inverse=True)
         decoded = aligned_empty((len(numbers), *self.form.shape), np.uint8)
+        end_stage("gather")
         for part in _chunks(len(numbers), self.form):
             decoded[part] = decode(self.files, numbers[part], self.form)
         out = aligned_empty((len(places), *self.form.shape), np.uint8)
-        return np.take(decoded, places, axis=0, out=out)
+        np.take(decoded, places, axis=0, out=out)
+        end_stage("gather")
+        return out
 
 
 def decode_all(
@@ -112,8 +116,9 @@ def decode(
     Raises:
         DataError: for a file that is gone, damaged or no image; the error names it.
     """
+    build = build_watched_decoder if is_watched() else build_decoder
     try:
-        return build_decoder(form)([os.fsencode(files.paths[number]) for number in numbers])
+        return build(form)([os.fsencode(files.paths[number]) for number in numbers])
     except _file_errors():  # of many at once it cannot be told which
         rows = [_decode_one(files, number, form, good) for number in numbers.tolist()]
         return np.concatenate([np.empty((0, *form.shape), np.uint8), *rows])
@@ -160,22 +165,48 @@ def _chunks(count: int, form: ImageForm) -> Iterator[slice]:
 def build_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray]:
     """A function from paths to rows; one graph decodes and resizes many files in parallel."""
     tf = runtime.tensorflow()
-
-    def load(path: Any) -> Any:
-        return decode_content(tf.io.read_file(path), form)
-
-    def load_all(paths: Any) -> Any:
-        spec, parallel = tf.TensorSpec(form.shape, tf.uint8), 2 * (os.cpu_count() or 2)
-        return tf.map_fn(load, paths, fn_output_signature=spec, parallel_iterations=parallel)
-
-    signature = [tf.TensorSpec([None], tf.string)]
-    program = tf.function(load_all, autograph=False, input_signature=signature)
+    load = _map_strings(
+        lambda path: decode_content(tf.io.read_file(path), form), form.shape, tf.uint8
+    )
 
     def run(paths: list[bytes]) -> np.ndarray:
         with tf.device("/CPU:0"):
-            return program(tf.constant(paths)).numpy()
+            return load(tf.constant(paths)).numpy()
 
     return run
+
+
+@functools.lru_cache(maxsize=8)
+def build_watched_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray]:
+    """The same, but all files are read before the first is decoded, so that each has its time.
+
+    Where files come from a slow disk that takes longer: other files are then not decoded meanwhile.
+    """
+    tf = runtime.tensorflow()
+    read = _map_strings(tf.io.read_file, (), tf.string)
+    to_rows = _map_strings(lambda content: decode_content(content, form), form.shape, tf.uint8)
+
+    def run(paths: list[bytes]) -> np.ndarray:
+        with tf.device("/CPU:0"):
+            contents = read(tf.constant(paths))
+            end_stage("read")
+            rows = to_rows(contents).numpy()
+            end_stage("decode")
+            return rows
+
+    return run
+
+
+def _map_strings(work: Callable[[Any], Any], shape: tuple[int, ...], dtype: Any) -> Any:
+    """A graph that works on many strings in parallel; each gives `dtype` of `shape`."""
+    tf = runtime.tensorflow()
+    spec, parallel = tf.TensorSpec(shape, dtype), 2 * (os.cpu_count() or 2)
+
+    def work_all(strings: Any) -> Any:
+        return tf.map_fn(work, strings, fn_output_signature=spec, parallel_iterations=parallel)
+
+    signature = [tf.TensorSpec([None], tf.string)]
+    return tf.function(work_all, autograph=False, input_signature=signature)
 
 
 def decode_content(content: Any, form: ImageForm) -> Any:

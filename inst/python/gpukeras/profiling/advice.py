@@ -25,6 +25,7 @@ WORTH = 1.1  # a smaller expected gain is not worth a user's time
 FIXED_SHARE = 0.10  # of a step, what a larger batch aims at
 MOST_TIMES = 64  # as large as now: beyond that nothing measured here can be extended
 UPDATES = 10  # an epoch's fewest, as in gpu_batch_size()
+ON_HOST = ("read", "decode", "gather")  # stages that what a function gives goes through
 HALF = 0.5  # of the kernels' time: what numbers of half the bytes take where memory is the limit
 
 
@@ -211,7 +212,7 @@ def _advise_input(facts: AdviceFacts) -> Advice | None:
 
 
 def _choose_remedy(facts: AdviceFacts, stage: str) -> str:
-    if stage == "pull" and facts.source == "function":
+    if stage in ON_HOST and facts.source == "function":
         return (
             "Use gpu_dataset(cache = TRUE): your function is called once, not in every epoch. "
             "Or give more rows a call."
@@ -220,8 +221,8 @@ def _choose_remedy(facts: AdviceFacts, stage: str) -> str:
         return (
             "Use gpu_dataset(cache = TRUE), or num_parallel_calls and prefetch() in your pipeline."
         )
-    if stage == "finish":
-        return "Make `augment` or `map` cheaper: it runs for every batch, or do it once beforehand."
+    if stage in ("augment", "map"):
+        return f"Make `{stage}` cheaper: it runs for every batch. Or do it once beforehand."
     if facts.mode == "streamed":
         return 'Use gpu_dataset(cache = "host") or "disk": rows are made anew in each epoch.'
     if facts.mode == "staged" and not facts.device.startswith("CPU"):

@@ -52,7 +52,7 @@ class StageTime:
     """A stage of the input pipeline.
 
     Args:
-        stage: "pull" or "gather", "send", "finish".
+        stage: One of `costs.WHAT`.
         batch_s: Seconds a batch, with nothing else running.
         share: As a share of all stages.
         what: What it does, for users.

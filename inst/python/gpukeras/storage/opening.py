@@ -27,6 +27,7 @@ from ..portable import from_portable
 from ..rows import Rows, RowSource, row_numbers
 from ..scratch import MEMORY_BYTES, RowsWriter
 from ..specs import DatasetSpec
+from ..stages import end_stage
 from .checksums import file_crc32
 from .examples import Field, from_bytes
 from .manifest import MANIFEST, Manifest, parse_manifest
@@ -106,10 +107,13 @@ class SavedRows(RowSource):
         order = np.argsort(numbers, kind="stable")
         ascending = numbers[order]
         out = aligned_empty((len(numbers), *self.shape[1:]), self.dtype)
+        end_stage("gather")
         for run, start, end in self._pieces(ascending):
             part = ascending[start:end]
-            items = self._map(run, int(part[0]), int(part[-1]) + 1)
-            out[order[start:end]] = self._values(items[part - part[0]])
+            values = self._values(self._map(run, int(part[0]), int(part[-1]) + 1)[part - part[0]])
+            end_stage("read")
+            out[order[start:end]] = values
+            end_stage("gather")
         return out
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:

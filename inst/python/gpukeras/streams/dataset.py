@@ -23,6 +23,7 @@ from ..plans import PipelinePlan, StreamFacts, plan_stream
 from ..recipes import Recipe
 from ..rows import MemoryRows
 from ..specs import DatasetSpec
+from ..stages import end_stage
 from .chunks import check_parts, encode_chunk
 from .generators import Chunk, Generator
 from .rebatching import Arrays, HostBlock, Rebatcher, shuffle_rows
@@ -32,8 +33,13 @@ BUFFER_BYTES = 64 * 2**20  # of a shuffle buffer
 
 
 class Pass(Protocol):
-    """What gives the blocks of one epoch after another."""
+    """What gives the blocks of one epoch after another.
 
+    Attributes:
+        stage: What the last stage on the host is, see `costs.WHAT`.
+    """
+
+    stage: str
     dropped: int
     idle: Callable[[], None]
 
@@ -159,6 +165,8 @@ class GeneratorStream:
 class GeneratorPass:
     """One epoch after another of a function."""
 
+    stage = "gather"
+
     def __init__(
         self, stream: GeneratorStream, data: StreamDataset, rebatcher: Rebatcher, training: bool
     ) -> None:
@@ -181,10 +189,13 @@ class GeneratorPass:
 
     def _encoded(self, epoch: int) -> Iterator[Arrays]:
         for chunk in self._stream.generator.chunks(epoch):
+            end_stage("read")
             arrays, dropped = self._stream.encode(chunk, self._data.recipe)
             self.dropped += dropped
+            end_stage("decode")
             if len(arrays[0]):
                 yield arrays
+                end_stage("gather")  # into a block, or first into the shuffle buffer
 
 
 # tf.data -----------------------------------------------------------------------------------------

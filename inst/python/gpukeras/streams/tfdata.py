@@ -285,6 +285,7 @@ class TfPass:
         drop_last: Leave out the short last batch, if there is a full one.
     """
 
+    stage = "pull"  # TensorFlow's own threads overlap what is within
     dropped = 0
 
     def __init__(
