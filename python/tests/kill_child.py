@@ -24,7 +24,6 @@ def make_model(columns, units):
             layers.Dense(32, "relu"),
             layers.BatchNormalization(),
             layers.Dropout(0.3, seed=5),
-            layers.Dense(16, "relu"),
             layers.Dropout(0.1),  # whose seed is Keras' own
             layers.Dense(units, "softmax"),
         ]

@@ -3,7 +3,8 @@
 It may take MIB mebibytes more than TensorFlow and its threads do. The model repeats a number very
 often and takes the mean: how often makes no difference to anything but memory, so a narrow one
 tells what has to come out. It is elementwise, because there TensorFlow's own allocator is refused,
-and says so; where oneDNN, XLA's compiler or a thread's stack is refused, the process ends. One
+and says so; where oneDNN, XLA's compiler or a thread's stack is refused, the process ends. Without
+oneDNN that allocator refuses at once; with it, it first waits 10 seconds for memory each time. One
 tensor takes most of what there is, so that small things still find room.
 """
 

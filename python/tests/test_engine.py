@@ -19,9 +19,15 @@ def weights_after(engine, optimizer, epochs=1, rows=210, **layers):
     return report, np.concatenate([w.ravel() for w in model.get_weights()])
 
 
+@functools.cache
+def expected_after(optimizer):
+    """What the engine "keras" gives, with which the others are compared."""
+    return weights_after("keras", optimizer)
+
+
 @pytest.mark.parametrize("engine", ENGINES[1:])
 def test_an_epoch_of_sgd_ends_with_the_same_weights(engine):
-    _, expected = weights_after("keras", "sgd")
+    _, expected = expected_after("sgd")
     report, found = weights_after(engine, "sgd")
     assert report.engine.engine == engine
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -29,7 +35,7 @@ def test_an_epoch_of_sgd_ends_with_the_same_weights(engine):
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
 def test_an_epoch_of_adam_ends_with_the_same_loss(engine):
-    expected, _ = weights_after("keras", "adam")
+    expected, _ = expected_after("adam")
     found, _ = weights_after(engine, "adam")
     np.testing.assert_allclose(found.history["loss"], expected.history["loss"], atol=1e-3)
     np.testing.assert_allclose(found.history["accuracy"], expected.history["accuracy"], atol=1e-3)
@@ -80,7 +86,7 @@ def counting_model(rows):
 
 
 @pytest.mark.parametrize("engine", ["auto", *ENGINES])
-@pytest.mark.parametrize(("rows", "batch_size"), [(97, 10), (64, 64), (65, 64), (300, 1)])
+@pytest.mark.parametrize(("rows", "batch_size"), [(97, 10), (64, 64), (65, 64), (20, 1)])
 def test_every_row_is_trained_once_an_epoch(engine, rows, batch_size):
     from gpukeras import pipeline
 

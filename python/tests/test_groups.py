@@ -1,5 +1,6 @@
 """Several inputs and outputs: packed into one row, learned, taken apart, fitted as Keras does."""
 
+import functools
 import json
 
 import numpy as np
@@ -253,36 +254,48 @@ def keras_data():
     return x, {"price": PRICE.astype(np.float32), "cut": (CODES - 1).astype(np.int32)}
 
 
+@functools.cache
+def fit_by_keras(style, weighted):
+    """A model that Keras itself fitted, with its history: the other side of several comparisons."""
+    import tensorflow as tf
+
+    # Keras itself repeats the weights of arrays for each output, and then fails for lists of them.
+    weights = [np.linspace(0.5, 2, ROWS).astype(np.float32)] if weighted else []
+    batches = tf.data.Dataset.from_tensor_slices((*keras_data(), *weights)).batch(8)
+    model = two_heads(SHAPES, style)
+    return model, model.fit(batches, epochs=2, shuffle=False, verbose=0).history
+
+
+@functools.cache
+def fit_whole_rows(validation=0.0):
+    """A model that the engine "keras" fitted on rows in memory, with its history."""
+    model, data = two_heads(SHAPES), build(validation=validation)
+    return model, training.fit(model, data, {"epochs": 2, "engine": "keras"}).history
+
+
 @pytest.mark.tf
 @pytest.mark.parametrize("style", ["list", "dict"])
 @pytest.mark.parametrize("cache", ["auto", "disk"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_fit_ends_with_the_weights_of_keras_own(style, cache, weighted):
-    import tensorflow as tf
-
     weights = np.linspace(0.5, 2, ROWS) if weighted else None
     data = pipeline.build_dataset(X, {**OPTIONS, "cache": cache}, LABELS, weights)
-    mine, other = two_heads(SHAPES, style), two_heads(SHAPES, style)
+    mine, (other, history) = two_heads(SHAPES, style), fit_by_keras(style, weighted)
     report = training.fit(mine, data, {"epochs": 2, "engine": "keras"})
-    # Keras itself repeats the weights of arrays for each output, and then fails for lists of them.
-    parts = (*keras_data(), *([] if weights is None else [weights.astype(np.float32)]))
-    batches = tf.data.Dataset.from_tensor_slices(parts).batch(8)
-    history = other.fit(batches, epochs=2, shuffle=False, verbose=0)
     same_weights(mine, other)
-    assert set(report.history) == set(history.history)
-    for name, values in history.history.items():
+    assert set(report.history) == set(history)
+    for name, values in history.items():
         np.testing.assert_allclose(report.history[name], values, rtol=1e-5)
 
 
 @pytest.mark.tf
 @pytest.mark.parametrize("engine", ["superstep", "compiled"])
 def test_the_other_engines_learn_the_same(engine):
-    reports = [
-        training.fit(two_heads(SHAPES), build(validation=1 / 3), {"epochs": 2, "engine": each})
-        for each in ("keras", engine)
-    ]
+    model, data = two_heads(SHAPES), build(validation=1 / 3)
+    found = training.fit(model, data, {"epochs": 2, "engine": engine}).history
+    _, expected = fit_whole_rows(1 / 3)
     for name in ("loss", "price_loss", "cut_accuracy", "val_loss", "val_price_loss"):
-        np.testing.assert_allclose(reports[0].history[name], reports[1].history[name], rtol=1e-3)
+        np.testing.assert_allclose(expected[name], found[name], rtol=1e-3)
 
 
 @pytest.mark.tf
@@ -313,9 +326,8 @@ def test_chunks_of_several_inputs_are_trained_as_whole_rows_are(cache):
 
     features = {"kind": "generator", "call": chunk, "steps": None}
     stream = assembly.assemble(features, {**OPTIONS, "cache": cache})
-    mine, other = two_heads(SHAPES), two_heads(SHAPES)
+    mine, (other, _) = two_heads(SHAPES), fit_whole_rows()
     training.fit(mine, stream, {"epochs": 2, "engine": "keras"})
-    training.fit(other, build(), {"epochs": 2, "engine": "keras"})
     same_weights(mine, other)
 
 
@@ -345,13 +357,11 @@ def test_dicts_of_a_tf_data_dataset_are_inputs_and_outputs(cache, batched):
     rows = rows.batch(12) if batched else rows
     features = {"kind": "tfdata", "dataset": rows, "steps": None, "batched": None}
     data = assembly.assemble(features, {**OPTIONS, "cache": cache})
-    mine, other = two_heads(SHAPES), two_heads(SHAPES)
+    mine, (other, _) = two_heads(SHAPES), fit_by_keras("list", False)
     training.fit(mine, data, {"epochs": 2, "engine": "keras"})
-    x, y = keras_data()
-    other.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
     same_weights(mine, other)
     found = inference.predict(mine, data=data)["outputs"]
-    wanted = other.predict(x, verbose=0)
+    wanted = other.predict(keras_data()[0], verbose=0)
     for record, values in zip(found, wanted, strict=True):
         np.testing.assert_allclose(
             np.squeeze(record["values"]), np.squeeze(values), rtol=1e-4, atol=1e-6

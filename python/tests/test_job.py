@@ -43,7 +43,7 @@ def assert_usable(model):
 @pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited so on Linux only")
 def test_a_training_that_runs_out_of_memory_backs_off_and_finishes():
     folder = os.pathsep.join([str(TESTS), str(TESTS.parents[1] / "inst" / "python")])
-    variables = {"PYTHONPATH": folder, "MALLOC_ARENA_MAX": "2"}
+    variables = {"PYTHONPATH": folder, "MALLOC_ARENA_MAX": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     child = run_python(str(TESTS / "memory_child.py"), "700", **variables)
     assert child.returncode == 0, child.stderr[-2000:]
     found = json.loads(child.stdout.splitlines()[-1])

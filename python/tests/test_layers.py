@@ -10,7 +10,8 @@ import gpukeras
 CORE = Path(gpukeras.__file__).parent
 # From the bottom up; a module may import only from the floors below its own.
 FLOORS = [
-    ["errors", "facts", "children", "loader_log", "probes.codes", "board_program", "stages"],
+    ["errors", "facts", "wording", "children", "loader_log", "probes.codes"],
+    ["board_program", "stages"],
     ["storage.checksums", "storage.folders", "streams.pulling"],
     ["monitoring.measures", "monitoring.host"],
     ["monitoring.nvml", "monitoring.summary"],

@@ -308,7 +308,9 @@ def test_a_batch_that_does_not_fit_is_told_which_one_does():
 
 
 def test_mixed_precision_is_for_a_gpu_full_of_float32_activations():
-    need = memory_needs.MemoryNeed(10, 10, 20, 0, 1000, 8, "GPU:0", 1e6, 1e6)
+    need = memory_needs.MemoryNeed(10, 10, 20, 0, 1000, 8, "GPU:0", 1e4, 1e4)
+    room = memory_needs.MemoryNeed(10, 10, 20, 0, 1000, 8, "GPU:0", 1e6, 1e6)
+    assert savings.suggest_memory(room, "float32") == []
     assert [one.id for one in savings.suggest_memory(need, "float32")] == ["mixed_precision"]
     assert savings.suggest_memory(need, "mixed_float16") == []
     cpu = memory_needs.MemoryNeed(10, 10, 20, 0, 1000, 8, "CPU:0", 1e6, 1e6)

@@ -241,13 +241,33 @@ def make(*layers):
     model.compile("sgd", "sparse_categorical_crossentropy")
     return model
 rows = np.random.default_rng(1).normal(size=(64, 5)).astype("float32"), np.zeros(64, "float32")
+answer = {}
+for device in ("CPU:0", "CPU:1"):
+    with tf.device("/CPU:1"):
+        model = make(keras.layers.Dense(8))
+    answer[device] = usage.read_use(model, rows, device, batches=2)
+
+layers = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.5), keras.layers.Dense(8)]
+with tf.device("/CPU:1"):
+    model = make(*layers)
+source = usage.Source(rows, "CPU:1")
+reading = usage._Reading(model, source, "CPU:1", 2)
+reading.gpu = True
+answer["numeric"] = [reading._read_numeric()["numeric"]]
+there, here = (reading._outputs(rows[0], place) for place in ("CPU:1", "CPU:0"))
+there[0] = there[0][::-1]  # each row's output for another row
+answer["numeric"].append(evidence.judge_outputs(there, here, ["float32"]))
 """
 
 
+@pytest.fixture(scope="module")
+def two_cpus():
+    return run_script(TWO_CPUS)
+
+
 @pytest.mark.tf
-def test_weights_on_another_device_show_up():
-    script = TWO_CPUS + "with tf.device('/CPU:1'): model = make(keras.layers.Dense(8))\n"
-    use = run_script(script + "answer = usage.read_use(model, rows, 'CPU:0', batches=2)")
+def test_weights_on_another_device_show_up(two_cpus):
+    use = two_cpus["CPU:0"]
     assert use["variables"] == {"CPU:1": 4}
     assert set(use["placement"]) == {"CPU:0", "CPU:1"}
     assert use["placement"]["CPU:1"]["ReadVariableOp"] > 0
@@ -256,32 +276,17 @@ def test_weights_on_another_device_show_up():
 
 
 @pytest.mark.tf
-def test_a_second_device_is_used_as_asked():
-    script = TWO_CPUS + "with tf.device('/CPU:1'): model = make(keras.layers.Dense(8))\n"
-    use = run_script(script + "answer = usage.read_use(model, rows, 'CPU:1', batches=2)")
+def test_a_second_device_is_used_as_asked(two_cpus):
+    use = two_cpus["CPU:1"]
     assert use["variables"] == {"CPU:1": 4}
     assert use["hard_placement_error"] == ""
     assert set(use["unread"]) <= CPU_UNREAD
 
 
 @pytest.mark.tf
-def test_outputs_of_two_devices_are_compared():
+def test_outputs_of_two_devices_are_compared(two_cpus):
     # The check itself on two real devices: what a GPU and the CPU are is for the reading to know.
-    script = (
-        TWO_CPUS
-        + """
-layers = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.5), keras.layers.Dense(8)]
-with tf.device('/CPU:1'): model = make(*layers)
-source = usage.Source(rows, 'CPU:1')
-reading = usage._Reading(model, source, 'CPU:1', 2)
-reading.gpu = True
-answer = [reading._read_numeric()['numeric']]
-there, here = (reading._outputs(rows[0], place) for place in ('CPU:1', 'CPU:0'))
-there[0] = there[0][::-1]  # each row's output for another row
-answer.append(evidence.judge_outputs(there, here, ['float32']))
-"""
-    )
-    right, wrong = run_script(script)
+    right, wrong = two_cpus["numeric"]
     assert right["ok"] is True
     assert right["deviation"] < 1e-5
     assert wrong["ok"] is False

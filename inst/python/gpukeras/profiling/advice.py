@@ -14,6 +14,7 @@ from math import inf
 from typing import Protocol
 
 from ..precision import FLOAT16_FROM, choose_policy, parse_capability
+from ..wording import percent
 from .layers import OPTIMIZER, LayerTime
 from .report import Advice, InputCost
 from .verdict import Shares
@@ -127,14 +128,14 @@ def _advise_device(facts: AdviceFacts) -> Advice | None:
 def _advise_engine(facts: AdviceFacts) -> Advice | None:
     """A graph instead of Python, many batches a call, or one XLA program."""
     if facts.eager:
-        why = f"Python runs each operation; launching takes {_percent(facts.launch)} of the step."
+        why = f"Python runs each operation; launching takes {percent(facts.launch)} of the step."
         return Advice(
             "eager", "Compile the model without `run_eagerly`.", why, free_gain(facts.launch)
         )
     many = {"keras": "superstep", "superstep": "compiled"}.get(facts.engine, "")
     if facts.launch < LAUNCH_SHARE or many not in facts.engines:
         return None
-    why = f"launching takes {_percent(facts.launch)} of the step"
+    why = f"launching takes {percent(facts.launch)} of the step"
     gain = free_gain(facts.launch)
     if facts.engine == "keras":
         text = 'Use `engine = "auto"`: many batches a call instead of one.'
@@ -161,7 +162,7 @@ def _advise_batch(facts: AdviceFacts) -> Advice | None:
         f"Use `batch_size = {size}` instead of {facts.batch_size}. That is fewer updates an "
         "epoch: watch the validation loss."
     )
-    why = f"{part.capitalize()} is {_percent(share)} of the step, whatever the batch size."
+    why = f"{part.capitalize()} is {percent(share)} of the step, whatever the batch size."
     return Advice("batch_size", text, why, batch_gain(fixed, times), {"batch_size": size})
 
 
@@ -205,9 +206,9 @@ def _advise_input(facts: AdviceFacts) -> Advice | None:
     stages = facts.input.stages
     slowest = max(stages, key=lambda stage: stage.batch_s, default=None)
     text = _choose_remedy(facts, slowest.stage if slowest else "")
-    why = f"Waiting for rows takes {_percent(waited)} of the step"
+    why = f"Waiting for rows takes {percent(waited)} of the step"
     if slowest is not None:
-        why += f"; of the pipeline alone, {_percent(slowest.share)} is {slowest.what}"
+        why += f"; of the pipeline alone, {percent(slowest.share)} is {slowest.what}"
     return Advice("input", text, f"{why}.", free_gain(waited))
 
 
@@ -241,7 +242,7 @@ def _advise_precision(facts: AdviceFacts) -> Advice | None:
     policy = choose_policy("auto", [facts.capability]).policy
     text = f'Use gpu_setup(precision = "{policy}") before the model is made.'
     why = (
-        f"Kernels take {_percent(facts.kernels)} of the step, in float32; numbers of half the "
+        f"Kernels take {percent(facts.kernels)} of the step, in float32; numbers of half the "
         "bytes take half the time where memory is the limit, and less on tensor cores."
     )
     return Advice("precision", text, why, free_gain(facts.kernels * HALF))
@@ -254,9 +255,5 @@ def _advise_layers(facts: AdviceFacts, suggestion: Suggestion) -> Advice | None:
     if share < LAYER_SHARE or not saved:
         return None
     named = " and ".join(suggestion.layers[:2])
-    why = f"Of the kernels' time {_percent(share)} is {named}."
+    why = f"Of the kernels' time {percent(share)} is {named}."
     return Advice(suggestion.id, suggestion.text, why, free_gain(facts.kernels * saved))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

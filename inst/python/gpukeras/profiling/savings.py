@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..wording import percent
 from .flops import Call, attention_scores, keras_kind, layer_flops
 from .memory_needs import MemoryNeed
 from .model_calls import Seen
 
 DOMINATES = 0.2  # share of the model's FLOPs or parameters from which a change is worth its trouble
 WORTH = 2.0  # how many times fewer FLOPs a layer must need afterwards
+TIGHT = 0.25  # of the memory: below, nobody needs to save any
 NAMED = 3
 
 
@@ -78,7 +80,8 @@ def suggest_memory(need: MemoryNeed, policy: str) -> list[Suggestion]:
     if need.total_bytes > need.available_bytes:
         found.append(_suggest_batch(need))
     half = need.batch_size * (need.row_bytes or 0) / 2
-    if policy == "float32" and not need.device.startswith("CPU") and half > need.total_bytes / 4:
+    tight = need.total_bytes > need.available_bytes * TIGHT and half > need.total_bytes / 4
+    if tight and policy == "float32" and not need.device.startswith("CPU"):
         text = (
             "Activations are most of the memory: under mixed precision (gpu_setup(precision = "
             f'"auto") before the model is made) they take about half, {half / 2**20:,.0f} MiB less.'
@@ -116,10 +119,11 @@ def _suggest_separable(seen: Sequence[Seen], flops: float, params: float) -> Sug
     fewer = sum(one.params_saved for one in found) / params
     names = [one.name for one in found]
     text = (
-        f"{_name_layers(names, 'convolution')} {_verb(names, 'compute')} {before / flops:.0%} of "
-        f"the FLOPs. As SeparableConv they need {before / (before - saved):.1f} times fewer: the "
-        f"model {saved / flops:.0%} fewer, and {fewer:.0%} fewer parameters. Time falls by less, "
-        "as depthwise convolutions are bound by memory."
+        f"{_name_layers(names, 'convolution')} {_verb(names, 'compute')} "
+        f"{percent(before / flops)} of the FLOPs. As SeparableConv they need "
+        f"{before / (before - saved):.1f} times fewer: the model {percent(saved / flops)} fewer, "
+        f"and {percent(fewer)} fewer parameters. Time falls by less, as depthwise convolutions "
+        "are bound by memory."
     )
     return Suggestion("separable", tuple(names), text, saved / flops, fewer)
 
@@ -151,10 +155,10 @@ def _suggest_pooling(seen: Sequence[Seen], params: float) -> Suggestion | None:
         saved = (positions - 1) * numbers
         if saved >= DOMINATES * params:
             text = (
-                f"{dense.name} holds {positions * numbers / params:.0%} of the parameters, "
+                f"{dense.name} holds {percent(positions * numbers / params)} of the parameters, "
                 f"some for each of {positions:g} positions. With GlobalAveragePooling in place of "
                 f"{flat.name} it needs {positions:g} times fewer: the model "
-                f"{saved / params:.0%} fewer."
+                f"{percent(saved / params)} fewer."
             )
             return Suggestion("pooling", (dense.name,), text, params_share=saved / params)
     return None
@@ -182,8 +186,9 @@ def _suggest_shorter(seen: Sequence[Seen], flops: float) -> Suggestion | None:
     names = [one.name for _, one in sorted(found, key=lambda pair: -pair[0])]
     text = (
         f"Scores between all pairs of positions in {_name_layers(names, 'attention layer')} "
-        f"are {scores / flops:.0%} of the FLOPs, and grow with the square of the length: half the "
-        f"length (by pooling or strides before them) saves {0.75 * scores / flops:.0%}."
+        f"are {percent(scores / flops)} of the FLOPs, and grow with the square of the length: "
+        "half the length (by pooling or strides before them) saves "
+        f"{percent(0.75 * scores / flops)}."
     )
     return Suggestion("shorter", tuple(names), text, 0.75 * scores / flops)
 

@@ -86,12 +86,13 @@ class Window:
         return {**found, "to_device": found["to_device"] + sent}
 
     def draw_timeline(self) -> tuple[Bar, ...]:
-        """The bars of the first steps."""
+        """The bars of steps in the middle: where many make a call, it begins with none."""
         if self.activity is None:
             return ()
         begin_s, end_s = self.activity.span
-        shown = min(1.0, SHOWN_STEPS / self.steps)
-        return tuple(timeline(self.activity, begin_s, begin_s + shown * (end_s - begin_s)))
+        half_s = min(1.0, SHOWN_STEPS / self.steps) * (end_s - begin_s) / 2
+        middle_s = (begin_s + end_s) / 2
+        return tuple(timeline(self.activity, middle_s - half_s, middle_s + half_s))
 
     def explain(self, step_s: float) -> tuple[str, ...]:
         """What its reader should know, given the seconds of an untraced step on repeated rows."""

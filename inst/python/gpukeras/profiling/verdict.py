@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..wording import percent
 from .attribution import StepShares
 from .report import PARTS, Decision, Verdict
 
@@ -94,11 +95,11 @@ def judge(shares: Shares, unread: str = "") -> Verdict:
         verdict, threshold = COMPUTE, 1.0 - 2 * BOTTLENECK  # what two smaller parts leave at least
     share = groups[verdict]
     others = ", ".join(
-        f"{_short(name)} {_percent(value)}"
+        f"{_short(name)} {percent(value)}"
         for name, value in sorted(groups.items(), key=lambda item: -item[1])
         if name != verdict
     )
-    text = f"{SAYS[verdict].format(share=_percent(share))} ({others})."
+    text = f"{SAYS[verdict].format(share=percent(share))} ({others})."
     return Verdict(verdict, text, Decision(_short(verdict), share, threshold))
 
 
@@ -106,7 +107,7 @@ def _judge_by_clock(waited: float, unread: str) -> Verdict:
     """Without a trace only a majority can be told, and only of the waiting."""
     why = unread or "the trace holds no kernels"
     if waited > MAJORITY:
-        said = SAYS["input-bound"].format(share=_percent(waited))
+        said = SAYS["input-bound"].format(share=percent(waited))
         text = f"{said}, by the clock; nothing is known of the rest: {why}."
         return Verdict("input-bound", text, Decision("input", waited, MAJORITY))
     text = f"What bounds a step cannot be told: {why}."
@@ -115,7 +116,3 @@ def _judge_by_clock(waited: float, unread: str) -> Verdict:
 
 def _short(verdict: str) -> str:
     return verdict.removesuffix("-bound")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
