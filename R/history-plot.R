@@ -64,7 +64,7 @@ resumed_at <- function(x) {
 draw_panels <- function(frame, by, styles, marks, options) {
   metrics <- levels(frame$metric)
   grid <- grDevices::n2mfrow(min(length(metrics), panels_a_page))
-  before <- graphics::par(mfrow = grid, mar = c(4, 4, 1, 1))
+  before <- graphics::par(mfrow = grid, mar = c(4, 4, 1.6, 1))
   on.exit(graphics::par(before))
   for (name in metrics) {
     here <- frame$metric == name

@@ -59,16 +59,16 @@
 #'   * `$device`, `$engine`, `$reason`, `$batch_size`, `$steps`, `$trace` (the folder, or `""`) and
 #'     `$notes`.
 #'
-#'   It has `print()`, `plot()` (the step as a bar, and what ran when), `ggplot2::autoplot()` and
-#'   `as.data.frame()`; [gpu_report()] makes a page of it. It is a plain R value: `saveRDS()` keeps
-#'   it.
+#'   It has `print()`, `summary()` (the shares), `plot()` (the step as a bar, and what ran when),
+#'   `ggplot2::autoplot()` and `as.data.frame()`; [gpu_report()] makes a page of it. It is a plain R
+#'   value: `saveRDS()` keeps it.
 #' @section Errors:
 #' `gpukeras_error_spec`, `gpukeras_error_model` and `gpukeras_error_data` as in [gpu_fit()].
 #' @seealso [gpu_monitor()] for the device over time, [gpu_cost()] for what a model should cost,
 #'   `vignette("where-does-the-time-go", package = "gpukeras")`.
 #' @export
 #' @examplesIf interactive()
-#' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8)
+#' train <- gpu_dataset(price ~ carat + depth, data = ggplot2::diamonds, batch_size = 64)
 #' model <- gpu_mlp(train)
 #' profile <- gpu_profile(model, train, engine = "keras", verify = TRUE)
 #' profile
@@ -159,6 +159,12 @@ format_apply <- function(arguments) {
     if (is.numeric(value)) format(value, scientific = FALSE) else deparse(value)
   }, "")
   sprintf("gpu_fit(%s)", paste(names(arguments), values, sep = " = ", collapse = ", "))
+}
+
+#' @rdname gpu_profile
+#' @export
+summary.gpu_profile <- function(object, ...) {
+  as.data.frame(object, what = "shares")
 }
 
 #' @rdname gpu_profile

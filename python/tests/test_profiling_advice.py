@@ -11,6 +11,7 @@ from gpukeras.profiling.advice import (
     AdviceFacts,
     batch_gain,
     choose_times,
+    explain_short_epoch,
     free_gain,
     plan_advice,
 )
@@ -46,6 +47,16 @@ def facts(shares=None, **changes):
 
 def advice(shares=None, **changes):
     return {one.id: one for one in plan_advice(facts(shares, **changes))}
+
+
+@pytest.mark.parametrize(
+    ("rows", "source", "short"),
+    [(15 * 64, "rows", True), (16 * 64, "rows", False), (64, "function", False)],
+)
+def test_of_a_short_epochs_input_nothing_is_advised_but_said(rows, source, short):
+    seen = facts({"input": 0.5, "kernels": 0.5}, rows=rows, source=source)
+    assert ("input" not in {one.id for one in plan_advice(seen)}) == short
+    assert bool(explain_short_epoch(seen)) == short
 
 
 def test_a_device_that_is_busy_computing_needs_no_advice():

@@ -5,6 +5,11 @@ local_device <- function(frame = parent.frame()) {
 
 # The record --------------------------------------------------------------------------------------
 
+test_that("the summary is the shares", {
+  profile <- a_profile()
+  expect_identical(summary(profile), as.data.frame(profile, what = "shares"))
+})
+
 test_that("a profile's tables are data frames", {
   profile <- a_profile()
   expect_s3_class(profile, "gpu_profile")

@@ -27,6 +27,7 @@ FIXED_SHARE = 0.10  # of a step, what a larger batch aims at
 MOST_TIMES = 64  # as large as now: beyond that nothing measured here can be extended
 UPDATES = 10  # an epoch's fewest, as in gpu_batch_size()
 ON_HOST = ("read", "decode", "gather")  # stages that what a function gives goes through
+SHORT_EPOCH = 16  # steps: what is done once an epoch weighs as much as they do
 HALF = 0.5  # of the kernels' time: what numbers of half the bytes take where memory is the limit
 
 
@@ -85,6 +86,12 @@ class AdviceFacts:
     suggestions: Sequence[Suggestion] = ()
 
     @property
+    def short(self) -> bool:
+        """Whether an epoch of rows that gpukeras gathers is too short to say much of its input."""
+        few = self.rows is not None and self.rows < SHORT_EPOCH * self.batch_size
+        return few and self.source == "rows"
+
+    @property
     def launch(self) -> float:
         """Share of the step that is spent launching; 0 where that is not known."""
         return (self.shares["host"] or 0.0) + (self.shares["idle"] or 0.0)
@@ -120,6 +127,16 @@ def _advise_device(facts: AdviceFacts) -> Advice | None:
         return None
     text = "Train on the GPU: the model is on the CPU. gpu_check() says why."
     return Advice("device", text, f"TensorFlow sees {facts.gpus} GPU(s).", None)
+
+
+def explain_short_epoch(facts: AdviceFacts) -> list[str]:
+    """What the shares mean where an epoch has a few steps."""
+    if not facts.short:
+        return []
+    return [
+        f"An epoch has fewer than {SHORT_EPOCH} steps: its order and its rows are made once an "
+        "epoch and count for much here; gpu_fit() also has Keras' own work between epochs."
+    ]
 
 
 # Launching ---------------------------------------------------------------------------------------
@@ -201,7 +218,7 @@ def _fixed_after(fixed: float, times: int) -> float:
 def _advise_input(facts: AdviceFacts) -> Advice | None:
     """What makes the slowest stage of the input cheaper."""
     waited = facts.shares["input"] or 0.0
-    if waited < INPUT_SHARE:
+    if waited < INPUT_SHARE or facts.short:
         return None
     stages = facts.input.stages
     slowest = max(stages, key=lambda stage: stage.batch_s, default=None)

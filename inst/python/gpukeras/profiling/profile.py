@@ -31,7 +31,14 @@ from ..streams.dataset import GeneratorStream, StreamDataset
 from ..tuning.batch_sizes import remembered_size
 from ..tuning.keeping import kept_model
 from ..untouched import untouched
-from .advice import LAYER_SHARE, AdviceFacts, Suggestion, free_gain, plan_advice
+from .advice import (
+    LAYER_SHARE,
+    AdviceFacts,
+    Suggestion,
+    explain_short_epoch,
+    free_gain,
+    plan_advice,
+)
 from .layers import OPTIMIZER, LayerTime, read_layers, top_kernels, top_ops
 from .measuring import AnyDataset, Bench, StepTimes
 from .model_costs import model_cost
@@ -198,7 +205,9 @@ class _Profile:
         layers = window.list_layers(named, kernels_s)
         if not self.model.run_eagerly:  # there no op names its layer
             self.notes += explain_cheap_ops(layers, self.plan.device)
-        advice = plan_advice(self._advice_facts(parts, cost, layers))
+        facts = self._advice_facts(parts, cost, layers)
+        self.notes += explain_short_epoch(facts)
+        advice = plan_advice(facts)
         if self.spec.verify:
             advice = self._verify(bench, advice)
         return ProfileReport(
