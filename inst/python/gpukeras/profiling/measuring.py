@@ -88,6 +88,7 @@ class Bench:
         self._tell = tell
         tell("starting")
         self._feed = self._open(self._choose_most())
+        self._feed.suit(engine)
         self._engines = Engines(model, "train", plan.batch_size, plan.device)
         with closing(draw(self._feed)) as blocks:
             self._block, _ = next(blocks)
