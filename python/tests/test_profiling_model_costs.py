@@ -43,7 +43,7 @@ def test_every_weight_is_counted_once():
 def test_weights_that_no_call_uses_are_not_lost():
     class Odd(runtime.keras().Model):
         def __init__(self):
-            super().__init__()
+            super().__init__(name="odd")
             self.used, self.spare = layers().Dense(2, name="used"), layers().Dense(3)
 
         def build(self, shape):
