@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpukeras import specs
+from gpukeras import border, specs
 from gpukeras.errors import SpecError
 
 ODD = st.one_of(
@@ -26,11 +26,16 @@ def find_leaves(kind):
     return [*([] if inspect.isabstract(kind) else [kind]), *below]
 
 
+assert border.ENTRY_POINTS  # it imports every module that has options
 SPECS = [spec for spec in find_leaves(specs.Spec) if spec is not specs.Spec]
-NEEDED = {"EarlyStoppingSpec": {"patience": 3}, "CheckpointSpec": {"folder": "run"}}
+NEEDED = {
+    "EarlyStoppingSpec": {"patience": 3},
+    "CheckpointSpec": {"folder": "run"},
+    "BoardSpec": {"folder": "run"},
+}
 # The argument that a refused field is named by, where it is not the field's own name. A first value
 # that is not below the second is refused as the second.
-ARGS = {"low": {"from", "to"}, "high": {"to"}, "folder": {"checkpoint"}}
+ARGS = {"low": {"from", "to"}, "high": {"to"}, "folder": {"checkpoint", "tensorboard"}}
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.__name__)
