@@ -16,7 +16,7 @@ from bench_table import Row, make_parser, run_cases, run_program
 
 def monitor_rows(quick: bool) -> list[Row]:
     """What watching costs the training that is watched; 1 % is promised."""
-    found = run_program("profile_cases.py", "monitor", 6 if quick else 60)
+    found = run_program("profile_cases.py", "monitor", 6 if quick else 20)
     lost = found["slower"] - 1
     return [
         Row(
