@@ -100,7 +100,7 @@ def through_r(value, drop):
     return value
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=150)
 @given(whole_recipes(), st.booleans())
 def test_every_recipe_comes_back_through_r_and_json(recipe, drop):
     plain = portable.to_portable(recipe)

@@ -148,7 +148,7 @@ test_that("texts of all languages reach the page as UTF-8", {
 test_that("the names of user, host and home folder are left out", {
   info <- c(user = "jane", login = "jane", nodename = "box-7")
   expect_identical(
-    redact_names("/work/jane/x on box-7 by jane (janet)", info, home = "/work/jane"),
+    redact_names("/data/jane/x on box-7 by jane (janet)", info, home = "/data/jane"),
     "~/x on <host> by <user> (janet)"
   )
   expect_identical(redact_names("/home/joe/x", info, ""), "/home/<user>/x")
