@@ -213,7 +213,10 @@ format_last <- function(x, most = 8) {
 
 format_speed <- function(x) {
   micro <- x$micro_batch
-  parts <- if (isTRUE(micro != x$plan$batch_size)) {
+  shared <- isTRUE(x$replicas > 1)
+  parts <- if (shared) {
+    sprintf(" (%s on each of %s)", count_text(micro), count_replicas(x))
+  } else if (isTRUE(micro != x$plan$batch_size)) {
     sprintf(" in parts of %s", count_text(micro))
   }
   sprintf(
@@ -221,6 +224,15 @@ format_speed <- function(x) {
     count_text(signif(x$samples_per_s, 3)), count_text(x$plan$batch_size), parts %||% "",
     100 * x$input_share, x$plan$mode
   )
+}
+
+# Where the parts of each batch were, such as "2 devices of 4 workers".
+count_replicas <- function(x) {
+  if (!isTRUE(x$workers > 1)) {
+    return(sprintf("%d devices", x$replicas))
+  }
+  each <- x$replicas / x$workers
+  sprintf("%s%d workers", if (each > 1) sprintf("%g devices of ", each) else "", x$workers)
 }
 
 format_skipped <- function(steps) {
@@ -284,6 +296,9 @@ read_history <- function(path) {
   file <- if (dir.exists(path)) file.path(path, "history.json") else path
   if (!file.exists(file)) {
     abort_history(file, "There is no history `%s`.", "Give a folder that was a `checkpoint`.")
+  }
+  if (grepl("[.]keras$", file)) {
+    return(archive_history(file))
   }
   report <- parse_file(file)
   needed <- c("history", "epochs", "elapsed_s", "epoch_s", "stopped", "plan", "engine")

@@ -1,4 +1,5 @@
-# Models and datasets that gpu_run() brought back as files, and that are loaded on first use.
+# Models from files: those of gpu_save(), and models and datasets that gpu_run() brought back, which
+# are loaded on first use.
 
 # What stands here for a model or a dataset of a child: itself if TensorFlow runs already, else its
 # file. A model that cannot be loaded is not lost: its file stays.
@@ -31,22 +32,56 @@ new_saved <- function(packed) {
   )
 }
 
-#' Load what gpu_run() brought back
+#' Load a saved model
 #'
-#' Where this session has not started TensorFlow, [gpu_run()] gives models and datasets back as
-#' files. Functions of gpukeras load them on first use; for others, such as keras3's, this does.
+#' `gpu_load(path)` loads a model from a `.keras` file: one of [gpu_save()], with the recipe of its
+#' training data, its history and its masks, or one of plain Keras.
 #'
-#' @param x A `gpu_saved_model` or `gpu_saved_dataset`; anything else is given back as it is.
-#' @return `gpu_load()`: a Keras model, with its optimizer's state and recipe, or a [gpu_dataset()].
-#'   Loading twice gives the same one. `gpu_recipe(x)` and `print()` load nothing.
+#' What [gpu_run()] brought back as a file, because this session had not started TensorFlow, loads
+#' on its first use by functions of gpukeras; for others, such as keras3's, `gpu_load(x)` does.
+#'
+#' @section What is refused:
+#' A file may come from anywhere, so it is looked through before Keras sees it, and Keras loads it
+#' in its safe mode; no code of the file is run, also where safe mode was switched off for others.
+#' Refused are Python lambdas, such as a Lambda layer's function; pickles, wherever they lie; layers
+#' that load another program (`TFSMLayer`, `TorchModuleWrapper`, `JaxLayer`, `FlaxLayer`); weights
+#' that lie in another file; members outside of the archive's own folder, links, encrypted ones and
+#' zip bombs; files that are damaged; and classes and functions that are not registered with Keras.
+#' @param x Path of a `.keras` file; or a `gpu_saved_model` or `gpu_saved_dataset` of [gpu_run()].
+#'   Anything else is given back as it is.
+#' @return A Keras model, compiled as it was, with its optimizer's state; [gpu_predict()] takes a
+#'   data frame again. [read_history()] reads the history in the file, [gpu_recipe()] gives the
+#'   recipe of the model. Of a `gpu_saved_dataset` a [gpu_dataset()]. Loading a `gpu_saved` one
+#'   twice gives the same; a path is read anew each time. `gpu_recipe(x)` and `print()` of a
+#'   `gpu_saved` one load nothing.
 #' @section Errors:
-#' `gpukeras_error_model` for a model that Keras' safe mode does not load: one with a Lambda layer,
-#' or with classes that are not registered with Keras. The file is `x$state$path`.
+#' `gpukeras_error_model` for a file that is not there or refused, `gpukeras_error_spec` for another
+#' ending than `.keras`.
+#' @seealso [gpu_save()], [gpu_export()]
 #' @examplesIf interactive()
-#' model <- gpu_run(function(data) gpu_mlp(gpu_dataset(mpg ~ ., data = data)), list(mtcars))
-#' gpu_load(model)
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' model <- gpu_mlp(train)
+#' fit <- gpu_fit(model, train, epochs = 20)
+#' path <- gpu_save(model, file.path(tempdir(), "cars.keras"))
+#' gpu_predict(gpu_load(path), mtcars)
+#'
+#' gpu_load(gpu_run(function(data) gpu_mlp(gpu_dataset(mpg ~ ., data = data)), list(mtcars)))
 #' @export
-gpu_load <- function(x) as_live(x)
+gpu_load <- function(x) {
+  if (!rlang::is_string(x)) {
+    return(as_live(x))
+  }
+  record <- call_core("load_archive", list(path = absolute_paths(x), arg = "x"))
+  if (is.null(record$recipe)) {
+    told <- if (record$ours) "has no recipe: gpu_fit() had not trained it." else
+      "is a file of plain Keras: it has no recipe."
+    cli::cli_inform(
+      c(i = paste(basename(x), told, "gpu_predict() takes rows as the model does.")),
+      class = "gpukeras_message"
+    )
+  }
+  record$model
+}
 
 # The model or dataset that a gpu_saved one stands for; anything else as it is.
 as_live <- function(x, call = caller_env()) {

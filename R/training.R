@@ -58,6 +58,12 @@
 #'   The package tensorboard is only needed to look at them.
 #' @param monitor Whether GPU and computer are watched, as by [gpu_monitor()]: `TRUE`, or the
 #'   seconds between two samples. The history has what was seen in `$monitor`.
+#' @param devices Devices that train together: `"all"` GPUs, a number of them, or names such as
+#'   `c("GPU:0", "GPU:1")`. `NULL` is the one that [gpu_setup()] chose; in a [gpu_cluster()] all GPUs
+#'   of every worker. See the section on several devices.
+#' @param rate_scaling What several devices do to the learning rate: `"none"`; `"linear"`, it is
+#'   multiplied by their number (Goyal et al. 2017); or `"sqrt"`, by its square root (Krizhevsky
+#'   2014). Of use where `batch_size` was made larger with the number of devices.
 #' @param on_oom What happens when the device's memory runs out: `"halve"` the rows that go through
 #'   the model at once until they fit, and add up their gradients, so that the batch size stays; or
 #'   `"stop"`.
@@ -81,6 +87,17 @@
 #' the step is done again in smaller parts; `$notes` and `$micro_batch` tell. Layers that work
 #' across rows, such as batch normalisation, then see the parts. Models with a `train_step()` of
 #' their own cannot be split: there it is an error.
+#' @section Several devices:
+#' Each device takes its part of every batch and adds its gradients to those of the others
+#' (`tf.distribute`). `batch_size` counts the rows of all devices together, so a training on several
+#' is that on one, but for the order in which numbers are added: the same rows in the same order,
+#' short last batches too, gradients clipped as a whole, batch normalisation over the whole batch.
+#' Random numbers inside the model, such as dropout, are others on each device. `batch_size` must be
+#' a multiple of the number of devices. The model is trained in place, as on one.
+#'
+#' `engine = "compiled"` and `on_oom = "halve"` are for one device; a model whose loss adds up its
+#' rows (`reduction = "sum"`) and has regularisers gets theirs once. Losses that are means over
+#' something else than rows, such as tokens that are not masked, are averaged over devices.
 #' @section Averages:
 #' With `ema`, average = m * average + (1 - m) * weight after each step, where m is at most
 #' (1 + t) / (10 + t) at step t, so that a short training is not an average of its first weights
@@ -116,22 +133,23 @@
 gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "auto",
                     engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
                     clip_global_norm = NULL, ema = NULL, early_stopping = NULL, checkpoint = NULL,
-                    tensorboard = NULL, monitor = FALSE, on_oom = "halve", callbacks = list(),
-                    on_epoch_end = NULL, verbose = TRUE) {
+                    tensorboard = NULL, monitor = FALSE, devices = NULL, rate_scaling = "none",
+                    on_oom = "halve", callbacks = list(), on_epoch_end = NULL, verbose = TRUE) {
   model <- check_model(model)
   data <- as_training(data)
   options <- list(
     epochs = epochs, engine = engine, schedule = as_options(schedule), clip_norm = clip_norm,
     clip_value = clip_value, clip_global_norm = clip_global_norm, ema = ema,
     early_stopping = as_options(early_stopping), checkpoint = expand_folder(checkpoint),
-    tensorboard = expand_folder(tensorboard), on_oom = on_oom
+    tensorboard = expand_folder(tensorboard), on_oom = on_oom, rate_scaling = rate_scaling
   )
   hooks <- as_callbacks(callbacks, on_epoch_end)
   # The listener lets interrupts in, between two calls; anywhere else they would lose the history.
   warn_stopped(watch_fit(monitor, suspendInterrupts(call_core("fit", list(
     model = model, data = data$handle, options = check_no_na_options(options),
     validation = as_validation(validation, data), batch_size = as_batch_size(batch_size),
-    callbacks = hooks$keras, functions = hooks$functions, on_event = progress_listener(verbose)
+    callbacks = hooks$keras, functions = hooks$functions, on_event = progress_listener(verbose),
+    devices = as_devices(devices)
   )))))
 }
 
@@ -144,6 +162,9 @@ watch_fit <- function(monitor, report, call = caller_env()) {
   if (!is.null(seen)) history$monitor <- new_gpu_monitor(seen)
   history
 }
+
+# Several names cross as a list; a lone one and a number stay as they are.
+as_devices <- function(devices) if (length(devices) > 1) as.list(devices) else devices
 
 # Rows to validate on, encoded as those to train on.
 as_validation <- function(validation, data, call = caller_env()) {
@@ -187,6 +208,7 @@ warn_stopped <- function(history) {
 #' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`. Of a function or a
 #'   `tf.data.Dataset` one epoch is evaluated.
 #' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned.
+#' @param devices On which devices, as in [gpu_fit()].
 #' @return A named numeric vector: the loss and each metric.
 #' @examplesIf interactive()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])
@@ -194,13 +216,15 @@ warn_stopped <- function(history) {
 #' gpu_fit(model, train, epochs = 20)
 #' gpu_evaluate(model, mtcars[25:32, ])
 #' @export
-gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL) {
+gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL,
+                         devices = NULL) {
   model <- check_model(model)
   recipe <- use_recipe(model, recipe)
   check_no_na_options(list(batch_size = batch_size))
   data <- as_dataset(data, model, recipe, y = y)
   result <- call_core("evaluate", list(
-    model = model, data = data$handle, part = part, batch_size = batch_size
+    model = model, data = data$handle, part = part, batch_size = batch_size,
+    devices = as_devices(devices)
   ))
   unlist(result$metrics)
 }

@@ -74,14 +74,33 @@ def test_items_are_made_in_another_thread_and_given_up_with_the_consumer():
         finally:
             closed.set()
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     results = read_ahead(items())
     assert [next(results), next(results)] == [0, 1]
     results.close()
     assert closed.wait(5)
-    assert threading.active_count() == before
+    for thread in set(threading.enumerate()) - before:  # they end by themselves
+        thread.join(5)
+    assert set(threading.enumerate()) <= before
     assert threading.current_thread().name not in threads
 
 
 def test_nothing_gives_nothing():
     assert list(read_ahead([])) == list(map_ahead(str, [], 2)) == []
+
+
+@pytest.mark.skipif(
+    not hasattr(threading, "_shutdown_locks_lock"), reason="this Python has no such lock"
+)
+def test_a_generator_that_is_collected_in_a_starting_thread_waits_for_no_other():
+    results = map_ahead(lambda item: item, range(100), workers=2)
+    assert next(results) == 0
+
+    def collect():
+        with threading._shutdown_locks_lock:  # as a thread does that is just starting
+            results.close()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()

@@ -5,6 +5,8 @@ The Python core of the R package gpukeras. R enters through `border.invoke()` on
 
 from .errors import (
     CheckpointError,
+    ClusterError,
+    CompressionError,
     DataError,
     GeneratorError,
     GpuKerasError,
@@ -19,6 +21,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CheckpointError",
+    "ClusterError",
+    "CompressionError",
     "DataError",
     "GeneratorError",
     "GpuKerasError",

@@ -12,8 +12,8 @@ from typing import Any
 
 from .blocks import AnyFeed
 from .checkpoints.state import Kept, TrainingState
-from .curves import PlateauSpec
-from .optimizers import Rates, hold_clipping, hold_schedule
+from .curves import ConstantSpec, PlateauSpec
+from .optimizers import Rates, hold_clipping, hold_schedule, require_plain_rate
 from .progress import Progress
 from .schedules import parse_schedule
 from .specs import FitSpec
@@ -136,7 +136,12 @@ class Aids:
 
 @contextmanager
 def open_aids(
-    model: Any, spec: FitSpec, progress: Progress, feed: AnyFeed, state: TrainingState | None
+    model: Any,
+    spec: FitSpec,
+    progress: Progress,
+    feed: AnyFeed,
+    state: TrainingState | None,
+    rate_factor: float = 1.0,
 ) -> Iterator[Aids]:
     """The aids of a training; the optimizer has its own rate and clipping again afterwards.
 
@@ -146,12 +151,16 @@ def open_aids(
         progress: How far it has come.
         feed: Where its rows come from.
         state: Its checkpoint, whose keepers they go on from, or None.
+        rate_factor: What all its rates are multiplied with.
 
     Raises:
         SpecError: for options that do not fit each other, the model or the data.
     """
     early = None if spec.early_stopping is None else parse_early_stopping(spec.early_stopping)
     schedule = None if spec.schedule is None else parse_schedule(spec.schedule)
+    if schedule is None and rate_factor != 1.0:
+        require_plain_rate(model, "rate_scaling")
+        schedule = ConstantSpec()
     kept = {} if state is None else state.keepers
     holding, steps = nullcontext(), feed.steps if feed.exact else None
     if schedule is not None:
@@ -166,6 +175,8 @@ def open_aids(
             build_plateau(schedule, rates) if isinstance(schedule, PlateauSpec) else None,
             board,
         )
+        if rates is not None:
+            rates.factor.assign(rate_factor)
         for callback in aids.callbacks:
             callback.set_model(model)  # Keras does so too, but a fit may fail before
         aids.set_state(kept)

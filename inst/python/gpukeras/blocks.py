@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from . import runtime
 from .plans import PipelinePlan
+from .shares import Shares
 from .stages import Clock, end_stage
 
 # Varies a block's rows on the device; the key of its random numbers is (epoch, block).
@@ -21,14 +22,17 @@ class Block:
 
     Args:
         arrays: Features, labels and weights; `capacity * batch_size` rows, or fewer in a tail.
-            Several inputs or outputs are a dict of tensors by their names.
+            Several inputs or outputs are a dict of tensors by their names. Where several devices
+            share each batch, one such tuple for each device of this process.
         batches: Full batches that may be trained; the rest is padding of a fixed shape.
         tail: Whether it is the short last batch instead.
+        rows: Rows of one of its batches, on all devices together.
     """
 
     arrays: tuple[Any, ...]
     batches: int
     tail: bool = False
+    rows: int = 0
 
 
 class AnyFeed(ABC):
@@ -38,6 +42,7 @@ class AnyFeed(ABC):
         batch_size: Rows a batch.
         device: Where the blocks are to be.
         finish: Applied to a block's arrays there; None for nothing.
+        shares: How several devices share each batch; None where there is one.
 
     Attributes:
         wait_s: Seconds that were spent waiting for rows.
@@ -50,9 +55,11 @@ class AnyFeed(ABC):
     steps: int | None
     exact: bool
 
-    def __init__(self, batch_size: int, device: str, finish: Finish | None) -> None:
+    def __init__(
+        self, batch_size: int, device: str, finish: Finish | None, shares: Shares | None = None
+    ) -> None:
         """Starts the clock at 0."""
-        self.batch_size = batch_size
+        self.batch_size, self.shares = batch_size, shares
         self.capacity = 0
         self.wait_s = 0.0
         self.clock = Clock()
@@ -75,13 +82,27 @@ class AnyFeed(ABC):
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """The plan with what an epoch has taught: how many rows there are."""
 
-    def _complete(self, arrays: tuple[Any, ...], key: tuple[int, int]) -> tuple[Any, ...]:
-        """The arrays on the device as the model takes them: augmented, features as floats."""
+    def _complete(
+        self, arrays: tuple[Any, ...], key: tuple[int, int], device: str = ""
+    ) -> tuple[Any, ...]:
+        """The arrays on a device as the model takes them: augmented, features as floats."""
         tf = runtime.tensorflow()
-        with tf.device(f"/{self._device}"):
+        with tf.device(f"/{device or self._device}"):
             arrays = tuple(tf.identity(array) for array in arrays)  # a copy only from elsewhere
             end_stage("send", arrays)
             return as_floats(arrays if self._finish is None else self._finish(arrays, key))
+
+    def _complete_parts(
+        self, parts: Sequence[tuple[Any, ...]], key: tuple[int, int]
+    ) -> tuple[tuple[Any, ...], ...]:
+        """The parts of the devices that share a block, each on its own, with its own numbers."""
+        epoch, block = key
+        return tuple(
+            self._complete(arrays, (epoch, block * self.shares.replicas + rank), device)
+            for arrays, rank, device in zip(
+                parts, self.shares.ranks, self.shares.devices, strict=True
+            )
+        )
 
 
 def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -22,13 +22,17 @@ from . import (
     devices,
     diagnosis,
     environment,
+    exporting,
     inference,
+    model_archives,
     model_files,
     models,
     preload,
     schedules,
     training,
 )
+from .compression import distillation, pruning, quantization, separable
+from .distribution import launching, session
 from .errors import GpuKerasError
 from .monitoring import monitor
 from .profiling import model_costs, profile
@@ -49,6 +53,7 @@ def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         `{"ok": True, "value": ...}`, or `{"ok": False, "code", "message", "hint", "details"}`.
     """
     environment.sync_environment()  # what R's Sys.setenv() changed since the last call
+    session.wake()
     try:
         # R's empty list() arrives as a list, not as an empty mapping.
         return {"ok": True, "value": to_plain(ENTRY_POINTS[name](**dict(args)))}
@@ -60,6 +65,8 @@ def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
             "hint": error.hint,
             "details": to_plain(error.details),
         }
+    finally:
+        session.rest()
 
 
 def to_plain(value: Any) -> Any:
@@ -139,12 +146,22 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "save_dataset": storage.save_dataset,
     "save_model": model_files.save_model,
     "load_model": model_files.load_model,
+    "save_archive": model_archives.save_archive,
+    "load_archive": model_archives.load_archive,
+    "export_model": exporting.export_model,
     "feeding_of": model_files.feeding_of,
     "carry_recipe": carried.carry_recipe,
     "tie_recipe": carried.tie_recipe,
     "mlp": models.build_mlp,
     "recipe": models.recipe_of,
     "fit": training.fit,
+    "join_cluster": session.join_cluster,
+    "leave_cluster": session.leave_cluster,
+    "launch": launching.launch,
+    "launch_status": launching.launch_status,
+    "launch_wait": launching.launch_wait,
+    "launch_stop": launching.launch_stop,
+    "launch_log": launching.launch_log,
     "monitor_start": monitor.monitor_start,
     "monitor_stop": monitor.monitor_stop,
     "profile": profile.profile,
@@ -152,6 +169,10 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "start_board": board_server.start_board,
     "stop_board": board_server.stop_board,
     "board_runs": board_server.board_runs,
+    "prune": pruning.prune,
+    "quantize": quantization.quantize,
+    "distill": distillation.distill,
+    "separate": separable.separate,
     "schedule": schedules.describe_schedule,
     "draw_rates": schedules.draw_schedule,
     "find_batch_size": batch_sizes.find_batch_size,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import runtime
+from .distribution import session
 from .errors import GeneratorError, SpecError
 from .inference import order_metrics
 from .streams.generators import GeneratorInterrupt
@@ -78,7 +79,8 @@ class FunctionHooks:
     def _call(self, hook: str, *args: Any) -> None:
         if hook not in self._functions:
             return
-        answer = self._functions[hook](*args)
+        with session.resting():
+            answer = self._functions[hook](*args)
         if answer.get("failed"):
             raise GeneratorError(f"The function `{hook}` failed{self._place()}.")
         if answer.get("interrupted"):

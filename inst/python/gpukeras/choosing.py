@@ -31,6 +31,7 @@ class EngineFacts:
         deterministic: Whether the session asked for determinism.
         batch_hook: Name of a callback that must see every batch, or "".
         own_function: Whether the model's class brings its own `make_train_function()`.
+        replicas: Of the model.
     """
 
     wanted: str = "auto"
@@ -40,6 +41,7 @@ class EngineFacts:
     deterministic: bool = False
     batch_hook: str = ""
     own_function: bool = False
+    replicas: int = 1
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
         (facts.own_function, "keras", "the model brings its own train function"),
         (bool(facts.batch_hook), "keras", f"callback {facts.batch_hook} works on every batch"),
         (facts.deterministic, "superstep", "a choice by timing would not repeat (deterministic)"),
+        (facts.replicas > 1, "superstep", "XLA compiles for one device, and there are several"),
         (facts.jit is True, "compiled", "gpu_setup(jit = TRUE)"),
     ):
         if condition:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import devices, runtime
+from . import devices, machine, runtime
 from .arrays import aligned_empty
 from .blocks import Block
 from .choosing import EngineFacts
@@ -109,11 +109,7 @@ class Engines:
         self.model, self._kind, self.batch_size = model, kind, batch_size
         self._device = device
         self._step = getattr(model, f"{kind}_step") if step is None else step
-        before = getattr(model, f"{kind}_function")  # ours, where memory ran out in its midst
-        with _step_of(model, kind, step):
-            getattr(model, f"make_{kind}_function")(force=True)
-        self._keras_function = getattr(model, f"{kind}_function")
-        setattr(model, f"{kind}_function", before)
+        self._keras_function = self._take_function(step)
         self._made: dict[str, Made] = {}
         self._compiling: Compilation | None = None
         self._single: Step | None = None
@@ -121,6 +117,16 @@ class Engines:
         self.chosen = ""
         self.started_s = self.prepared_s = 0.0
         self._began = 0.0  # the preparation that goes on
+
+    def _take_function(self, step: Step | None) -> Any:
+        """Keras' own function of the step; the model keeps what it has."""
+        model, name = self.model, f"{self._kind}_function"
+        before = getattr(model, name)  # ours, where memory ran out in its midst
+        with _step_of(model, self._kind, step):
+            getattr(model, f"make_{name}")(force=True)
+        function = getattr(model, name)
+        setattr(model, name, before)
+        return function
 
     @property
     def variables(self) -> Sequence[Any]:
@@ -170,7 +176,7 @@ class Engines:
             return False
         if self._began:
             self.prepared_s, self._began = time.perf_counter() - self._began, 0.0
-            runtime.trim_memory()
+            machine.trim_memory()
         return True
 
     def run_tail(self, engine: str, block: Block) -> Logs:
@@ -226,23 +232,23 @@ class Engines:
 
     def _program(self, arrays: tuple[Any, ...], first: Any, count: Any) -> Logs:
         """Traced: steps over batches `first` to `first + count`."""
+        end = first + count
+        if not runtime.overrides(self.model, f"{self._kind}_step"):
+            self._loop(arrays, first, end)
+            return self.model.get_metrics_result()
+        self._loop(arrays, first, end - 1)  # a step of the user's own may log more than the metrics
+        return self._step(self._batch(arrays, end - 1))
+
+    def _loop(self, arrays: tuple[Any, ...], first: Any, end: Any) -> None:
+        """Traced: steps over batches `first` to `end`, as long as there is use in it."""
         tf = runtime.tensorflow()
-        model, end = self.model, first + count
         going = getattr(self._step, "going", lambda: True)
 
-        def loop(end: Any) -> None:
-            def body(index: Any) -> tuple[Any]:
-                self._step(self._batch(arrays, index))
-                return (index + 1,)
+        def body(index: Any) -> tuple[Any]:
+            self._step(self._batch(arrays, index))
+            return (index + 1,)
 
-            tf.while_loop(lambda index: tf.logical_and(index < end, going()), body, (first,))
-
-        own = getattr(type(model), f"{self._kind}_step")
-        if own is getattr(runtime.keras().Model, f"{self._kind}_step"):
-            loop(end)
-            return model.get_metrics_result()
-        loop(end - 1)  # a step of the user's own may log more than the metrics
-        return self._step(self._batch(arrays, end - 1))
+        tf.while_loop(lambda index: tf.logical_and(index < end, going()), body, (first,))
 
     def _batch(self, arrays: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
         return cut(arrays, index * self.batch_size, self.batch_size)

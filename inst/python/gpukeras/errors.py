@@ -7,6 +7,8 @@ GpuKerasError                  R: gpukeras_error
 ├── NoDeviceError              gpukeras_error_no_device        the device asked for is not there
 ├── OutOfMemoryError           gpukeras_error_out_of_memory    the device's memory is exhausted
 ├── CheckpointError            gpukeras_error_checkpoint       cannot be written, read or resumed
+├── ClusterError               gpukeras_error_cluster
+├── CompressionError           gpukeras_error_compression
 ├── GeneratorError             gpukeras_error_generator        the user's own function failed
 └── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
 
@@ -77,6 +79,18 @@ class GeneratorError(GpuKerasError):
     """The user's function failed; R raises its own condition in place of this one."""
 
     code = "generator"
+
+
+class ClusterError(GpuKerasError):
+    """A worker differs from the others, failed, or is lost (`worker`, `address`, `reason`)."""
+
+    code = "cluster"
+
+
+class CompressionError(GpuKerasError):
+    """A smaller model is worse than was allowed (`metric`, `before`, `after`)."""
+
+    code = "compression"
 
 
 class RuntimeMissingError(GpuKerasError):

@@ -26,16 +26,16 @@ import numpy as np
 
 from . import runtime
 from .blocks import AnyFeed, Block, Finish, as_floats
-from .images.augment import build_finish
+from .finishing import finish_for
 from .pipeline import Dataset
 from .plans import BLOCK_BATCHES, PipelinePlan, choose_capacity, choose_evaluation_rows
+from .readers.ahead import letting_go
 from .recipes import Recipe
+from .shares import Shares, round_batch_size
 from .stages import end_stage, heard_by
 from .streams.chunks import check_rows
 from .streams.dataset import StreamDataset
-from .unpacking import build_unpack
 
-Map = Callable[[Any], Any]
 EVALUATED_ROWS = 2**20  # of an epoch whose length is not known
 
 
@@ -54,6 +54,7 @@ class Feed(AnyFeed):
         finish: See `AnyFeed`.
         rows: The rows of each epoch, or None: the training rows in the epoch's order.
         drop_last: Leave out the short last batch, if there is a full one.
+        shares: See `AnyFeed`.
     """
 
     exact = True
@@ -67,16 +68,21 @@ class Feed(AnyFeed):
         finish: Finish | None = None,
         rows: np.ndarray | None = None,
         drop_last: bool = False,
+        shares: Shares | None = None,
     ) -> None:
         """Places the rows."""
-        super().__init__(batch_size, plan.device, finish)
-        self._sizes = batch_size * dataset.row_bytes, steps
+        super().__init__(batch_size, plan.device, finish, shares)
+        self._sizes = count_here(batch_size, shares) * dataset.row_bytes, steps
         self.capacity = choose_capacity(*self._sizes)
         self._dataset, self._rows, self._drop_last = dataset, rows, drop_last
         count = len(dataset.rows("train") if rows is None else rows)
         self.steps = max(1, count // batch_size) if drop_last else -(-count // batch_size)
-        self._place = plan.device if plan.mode == "resident" else "CPU:0"
-        self._gatherers = tuple(source.gatherer(self._place) for source in dataset.sources)
+        places = (plan.device,) if shares is None else shares.devices
+        on_device = plan.mode == "resident" and not plan.device.startswith("CPU")
+        self._places = places if on_device else ("CPU:0",) * len(places)
+        self._gatherers = tuple(
+            tuple(source.gatherer(place) for source in dataset.sources) for place in self._places
+        )
 
     def epoch(self, number: int) -> Iterator[Block]:
         """The blocks of an epoch, counted from 0."""
@@ -99,7 +105,7 @@ class Feed(AnyFeed):
     def blocks(self, order: np.ndarray, epoch: int = 0) -> Iterator[Block]:
         """The rows of `order` as blocks of full batches, then the short last batch."""
         pieces = self._pieces(order, epoch)
-        if self._place == "CPU:0":
+        if self._places[0] == "CPU:0":
             yield from self._blocks_ahead(pieces)
             return
         for piece in pieces:  # the device's own gather costs less than a second block in its memory
@@ -110,7 +116,7 @@ class Feed(AnyFeed):
             del block
 
     def _blocks_ahead(self, pieces: Iterator[Piece]) -> Iterator[Block]:
-        with ThreadPoolExecutor(1) as ahead:
+        with letting_go(ThreadPoolExecutor(1)) as ahead:
             waiting = ahead.submit(self._gather, *next(pieces))
             for piece in itertools.chain(pieces, [None]):
                 block = self._wait(waiting)
@@ -131,12 +137,20 @@ class Feed(AnyFeed):
             yield order[full * self.batch_size :], 1, True, (epoch, full)
 
     def _gather(self, rows: np.ndarray, batches: int, tail: bool, key: tuple[int, int]) -> Block:
-        tf = runtime.tensorflow()
+        size = len(rows) if tail else self.batch_size
         with heard_by(self.clock):
-            with tf.device(f"/{self._place}"):
-                arrays = tuple(gather(rows) for gather in self._gatherers)
-            end_stage("gather", arrays)
-            return Block(self._complete(arrays, key), batches, tail)
+            if self.shares is None:
+                arrays = self._complete(self._gather_at(0, rows), key)
+                return Block(arrays, batches, tail, size)
+            parts = split_rows(self.shares, rows, tail, self.batch_size)
+            gathered = [self._gather_at(place, part) for place, part in enumerate(parts)]
+            return Block(self._complete_parts(gathered, key), batches, tail, size)
+
+    def _gather_at(self, place: int, rows: np.ndarray) -> tuple[Any, ...]:
+        with runtime.tensorflow().device(f"/{self._places[place]}"):
+            arrays = tuple(gather(rows) for gather in self._gatherers[place])
+        end_stage("gather", arrays)
+        return arrays
 
     def _wait(self, waiting: Future[Block]) -> Block:
         began = time.perf_counter()
@@ -161,6 +175,7 @@ class StreamFeed(AnyFeed):
         check: Asked whether labels may be, once they lie outside of the range seen so far.
         idle: Called now and then while rows are waited for.
         most: Batches a block, at most.
+        shares: See `AnyFeed`; every process reads all rows, and keeps its part of each batch.
     """
 
     exact = False
@@ -175,9 +190,10 @@ class StreamFeed(AnyFeed):
         check: Callable[[Recipe], None] = lambda recipe: None,
         idle: Callable[[], None] = lambda: None,
         most: int = BLOCK_BATCHES,
+        shares: Shares | None = None,
     ) -> None:
         """Opens the stream; nothing is read yet."""
-        super().__init__(batch_size, plan.device, finish)
+        super().__init__(batch_size, plan.device, finish, shares)
         self.steps = -(-plan.rows // batch_size) or None
         capacity = choose_capacity(batch_size * data.row_bytes, min(self.steps or most, most))
         self._data, self._check = data, check
@@ -199,9 +215,7 @@ class StreamFeed(AnyFeed):
                     arrays, batches, tail = piece
                     count = len(arrays[0]) if tail else batches * self.batch_size
                     self._look(arrays, count)
-                    arrays = _adopt(arrays)
-                    end_stage(self._pass.stage, arrays)
-                    block = Block(self._complete(arrays, (number, steps)), batches, tail)
+                    block = self._make_block(arrays, batches, tail, (number, steps))
                 del arrays, piece
                 self.wait_s += time.perf_counter() - began
                 steps, rows = steps + batches, rows + count
@@ -210,6 +224,23 @@ class StreamFeed(AnyFeed):
             self.steps, self._rows, self._dropped = steps, rows, self._pass.dropped
         finally:
             blocks.close()
+
+    def _make_block(
+        self, arrays: tuple[Any, ...], batches: int, tail: bool, key: tuple[int, int]
+    ) -> Block:
+        size = len(arrays[0]) if tail else self.batch_size
+        if self.shares is None:
+            arrays = _adopt(arrays)
+            end_stage(self._pass.stage, arrays)
+            return Block(self._complete(arrays, key), batches, tail, size)
+        columns = [
+            split_rows(self.shares, np.asarray(array), tail, self.batch_size) for array in arrays
+        ]
+        with runtime.on_device("CPU:0", soft=True):
+            constant = runtime.tensorflow().constant
+            parts = [tuple(map(constant, part)) for part in zip(*columns, strict=True)]
+        end_stage(self._pass.stage, parts)
+        return Block(self._complete_parts(parts, key), batches, tail, size)
 
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """The plan with the rows of the last epoch that was finished."""
@@ -239,6 +270,18 @@ class StreamFeed(AnyFeed):
 _NONE = (np.empty(0), np.empty(0))
 
 
+def split_rows(shares: Shares, rows: np.ndarray, tail: bool, batch_size: int) -> list[np.ndarray]:
+    """The part of each device of this process, of full batches or of the short last one."""
+    return shares.split_tail(rows) if tail else shares.split_batches(rows, batch_size)
+
+
+def count_here(batch_size: int, shares: Shares | None) -> int:
+    """Rows of a batch that are this process's."""
+    if shares is None:
+        return batch_size
+    return shares.count_part(batch_size) * len(shares.devices)
+
+
 def _adopt(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
         runtime.adopt_array(array) if isinstance(array, np.ndarray) else array for array in arrays
@@ -261,6 +304,7 @@ def open_feed(
     check: Callable[[Recipe], None] = lambda recipe: None,
     idle: Callable[[], None] = lambda: None,
     most: int = BLOCK_BATCHES,
+    shares: Shares | None = None,
 ) -> Feed | StreamFeed:
     """The feed that trains on a dataset.
 
@@ -270,12 +314,14 @@ def open_feed(
         check: See `StreamFeed`.
         idle: See `StreamFeed`.
         most: Batches a block, at most.
+        shares: See `AnyFeed`.
     """
-    finish = _open_finish(data, True, plan.batch_size)
+    part = plan.batch_size if shares is None else shares.count_part(plan.batch_size)
+    finish = finish_for(data, True, part)
     if isinstance(data, StreamDataset):
-        return StreamFeed(data, plan, plan.batch_size, True, finish, check, idle, most)
+        return StreamFeed(data, plan, plan.batch_size, True, finish, check, idle, most, shares)
     steps = max(1, min(most, len(data.rows("train")) // plan.batch_size))
-    return Feed(data, plan, plan.batch_size, steps, finish, drop_last=plan.drop_last)
+    return Feed(data, plan, plan.batch_size, steps, finish, drop_last=plan.drop_last, shares=shares)
 
 
 def open_evaluation(
@@ -285,6 +331,7 @@ def open_evaluation(
     batch_size: int | None = None,
     check: Callable[[Recipe], None] = lambda recipe: None,
     idle: Callable[[], None] = lambda: None,
+    shares: Shares | None = None,
 ) -> Feed | StreamFeed:
     """The feed that evaluates a part of a dataset: all of its rows in their order.
 
@@ -295,65 +342,24 @@ def open_evaluation(
         batch_size: Rows a batch, or None for large ones, as nothing is learned.
         check: See `StreamFeed`.
         idle: See `StreamFeed`.
+        shares: See `AnyFeed`.
     """
-    if isinstance(data, StreamDataset):
-        plan = data.plan(device)
-        most = plan.rows or EVALUATED_ROWS
-        size = min(most, batch_size or choose_evaluation_rows(data.row_bytes, most))
-        finish = _open_finish(data, False, size)
-        return StreamFeed(data, plan, size, False, finish, check, idle)
-    plan, rows = data.plan(device, "auto"), data.rows(part)
-    most = len(rows)
+    stream = isinstance(data, StreamDataset)
+    plan = data.plan(device) if stream else data.plan(device, "auto")
+    rows = None if stream else data.rows(part)
+    most = plan.rows or EVALUATED_ROWS if rows is None else len(rows)
     size = min(most, batch_size or choose_evaluation_rows(data.row_bytes, most))
-    return Feed(data, plan, size, max(1, most // size), _open_finish(data, False, size), rows=rows)
+    if shares is not None:
+        size = round_batch_size(size, shares.replicas)
+    finish = finish_for(data, False, size if shares is None else shares.count_part(size))
+    if rows is None:
+        return StreamFeed(data, plan, size, False, finish, check, idle, shares=shares)
+    return Feed(data, plan, size, max(1, most // size), finish, rows=rows, shares=shares)
 
 
 def sample_rows(data: Dataset | StreamDataset, rows: int) -> tuple[Any, ...]:
     """The first rows as the model takes them, to build its variables from."""
-    tf, finish = runtime.tensorflow(), _open_finish(data, False, rows)
+    tf, finish = runtime.tensorflow(), finish_for(data, False, rows)
     with runtime.on_device("CPU:0", soft=True):
         arrays = tuple(tf.constant(array) for array in data.batch(rows))
         return as_floats(arrays if finish is None else finish(arrays, (0, 0)))
-
-
-def open_finish(recipe: Recipe, rows: int, function: Map | None = None) -> Map:
-    """What makes encoded features ready to be predicted, `rows` at a time.
-
-    Args:
-        recipe: Their encoding.
-        rows: Rows of a batch.
-        function: The user's own, or None.
-    """
-    finish = _compose(build_finish(recipe, None, False, rows), function, recipe)
-
-    def complete(features: np.ndarray) -> Any:
-        if finish is None:
-            return features if features.dtype.kind == "f" else features.astype(np.float32)
-        return finish((runtime.tensorflow().constant(features),), (0, 0))[0]
-
-    return complete
-
-
-def _open_finish(data: Dataset | StreamDataset, training: bool, batch_size: int) -> Finish | None:
-    varied = build_finish(data.recipe, data.augment, training, batch_size)
-    return _compose(varied, data.map, data.recipe)
-
-
-def _compose(finish: Finish | None, function: Map | None, recipe: Recipe) -> Finish | None:
-    """The user's own function takes the features that the model would take without it.
-
-    Several inputs and outputs are taken apart last: what comes before knows of rows.
-    """
-    unpack = build_unpack(recipe)
-    if function is None and unpack is None:
-        return finish
-
-    def both(arrays: tuple[Any, ...], key: tuple[int, int]) -> tuple[Any, ...]:
-        features, *others = as_floats(arrays if finish is None else finish(arrays, key))
-        if function is not None:
-            features = function(features)
-            end_stage("map", (features,))
-        arrays = (features, *others)
-        return arrays if unpack is None else unpack(arrays)
-
-    return both

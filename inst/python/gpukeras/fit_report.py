@@ -28,7 +28,11 @@ class FitReport:
         peak_bytes: Most that TensorFlow held of the GPU's memory in this training, or None on the
             CPU.
         engine: The engine that trained, why, and what was measured.
-        micro_batch: Rows that went through the model at once: the batch's, unless memory ran out.
+        micro_batch: Rows that went through each replica of the model at once: its part of the
+            batch, unless memory ran out.
+        replicas: Of the model, on all computers.
+        workers: Processes that trained together.
+        devices: Where the replicas of this process were.
         skipped_steps: Steps that loss scaling left out because of gradients that were not finite.
         resumed_epochs: Epochs that were finished when the training was resumed; 0 otherwise.
         best_epoch: The epoch, counted from 1, whose weights early stopping kept; 0 without.
@@ -55,6 +59,9 @@ class FitReport:
     peak_bytes: float | None
     engine: EngineChoice
     micro_batch: int
+    replicas: int
+    workers: int
+    devices: tuple[str, ...]
     skipped_steps: int
     resumed_epochs: int
     best_epoch: int

@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import devices, matching, models, runtime
+from . import matching, models, runtime
 from .choosing import Chooser, choose_evaluation_candidates
+from .devices import current as current_setup
+from .distribution.losing import telling
+from .distribution.teams import Team, open_team
 from .engine import Logs, first_line, read_engine_facts
 from .errors import DataError, ModelError
 from .features import Features
@@ -23,7 +27,6 @@ from .packing import InputsFeatures
 from .pipeline import Dataset
 from .predicting import model_device, predict_rows, predict_stream
 from .recipes import Recipe
-from .reuse import open_engines
 from .rooms import Room
 from .rows import MemoryRows, RowSource
 from .running import Runner
@@ -36,7 +39,11 @@ SAMPLE = 32  # rows that a model's variables are built from
 
 
 def evaluate(
-    model: Any, data: AnyDataset, part: str = "all", batch_size: float | None = None
+    model: Any,
+    data: AnyDataset,
+    part: str = "all",
+    batch_size: float | None = None,
+    devices: Any = None,
 ) -> dict[str, Any]:
     """A model's loss and metrics on rows.
 
@@ -45,6 +52,7 @@ def evaluate(
         data: The rows, encoded as those that trained the model.
         part: "all", "train" or "validation".
         batch_size: Rows a batch, or None for large ones.
+        devices: On which, see `training.fit()`.
 
     Returns:
         `{metrics, rows, elapsed_s}`.
@@ -56,10 +64,12 @@ def evaluate(
     models.check_rows(model, data)
     if not has_rows(data, part):
         raise DataError("`data` has no validation rows.", arg="part")
-    began = time.perf_counter()
+    began, team = time.perf_counter(), open_team(devices)
+    team.check(model)
     build_variables(model, sample_rows(data, SAMPLE))
-    with own_functions(model):
-        loop = EvaluationLoop(model, data, part, model_device(model), epochs=1, rows_a_batch=size)
+    device = team.place(model_device(model))
+    with telling(), own_functions(model), team.hold(model):
+        loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, team=team)
         model.test_function = loop
         logs = model.evaluate(ticks(1), verbose=0, return_dict=True)
     elapsed_s = time.perf_counter() - began
@@ -175,9 +185,11 @@ class EvaluationLoop:
         rows_a_batch: int | None = None,
         idle: Callable[[], None] = lambda: None,
         before: Callable[[], None] = lambda: None,
+        team: Team | None = None,
     ) -> None:
         """Places the rows; `epochs` is how often they will be evaluated."""
         self._model, self._device, self._epochs, self._wanted = model, device, epochs, wanted
+        self._team = team or Team()
         self._open_feed = partial(
             open_evaluation,
             data,
@@ -185,16 +197,19 @@ class EvaluationLoop:
             part,
             check=lambda recipe: models.check_fit(model, recipe),
             idle=idle,
+            shares=self._team.shares,
         )
         self._before, self._epoch = before, 0
         self._open(rows_a_batch)
 
     def _open(self, rows_a_batch: int | None) -> None:
         self._feed = self._open_feed(batch_size=rows_a_batch)
-        engines = open_engines(self._model, "test", self._feed.batch_size, self._device)
-        candidates = choose_evaluation_candidates(read_engine_facts(self._model, self._wanted))
+        team, facts = self._team, read_engine_facts(self._model, self._wanted)
+        engines = team.open_evaluation(self._model, self._feed.batch_size, self._device)
+        candidates = choose_evaluation_candidates(replace(facts, replicas=team.replicas))
         passes = (self._feed.steps or 1) * max(1, self._epochs - self._epoch)
-        self._runner = Runner(engines, Chooser(candidates, passes, started_s=engines.started_s))
+        chooser = Chooser(candidates, passes, started_s=engines.started_s)
+        self._runner = Runner(engines, chooser, agree_time=team.agreement.agree_time)
 
     @property
     def rows(self) -> int:
@@ -206,11 +221,12 @@ class EvaluationLoop:
         self._before()
         while True:
             try:
-                self._runner.begin(self._feed.epoch(self._epoch))
+                blocks, exact = self._feed.epoch(self._epoch), self._feed.exact
+                self._runner.begin(self._team.agreement.keep_step(blocks, exact))
                 logs = self._runner.advance()
                 break
             except runtime.tensorflow().errors.ResourceExhaustedError:
-                if self._feed.batch_size == 1:
+                if self._feed.batch_size == 1 or self._team.replicas > 1:
                     raise
             self._model.reset_metrics()
             self._open(self._feed.batch_size // 2)
@@ -261,7 +277,7 @@ def own_functions(model: Any) -> Iterator[None]:
 def heeding_jit(model: Any) -> Iterator[None]:
     """Keras compiles its own functions by XLA as `compile()` said; the session may forbid it."""
     before = model.jit_compile
-    if not before or devices.current().jit is not False:
+    if not before or current_setup().jit is not False:
         yield
         return
     model.jit_compile, model.predict_function = False, None

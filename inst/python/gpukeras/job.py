@@ -11,11 +11,9 @@ import gc
 import math
 import time
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from operator import truediv
 from typing import Any
 
 from . import devices, models, runtime
@@ -24,8 +22,10 @@ from .blocks import Block
 from .callbacks import Functions, build_function_callback
 from .checkpoints.state import TrainingState
 from .choosing import Chooser, choose_candidates
+from .distribution.teams import Team
 from .engine import Engines, Logs, read_engine_facts
 from .errors import OutOfMemoryError
+from .exhaustion import explain_exhaustion
 from .feeding import has_rows, open_feed, sample_rows
 from .fit_report import FitReport
 from .health import Health, NonFiniteLoss
@@ -44,13 +44,13 @@ from .plans import PipelinePlan
 from .predicting import model_device
 from .progress import Progress, choose_ticks
 from .recipes import Recipe
-from .reuse import open_engines
 from .running import Runner
 from .saver import open_saver
 from .snapshots import apply_snapshot, take_snapshot
 from .specs import FitSpec
-from .steps import TrainingStep, can_split, single_replica
+from .steps import can_split
 from .streams.dataset import StreamDataset
+from .summary import summarise
 from .tuning.batch_sizes import remembered_size
 
 EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
@@ -71,6 +71,7 @@ class Job:
         callbacks: Keras callbacks.
         functions: Functions of the user's by hook, see `callbacks`.
         listener: Is told how far it has come.
+        team: The replicas of the model.
     """
 
     model: Any
@@ -81,6 +82,7 @@ class Job:
     callbacks: Sequence[Any]
     functions: Functions
     listener: Listener
+    team: Team = field(default_factory=Team)
     progress: Progress = field(default_factory=Progress)
     resumed: TrainingState | None = None
     resumed_epochs: int = 0
@@ -99,8 +101,9 @@ class Job:
             self._prepare(held)
             try:
                 self._fit()
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 self.stopped = "interrupted"
+                self.team.agreement.leave(error)
                 self.aids.settle()
             except NonFiniteLoss as error:
                 self._give_up(str(error))
@@ -115,26 +118,32 @@ class Job:
     def _prepare(self, held: ExitStack) -> None:
         self._started = time.perf_counter()
         build_variables(self.model, sample_rows(self.data, SAMPLE))
-        self.device = model_device(self.model)
+        self.device = self.team.place(model_device(self.model))
         devices.reset_peak(self.device)
-        self.plan = self._plan()
-        self.micro = self.plan.batch_size
-        self.feed = open_feed(self.data, self.plan, self._check_labels, self._idle)
-        held.enter_context(single_replica(self.model))
+        self.plan = self.team.fit_plan(self._plan(), self.data, self.batch_size)
+        self.micro, shares = self.plan.batch_size, self.team.shares
+        checks = self._check_labels, self._idle
+        self.feed = open_feed(self.data, self.plan, *checks, shares=shares)
+        agreement = self.team.agreement
+        agreement.compare(self.model, self.data, self.plan, self.spec)
         self.saver = held.enter_context(open_saver(self.model, self.data, self.plan, self.spec))
-        state = self.saver.resume()
+        state = agreement.share_state(self.saver.resume(), self.model)
         if state is not None:
             self._resume(state)
-        aids = open_aids(self.model, self.spec, self.progress, self.feed, state)
+        held.enter_context(self.team.hold(self.model))
+        factor = self.team.scale_rate(self.spec.rate_scaling)
+        aids = open_aids(self.model, self.spec, self.progress, self.feed, state, factor)
         self.aids = held.enter_context(aids)
         self.health = Health(self.model, self.aids.averages)
-        self.facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
+        facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
+        self.facts = replace(facts, replicas=self.team.replicas)
         if state is not None and state.engine and self.facts.wanted == "auto":
             self.facts = replace(self.facts, wanted=state.engine)
         self.ticks = choose_ticks(self.feed.steps, self.feed.exact, bool(self.facts.batch_hook))
         engines = self._open_engines()
         hooks = self._after_call, self._back_off, self._rewind, self.feed
-        self.runner = Runner(*engines, *hooks)
+        self.runner = Runner(*engines, *hooks, agreement.agree_time)
+        held.callback(lambda: self.runner.close())
         self.model.train_function = self._on_tick
         self.model.history = None  # not the one of an earlier training, should this one not start
 
@@ -155,8 +164,14 @@ class Job:
 
     def _open_engines(self) -> tuple[Engines, Chooser]:
         micro = None if self.micro >= self.plan.batch_size else self.micro
-        step = TrainingStep(self.model, micro, self.health.watch, self.aids.averages)
-        engines = open_engines(self.model, "train", self.plan.batch_size, self.device, step)
+        engines = self.team.open_training(
+            self.model,
+            self.plan.batch_size,
+            self.device,
+            micro,
+            self.health.watch,
+            self.aids.averages,
+        )
         epochs = max(1, self.spec.epochs - self.progress.epoch)
         candidates, reason = choose_candidates(self.facts)
         if self.facts.wanted != self.spec.engine:
@@ -207,6 +222,7 @@ class Job:
             wanted=self.spec.engine,
             idle=self._idle,
             before=self.aids.show_averages,
+            team=self.team,
         )
         self.model.test_function = loop
         return loop
@@ -219,7 +235,8 @@ class Job:
                 self.model.reset_metrics()  # they are those of the epoch before
             self.resumed = None
         self.health.begin_epoch(self.progress.epoch, self.progress.done)
-        self.runner.begin(self.feed.epoch(epoch), self.progress.done)
+        blocks = self.team.agreement.keep_step(self.feed.epoch(epoch), self.feed.exact)
+        self.runner.begin(blocks, self.progress.done)
 
     def _rewind(self) -> tuple[Iterator[Block], int]:
         """The epoch from where it began."""
@@ -259,17 +276,28 @@ class Job:
             raise KeyboardInterrupt
 
     def _after_call(self, position: int, logs: Logs) -> bool:
-        if self.saver.due() and not self._before_tail():
+        agree = self.team.agreement.agree
+        due = agree("call", save=self.saver.due(), tell=self.listener.due)
+        if due["save"] and not self._before_tail():
             self.health.check()
             self._save(within=True)
-        if not self.listener.due:
+        if not due["tell"]:
             return bool(self.model.stop_training)
         self.health.check()
         loss = {"loss": float(logs["loss"])} if "loss" in logs else {}
-        stop = self._tell("progress", loss)
+        self._tell("progress", loss)
+        stop = self._agree_stop("stop")
         if self.stopped == "interrupted" and not self._before_tail():
             self._save(within=True)  # now: validation resets the metrics
         return stop
+
+    def _agree_stop(self, kind: str) -> bool:
+        """Whether the training is to stop, as any of its processes wishes."""
+        stop, interrupted = bool(self.model.stop_training), self.stopped == "interrupted"
+        wishes = self.team.agreement.agree(kind, stop=stop, interrupted=interrupted)
+        self.stopped = "interrupted" if wishes["interrupted"] else self.stopped
+        self.model.stop_training = wishes["stop"]
+        return wishes["stop"]
 
     def _before_tail(self) -> bool:
         """Whether only the short last batch is left.
@@ -295,6 +323,7 @@ class Job:
         if whole or not self.runner.stopped:  # else a resumption has the rest to do
             self._save()
         self._tell("epoch", metrics)
+        self._agree_stop("epoch")
 
     def _save(self, within: bool = False) -> None:
         """A checkpoint, within an epoch or between two."""
@@ -330,7 +359,8 @@ class Job:
         Raises:
             OutOfMemoryError: if there is nothing left to halve, or that is not wanted.
         """
-        if self.spec.on_oom == "stop" or self.micro <= 1 or not can_split(self.model):
+        splits = self.team.replicas == 1 and can_split(self.model)
+        if self.spec.on_oom == "stop" or self.micro <= 1 or not splits:
             raise self.explain_memory() from error
         self.micro = -(-self.micro // 2)
         gc.collect()
@@ -345,12 +375,8 @@ class Job:
         size = getattr(getattr(self, "plan", None), "batch_size", self.batch_size)
         halved = f", {self.micro} rows at a time" if self.micro not in (0, size) else ""
         own = "" if can_split(self.model) else ", and its own train_step() cannot be split"
-        return OutOfMemoryError(
-            f"{self.device} ran out of memory at batch size {size}{halved}{own}.",
-            hint='Use a smaller `batch_size` or model, or gpu_dataset(cache = "host").',
-            device=self.device,
-            batch_size=size,
-        )
+        hint = 'Use a smaller `batch_size` or model, or gpu_dataset(cache = "host").'
+        return explain_exhaustion(self.device, size, hint, halved + own)
 
     def _give_up(self, why: str) -> None:
         self.stopped, self.reason = "non_finite", why
@@ -366,35 +392,4 @@ class Job:
     # After the last step --------------------------------------------------------------------------
 
     def _report(self) -> FitReport:
-        done, engine = self.progress, self.runner.chooser.finish()
-        elapsed_s = time.perf_counter() - self._started
-        plan = self.feed.settle(self.plan)
-        reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
-        if self.reason:
-            reasons["stopped"] = self.reason
-        return FitReport(
-            history=done.history,
-            learning_rate=done.learning_rate,
-            epochs=done.epoch,
-            rows=sum(done.epoch_rows),
-            elapsed_s=elapsed_s,
-            epoch_s=done.epoch_s,
-            epoch_rows=done.epoch_rows,
-            samples_per_s=max(map(truediv, done.epoch_rows, done.epoch_s), default=0.0),
-            input_share=min(1.0, self.feed.wait_s / elapsed_s),
-            device=self.device,
-            variables=dict(Counter(runtime.variable_devices(self.model))),
-            precision=self.model.dtype_policy.name,
-            peak_bytes=devices.peak_bytes(self.device),
-            engine=engine,
-            micro_batch=self.micro,
-            skipped_steps=self.health.skipped,
-            resumed_epochs=self.resumed_epochs,
-            best_epoch=self.aids.best_epoch,
-            stopped=self.stopped,
-            notes=(*self.notes, *self.saver.notes),
-            reasons=reasons,
-            checkpoint=self.saver.folder,
-            tensorboard=self.aids.folder,
-            plan=plan,
-        )
+        return summarise(self, time.perf_counter() - self._started)

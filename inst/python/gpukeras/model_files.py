@@ -2,30 +2,25 @@
 
     save_model(model, path) --> path (`.keras`) + record --> load_model(path, recipe)
 
-Files of Keras are loaded in its safe mode: a file can hold code, as a Lambda layer's function, and
-that is never run. The recipe of the training data goes beside the file, as text.
+The files are those of `model_archives`: masks of pruning come back too. The recipe of the training
+data also goes beside the file, as text, for who looks at a model before loading it.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import warnings
-import zipfile
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from . import carried, models, runtime
-from .errors import DataError, ModelError, SpecError
+from .archived_code import check_code
+from .errors import DataError, SpecError
+from .histories import keep_history
+from .keras_files import check_ending, write_model, written_beside
+from .model_archives import collect_extras, describe_model, read_model
 from .pipeline import Dataset
 from .specs import describe
 from .streams.dataset import StreamDataset
-
-SUFFIX = ".keras"
-MESSAGE_LENGTH = 200  # of what Keras says: it adds whole configurations
 
 
 def save_model(model: Any, path: str, arg: str = "model", loadable: bool = True) -> dict[str, Any]:
@@ -53,20 +48,14 @@ def save_model(model: Any, path: str, arg: str = "model", loadable: bool = True)
             hint="Of Python objects only Keras 3 models and gpu_datasets cross: make it R's.",
             arg=arg,
         )
-    target = _check_ending(path)
-    _build_optimizer(model)
-    partial = target.with_name(f".{target.stem}.partial-{os.getpid()}{SUFFIX}")
-    try:
-        _write(model, partial, arg)
+    target = check_ending(path)
+    with written_beside(target, arg) as partial:
+        write_model(model, partial, arg, collect_extras(model))
         if loadable:
             check_code(partial, arg)
         os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
     return {
-        "kind": type(model).__name__,
-        "name": model.name,
-        "parameters": float(model.count_params()) if model.built else 0.0,
+        **describe_model(model),
         "bytes": float(target.stat().st_size),
         "recipe": carried.carry_recipe(model) if models.recipe_of(model) is not None else None,
     }
@@ -81,51 +70,17 @@ def load_model(path: str, recipe: Any = None, arg: str = "model") -> Any:
         arg: The user's name for the model, for messages.
 
     Returns:
-        The Keras model, compiled as it was, with its optimizer's state.
+        The Keras model, compiled as it was, with its optimizer's state, history and masks.
 
     Raises:
-        ModelError: if the file is not there or is damaged, holds code, or needs classes that are
+        ModelError: if the file is not there, is damaged, holds code, or needs classes that are
             not registered with Keras.
     """
-    source = Path(path).expanduser()
-    keras = runtime.keras()
-    if not zipfile.is_zipfile(source):
-        found = "is not a .keras file" if source.exists() else "does not exist"
-        raise _refused(f"`{arg}`: the file {source.name} {found}.", arg, source)
-    try:
-        model = keras.models.load_model(str(source), safe_mode=True)
-    except Exception as error:  # Keras raises ValueError, TypeError, and what its classes raise
-        check_code(source, arg)
-        said = _explain_error(error)
-        raise _refused(
-            f"`{arg}`: Keras cannot load {source.name}: {said}",
-            arg,
-            source,
-            "Classes and functions of one's own must be registered before, by "
-            "`keras.saving.register_keras_serializable()`.",
-        ) from error
+    model, about, _ = read_model(check_ending(path), arg)
     carried.tie_recipe(model, recipe)
+    if about.get("history") is not None:
+        keep_history(model, about["history"])
     return model
-
-
-def check_code(path: Path, arg: str) -> None:
-    """Refuses a `.keras` file with Python code in it, which safe mode does not load.
-
-    Raises:
-        ModelError: naming the layers.
-    """
-    with suppress(OSError, KeyError, ValueError, zipfile.BadZipFile):
-        with zipfile.ZipFile(path) as file:
-            config = json.loads(file.read("config.json"))
-        names = list(_find_lambdas(config, "its compile()"))
-        if names:
-            raise _refused(
-                f"`{arg}` holds Python code that Keras' safe mode does not load: a lambda in "
-                f"{', '.join(dict.fromkeys(names))}.",
-                arg,
-                path,
-                "Use keras.ops or a registered layer class or function in place of it.",
-            )
 
 
 def feeding_of(data: Any, arg: str = "data") -> dict[str, Any]:
@@ -162,69 +117,3 @@ def feeding_of(data: Any, arg: str = "data") -> dict[str, Any]:
         "drop_last": spec.drop_last,
         "augment": None if data.augment is None else asdict(data.augment),
     }
-
-
-def _check_ending(path: Any) -> Path:
-    if not isinstance(path, str) or not path.endswith(SUFFIX):
-        raise SpecError(f'`path` must end with "{SUFFIX}".', arg="path")
-    return Path(path).expanduser().absolute()
-
-
-def _build_optimizer(model: Any) -> None:
-    """Creates the optimizer's variables, as the first step would: the loaded one has them too."""
-    optimizer = model.optimizer if model.compiled else None
-    if optimizer is not None and model.built and not optimizer.built:
-        optimizer.build(model.trainable_variables)
-
-
-def _write(model: Any, path: Path, arg: str) -> None:
-    try:
-        with warnings.catch_warnings():  # of lambdas, which are refused; of models not yet built
-            warnings.simplefilter("ignore")
-            model.save(str(path))
-    except OSError as error:
-        said = error.strerror or type(error).__name__
-        raise DataError(
-            f"`{arg}` cannot be written to a file: {said}.",
-            hint="Check the folder, its permissions, and the room on the disk.",
-            arg=arg,
-            path=str(path),
-        ) from error
-    except Exception as error:  # NotImplementedError, TypeError, what a get_config() raises
-        raise _refused(
-            f"`{arg}`: Keras cannot save the model: {_explain_error(error)}",
-            arg,
-            path,
-            "Layers of one's own need `get_config()`.",
-        ) from error
-
-
-def _find_lambdas(config: Any, owner: str) -> Iterator[str]:
-    """Names of the layers in whose configuration a Python lambda lies; `owner` for none."""
-    if isinstance(config, list):
-        for item in config:
-            yield from _find_lambdas(item, owner)
-    if not isinstance(config, dict):
-        return
-    if config.get("class_name") == "__lambda__":
-        yield owner
-        return
-    inner = config.get("config")
-    named = isinstance(inner, dict) and "layers" not in inner and isinstance(inner.get("name"), str)
-    if named:
-        owner = f"`{inner['name']}`"
-    for item in config.values():
-        yield from _find_lambdas(item, owner)
-
-
-def _explain_error(error: BaseException) -> str:
-    """One sentence of what Keras says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = lines[0] if lines else type(error).__name__
-    for end in (". ", " Full object config"):
-        said = said.split(end)[0]
-    return said[:MESSAGE_LENGTH].rstrip(".") + "."
-
-
-def _refused(message: str, arg: str, path: Path, hint: str = "") -> ModelError:
-    return ModelError(message, hint=hint, arg=arg, path=str(path))

@@ -273,3 +273,19 @@ def _check_own_clipping(optimizer: Any, arg: str) -> None:
                 hint=f"Compile the model without `{name}`, or leave out `{arg}`.",
                 arg=arg,
             )
+
+
+def require_plain_rate(model: Any, arg: str) -> None:
+    """An optimizer whose rate is a number, not a schedule of Keras'.
+
+    Raises:
+        SpecError: naming `arg`, otherwise.
+    """
+    optimizer = find_optimizer(model, arg)
+    schedule = runtime.keras().optimizers.schedules.LearningRateSchedule
+    if isinstance(optimizer._learning_rate, schedule):
+        raise SpecError(
+            f"`{arg}` multiplies a rate, and the optimizer has a schedule of Keras'.",
+            hint="Give `schedule`, such as schedule_one_cycle(), instead.",
+            arg=arg,
+        )

@@ -19,7 +19,8 @@ import numpy as np
 
 from . import runtime
 from .arrays import aligned_empty
-from .feeding import open_evaluation, open_finish
+from .feeding import open_evaluation
+from .finishing import open_finish
 from .plans import choose_evaluation_rows
 from .readers.ahead import count_workers, map_ahead
 from .recipes import Recipe

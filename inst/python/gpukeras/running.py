@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from . import runtime
 from .blocks import AnyFeed, Block
 from .choosing import Chooser
-from .engine import Engines, Logs, UntraceableError, count_rows, first_line
+from .engine import Engines, Logs, UntraceableError, first_line
 from .errors import ModelError
 from .snapshots import apply_snapshot, take_snapshot
 
@@ -32,6 +32,8 @@ class Runner:
         rewind: Gives the model the state that the epoch began with, and its blocks again with the
             number of batches that were done before.
         feed: Where the blocks come from, if it can make them suit an engine.
+        agree_time: Makes of the seconds that a call took here those that all processes go by, so
+            that they choose alike.
     """
 
     engines: Engines
@@ -40,6 +42,7 @@ class Runner:
     back_off: BackOff | None = None
     rewind: Rewind = lambda: (iter(()), 0)
     feed: AnyFeed | None = None
+    agree_time: Callable[[float], float] = lambda seconds: seconds
     position: int = 0
     rows: int = 0
     stopped: bool = False
@@ -55,11 +58,15 @@ class Runner:
 
     def begin(self, blocks: Iterator[Block], done: int = 0) -> None:
         """Starts an epoch, of which `done` batches were trained before this process began."""
-        if isinstance(self._blocks, Generator):
-            self._blocks.close()  # left to the garbage collector it would swallow an interrupt
+        self.close()
         self._blocks, self._block, self._first = blocks, None, 0
         self.position, self.rows, self.ended = 0, 0, False
         self._skip(done)
+
+    def close(self) -> None:
+        """Lets go of the epoch's blocks."""
+        if isinstance(self._blocks, Generator):
+            self._blocks.close()  # left to the garbage collector it would swallow an interrupt
 
     def _skip(self, done: int) -> None:
         while self.position < done:
@@ -101,7 +108,7 @@ class Runner:
         block = self._block
         if block is None or not count:
             return
-        self.rows += count_rows(block.arrays) if block.tail else count * self.engines.batch_size
+        self.rows += count * block.rows
         self._first += count
         self.position += count
         if block.tail or self._first == block.batches:
@@ -150,7 +157,7 @@ class Runner:
             return 0
         if trying:
             wait_for(self._logs)
-        chooser.record(count, time.perf_counter() - began)
+        chooser.record(count, self.agree_time(time.perf_counter() - began))
         self.engines.started_s = chooser.started_s
         if trying and chooser.choice:
             self.engines.chosen = chooser.choice.engine

@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from . import preload
 from .errors import DataError, RuntimeMissingError
 
+ABORTED = 10  # gRPC's code for work that somebody ended
 ALIGNMENT = 64  # bytes; TensorFlow aborts the process on adopted memory that is not aligned so
 
 
@@ -127,10 +128,19 @@ def imported() -> bool:
 
 def started() -> bool:
     """Whether TensorFlow has started its devices, after which most settings are too late."""
+    return _context()._context_handle is not None  # no public API says this
+
+
+def _context() -> Any:
     tensorflow()
     from tensorflow.python.eager import context
 
-    return context.context()._context_handle is not None  # no public API says this
+    return context.context()
+
+
+def abort_collectives(message: str) -> None:
+    """Ends operations that wait for other computers, now and from now on, with an error."""
+    _context().abort_collective_ops(ABORTED, message)
 
 
 def physical_devices(kind: str) -> list[Any]:
@@ -248,12 +258,6 @@ def on_device(device: str, *, soft: bool = False) -> Iterator[None]:
         tf.config.set_soft_device_placement(before)
 
 
-def trim_memory() -> None:
-    """Gives memory that is free in this process back to the system, where its C library can."""
-    with suppress(AttributeError, OSError):  # glibc's own
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 # Tensors and models ------------------------------------------------------------------------------
 
 
@@ -366,17 +370,14 @@ def profile(folder: str) -> Iterator[None]:
 @contextmanager
 def collect_graphs() -> Iterator[list[Any]]:
     """Fills a list with the graphs, each on its device, of functions first run inside."""
-    tensorflow()
-    from tensorflow.python.eager import context
-
     graphs: list[Any] = []
     # Not enable_run_metadata(): in TensorFlow 2.21 its end leaves the collecting switched on.
-    context.context().enable_graph_collection()
+    _context().enable_graph_collection()
     try:
         yield graphs
-        graphs.extend(context.context().export_run_metadata().partition_graphs)
+        graphs.extend(_context().export_run_metadata().partition_graphs)
     finally:
-        context.context().disable_graph_collection()
+        _context().disable_graph_collection()
 
 
 def registered_kernels() -> dict[str, set[str]]:

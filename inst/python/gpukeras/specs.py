@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from .errors import SpecError
 
+RATE_SCALINGS = ("none", "linear", "sqrt")
 ENGINES = ("auto", "keras", "superstep", "compiled")
 SpecType = TypeVar("SpecType", bound="Spec")
 
@@ -325,6 +326,8 @@ class FitSpec(Spec):
         on_oom: When memory runs out: "halve" the rows that go through the model at once and keep
             the batch size by adding up gradients, or "stop".
         tensorboard: A folder, or options, see `tensorboards`; None for none.
+        rate_scaling: What several replicas do to the learning rate: "none"; "linear", times their
+            number (Goyal et al. 2017); "sqrt", times its square root (Krizhevsky 2014).
     """
 
     epochs: int = 10
@@ -338,11 +341,13 @@ class FitSpec(Spec):
     checkpoint: str | Mapping[str, Any] | None = None
     on_oom: str = "halve"
     tensorboard: str | Mapping[str, Any] | None = None
+    rate_scaling: str = "none"
 
     def __post_init__(self) -> None:
         """Checks and normalises every field; options of other records are checked there."""
         check_choice("engine", self.engine, ENGINES)
         check_choice("on_oom", self.on_oom, ("halve", "stop"))
+        check_choice("rate_scaling", self.rate_scaling, RATE_SCALINGS)
         for arg in ("clip_norm", "clip_value", "clip_global_norm"):
             if getattr(self, arg) is not None:
                 self._set(**{arg: check_positive(arg, getattr(self, arg))})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import models, runtime
 from .callbacks import Functions, check_hooks
+from .distribution.losing import telling
+from .distribution.teams import open_team
 from .errors import DataError, SpecError
+from .exhaustion import memory_errors
 from .fit_report import FitReport
+from .histories import keep_history
 from .inference import own_functions
 from .job import AnyDataset, Job
 from .listening import Listener, OnEvent
@@ -25,6 +28,7 @@ def fit(
     callbacks: Sequence[Any] = (),
     functions: Functions | None = None,
     on_event: OnEvent | None = None,
+    devices: Any = None,
 ) -> FitReport:
     """Trains a model in place.
 
@@ -38,9 +42,12 @@ def fit(
         functions: Functions of the user's, called between epochs, by hook; see `callbacks`.
         on_event: Called at most every 0.2 s and after each epoch with a plain dict; a true answer
             stops the training cleanly.
+        devices: On which to train, see `distribution.wanted`; None for where the model is, or for
+            those of the cluster that this process has joined.
 
     Raises:
         SpecError, DataError, ModelError: for input that does not fit, before anything is trained.
+        ClusterError: if a worker differs from the chief, fails or is lost.
         OutOfMemoryError: if the device's memory is exhausted, and halving did not help.
         CheckpointError: if the folder of the checkpoints cannot be used, or is another training's.
         GeneratorError: if a function of the user's failed.
@@ -53,10 +60,14 @@ def fit(
     _check_callbacks(callbacks, spec)
     check_hooks(functions or {})
     models.tie_recipe(model, data.recipe)
-    listener = Listener(on_event, spec.epochs)
-    job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, listener)
-    with own_functions(model), _memory_errors(job):
-        return job.run()
+    team = open_team(devices)
+    team.check(model, spec.engine)
+    spec, listener = team.own_spec(spec), Listener(on_event, spec.epochs)
+    job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, listener, team)
+    with telling(), own_functions(model), memory_errors(job.explain_memory):
+        report = job.run()
+    keep_history(model, report)
+    return report
 
 
 def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
@@ -84,12 +95,3 @@ def _check_validation(model: Any, data: AnyDataset, validation: AnyDataset) -> N
             hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
             arg="validation",
         )
-
-
-@contextmanager
-def _memory_errors(job: Job) -> Iterator[None]:
-    """What runs out of memory outside of a step: rows on their way to the device."""
-    try:
-        yield
-    except runtime.tensorflow().errors.ResourceExhaustedError as error:
-        raise job.explain_memory() from error

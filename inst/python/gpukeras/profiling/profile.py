@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,8 @@ from typing import Any
 from .. import evidence, models, runtime
 from ..choosing import choose_candidates
 from ..engine import UntraceableError, first_line, read_engine_facts
-from ..errors import DataError, GpuKerasError, ModelError, OutOfMemoryError, SpecError
+from ..errors import DataError, GpuKerasError, ModelError, SpecError
+from ..exhaustion import explain_exhaustion, memory_errors
 from ..feeding import sample_rows
 from ..plans import PipelinePlan
 from ..predicting import model_device
@@ -161,17 +162,9 @@ def _plan(model: Any, data: AnyDataset, spec: ProfileSpec) -> PipelinePlan:
     return data.plan(model_device(model), size)
 
 
-@contextmanager
-def _memory_errors(plan: PipelinePlan) -> Iterator[None]:
-    try:
-        yield
-    except runtime.tensorflow().errors.ResourceExhaustedError as error:
-        raise OutOfMemoryError(
-            f"{plan.device} ran out of memory at batch size {plan.batch_size}.",
-            hint="Use a smaller `batch_size`; gpu_batch_size() finds what fits.",
-            device=plan.device,
-            batch_size=plan.batch_size,
-        ) from error
+def _memory_errors(plan: PipelinePlan) -> AbstractContextManager[None]:
+    hint = "Use a smaller `batch_size`; gpu_batch_size() finds what fits."
+    return memory_errors(lambda: explain_exhaustion(plan.device, plan.batch_size, hint))
 
 
 # Profiling ---------------------------------------------------------------------------------------

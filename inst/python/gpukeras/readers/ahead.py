@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import NoReturn, TypeVar
 
 Item = TypeVar("Item")
@@ -31,17 +31,29 @@ def map_ahead(
         items: Taken one by one in the consumer's thread, as results are taken.
         workers: Threads.
     """
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="gpukeras-reader")
+    threads = ThreadPoolExecutor(workers, thread_name_prefix="gpukeras-reader")
     waiting: deque[Future[Result]] = deque()
-    try:
+    with letting_go(threads) as pool:
         for item, error in _each_or_error(items):
             waiting.append(pool.submit(_raise, error) if error else pool.submit(work, item))
             if len(waiting) >= workers + DEPTH:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+@contextmanager
+def letting_go(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
+    """A pool for use in a generator: its threads end by themselves, and nobody waits for them.
+
+    A generator that was left unfinished is closed by the garbage collector, in whichever thread
+    that runs; where it is one that is just starting, waiting for another is a deadlock: a starting
+    thread holds a lock of Python's `threading` that `join()` needs.
+    """
+    try:
+        yield pool
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def read_ahead(items: Iterable[Item]) -> Iterator[Item]:

@@ -23,6 +23,7 @@ from ..blocks import Block
 from ..choosing import choose_candidates
 from ..engine import Engines, first_line, read_engine_facts
 from ..errors import ModelError, OutOfMemoryError, SpecError
+from ..exhaustion import explain_exhaustion
 from ..feeding import open_feed, sample_rows
 from ..inference import SAMPLE, build_variables
 from ..pipeline import Dataset
@@ -354,9 +355,4 @@ def repeat_head(data: StreamDataset, rows: int) -> Dataset:
 
 
 def _too_large(device: str, batch_size: int) -> OutOfMemoryError:
-    return OutOfMemoryError(
-        f"{device} ran out of memory at the first batch size, {batch_size}.",
-        hint="Start with a smaller `from`.",
-        device=device,
-        batch_size=batch_size,
-    )
+    return explain_exhaustion(device, batch_size, "Start with a smaller `from`.", ", the first")

@@ -20,6 +20,7 @@ from ..blocks import Block
 from ..choosing import choose_count
 from ..engine import cut
 from ..errors import DataError, ModelError, OutOfMemoryError, SpecError
+from ..exhaustion import explain_exhaustion, memory_errors
 from ..feeding import open_feed, sample_rows
 from ..inference import SAMPLE, build_variables
 from ..optimizers import find_optimizer, read_rate
@@ -134,8 +135,13 @@ def find_learning_rate(
     test = _Test(model, plan_rates(spec.low, spec.high, spec.steps), plan.batch_size, on_event)
     with kept_model(model):
         feed = open_feed(data, plan, lambda recipe: check_labels(model, recipe), test.idle)
-        test.run(feed)
+        with memory_errors(lambda: _explain_memory(device, plan.batch_size)):
+            test.run(feed)
     return _report(test, current, device, time.perf_counter() - began)
+
+
+def _explain_memory(device: str, batch_size: int) -> OutOfMemoryError:
+    return explain_exhaustion(device, batch_size, "Use a smaller `batch_size`.")
 
 
 def check_labels(model: Any, recipe: Recipe) -> None:
@@ -189,12 +195,6 @@ class _Test:
             except KeyboardInterrupt:
                 if not self.interrupted:  # by the listener: what was tried until then counts
                     raise
-            except runtime.tensorflow().errors.ResourceExhaustedError as error:
-                raise OutOfMemoryError(
-                    f"The device ran out of memory at batch size {self.batch_size}.",
-                    hint="Use a smaller `batch_size`.",
-                    batch_size=self.batch_size,
-                ) from error
 
     def idle(self) -> None:
         """Rows are waited for: an interrupt may come in."""

@@ -1,0 +1,352 @@
+# Mirrors the Python package distribution: who the workers of a training are, and starting them.
+
+#' Train on several computers, or in several processes
+#'
+#' Joins this R session as a worker to a cluster: from then on [gpu_fit()], [gpu_evaluate()] and
+#' [gpu_predict()] run on all workers together, each with a share of every batch. All workers run
+#' the same script and call the same functions in the same order; the first is the chief, which
+#' alone writes files. Call it before the first model, after [gpu_setup()] at most: TensorFlow
+#' connects workers only when it starts. [gpu_launch()] starts workers.
+#'
+#' Who the workers are is taken from the first of these that says it:
+#' - the arguments `workers` and `index`;
+#' - the environment variable `TF_CONFIG`, as TensorFlow has it, with tasks of the types `"worker"`
+#'   and `"chief"`; [gpu_launch()] sets it;
+#' - Slurm, when the script is started by `srun`: each task is a worker. Its ports are made of the
+#'   number of the job, from 12000 to 31999.
+#'
+#' The workers are compared when they join: where package versions or the number of devices
+#' differ, all of them end with an error that says which worker has what. A worker that ends or is
+#' not heard of for `timeout` seconds is an error on all others, which names it. Restarted, the
+#' script goes on from its last checkpoint, see `checkpoint` of [gpu_fit()].
+#'
+#' @section What listens, and who may connect:
+#' On every worker TensorFlow listens on the worker's port; the chief listens on the control channel
+#' as well, whose address is the environment variable `GPUKERAS_CONTROL` or else the chief's host
+#' and the port after the highest that a worker has there. Each takes connections only to the one
+#' address that was given. Nothing of this is encrypted, and nobody is asked for a password: who can
+#' connect to these ports can read and change what is trained, and run code. So give addresses of a
+#' private network that only your computers are in (a cluster's own, a WireGuard tunnel), and let a
+#' firewall keep others out. Addresses such as `127.0.0.1` can be reached from this computer only.
+#'
+#' @param workers Addresses of all workers, `"host:port"`, the chief's first, the same on each; IPv6
+#'   addresses in brackets. `NULL` looks at `TF_CONFIG` and Slurm.
+#' @param index Which of them this session is, from 1.
+#' @param timeout Seconds without a sign of life after which a worker counts as lost, at least 1.
+#' @param x A `gpu_cluster`.
+#' @param ... Not used.
+#' @return A `gpu_cluster`: a list with `$workers`, `$index`, `$size`, `$address` (this worker's),
+#'   `$chief`, `$control`, `$source` (where this was found), `$devices` (of this worker) and
+#'   `$notes`.
+#' @section Errors:
+#' `gpukeras_error_spec` if nothing says who the workers are, or an address is none;
+#' `gpukeras_error_cluster` if TensorFlow has started already, or a worker does not come or differs.
+#' @seealso [gpu_launch()]; `gpu_fit(devices = )` trains on several GPUs of one computer without a
+#'   cluster.
+#' @examplesIf interactive()
+#' # train.R, started on two computers as `Rscript train.R 1` and `Rscript train.R 2`
+#' library(gpukeras)
+#' index <- as.integer(commandArgs(TRUE)[1])
+#' gpu_cluster(c("10.0.0.5:2222", "10.0.0.6:2222"), index)
+#' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 16)
+#' model <- gpu_mlp(train, seed = 1)
+#' gpu_fit(model, train, epochs = 20, checkpoint = "checkpoints")
+#' @export
+gpu_cluster <- function(workers = NULL, index = NULL, timeout = 60) {
+  options <- list(workers = as_workers(workers), index = index, timeout_s = timeout)
+  check_no_na_options(options)
+  record <- call_core("join_cluster", list(options = options))
+  leave_at_end()
+  new_gpu_cluster(record)
+}
+
+# R's end does not end Python in a way that it would notice: the others are told from here.
+leave_at_end <- function() {
+  if (is.null(the$leaving)) {
+    session <- Sys.getpid() # a fork of it is no worker
+    the$leaving <- new.env(parent = emptyenv())
+    reg.finalizer(the$leaving, onexit = TRUE, function(state) {
+      if (Sys.getpid() == session) try(call_core("leave_cluster"), silent = TRUE)
+    })
+  }
+}
+
+# Addresses cross as a list; a number stays one, and Python says what is wrong with it.
+as_workers <- function(workers) {
+  if (is.character(workers)) as.list(workers) else workers
+}
+
+new_gpu_cluster <- function(record) {
+  for (name in c("workers", "devices", "notes")) {
+    record[[name]] <- as.character(unlist(record[[name]]))
+  }
+  structure(record, class = "gpu_cluster")
+}
+
+#' @rdname gpu_cluster
+#' @export
+format.gpu_cluster <- function(x, ...) {
+  sources <- c("as given" = "as given", TF_CONFIG = "by TF_CONFIG", SLURM = "by Slurm")
+  role <- if (x$index == 1) ", the chief" else ""
+  marks <- ifelse(seq_along(x$workers) == x$index, " (this session)", "")
+  c(
+    sprintf(
+      "<gpu_cluster> worker %d of %d%s, %s", as.integer(x$index), as.integer(x$size), role,
+      sources[[x$source]]
+    ),
+    sprintf("worker %d  %s%s", seq_along(x$workers), x$workers, marks),
+    paste("devices here:", paste(x$devices, collapse = ", ")),
+    format_listening(x),
+    format_notes(x$notes)
+  )
+}
+
+# What listens on this computer, and what to know of it.
+format_listening <- function(x) {
+  chief <- if (x$index == 1) sprintf(" and %s (control channel)", x$control)
+  c(
+    sprintf("listening here: %s (TensorFlow)%s", x$address, chief %||% ""),
+    if (isTRUE(x$loopback)) {
+      "Only this computer can connect."
+    } else {
+      c(
+        "The workers' connections are neither encrypted nor authenticated: whoever can reach these",
+        "ports can take part. Run them in a private network; see ?gpu_cluster."
+      )
+    }
+  )
+}
+
+#' @rdname gpu_cluster
+#' @export
+print.gpu_cluster <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}
+
+# Launching ----------------------------------------------------------------------------------------
+
+#' Start the workers of a training
+#'
+#' Runs a script in several processes that train together: each calls [gpu_cluster()] without
+#' arguments, and finds out who it is. A number of workers starts them on this computer, where only
+#' this computer can connect to them. For addresses, the workers of this computer are started, and
+#' printed is the command for each of the others.
+#'
+#' Each worker's output goes to a log file of its own. Where there are GPUs, each worker of this
+#' computer sees an equal share of them (by `CUDA_VISIBLE_DEVICES`); with more workers than GPUs all
+#' train on the CPU, because workers cannot share a GPU. Workers have the working directory, the
+#' library paths and the Python of this session.
+#'
+#' When a worker fails, the others are told by their cluster and end with an error; those that have
+#' not ended after `timeout` seconds are stopped. This is looked after while you wait for the
+#' workers, and whenever you look at them.
+#'
+#' @section Ends:
+#' An interrupt of a wait stops the workers, with all that they have started; so does `$stop()`,
+#' and the end of this R session, in whatever way it ends.
+#'
+#' @section Methods:
+#' - `$wait(timeout = Inf)` waits until all workers have ended, or for so many seconds. It is an
+#'   error if one fails.
+#' - `$stop()` ends them.
+#' - `$log(worker, n = 20)` gives the last lines of a worker's log.
+#' - `$running()` tells whether one is still there, `$latest()` all that is known of them, a list.
+#'
+#' @section Errors:
+#' `gpukeras_error_cluster` if a worker fails while it is waited for: it has the fields `worker`,
+#' `address`, `reason`, `log` (the file), `output` (its end) and `launch`, and names the worker that
+#' failed first, not those that ended because of it. `gpukeras_error_data` if the script is not
+#' there, `gpukeras_error_spec` for a port that is in use.
+#'
+#' @param script Path of an R script (`.R`), or of a Python script (`.py`).
+#' @param workers How many workers to start on this computer; or the addresses of workers on any
+#'   computers, `"host:port"`, the chief's first.
+#' @param args Arguments of the script, for `commandArgs(TRUE)`.
+#' @param log_dir Folder for the logs, `worker-1.log` and so on; logs of earlier launches stay.
+#'   `NULL` is a temporary folder, which is gone when this R session ends.
+#' @param wait Whether to wait until all workers have ended.
+#' @param timeout Seconds that the others get to end by themselves when a worker has failed.
+#' @param start `FALSE` starts nothing and only makes the commands.
+#' @param x A `gpu_launch`.
+#' @param row.names,optional,... Not used.
+#' @return A `gpu_launch`, with `print()`, the functions above, `$script`, `$control` (the control
+#'   channel's address), `$log_dir`, and `as.data.frame()`: a row for each worker with `worker`,
+#'   `address`, `status` (`"running"`, `"done"`, `"failed"`, `"stopped"`, or `"not started"` here),
+#'   `exit_status` (minus the signal's number for one that was killed), `seconds`, `log`, `gpus`
+#'   (its `CUDA_VISIBLE_DEVICES`, `""` where that is left alone) and `command`, which starts it by
+#'   hand.
+#' @seealso [gpu_cluster()].
+#' @examplesIf interactive()
+#' script <- tempfile(fileext = ".R")
+#' writeLines("cat('I am', Sys.getenv('TF_CONFIG'))", script)
+#' launch <- gpu_launch(script, workers = 2)
+#' launch
+#' launch$log(1)
+#'
+#' # On two computers: what to type there.
+#' gpu_launch(script, c("10.0.0.5:2222", "10.0.0.6:2222"), start = FALSE)
+#' @export
+gpu_launch <- function(script, workers = 2, args = character(), log_dir = NULL, wait = TRUE,
+                       timeout = 60, start = TRUE) {
+  check_launch(script, workers, args, log_dir, timeout)
+  check_flag(wait)
+  check_flag(start)
+  record <- call_core("launch", list(
+    script = path.expand(script), workers = as_workers(workers),
+    options = launch_options(args, log_dir, timeout, start)
+  ))
+  launch <- new_gpu_launch(record)
+  if (!wait || !record$running) {
+    return(launch)
+  }
+  rlang::inform(
+    c(i = sprintf("The workers' logs are in %s.", record$log_dir)), class = "gpukeras_message"
+  )
+  launch$wait()
+}
+
+check_launch <- function(script, workers, args, log_dir, timeout, call = caller_env()) {
+  check_string(script, call = call)
+  check_no_na_options(list(workers = workers, timeout = timeout), call)
+  if (!is_texts(args)) abort_spec(args, "args", "a character vector", call)
+  if (!is.null(log_dir)) check_string(log_dir, call = call)
+}
+
+# What Python is to know of this session: its R, its libraries, its Python.
+launch_options <- function(args, log_dir, timeout, start) {
+  python <- python_path()
+  variables <- c(
+    R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
+    if (nzchar(python)) c(RETICULATE_PYTHON = python)
+  )
+  list(
+    args = as.list(args), log_dir = path.expand(log_dir %||% tempfile("launch-")),
+    timeout_s = timeout, start = start, rscript = file.path(R.home("bin"), "Rscript"),
+    python = python, variables = as.list(variables)
+  )
+}
+
+# What is known of the workers is asked anew each time, as long as this session holds them.
+new_gpu_launch <- function(record) {
+  handle <- record$handle
+  latest <- function() {
+    if (!is_dead(handle)) record <<- call_core("launch_status", list(handle = handle))
+    record
+  }
+  stop <- function() {
+    if (!is_dead(handle)) record <<- call_core("launch_stop", list(handle = handle))
+    invisible(launch)
+  }
+  wait <- function(timeout = Inf) {
+    if (!is_dead(handle)) record <<- wait_for_workers(handle, timeout)
+    if (!is.null(record$failure)) abort_launch(record$failure, launch)
+    invisible(launch)
+  }
+  log <- function(worker, n = 20) {
+    check_no_na_options(list(worker = worker, n = n))
+    lines <- call_core("launch_log", list(handle = handle, worker = worker, lines = n))
+    as.character(unlist(lines))
+  }
+  launch <- structure(
+    list(
+      script = record$script, control = record$control, log_dir = record$log_dir, wait = wait,
+      stop = stop, log = log, running = function() isTRUE(latest()$running), latest = latest
+    ),
+    class = "gpu_launch"
+  )
+  launch
+}
+
+# Short looks, between which R heeds an interrupt; whatever ends the wait early ends the workers.
+wait_for_workers <- function(handle, timeout) {
+  if (!is_seconds(timeout)) abort_spec(timeout, "timeout", "a number of seconds", caller_env())
+  deadline <- Sys.time() + timeout
+  ended <- FALSE
+  on.exit(if (!ended) suspendInterrupts(call_core("launch_stop", list(handle = handle))))
+  repeat {
+    record <- suspendInterrupts(call_core("launch_wait", list(handle = handle, timeout_s = 0)))
+    if (!record$running || Sys.time() > deadline) break
+    Sys.sleep(0.1)
+  }
+  ended <- TRUE
+  record
+}
+
+abort_launch <- function(failure, launch, call = quote(gpu_launch())) {
+  abort_gpukeras(
+    format_failure(failure),
+    code = "cluster", hint = sprintf("Its log is %s.", failure$log), worker = failure$worker,
+    address = failure$address, reason = failure$reason, log = failure$log,
+    output = launch$log(failure$worker), launch = launch, call = call
+  )
+}
+
+format_failure <- function(failure) {
+  said <- if (nzchar(failure$error)) paste0(": ", failure$error) else "."
+  sprintf(
+    "Worker %d (%s) failed first (%s)%s", as.integer(failure$worker), failure$address,
+    failure$reason, said
+  )
+}
+
+#' @rdname gpu_launch
+#' @export
+as.data.frame.gpu_launch <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
+  columns <- c(
+    "worker", "address", "status", "exit_status", "seconds", "log", "gpus", "command"
+  )
+  frame <- records_frame(x$latest()$workers, columns)
+  frame$worker <- as.integer(frame$worker)
+  frame$exit_status <- as.integer(frame$exit_status)
+  frame$seconds <- as.numeric(frame$seconds)
+  frame
+}
+
+#' @rdname gpu_launch
+#' @export
+format.gpu_launch <- function(x, ...) {
+  record <- x$latest()
+  frame <- as.data.frame(x)
+  counts <- table(factor(frame$status, unique(frame$status)))
+  elsewhere <- frame[frame$status == "not started", ]
+  c(
+    sprintf(
+      "<gpu_launch> %s, %d worker%s: %s", basename(x$script), nrow(frame),
+      if (nrow(frame) == 1) "" else "s", paste(counts, names(counts), collapse = ", ")
+    ),
+    if (nrow(elsewhere) < nrow(frame)) format_workers(frame),
+    paste("control channel:", x$control),
+    if (nzchar(x$log_dir)) paste("logs:", x$log_dir),
+    if (!is.null(record$failure)) format_failure(record$failure),
+    format_notes(as.character(unlist(record$notes))),
+    if (nrow(elsewhere) > 0) format_commands(elsewhere, nrow(elsewhere) < nrow(frame)),
+    if (isTRUE(record$running)) "They end with $stop() or with this R session."
+  )
+}
+
+format_workers <- function(frame) {
+  shown <- frame[c("worker", "address", "status", "exit_status", "seconds")]
+  shown$exit_status <- ifelse(is.na(shown$exit_status), "", shown$exit_status)
+  shown$seconds <- ifelse(is.na(shown$seconds), "", sprintf("%.1f", shown$seconds))
+  names(shown)[4] <- "exit status"
+  if (any(nzchar(frame$gpus))) shown$GPUs <- ifelse(frame$gpus == "-1", "none", frame$gpus)
+  shown$log <- basename(frame$log)
+  trimws(format_frame(shown), "right")
+}
+
+# What to type, where `script` lies.
+format_commands <- function(frame, others) {
+  lines <- Map(
+    function(worker, address, command) c(sprintf("worker %d (%s):", worker, address), command),
+    frame$worker, frame$address, frame$command
+  )
+  c(if (others) "To start the others:" else "To start them:", unlist(lines, use.names = FALSE))
+}
+
+#' @rdname gpu_launch
+#' @export
+print.gpu_launch <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}

@@ -1,0 +1,219 @@
+# Models in files: saved with all that gpukeras knows of them, and exported for other programs.
+
+#' Save a model, with the recipe of its data, its history and its masks
+#'
+#' Writes a `.keras` file, which plain Keras opens too. Inside, beside Keras' own members, lie what
+#' [gpu_load()] brings back: the recipe of the training data, so that [gpu_predict()] takes a data
+#' frame again; the history of the training, which [read_history()] reads from the file; and the
+#' masks of [gpu_prune()], so that weights that are 0 stay 0 in further training. The optimizer's
+#' state is in it as well: training goes on as if nothing had happened.
+#'
+#' The file appears whole or not at all: it is written beside its place, under a hidden name, and
+#' renamed.
+#' @param model A Keras 3 model; it need not be compiled or trained.
+#' @param path Path of the file; it ends with `.keras`. The folder it is in must exist.
+#' @param overwrite Whether a file that is there is replaced. A folder never is.
+#' @param history A [gpu_history] to save; `NULL` is that of the model's last [gpu_fit()].
+#' @param verbose Whether a line says what was saved.
+#' @return `path`, invisibly.
+#' @section Errors:
+#' `gpukeras_error_data` if the path exists or cannot be written; `gpukeras_error_model` for a model
+#' that Keras cannot save, or that its safe mode would not load again: one with a Lambda layer;
+#' `gpukeras_error_spec` for another ending than `.keras`.
+#' @seealso [gpu_load()]; [gpu_export()] for other programs.
+#' @examplesIf interactive()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' model <- gpu_mlp(train)
+#' gpu_fit(model, train, epochs = 20)
+#' path <- gpu_save(model, file.path(tempdir(), "cars.keras"))
+#' gpu_predict(gpu_load(path), mtcars)
+#' read_history(path)
+#' @export
+gpu_save <- function(model, path, overwrite = FALSE, history = NULL, verbose = TRUE) {
+  model <- check_model(model)
+  check_string(path)
+  check_flag(overwrite)
+  check_flag(verbose)
+  record <- suspendInterrupts(call_core("save_archive", list(
+    model = model, path = absolute_paths(path), overwrite = overwrite,
+    history = history_text(history)
+  )))
+  if (verbose) {
+    cli::cat_line(format_archive(record))
+  }
+  invisible(path)
+}
+
+# A history as JSON, without what new_gpu_history() adds and what the monitor saw.
+history_text <- function(history, call = caller_env()) {
+  if (is.null(history)) {
+    return(NULL)
+  }
+  if (!inherits(history, "gpu_history")) {
+    abort_spec(history, "history", "a gpu_history", call)
+  }
+  record <- unclass(history)
+  record[c("where", "throughput", "input_wait", "peak_memory", "monitor")] <- NULL
+  record$reasons <- as.list(record$reasons)
+  record$history <- lapply(record$history, I) # vectors stay such, also those of one epoch
+  as.character(jsonlite::toJSON(record, auto_unbox = TRUE, digits = NA, null = "null", na = "null"))
+}
+
+format_archive <- function(record) {
+  parts <- c(
+    sprintf("%s weights", count_text(record$parameters)),
+    if (record$recipe) "the recipe" else "no recipe",
+    if (record$epochs > 0) sprintf("a history of %s epochs", count_text(record$epochs)),
+    if (record$masks > 0) sprintf("%s masks", count_text(record$masks)),
+    if (!record$compiled) "not compiled"
+  )
+  sprintf(
+    "saved %s \"%s\" with %s (%s)", record$kind, record$name, paste(parts, collapse = ", "),
+    kept_text(record$bytes)
+  )
+}
+
+# The history in a file of gpu_save(): its text is read without starting Python.
+archive_history <- function(path, call = caller_env()) {
+  text <- read_member(path, "gpukeras.json")
+  if (is.null(text)) {
+    abort_history(path, "The file `%s` is not of gpu_save(): it has no history.", call = call)
+  }
+  about <- tryCatch(
+    jsonlite::parse_json(text, simplifyVector = FALSE),
+    error = function(condition) abort_history(path, "The file `%s` is damaged.", call = call)
+  )
+  if (is.null(about$history)) {
+    abort_history(
+      path, "The model in `%s` was saved without a history.",
+      "gpu_fit() leaves one with a model.", call = call
+    )
+  }
+  new_gpu_history(about$history)
+}
+
+# The text of an archive's member, or NULL.
+read_member <- function(path, name) {
+  listed <- tryCatch(utils::unzip(path, list = TRUE), error = function(condition) NULL)
+  if (!name %in% listed$Name) {
+    return(NULL)
+  }
+  connection <- unz(path, name, open = "rb") # as text, a last line without an end would be lost
+  on.exit(close(connection))
+  rawToChar(readBin(connection, "raw", listed$Length[listed$Name == name][1]))
+}
+
+# Exporting ----------------------------------------------------------------------------------------
+
+#' Export a model for other programs, and check the file
+#'
+#' Writes the model's forward pass as a SavedModel (TensorFlow, TensorFlow Serving), ONNX (ONNX
+#' Runtime, and most others) or LiteRT (phones and small devices; TensorFlow Lite until 2024). Then
+#' another process, which has neither Keras' classes nor the session's, runs the file on some rows,
+#' and its predictions are compared with the model's. What predicts something else is an error, and
+#' nothing is written.
+#'
+#' The exported model takes rows as the Keras model does: as numbers, encoded. The recipe, which
+#' encodes a data frame, stays in R ([gpu_recipe()]), as does the naming of classes.
+#'
+#' @section What is needed:
+#' - `"savedmodel"`, `"litert"`: TensorFlow alone. `ai-edge-litert` runs LiteRT files, if it is
+#'   there.
+#' - `"onnx"`: `pip install tf2onnx onnx onnxruntime` into the Python that is used (tried: tf2onnx
+#'   1.17, onnx 1.23, onnxruntime 1.31 with TensorFlow 2.21 and NumPy 1.26).
+#'
+#' A model whose batches LiteRT cannot run in any size, such as one with an LSTM, is exported for
+#' one row at a time; `$notes` says so. Half precision does not go to LiteRT, and layers of
+#' [gpu_quantize()] may not.
+#' @param model A Keras 3 model with weights; it need not be compiled.
+#' @param path Path of the file, or for `"savedmodel"` of the folder.
+#' @param format `"savedmodel"`, `"onnx"` or `"litert"`; by default the path's suffix decides:
+#'   `.onnx`, `.tflite`, or a folder.
+#' @param overwrite Whether a file, or the folder of an earlier SavedModel, is replaced. A folder
+#'   that holds anything else is never deleted.
+#' @param data A [gpu_dataset()] on whose first 16 rows both models are compared. `NULL` draws
+#'   random rows: normal numbers, or 0 and 1 where the model takes integers.
+#' @param tolerance The largest difference that is allowed between predictions of at most 1 in size,
+#'   and its share of larger ones; `NULL` is 0.0001 for float32 on the CPU, 0.02 for half precision
+#'   or a model on a GPU.
+#' @return A `gpu_export`, which `print()` shows: `$path`, `$format`, `$bytes`, `$inputs` and
+#'   `$outputs` (data frames: `name`, `shape` of a row, `dtype`), `$rows` compared,
+#'   `$max_difference`, `$allowed`, `$tolerance`, `$tolerance_reason`, `$runner` (the program that
+#'   ran the file), `$code` (lines of Python that run it), `$notes`, `$seconds`.
+#' @section Errors:
+#' `gpukeras_error_runtime_missing` if the format needs Python packages that are not installed;
+#' `gpukeras_error_model` if the model cannot be exported, or the file cannot be run or predicts
+#' something else (with `$max_difference` and `$allowed`); `gpukeras_error_data` if the path is
+#' taken or cannot be written; `gpukeras_error_spec` for a bad option, or where rows cannot be
+#' drawn.
+#' @seealso [gpu_save()] for R.
+#' @examplesIf interactive()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' model <- gpu_mlp(train)
+#' gpu_fit(model, train, epochs = 20)
+#' gpu_export(model, file.path(tempdir(), "cars.tflite"), data = train)
+#' @export
+gpu_export <- function(model, path, format = c("savedmodel", "onnx", "litert"), overwrite = FALSE,
+                       data = NULL, tolerance = NULL) {
+  model <- check_model(model)
+  check_string(path)
+  if (missing(format)) format <- "auto"
+  options <- list(format = format, overwrite = overwrite, tolerance = tolerance)
+  data <- if (!is.null(data)) check_dataset(data)$handle
+  new_gpu_export(call_core("export_model", c(
+    list(model = model, path = absolute_paths(path), data = data), check_no_na_options(options)
+  )))
+}
+
+new_gpu_export <- function(record) {
+  record$inputs <- as_tensors(record$inputs, c("name", "shape", "dtype"))
+  record$outputs <- as_tensors(record$outputs, c("shape", "dtype"))
+  record$code <- as.character(unlist(record$code))
+  record$notes <- as.character(unlist(record$notes))
+  structure(record, class = "gpu_export")
+}
+
+as_tensors <- function(tensors, columns) {
+  records_frame(lapply(tensors, function(tensor) {
+    tensor$shape <- format_shape(tensor$shape)
+    tensor
+  }), columns)
+}
+
+#' @rdname gpu_export
+#' @param x A `gpu_export`.
+#' @param ... Not used.
+#' @export
+format.gpu_export <- function(x, ...) {
+  c(
+    sprintf("<gpu_export> %s of \"%s\", %s", x$title, x$model, kept_text(x$bytes)),
+    paste("path:    ", x$path),
+    sprintf(
+      "inputs:   %s%s", format_tensors(x$inputs),
+      if (x$encoded) ", encoded as gpu_recipe() tells" else ""
+    ),
+    paste("outputs: ", format_tensors(x$outputs)),
+    sprintf(
+      "checked:  %s ran it on %s%s row%s: predictions differ by at most %s",
+      x$runner, count_text(x$rows), if (x$drawn) " random" else "", if (x$rows == 1) "" else "s",
+      format(signif(x$max_difference, 2))
+    ),
+    sprintf(
+      "          (%s is allowed: %s)", format(signif(x$allowed, 2)), x$tolerance_reason
+    ),
+    wrap_lines(x$notes, "note:     "),
+    "run it:", paste0("  ", x$code)
+  )
+}
+
+format_tensors <- function(tensors) {
+  names <- if (is.null(tensors$name)) "" else paste0(tensors$name, ": ")
+  shapes <- ifelse(nzchar(tensors$shape), tensors$shape, "1")
+  paste(paste0(names, shapes, " ", tensors$dtype), collapse = ", ")
+}
+
+#' @export
+print.gpu_export <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}

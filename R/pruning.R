@@ -1,0 +1,103 @@
+# Mirrors compression/pruning.py: fewer weights, or fewer units.
+
+#' Fewer weights, or fewer units, for a model
+#'
+#' Prunes a copy of a model while it is trained on, and measures what was gained and lost. The model
+#' given stays as it is.
+#'
+#' By default single weights of the kernels are set to 0, the smallest ones first (Han et al. 2015),
+#' a few at a time so that the others can take over: after step t the share of zeros is
+#' `sparsity * (1 - (1 - t / n)^3)` with the cubic schedule of Zhu and Gupta (2017), where n is the
+#' last step of the `ramp`. Biases, normalisations, embeddings and the small kernels of depthwise
+#' convolutions are left out. A file with many zeros compresses well, but the model computes as much
+#' as before: TensorFlow multiplies by zeros too.
+#'
+#' With `structured = TRUE` whole units and filters are taken out at once, those whose weights have
+#' the smallest norm (Li et al. 2017), and a smaller model is built of what is left and trained on.
+#' It is smaller and faster everywhere. Layers whose outputs are added or multiplied lose the same
+#' units; those that give the output, or feed a layer that gpukeras does not know, keep theirs, and
+#' `$listed` says why. That works for sequential and functional models.
+#'
+#' @section Zeros stay:
+#' A pruned model has masks: the constraints of its kernels, which Keras' optimizers apply after
+#' each step. So its zeros survive [gpu_fit()], Keras' own `fit()` and compiling again, and
+#' [gpu_save()] keeps the masks. A plain `.keras` file holds the zeros, but no masks.
+#'
+#' @section How much faster:
+#' Half the FLOPs is half the time where large products take most of it. A prediction of one row of
+#' a small model mostly takes TensorFlow's own time, and pooling, normalisation and activations
+#' shrink with the units, not with their products.
+#'
+#' @param model A compiled Keras 3 model that has been trained.
+#' @param data A [gpu_dataset()] or `list(x, y)` to train and measure on. `NULL` only with
+#'   `epochs = 0`.
+#' @param sparsity Share that goes, between 0 and 1: of the weights in kernels, or, if `structured`,
+#'   of the `target`.
+#' @param schedule How zeros grow: `"cubic"`, `"linear"`, or `"constant"` (all at the first step).
+#' @param structured Whether whole units and filters are taken out.
+#' @param epochs Passes over the training rows; 0 prunes the model as it is.
+#' @param scope `"layer"`: each layer loses the same share. `"global"`: the smallest weights of all
+#'   layers together go (of each at most 99 %), or the units that are worth least for their layer
+#'   (of each at most 90 %).
+#' @param exclude Names of layers, or of models inside the model, that stay as they are.
+#' @param frequency Steps from one update of the masks to the next; `NULL` makes about 50 updates,
+#'   at most 100 steps apart.
+#' @param ramp Part of the training in which zeros grow, above 0 and at most 1. In the rest the
+#'   model recovers.
+#' @param target If `structured`, what `sparsity` is a share of: `"flops"` of the model (see
+#'   [gpu_cost()]), or `"units"` of those that can go.
+#' @param norm If `structured`, what a unit is worth: the `"l2"` or `"l1"` norm of its weights, or
+#'   `"bn"`, the scale of the batch normalisation after it (Liu et al. 2017).
+#' @param learning_rate Of this training; `NULL` for the model's own.
+#' @inheritParams gpu_quantize
+#' @param ... Further arguments of [gpu_fit()] by name: `engine`, `clip_norm`, `clip_value`,
+#'   `clip_global_norm`, `ema`, `early_stopping` (which looks at no epoch in which zeros grow),
+#'   `on_oom`.
+#' @param verbose Whether progress is shown, as in [gpu_fit()].
+#' @return A [gpu_compression] with the new model in `$model`. Interrupting ends the training, and
+#'   the model is as sparse as it was then.
+#' @section Errors:
+#' `gpukeras_error_compression` if the metric gets worse by more than `max_drop`,
+#' `gpukeras_error_model` if nothing can be pruned, or the model cannot be copied.
+#' @references Zhu, M. and Gupta, S. (2017). To prune, or not to prune: exploring the efficacy of
+#'   pruning for model compression. *arXiv* 1710.01878. \doi{10.48550/arXiv.1710.01878}
+#'
+#'   Han, S., Pool, J., Tran, J. and Dally, W. J. (2015). Learning both weights and connections for
+#'   efficient neural networks. *NIPS*. \doi{10.48550/arXiv.1506.02626}
+#'
+#'   Li, H. et al. (2017). Pruning filters for efficient ConvNets. *ICLR*.
+#'   \doi{10.48550/arXiv.1608.08710}
+#'
+#'   Liu, Z. et al. (2017). Learning efficient convolutional networks through network slimming.
+#'   *ICCV*. \doi{10.48550/arXiv.1708.06519}
+#' @seealso [gpu_quantize()], [gpu_distill()] and [gpu_separable()].
+#' @examplesIf interactive()
+#' train <- gpu_dataset(Species ~ ., data = iris, validation = 0.2)
+#' model <- gpu_mlp(train, units = c(64, 64))
+#' gpu_fit(model, train, epochs = 20)
+#' sparse <- gpu_prune(model, train, sparsity = 0.8, epochs = 20, max_drop = 0.02)
+#' sparse
+#'
+#' # Half the FLOPs: a smaller model.
+#' small <- gpu_prune(model, train, sparsity = 0.5, structured = TRUE, epochs = 20)
+#' plot(small)
+#' gpu_predict(small$model, iris, type = "class")
+#' @export
+gpu_prune <- function(model, data, sparsity = 0.8, schedule = "cubic", structured = FALSE,
+                      epochs = 5, scope = "layer", exclude = NULL, frequency = NULL,
+                      max_drop = NULL, ..., metric = NULL, ramp = 0.75, target = "flops",
+                      norm = "l2", learning_rate = NULL, validation = NULL, batch_size = NULL,
+                      verbose = TRUE) {
+  model <- check_model(model)
+  data <- as_measured(data)
+  options <- list(
+    sparsity = sparsity, schedule = schedule, structured = structured, epochs = epochs,
+    scope = scope, exclude = as.list(exclude), frequency = frequency, max_drop = max_drop,
+    metric = metric, ramp = ramp, target = target, norm = norm, learning_rate = learning_rate,
+    batch_size = batch_size, fit = fit_options(...)
+  )
+  new_gpu_compression(suspendInterrupts(call_core("prune", list(
+    model = model, data = data$handle, options = check_no_na_options(options),
+    validation = as_measured_on(validation, data), on_event = progress_listener(verbose)
+  ))))
+}

@@ -1,0 +1,151 @@
+"""What a `.keras` file would make Keras run or fetch: found in its settings before Keras sees them.
+
+Keras' safe mode refuses most of it too, but in the words of a programmer, not all of it in every
+version, and not where somebody called `keras.config.enable_unsafe_deserialization()`.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .errors import ModelError
+
+SETTINGS = "config.json"
+WEIGHTS = "model.weights.h5"
+# Layers of Keras that load another program, by a path or as a pickle.
+PROGRAMS = {
+    "TFSMLayer": "a program of TensorFlow that lies elsewhere on the disk",
+    "TorchModuleWrapper": "a pickle of PyTorch",
+    "JaxLayer": "a function of JAX",
+    "FlaxLayer": "a function of JAX",
+}
+
+
+def check_code(path: Path, arg: str) -> None:
+    """Refuses a `.keras` file with code in it, which is never run.
+
+    Args:
+        path: Of an archive that may be read, see `archives`.
+        arg: The user's name for the model, for messages.
+
+    Raises:
+        ModelError: naming the layers; or for weights that lie in another file.
+    """
+    try:
+        _check_settings(_read_settings(path), path, arg)
+        link = next(_find_links(path), "")
+    except RecursionError as error:
+        raise ModelError(
+            f"`{arg}`: {path.name} is damaged: it is nested too deeply.", arg=arg, path=str(path)
+        ) from error
+    if link:
+        raise ModelError(
+            f"`{arg}`: the weights in {path.name} are not in it: {link}.",
+            hint="Save the model again by gpu_save().",
+            arg=arg,
+            path=str(path),
+        )
+
+
+def _read_settings(path: Path) -> Any:
+    """The settings, or None where they cannot be read: Keras cannot either, and says so."""
+    damaged = suppress(OSError, KeyError, ValueError, zipfile.BadZipFile)
+    with damaged, zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read(SETTINGS))
+    return None
+
+
+def _check_settings(config: Any, path: Path, arg: str) -> None:
+    names = list(dict.fromkeys(_find_lambdas(config, "its compile()")))
+    if names:
+        raise ModelError(
+            f"`{arg}` holds Python code that Keras' safe mode does not load: a lambda in "
+            f"{', '.join(names)}.",
+            hint="Use keras.ops or a registered layer class or function in place of it.",
+            arg=arg,
+            path=str(path),
+        )
+    programs = list(dict.fromkeys(_find_programs(config, "the model")))
+    if programs:
+        raise ModelError(
+            f"`{arg}` holds what Keras' safe mode does not load: {', '.join(programs)}.",
+            hint="Use layers of Keras or a registered layer class in place of it.",
+            arg=arg,
+            path=str(path),
+        )
+
+
+def _find_lambdas(config: Any, owner: str) -> Iterator[str]:
+    """Names of the layers in whose configuration a Python lambda lies; `owner` for none."""
+    if isinstance(config, list):
+        for item in config:
+            yield from _find_lambdas(item, owner)
+    if not isinstance(config, dict):
+        return
+    owner = _name_owner(config, owner)
+    if config.get("class_name") == "__lambda__" or _is_old_lambda(config):
+        yield owner
+        return
+    for item in config.values():
+        yield from _find_lambdas(item, owner)
+
+
+def _name_owner(config: dict[str, Any], owner: str) -> str:
+    inner = config.get("config")
+    named = isinstance(inner, dict) and "layers" not in inner and isinstance(inner.get("name"), str)
+    return f"`{inner['name']}`" if named else owner
+
+
+def _is_old_lambda(config: dict[str, Any]) -> bool:
+    """The way of Keras 2: bytes of a function, its defaults, what it refers to."""
+    inner = config.get("config")
+    return (
+        config.get("class_name") == "Lambda"
+        and isinstance(inner, dict)
+        and isinstance(inner.get("function"), list)
+    )
+
+
+def _find_programs(config: Any, owner: str) -> Iterator[str]:
+    if isinstance(config, list):
+        for item in config:
+            yield from _find_programs(item, owner)
+    if not isinstance(config, dict):
+        return
+    owner = _name_owner(config, owner)
+    kind = config.get("class_name")
+    if isinstance(kind, str) and kind in PROGRAMS and isinstance(config.get("config"), dict):
+        yield f"{PROGRAMS[kind]} in {owner}"
+    for item in config.values():
+        yield from _find_programs(item, owner)
+
+
+def _find_links(path: Path) -> Iterator[str]:
+    """Where HDF5 weights refer to other files, which reading them would open."""
+    import h5py  # Keras brings it
+
+    damaged = suppress(OSError, KeyError, zipfile.BadZipFile)  # Keras says so
+    with (
+        damaged,
+        zipfile.ZipFile(path) as archive,
+        archive.open(WEIGHTS) as member,
+        h5py.File(member, "r") as file,
+    ):
+        yield from _find_group_links(file, h5py)
+
+
+def _find_group_links(group: Any, h5py: Any) -> Iterator[str]:
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            yield f"{name!r} is a link"
+            continue
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            yield from _find_group_links(item, h5py)
+        elif item.is_virtual or item.external:
+            yield f"{name!r} is read from another file"

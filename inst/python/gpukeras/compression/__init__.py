@@ -1,0 +1,1 @@
+"""Smaller and faster models, and what they lost by it."""

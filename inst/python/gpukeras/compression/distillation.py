@@ -1,0 +1,144 @@
+"""A small model that learns from a large one what the labels do not tell (see `teaching`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import inference, matching, models, training
+from ..errors import SpecError
+from ..feeding import sample_rows
+from ..inference import AnyDataset
+from ..listening import OnEvent
+from ..specs import check_count, check_fraction, check_number, check_positive
+from .copies import copy_compile
+from .naming import check_options
+from .report import LayerChange, ReportSpec, Work, conclude
+from .students import derive_student
+from .teaching import list_losses, match_outputs, open_distance, taught_by
+
+
+@dataclass(frozen=True)
+class TrainedSpec(ReportSpec):
+    """How a compression trains.
+
+    Args:
+        epochs: Passes over the training rows.
+        fit: Further fields of `FitSpec`, such as `schedule` or `early_stopping`.
+    """
+
+    epochs: int = 10
+    fit: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        super().__post_init__()
+        self._set(epochs=check_count("epochs", self.epochs, 0), fit=check_options(self.fit))
+
+
+@dataclass(frozen=True)
+class DistillSpec(TrainedSpec):
+    """How a student learns.
+
+    Args:
+        temperature: T, above 0: how soft the classes are that student and teacher are compared by;
+            higher shows more of what the teacher thinks of the wrong ones.
+        alpha: Share of the labels' loss, 0 (the teacher alone) to 1 (the labels alone).
+        width: Share of its teacher's units and filters that a derived student has.
+    """
+
+    temperature: float = 3.0
+    alpha: float = 0.5
+    width: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        super().__post_init__()
+        check_count("epochs", self.epochs)
+        self._set(
+            temperature=check_positive("temperature", self.temperature),
+            alpha=check_number("alpha", self.alpha, 0.0, 1.0),
+            width=check_fraction("width", self.width),
+        )
+
+
+def distill(
+    teacher: Any,
+    data: AnyDataset,
+    options: Mapping[str, Any] | None = None,
+    student: Any = None,
+    validation: AnyDataset | None = None,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """Trains a student on labels and on what its teacher says of the rows.
+
+    Args:
+        teacher: A trained and compiled Keras model; it stays as it is.
+        data: The rows to learn from, encoded as those that trained the teacher.
+        options: Fields of `DistillSpec`.
+        student: A model to train in place, compiled or else compiled as its teacher; None for one
+            that is derived from the teacher by `width`.
+        validation: Rows to validate on; None for those that `data` kept apart.
+        on_event: See `training.fit()`.
+
+    Returns:
+        `{model, report}`: the student and a `CompressionReport`.
+
+    Raises:
+        SpecError, DataError, ModelError: for input that does not fit, before anything is trained.
+        CompressionError: if the student is worse than the teacher by more than `max_drop`.
+    """
+    began, spec = time.perf_counter(), DistillSpec.from_dict(options or {})
+    models.check_model(teacher)
+    models.check_encoding(teacher, data.recipe)
+    models.check_rows(teacher, data)
+    changes: list[LayerChange] = []
+    if student is None:
+        student, changes = derive_student(teacher, spec.width)
+    else:
+        _prepare(student, teacher)
+    batch = sample_rows(data, inference.SAMPLE)
+    models.check_rows(student, data)
+    inference.build_variables(student, batch)
+    match_outputs(teacher, student, batch[0])
+    with taught_by(student, teacher, spec.temperature, spec.alpha):
+        trained = training.fit(
+            student, data, {**spec.fit, "epochs": spec.epochs}, validation, on_event=on_event
+        )
+    settings = {
+        "temperature": spec.temperature,
+        "alpha": spec.alpha,
+        "epochs": trained.epochs,
+        **({"width": spec.width} if changes else {}),
+    }
+    notes = explain_losses(student)
+    work = Work("distill", settings, began, tuple(changes), notes=tuple(notes), training=trained)
+    report = conclude(teacher, student, work, spec, data, validation)
+    return {"model": student, "report": report}
+
+
+def _prepare(student: Any, teacher: Any) -> None:
+    """A student of the user's own, compiled as the teacher if it is not yet."""
+    models.check_model(student, compiled=False)
+    if student is teacher:
+        raise SpecError("`student` must be another model than `teacher`.", arg="student")
+    if not student.compiled:
+        copy_compile(teacher, student)
+
+
+def explain_losses(student: Any) -> list[str]:
+    """How student and teacher were compared, by output."""
+    losses = [loss for loss in list_losses(student) if loss is not None]
+    names = matching.read_outputs(student) or [""]
+    told = {
+        "classes": "softened classes",
+        "two classes": "softened probabilities",
+        "numbers": "the teacher's numbers as labels",
+    }
+    kinds = [told[open_distance(loss, 1.0)[0]] for loss in losses]
+    if len(set(kinds)) == 1:
+        return [f"The student was compared with its teacher by {kinds[0]}."]
+    pairs = (f"{name} by {kind}" for name, kind in zip(names, kinds, strict=False))
+    return [f"The student was compared with its teacher: {', '.join(pairs)}."]

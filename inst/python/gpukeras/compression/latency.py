@@ -1,0 +1,116 @@
+"""How long a model takes for a prediction: the compiled call alone, as a server would run it.
+
+What is timed is one call of the model traced as a `tf.function`, until its numbers are in host
+memory; rows are on the device already. Models to compare take turns, and every other round in
+reverse order, so that what else the computer does falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import devices, runtime
+from ..predicting import model_device
+
+WARM_UPS = 5
+LEAST_RUNS = 30  # fewer have no 95th percentile
+MOST_RUNS = 300
+BUDGET_S = 1.0  # for the runs of one model with one batch, as long as the least are done
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Times of single predictions.
+
+    Args:
+        rows: Rows of the batch.
+        median_s: Median of the runs, seconds.
+        p95_s: Their 95th percentile, seconds.
+        runs: How often it was measured, after warming up.
+    """
+
+    rows: int
+    median_s: float
+    p95_s: float
+    runs: int
+
+
+def measure_latencies(models: Sequence[Any], batches: Sequence[Any], rows: int) -> list[Latency]:
+    """Times some models in turns.
+
+    Args:
+        models: Built Keras models.
+        batches: What each takes: tensors of so many rows in the model's own structure.
+        rows: Rows of the batch.
+    """
+    calls = [open_call(model, batch) for model, batch in zip(models, batches, strict=True)]
+    for call in calls:
+        for _ in range(WARM_UPS):
+            call()
+    return [summarize(times, rows) for times in _take_turns(calls)]
+
+
+def open_call(model: Any, batch: Any) -> Call:
+    """A function that predicts a batch and waits for the numbers.
+
+    Compiled by XLA where the model is (and the session allows it), unless XLA refuses the model.
+    """
+    tf, device = runtime.tensorflow(), model_device(model)
+    with runtime.on_device(device, soft=True):
+        batch = tf.nest.map_structure(tf.identity, batch)
+    compiled = bool(getattr(model, "jit_compile", False)) and devices.current().jit is not False
+    call = _trace(model, batch, compiled)
+    try:
+        call()
+    except runtime.refusals():
+        if not compiled:
+            raise
+        call = _trace(model, batch, False)
+    return call
+
+
+def _trace(model: Any, batch: Any, compiled: bool) -> Call:
+    tf = runtime.tensorflow()
+
+    # The batch is an argument: what a function captures may be folded into it.
+    @tf.function(jit_compile=compiled, autograph=False)
+    def predict(rows: Any) -> Any:
+        return model(rows, training=False)
+
+    return lambda: [output.numpy() for output in tf.nest.flatten(predict(batch))]
+
+
+def _take_turns(calls: Sequence[Call]) -> list[list[float]]:
+    """Seconds of each call's runs."""
+    times: list[list[float]] = [[] for _ in calls]
+    order = list(range(len(calls)))
+    began = time.perf_counter()
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for done in range(MOST_RUNS):
+            if done >= LEAST_RUNS and time.perf_counter() - began > BUDGET_S * len(calls):
+                break
+            for place in order if done % 2 == 0 else order[::-1]:
+                start = time.perf_counter()
+                calls[place]()
+                times[place].append(time.perf_counter() - start)
+    finally:
+        if enabled:
+            gc.enable()
+    return times
+
+
+def summarize(times: Sequence[float], rows: int) -> Latency:
+    """Median and 95th percentile of some seconds."""
+    median, p95 = np.percentile(times, [50, 95])
+    return Latency(rows, float(median), float(p95), len(times))

@@ -1,0 +1,222 @@
+"""Masks: weights that are 0 stay 0, whatever trains the model.
+
+A mask is the constraint of its variable. Keras' optimizers apply it after every update, inside the
+step: in its own functions, in a loop of many steps, in a program of XLA's alike, so masks survive
+`compile()` and any further training. They are no part of the model's variables: saved files,
+snapshots and checkpoints are as before, and a mask can be told from the zeros of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import reuse, runtime
+from ..errors import DataError
+
+# By the names of Keras' own layers. Depthwise kernels are a hundredth of a model, and all it needs
+# (Zhu & Gupta 2017 leave them out too); biases, norms and embeddings are none.
+KERNELS = ("kernel", "recurrent_kernel", "pointwise_kernel")
+DEPTHWISE = ("DepthwiseConv1D", "DepthwiseConv2D", "DepthwiseConv3D")
+LEAST_ZEROS = 0.1  # share of exact zeros from which a kernel counts as pruned
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel of a model.
+
+    Args:
+        path: Names from below the model down to it, joined by "/", such as "dense_1/kernel".
+        layer: The layer that it belongs to.
+        variable: Keras' variable.
+    """
+
+    path: str
+    layer: Any
+    variable: Any
+
+    @property
+    def name(self) -> str:
+        """The layer's names, as in `profiling.model_costs`."""
+        return self.path.rpartition("/")[0]
+
+
+class Mask:
+    """A variable's constraint that keeps some of its numbers 0.
+
+    Args:
+        variable: The variable.
+        keep: Which of its numbers are not 0; of its shape.
+        own: The constraint that it had, which still holds.
+        before: Called first, inside the step; may change `keep`. None for nothing.
+
+    Attributes:
+        keep: The mask as a variable of TensorFlow, where the weights are.
+    """
+
+    def __init__(
+        self,
+        variable: Any,
+        keep: np.ndarray,
+        own: Callable[[Any], Any] | None = None,
+        before: Callable[[Mask], None] | None = None,
+    ) -> None:
+        """Puts the mask where the weights are."""
+        tf = runtime.tensorflow()
+        with tf.device(variable.value.device):  # XLA takes no variables of another device
+            self.keep = tf.Variable(keep, trainable=False, dtype=tf.bool)
+        self.own, self._before = own, before
+
+    def __call__(self, value: Any) -> Any:
+        """The weights after an update, with zeros where they belong."""
+        if self._before is not None:
+            self._before(self)
+        masked = self.cover(value)
+        return masked if self.own is None else self.cover(self.own(masked))
+
+    def cover(self, value: Any) -> Any:
+        """A value with zeros where the mask has them; also in place of what is no number."""
+        tf = runtime.tensorflow()
+        value = tf.convert_to_tensor(value)
+        return tf.where(self.keep, value, tf.zeros_like(value))
+
+
+def list_kernels(model: Any) -> list[Kernel]:
+    """The kernels that can have a mask, in the order of the model's layers; shared ones once."""
+    seen: set[int] = set()
+    taken: set[str] = set()
+    found = []
+    for name, layer in list_layers(model):
+        for variable in _own_kernels(layer):
+            if id(variable) in seen:
+                continue
+            seen.add(id(variable))
+            path = _new_name(f"{name}/{variable.name}", taken)
+            found.append(Kernel(path, layer, variable))
+    return found
+
+
+def list_layers(model: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """All layers inside a model with their names, joined by "/" from below the model down."""
+    for layer in model._flatten_layers(include_self=False, recursive=False):
+        name = f"{above}/{layer.name}" if above else layer.name
+        yield name, layer
+        yield from list_layers(layer, name)
+
+
+def _own_kernels(layer: Any) -> list[Any]:
+    if type(layer).__name__ in DEPTHWISE or getattr(layer, "quantization_mode", None) is not None:
+        return []
+    below = layer._flatten_layers(include_self=False, recursive=False)
+    inside = {id(weight) for one in below for weight in one.weights}
+    return [
+        weight
+        for weight in layer.weights
+        if id(weight) not in inside and weight.name in KERNELS and len(weight.shape) >= 2
+    ]
+
+
+def _new_name(name: str, taken: set[str]) -> str:
+    """The name, or one with a number where two of the user's own layers share it."""
+    unique, count = name, 1
+    while unique in taken:
+        count += 1
+        unique = f"{name}:{count}"
+    taken.add(unique)
+    return unique
+
+
+# Reading and applying ----------------------------------------------------------------------------
+
+
+def read_masks(model: Any) -> dict[str, np.ndarray]:
+    """A model's masks by path: true where a weight may be other than 0; {} for a model without."""
+    return {
+        kernel.path: kernel.variable.constraint.keep.numpy()
+        for kernel in list_kernels(model)
+        if isinstance(kernel.variable.constraint, Mask)
+    }
+
+
+def find_zeros(model: Any, least: float = LEAST_ZEROS) -> dict[str, np.ndarray]:
+    """Masks of a model that has lost them, from the zeros of its kernels.
+
+    Args:
+        model: A built Keras model, such as one from a plain `.keras` file.
+        least: Share of zeros from which a kernel counts as pruned. One of zeros alone does not: it
+            was begun so.
+
+    Returns:
+        As `read_masks()`.
+    """
+    found = {}
+    for kernel in list_kernels(model):
+        keep = kernel.variable.numpy() != 0
+        if keep.any() and 1 - keep.mean() >= least:
+            found[kernel.path] = keep
+    return found
+
+
+def apply_masks(model: Any, masks: Mapping[str, np.ndarray]) -> None:
+    """Gives a model masks, and sets the weights that they cover to 0. Other kernels keep theirs.
+
+    Args:
+        model: A built Keras model.
+        masks: By path, as `read_masks()` gives them.
+
+    Raises:
+        DataError: if a path is not in the model, or a mask has another shape; nothing is changed.
+    """
+    known = {kernel.path: kernel for kernel in list_kernels(model)}
+    for path, keep in masks.items():
+        _check_mask(path, keep, known.get(path))
+    for path, keep in masks.items():
+        variable = known[path].variable
+        mask = Mask(variable, np.asarray(keep, bool), own_constraint(variable))
+        set_mask(variable, mask)
+    if masks:
+        forget_programs(model)
+
+
+def remove_masks(model: Any) -> None:
+    """Takes a model's masks away: its next training may change the zeros."""
+    for kernel in list_kernels(model):
+        kernel.variable.constraint = own_constraint(kernel.variable)
+    forget_programs(model)
+
+
+def _check_mask(path: str, keep: Any, kernel: Kernel | None) -> None:
+    if kernel is None:
+        raise DataError(f"A mask is of `{path}`, which the model does not have.", arg="masks")
+    shapes = tuple(np.shape(keep)), tuple(kernel.variable.shape)
+    if shapes[0] != shapes[1]:
+        raise DataError(
+            f"The mask of `{path}` has shape {shapes[0]}, and the kernel {shapes[1]}.", arg="masks"
+        )
+
+
+def own_constraint(variable: Any) -> Callable[[Any], Any] | None:
+    """A variable's constraint without a mask around it."""
+    constraint = variable.constraint
+    return constraint.own if isinstance(constraint, Mask) else constraint
+
+
+def set_mask(variable: Any, mask: Mask) -> None:
+    """Makes a mask a variable's constraint, and its weights 0 where the mask says so."""
+    variable.assign(mask.cover(variable.value))
+    variable.constraint = mask
+
+
+def forget_programs(model: Any) -> None:
+    """What was traced from a model knows nothing of its new constraints."""
+    model.train_function = None
+    vars(model).pop(reuse.ATTRIBUTE, None)
+
+
+def sparsity(masks: Mapping[str, np.ndarray]) -> float:
+    """Share of the numbers under masks that are 0; 0 without masks."""
+    total = sum(keep.size for keep in masks.values())
+    return 1 - sum(int(keep.sum()) for keep in masks.values()) / total if total else 0.0

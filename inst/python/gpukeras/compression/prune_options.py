@@ -1,0 +1,120 @@
+"""What a pruning is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ..errors import SpecError
+from ..specs import (
+    FitSpec,
+    check_choice,
+    check_count,
+    check_flag,
+    check_fraction,
+    check_positive,
+)
+from ..stopping import parse_early_stopping
+from .growing import POWERS
+from .naming import check_names, check_options
+from .report import ReportSpec
+from .structured import NORMS, TARGETS
+
+SCOPES = ("layer", "global")
+NOT_FIT = ("checkpoint", "tensorboard")  # of a training's options: a pruning does not go on later
+
+
+@dataclass(frozen=True)
+class PruneSpec(ReportSpec):
+    """How a model is pruned; with the fields of `ReportSpec`.
+
+    Args:
+        sparsity: Share that goes, in (0, 1): of the weights; of the FLOPs or units if structured.
+        schedule: "cubic", "linear", or "constant" (all at the first step).
+        structured: Take out whole units and filters, so that the model gets smaller and faster.
+        epochs: Epochs of training; 0 prunes the model as it is.
+        scope: "layer" (each layer loses the same share) or "global" (the smallest of all layers).
+        exclude: Names of layers that are left as they are.
+        frequency: Steps from one update of the masks to the next, or None.
+        initial: Share of zeros to begin with, below `sparsity`.
+        ramp: Part of the training, in (0, 1], in which the zeros grow.
+        target: If structured, what `sparsity` is a share of: "flops" or "units".
+        norm: If structured, what tells a unit's worth: "l2", "l1" (of its weights), or "bn" (the
+            scale of the batch normalisation after it).
+        learning_rate: Of the training, or None for the model's own.
+        fit: More fields of `FitSpec`.
+    """
+
+    sparsity: float = 0.8
+    schedule: str = "cubic"
+    structured: bool = False
+    epochs: int = 5
+    scope: str = "layer"
+    exclude: tuple[str, ...] = ()
+    frequency: int | None = None
+    initial: float = 0.0
+    ramp: float = 0.75
+    target: str = "flops"
+    norm: str = "l2"
+    learning_rate: float | None = None
+    fit: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        super().__post_init__()
+        check_choice("schedule", self.schedule, tuple(POWERS))
+        check_choice("scope", self.scope, SCOPES)
+        check_choice("target", self.target, TARGETS)
+        check_choice("norm", self.norm, NORMS)
+        check_flag("structured", self.structured)
+        self._set(
+            sparsity=check_fraction("sparsity", self.sparsity),
+            epochs=check_count("epochs", self.epochs, 0),
+            exclude=check_names("exclude", self.exclude),
+            fit=_check_fit(self.fit),
+            ramp=check_positive("ramp", self.ramp, 1.0),
+        )
+        if self.frequency is not None:
+            self._set(frequency=check_count("frequency", self.frequency))
+        if self.learning_rate is not None:
+            self._set(learning_rate=check_positive("learning_rate", self.learning_rate))
+        self._set(initial=_check_initial(self.initial, self.sparsity))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the report shows: the fields that have a say in this way of pruning."""
+        shown = ["sparsity", "structured", "epochs", "scope", "exclude"]
+        shown += ["target", "norm"] if self.structured else ["schedule", "ramp"]
+        return {name: getattr(self, name) for name in shown}
+
+
+def _check_fit(options: Any) -> dict[str, Any]:
+    """Options of the training; R's empty list arrives as a list."""
+    given = check_options(options)
+    for name in NOT_FIT:
+        if given.get(name) is not None:
+            raise SpecError(
+                f"`{name}` is not for pruning, whose masks grow in one training.",
+                hint="Train the pruned model on with gpu_fit(): its zeros stay.",
+                arg=name,
+            )
+    FitSpec.from_dict(given)  # before anything is done
+    return given
+
+
+def _check_initial(initial: Any, final: float) -> float:
+    value = 0.0 if initial == 0 else check_fraction("initial", initial)
+    if value > final:
+        raise SpecError("`initial` must not be above `sparsity`.", arg="initial")
+    return value
+
+
+def late_stopping(spec: PruneSpec, epoch: int) -> dict[str, Any]:
+    """The training's options; early stopping looks at no epoch in which masks grow."""
+    options = dict(spec.fit)
+    if options.get("early_stopping") is not None:
+        wanted = parse_early_stopping(options["early_stopping"])
+        start = max(wanted.start_epoch, epoch + 1)
+        options["early_stopping"] = asdict(replace(wanted, start_epoch=start))
+    return options

@@ -1,0 +1,272 @@
+"""Pruning: most weights of a model set to 0 while it is trained on, or whole units taken out.
+
+Magnitude pruning zeroes single weights. Files compress better and accuracy hardly falls, but the
+model computes as much as before: TensorFlow multiplies by zeros too. Structured pruning
+(`structured`) builds a smaller model, which is faster everywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .. import models, training
+from ..errors import DataError, ModelError, SpecError
+from ..feeding import sample_rows
+from ..fit_report import FitReport
+from ..inference import SAMPLE, AnyDataset, build_variables
+from ..listening import OnEvent
+from ..optimizers import find_optimizer
+from ..predicting import model_device
+from ..wording import percent
+from .copies import copy_model
+from .growing import Growth, plan_ramp, zero_smallest
+from .masks import (
+    DEPTHWISE,
+    Kernel,
+    apply_masks,
+    find_zeros,
+    list_kernels,
+    list_layers,
+    read_masks,
+    sparsity,
+)
+from .naming import check_excluded, is_named
+from .prune_options import PruneSpec, late_stopping
+from .report import LayerChange, Listed, Work, check_wanted, conclude
+from .structured import Narrowed, narrow_model
+
+
+def prune(
+    model: Any,
+    data: AnyDataset | None = None,
+    options: Mapping[str, Any] | None = None,
+    validation: AnyDataset | None = None,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """A pruned model; the one given is not changed.
+
+    Args:
+        model: A built and compiled Keras model.
+        data: Rows to train on; may be None if `epochs` is 0.
+        options: Fields of `PruneSpec`.
+        validation: Rows to evaluate on, or None for the validation rows of `data`.
+        on_event: As in `training.fit()`.
+
+    Returns:
+        `{model, report}`: the new model, and a `CompressionReport`.
+
+    Raises:
+        SpecError: for a bad option, or a name in `exclude` that no layer has.
+        ModelError: if there is nothing to prune, or Keras cannot copy the model.
+        CompressionError: if the metric got worse by more than `max_drop`.
+    """
+    spec = PruneSpec.from_dict(options or {})
+    models.check_model(model, compiled=spec.epochs > 0)
+    check_wanted(spec, data, validation)
+    if data is None and spec.epochs:
+        raise DataError("`data` is missing.", hint="Give it, or `epochs = 0`.", arg="data")
+    _build(model, data)
+    check_excluded(spec.exclude, [path for path, _ in list_layers(model)])
+    began = time.perf_counter()
+    work = Work("prune", spec.settings, began)
+    make = _take_units if spec.structured else _zero_weights
+    made, work = make(model, data, spec, validation, on_event, work)
+    report = conclude(model, made, work, spec, data, validation)
+    return {"model": made, "report": report}
+
+
+def _build(model: Any, data: AnyDataset | None) -> None:
+    """A model without weights gets them from the first rows, as in a training."""
+    if not model.built and data is not None and model.compiled:
+        build_variables(model, sample_rows(data, SAMPLE))
+    if not model.built:
+        raise ModelError("`model` has no weights to prune.", hint="Train it first.", arg="model")
+
+
+# Single weights ----------------------------------------------------------------------------------
+
+
+def _zero_weights(
+    model: Any,
+    data: AnyDataset | None,
+    spec: PruneSpec,
+    validation: AnyDataset | None,
+    on_event: OnEvent | None,
+    work: Work,
+) -> tuple[Any, Work]:
+    """Magnitude pruning of a copy."""
+    copy = copy_model(model)
+    apply_masks(copy, read_masks(model))
+    kernels, listed = choose_kernels(copy, spec.exclude)
+    before = {kernel.path: int(np.count_nonzero(kernel.variable)) for kernel in kernels}
+    notes: list[str] = []
+    trained = None
+    if spec.epochs:
+        trained, notes = _train_masks(copy, kernels, data, spec, validation, on_event)
+    else:
+        zero_smallest(kernels, spec.sparsity, _is_whole(spec))
+    masks = _settle(copy, kernels)
+    notes += _explain_share(masks, spec)
+    changes = tuple(_describe_mask(kernel, before[kernel.path]) for kernel in kernels)
+    return copy, replace(
+        work, layers=changes, listed=tuple(listed), notes=tuple(notes), training=trained
+    )
+
+
+def choose_kernels(model: Any, exclude: Sequence[str]) -> tuple[list[Kernel], list[Listed]]:
+    """The kernels to prune, and the layers that keep theirs.
+
+    Raises:
+        ModelError: if nothing is left to prune.
+    """
+    chosen, listed = [], []
+    for kernel in list_kernels(model):
+        kind = type(kernel.layer).__name__
+        if is_named(kernel.name, exclude):
+            listed.append(Listed(kernel.name, kind, "excluded"))
+        elif not kernel.variable.trainable:
+            listed.append(Listed(kernel.name, kind, "not trainable"))
+        else:
+            chosen.append(kernel)
+    for name, layer in list_layers(model):
+        if type(layer).__name__ in DEPTHWISE:
+            listed.append(Listed(name, type(layer).__name__, "small, and each weight counts"))
+    if not chosen:
+        raise ModelError("`model` has no kernel to prune.", arg="model")
+    return chosen, listed
+
+
+def _train_masks(
+    model: Any,
+    kernels: Sequence[Kernel],
+    data: Any,
+    spec: PruneSpec,
+    validation: AnyDataset | None,
+    on_event: OnEvent | None,
+) -> tuple[FitReport, list[str]]:
+    """Trains while the masks grow."""
+    epoch_steps = count_steps(model, data)
+    ramp = plan_ramp(
+        epoch_steps * spec.epochs,
+        spec.sparsity,
+        spec.schedule,
+        spec.initial,
+        spec.ramp,
+        spec.frequency,
+    )
+    growth = Growth(kernels, find_optimizer(model, "schedule")._iterations, ramp, _is_whole(spec))
+    options = late_stopping(spec, -(-ramp.last // epoch_steps))
+    report = fine_tune(model, data, spec, options, validation, on_event)
+    if report.stopped == "completed":
+        growth.finish()  # loss scaling may have skipped the last update
+    return report, _explain_training(report)
+
+
+def fine_tune(
+    model: Any,
+    data: AnyDataset,
+    spec: PruneSpec,
+    options: Mapping[str, Any],
+    validation: AnyDataset | None,
+    on_event: OnEvent | None,
+) -> FitReport:
+    """Trains a model that was pruned, or is to be."""
+    if spec.learning_rate is not None:
+        _set_rate(model, spec.learning_rate)
+    given = {**options, "epochs": spec.epochs}
+    return training.fit(model, data, given, validation, on_event=on_event)
+
+
+def _set_rate(model: Any, rate: float) -> None:
+    try:
+        find_optimizer(model, "learning_rate").learning_rate = rate
+    except TypeError as error:
+        raise SpecError(
+            "`learning_rate` is given, but the model's optimizer has a schedule of its own.",
+            arg="learning_rate",
+        ) from error
+
+
+def count_steps(model: Any, data: AnyDataset) -> int:
+    """Batches of an epoch.
+
+    Raises:
+        DataError: if nobody knows how many there are.
+    """
+    steps = data.plan(model_device(model)).steps_per_epoch
+    if not steps:
+        raise DataError(
+            "`data` is of rows in sequence whose number is not known, and the masks grow by it.",
+            hint="Give gpu_dataset() `steps`.",
+            arg="data",
+        )
+    return int(steps)
+
+
+def _is_whole(spec: PruneSpec) -> bool:
+    return spec.scope == "global"
+
+
+def _settle(model: Any, kernels: Sequence[Kernel]) -> dict[str, np.ndarray]:
+    """Masks that stay as they are, in place of those that grow."""
+    masks = {kernel.path: kernel.variable.constraint.keep.numpy() for kernel in kernels}
+    apply_masks(model, masks)
+    return masks
+
+
+def _describe_mask(kernel: Kernel, before: int) -> LayerChange:
+    left = int(np.count_nonzero(kernel.variable))
+    share = 1 - left / np.prod(kernel.variable.shape)
+    change = f"{percent(share)} of the {kernel.variable.name} is 0"
+    kind = type(kernel.layer).__name__
+    return LayerChange(kernel.name, kind, change, before, left, "non-zeros")
+
+
+def _explain_training(report: FitReport) -> list[str]:
+    if report.stopped in ("completed", "early"):
+        return []
+    why = {"interrupted": "was interrupted", "non_finite": "ended at a loss that is no number"}
+    return [f"The training {why.get(report.stopped, 'ended early')}: not all masks have grown."]
+
+
+def _explain_share(masks: Mapping[str, np.ndarray], spec: PruneSpec) -> list[str]:
+    found = sparsity(masks)
+    if abs(found - spec.sparsity) < 0.005:
+        return []
+    return [f"{percent(found)} of the pruned kernels are 0, not {percent(spec.sparsity)}."]
+
+
+# Whole units -------------------------------------------------------------------------------------
+
+
+def _take_units(
+    model: Any,
+    data: AnyDataset | None,
+    spec: PruneSpec,
+    validation: AnyDataset | None,
+    on_event: OnEvent | None,
+    work: Work,
+) -> tuple[Any, Work]:
+    """A smaller model, trained on."""
+    found: Narrowed = narrow_model(
+        model,
+        spec.sparsity,
+        spec.target,
+        _is_whole(spec),
+        spec.norm,
+        lambda path: is_named(path, spec.exclude),
+    )
+    small, trained, notes = found.model, None, list(found.notes)
+    if read_masks(model):
+        apply_masks(small, find_zeros(small))
+    if spec.epochs:
+        trained = fine_tune(small, data, spec, spec.fit, validation, on_event)
+        notes += _explain_training(trained)
+    return small, replace(
+        work, layers=found.changes, listed=found.listed, notes=tuple(notes), training=trained
+    )

@@ -1,0 +1,189 @@
+"""Weights in fewer bits, by Keras' own `quantize()`, on a copy of the model.
+
+    int8    whole numbers of 8 bits with a scale for each output; inputs are rounded too, by the
+            largest value of each row as it comes, so that nothing is to be calibrated
+    int4    whole numbers of 4 bits, two in a byte, with a scale and a zero for each output and
+            block of inputs; inputs stay as they are
+    float8  weights stay in float32 on disk and in memory, and are rounded to 8 bits with inputs and
+            gradients in each product; scales are calibrated on rows
+
+Keras' other modes, GPTQ and AWQ, calibrate on text that a tokenizer reads, in models made of
+transformer blocks that the caller lists: they are not offered here.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .. import models, runtime, training
+from ..errors import ModelError
+from ..inference import AnyDataset
+from ..specs import check_choice
+from .copies import copy_model, copy_optimizer
+from .figures import SCALES
+from .naming import check_excluded, check_names
+from .report import LayerChange, Listed, ReportSpec, Work, check_wanted, conclude
+
+MODES = ("int8", "int4", "float8")
+BITS = {"int8": 8, "int4": 4, "float8": 8}
+
+
+@dataclass(frozen=True)
+class QuantizeSpec(ReportSpec):
+    """How a model is quantized.
+
+    Args:
+        mode: "int8", "int4" or "float8".
+        exclude: Names of layers that stay as they are.
+    """
+
+    mode: str = "int8"
+    exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        super().__post_init__()
+        check_choice("mode", self.mode, MODES)
+        self._set(exclude=check_names("exclude", self.exclude))
+
+
+def quantize(
+    model: Any,
+    data: AnyDataset | None = None,
+    options: Mapping[str, Any] | None = None,
+    validation: AnyDataset | None = None,
+) -> dict[str, Any]:
+    """A quantized copy of a model.
+
+    Args:
+        model: A built Keras model; compiled where `data` is given.
+        data: Rows to measure on, and for "float8" to calibrate on; or None.
+        options: Fields of `QuantizeSpec`.
+        validation: Rows to evaluate; None for the validation rows of `data`.
+
+    Returns:
+        `{model, report}`: the copy and a `CompressionReport`.
+
+    Raises:
+        SpecError: for bad options, such as the name of a layer that is not there.
+        ModelError: if the model cannot be copied, or none of its layers can be quantized.
+        CompressionError: if its metric falls by more than `max_drop`.
+    """
+    began, spec = time.perf_counter(), QuantizeSpec.from_dict(options or {})
+    models.check_model(model, compiled=data is not None)
+    check_wanted(spec, data, validation)
+    check_excluded(spec.exclude, [layer.name for layer in model._flatten_layers(include_self=False)])
+    copy = copy_model(model)
+    if all(layer_mode(layer) for layer in leaf_layers(copy)):
+        raise ModelError("`model` is quantized already.", arg="model")
+    _quantize_layers(copy, spec)
+    layers, listed = compare_layers(model, copy, spec)
+    if not layers:
+        raise ModelError(
+            f"Keras can quantize none of the layers of `model` to {spec.mode}.",
+            hint="It can quantize Dense, EinsumDense (so attention) and Embedding layers.",
+            arg="model",
+        )
+    notes = explain_mode(spec.mode, data is not None)
+    if spec.mode == "float8" and data is not None:
+        _calibrate(copy, data)
+    settings = {name: value for name, value in asdict(spec).items() if value is not None}
+    work = Work("quantize", settings, began, tuple(layers), tuple(listed), tuple(notes))
+    report = conclude(model, copy, work, spec, data, validation)
+    return {"model": copy, "report": report}
+
+
+def explain_mode(mode: str, data: bool) -> list[str]:
+    """What one should know of a mode."""
+    if mode == "int8":
+        return [
+            "int8 rounds inputs by the largest value of each row as it comes: "
+            "nothing had to be calibrated."
+        ]
+    if mode == "int4":
+        return ["int4 rounds weights alone: nothing had to be calibrated."]
+    calibrated = (
+        "its scales were calibrated on `data`"
+        if data
+        else "its scales are not calibrated: give `data`"
+    )
+    return [
+        "float8 keeps float32 weights and rounds in each product: it saves time on GPUs that "
+        f"compute so (H100 and later), but neither disk nor memory; {calibrated}."
+    ]
+
+
+def _quantize_layers(copy: Any, spec: QuantizeSpec) -> None:
+    with warnings.catch_warnings():  # of layers that cannot be quantized: they are listed
+        warnings.simplefilter("ignore")
+        copy.quantize(spec.mode, filters=lambda layer: layer.name not in spec.exclude)
+    if copy.compiled:  # one for the variables that there are now
+        copy.optimizer = copy_optimizer(copy.optimizer)
+
+
+# Layers ------------------------------------------------------------------------------------------
+
+
+def leaf_layers(model: Any) -> list[Any]:
+    """Layers with weights and without layers inside, at any depth."""
+    return [
+        layer
+        for layer in model._flatten_layers()
+        if layer.weights and len(list(layer._flatten_layers())) == 1
+    ]
+
+
+def layer_mode(layer: Any) -> str:
+    """How a layer is quantized, or ""."""
+    return getattr(layer, "quantization_mode", None) or ""
+
+
+def compare_layers(
+    model: Any, copy: Any, spec: QuantizeSpec
+) -> tuple[list[LayerChange], list[Listed]]:
+    """What became of each layer with weights: quantized, or why not."""
+    changed, listed = [], []
+    for old, new in zip(leaf_layers(model), leaf_layers(copy), strict=True):
+        kind = type(old).__name__
+        if layer_mode(new) and not layer_mode(old):
+            bits = 8.0 * max(weight.value.dtype.size for weight in old.weights)
+            unit = "bits in products" if spec.mode == "float8" else "bits a weight"
+            change = f"to {spec.mode}"
+            changed.append(LayerChange(old.name, kind, change, bits, BITS[spec.mode], unit))
+        else:
+            listed.append(Listed(old.name, kind, explain_left(old, spec)))
+    return changed, listed
+
+
+def explain_left(layer: Any, spec: QuantizeSpec) -> str:
+    """Why a layer was not quantized."""
+    if layer_mode(layer):
+        return f"is {layer_mode(layer)} already"
+    if layer.name in spec.exclude:
+        return "excluded"
+    return f"Keras has no {spec.mode} for {type(layer).__name__}"
+
+
+# Calibration -------------------------------------------------------------------------------------
+
+
+def _calibrate(copy: Any, data: AnyDataset) -> None:
+    """One pass over the rows in which only the scales change.
+
+    Keras learns scales in training steps, from the largest values that it has seen; the weights
+    stay as a learning rate of 0 leaves them, and what else a step changes is put back.
+    """
+    keras, optimizer = runtime.keras(), copy.optimizer
+    kept = [one for one in copy.variables if not one.name.endswith(SCALES)]
+    values = [one.numpy().copy() for one in kept]
+    try:
+        copy.optimizer = keras.optimizers.SGD(0.0)
+        training.fit(copy, data, {"epochs": 1, "engine": "keras"})
+    finally:
+        copy.optimizer = optimizer
+        for variable, value in zip(kept, values, strict=True):
+            variable.assign(value)

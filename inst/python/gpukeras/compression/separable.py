@@ -1,0 +1,253 @@
+"""Convolutions as a depthwise and a pointwise one, where that takes fewer FLOPs.
+
+A kernel of k taps, c channels and f filters becomes m filters of k taps for each channel and f sums
+over their c m outputs (Howard et al. 2017). For each channel the kernel is a k x f matrix, and its
+nearest one of rank m is what the singular value decomposition begins with (Eckart & Young 1936):
+with these weights the new layer computes what is nearest to the old one without any training, and
+fine-tuning starts there. With m = min(k, f) nothing would be lost, but nothing saved either.
+
+References:
+    Howard, A. G. et al. (2017). MobileNets. arXiv:1704.04861.
+    Eckart, C. & Young, G. (1936). The approximation of one matrix by another of lower rank.
+    Psychometrika 1, 211-218.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import models, runtime, training
+from ..errors import ModelError
+from ..inference import AnyDataset
+from ..listening import OnEvent
+from ..profiling.flops import keras_kind, layer_flops
+from ..profiling.model_calls import Seen, input_specs, trace_model
+from ..specs import check_count, check_number
+from .copies import check_built, check_graph, clone_layers, copy_compile, copy_recipe, renew_means
+from .distillation import TrainedSpec
+from .naming import check_excluded, check_names
+from .report import LayerChange, Listed, Work, check_wanted, conclude
+
+SEPARABLE = {"Conv1D": "SeparableConv1D", "Conv2D": "SeparableConv2D"}
+# What a convolution's config has that the new layer takes as it is.
+KEPT = ("name", "trainable", "dtype", "filters", "kernel_size", "strides", "padding")
+KEPT += ("data_format", "dilation_rate", "activation", "use_bias", "bias_initializer")
+KEPT += ("bias_regularizer", "activity_regularizer", "bias_constraint")
+
+
+@dataclass(frozen=True)
+class SeparateSpec(TrainedSpec):
+    """How convolutions are replaced.
+
+    Args:
+        rank: m, filters for each channel: more are nearer to the old layer, and cost more.
+        least_gain: How many times fewer FLOPs the new layer must need.
+        exclude: Names of layers that stay as they are.
+    """
+
+    epochs: int = 5
+    rank: int = 1
+    least_gain: float = 1.0
+    exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        super().__post_init__()
+        self._set(
+            rank=check_count("rank", self.rank),
+            least_gain=check_number("least_gain", self.least_gain, 1.0),
+            exclude=check_names("exclude", self.exclude),
+        )
+
+
+def separate(
+    model: Any,
+    data: AnyDataset | None = None,
+    options: Mapping[str, Any] | None = None,
+    validation: AnyDataset | None = None,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """A model with separable convolutions in place of others, fine-tuned where there are rows.
+
+    Args:
+        model: A built sequential or functional Keras model; it stays as it is.
+        data: Rows to fine-tune and measure on, or None for neither.
+        options: Fields of `SeparateSpec`.
+        validation: Rows to validate on; None for those that `data` kept apart.
+        on_event: See `training.fit()`.
+
+    Returns:
+        `{model, report}`: the new model and a `CompressionReport`.
+
+    Raises:
+        SpecError: for bad options.
+        ModelError: if no layer gains, or the layers cannot be connected anew.
+        CompressionError: if the metric gets worse by more than `max_drop`.
+    """
+    began, spec = time.perf_counter(), SeparateSpec.from_dict(options or {})
+    models.check_model(model, compiled=data is not None)
+    check_graph(model)
+    check_built(model)
+    check_wanted(spec, data, validation)
+    check_excluded(spec.exclude, [layer.name for layer in model._flatten_layers(include_self=False)])
+    chosen, listed = choose_layers(trace_model(model, input_specs(model)).seen, spec)
+    if not chosen:
+        why = "; ".join(f"{one.layer}: {one.reason}" for one in listed[:3])
+        raise ModelError(
+            f"No convolution of `model` gains by being separable{': ' + why if why else ''}.",
+            hint="It pays for kernels of several taps with many filters.",
+            arg="model",
+        )
+    made = _replace(model, set(chosen), spec.rank)
+    kept = _copy_weights(model, made)
+    copy_compile(model, made)
+    copy_recipe(model, made)
+    trained, notes = None, []
+    if data is not None and spec.epochs:
+        options = {**spec.fit, "epochs": spec.epochs}
+        trained = training.fit(made, data, options, validation, on_event=on_event)
+    else:
+        notes.append("The new model is not trained: expect it to be worse until it is fine-tuned.")
+    changes = [_describe(one, chosen[one], kept[one]) for one in chosen]
+    settings = {"rank": spec.rank, "epochs": trained.epochs if trained else 0}
+    work = Work("separate", settings, began, tuple(changes), tuple(listed), tuple(notes), trained)
+    return {"model": made, "report": conclude(model, made, work, spec, data, validation)}
+
+
+# Which -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gain:
+    """FLOPs of a layer for a row: as it is, and separable."""
+
+    kind: str
+    before: float
+    after: float
+
+
+def choose_layers(seen: list[Seen], spec: SeparateSpec) -> tuple[dict[str, Gain], list[Listed]]:
+    """The convolutions that gain, by name, and those that stay with the reason."""
+    chosen: dict[str, Gain] = {}
+    listed = []
+    for one in seen:
+        kind = keras_kind(one.layer)
+        if not kind.startswith(("Conv1D", "Conv2D", "Conv3D")):
+            continue
+        gain = measure_gain(one, spec.rank)
+        reason = explain_refusal(one.layer, gain, spec)
+        if reason:
+            listed.append(Listed(one.layer.name, kind, reason))
+        else:
+            chosen[one.layer.name] = gain
+    return chosen, listed
+
+
+def measure_gain(one: Seen, rank: int) -> Gain:
+    """FLOPs of all calls of a convolution for a row, and those of its separable version."""
+    layer = one.layer
+    taps, filters = math.prod(layer.kernel_size), layer.filters
+    channels = read_channels(layer, one.calls[0].first)
+    rows = one.calls[0].first[0]
+    before = sum(layer_flops(call) or math.nan for call in one.calls) / rows
+    positions = sum(math.prod(call.output) / filters for call in one.calls) / rows
+    fewer = 2 * positions * channels * (taps * filters - rank * (taps + filters))
+    return Gain(keras_kind(layer), before, before - fewer)
+
+
+def read_channels(layer: Any, shape: tuple[float, ...]) -> float:
+    """Channels of an input of a convolution."""
+    return shape[1 if layer.data_format == "channels_first" else -1]
+
+
+def explain_refusal(layer: Any, gain: Gain, spec: SeparateSpec) -> str:
+    """Why a convolution stays, or ""."""
+    strides, dilation = set(layer.strides), set(layer.dilation_rate)
+    reasons = {
+        "excluded": layer.name in spec.exclude,
+        f"Keras has no separable {gain.kind}": type(layer).__name__ not in SEPARABLE,
+        "its kernel has one tap": math.prod(layer.kernel_size) == 1,
+        "it works on groups of channels": getattr(layer, "groups", 1) > 1,
+        "its padding is causal": layer.padding == "causal",
+        "its strides differ": len(strides) > 1,
+        "it has strides and gaps between taps": max(strides) > 1 and max(dilation) > 1,
+        "its FLOPs are not known": math.isnan(gain.before),
+        "it would need as many FLOPs": not gain.after * spec.least_gain < gain.before,
+    }
+    return next((reason for reason, true in reasons.items() if true), "")
+
+
+# How ---------------------------------------------------------------------------------------------
+
+
+def _replace(model: Any, names: set[str], rank: int) -> Any:
+    layers = runtime.keras().layers
+
+    def make(layer: Any) -> Any:
+        config = layer.get_config()
+        if layer.name not in names or type(layer).__name__ not in SEPARABLE:
+            return type(layer).from_config(config)
+        regularizer = config["kernel_regularizer"]
+        given = {name: config[name] for name in KEPT if name in config}
+        given |= {"depthwise_regularizer": regularizer, "pointwise_regularizer": regularizer}
+        kind = getattr(layers, SEPARABLE[type(layer).__name__])
+        return kind.from_config({**given, "depth_multiplier": rank})
+
+    return clone_layers(model, make)
+
+
+def _copy_weights(model: Any, made: Any) -> dict[str, float]:
+    """Gives the new model the old one's weights; what share of each kernel is kept, by layer."""
+    kept = {}
+    pairs = zip(model._flatten_layers(), made._flatten_layers(), strict=True)
+    for old, new in pairs:
+        if type(old).__name__ in SEPARABLE and type(new).__name__ not in SEPARABLE:
+            depthwise, pointwise, share = factor_kernel(old.kernel.numpy(), new.depth_multiplier)
+            new.set_weights([depthwise, pointwise, *([old.bias.numpy()] if old.use_bias else [])])
+            kept[old.name] = share
+        elif len(list(old._flatten_layers())) == 1 and old.weights:
+            new.set_weights(old.get_weights())
+    renew_means(made)
+    return kept
+
+
+def factor_kernel(kernel: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """The separable kernels nearest to a convolution's.
+
+    Args:
+        kernel: Of shape (*taps, channels, filters).
+        rank: Filters for each channel.
+
+    Returns:
+        The depthwise kernel of shape (*taps, channels, rank), the pointwise one of shape
+        (*ones, channels * rank, filters), both of the kernel's dtype, and the share of the kernel's
+        sum of squares that their product has.
+    """
+    *taps, channels, filters = kernel.shape
+    flat = kernel.reshape(-1, channels, filters).transpose(1, 0, 2).astype(np.float64)
+    left, values, right = np.linalg.svd(flat, full_matrices=False)
+    found = min(rank, values.shape[1])
+    root = np.sqrt(values[:, :found])  # in both factors alike, so that neither dwarfs the other
+    depthwise = np.zeros((channels, flat.shape[1], rank))
+    pointwise = np.zeros((channels, rank, filters))
+    depthwise[:, :, :found] = left[:, :, :found] * root[:, None, :]
+    pointwise[:, :found] = right[:, :found] * root[:, :, None]
+    total = float((values**2).sum())
+    share = float((values[:, :found] ** 2).sum()) / total if total else 1.0
+    ones = [1] * len(taps)
+    return (
+        depthwise.transpose(1, 0, 2).reshape(*taps, channels, rank).astype(kernel.dtype),
+        pointwise.reshape(*ones, channels * rank, filters).astype(kernel.dtype),
+        share,
+    )
+
+
+def _describe(name: str, gain: Gain, kept: float) -> LayerChange:
+    change = f"to {SEPARABLE[gain.kind]}, {100 * kept:.0f} % of the kernel kept"
+    return LayerChange(name, gain.kind, change, gain.before, gain.after, "FLOPs")

@@ -1,0 +1,373 @@
+"""Structured pruning: whole units and filters go, and a smaller model is built of what is left.
+
+A unit's worth is the norm of the weights that make it (Li et al. 2017), or the scale of the batch
+normalisation after it (Liu et al. 2017); units that are tied (see `channels`) are worth what they
+have together. Which share of them goes is found by bisection on the FLOPs that are left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import runtime
+from ..errors import ModelError
+from ..profiling.flops import activation_flops, layer_flops
+from ..profiling.model_calls import find_reason, input_specs, trace_model
+from ..wording import percent
+from .channels import Ids, Wired, Wiring, find_graph, wire_model
+from .copies import copy_compile, copy_recipe
+from .masks import list_layers
+from .narrowing import copy_narrowed, narrow_config
+from .report import LayerChange, Listed
+
+TARGETS = ("flops", "units")
+NORMS = ("l2", "l1", "bn")
+NORMALISING = ("BatchNormalization", "LayerNormalization")  # as wide as what they normalise
+HALVINGS = 30  # of the interval in which the share of units is looked for
+LEAST_LEFT = 0.1  # of each group, where the smallest of all layers go: an empty one ends the model
+
+
+@dataclass(frozen=True)
+class Group:
+    """Units of which some can go, in one or more layers that are tied.
+
+    Args:
+        layers: The layers that make them.
+        roots: The units, by the numbers that stand for them.
+        worth: Of each, not below 0.
+    """
+
+    layers: tuple[Wired, ...]
+    roots: Ids
+    worth: np.ndarray
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """A smaller model.
+
+    Args:
+        model: It, compiled as the one it was made of.
+        changes: What was done to which layer.
+        listed: Layers that could not be made smaller, and why.
+        notes: What its owner should know.
+    """
+
+    model: Any
+    changes: tuple[LayerChange, ...]
+    listed: tuple[Listed, ...]
+    notes: tuple[str, ...]
+
+
+def narrow_model(
+    model: Any,
+    sparsity: float,
+    target: str = "flops",
+    whole: bool = False,
+    norm: str = "l2",
+    excluded: Callable[[str], bool] = lambda path: False,
+) -> Narrowed:
+    """A model with fewer units, and the weights of those that stay.
+
+    Args:
+        model: A built Sequential or functional model; it is not changed.
+        sparsity: Share that goes, in (0, 1).
+        target: What it is a share of: "flops" (of the whole model) or "units" (of those that can).
+        whole: The units worth least in all layers go, in place of the same share of each layer.
+        norm: "l2", "l1" or "bn".
+        excluded: Whether a layer, by its names, keeps its units.
+
+    Raises:
+        ModelError: if the model's layers are not known, or none can be made smaller.
+    """
+    _check_kind(model)
+    wiring = wire_model(model)
+    for wired in wiring.layers:
+        if wired.produces and excluded(wired.name):
+            wiring.units.lock(wired.outputs, "excluded")
+    groups = find_groups(wiring, norm)
+    if not groups:
+        raise ModelError(
+            "`model` has no units that can be taken out.",
+            hint="; ".join(f"{one.layer} {one.reason}" for one in _list_fixed(wiring)[:5]),
+            arg="model",
+        )
+    work = _read_work(model, wiring)
+    gone, notes = choose_gone(wiring, groups, work, sparsity, target, whole)
+    small = build_narrow(model, wiring, gone)
+    return Narrowed(small, _list_changes(wiring, gone), tuple(_list_fixed(wiring)), tuple(notes))
+
+
+def _check_kind(model: Any) -> None:
+    keras = runtime.keras()
+    known = isinstance(model, keras.Sequential) or hasattr(model, "_nodes_by_depth")
+    plain = type(model).call in (keras.Sequential.call, _functional_class().call)
+    if not known or not plain or not hasattr(find_graph(model), "_nodes_by_depth"):
+        raise ModelError(
+            "`model` is neither sequential nor functional: how its layers are connected is only "
+            "in its code.",
+            hint="Prune it with `structured = FALSE`.",
+            arg="model",
+        )
+
+
+def _functional_class() -> Any:
+    return runtime.keras().src.models.functional.Functional
+
+
+# Worth -------------------------------------------------------------------------------------------
+
+
+def find_groups(wiring: Wiring, norm: str = "l2") -> list[Group]:
+    """The groups of units of which some can go."""
+    makers = [wired for wired in wiring.layers if wired.produces]
+    roots = [set(wiring.units.roots(wired.outputs).tolist()) for wired in makers]
+    found = []
+    for places in _connected(roots):
+        free = set().union(*(roots[place] for place in places)) - set(wiring.units.locked)
+        if len(free) > 1:
+            layers = tuple(makers[place] for place in places)
+            order = np.array(sorted(free))
+            found.append(Group(layers, order, _measure_worth(wiring, layers, order, norm)))
+    return found
+
+
+def _connected(sets: Sequence[set[int]]) -> list[list[int]]:
+    """Places of sets that overlap, directly or by others."""
+    groups: list[tuple[set[int], list[int]]] = []
+    for place, one in enumerate(sets):
+        near = [group for group in groups if group[0] & one]
+        groups = [group for group in groups if not group[0] & one]
+        merged = one.union(*(group[0] for group in near))
+        groups.append((merged, [*(p for group in near for p in group[1]), place]))
+    return [sorted(places) for _, places in groups]
+
+
+def _measure_worth(wiring: Wiring, layers: Sequence[Wired], order: Ids, norm: str) -> np.ndarray:
+    """The norm of each unit's weights, over all layers that make it."""
+    total = np.zeros(len(order))
+    scales = list(_find_scales(wiring, order)) if norm == "bn" else []
+    power = 1 if norm == "l1" else 2
+    parts = scales or [(one.outputs, _unit_sums(one, power)) for one in layers]
+    for ids, sums in parts:
+        places, known = _places(order, wiring.units.roots(ids))
+        np.add.at(total, places[known], sums[known])
+    return total if norm == "l1" else np.sqrt(total)
+
+
+def _places(order: Ids, roots: Ids) -> tuple[np.ndarray, np.ndarray]:
+    """Where each root is in a sorted order, and whether it is there."""
+    places = np.minimum(np.searchsorted(order, roots), len(order) - 1)
+    return places, order[places] == roots
+
+
+def _unit_sums(wired: Wired, power: int) -> np.ndarray:
+    """For each unit the sum of its weights' absolute values to a power."""
+    axis = -2 if wired.kind.endswith("Transpose") else -1
+    name = "pointwise_kernel" if wired.kind.startswith("Separable") else "kernel"
+    kernel = next(weight for weight in wired.layer.weights if weight.name == name).numpy()
+    sizes = np.abs(np.moveaxis(kernel, axis, -1).astype(float)) ** power
+    return sizes.reshape(-1, sizes.shape[-1]).sum(0)
+
+
+def _find_scales(wiring: Wiring, order: Ids) -> Iterator[tuple[Ids, np.ndarray]]:
+    """Squared scales of the batch normalisations that these units go through."""
+    for wired in wiring.layers:
+        if wired.kind != "BatchNormalization" or not wired.layer.scale:
+            continue
+        if np.isin(wiring.units.roots(wired.inputs), order).any():
+            yield wired.inputs, np.square(wired.layer.gamma.numpy().astype(float))
+
+
+# Choosing ----------------------------------------------------------------------------------------
+
+Work = tuple[float, list[tuple[Wired, float]]]  # FLOPs that stay, and those of each layer
+
+
+def _read_work(model: Any, wiring: Wiring) -> Work:
+    """FLOPs of a row's forward pass, of layers that can change and of the others together."""
+    traced = trace_model(model, input_specs(model))
+    flops = {
+        id(seen.layer): sum(layer_flops(call) or 0.0 for call in seen.calls) / traced.rows
+        for seen in traced.seen
+    }
+    known = [(wired, flops.pop(id(wired.layer), 0.0)) for wired in wiring.layers]
+    return sum(flops.values()), known
+
+
+def count_left(wiring: Wiring, work: Work, gone: set[int]) -> float:
+    """FLOPs that are left without some units."""
+    fixed, layers = work
+    left = {id(None): 1.0}
+
+    def part(ids: Ids | None) -> float:
+        if id(ids) not in left:
+            left[id(ids)] = float(find_kept(wiring, ids, gone).mean())
+        return left[id(ids)]
+
+    total = fixed
+    for wired, flops in layers:
+        products, taps, rest = split_work(wired)
+        inputs, outputs = part(wired.inputs), part(wired.outputs)
+        total += flops * (products * inputs * outputs + taps * inputs + rest * outputs)
+    return total
+
+
+def split_work(wired: Wired) -> tuple[float, float, float]:
+    """Shares of a layer's FLOPs: those that go with its inputs and outputs, with one of the two."""
+    if not wired.produces:
+        return 0.0, 0.0, 1.0
+    sizes = {weight.name: math.prod(weight.shape) for weight in wired.layer.weights}
+    products = 2 * sizes.get("pointwise_kernel", sizes.get("kernel", 0))
+    taps = 2 * sizes.get("depthwise_kernel", 0)
+    units = len(wired.outputs)
+    rest = sizes.get("bias", 0) + activation_flops(wired.layer.activation, units)
+    total = products + taps + rest
+    return products / total, taps / total, rest / total
+
+
+def find_kept(wiring: Wiring, ids: Ids, gone: set[int]) -> np.ndarray:
+    """Which channels stay."""
+    return np.array([int(root) not in gone for root in wiring.units.roots(ids)], bool)
+
+
+def choose_gone(
+    wiring: Wiring, groups: Sequence[Group], work: Work, sparsity: float, target: str, whole: bool
+) -> tuple[set[int], list[str]]:
+    """The units to take out, and notes."""
+    choose = _choose_smallest if whole else _choose_each
+    if target == "units":
+        return choose(groups, sparsity), []
+    before = count_left(wiring, work, set())
+    aim = before * (1 - sparsity)
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        fits = count_left(wiring, work, choose(groups, middle)) <= aim
+        low, high = (low, middle) if fits else (middle, high)
+    gone = choose(groups, high)
+    left = count_left(wiring, work, gone)
+    return gone, _explain_left(left / before, sparsity) if left > aim else []
+
+
+def _explain_left(left: float, sparsity: float) -> list[str]:
+    return [
+        f"{percent(left)} of the FLOPs are left, not {percent(1 - sparsity)}: the rest is in "
+        "layers that cannot be made smaller."
+    ]
+
+
+def _choose_each(groups: Sequence[Group], share: float) -> set[int]:
+    """The same share of each group; one unit stays."""
+    gone: set[int] = set()
+    for group in groups:
+        count = min(math.floor(share * len(group.roots) + 1e-9), len(group.roots) - 1)
+        gone.update(group.roots[np.argsort(group.worth, kind="stable")[:count]].tolist())
+    return gone
+
+
+def _choose_smallest(groups: Sequence[Group], share: float) -> set[int]:
+    """The share worth least in all groups; of each a tenth stays.
+
+    Worth is compared against the group's own root mean square (Molchanov et al. 2017): layers have
+    weights of different sizes.
+    """
+    ranked: list[tuple[float, int]] = []
+    for group in groups:
+        keep = max(1, math.ceil(LEAST_LEFT * len(group.roots)))
+        scale = float(np.sqrt(np.mean(np.square(group.worth)))) or 1.0
+        order = np.argsort(group.worth, kind="stable")[: len(group.roots) - keep]
+        ranked += [(float(group.worth[place]) / scale, int(group.roots[place])) for place in order]
+    count = math.floor(share * sum(len(group.roots) for group in groups) + 1e-9)
+    return {root for _, root in sorted(ranked)[:count]}
+
+
+# Building ----------------------------------------------------------------------------------------
+
+
+def build_narrow(model: Any, wiring: Wiring, gone: set[int]) -> Any:
+    """The model without some units, compiled as it was.
+
+    Raises:
+        ModelError: if Keras cannot make it again.
+    """
+    keras, made = runtime.keras(), {}
+
+    def clone(layer: Any) -> Any:
+        if not isinstance(layer, keras.layers.Layer):
+            return layer  # an operation of Keras: it has no settings
+        config, wired = layer.get_config(), wiring.find(layer)
+        if wired is not None and wired.outputs is not None:
+            outputs = int(find_kept(wiring, wired.outputs, gone).sum())
+            narrow_config(wired.kind, config, outputs)
+        made[id(layer)] = type(layer).from_config(config)
+        return made[id(layer)]
+
+    try:
+        # Safe mode is for files: the code of a Lambda layer is this session's own.
+        with keras.src.saving.serialization_lib.SafeModeScope(False):
+            small = keras.models.clone_model(model, clone_function=clone, recursive=True)
+        if not small.built:
+            small.build(model.input_shape)
+        for _, layer in list_layers(model):
+            if id(layer) in made:
+                _copy_layer(wiring, layer, made[id(layer)], gone)
+    except Exception as error:  # whatever the user's own layers raise
+        raise ModelError(
+            f"`model` cannot be built again: {find_reason(error)}",
+            hint="Layers of one's own need `get_config()`.",
+            arg="model",
+        ) from error
+    copy_compile(model, small)
+    copy_recipe(model, small)
+    return small
+
+
+def _copy_layer(wiring: Wiring, layer: Any, narrow: Any, gone: set[int]) -> None:
+    """Gives a layer the weights of a wider one."""
+    wired = wiring.find(layer)
+
+    def kept(role: str) -> np.ndarray | None:
+        ids = wired.outputs if role == "out" else wired.inputs
+        if ids is None:
+            return None
+        stay = find_kept(wiring, ids, gone)
+        return np.repeat(stay, layer.depth_multiplier) if role == "between" else stay
+
+    copy_narrowed(layer, narrow, "" if wired is None else wired.kind, kept)
+
+
+# Telling -----------------------------------------------------------------------------------------
+
+
+def _list_changes(wiring: Wiring, gone: set[int]) -> tuple[LayerChange, ...]:
+    """What was done to the layers that make units."""
+    found = []
+    for wired in wiring.layers:
+        if not wired.produces:
+            continue
+        stay = find_kept(wiring, wired.outputs, gone)
+        left, before = int(stay.sum()), len(stay)
+        if left < before:
+            change = f"{before - left} of {before} units taken out"
+            found.append(LayerChange(wired.name, wired.kind, change, before, left, "units"))
+    return tuple(found)
+
+
+def _list_fixed(wiring: Wiring) -> list[Listed]:
+    """Layers with weights whose units all stay, and why."""
+    found = []
+    for wired in wiring.layers:
+        kind = type(wired.layer).__name__
+        if wired.produces:
+            reasons = [wiring.units.locked.get(int(r)) for r in wiring.units.roots(wired.outputs)]
+            if None not in reasons:
+                found.append(Listed(wired.name, kind, reasons[0]))
+        elif getattr(wired.layer, "weights", None) and wired.kind not in NORMALISING:
+            found.append(Listed(wired.name, kind, "has no units that can be taken out one by one"))
+    return found

@@ -1,0 +1,1 @@
+"""Several devices, several computers: one training."""

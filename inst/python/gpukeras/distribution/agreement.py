@@ -1,0 +1,195 @@
+"""What the processes of a training decide together, so that each makes the same calls.
+
+Whether it is time to save, how long a call took, whether a user wants to stop: each process knows
+it of itself. Operations that add up over all of them wait for all, so whatever decides which is
+called next must be the same everywhere.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..blocks import Block
+from ..checkpoints.describing import describe_training
+from ..checkpoints.identity import find_mismatch
+from ..checkpoints.state import TrainingState, pack_state, unpack_state
+from ..errors import ClusterError
+from ..plans import PipelinePlan
+from ..snapshots import apply_snapshot, take_snapshot
+from ..specs import FitSpec
+
+ALIKE = ("epochs", "engine", "early_stopping")  # besides what makes a training the one it is
+
+
+class Channel(Protocol):
+    """What is asked of the workers' channel; see `channel`."""
+
+    def exchange(self, kind: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Gives what every worker gave, in their order."""
+
+    def broadcast(self, data: bytes | None) -> bytes:
+        """Gives what the chief gave."""
+
+
+class Alone:
+    """One process decides for itself."""
+
+    is_chief = True
+
+    def agree_time(self, seconds: float) -> float:
+        """The seconds that all go by."""
+        return seconds
+
+    def agree(self, kind: str, **wishes: bool) -> dict[str, bool]:
+        """Which wishes anybody has."""
+        return wishes
+
+    def compare(self, model: Any, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
+        """Raises an error where processes do not train the same."""
+
+    def share_state(self, state: TrainingState | None, model: Any) -> TrainingState | None:
+        """The chief's state to go on from, or None; then the model has the chief's weights."""
+        return state
+
+    def keep_step(self, blocks: Iterator[Block], exact: bool) -> Iterator[Block]:
+        """The blocks, of which all processes must have equally many."""
+        return blocks
+
+    def leave(self, error: BaseException) -> None:
+        """Tells the others that this process goes on without them."""
+
+
+class Together(Alone):
+    """Several processes decide together.
+
+    Args:
+        channel: Connects them.
+        index: The place of this one.
+        names: What they are called, in their order.
+    """
+
+    def __init__(self, channel: Channel, index: int, names: tuple[str, ...]) -> None:
+        """Takes the channel."""
+        self._channel, self._names = channel, names
+        self.is_chief = index == 0
+
+    def agree_time(self, seconds: float) -> float:
+        """The slowest's, as the others wait for it."""
+        given = self._channel.exchange("time", {"seconds": seconds})
+        return max(one["seconds"] for one in given)
+
+    def agree(self, kind: str, **wishes: bool) -> dict[str, bool]:
+        """Which wishes any of them has."""
+        given = self._channel.exchange(kind, {name: bool(value) for name, value in wishes.items()})
+        return {name: any(one[name] for one in given) for name in wishes}
+
+    def compare(self, model: Any, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
+        """Compares each worker's training with the chief's.
+
+        Raises:
+            ClusterError: on every worker, naming the first that differs, and in what.
+        """
+        here = describe_training(model, data, plan, vars(spec))
+        here["options"] = {name: repr(getattr(spec, name)) for name in ALIKE}
+        there = json.loads(self._channel.broadcast(json.dumps(here).encode()))
+        given = self._channel.exchange("compare", {"differs": tell_difference(here, there)})
+        for number, one in enumerate(given, 1):
+            if one["differs"]:
+                raise ClusterError(
+                    f"{self._names[number - 1]} is not like the chief: {one['differs']}.",
+                    hint="All workers run the same script on the same data.",
+                    worker=number,
+                    reason=one["differs"],
+                )
+
+    def share_state(self, state: TrainingState | None, model: Any) -> TrainingState | None:
+        """Sends the chief's state, or else its model's, to all."""
+        begins = state is None
+        if self.is_chief:
+            whole = TrainingState(take_snapshot(model)) if state is None else state
+            self._channel.broadcast(pack_bytes(whole, begins))
+            return state
+        given, begins = unpack_bytes(self._channel.broadcast(None))
+        if not begins:
+            return given
+        apply_snapshot(model, given.snapshot)
+        return None
+
+    def leave(self, error: BaseException) -> None:
+        """Tells the others, who cannot go on without it."""
+        self._channel.fail(error)
+
+    def keep_step(self, blocks: Iterator[Block], exact: bool) -> Iterator[Block]:
+        """The blocks; a stream that ends earlier on one worker would leave the others waiting.
+
+        Raises:
+            ClusterError: naming such a worker.
+        """
+        return blocks if exact else self._compare_blocks(blocks)
+
+    def _compare_blocks(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        while True:
+            block = next(blocks, None)
+            own = {} if block is None else {"batches": block.batches, "rows": block.rows}
+            given = self._channel.exchange("block", own)
+            check_blocks(given, self._names)
+            if block is None:
+                return
+            yield block
+
+
+def check_blocks(given: list[dict[str, Any]], names: tuple[str, ...]) -> None:
+    """All workers have equally many batches of as many rows next.
+
+    Raises:
+        ClusterError: naming the first that differs from the chief.
+    """
+    for one, name in zip(given, names, strict=True):
+        if one != given[0]:
+            raise ClusterError(
+                f"{name} has {_tell(one)} next, the chief {_tell(given[0])}: every worker must "
+                "be given the same rows in the same order.",
+                hint="Give the functions of all workers the same seed, or use files.",
+                worker=names.index(name) + 1,
+            )
+
+
+def _tell(block: Mapping[str, Any]) -> str:
+    if not block:
+        return "no more rows"
+    return f"{block['batches']:,} batches of {block['rows']:,} rows"
+
+
+def tell_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """In what a worker's training differs from the chief's (`there`), as part of a sentence."""
+    found = find_mismatch(here, there)
+    if found:
+        return found
+    for name in ALIKE:
+        was, now = there["options"][name], here["options"][name]
+        if was != now:
+            return f"`{name}` was {was} and is {now}"
+    return ""
+
+
+def pack_bytes(state: TrainingState, begins: bool) -> bytes:
+    """A state to be sent, and whether it is that of a training's beginning."""
+    plain, arrays = pack_state(state)
+    names = list(arrays)
+    told = np.frombuffer(json.dumps([plain, names, begins]).encode(), np.uint8)
+    file = io.BytesIO()
+    np.savez(file, told, *(arrays[name] for name in names))
+    return file.getvalue()
+
+
+def unpack_bytes(sent: bytes) -> tuple[TrainingState, bool]:
+    """What was sent."""
+    with np.load(io.BytesIO(sent), allow_pickle=False) as file:
+        plain, names, begins = json.loads(file["arr_0"].tobytes())
+        arrays = {name: file[f"arr_{place}"] for place, name in enumerate(names, 1)}
+    return unpack_state(plain, arrays), begins

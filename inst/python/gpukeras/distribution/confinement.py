@@ -1,0 +1,145 @@
+"""Makes a socket that listens on all addresses answer on one only.
+
+TensorFlow's server of a worker listens on every address of the computer, whatever address it was
+given.  A packet filter on its socket (Linux lets a process filter its own sockets) drops what was
+sent to any other address: from outside it is as if the socket were bound to one, but for a refusal
+that is a silence.  Connections that it accepts inherit the filter; those accepted before do not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ipaddress
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+IP = ipaddress.IPv4Address | ipaddress.IPv6Address
+ANSWERED = 16  # addresses of one name at most: jumps in a filter are short
+SO_ATTACH_FILTER = 26  # of Linux, which Python does not name
+LISTENING = "0A"  # state of a socket in /proc/net/tcp
+# Instructions of a classic filter (linux/filter.h); offsets count from the IP header.
+LOAD_BYTE, LOAD_WORD, AND, JUMP_IF_EQUAL, RETURN = 0x30, 0x20, 0x54, 0x15, 0x06
+IP_HEADER = 0xFFF00000
+TO_V4, TO_V6 = IP_HEADER + 16, IP_HEADER + 24  # where the address lies that a packet was sent to
+PASS, DROP = 0xFFFFFFFF, 0
+Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
+
+
+def confine_listener(port: int, address: str) -> bool:
+    """Lets this process' listener of a port answer on one address only.
+
+    Args:
+        port: The port.
+        address: An IP address, or a name: then all addresses that it has.
+
+    Returns:
+        Whether it does now.  False where the system is not Linux, this process has no such
+        listener, or the name's addresses are not those by which others reach this computer.
+    """
+    addresses = read_addresses(address)
+    if not sys.platform.startswith("linux") or not addresses:
+        return False
+    inodes = _read_inodes(port)
+    found = [fd for fd, inode in _read_sockets() if inode in inodes]
+    return bool(found) and all([_attach(fd, plan_filter(addresses)) for fd in found])
+
+
+def read_addresses(host: str) -> list[IP]:
+    """The IP addresses of a host; none where they cannot be told.
+
+    A computer's own name may stand for a loopback address on that computer only: others come by
+    another one, which is not known here.
+    """
+    with suppress(ValueError):
+        return [ipaddress.ip_address(host.strip("[]").partition("%")[0])]
+    try:
+        answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    names = dict.fromkeys(str(answer[4][0]).partition("%")[0] for answer in answers)
+    addresses = [ipaddress.ip_address(name) for name in names]
+    known = host == "localhost" or not any(address.is_loopback for address in addresses)
+    return addresses[:ANSWERED] if known else []
+
+
+def parse_listeners(table: str, port: int) -> set[int]:
+    """Inodes of the sockets that listen on a port.
+
+    Args:
+        table: Text of `/proc/net/tcp` or `tcp6`.
+        port: The port.
+    """
+    rows = (line.split() for line in table.splitlines()[1:])
+    return {
+        int(row[9])
+        for row in rows
+        if len(row) > 9 and row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port
+    }
+
+
+def plan_filter(addresses: Sequence[IP]) -> list[Instruction]:
+    """A filter that passes packets sent to one of some addresses."""
+    four = [address for address in addresses if address.version == 4]
+    six = [address for address in addresses if address.version == 6]
+    v4 = [(LOAD_WORD, 0, 0, TO_V4)]
+    for address in four:
+        v4 += [(JUMP_IF_EQUAL, 0, 1, int(address)), (RETURN, 0, 0, PASS)]
+    v4 += [(RETURN, 0, 0, DROP)]
+    v6 = [instruction for address in six for instruction in _plan_v6(address.packed)]
+    version = [(LOAD_BYTE, 0, 0, IP_HEADER), (AND, 0, 0, 0xF0)]
+    return [
+        *version,
+        (JUMP_IF_EQUAL, 0, len(v4), 0x40),
+        *v4,
+        (JUMP_IF_EQUAL, 1, 0, 0x60),
+        (RETURN, 0, 0, DROP),
+        *v6,
+        (RETURN, 0, 0, DROP),
+    ]
+
+
+def _plan_v6(packed: bytes) -> list[Instruction]:
+    # Four words to compare; at the first that differs, on to the next address.
+    words = struct.unpack("!4L", packed)
+    block: list[Instruction] = []
+    for place, word in enumerate(words):
+        block += [
+            (LOAD_WORD, 0, 0, TO_V6 + 4 * place),
+            (JUMP_IF_EQUAL, 0, 7 - 2 * place, word),
+        ]
+    return [*block, (RETURN, 0, 0, PASS)]
+
+
+def _read_inodes(port: int) -> set[int]:
+    inodes: set[int] = set()
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):  # no IPv6 here
+            inodes |= parse_listeners(Path("/proc/self/net", name).read_text(), port)
+    return inodes
+
+
+def _read_sockets() -> Iterable[tuple[int, int]]:
+    # File descriptors of this process that are sockets, with their inodes.
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # closed meanwhile, such as the one that lists them
+            target = os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith("socket:["):
+                yield int(name), int(target[8:-1])
+
+
+def _attach(fd: int, instructions: Sequence[Instruction]) -> bool:
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in instructions)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HP", len(instructions), ctypes.addressof(buffer))
+    try:
+        # A copy of the descriptor: the one that is closed here is not its owner's.
+        with socket.socket(fileno=os.dup(fd)) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+    except OSError:
+        return False
+    return True

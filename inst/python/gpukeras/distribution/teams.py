@@ -1,0 +1,207 @@
+"""The replicas that train together: one on the device where the model is, or several.
+
+    open_team(devices) --> Team: shares, agreement, and how a model is held and run
+
+A training asks its team and need not know which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .. import devices, runtime
+from ..engine import Engines
+from ..errors import ModelError, SpecError
+from ..plans import PipelinePlan
+from ..reuse import open_engines
+from ..shares import Shares, check_batch_size, round_batch_size
+from ..snapshots import state_variables
+from ..specs import FitSpec
+from ..steps import Averages, TrainingStep, Watch, single_replica, sums_rows
+from . import session
+from .agreement import Alone, Together
+from .engines import ReplicatedEngines
+from .insides import (
+    Reduction,
+    hold_copies,
+    hold_losses,
+    hold_reduction,
+    open_mirrored,
+    require_versions,
+)
+from .steps import ReplicatedStep
+from .wanted import choose_devices, parse_devices
+
+
+@dataclass
+class Team:
+    """The replicas of a model.
+
+    Args:
+        strategy: TensorFlow's, or None for the only replica there is.
+        shares: How they share a batch, or None.
+        agreement: What their processes decide together.
+        workers: How many processes there are.
+    """
+
+    strategy: Any = None
+    shares: Shares | None = None
+    agreement: Alone = field(default_factory=Alone)
+    workers: int = 1
+    _reduction: Reduction | None = None
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas there are, on all computers."""
+        return 1 if self.shares is None else self.shares.replicas
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Where those of this process are; () for where the model is."""
+        return () if self.shares is None else self.shares.devices
+
+    def place(self, device: str) -> str:
+        """Where the model is: the first of its devices."""
+        return device if self.shares is None else self.shares.devices[0]
+
+    def own_spec(self, spec: FitSpec) -> FitSpec:
+        """What a process does of a training: the chief alone writes."""
+        if self.agreement.is_chief:
+            return spec
+        return replace(spec, checkpoint=None, tensorboard=None)
+
+    def scale_rate(self, how: str) -> float:
+        """What the learning rate is multiplied with; see `FitSpec.rate_scaling`."""
+        return {"none": 1.0, "linear": float(self.replicas), "sqrt": self.replicas**0.5}[how]
+
+    def fit_plan(self, plan: PipelinePlan, data: Any, wanted: int | str | None) -> PipelinePlan:
+        """The plan with a batch size that the replicas can share.
+
+        Raises:
+            SpecError: if the one that was asked for cannot be shared.
+        """
+        if plan.batch_size % self.replicas == 0:
+            return plan
+        if isinstance(wanted, (int, float)) or data.spec.batch_size != "auto":
+            check_batch_size(plan.batch_size, self.replicas)
+        size = round_batch_size(plan.batch_size, self.replicas)
+        reason = f"{plan.batch_reason}; {self.replicas} replicas share it"
+        return replace(data.plan(plan.device, size), batch_reason=reason)
+
+    @contextmanager
+    def hold(self, model: Any) -> Iterator[None]:
+        """Readies a model whose variables exist; afterwards it is a plain one with new values."""
+        if self.shares is None:
+            with single_replica(model):
+                yield
+            return
+        with ExitStack() as held:
+            held.enter_context(_synchronized(model))
+            if not sums_rows(model.loss):
+                held.enter_context(hold_losses())
+            self._reduction = held.enter_context(hold_reduction(model.optimizer))
+            held.enter_context(hold_copies(state_variables(model).values(), self.shares))
+            yield
+
+    def open_training(
+        self,
+        model: Any,
+        batch_size: int,
+        device: str,
+        micro: int | None,
+        watch: Watch,
+        averages: Averages | None,
+    ) -> Engines:
+        """The engines that train; for `micro`, `watch` and `averages` see `TrainingStep`."""
+        if self.shares is None:
+            step = TrainingStep(model, micro, watch, averages)
+            return open_engines(model, "train", batch_size, device, step)
+        parts = self.strategy, self.shares, self._reduction, watch, averages
+        step = ReplicatedStep(model, "train", *parts)
+        return ReplicatedEngines(model, "train", batch_size, device, step)
+
+    def open_evaluation(self, model: Any, batch_size: int, device: str) -> Engines:
+        """The engines that evaluate."""
+        if self.shares is None:
+            return open_engines(model, "test", batch_size, device)
+        step = ReplicatedStep(model, "test", self.strategy, self.shares)
+        return ReplicatedEngines(model, "test", batch_size, device, step)
+
+    def check(self, model: Any, engine: str = "auto") -> None:
+        """What one device can do and several cannot.
+
+        Raises:
+            SpecError, ModelError: for that.
+        """
+        if self.shares is None:
+            return
+        require_versions()
+        if engine == "compiled":
+            raise SpecError(
+                'engine = "compiled" trains on one device: XLA compiles a program for one.',
+                hint='Use `engine = "auto"`.',
+                arg="engine",
+            )
+        if model.run_eagerly or runtime.overrides(model, "make_train_function"):
+            what = "is compiled with run_eagerly" if model.run_eagerly else "has its own function"
+            raise ModelError(f"The model {what}, and such a one trains on one device.", arg="model")
+
+
+def open_team(wanted: Any = None) -> Team:
+    """The team of a training.
+
+    Args:
+        wanted: The user's `devices`; None for the model's own device, or, in a cluster, all GPUs of
+            each worker.
+
+    Raises:
+        SpecError, NoDeviceError: for devices that cannot be had.
+        ClusterError: if a worker has been lost.
+    """
+    cluster = session.current()
+    if cluster is not None:
+        if wanted not in (None, "all"):
+            raise SpecError(
+                "In a cluster every worker trains on all of its visible GPUs.",
+                hint="Leave `devices` out, or hide GPUs from a worker by CUDA_VISIBLE_DEVICES.",
+                arg="devices",
+            )
+        cluster.check()
+        agreement = Together(cluster.channel, cluster.spec.index, cluster.names)
+        return Team(cluster.strategy, cluster.shares, agreement, cluster.spec.size)
+    if wanted is None:
+        return Team()
+    names = choose_devices(
+        parse_devices(wanted),
+        [devices.short_name(one) for one in runtime.logical_devices("GPU")],
+        [devices.short_name(one) for one in runtime.logical_devices("CPU")],
+    )
+    if len(names) == 1:
+        _check_single(names[0])
+        return Team()
+    return Team(open_mirrored(names), Shares(len(names), 0, names))
+
+
+def _check_single(name: str) -> None:
+    if name != devices.current().device:
+        raise SpecError(
+            f"`devices` names {name} alone, and models are on {devices.current().device}.",
+            hint=f'Use gpu_setup(device = "{name}") or with_device("{name}", ) for a single one.',
+            arg="devices",
+        )
+
+
+@contextmanager
+def _synchronized(model: Any) -> Iterator[None]:
+    """Normalises by the means of the whole batch, not of each replica's part."""
+    layers = [one for one in model._flatten_layers() if getattr(one, "synchronized", True) is False]
+    for layer in layers:
+        layer.synchronized = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.synchronized = False

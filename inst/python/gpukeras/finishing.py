@@ -1,0 +1,72 @@
+"""What is done to a block's rows on the device, before the model takes them.
+
+Images are augmented, a function of the user's is applied, several inputs are taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import runtime
+from .blocks import Finish, as_floats
+from .images.augment import build_finish
+from .pipeline import Dataset
+from .recipes import Recipe
+from .stages import end_stage
+from .streams.dataset import StreamDataset
+from .unpacking import build_unpack
+
+Map = Callable[[Any], Any]
+
+
+def open_finish(recipe: Recipe, rows: int, function: Map | None = None) -> Map:
+    """What makes encoded features ready to be predicted, `rows` at a time.
+
+    Args:
+        recipe: Their encoding.
+        rows: Rows of a batch.
+        function: The user's own, or None.
+    """
+    finish = _compose(build_finish(recipe, None, False, rows), function, recipe)
+
+    def complete(features: np.ndarray) -> Any:
+        if finish is None:
+            return features if features.dtype.kind == "f" else features.astype(np.float32)
+        return finish((runtime.tensorflow().constant(features),), (0, 0))[0]
+
+    return complete
+
+
+def finish_for(data: Dataset | StreamDataset, training: bool, batch_size: int) -> Finish | None:
+    """What completes a dataset's blocks on the device; None for nothing.
+
+    Args:
+        data: Where they come from.
+        training: Whether rows are varied.
+        batch_size: Rows of a batch there.
+    """
+    varied = build_finish(data.recipe, data.augment, training, batch_size)
+    return _compose(varied, data.map, data.recipe)
+
+
+def _compose(finish: Finish | None, function: Map | None, recipe: Recipe) -> Finish | None:
+    """The user's own function takes the features that the model would take without it.
+
+    Several inputs and outputs are taken apart last: what comes before knows of rows.
+    """
+    unpack = build_unpack(recipe)
+    if function is None and unpack is None:
+        return finish
+
+    def both(arrays: tuple[Any, ...], key: tuple[int, int]) -> tuple[Any, ...]:
+        features, *others = as_floats(arrays if finish is None else finish(arrays, key))
+        if function is not None:
+            features = function(features)
+            end_stage("map", (features,))
+        arrays = (features, *others)
+        return arrays if unpack is None else unpack(arrays)
+
+    return both

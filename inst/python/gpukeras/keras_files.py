@@ -1,0 +1,178 @@
+"""Files that Keras writes and loads: whole or not at all, and in safe mode, after a look inside.
+
+with written_beside(target, "model") as partial: write_model(model, partial, "model"); place(...)
+model = load_safely(path, "path")
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from . import archives, runtime
+from .archived_code import check_code
+from .errors import DataError, ModelError, SpecError
+from .specs import describe
+
+SUFFIX = ".keras"
+MESSAGE_LENGTH = 200  # of what Keras says: it adds whole configurations
+
+
+def check_ending(path: Any, arg: str = "path") -> Path:
+    """A path that ends with ".keras", absolute."""
+    if not isinstance(path, str) or not path.endswith(SUFFIX):
+        found = describe(path) if not isinstance(path, str) else repr(Path(path).suffix)
+        raise SpecError(
+            f'`{arg}` must end with "{SUFFIX}", not {found}.',
+            hint="Files of the older format .h5 load by keras.saving.load_model().",
+            arg=arg,
+        )
+    return Path(path).expanduser().absolute()
+
+
+def check_room(target: Path, overwrite: bool) -> None:
+    """A path where a file may be written.
+
+    Raises:
+        DataError: if a folder is there, or a file and `overwrite` is false.
+    """
+    if target.is_dir():
+        raise DataError(f"`path`: {target.name} is a folder.", arg="path", path=str(target))
+    if os.path.lexists(target) and not overwrite:
+        raise _exists(target)
+
+
+def _exists(target: Path) -> DataError:
+    return DataError(
+        f"`path`: {target.name} is there already.",
+        hint="Give another path, or `overwrite = TRUE`.",
+        arg="path",
+        path=str(target),
+    )
+
+
+@contextmanager
+def written_beside(target: Path, arg: str) -> Iterator[Path]:
+    """A hidden path beside the target, removed if it was not renamed.
+
+    Raises:
+        DataError: if the disk or the folder refuses.
+    """
+    partial = target.with_name(f".{target.stem}.partial-{os.getpid()}{target.suffix}")
+    try:
+        yield partial
+    except OSError as error:
+        said = error.strerror or type(error).__name__
+        raise DataError(
+            f"`{arg}` cannot be written to a file: {said}.",
+            hint="Check the folder, its permissions, and the room on the disk.",
+            arg=arg,
+            path=str(target),
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def place(partial: Path, target: Path, overwrite: bool) -> None:
+    """Gives the new file its name; without `overwrite`, no other that came meanwhile is lost."""
+    if overwrite or not hasattr(os, "link"):
+        os.replace(partial, target)
+        return
+    try:
+        os.link(partial, target)
+    except FileExistsError as error:
+        raise _exists(target) from error
+    except OSError:  # a file system without links
+        check_room(target, overwrite)
+        os.replace(partial, target)
+
+
+def write_model(
+    model: Any, path: Path, arg: str, extras: Mapping[str, bytes] | None = None
+) -> None:
+    """Writes a model with its optimizer's state, and members of one's own, into a new file.
+
+    Args:
+        model: A Keras model.
+        path: Of the file; it ends with ".keras".
+        arg: The user's name for the model, for messages.
+        extras: Members of the archive besides Keras' own, by name.
+
+    Raises:
+        ModelError: if Keras cannot save it.
+        OSError: if the file cannot be written.
+    """
+    _build_optimizer(model)
+    try:
+        with warnings.catch_warnings():  # of lambdas, which are refused; of models not yet built
+            warnings.simplefilter("ignore")
+            model.save(str(path))
+    except OSError:
+        raise
+    except Exception as error:  # NotImplementedError, TypeError, what a get_config() raises
+        raise refused(
+            f"`{arg}`: Keras cannot save the model: {explain_error(error)}",
+            arg,
+            path,
+            "Layers of one's own need `get_config()`.",
+        ) from error
+    with zipfile.ZipFile(path, "a") as archive:
+        for name, content in (extras or {}).items():
+            archive.writestr(name, content)
+
+
+def _build_optimizer(model: Any) -> None:
+    """Creates the optimizer's variables, as the first step would: the loaded one has them too."""
+    optimizer = model.optimizer if model.compiled else None
+    if optimizer is not None and model.built and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+
+
+def load_safely(source: Path, arg: str) -> Any:
+    """A model from a file that was looked through first; no code of the file is run.
+
+    Args:
+        source: The file.
+        arg: The user's name for the model, for messages.
+
+    Returns:
+        The Keras model, compiled as it was, with its optimizer's state.
+
+    Raises:
+        ModelError: if the file is not there, is damaged or dangerous, holds code, or needs classes
+            that are not registered with Keras.
+    """
+    fault = archives.explain_fault(source)
+    if fault:
+        raise refused(f"`{arg}`: the file {source.name} {fault}.", arg, source)
+    check_code(source, arg)
+    try:
+        return runtime.keras().models.load_model(str(source), safe_mode=True)
+    except Exception as error:  # Keras raises ValueError, TypeError, and what its classes raise
+        said = explain_error(error)
+        raise refused(
+            f"`{arg}`: Keras cannot load {source.name}: {said}",
+            arg,
+            source,
+            "Classes and functions of one's own must be registered before, by "
+            "`keras.saving.register_keras_serializable()`.",
+        ) from error
+
+
+def explain_error(error: BaseException) -> str:
+    """One sentence of what Keras says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = lines[0] if lines else type(error).__name__
+    for end in (". ", " Full object config"):
+        said = said.split(end)[0]
+    return said[:MESSAGE_LENGTH].rstrip(".") + "."
+
+
+def refused(message: str, arg: str, path: Path, hint: str = "") -> ModelError:
+    """A model's file that cannot be written or read."""
+    return ModelError(message, hint=hint, arg=arg, path=str(path))

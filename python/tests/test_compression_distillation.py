@@ -1,0 +1,112 @@
+"""Students that learn from a teacher."""
+
+import numpy as np
+import pytest
+from conftest import make_dataset, make_model
+
+from gpukeras import inference, models, training
+from gpukeras.compression import distillation, latency
+from gpukeras.compression.copies import copy_model
+from gpukeras.errors import CompressionError, ModelError, SpecError
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    monkeypatch.setattr(latency, "BUDGET_S", 0.0)  # the least runs
+
+
+@pytest.mark.parametrize(
+    ("options", "arg"),
+    [
+        ({"temperature": 0}, "temperature"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"width": 1}, "width"),
+        ({"epochs": 0}, "epochs"),
+        ({"fit": 3}, "fit"),
+    ],
+)
+def test_bad_options_are_refused(options, arg):
+    with pytest.raises(SpecError) as caught:
+        distillation.DistillSpec.from_dict(options)
+    assert caught.value.details["arg"] == arg
+
+
+def test_r_s_empty_list_is_no_option():
+    assert distillation.DistillSpec.from_dict({"fit": []}).fit == {}
+
+
+@pytest.mark.tf
+def test_a_derived_student_is_smaller_and_the_teacher_stays():
+    teacher, data = make_model(), make_dataset(validation=0.2)
+    training.fit(teacher, data, {"epochs": 3, "engine": "keras"})
+    weights, trainable = teacher.get_weights(), teacher.trainable
+    options = {"epochs": 2, "fit": {"engine": "keras"}}
+    found = distillation.distill(teacher, data, options)
+    report, student = found["report"], found["model"]
+    assert report.after.parameters < report.before.parameters
+    assert [one.unit for one in report.layers] == ["units"]
+    assert report.settings == {"temperature": 3.0, "alpha": 0.5, "epochs": 2, "width": 0.5}
+    assert report.training.epochs == 2
+    assert report.notes == ("The student was compared with its teacher by softened classes.",)
+    assert models.recipe_of(student) is data.recipe
+    assert teacher.trainable is trainable
+    for before, after in zip(weights, teacher.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.tf
+def test_a_student_of_one_s_own_is_trained_in_place():
+    import keras
+
+    teacher, data = make_model(), make_dataset()
+    student = keras.Sequential([keras.layers.Dense(3, "softmax")])  # neither built nor compiled
+    options = {"epochs": 1, "fit": {"engine": "keras"}}
+    found = distillation.distill(teacher, data, options, student=student)
+    assert found["model"] is student
+    assert student.compiled
+    assert "width" not in found["report"].settings
+    with pytest.raises(SpecError, match="another model"):
+        distillation.distill(teacher, data, options, student=teacher)
+    wide = keras.Sequential([keras.layers.Dense(4, "softmax")])
+    with pytest.raises(ModelError):
+        distillation.distill(teacher, data, options, student=wide)
+
+
+@pytest.mark.tf
+def test_a_student_that_is_worse_than_allowed_is_refused():
+    teacher, data = make_model(optimizer="adam"), make_dataset(validation=0.3)
+    training.fit(teacher, data, {"epochs": 30, "engine": "superstep"})
+    options = {"epochs": 1, "width": 0.1, "max_drop": 0.0, "metric": "loss"}
+    with pytest.raises(CompressionError, match="loss goes from"):
+        distillation.distill(teacher, data, {**options, "fit": {"engine": "keras"}})
+
+
+def noisy(flipped, seed=3):
+    """Rows whose labels are often wrong, and the same rows with labels that are not."""
+    rng = np.random.default_rng(seed)
+    clean = make_dataset(rows=600, columns=8, seed=seed, shuffle=False)
+    wrong = make_dataset(rows=600, columns=8, seed=seed, shuffle=False)
+    labels = wrong.sources[1].array
+    places = rng.random(len(labels)) < flipped
+    labels[places] = rng.integers(0, 3, places.sum())
+    return clean, wrong
+
+
+@pytest.mark.tf
+def test_a_teacher_that_knows_more_than_the_labels_is_worth_its_trouble():
+    clean, wrong = noisy(0.6)
+    teacher = make_model(columns=8, optimizer="adam")
+    training.fit(teacher, clean, {"epochs": 60, "engine": "superstep"})
+    gains = []
+    for seed in range(5):
+        alone = make_model(columns=8, optimizer="adam", seed=seed)
+        taught = copy_model(alone)
+        fit = {"engine": "superstep"}
+        training.fit(alone, wrong, {"epochs": 20, **fit})
+        options = {"epochs": 20, "alpha": 0.1, "temperature": 2, "fit": fit}
+        distillation.distill(teacher, wrong, options, student=taught)
+        scores = [inference.evaluate(m, clean)["metrics"]["accuracy"] for m in (alone, taught)]
+        gains.append(scores[1] - scores[0])
+    gains = np.array(gains)
+    half = 2.776 * gains.std(ddof=1) / np.sqrt(5)  # Student's t, 4 degrees of freedom
+    assert gains.mean() - half > 0

@@ -1,0 +1,140 @@
+# Saving, loading and exporting models, as a user would.
+
+an_export_record <- function(...) {
+  record <- list(
+    path = "/models/digits.onnx", format = "onnx", title = "ONNX", bytes = 123456,
+    model = "digits",
+    inputs = list(list(name = "pixels", shape = list(8L, 8L, 1L), dtype = "float32")),
+    outputs = list(list(shape = list(10L), dtype = "float32")), rows = 16L, drawn = FALSE,
+    max_difference = 1.23456e-7, largest = 0.99, allowed = 1e-4, tolerance = 1e-4,
+    tolerance_reason = "float32, computed in another order", runner = "onnxruntime 1.31.1",
+    encoded = TRUE, seconds = 1.5,
+    code = list(
+      "import onnxruntime", "session = onnxruntime.InferenceSession('/models/digits.onnx')",
+      "session.run(None, {'pixels': rows})"
+    ),
+    notes = list()
+  )
+  changes <- list(...)
+  record[names(changes)] <- changes
+  record
+}
+
+test_that("a model comes back with recipe and history", {
+  skip_without_tensorflow()
+  folder <- withr::local_tempdir()
+  withr::local_dir(folder)
+  data <- gpu_dataset(y ~ ., mixed_frame(), seed = 1)
+  silence_tensorflow()
+  model <- gpu_mlp(data, units = 4, seed = 1)
+  fit <- gpu_fit(model, data, epochs = 2, engine = "keras", verbose = 0)
+  expect_output(
+    expect_identical(expect_invisible(gpu_save(model, "model.keras", history = fit)), "model.keras"),
+    "saved Sequential .* the recipe, a history of 2 epochs"
+  )
+  expect_identical(list.files(all.files = TRUE, no.. = TRUE), "model.keras")
+  again <- expect_silent(gpu_load("model.keras"))
+  expect_identical(gpu_predict(again, mixed_frame()), gpu_predict(model, mixed_frame()))
+  expect_identical(gpu_recipe(again), gpu_recipe(model))
+  saved <- archive_history("model.keras")
+  expect_s3_class(saved, "gpu_history")
+  expect_equal(as.data.frame(saved), as.data.frame(fit))
+  expect_identical(names(saved$reasons), names(fit$reasons))
+  expect_identical(format(saved), format(fit))
+})
+
+test_that("files are not overwritten unasked", {
+  skip_without_tensorflow()
+  path <- withr::local_tempfile(lines = "mine", fileext = ".keras")
+  error <- expect_error(gpu_save(a_model(), path), class = "gpukeras_error_data")
+  expect_match(one_line(error), "is there already", fixed = TRUE)
+  expect_identical(readLines(path), "mine")
+  gpu_save(a_model(), path, overwrite = TRUE, verbose = FALSE)
+  expect_error(archive_history(path), "without a history", class = "gpukeras_error_data")
+  expect_message(gpu_load(path), "has no recipe: gpu_fit", class = "gpukeras_message")
+})
+
+test_that("files of plain Keras load, and say what they lack", {
+  skip_without_tensorflow()
+  path <- withr::local_tempfile(fileext = ".keras")
+  a_model()$save(path)
+  expect_message(model <- gpu_load(path), "of plain Keras", class = "gpukeras_message")
+  expect_true(as_r(model$compiled))
+  expect_identical(dim(gpu_predict(model, a_matrix())), c(60L, 3L))
+  expect_error(archive_history(path), "not of gpu_save", class = "gpukeras_error_data")
+})
+
+test_that("dangerous and damaged files are refused by name", {
+  skip_without_tensorflow()
+  folder <- withr::local_tempdir()
+  at <- function(name) file.path(folder, name)
+  keras <- import_keras()
+  evil <- reticulate::py_eval("lambda x: x", convert = FALSE)
+  layers <- list(keras$layers$Input(list(2L)), keras$layers$Lambda(evil, name = "evil"))
+  lambda <- keras$Sequential(layers)
+  lambda$save(at("lambda.keras"))
+  expect_error(gpu_load(at("lambda.keras")), "lambda in `evil`", class = "gpukeras_error_model")
+  expect_error(gpu_save(lambda, at("new.keras")), "lambda", class = "gpukeras_error_model")
+  expect_false(file.exists(at("new.keras")))
+  pickle <- reticulate::import("pickle", convert = FALSE)
+  pathlib <- reticulate::import("pathlib", convert = FALSE)
+  pathlib$Path(at("pickle.keras"))$write_bytes(pickle$dumps(list(1L), protocol = 4L))
+  expect_error(gpu_load(at("pickle.keras")), "Python pickle", class = "gpukeras_error_model")
+  zipfile <- reticulate::import("zipfile", convert = FALSE)
+  archive <- zipfile$ZipFile(at("lambda.keras"), "a")
+  archive$writestr("../evil", "x")
+  archive$close()
+  error <- expect_error(gpu_load(at("lambda.keras")), class = "gpukeras_error_model")
+  expect_match(one_line(error), "'../evil', which lies outside of it", fixed = TRUE)
+  expect_identical(error$arg, "x")
+  expect_error(gpu_load(at("none.keras")), "does not exist", class = "gpukeras_error_model")
+  expect_error(gpu_load(at("old.h5")), "must end with", class = "gpukeras_error_spec")
+})
+
+test_that("options are checked before Python is asked", {
+  local_core(function(name, args) stop("not reached"))
+  expect_error(gpu_save(3, "a.keras"), class = "gpukeras_error_spec")
+  expect_error(gpu_export("model", "a.onnx"), class = "gpukeras_error_spec")
+  expect_error(history_text(list()), "a gpu_history", class = "gpukeras_error_spec")
+})
+
+test_that("a history crosses without what R adds", {
+  fit <- new_gpu_history(a_report(
+    reasons = list(precision = "float32"),
+    history = list(loss = list(NaN)), epoch_s = list(1), epochs = 1L
+  ))
+  record <- jsonlite::parse_json(history_text(fit), simplifyVector = FALSE)
+  expect_null(record$where)
+  expect_named(record$reasons, names(fit$reasons))
+  again <- new_gpu_history(record)
+  expect_identical(again$history$loss, NaN)
+  expect_identical(format(again), format(fit))
+})
+
+test_that("an export is printed", {
+  expect_snapshot(new_gpu_export(an_export_record()))
+  expect_snapshot(new_gpu_export(an_export_record(
+    title = "LiteRT", encoded = FALSE, drawn = TRUE, max_difference = 0, bytes = 3e9,
+    inputs = list(
+      list(name = "a", shape = list(NULL, 3L), dtype = "float32"),
+      list(name = "b", shape = list(), dtype = "int32")
+    ),
+    notes = list("The file takes one row at a time.")
+  )))
+})
+
+test_that("an exported model is run and compared", {
+  skip_without_tensorflow()
+  path <- file.path(withr::local_tempdir(), "model.tflite")
+  data <- gpu_dataset(y ~ ., mixed_frame(), seed = 1)
+  model <- trained(data)
+  done <- gpu_export(model, path, data = data)
+  expect_s3_class(done, "gpu_export")
+  expect_identical(done$format, "litert")
+  expect_lte(done$max_difference, done$allowed)
+  expect_identical(done$bytes, as.numeric(file.size(path)))
+  expect_false(done$drawn)
+  expect_error(gpu_export(model, path), "is there already", class = "gpukeras_error_data")
+  expect_error(gpu_export(model, path, "onnx"), "must end with", class = "gpukeras_error_spec")
+  expect_error(gpu_export(model, path, "no"), "must be one of", class = "gpukeras_error_spec")
+})
