@@ -16,7 +16,7 @@ endif
 PYTHON_CODE := inst/python python tools
 RUFF := .venv/bin/python -m ruff
 RUFF_CONFIG := --config python/pyproject.toml
-PYTEST := .venv/bin/python -m pytest python/tests -q
+PYTEST := .venv/bin/python -m pytest -q
 TESTTHAT := Rscript -e 'testthat::test_dir("tests/testthat", package = "gpukeras", \
 	load_package = "installed", reporter = "summary", stop_on_failure = TRUE)'
 LINTR := Rscript -e 'lints <- c(list(lintr::lint_package()), \
@@ -32,7 +32,8 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-r lint format doc check bench bench-fit bench-data bench-profile gpu-evidence contract install clean
+.PHONY: help demo test test-python test-r lint format doc check bench bench-fit bench-data bench-profile bench-scale \
+	bench-compression gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -42,14 +43,17 @@ help: ## list the targets
 demo: setup-demo install ## install what is missing and show what gpukeras does
 	@Rscript tools/demo.R
 
-# Side by side, as each leaves a core idle for much of its time; what pytest says comes last.
+# Side by side, as each leaves a core idle for half of its time; what pytest says comes last.
 test: setup-test install ## run all tests, Python and R
-	@log=$$(mktemp); $(PYTEST) > $$log 2>&1 & python=$$!; \
-	trap "kill $$python 2>/dev/null; rm -f $$log" EXIT; failed=0; \
-	$(TESTTHAT) || failed=1; wait $$python || failed=1; cat $$log; exit $$failed
+	@logs=$$(mktemp -d); failed=0; \
+	$(PYTEST) python/tests/test_[a-i]*.py >$$logs/1 2>&1 & one=$$!; \
+	$(PYTEST) python/tests/test_[j-z]*.py >$$logs/2 2>&1 & two=$$!; \
+	trap 'kill $$one $$two 2>/dev/null; rm -rf "$$logs"' EXIT; \
+	$(TESTTHAT) || failed=1; \
+	wait $$one || failed=1; wait $$two || failed=1; cat $$logs/1 $$logs/2; exit $$failed
 
 test-python: setup-test-python ## run the tests of the Python core
-	@$(PYTEST)
+	@$(PYTEST) python/tests
 
 test-r: setup-test-r install ## run the tests of the R package
 	@$(TESTTHAT)
@@ -92,6 +96,14 @@ bench-data: setup-bench install ## measure how data reaches a fit, against the u
 bench-profile: setup-bench ## measure whether monitor and profile tell the truth, and what they cost
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
 	python/benchmarks/bench_profile.py $(OPTIONS)
+
+bench-scale: setup-bench ## measure what several workers cost, and reckon with hundreds of GPUs
+	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python python/benchmarks/bench_scale.py \
+	$(OPTIONS)
+
+bench-compression: setup-bench ## measure what smaller models gain and lose, on handwritten digits
+	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
+	python/benchmarks/bench_compression.py $(OPTIONS)
 
 # The Python core alone. EVIDENCE_PYTHON names a Python that has TensorFlow already.
 gpu-evidence: ## on a computer with an NVIDIA GPU: prove and measure it, in 10 minutes at most

@@ -208,7 +208,9 @@ warn_stopped <- function(history) {
 #' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`. Of a function or a
 #'   `tf.data.Dataset` one epoch is evaluated.
 #' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned.
-#' @param devices On which devices, as in [gpu_fit()].
+#' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the one where the model
+#'   is. In a [gpu_cluster()] `"all"` shares them out among the workers, who must all make the same
+#'   call, and all get the whole result.
 #' @return A named numeric vector: the loss and each metric.
 #' @examplesIf interactive()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])
@@ -255,12 +257,12 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #' gpu_fit(model, train, epochs = 50)
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
-gpu_predict <- function(model, newdata, type = "response", recipe = NULL) {
+gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL) {
   model <- check_model(model)
   check_string(type)
   recipe <- use_recipe(model, recipe)
   room <- new_room()
-  args <- list(model = model, type = type, room = room$make)
+  args <- list(model = model, type = type, room = room$make, devices = as_devices(devices))
   newdata <- open_saved(newdata)
   if (inherits(newdata, "gpu_dataset")) {
     args$data <- check_alive(newdata)$handle

@@ -8,8 +8,10 @@ import threading
 import pytest
 from channels import open_files, own_address
 
+from gpukeras.distribution.addresses import find_ports
 from gpukeras.distribution.confinement import (
     confine_listener,
+    confining,
     parse_listeners,
     plan_filter,
     read_addresses,
@@ -164,3 +166,22 @@ def test_filter_passes_its_addresses_only(allowed):
         passed = run_filter(instructions, make_packet(address)) != 0
         assert passed == (address in allowed), address
     assert run_filter(instructions, b"\x00" * 40) == 0
+
+
+def test_a_listener_is_confined_as_soon_as_it_is_there():
+    (port,) = find_ports(1)
+    with confining(port, "127.0.0.1") as confined:
+        assert not confined.is_set()
+        listener = socket.create_server(("", port))
+        assert confined.wait(5)
+    with listener:
+        socket.create_connection(("127.0.0.1", port), 2).close()
+        with pytest.raises(TimeoutError):
+            socket.create_connection(("127.0.0.2", port), 0.3)
+
+
+def test_what_does_not_listen_is_not_confined():
+    (port,) = find_ports(1)
+    with confining(port, "127.0.0.1") as confined:
+        pass
+    assert not confined.is_set()

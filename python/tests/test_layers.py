@@ -91,6 +91,7 @@ FLOORS = [
     ["distribution.session", "distribution.agreement", "distribution.steps", "summary"],
     ["distribution.engines", "distribution.losing"],
     ["distribution.teams"],
+    ["distribution.predictions"],
     ["inference", "evidence", "carried", "stopping", "tuning.knees", "tuning.rate_curves"],
     ["tuning.keeping", "tensorboards"],
     ["tuning.batch_sizes"],

@@ -15,6 +15,7 @@ from . import matching, models, runtime
 from .choosing import Chooser, choose_evaluation_candidates
 from .devices import current as current_setup
 from .distribution.losing import telling
+from .distribution.predictions import predict_together
 from .distribution.teams import Team, open_team
 from .engine import Logs, first_line, read_engine_facts
 from .errors import DataError, ModelError
@@ -83,6 +84,7 @@ def predict(
     data: AnyDataset | None = None,
     type: str = "response",  # noqa: A002 (R's name for it)
     room: Callable[[int, int, list[str]], Any] | None = None,
+    devices: Any = None,
 ) -> dict[str, Any]:
     """A model's predictions in the labels' own terms, rows in the order given.
 
@@ -93,6 +95,8 @@ def predict(
             epoch is.
         type: "response" or "class".
         room: R's function that makes memory for many values, see `rooms`; or None.
+        devices: On which rows are predicted, see `training.fit()`; "all" shares them out in a
+            cluster. Rows in sequence are predicted where the model is.
 
     Returns:
         See `labels.decode`, `values` being "room" where they were written there; and `missing`, the
@@ -121,7 +125,7 @@ def predict(
             output = predict_stream(model, rows)
         else:
             function = None if data is None else data.map
-            output = predict_rows(model, rows, recipe, function, held)
+            output = _predict(model, rows, recipe, function, held, devices)
     as_class = type == "class"
     if isinstance(output, np.ndarray):
         record = _keep_places(decode(recipe.label, output, as_class), complete)
@@ -129,6 +133,21 @@ def predict(
         return {**record, "values": "room"} if in_room else record
     records = decode_outputs(recipe.label, _by_name(model, output), as_class)
     return {"outputs": [_keep_places(record, complete) for record in records]}
+
+
+def _predict(
+    model: Any,
+    rows: RowSource,
+    recipe: Recipe,
+    function: Callable[[Any], Any] | None,
+    room: Room | None,
+    devices: Any,
+) -> Any:
+    team = open_team(devices)
+    if team.shares is None:
+        return predict_rows(model, rows, recipe, function, room)
+    with telling():
+        return predict_together(team, model, rows, recipe, function)
 
 
 def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:

@@ -57,6 +57,13 @@ class Shares:
         """What a replica's mean loss counts, relative to an equal part: rows taken / mean rows."""
         return 1.0 if self.is_whole(rows) else self.count_tail(rows, rank) * self.replicas / rows
 
+    def find_run(self, rows: int) -> tuple[int, int]:
+        """The rows that this process takes where nothing is shared: from the first to the last."""
+        ends = [
+            rows * rank // self.replicas for rank in (self.first, self.first + len(self.devices))
+        ]
+        return ends[0], ends[1]
+
     def split_batches(self, rows: np.ndarray, batch_size: int) -> list[np.ndarray]:
         """For each replica here its part of several full batches, one batch after another.
 

@@ -60,7 +60,7 @@ def fit(
     _check_callbacks(callbacks, spec)
     check_hooks(functions or {})
     models.tie_recipe(model, data.recipe)
-    team = open_team(devices)
+    team = open_team(devices, trains=True)
     team.check(model, spec.engine)
     spec, listener = team.own_spec(spec), Listener(on_event, spec.epochs)
     job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, listener, team)

@@ -14,17 +14,21 @@ from ..errors import ModelError
 from ..profiling.model_calls import find_reason
 
 
-def copy_model(model: Any) -> Any:
+def copy_model(model: Any, arg: str = "model") -> Any:
     """A model with the same layers, weights, compile settings and recipe, and none of its state.
 
     The optimizer is a new one with the same settings.
 
+    Args:
+        model: A built Keras model.
+        arg: What the caller's argument is called, for errors.
+
     Raises:
         ModelError: for a model that has no weights yet, or that Keras cannot copy.
     """
-    check_built(model)
-    copy = clone_layers(model)
-    with _explained():
+    check_built(model, arg)
+    copy = clone_layers(model, arg=arg)
+    with _explained(arg):
         if not copy.built:
             copy.build_from_config(model.get_build_config())
         copy_variables(model, copy)
@@ -33,7 +37,7 @@ def copy_model(model: Any) -> Any:
     return copy
 
 
-def check_built(model: Any) -> None:
+def check_built(model: Any, arg: str = "model") -> None:
     """A model whose weights exist.
 
     Raises:
@@ -41,7 +45,7 @@ def check_built(model: Any) -> None:
     """
     if not model.built:
         raise ModelError(
-            "`model` has no weights yet.", hint="Train it first, or build it.", arg="model"
+            f"`{arg}` has no weights yet.", hint="Train it first, or build it.", arg=arg
         )
 
 
@@ -59,12 +63,15 @@ def check_graph(model: Any, arg: str = "model") -> None:
         )
 
 
-def clone_layers(model: Any, function: Callable[[Any], Any] | None = None) -> Any:
+def clone_layers(
+    model: Any, function: Callable[[Any], Any] | None = None, arg: str = "model"
+) -> Any:
     """The same layers connected the same way, with weights of their own; not compiled.
 
     Args:
         model: A Keras model.
         function: Makes a new layer of one (also of those in nested models); None: the same again.
+        arg: What the caller's argument is called, for errors.
 
     Raises:
         ModelError: if the layers cannot be made or connected.
@@ -73,7 +80,7 @@ def clone_layers(model: Any, function: Callable[[Any], Any] | None = None) -> An
     # Safe mode is for files: the code of a Lambda layer is this session's own. And Keras would
     # compile the copy from a config that does not know the user's own functions.
     own_code = keras.src.saving.serialization_lib.SafeModeScope(False)
-    with _explained(), set_aside(model, compiled=False), own_code:
+    with _explained(arg), set_aside(model, compiled=False), own_code:
         if function is None:
             return keras.models.clone_model(model)
         return keras.models.clone_model(model, clone_function=function, recursive=True)
@@ -92,14 +99,14 @@ def set_aside(model: Any, **values: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explained(arg: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever the user's own layers raise
         raise ModelError(
-            f"`model` cannot be copied: {find_reason(error)}",
+            f"`{arg}` cannot be copied: {find_reason(error)}",
             hint="Layers of one's own need `get_config()`.",
-            arg="model",
+            arg=arg,
         ) from error
 
 

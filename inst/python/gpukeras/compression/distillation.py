@@ -13,7 +13,8 @@ from ..feeding import sample_rows
 from ..inference import AnyDataset
 from ..listening import OnEvent
 from ..specs import check_count, check_fraction, check_number, check_positive
-from .copies import copy_compile
+from .copies import clone_layers, copy_compile, copy_model
+from .masks import apply_masks, read_masks
 from .naming import check_options
 from .report import LayerChange, ReportSpec, Work, conclude
 from .students import derive_student
@@ -78,8 +79,8 @@ def distill(
         teacher: A trained and compiled Keras model; it stays as it is.
         data: The rows to learn from, encoded as those that trained the teacher.
         options: Fields of `DistillSpec`.
-        student: A model to train in place, compiled or else compiled as its teacher; None for one
-            that is derived from the teacher by `width`.
+        student: A model of which a copy is trained, compiled or else compiled as its teacher; None
+            for one that is derived from the teacher by `width`.
         validation: Rows to validate on; None for those that `data` kept apart.
         on_event: See `training.fit()`.
 
@@ -87,7 +88,8 @@ def distill(
         `{model, report}`: the student and a `CompressionReport`.
 
     Raises:
-        SpecError, DataError, ModelError: for input that does not fit, before anything is trained.
+        SpecError, DataError, ModelError: for input that does not fit, before anything is trained;
+            also for a student that Keras cannot copy.
         CompressionError: if the student is worse than the teacher by more than `max_drop`.
     """
     began, spec = time.perf_counter(), DistillSpec.from_dict(options or {})
@@ -98,7 +100,7 @@ def distill(
     if student is None:
         student, changes = derive_student(teacher, spec.width)
     else:
-        _prepare(student, teacher)
+        student = _copy_student(student, teacher)
     batch = sample_rows(data, inference.SAMPLE)
     models.check_rows(student, data)
     inference.build_variables(student, batch)
@@ -119,13 +121,23 @@ def distill(
     return {"model": student, "report": report}
 
 
-def _prepare(student: Any, teacher: Any) -> None:
-    """A student of the user's own, compiled as the teacher if it is not yet."""
+def _copy_student(student: Any, teacher: Any) -> Any:
+    """A copy of a student of the user's own, compiled as the teacher if that one is not compiled.
+
+    A student that is refused in the end would otherwise have been trained already.
+    """
     models.check_model(student, compiled=False)
     if student is teacher:
         raise SpecError("`student` must be another model than `teacher`.", arg="student")
+    if student.built:
+        copy = copy_model(student, "student")
+        apply_masks(copy, read_masks(student))
+    else:
+        copy = clone_layers(student, arg="student")
+        copy_compile(student, copy)
     if not student.compiled:
-        copy_compile(teacher, student)
+        copy_compile(teacher, copy)
+    return copy
 
 
 def explain_losses(student: Any) -> list[str]:

@@ -76,7 +76,8 @@ def quantize(
     began, spec = time.perf_counter(), QuantizeSpec.from_dict(options or {})
     models.check_model(model, compiled=data is not None)
     check_wanted(spec, data, validation)
-    check_excluded(spec.exclude, [layer.name for layer in model._flatten_layers(include_self=False)])
+    names = [layer.name for layer in model._flatten_layers(include_self=False)]
+    check_excluded(spec.exclude, names)
     copy = copy_model(model)
     if all(layer_mode(layer) for layer in leaf_layers(copy)):
         raise ModelError("`model` is quantized already.", arg="model")

@@ -95,7 +95,8 @@ def separate(
     check_graph(model)
     check_built(model)
     check_wanted(spec, data, validation)
-    check_excluded(spec.exclude, [layer.name for layer in model._flatten_layers(include_self=False)])
+    names = [layer.name for layer in model._flatten_layers(include_self=False)]
+    check_excluded(spec.exclude, names)
     chosen, listed = choose_layers(trace_model(model, input_specs(model)).seen, spec)
     if not chosen:
         why = "; ".join(f"{one.layer}: {one.reason}" for one in listed[:3])

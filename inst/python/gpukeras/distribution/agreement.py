@@ -35,6 +35,12 @@ class Channel(Protocol):
     def broadcast(self, data: bytes | None) -> bytes:
         """Gives what the chief gave."""
 
+    def gather(self, data: bytes) -> list[bytes]:
+        """Gives what every worker gave, in their order."""
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the others why this worker leaves."""
+
 
 class Alone:
     """One process decides for itself."""
@@ -59,6 +65,10 @@ class Alone:
     def keep_step(self, blocks: Iterator[Block], exact: bool) -> Iterator[Block]:
         """The blocks, of which all processes must have equally many."""
         return blocks
+
+    def gather(self, sent: bytes) -> list[bytes]:
+        """What each process gives, on all of them."""
+        return [sent]
 
     def leave(self, error: BaseException) -> None:
         """Tells the others that this process goes on without them."""
@@ -119,6 +129,10 @@ class Together(Alone):
             return given
         apply_snapshot(model, given.snapshot)
         return None
+
+    def gather(self, sent: bytes) -> list[bytes]:
+        """What each worker gives, in their order."""
+        return self._channel.gather(sent)
 
     def leave(self, error: BaseException) -> None:
         """Tells the others, who cannot go on without it."""

@@ -14,8 +14,9 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -26,6 +27,7 @@ LISTENING = "0A"  # state of a socket in /proc/net/tcp
 LOAD_BYTE, LOAD_WORD, AND, JUMP_IF_EQUAL, RETURN = 0x30, 0x20, 0x54, 0x15, 0x06
 IP_HEADER = 0xFFF00000
 TO_V4, TO_V6 = IP_HEADER + 16, IP_HEADER + 24  # where the address lies that a packet was sent to
+LOOK_S = 0.005  # between two looks for a listener: until it is confined anybody may knock
 PASS, DROP = 0xFFFFFFFF, 0
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 
@@ -47,6 +49,36 @@ def confine_listener(port: int, address: str) -> bool:
     inodes = _read_inodes(port)
     found = [fd for fd, inode in _read_sockets() if inode in inodes]
     return bool(found) and all([_attach(fd, plan_filter(addresses)) for fd in found])
+
+
+@contextmanager
+def confining(port: int, address: str) -> Iterator[threading.Event]:
+    """Confines a port that something inside makes this process listen on, as soon as it does.
+
+    Args:
+        port: The port.
+        address: See `confine_listener()`.
+
+    Yields:
+        An event that is set once it is confined, at the latest at the end if that is possible.
+    """
+    confined, over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_S):
+            if confine_listener(port, address):
+                confined.set()
+                return
+
+    watcher = threading.Thread(target=watch, name="gpukeras-confining", daemon=True)
+    watcher.start()
+    try:
+        yield confined
+    finally:
+        over.set()
+        watcher.join()
+        if confine_listener(port, address):
+            confined.set()
 
 
 def read_addresses(host: str) -> list[IP]:

@@ -54,7 +54,7 @@ class ReplicatedEngines(Engines):
         self._step.begin()
         logs = self._step(batches, rows)
         self._step.end()
-        return {**self.model.get_metrics_result(), **logs}
+        return self._step.read_logs(logs)
 
     def _program(self, arrays: Any, first: Any, count: Any) -> Logs:
         """Traced: steps over batches `first` to `first + count`."""
@@ -64,7 +64,7 @@ class ReplicatedEngines(Engines):
         if more:  # a step of the user's own may log more than the metrics
             logs = self._step(self._batch(arrays, first + count - 1))
         self._step.end()
-        return {**self.model.get_metrics_result(), **logs}
+        return self._step.read_logs(logs)
 
     def _batch(self, arrays: Any, index: Any) -> Any:
         return self._step.cut(arrays, index * self.batch_size, self.batch_size)

@@ -21,7 +21,8 @@ from .. import runtime
 from ..errors import RuntimeMissingError
 from ..shares import Shares
 
-TRIED = {"TensorFlow": ("2.19", "2.20", "2.21"), "Keras": ("3.13", "3.14", "3.15")}
+# The oldest and the newest that all of it was run on; between them also Keras 3.12, TensorFlow 2.20.
+TRIED = {"TensorFlow": ("2.19", "2.21"), "Keras": ("3.10", "3.15")}
 GROUPS_APART = 1000  # between the keys of two strategies; a training uses a few
 COPIES = "_gpukeras_copies"  # of a Keras variable, in its dictionary
 # What Keras' optimizers for TensorFlow do through a strategy's variables; their base class does the
@@ -38,16 +39,30 @@ def require_versions() -> None:
     """Other versions may have other insides, and train something else without a word.
 
     Raises:
-        RuntimeMissingError: for versions that this was not tried on.
+        RuntimeMissingError: for versions older or newer than those that this was tried on.
     """
     found = {"TensorFlow": runtime.tensorflow().__version__, "Keras": runtime.keras().__version__}
     for name, version in found.items():
-        if ".".join(version.split(".")[:2]) not in TRIED[name]:
+        fault = tell_untried(name, version)
+        if fault:
             raise RuntimeMissingError(
-                f"Training on several devices was tried on {name} {', '.join(TRIED[name])}, and "
-                f"this is {version}.",
-                hint="Install one of those, or train on one device.",
+                fault, hint="Install a version of those, or train on one device."
             )
+
+
+def tell_untried(name: str, version: str) -> str:
+    """A sentence about a version that was not tried; "" for others."""
+    oldest, newest = TRIED[name]
+    if _number(oldest) <= _number(version) <= _number(newest):
+        return ""
+    return (
+        f"Training on several devices was tried on {name} {oldest} to {newest}, and this is "
+        f"{version}."
+    )
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def replica() -> int | None:
@@ -180,7 +195,7 @@ class Reduction:
         given = [gradient for gradient in grads if gradient is not None]
         loss = self._parts.pop(number, None)
         if loss is None:  # a step of the user's own, which does not scale its loss
-            given = [gradient * self.factors[number] for gradient in given]
+            given = [_scale(gradient, self.factors[number]) for gradient in given]
         reduced = sum_up([*given, *([] if loss is None else [loss])])
         if loss is not None:
             self.losses[number] = reduced.pop()
@@ -191,11 +206,38 @@ class Reduction:
 
 
 def sum_up(values: list[Any]) -> list[Any]:
-    """Traced in a replica: the sums over all replicas."""
+    """Traced in a replica: the sums over all replicas.
+
+    The gradient of an embedding is rows of its table. It stays that: Keras' optimizers square a row
+    that comes twice by itself, so its sum would train another way than on one device.
+    """
     tf = runtime.tensorflow()
+    rows = [isinstance(value, tf.IndexedSlices) for value in values]
     # Identity gives each the replica's device; the sum is made where they are.
-    dense = [tf.identity(tf.convert_to_tensor(value)) for value in values]
-    return list(tf.distribute.get_replica_context().all_reduce("SUM", dense)) if dense else []
+    dense = [
+        tf.identity(tf.convert_to_tensor(value))
+        for value, few in zip(values, rows, strict=True)
+        if not few
+    ]
+    sums = iter(tf.distribute.get_replica_context().all_reduce("SUM", dense) if dense else [])
+    return [
+        _gather_rows(value) if few else next(sums) for value, few in zip(values, rows, strict=True)
+    ]
+
+
+def _gather_rows(slices: Any) -> Any:
+    tf = runtime.tensorflow()
+    gather = tf.distribute.get_replica_context().all_gather
+    values, indices = gather(tf.identity(slices.values), 0), gather(tf.identity(slices.indices), 0)
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def _scale(gradient: Any, factor: float) -> Any:
+    tf = runtime.tensorflow()
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * factor
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * factor
 
 
 @contextmanager
@@ -237,9 +279,17 @@ def _held(target: Any, **values: Any) -> Iterator[None]:
 
 
 @contextmanager
-def hold_losses() -> Iterator[None]:
-    """Keras leaves losses as they are, which are means; see `Reduction` for what they count."""
+def hold_losses(
+    scale: Callable[[Any], Any] = lambda value: value,
+    unscale: Callable[[Any], Any] = lambda value: value,
+) -> Iterator[None]:
+    """What Keras does to a loss for the sake of replicas; see `Reduction` for what each counts.
+
+    Args:
+        scale: Applied to means and penalties; nothing: a mean stays what it is.
+        unscale: Applied to the loss of a replica's rows for the metric "loss".
+    """
     module = sys.modules[runtime.keras().losses.Loss.__module__]
-    names = "scale_loss_for_distribution", "unscale_loss_for_distribution"
-    with _held(module, **dict.fromkeys(names, lambda value: value)):
+    own = {"scale_loss_for_distribution": scale, "unscale_loss_for_distribution": unscale}
+    with _held(module, **own):
         yield

@@ -19,7 +19,7 @@ from ..errors import ClusterError
 from ..shares import Shares
 from .channel import Channel, open_channel
 from .cluster import ClusterSpec, read_cluster
-from .confinement import confine_listener
+from .confinement import confining
 from .insides import require_versions
 
 
@@ -92,16 +92,17 @@ def _join(spec: ClusterSpec) -> Session:
     local = [devices.short_name(gpu) for gpu in runtime.visible_devices("GPU")] or ["CPU:0"]
     description = {"versions": read_versions(), "devices of each worker": len(local)}
     channel = open_channel(spec, description, on_loss=_abort)
+    host, port = spec.own.rpartition(":")[::2]
     try:
-        strategy = _open_strategy(spec, local)
+        with confining(int(port), host.strip("[]")) as confined:
+            strategy = _open_strategy(spec, local)
     except BaseException as error:
         channel.fail(error)
         raise
     shares = Shares(spec.size * len(local), spec.index * len(local), tuple(local))
     session = Session(spec, channel, strategy, shares)
     session.check()
-    host, port = spec.own.rpartition(":")[::2]
-    if not confine_listener(int(port), host.strip("[]")):
+    if not confined.is_set():
         session.notes.append(
             f"TensorFlow listens on port {port} of all of this computer's addresses."
         )

@@ -10,14 +10,16 @@ numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from .. import runtime
 from ..engine import Logs, cut
 from ..shares import Shares
 from ..steps import Averages, Watch, sums_rows
-from .insides import Reduction, replica, seed_states, sum_up
+from .insides import Reduction, hold_losses, replica, seed_states, sum_up
 
 Batches = Sequence[Any]  # the rows of each device of this process
 
@@ -56,7 +58,9 @@ class ReplicatedStep:
         """Traced: one step; `rows` are those of a short last batch."""
         self._weigh(rows)
         whole = bool(rows) and self.shares.is_whole(rows)
-        logs, losses = self._first(self._strategy.run(lambda: self._step_here(batches, whole)))
+        with self._hold_sums(rows, whole):
+            given = self._strategy.run(lambda: self._step_here(batches, whole))
+        logs, losses = self._first(given)
         self._look(losses)
         if self._averages is not None:
             self._averages.update()
@@ -104,16 +108,35 @@ class ReplicatedStep:
 
         self._strategy.run(one)
 
+    def read_logs(self, logs: Logs) -> Logs:
+        """Traced, after `end()`: a call's logs from what its last step gave.
+
+        Metrics are those of all replicas' rows. A step of the user's own may log other values; of
+        them the mean over the replicas is known.
+        """
+        tf, metrics = runtime.tensorflow(), self._model.get_metrics_result()
+        if not self._logs_more:
+            return metrics
+        return {
+            name: tf.where(
+                tf.equal(same, float(self.shares.replicas)),
+                tf.cast(metrics.get(name, mean), mean.dtype),
+                mean,
+            )
+            for name, (mean, same) in logs.items()
+        }
+
     def _step_here(self, batches: Batches, whole: bool) -> tuple[Logs, list[Any]]:
         """Traced in each replica."""
         rank = replica()
         kept = [variable.value.read_value() for variable in self._uncounted(rank, whole)]
         logs = self._own(batches[rank - self.shares.first])
+        told = self._mean(logs) if self._logs_more else {}
         for variable, value in zip(self._uncounted(rank, whole), kept, strict=True):
             variable.assign(value)
         losses = [] if self._reduction is None else self._reduction.losses
         loss = [losses.pop(rank)] if losses else []
-        return (self._mean(logs) if self._logs_more else {}), loss
+        return told, loss
 
     def _first(self, results: Any) -> Any:
         """What the first replica here has given."""
@@ -124,21 +147,42 @@ class ReplicatedStep:
         """Metrics that count rows which the first replica counts already."""
         return self._model.metrics_variables if rank and whole else []
 
-    def _mean(self, logs: Logs) -> Logs:
-        """What a step of the user's own logs, which may be no metric."""
-        tf, names = runtime.tensorflow(), sorted(logs)
-        sums = sum_up([tf.cast(logs[name], "float32") for name in names])
-        return {name: one / self.shares.replicas for name, one in zip(names, sums, strict=True)}
+    def _mean(self, logs: Logs) -> dict[str, Any]:
+        """What a step of the user's own logs: its mean, and at how many replicas it is a metric."""
+        tf, names, metrics = runtime.tensorflow(), sorted(logs), self._model.get_metrics_result()
+        values = [tf.cast(logs[name], "float32") for name in names]
+        same = [
+            tf.cast(tf.equal(value, tf.cast(metrics.get(name, math.nan), "float32")), "float32")
+            for name, value in zip(names, values, strict=True)
+        ]
+        sums = sum_up([*values, *same])
+        means = [one / self.shares.replicas for one in sums[: len(names)]]
+        return dict(zip(names, zip(means, sums[len(names) :], strict=True), strict=True))
 
     def _weigh(self, rows: int) -> None:
         if self._reduction is None:
             return
         shares, count = self.shares, self.shares.replicas
-        for_one = 1.0 if self._sums and not (rows and shares.is_whole(rows)) else 1.0 / count
+        if rows and shares.is_whole(rows):  # all have the same rows: the first one's loss counts
+            self._reduction.factors = {rank: float(rank == 0) for rank in shares.ranks}
+            return
+        tail = bool(rows) and not self._sums
         self._reduction.factors = {
-            rank: for_one * (shares.weigh_tail(rows, rank) if rows and not self._sums else 1.0)
+            rank: (1.0 if self._sums else 1.0 / count)
+            * (shares.weigh_tail(rows, rank) if tail else 1.0)
             for rank in shares.ranks
         }
+
+    def _hold_sums(self, rows: int, whole: bool) -> AbstractContextManager[None]:
+        """A loss that adds up its rows: penalties count once, and all rows' sum is logged."""
+        if not self._sums:
+            return nullcontext()
+        shares, share = self.shares, 1.0 if whole else 1.0 / self.shares.replicas
+        more = {
+            rank: 1.0 if whole else shares.replicas / (shares.weigh_tail(rows, rank) if rows else 1)
+            for rank in shares.ranks
+        }
+        return hold_losses(lambda value: value * share, lambda value: value * more[replica()])
 
     def _look(self, losses: list[Any]) -> None:
         if self._watch is not None:
@@ -148,5 +192,5 @@ class ReplicatedStep:
         """Replicas draw other numbers: dropout leaves out other units for other rows."""
         tf = runtime.tensorflow()
         for state in seed_states(self._model) if by else ():
-            shift = tf.cast(tf.constant([by % 2**32, 0], tf.int64), state.dtype)
+            shift = tf.cast(tf.constant([by, 0], tf.int64), state.dtype)  # unsigned ones wrap
             state.assign(state.value + shift)

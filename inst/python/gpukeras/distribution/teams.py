@@ -106,6 +106,12 @@ class Team:
             held.enter_context(hold_copies(state_variables(model).values(), self.shares))
             yield
 
+    @contextmanager
+    def hold_weights(self, model: Any) -> Iterator[None]:
+        """Readies a model for predictions alone; it need not be compiled."""
+        with hold_copies(model.variables, self.shares):
+            yield
+
     def open_training(
         self,
         model: Any,
@@ -150,19 +156,20 @@ class Team:
             raise ModelError(f"The model {what}, and such a one trains on one device.", arg="model")
 
 
-def open_team(wanted: Any = None) -> Team:
-    """The team of a training.
+def open_team(wanted: Any = None, trains: bool = False) -> Team:
+    """The team of a training, an evaluation or predictions.
 
     Args:
-        wanted: The user's `devices`; None for the model's own device, or, in a cluster, all GPUs of
-            each worker.
+        wanted: The user's `devices`; None for the model's own device.
+        trains: Whether None means all GPUs of each worker where this process is in a cluster. What
+            learns nothing gives the same on each worker without the others.
 
     Raises:
         SpecError, NoDeviceError: for devices that cannot be had.
         ClusterError: if a worker has been lost.
     """
     cluster = session.current()
-    if cluster is not None:
+    if cluster is not None and (trains or wanted is not None):
         if wanted not in (None, "all"):
             raise SpecError(
                 "In a cluster every worker trains on all of its visible GPUs.",

@@ -1,0 +1,115 @@
+"""Predictions on several devices: each process takes a run of rows, each device a part of a batch.
+
+Nothing is added up, so the devices work side by side and wait for each other only at the end.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import runtime
+from ..finishing import open_finish
+from ..predicting import Output, choose_rows, count_row_bytes
+from ..recipes import Recipe
+from ..rows import RowSource
+from .insides import replica
+from .teams import Team
+
+
+def predict_together(
+    team: Team,
+    model: Any,
+    source: RowSource,
+    recipe: Recipe,
+    function: Callable[[Any], Any] | None = None,
+) -> Any:
+    """A model's output for all rows, on every process.
+
+    Args:
+        team: The replicas; of more than one device.
+        model: A built model; need not be compiled.
+        source: The rows.
+        recipe: Their encoding.
+        function: The user's own, applied to features before the model, or None.
+
+    Returns:
+        An array of the rows' outputs, or the model's dict or list of such arrays.
+    """
+    first, last = team.shares.find_run(len(source))
+    with team.hold_weights(model):
+        output = _predict_run(team, model, source, recipe, function, first, max(last, first + 1))
+    nest = runtime.tensorflow().nest
+    own = [values[: last - first] for values in nest.flatten(output)]
+    parts = [unpack_arrays(sent) for sent in team.agreement.gather(pack_arrays(own))]
+    whole = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
+    return nest.pack_sequence_as(output, whole)
+
+
+def _predict_run(
+    team: Team,
+    model: Any,
+    source: RowSource,
+    recipe: Recipe,
+    function: Callable[[Any], Any] | None,
+    first: int,
+    last: int,
+) -> Any:
+    """What the model gives for some rows; the last one stands for a process that has none."""
+    first = min(first, len(source) - 1)
+    rows, devices = min(last, len(source)) - first, team.shares.devices
+    size = choose_rows(-(-rows // len(devices)), source.row_bytes, count_row_bytes(model))
+    finish, output = open_finish(recipe, size, function), Output(rows)
+    program, step = _build(team, model), size * len(devices)
+    for start in range(first, first + rows, step):
+        given = source.gather(slice(start, min(start + step, first + rows)))
+        padded = np.pad(given, [(0, step - len(given))] + [(0, 0)] * (given.ndim - 1))
+        parts = np.split(padded, len(devices))
+        results = program(tuple(map(_place, map(finish, parts), devices)))
+        output.write(_join(results), len(given))
+    return output.values
+
+
+def _build(team: Team, model: Any) -> Callable[[Any], Any]:
+    """A program that takes each device's rows and gives each device's outputs."""
+    tf, shares = runtime.tensorflow(), team.shares
+
+    def run(parts: tuple[Any, ...]) -> list[Any]:
+        given = team.strategy.run(lambda: model.predict_step((parts[replica() - shares.first],)))
+        local = team.strategy.experimental_local_results
+        return [
+            tf.nest.map_structure(lambda value, place=place: local(value)[place], given)
+            for place in range(len(shares.devices))
+        ]
+
+    return run if model.run_eagerly else tf.function(run, autograph=False)
+
+
+def _place(features: Any, device: str) -> Any:
+    tf = runtime.tensorflow()
+    with tf.device(f"/{device}"):
+        return tf.nest.map_structure(tf.identity, features)
+
+
+def _join(results: list[Any]) -> Any:
+    """The devices' outputs, one behind the other."""
+    nest = runtime.tensorflow().nest
+    return nest.map_structure(
+        lambda *parts: np.concatenate([part.numpy() for part in parts]), *results
+    )
+
+
+def pack_arrays(arrays: list[np.ndarray]) -> bytes:
+    """Arrays to be sent."""
+    file = io.BytesIO()
+    np.savez(file, *arrays)
+    return file.getvalue()
+
+
+def unpack_arrays(sent: bytes) -> list[np.ndarray]:
+    """Arrays that were sent."""
+    with np.load(io.BytesIO(sent), allow_pickle=False) as file:
+        return [file[f"arr_{place}"] for place in range(len(file.files))]
