@@ -2,10 +2,10 @@
 
 #' Train on several computers, or in several processes
 #'
-#' Joins this R session as a worker to a cluster: from then on [gpu_fit()], [gpu_evaluate()] and
-#' [gpu_predict()] run on all workers together, each with a share of every batch. All workers run
-#' the same script and call the same functions in the same order; the first is the chief, which
-#' alone writes files. Call it before the first model, after [gpu_setup()] at most: TensorFlow
+#' Joins this R session as a worker to a cluster: from then on [gpu_fit()] runs on all workers
+#' together, each with a share of every batch; so do [gpu_evaluate()] and [gpu_predict()] with
+#' `devices = "all"`. All workers run the same script and call these functions in the same order; the
+#' first is the chief, which alone writes files. Call it before the first model, after [gpu_setup()] at most: TensorFlow
 #' connects workers only when it starts. [gpu_launch()] starts workers.
 #'
 #' Who the workers are is taken from the first of these that says it:
@@ -36,8 +36,8 @@
 #' @param x A `gpu_cluster`.
 #' @param ... Not used.
 #' @return A `gpu_cluster`: a list with `$workers`, `$index`, `$size`, `$address` (this worker's),
-#'   `$chief`, `$control`, `$source` (where this was found), `$devices` (of this worker) and
-#'   `$notes`.
+#'   `$chief`, `$control`, `$source` (where this was found), `$devices` (of this worker),
+#'   `$replicas` (devices of all workers) and `$notes`.
 #' @section Errors:
 #' `gpukeras_error_spec` if nothing says who the workers are, or an address is none;
 #' `gpukeras_error_cluster` if TensorFlow has started already, or a worker does not come or differs.

@@ -74,6 +74,12 @@ gpu_quantize <- function(model, mode = "int8", data = NULL, exclude = NULL, max_
 #' Keras' own `keras.distillation.Distiller` is not used: it takes probabilities for logits, leaves
 #' out weights of rows and regularisers, and its teacher stays frozen.
 #'
+#' @section When it pays:
+#' Where the teacher knows more than the labels of these rows tell, and there is time. A teacher
+#' that is no better than the student can be does harm, and softened classes are learned slowly
+#' (Beyer et al. 2022): after a few epochs a student is often worse than one trained alone. Train
+#' the same student alone for as long, and compare; `vignette("a-model-that-fits")` does.
+#'
 #' @section A student from its teacher:
 #' Without a `student` one is made like the teacher, with `width` times the units and filters of
 #' each hidden layer, and new weights. Layers whose outputs are added or multiplied stay equally
@@ -83,8 +89,9 @@ gpu_quantize <- function(model, mode = "int8", data = NULL, exclude = NULL, max_
 #' @param teacher A trained, compiled Keras 3 model. It stays as it is.
 #' @param data The [gpu_dataset()] to learn from, encoded as the teacher's (`recipe = teacher`), or
 #'   `list(x, y)`.
-#' @param student A Keras 3 model with the outputs of its teacher, which is trained in place, as
-#'   [gpu_fit()] does; compiled as its teacher, unless it is compiled. `NULL` makes one.
+#' @param student A Keras 3 model with the outputs of its teacher. A copy of it is trained, from its
+#'   weights on, and it stays as it is; the copy is compiled as its teacher, unless the student is
+#'   compiled. `NULL` makes one.
 #' @param temperature T, above 0: more shows more of what the teacher thinks of the wrong classes.
 #' @param alpha Share of the labels' loss: 0 is the teacher alone, 1 the labels alone.
 #' @param width Share of the teacher's units and filters, between 0 and 1.
@@ -102,6 +109,9 @@ gpu_quantize <- function(model, mode = "int8", data = NULL, exclude = NULL, max_
 #' `gpukeras_error_model` if its outputs are not those of its teacher.
 #' @references Hinton, G., Vinyals, O. and Dean, J. (2015). Distilling the knowledge in a neural
 #'   network. *arXiv* 1503.02531. \doi{10.48550/arXiv.1503.02531}
+#'
+#'   Beyer, L. et al. (2022). Knowledge distillation: a good teacher is patient and consistent.
+#'   *CVPR*. \doi{10.48550/arXiv.2106.05237}
 #' @examplesIf interactive()
 #' train <- gpu_dataset(Species ~ ., data = iris, validation = 0.2)
 #' teacher <- gpu_mlp(train, units = c(256, 256))
@@ -110,7 +120,7 @@ gpu_quantize <- function(model, mode = "int8", data = NULL, exclude = NULL, max_
 #' gpu_predict(small$model, iris, type = "class")
 #' @export
 gpu_distill <- function(teacher, data, student = NULL, temperature = 3, alpha = 0.5, width = 0.5,
-                        epochs = 10, ..., max_drop = NULL, metric = NULL, validation = NULL,
+                        epochs = 100, ..., max_drop = NULL, metric = NULL, validation = NULL,
                         batch_size = NULL, verbose = TRUE) {
   teacher <- check_model(teacher)
   data <- as_training(data)

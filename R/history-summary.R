@@ -63,7 +63,8 @@ format.summary.gpu_history <- function(x, ...) {
 choices_of <- function(x) {
   c(
     engine = x$engine$engine, batch_size = count_text(x$plan$batch_size), rows = x$plan$mode,
-    precision = x$precision, stopped = x$stopped
+    precision = x$precision, stopped = x$stopped,
+    learning_rate = if (isTRUE(x$replicas > 1)) format_numbers(utils::tail(x$learning_rate, 1))
   )
 }
 

@@ -183,7 +183,7 @@ format_ending <- function(x) {
       "<gpu_history> %d epoch%s%s on %s in %.1f s%s",
       x$epochs, if (x$epochs == 1) "" else "s",
       if (before > 0) sprintf(" (%d of them in an earlier run)", before) else "",
-      x$device, x$elapsed_s, ending
+      format_devices(x), x$elapsed_s, ending
     ),
     if (any(is_alarm(x))) paste("!", x$notes[is_alarm(x)])
   )
@@ -226,13 +226,21 @@ format_speed <- function(x) {
   )
 }
 
-# Where the parts of each batch were, such as "2 devices of 4 workers".
+# Where the parts of each batch were, such as "8 devices, 2 a worker".
 count_replicas <- function(x) {
   if (!isTRUE(x$workers > 1)) {
     return(sprintf("%d devices", x$replicas))
   }
   each <- x$replicas / x$workers
-  sprintf("%s%d workers", if (each > 1) sprintf("%g devices of ", each) else "", x$workers)
+  if (each > 1) {
+    return(sprintf("%d devices, %g a worker", x$replicas, each))
+  }
+  sprintf("%d workers", x$workers)
+}
+
+# Where it ran: all devices of this process.
+format_devices <- function(x) {
+  paste(unlist(x$devices) %||% x$device, collapse = " and ")
 }
 
 format_skipped <- function(steps) {

@@ -76,7 +76,8 @@
 #'   (Ctrl-C, Esc) stops after the current call and returns the history so far; the model keeps what
 #'   it has learned.
 #' @seealso [gpu_batch_size()] and [gpu_learning_rate()] before a training, [gpu_history] after it;
-#'   `vignette("training-well", package = "gpukeras")`.
+#'   [gpu_cluster()] for several computers; `vignette("training-well", package = "gpukeras")` and
+#'   `vignette("more-than-one-gpu", package = "gpukeras")`.
 #' @section When something goes wrong:
 #' A loss that is no finite number ends the training with the weights of before, at most a second or
 #' an epoch back: `$stopped` is `"non_finite"`, a warning names epoch and step, and NaN never
@@ -164,7 +165,10 @@ watch_fit <- function(monitor, report, call = caller_env()) {
 }
 
 # Several names cross as a list; a lone one and a number stay as they are.
-as_devices <- function(devices) if (length(devices) > 1) as.list(devices) else devices
+as_devices <- function(devices, call = caller_env()) {
+  check_no_na_options(list(devices = devices), call)
+  if (length(devices) > 1) as.list(devices) else devices
+}
 
 # Rows to validate on, encoded as those to train on.
 as_validation <- function(validation, data, call = caller_env()) {

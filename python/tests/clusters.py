@@ -14,7 +14,7 @@ from pathlib import Path
 import gpukeras
 
 TESTS = Path(__file__).parent
-PATIENCE_S = 240  # what a test waits before it fails
+PATIENCE_S = 600  # what a test waits before it fails
 
 
 def free_ports(count):
@@ -69,7 +69,8 @@ class WorkerProcess:
     def wait_for(self, event, count=1, patience_s=PATIENCE_S):
         deadline = time.monotonic() + patience_s
         while len(self.told(event)) < count:
-            assert self.ended is None and time.monotonic() < deadline, self.explain()
+            assert self.ended is None, self.explain()
+            assert time.monotonic() < deadline, self.explain()
             time.sleep(0.01)
         return self.told(event)[count - 1]
 

@@ -39,7 +39,7 @@ HERE = {
         ({"schedule": None, "epochs": None}, "the schedule was none and is one_cycle"),
         (
             {"schedule": {"kind": "one_cycle", "max_rate": 0.2}},
-            "the schedule had max_rate = 0.2 and has 0.1",
+            "max_rate of the schedule was 0.2 and is 0.1",
         ),
         ({"epochs": 5}, "the number of epochs, which this schedule spans, was 5 and is 10"),
         ({"augment": {"flip": "both"}}, "`augment` was given and is none"),

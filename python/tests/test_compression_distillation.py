@@ -5,8 +5,9 @@ import pytest
 from conftest import make_dataset, make_model
 
 from gpukeras import inference, models, training
-from gpukeras.compression import distillation, latency
+from gpukeras.compression import distillation, latency, masks
 from gpukeras.compression.copies import copy_model
+from gpukeras.compression.teaching import taught_by
 from gpukeras.errors import CompressionError, ModelError, SpecError
 
 
@@ -55,30 +56,48 @@ def test_a_derived_student_is_smaller_and_the_teacher_stays():
 
 
 @pytest.mark.tf
-def test_a_student_of_one_s_own_is_trained_in_place():
+def test_of_a_student_of_one_s_own_a_copy_is_trained():
     import keras
 
     teacher, data = make_model(), make_dataset()
     student = keras.Sequential([keras.layers.Dense(3, "softmax")])  # neither built nor compiled
     options = {"epochs": 1, "fit": {"engine": "keras"}}
     found = distillation.distill(teacher, data, options, student=student)
-    assert found["model"] is student
-    assert student.compiled
+    assert not student.built
+    assert not student.compiled
+    assert found["model"].compiled
     assert "width" not in found["report"].settings
     with pytest.raises(SpecError, match="another model"):
         distillation.distill(teacher, data, options, student=teacher)
     wide = keras.Sequential([keras.layers.Dense(4, "softmax")])
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="`student` gives outputs of shape 4"):
         distillation.distill(teacher, data, options, student=wide)
+
+    class Closed(keras.layers.Dense):
+        def get_config(self):
+            raise NotImplementedError
+
+    closed = keras.Sequential([keras.Input((5,)), Closed(3, "softmax")])
+    with pytest.raises(ModelError, match="`student` cannot be copied"):
+        distillation.distill(teacher, data, options, student=closed)
 
 
 @pytest.mark.tf
-def test_a_student_that_is_worse_than_allowed_is_refused():
+def test_a_student_that_is_worse_than_allowed_is_refused_and_stays_as_it_was():
     teacher, data = make_model(optimizer="adam"), make_dataset(validation=0.3)
     training.fit(teacher, data, {"epochs": 30, "engine": "superstep"})
-    options = {"epochs": 1, "width": 0.1, "max_drop": 0.0, "metric": "loss"}
+    student = make_model(seed=2)
+    path = masks.list_kernels(student)[0].path
+    masks.apply_masks(student, {path: np.eye(5, 8, dtype=bool)})
+    before = student.get_weights()
+    options = {"epochs": 1, "fit": {"engine": "keras"}}
+    taught = distillation.distill(teacher, data, options, student=student)["model"]
+    assert masks.sparsity(masks.read_masks(taught)) == pytest.approx(7 / 8)
+    strict = {**options, "max_drop": 0.0, "metric": "loss"}
     with pytest.raises(CompressionError, match="loss goes from"):
-        distillation.distill(teacher, data, {**options, "fit": {"engine": "keras"}})
+        distillation.distill(teacher, data, strict, student=student)
+    assert all((a == b).all() for a, b in zip(before, student.get_weights(), strict=True))
+    assert int(student.optimizer.iterations.numpy()) == 0
 
 
 def noisy(flipped, seed=3):
@@ -103,8 +122,8 @@ def test_a_teacher_that_knows_more_than_the_labels_is_worth_its_trouble():
         taught = copy_model(alone)
         fit = {"engine": "superstep"}
         training.fit(alone, wrong, {"epochs": 20, **fit})
-        options = {"epochs": 20, "alpha": 0.1, "temperature": 2, "fit": fit}
-        distillation.distill(teacher, wrong, options, student=taught)
+        with taught_by(taught, teacher, temperature=2, alpha=0.1):  # distill() measures much more
+            training.fit(taught, wrong, {"epochs": 20, **fit})
         scores = [inference.evaluate(m, clean)["metrics"]["accuracy"] for m in (alone, taught)]
         gains.append(scores[1] - scores[0])
     gains = np.array(gains)

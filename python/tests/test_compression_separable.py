@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import pipeline
-from gpukeras.compression import latency, separable
+from gpukeras.compression import latency, masks, separable
 from gpukeras.errors import ModelError, SpecError
 from gpukeras.profiling.model_costs import count_flops
 
@@ -109,8 +109,12 @@ def test_full_rank_computes_the_same(kind):
     assert kept[layer.name] == pytest.approx(1)
 
 
+def pruned(model):
+    return [one for one in masks.list_kernels(model) if one.path in ("bare/kernel", "point/kernel")]
+
+
 @pytest.mark.tf
-def test_it_is_fine_tuned_on_rows():
+def test_it_is_fine_tuned_on_rows_and_what_stays_keeps_its_zeros():
     rng = np.random.default_rng(1)
     values = np.asfortranarray(rng.normal(size=(96, 12, 12, 3)))
     codes = (values[:, :6].mean((1, 2, 3)) > 0).astype(np.int32)
@@ -119,8 +123,13 @@ def test_it_is_fine_tuned_on_rows():
     data = pipeline.build_dataset({"kind": "array", "values": values}, options, labels)
     model = branched()
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    halves = {one.path: np.indices(one.variable.shape).sum(0) % 2 == 0 for one in pruned(model)}
+    masks.apply_masks(model, halves)
     options = {"epochs": 2, "exclude": ["bare"], "fit": {"engine": "keras"}}
-    report = separable.separate(model, data, options)["report"]
+    found = separable.separate(model, data, options)
+    report = found["report"]
+    for kernel in pruned(found["model"]):
+        assert not kernel.variable.numpy()[~halves[kernel.path]].any()
     assert [one.layer for one in report.layers] == ["gains"]
     assert ("bare", "excluded") in [(one.layer, one.reason) for one in report.listed]
     assert report.training.epochs == 2

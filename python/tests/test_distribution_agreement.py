@@ -64,12 +64,12 @@ def test_what_arrives_runs_no_code():
     ("change", "told"),
     [
         ({}, ""),
-        ({"rows": 99}, "the number of training rows was 100 and is 99"),
-        ({"batch_size": 64}, "the batch size was 32 and is 64"),
-        ({"options": {**SAME["options"], "epochs": "5"}}, "`epochs` was 3 and is 5"),
+        ({"rows": 99}, "the number of training rows is 99, and the chief's is 100"),
+        ({"batch_size": 64}, "the batch size is 64, and the chief's is 32"),
+        ({"options": {**SAME["options"], "epochs": "5"}}, "`epochs` is 5, and the chief's is 3"),
         (
             {"options": {**SAME["options"], "engine": "'keras'"}},
-            "`engine` was 'auto' and is 'keras'",
+            "`engine` is 'keras', and the chief's is 'auto'",
         ),
     ],
 )
@@ -104,7 +104,7 @@ def test_equal_blocks_pass(block):
 def test_the_worker_whose_stream_differs_is_named(given, worker, told):
     with pytest.raises(ClusterError) as caught:
         check_blocks(given, NAMES)
-    assert caught.value.message.startswith(f"{NAMES[worker - 1]} {told}")
+    assert caught.value.message.startswith(f"W{NAMES[worker - 1][1:]} {told}")
     assert caught.value.details["worker"] == worker
 
 
@@ -115,7 +115,7 @@ def test_streams_are_compared_while_they_run():
 
     for error in together(work):
         assert isinstance(error, ClusterError)
-        assert "worker 2 (127.0.0.1:2002) has no more rows next" in error.message
+        assert "Worker 2 (127.0.0.1:2002) has no more rows next" in error.message
 
 
 def test_rows_by_number_are_not_compared():

@@ -14,15 +14,15 @@ import hashlib
 import json
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 from conftest import make_dataset
 from conftest import make_model as make_plain
 
-from gpukeras import inference, runtime, training
+from gpukeras import inference, pipeline, runtime, training
 from gpukeras.distribution import session
 from gpukeras.distribution.channel import open_channel
-from gpukeras.errors import GpuKerasError
 
 ROWS, BATCH = 335, 32  # of 268 training rows 8 batches and 12 rows more
 INDEX = 0
@@ -70,9 +70,25 @@ def train(batch_norm=False, engine="superstep", rows=ROWS, evaluate=False, units
     report = training.fit(model, data, {"epochs": 2, "engine": engine, **options})
     found = describe(model, report)
     if evaluate:
-        found["evaluated"] = inference.evaluate(model, data)
-        found["predicted"] = inference.predict(model, data=data)["values"].tolist()
+        devices = None if session.current() is None else "all"
+        found["evaluated"] = inference.evaluate(model, data, devices=devices)
+        found["predicted"] = inference.predict(model, data=data, devices=devices)["values"].tolist()
     return found
+
+
+def embedding():
+    """Gradients of an embedding are few rows of its table, on each worker others."""
+    layers = runtime.keras().layers
+    runtime.keras().utils.set_random_seed(1 + INDEX)
+    parts = [runtime.keras().Input((4,)), layers.Embedding(20, 3), layers.Flatten()]
+    model = runtime.keras().Sequential([*parts, layers.Dense(3, "softmax")])
+    model.compile(runtime.keras().optimizers.Adam(0.05), "sparse_categorical_crossentropy")
+    x = np.random.default_rng(1).integers(0, 20, (205, 4)).astype(float)
+    codes = (1 + (x[:, 0] > 9)).astype(np.int32)
+    labels = {"kind": "factor", "values": codes, "levels": ["a", "b", "c"]}
+    features = {"kind": "array", "values": np.asfortranarray(x)}
+    data = pipeline.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
+    return describe(model, training.fit(model, data, {"epochs": 2, "engine": "superstep"}))
 
 
 def differ(what):
@@ -120,12 +136,11 @@ def fail(worker):
                 raise ValueError("a callback's own")
 
     options = {"epochs": 50, "engine": "superstep"}
-    return describe(
-        *(lambda m: (m, training.fit(m, make_data(), options, callbacks=[Fail()])))(make_model())
-    )
+    model = make_model()
+    return describe(model, training.fit(model, make_data(), options, callbacks=[Fail()]))
 
 
-def long(folder, epochs=30):
+def long(folder, epochs=12):
     """A training with all that has a state, which saves; slow enough to be killed within it."""
 
     class Slow(runtime.keras().callbacks.Callback):
@@ -137,32 +152,38 @@ def long(folder, epochs=30):
     options = {"epochs": epochs, "engine": "superstep"}
     if folder:
         options["checkpoint"] = {"folder": folder, "every_s": 0.2}
-    return describe(model, training.fit(model, make_data(), options, callbacks=[Slow()]))
+    return describe(
+        model, training.fit(model, make_data(batch_size=36), options, callbacks=[Slow()])
+    )
 
 
-def listening(port, others):
-    """Which addresses a port answers on."""
-    import socket
+def resume(folder):
+    """Trains an epoch, then as many as three from its checkpoint; each worker names a folder."""
+    own = Path(folder) / str(INDEX)
+    own.mkdir()
+    data, options = make_data(), {"engine": "superstep", "checkpoint": str(own / "checkpoint")}
+    training.fit(make_model(True), data, {"epochs": 1, **options})
+    options["tensorboard"] = str(own / "board")
+    model = make_model(True)
+    found = describe(model, training.fit(model, data, {"epochs": 3, **options}))
+    found["written"] = sorted(path.name for path in own.glob("*"))
+    return found
 
-    def answers(address):
-        try:
-            with socket.create_connection((address, port), 1.0):
-                return True
-        except OSError:
-            return False
 
-    return {address: answers(address) for address in others}
+def stop(worker):
+    """A callback of one worker ends the training of all."""
+
+    class Stop(runtime.keras().callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = worker == INDEX and epoch == 2
+
+    model, options = make_model(), {"epochs": 50, "engine": "superstep"}
+    return describe(model, training.fit(model, make_data(), options, callbacks=[Stop()]))
 
 
-def refusals():
+def refuse(**more):
     """What a worker cannot ask for."""
-    told = {}
-    for name, more in {"devices": {"devices": 2}, "batch": {"batch_size": 33}}.items():
-        try:
-            training.fit(make_model(), make_data(), {"epochs": 1}, **more)
-        except GpuKerasError as error:
-            told[name] = describe_error(error)
-    return told
+    return describe(None, training.fit(make_model(), make_data(), {"epochs": 1}, **more))
 
 
 def describe_error(error):
@@ -185,6 +206,7 @@ def join(options):
 
 def main(options):
     global INDEX
+    runtime.keras()  # takes long, and is no part of joining
     tell(event="started", at=time.monotonic())
     try:
         if "cluster" in options:
@@ -194,7 +216,7 @@ def main(options):
             name, arguments = (case, {}) if isinstance(case, str) else case
             try:
                 found = globals()[name](**arguments)
-            except GpuKerasError as error:
+            except Exception as error:
                 found = describe_error(error)
             tell(event="case", case=name, at=time.monotonic(), found=found)
     except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -70,6 +71,8 @@ def evaluate(
     build_variables(model, sample_rows(data, SAMPLE))
     device = team.place(model_device(model))
     with telling(), own_functions(model), team.hold(model):
+        rows = None if isinstance(data, StreamDataset) else len(data.rows(part))
+        team.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, team=team)
         model.test_function = loop
         logs = model.evaluate(ticks(1), verbose=0, return_dict=True)
@@ -147,7 +150,13 @@ def _predict(
     if team.shares is None:
         return predict_rows(model, rows, recipe, function, room)
     with telling():
+        team.agreement.begin("predict", rows=len(rows), model=count_weights(model))
         return predict_together(team, model, rows, recipe, function)
+
+
+def count_weights(model: Any) -> int:
+    """How many numbers a model has."""
+    return sum(math.prod(variable.shape) for variable in model.variables)
 
 
 def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:

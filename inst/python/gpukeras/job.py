@@ -24,7 +24,7 @@ from .checkpoints.state import TrainingState
 from .choosing import Chooser, choose_candidates
 from .distribution.teams import Team
 from .engine import Engines, Logs, read_engine_facts
-from .errors import OutOfMemoryError
+from .errors import GpuKerasError, OutOfMemoryError
 from .exhaustion import explain_exhaustion
 from .feeding import has_rows, open_feed, sample_rows
 from .fit_report import FitReport
@@ -116,15 +116,12 @@ class Job:
     # Before the first step ------------------------------------------------------------------------
 
     def _prepare(self, held: ExitStack) -> None:
-        self._started = time.perf_counter()
-        build_variables(self.model, sample_rows(self.data, SAMPLE))
-        self.device = self.team.place(model_device(self.model))
-        devices.reset_peak(self.device)
-        self.plan = self.team.fit_plan(self._plan(), self.data, self.batch_size)
-        self.micro, shares = self.plan.batch_size, self.team.shares
-        checks = self._check_labels, self._idle
-        self.feed = open_feed(self.data, self.plan, *checks, shares=shares)
-        agreement = self.team.agreement
+        self._started, agreement = time.perf_counter(), self.team.agreement
+        try:
+            self._prepare_rows()
+        except GpuKerasError as error:
+            agreement.refuse("fit", error)
+            raise
         agreement.compare(self.model, self.data, self.plan, self.spec)
         self.saver = held.enter_context(open_saver(self.model, self.data, self.plan, self.spec))
         state = agreement.share_state(self.saver.resume(), self.model)
@@ -146,6 +143,14 @@ class Job:
         held.callback(lambda: self.runner.close())
         self.model.train_function = self._on_tick
         self.model.history = None  # not the one of an earlier training, should this one not start
+
+    def _prepare_rows(self) -> None:
+        build_variables(self.model, sample_rows(self.data, SAMPLE))
+        self.device = self.team.place(model_device(self.model))
+        devices.reset_peak(self.device)
+        self.plan = self.team.fit_plan(self._plan(), self.data, self.batch_size)
+        self.micro, shares = self.plan.batch_size, self.team.shares
+        self.feed = open_feed(self.data, self.plan, self._check_labels, self._idle, shares=shares)
 
     def _plan(self) -> PipelinePlan:
         if self.batch_size is not None:

@@ -47,7 +47,7 @@ def summarise(job: Any, elapsed_s: float) -> FitReport:
         resumed_epochs=job.resumed_epochs,
         best_epoch=job.aids.best_epoch,
         stopped=job.stopped,
-        notes=(*job.notes, *job.saver.notes),
+        notes=(*team.notes, *job.notes, *job.saver.notes),
         reasons=reasons,
         checkpoint=job.saver.folder,
         tensorboard=job.aids.folder,

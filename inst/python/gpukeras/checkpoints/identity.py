@@ -42,15 +42,17 @@ WORDS = {
     "clip_global_norm": "`clip_global_norm`",
     "ema": "`ema`",
 }
+CHANGE = "{what} was {there} and is {here}"
 DIGESTS = ("model", "loss_options", "optimizer_options", "encoding", "features", "labels")
 
 
-def find_mismatch(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+def find_mismatch(here: Mapping[str, Any], there: Mapping[str, Any], change: str = CHANGE) -> str:
     """The first thing in which a training differs from that of a checkpoint, as part of a sentence.
 
     Args:
         here: What is to be trained.
         there: What the checkpoint holds; what its version of gpukeras did not tell is passed over.
+        change: How a difference is told: of `what`, as it is `here` and `there`.
 
     Returns:
         Such as "the batch size was 32 and is 64"; "" if nothing differs.
@@ -59,7 +61,8 @@ def find_mismatch(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
         if name in here and name in there and here[name] != there[name]:
             if name in DIGESTS:
                 return f"{words} is not the same"
-            return _tell_change(words, there[name], here[name])
+            what, was, now = _find_change(words, there[name], here[name])
+            return change.format(what=what, there=_show(was), here=_show(now))
     return ""
 
 
@@ -79,15 +82,16 @@ def find_changes(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple[str
     return tuple(sentences)
 
 
-def _tell_change(words: str, was: Any, now: Any) -> str:
+def _find_change(words: str, was: Any, now: Any) -> tuple[str, Any, Any]:
+    """What differs, in words, and how: of a list or record its first part that does."""
     if isinstance(was, list) and isinstance(now, list) and "{}" in words:
         for place, (one, other) in enumerate(zip_longest(was, now), 1):
             if one != other:
-                return f"{words.format(place)} was {_show(one)} and is {_show(other)}"
+                return words.format(place), one, other
     if isinstance(was, dict) and isinstance(now, dict) and was.get("kind") == now.get("kind"):
         name = next(n for n in {**was, **now} if was.get(n) != now.get(n))
-        return f"{words} had {name} = {_show(was.get(name))} and has {_show(now.get(name))}"
-    return f"{words} was {_show(was)} and is {_show(now)}"
+        return f"{name} of {words}", was.get(name), now.get(name)
+    return words, was, now
 
 
 def _show(value: Any) -> str:

@@ -31,6 +31,7 @@ from ..profiling.model_calls import Seen, input_specs, trace_model
 from ..specs import check_count, check_number
 from .copies import check_built, check_graph, clone_layers, copy_compile, copy_recipe, renew_means
 from .distillation import TrainedSpec
+from .masks import apply_masks, list_kernels, read_masks
 from .naming import check_excluded, check_names
 from .report import LayerChange, Listed, Work, check_wanted, conclude
 
@@ -107,6 +108,7 @@ def separate(
         )
     made = _replace(model, set(chosen), spec.rank)
     kept = _copy_weights(model, made)
+    _copy_masks(model, made)
     copy_compile(model, made)
     copy_recipe(model, made)
     trained, notes = None, []
@@ -216,6 +218,13 @@ def _copy_weights(model: Any, made: Any) -> dict[str, float]:
             new.set_weights(old.get_weights())
     renew_means(made)
     return kept
+
+
+def _copy_masks(model: Any, made: Any) -> None:
+    """Zeros of a pruned model stay in the layers that stay; a replaced kernel is not there."""
+    there = {kernel.path for kernel in list_kernels(made)}
+    masks = read_masks(model)
+    apply_masks(made, {path: keep for path, keep in masks.items() if path in there})
 
 
 def factor_kernel(kernel: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import random
 import re
@@ -129,18 +130,24 @@ def read_is_free(address: Address) -> bool:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError:
         return True
-    return all(_binds_port(family, place) for family, _, _, _, place in found)
+    return not any(_bind_fault(family, place) for family, _, _, _, place in found)
 
 
-def _binds_port(family: int, place: tuple) -> bool:
+def read_is_taken(port: int) -> bool:
+    """Whether another program of this computer listens on a port, at any address."""
+    return _bind_fault(socket.AF_INET, ("", port)) == errno.EADDRINUSE
+
+
+def _bind_fault(family: int, place: tuple) -> int | None:
+    """Why nobody can listen there, as the system's number; None where one can."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             # A server that has ended leaves connections behind for minutes: they do not count.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place)
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error.errno
+    return None
 
 
 def find_ports(count: int, host: str = LOOPBACK) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,11 +19,17 @@ from ..blocks import Block
 from ..checkpoints.describing import describe_training
 from ..checkpoints.identity import find_mismatch
 from ..checkpoints.state import TrainingState, pack_state, unpack_state
-from ..errors import ClusterError
+from ..errors import ClusterError, GpuKerasError
 from ..plans import PipelinePlan
 from ..snapshots import apply_snapshot, take_snapshot
 from ..specs import FitSpec
 
+CHANGE = "{what} is {here}, and the chief's is {there}"
+OF_ROWS = ("source", "rows", "validation_rows", "row_shape", "batch_size", "seed", "labels")
+ALL_ALIKE = (
+    "All workers run the same script on the same data; gpu_dataset() and gpu_mlp() draw their "
+    "seeds from R, so call set.seed() before them."
+)
 ALIKE = ("epochs", "engine", "early_stopping")  # besides what makes a training the one it is
 
 
@@ -57,6 +64,12 @@ class Alone:
 
     def compare(self, model: Any, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
         """Raises an error where processes do not train the same."""
+
+    def begin(self, kind: str, **facts: Any) -> None:
+        """Raises an error where processes do not do the same work."""
+
+    def refuse(self, kind: str, error: GpuKerasError) -> None:
+        """Tells the others, who begin some work, why this process does not."""
 
     def share_state(self, state: TrainingState | None, model: Any) -> TrainingState | None:
         """The chief's state to go on from, or None; then the model has the chief's weights."""
@@ -106,15 +119,33 @@ class Together(Alone):
         """
         here = describe_training(model, data, plan, vars(spec))
         here["options"] = {name: repr(getattr(spec, name)) for name in ALIKE}
-        there = json.loads(self._channel.broadcast(json.dumps(here).encode()))
-        given = self._channel.exchange("compare", {"differs": tell_difference(here, there)})
-        for number, one in enumerate(given, 1):
-            if one["differs"]:
+        self._meet("fit", {"told": here})
+
+    def begin(self, kind: str, **facts: Any) -> None:
+        """Sees to it that all workers do the same work.
+
+        Raises:
+            ClusterError: on every worker, naming the first that does not.
+        """
+        self._meet(kind, {"told": {"options": {name: repr(one) for name, one in facts.items()}}})
+
+    def refuse(self, kind: str, error: GpuKerasError) -> None:
+        """Takes part in the comparison that the others wait in, and says why it goes no further."""
+        error.told = True  # type: ignore[attr-defined]
+        with suppress(ClusterError):
+            self._meet(kind, {"failed": f"{type(error).__name__}: {error.message}"})
+
+    def _meet(self, kind: str, own: Mapping[str, Any]) -> None:
+        given = self._channel.exchange(kind, own)
+        for number, (one, name) in enumerate(zip(given, self._names, strict=True), 1):
+            reason = one.get("failed") or tell_difference(one["told"], given[0].get("told"))
+            if reason:
+                does = "goes no further" if "failed" in one else "is not like the chief"
                 raise ClusterError(
-                    f"{self._names[number - 1]} is not like the chief: {one['differs']}.",
-                    hint="All workers run the same script on the same data.",
+                    f"{_begin(name)} {does}: {reason.rstrip('.')}.",
+                    hint=ALL_ALIKE,
                     worker=number,
-                    reason=one["differs"],
+                    reason=reason,
                 )
 
     def share_state(self, state: TrainingState | None, model: Any) -> TrainingState | None:
@@ -166,11 +197,16 @@ def check_blocks(given: list[dict[str, Any]], names: tuple[str, ...]) -> None:
     for one, name in zip(given, names, strict=True):
         if one != given[0]:
             raise ClusterError(
-                f"{name} has {_tell(one)} next, the chief {_tell(given[0])}: every worker must "
-                "be given the same rows in the same order.",
+                f"{_begin(name)} has {_tell(one)} next, the chief {_tell(given[0])}: every worker "
+                "must be given the same rows in the same order.",
                 hint="Give the functions of all workers the same seed, or use files.",
                 worker=names.index(name) + 1,
             )
+
+
+def _begin(name: str) -> str:
+    """A worker's name where a sentence begins; its address as it is."""
+    return name[0].upper() + name[1:]
 
 
 def _tell(block: Mapping[str, Any]) -> str:
@@ -180,14 +216,18 @@ def _tell(block: Mapping[str, Any]) -> str:
 
 
 def tell_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """In what a worker's training differs from the chief's (`there`), as part of a sentence."""
-    found = find_mismatch(here, there)
-    if found:
-        return found
-    for name in ALIKE:
-        was, now = there["options"][name], here["options"][name]
+    """In what a worker's work differs from the chief's (`there`), as part of a sentence.
+
+    The rows come first: a model made for other rows differs too.
+    """
+    rows = {name: value for name, value in here.items() if name in OF_ROWS}
+    for part in (rows, here):
+        if found := find_mismatch(part, there, CHANGE):
+            return found
+    for name, now in here["options"].items():
+        was = there["options"].get(name)
         if was != now:
-            return f"`{name}` was {was} and is {now}"
+            return CHANGE.format(what=f"`{name}`", here=now, there=was)
     return ""
 
 

@@ -21,7 +21,7 @@ from .. import runtime
 from ..errors import RuntimeMissingError
 from ..shares import Shares
 
-# The oldest and the newest that all of it was run on; between them also Keras 3.12, TensorFlow 2.20.
+# The oldest and the newest that all of it was run on; between them TensorFlow 2.20, Keras 3.12.
 TRIED = {"TensorFlow": ("2.19", "2.21"), "Keras": ("3.10", "3.15")}
 GROUPS_APART = 1000  # between the keys of two strategies; a training uses a few
 COPIES = "_gpukeras_copies"  # of a Keras variable, in its dictionary

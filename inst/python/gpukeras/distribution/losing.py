@@ -31,6 +31,8 @@ def telling() -> Iterator[None]:
     except ClusterError:
         raise
     except BaseException as error:
+        if getattr(error, "told", False):
+            raise
         noticed = isinstance(error, runtime.tensorflow().errors.OpError)
         loss = cluster.channel.fault(HEARING_S if noticed else 0.0)
         if loss is not None:

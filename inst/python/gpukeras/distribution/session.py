@@ -17,6 +17,7 @@ from ..checkpoints.describing import read_versions
 from ..environment import sync_environment
 from ..errors import ClusterError
 from ..shares import Shares
+from .addresses import parse_address, read_is_taken
 from .channel import Channel, open_channel
 from .cluster import ClusterSpec, read_cluster
 from .confinement import confining
@@ -94,8 +95,15 @@ def _join(spec: ClusterSpec) -> Session:
     channel = open_channel(spec, description, on_loss=_abort)
     host, port = spec.own.rpartition(":")[::2]
     try:
+        _check_port(spec)
+        channel.exchange("start", {})  # all ports are free: nobody waits for who cannot start
         with confining(int(port), host.strip("[]")) as confined:
             strategy = _open_strategy(spec, local)
+    except runtime.tensorflow().errors.OpError as error:
+        reason = str(error).splitlines()[0][:200]
+        failure = ClusterError(f"TensorFlow cannot start a worker at {spec.own}: {reason}")
+        channel.fail(failure)
+        raise failure from error
     except BaseException as error:
         channel.fail(error)
         raise
@@ -107,6 +115,16 @@ def _join(spec: ClusterSpec) -> Session:
             f"TensorFlow listens on port {port} of all of this computer's addresses."
         )
     return session
+
+
+def _check_port(spec: ClusterSpec) -> None:
+    port = parse_address(spec.own).port
+    if read_is_taken(port):
+        raise ClusterError(
+            f"Port {port} of {spec.own} is in use on this computer.",
+            hint="Choose another port, or end the program that has it.",
+            address=spec.own,
+        )
 
 
 def _abort(message: str) -> None:

@@ -23,6 +23,7 @@ from ..specs import FitSpec
 from ..steps import Averages, TrainingStep, Watch, single_replica, sums_rows
 from . import session
 from .agreement import Alone, Together
+from .cluster import CONTROL
 from .engines import ReplicatedEngines
 from .insides import (
     Reduction,
@@ -35,6 +36,11 @@ from .insides import (
 from .steps import ReplicatedStep
 from .wanted import choose_devices, parse_devices
 
+NOT_JOINED = (
+    "This process was started by gpu_launch() and trained alone: gpu_cluster() before the first "
+    "model makes it a worker."
+)
+
 
 @dataclass
 class Team:
@@ -45,12 +51,14 @@ class Team:
         shares: How they share a batch, or None.
         agreement: What their processes decide together.
         workers: How many processes there are.
+        notes: What its owner may not expect, sentences.
     """
 
     strategy: Any = None
     shares: Shares | None = None
     agreement: Alone = field(default_factory=Alone)
     workers: int = 1
+    notes: tuple[str, ...] = ()
     _reduction: Reduction | None = None
 
     @property
@@ -180,7 +188,8 @@ def open_team(wanted: Any = None, trains: bool = False) -> Team:
         agreement = Together(cluster.channel, cluster.spec.index, cluster.names)
         return Team(cluster.strategy, cluster.shares, agreement, cluster.spec.size)
     if wanted is None:
-        return Team()
+        launched = trains and CONTROL in runtime.python_variables()
+        return Team(notes=(NOT_JOINED,) if launched else ())
     names = choose_devices(
         parse_devices(wanted),
         [devices.short_name(one) for one in runtime.logical_devices("GPU")],

@@ -1,0 +1,31 @@
+import pytest
+
+from gpukeras import runtime
+from gpukeras.distribution import insides
+
+
+@pytest.mark.parametrize("name", insides.TRIED)
+@pytest.mark.parametrize(("place", "by", "tried"), [(0, 0, True), (1, 0, True), (1, 1, False)])
+def test_versions_that_were_not_tried_are_told(name, place, by, tried):
+    major, minor = insides.TRIED[name][place].split(".")
+    version = f"{major}.{int(minor) + by}.7"
+    told = insides.tell_untried(name, version)
+    assert (told == "") == tried
+    assert tried or told.endswith(f" is {version}.")
+
+
+@pytest.mark.parametrize(("name", "version"), [("Keras", "3.9.2"), ("TensorFlow", "2.9.0")])
+def test_older_versions_are_told_by_number_not_by_letters(name, version):
+    assert f"was tried on {name} " in insides.tell_untried(name, version)
+
+
+@pytest.mark.tf
+def test_what_is_installed_was_tried():
+    insides.require_versions()
+
+
+@pytest.mark.tf
+def test_outside_of_a_step_there_is_no_replica():
+    assert insides.replica() is None
+    with runtime.tensorflow().distribute.OneDeviceStrategy("CPU:0").scope():
+        assert insides.replica() is None
