@@ -4,9 +4,10 @@
 #'
 #' Joins this R session as a worker to a cluster: from then on [gpu_fit()] runs on all workers
 #' together, each with a share of every batch; so do [gpu_evaluate()] and [gpu_predict()] with
-#' `devices = "all"`. All workers run the same script and call these functions in the same order; the
-#' first is the chief, which alone writes files. Call it before the first model, after [gpu_setup()] at most: TensorFlow
-#' connects workers only when it starts. [gpu_launch()] starts workers.
+#' `devices = "all"`. All workers run the same script and call these functions in the same order;
+#' the first is the chief, which alone writes files. Call it before the first model, after
+#' [gpu_setup()] at most: TensorFlow connects workers only when it starts. [gpu_launch()] starts
+#' workers.
 #'
 #' Who the workers are is taken from the first of these that says it:
 #' - the arguments `workers` and `index`;

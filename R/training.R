@@ -59,8 +59,8 @@
 #' @param monitor Whether GPU and computer are watched, as by [gpu_monitor()]: `TRUE`, or the
 #'   seconds between two samples. The history has what was seen in `$monitor`.
 #' @param devices Devices that train together: `"all"` GPUs, a number of them, or names such as
-#'   `c("GPU:0", "GPU:1")`. `NULL` is the one that [gpu_setup()] chose; in a [gpu_cluster()] all GPUs
-#'   of every worker. See the section on several devices.
+#'   `c("GPU:0", "GPU:1")`. `NULL` is the one that [gpu_setup()] chose; in a [gpu_cluster()] all
+#'   GPUs of every worker. See the section on several devices.
 #' @param rate_scaling What several devices do to the learning rate: `"none"`; `"linear"`, it is
 #'   multiplied by their number (Goyal et al. 2017); or `"sqrt"`, by its square root (Krizhevsky
 #'   2014). Of use where `batch_size` was made larger with the number of devices.
