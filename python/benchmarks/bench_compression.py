@@ -133,7 +133,7 @@ CONV, WIDE = "conv 64-128, dense 128", "dense 2048-2048"
 STUDENT = "dense 32 taught by conv 16-32 trained on shifted images, T 3, alpha 0.5, {} epochs"
 CASES: dict[str, Callable[[Seeds], list[Row]]] = {
     "prune": prune_rows,
-    "conv": partial(structured_rows, "conv", CONV, True),
+    "conv": partial(structured_rows, "conv", CONV, False),
     "wide": partial(structured_rows, "wide", WIDE, True),
     "small": partial(structured_rows, "small", "dense 32: a call's own time", False),
     "int8": int8_rows,

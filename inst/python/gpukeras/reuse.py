@@ -96,6 +96,7 @@ def _read_terms(
             getattr(model, "_compile_metrics", None),
             *(() if step is None else step.parts),
             *model.trainable_variables,
+            *(variable.constraint for variable in model.trainable_variables),
             None,  # between what is trained and what is not
             *model.non_trainable_variables,
         ),
