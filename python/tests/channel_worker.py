@@ -1,6 +1,7 @@
 """One worker of a channel as a process: does what it is told, prints a JSON line for each."""
 
 import json
+import signal
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from gpukeras.distribution.channel import open_channel  # noqa: E402
 from gpukeras.errors import ClusterError  # noqa: E402
 
 SAYING = threading.Lock()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 
 
 def say(**event):

@@ -44,7 +44,7 @@ def record(engine, folder, model):
     tf, profiler = runtime.tensorflow(), runtime.tensorflow().profiler.experimental
     rows = ROWS * BATCHES
     x = np.random.default_rng(1).random((rows, 16), dtype="float32")
-    block = Block((tf.constant(x), tf.constant(np.arange(rows) % 3)), BATCHES)
+    block = Block((tf.constant(x), tf.constant(np.arange(rows) % 3)), BATCHES, ROWS)
     runtime.build_state(model, tuple(array[:ROWS] for array in block.arrays))
     engines = Engines(model, "train", ROWS, "CPU:0")
     engines.run(engine, block, 0, BATCHES)

@@ -21,7 +21,7 @@ BATCHES = 40
 def make_block(batches=BATCHES, size=4):
     tf, rng = runtime.tensorflow(), np.random.default_rng(1)
     x = rng.normal(size=(batches * size, 5)).astype(np.float32)
-    return Block((tf.constant(x), tf.constant((x[:, 0] > 0).astype(np.int32))), batches, False)
+    return Block((tf.constant(x), tf.constant((x[:, 0] > 0).astype(np.int32))), batches, size)
 
 
 def make_engines(model, block):

@@ -13,14 +13,14 @@ from clusters import plan_workers, started
 
 pytestmark = pytest.mark.tf
 KILLS = int(os.environ.get("GPUKERAS_CLUSTER_KILLS", "2"))
-SIZES = (2, 3, 4) if KILLS >= 10 else (2,)
+SIZES, EPOCHS = ((2, 3, 4), 60) if KILLS >= 10 else ((2,), 12)  # 0.1 s each, after some 10 s
 TIMEOUT_S, JOIN_S = 4.0, 20.0
 MARGIN_S = 15.0  # to come to an end, on a computer that is busy
 NEAR = 1e-5
 
 
 def plan(size, folder):
-    plans = plan_workers(size, [["long", {"folder": folder}]], TIMEOUT_S)
+    plans = plan_workers(size, [["long", {"folder": folder, "epochs": EPOCHS}]], TIMEOUT_S)
     return [{**one, "join_s": JOIN_S} for one in plans]
 
 

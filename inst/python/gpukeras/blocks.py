@@ -25,14 +25,14 @@ class Block:
             Several inputs or outputs are a dict of tensors by their names. Where several devices
             share each batch, one such tuple for each device of this process.
         batches: Full batches that may be trained; the rest is padding of a fixed shape.
-        tail: Whether it is the short last batch instead.
         rows: Rows of one of its batches, on all devices together.
+        tail: Whether it is the short last batch instead.
     """
 
     arrays: tuple[Any, ...]
     batches: int
+    rows: int
     tail: bool = False
-    rows: int = 0
 
 
 class AnyFeed(ABC):

@@ -141,10 +141,10 @@ class Feed(AnyFeed):
         with heard_by(self.clock):
             if self.shares is None:
                 arrays = self._complete(self._gather_at(0, rows), key)
-                return Block(arrays, batches, tail, size)
+                return Block(arrays, batches, size, tail)
             parts = split_rows(self.shares, rows, tail, self.batch_size)
             gathered = [self._gather_at(place, part) for place, part in enumerate(parts)]
-            return Block(self._complete_parts(gathered, key), batches, tail, size)
+            return Block(self._complete_parts(gathered, key), batches, size, tail)
 
     def _gather_at(self, place: int, rows: np.ndarray) -> tuple[Any, ...]:
         with runtime.tensorflow().device(f"/{self._places[place]}"):
@@ -232,7 +232,7 @@ class StreamFeed(AnyFeed):
         if self.shares is None:
             arrays = _adopt(arrays)
             end_stage(self._pass.stage, arrays)
-            return Block(self._complete(arrays, key), batches, tail, size)
+            return Block(self._complete(arrays, key), batches, size, tail)
         columns = [
             split_rows(self.shares, np.asarray(array), tail, self.batch_size) for array in arrays
         ]
@@ -240,7 +240,7 @@ class StreamFeed(AnyFeed):
             constant = runtime.tensorflow().constant
             parts = [tuple(map(constant, part)) for part in zip(*columns, strict=True)]
         end_stage(self._pass.stage, parts)
-        return Block(self._complete_parts(parts, key), batches, tail, size)
+        return Block(self._complete_parts(parts, key), batches, size, tail)
 
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """The plan with the rows of the last epoch that was finished."""

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from . import matching, models, runtime
+from . import devices, matching, models, runtime
 from .choosing import Chooser, choose_evaluation_candidates
-from .devices import current as current_setup
 from .distribution.losing import telling
 from .distribution.predictions import predict_together
 from .distribution.teams import Team, open_team
@@ -305,7 +304,7 @@ def own_functions(model: Any) -> Iterator[None]:
 def heeding_jit(model: Any) -> Iterator[None]:
     """Keras compiles its own functions by XLA as `compile()` said; the session may forbid it."""
     before = model.jit_compile
-    if not before or current_setup().jit is not False:
+    if not before or devices.current().jit is not False:
         yield
         return
     model.jit_compile, model.predict_function = False, None

@@ -153,7 +153,7 @@ class Source:
         rows = np.arange(count * self.batch_size) % len(self.sources[0])
         arrays = [source.gather(rows) for source in self.sources]
         while True:
-            yield Block(self.place(arrays), count)
+            yield Block(self.place(arrays), count, self.batch_size)
 
     def _blocks(self, count: int) -> Iterator[Block]:
         feed = open_feed(self._dataset, self._plan, most=count)
