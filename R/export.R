@@ -158,10 +158,11 @@ gpu_export <- function(model, path, format = c("savedmodel", "onnx", "litert"), 
   model <- check_model(model)
   check_string(path)
   if (missing(format)) format <- "auto"
-  options <- list(format = format, overwrite = overwrite, tolerance = tolerance)
+  check_no_na_options(list(format = format, overwrite = overwrite, tolerance = tolerance))
   data <- if (!is.null(data)) check_dataset(data)$handle
-  new_gpu_export(call_core("export_model", c(
-    list(model = model, path = absolute_paths(path), data = data), check_no_na_options(options)
+  new_gpu_export(call_core("export_model", list(
+    model = model, path = absolute_paths(path), data = data, format = format,
+    overwrite = overwrite, tolerance = tolerance
   )))
 }
 
