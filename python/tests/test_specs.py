@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpukeras import border, specs
+from gpukeras.distribution.ring_costs import RingCost
 from gpukeras.errors import SpecError
 
 ODD = st.one_of(
@@ -28,11 +29,15 @@ def find_leaves(kind):
 
 assert border.ENTRY_POINTS  # it imports every module that has options
 SPECS = [spec for spec in find_leaves(specs.Spec) if spec is not specs.Spec]
+RING = RingCost(1e-5, 1e9)
 NEEDED = {
     "EarlyStoppingSpec": {"patience": 3},
     "CheckpointSpec": {"folder": "run"},
     "BoardSpec": {"folder": "run"},
     "ClusterSpec": {"workers": ("a:1000", "b:1000")},
+    "RingCost": {"latency_s": 1e-5, "bytes_per_s": 1e9},
+    "NodesCost": {"inside": RING, "between": RING},
+    "Measurement": {"replicas": 2, "size_bytes": 8, "seconds": 1.0},
 }
 # The argument that a refused field is named by, where it is not the field's own name. A first value
 # that is not below the second is refused as the second.

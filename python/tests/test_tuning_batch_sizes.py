@@ -306,5 +306,5 @@ def test_the_search_ends_where_memory_really_does_and_the_model_survives():
     assert (stopped, largest) == ("memory", points[-2][0])
     assert recommended <= largest
     assert same
-    assert "ran out of memory at the first batch size, 16384" in refused
+    assert "ran out of memory at batch size 16384, the first" in refused
     assert again == 8
