@@ -3,7 +3,11 @@
 # Calls one entry point of the Python core and gives its value back as R values.
 # `call` is the exported function that the user called: errors name it.
 call_core <- function(name, args = list(), call = caller_env()) {
-  envelope <- core()$invoke(name, args)
+  core <- core(call)
+  if (length(the$lacks) > 0 && !name %in% c("check", "report", "prepare")) {
+    abort_lacking(the$lacks, call)
+  }
+  envelope <- core$invoke(name, args)
   raise_warnings()
   if (!isTRUE(envelope$ok)) {
     if (identical(envelope$code, "generator")) raise_kept()
@@ -28,13 +32,81 @@ new_room <- function() {
 }
 
 # The Python core, imported on first use: library(gpukeras) starts no Python.
-core <- function() {
+core <- function(call = caller_env()) {
   if (is.null(the$core)) {
+    start_python(call)
     path <- system.file("python", package = "gpukeras", mustWork = TRUE)
+    the$lacks <- read_lacks(path)
+    if (lacks_numpy(the$lacks)) abort_lacking(the$lacks, call)
     the$core <- reticulate::import_from_path("gpukeras.border", path = path)
     the$pid <- Sys.getpid()
   }
   the$core
+}
+
+# Where there is none, or none that R can load, reticulate says so in words of its own.
+start_python <- function(call) {
+  if (python_runs()) {
+    return()
+  }
+  declare_python(replace = FALSE)
+  tryCatch(reticulate::py_config(), error = function(condition) {
+    abort_gpukeras(
+      paste("There is no Python for R:", sub("[.]?\\s*$", ".", conditionMessage(condition))),
+      code = "runtime_missing", hint = "install_gpukeras() makes an environment for it.",
+      call = call
+    )
+  })
+}
+
+# What the Python that runs lacks of what gpukeras cannot do without; asked before the core is
+# imported, which needs NumPy.
+read_lacks <- function(path) {
+  version <- as.character(reticulate::py_config()$version)
+  oldest <- known_good()$oldest$python
+  if (numeric_version(version) < oldest) {
+    return(list(list(wanted = paste0("python>=", oldest), found = paste("python", version))))
+  }
+  installed <- reticulate::import_from_path("gpukeras.installed", path = path)
+  installed$read_lacking(as.list(choose_least()))
+}
+
+# The folder in which reticulate looks for virtual environments.
+environments_root <- function() path.expand(reticulate::virtualenv_root())
+
+# Has reticulate take an environment that is there, or make one of the right requirements: as long
+# as no Python runs, and nobody has chosen one. Nothing starts here, nothing is downloaded.
+declare_python <- function(replace = TRUE) {
+  if (python_runs()) {
+    return(invisible())
+  }
+  can_require <- read_reticulate() >= "1.41"
+  choice <- choose_python(read_choices(environments_root(), can_require))
+  switch(choice$how,
+    environment = reticulate::use_python(choice$python, required = FALSE),
+    require = require_packages(replace)
+  )
+  invisible(choice)
+}
+
+# reticulate has py_require() from 1.41 on, so it is not named by `::`.
+require_packages <- function(replace, computer = read_computer()) {
+  declare <- getExportedValue("reticulate", "py_require")
+  planned <- plan_declared(declare()$packages, computer, replace)
+  if (length(planned$message) > 0) {
+    rlang::inform(planned$message, class = c("gpukeras_message", "packageStartupMessage"))
+  }
+  if (length(planned$remove) > 0) {
+    declare(planned$remove, action = "remove")
+    if (isNamespaceLoaded("keras3")) { # which has told uv never to take another TensorFlow
+      getExportedValue("keras3", "use_backend")("tensorflow", gpu = TRUE)
+    }
+  }
+  declared <- declare()
+  declare(
+    setdiff(planned$add, declared$packages),
+    python_version = setdiff(planned$python, declared$python_version)
+  )
 }
 
 # reticulate itself takes a second to load, so only one that is there is asked.
@@ -51,10 +123,13 @@ on_python_start <- function(action) {
 # fails here is reported by gpu_check(): it must not keep Python from starting.
 prepare_python <- function() {
   try(call_core("prepare"), silent = TRUE)
+  # What TensorFlow leaves in Python's temporary folder goes when the session ends.
+  try(reticulate::py_set_attr(reticulate::import("tempfile"), "tempdir", tempdir()), silent = TRUE)
 }
 
 # Which Python reticulate bound to, and why: facts for gpu_check().
 read_python <- function() {
+  start_python(call = NULL)
   config <- reticulate::py_config()
   list(
     python = config$python,

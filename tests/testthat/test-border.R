@@ -120,9 +120,147 @@ test_that("once Python starts, the core prepares for TensorFlow before anyone im
   expect_true(readLines(run$out, warn = FALSE) %in% c("done", "not needed", "failed"))
 })
 
-test_that("library(gpukeras) starts no Python, and loads no reticulate", {
-  run <- start_r(c("library(gpukeras)", "cat(isNamespaceLoaded('reticulate'))"))
-  expect_identical(readLines(run$out, warn = FALSE), "FALSE")
+test_that("library(gpukeras) starts no Python, loads no reticulate, and writes nothing", {
+  home <- local_bare()
+  said <- run_bare(c(
+    "before <- list.files(tempdir(), all.files = TRUE, recursive = TRUE)",
+    "library(gpukeras)",
+    "after <- list.files(tempdir(), all.files = TRUE, recursive = TRUE)",
+    "cat(isNamespaceLoaded('reticulate'), identical(before, after))"
+  ))
+  expect_identical(said, "FALSE TRUE")
+  expect_identical(list.files(home, all.files = TRUE, no.. = TRUE), character())
+  # Neither when reticulate comes, which is when a Python is chosen.
+  said <- run_bare(c(
+    "library(gpukeras)", "requireNamespace('reticulate')",
+    "cat(reticulate::py_available(initialize = FALSE))"
+  ))
+  expect_identical(said[length(said)], "FALSE")
+  expect_identical(list.files(home, all.files = TRUE, no.. = TRUE), character())
+})
+
+# A virtual environment in the home folder where reticulate looks for it: without packages, or with
+# those of the Python of this session.
+an_environment <- function(home, name, packages = FALSE) {
+  path <- file.path(home, ".virtualenvs", name)
+  dir.create(dirname(path), showWarnings = FALSE)
+  made <- run_python(python_path(), c("-I", "-m", "venv", "--without-pip", path))
+  stopifnot(made$status == 0)
+  if (packages) {
+    site <- c("-c", "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))")
+    writeLines(
+      run_python(python_path(), site)$lines,
+      file.path(Sys.glob(file.path(path, "lib/python3*/site-packages")), "others.pth")
+    )
+  }
+  normalizePath(path)
+}
+
+test_that("the environment r-gpukeras is taken where nothing else was chosen", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  path <- an_environment(local_bare(), "r-gpukeras", packages = TRUE)
+  said <- run_bare(c(
+    "library(gpukeras)", "invisible(gpu_devices())",
+    "cat(dirname(dirname(reticulate::py_config()$python)))"
+  ))
+  expect_identical(normalizePath(said[length(said)]), path)
+})
+
+test_that("a Python without packages is an error with the way out, for gpu_check() too", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  path <- an_environment(local_bare(), "r-gpukeras")
+  withr::local_envvar(RETICULATE_PYTHON = file.path(path, "bin/python"))
+  said <- run_bare(c(
+    "library(gpukeras)", "told <- function(code) {",
+    "  condition <- tryCatch(code, error = identity)",
+    "  message <- gsub('[[:space:]]+', ' ', conditionMessage(condition))",
+    "  cat(class(condition)[1], message, sep = '\\n')", "  cat('\\n')", "}",
+    "told(gpu_devices())", "told(gpu_check())"
+  ))
+  said <- said[nzchar(said)]
+  expect_identical(said[c(1, 3)], rep("gpukeras_error_runtime_missing", 2))
+  expect_match(said[2], "numpy>=[^ ]* is missing. . Restart R, and call install_gpukeras")
+  expect_match(said[4], "numpy>=[^ ]* is missing")
+})
+
+test_that("a Python that was chosen is kept, whatever environment is there", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  home <- local_bare()
+  an_environment(home, "r-gpukeras")
+  chosen <- python_path()
+  withr::local_envvar(RETICULATE_PYTHON = chosen)
+  said <- run_bare(c(
+    "library(gpukeras)", "invisible(gpu_devices())", "cat(reticulate::py_config()$python)"
+  ))
+  expect_identical(said[length(said)], chosen)
+})
+
+test_that("use_python() after library(gpukeras) is kept too", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  home <- local_bare()
+  an_environment(home, "r-gpukeras")
+  chosen <- python_path()
+  said <- run_bare(c(
+    "library(gpukeras)", sprintf("reticulate::use_python('%s', required = TRUE)", chosen),
+    "invisible(gpu_devices())", "cat(reticulate::py_config()$python)"
+  ))
+  expect_identical(said[length(said)], chosen)
+})
+
+test_that("no Python at all is an error that says what to do", {
+  local_bare()
+  withr::local_envvar(RETICULATE_PYTHON = "/no/python")
+  said <- run_bare(c(
+    "library(gpukeras)", "condition <- tryCatch(gpu_check(), error = identity)",
+    "cat(class(condition)[1], conditionMessage(condition), sep = '\\n')"
+  ))
+  expect_identical(said[1], "gpukeras_error_runtime_missing")
+  expect_match(paste(said, collapse = " "), "There is no Python for R: .*/no/python")
+  expect_match(said[length(said)], "install_gpukeras() makes an environment", fixed = TRUE)
+})
+
+test_that("requirements are declared when reticulate comes, and once", {
+  skip_if(read_reticulate() < "1.41", "reticulate before 1.41 has no py_require()")
+  local_bare()
+  said <- run_bare(c(
+    "library(gpukeras)", "invisible(reticulate::py_available(initialize = FALSE))",
+    "declared <- reticulate::py_require()$packages",
+    "gpukeras:::declare_python()",
+    "stopifnot(identical(reticulate::py_require()$packages, declared))",
+    "writeLines(declared)"
+  ))
+  wanted <- plan_declared("numpy", read_computer(), TRUE)$add
+  expect_setequal(said, c("numpy", wanted))
+})
+
+test_that("keras3's guess is mended for real, before and after gpukeras; a later choice stays", {
+  skip_if_not_installed("keras3")
+  skip_if(read_reticulate() < "1.41", "reticulate before 1.41 has no py_require()")
+  skip_on_os(c("windows", "mac"))
+  skip_if(nzchar(read_computer()$nvidia), "there is an NVIDIA GPU")
+  local_bare()
+  said <- run_bare(c(
+    "library(keras3)", "library(gpukeras)",
+    "tensorflow <- function() {",
+    "  packages <- grep('^tensorflow', reticulate::py_require()$packages, value = TRUE)",
+    "  cat(unique(sub('[<>=].*', '', packages)), Sys.getenv('UV_OVERRIDE'), '\\n')",
+    "}",
+    "computer <- list(system = 'Linux', machine = 'x86_64', nvidia = '/dev/nvidia0')",
+    "tensorflow()",
+    "gpukeras:::require_packages(TRUE, computer)", "tensorflow()",
+    "use_backend('tensorflow', gpu = FALSE)",
+    "gpukeras:::require_packages(FALSE, computer)", "tensorflow()",
+    "stopifnot(!reticulate::py_available(initialize = FALSE))"
+  ))
+  said <- grep("^tensorflow|^Python gets", said, value = TRUE)
+  expect_match(said[1], "^tensorflow-cpu")
+  expect_match(said[2], "^Python gets tensorflow\\[and-cuda\\] in place of tensorflow-cpu")
+  expect_identical(trimws(said[3]), "tensorflow[and-cuda]")
+  expect_match(said[4], "^tensorflow-cpu .*never-tensorflow")
 })
 
 test_that("a Python that ran before gpukeras was loaded is known", {

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import (
+    arrays,
     assembly,
     board_server,
     carried,
@@ -141,6 +142,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "check": diagnosis.check,
     "report": diagnosis.report,
     "dataset": make_dataset,
+    "split_rows": arrays.split_rows,
     "cost": costs.measure_costs,
     "describe_records": describe_records,
     "save_dataset": storage.save_dataset,

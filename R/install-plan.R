@@ -1,0 +1,114 @@
+# What install_gpukeras() would do, and how it tells. Reads what is there, and changes nothing.
+
+plan_install <- function(wanted, envname, python, new, wheels, packages) {
+  path <- as_environment_path(envname)
+  plan <- list(
+    envname = envname, path = path, exists = dir.exists(path), new = new,
+    packages = packages %||% wanted$packages,
+    reason = if (is.null(packages)) wanted$reason else "as `packages` asks for",
+    wheels = if (!is.null(wheels)) normalizePath(wheels), problem = ""
+  )
+  found <- if (plan$exists && !new) {
+    read_environment(path, plan$packages, wanted$python)
+  } else {
+    find_interpreter(python, plan$packages, wanted$python)
+  }
+  plan[names(found)] <- found
+  if (plan$exists && new && !is_environment(path)) {
+    plan$problem <- sprintf("%s is no virtual environment, so it is not replaced", path)
+  }
+  plan$download <- tell_download(plan)
+  structure(plan, class = "gpu_install")
+}
+
+# Names lie in reticulate's folder, everything with a slash is a path.
+as_environment_path <- function(envname) {
+  path <- if (grepl("[/\\\\]", envname)) envname else file.path(environments_root(), envname)
+  path <- path.expand(path)
+  parent <- normalizePath(dirname(path), winslash = "/", mustWork = FALSE)
+  file.path(parent, basename(path))
+}
+
+is_environment <- function(path) file.exists(file.path(path, "pyvenv.cfg"))
+
+# An environment that is there: what it lacks, and what stands against mending it.
+read_environment <- function(path, packages, range) {
+  python <- environment_python(path)
+  facts <- ask_python(python, packages)
+  problem <- if (!is_environment(path)) {
+    sprintf("%s is there, and is no virtual environment", path)
+  } else if (nzchar(facts$failed)) {
+    sprintf("the environment's Python does not run (%s); `new = TRUE` makes it anew", facts$failed)
+  } else if (!is_version_within(facts$version, range)) {
+    sprintf(
+      "the environment has Python %s, not %s; `new = TRUE` makes it anew", facts$version,
+      describe_range(range)
+    )
+  } else {
+    describe_clash(facts$lacking)
+  }
+  list(python = python, version = facts$version, lacking = facts$lacking, problem = problem)
+}
+
+describe_clash <- function(lacking) {
+  clash <- Filter(function(lack) isTRUE(lack$clash), lacking)
+  if (length(clash) == 0) {
+    return("")
+  }
+  sprintf(
+    "the environment has %s, whose files are those of %s; `new = TRUE` makes it anew",
+    clash[[1]]$found, clash[[1]]$wanted
+  )
+}
+
+is_version_within <- function(version, range) {
+  numeric_version(version) >= range[1] && numeric_version(version) < range[2]
+}
+
+# From "3.10" and below "3.14".
+describe_range <- function(range) {
+  below <- unlist(numeric_version(range[2]))
+  sprintf("%s to %d.%d", range[1], below[1], below[2] - 1L)
+}
+
+# Telling -----------------------------------------------------------------------------------------
+
+# The command that fetches the packages on another computer.
+tell_download <- function(plan) {
+  python <- sub("^$", "python3", sub("^(3[.][0-9]+).*", "python\\1", plan$version))
+  paste(
+    python, "-m pip download --dest wheels --only-binary=:all:",
+    paste(shQuote(plan$packages, "cmd"), collapse = " ")
+  )
+}
+
+#' @export
+format.gpu_install <- function(x, ...) {
+  kept <- x$exists && !x$new
+  lacking <- vapply(x$lacking, `[[`, "", "install")
+  what <- if (length(lacking) == 0) {
+    "Nothing is to be done."
+  } else {
+    c("To install:", paste("*", lacking))
+  }
+  c(
+    sprintf(
+      "<gpu_install> %s: %s", x$path, if (kept) "is there" else if (x$exists) "anew" else "new"
+    ),
+    sprintf("Python %s%s", x$version, if (nzchar(x$python)) paste0(": ", x$python) else "none"),
+    sprintf("TensorFlow %s", x$reason),
+    what,
+    if (!is.null(x$wheels)) sprintf("From the folder %s, without a network", x$wheels),
+    if (nzchar(x$problem)) sprintf("Cannot be done: %s.", x$problem)
+  )
+}
+
+#' @export
+print.gpu_install <- function(x, ...) {
+  cli::cat_line(format(x))
+  if (is.null(x$wheels)) {
+    cli::cat_line("For a computer without a network, fetch the packages elsewhere:")
+    cli::cat_line(x$download)
+  }
+  invisible(x)
+}

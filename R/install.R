@@ -1,0 +1,269 @@
+# An environment for the Python side, in a virtual environment of its own.
+
+#' Install TensorFlow and Keras
+#'
+#' Makes a virtual environment for R with the versions of TensorFlow, Keras and NumPy that are known
+#' to work together, and with the build of TensorFlow that fits the computer: with CUDA's libraries
+#' where there is an NVIDIA GPU, and without them elsewhere, which saves gigabytes. Nothing of CUDA
+#' needs to be installed before, except for NVIDIA's driver.
+#'
+#' An environment that is there is respected: what it has and fits is kept, and only what is missing
+#' or too old is installed. Nothing is removed, unless `new = TRUE` asks for a new environment. If
+#' that fails, or is interrupted, the environment is as it was before.
+#'
+#' @section The build of TensorFlow:
+#' On Linux with an x86-64 processor, `gpu = "auto"` takes `tensorflow[and-cuda]` where an NVIDIA
+#' GPU is seen: by its device file or its driver's (`/dev/nvidia0`, `/proc/driver/nvidia/version`),
+#' on the PCI bus, or by WSL. No program is asked, as `lspci` and `nvidia-smi` are missing in many
+#' containers. Without one it takes `tensorflow-cpu`. On macOS, on Windows, and on other processors
+#' it takes `tensorflow`, which computes on the CPU there. For a GPU on Windows, use WSL2, which is
+#' Linux on Windows: install R and gpukeras in it.
+#'
+#' @section Which Python is used:
+#' When gpukeras first needs Python, and R does not run one yet, it is, in this order:
+#'
+#' 1. the one that you chose: by `RETICULATE_PYTHON`, or by `reticulate::use_python()` and its like;
+#' 2. the virtual environment that is active, or the conda environment that is, if it has
+#'    TensorFlow;
+#' 3. the virtual environment `r-gpukeras`, which `install_gpukeras()` makes, else `r-keras` or
+#'    `r-tensorflow`, which the R packages keras3 and tensorflow make;
+#' 4. with reticulate 1.41 or later, an environment that it makes for the session and keeps in its
+#'    cache: gpukeras declares what it needs by `reticulate::py_require()`. Then
+#'    `install_gpukeras()` is not needed;
+#' 5. what else reticulate finds.
+#'
+#' `library(gpukeras)` starts no Python and downloads nothing. A Python that lacks something, or has
+#' a version that cannot work, is an error that names it, what it lacks, and what to do.
+#'
+#' @section Offline:
+#' On a computer without access to PyPI, give a folder with the packages' files (wheels) as
+#' `wheels`. `install_gpukeras(dry_run = TRUE)` prints the command that fetches them: run it on a
+#' computer with access, of the same system, kind of processor and version of Python, and copy the
+#' folder. Behind a mirror or a proxy, set the variables of pip: `PIP_INDEX_URL`, `HTTPS_PROXY`.
+#'
+#' @section HPC clusters:
+#' * Load the module of Python before R, so that it is found: `module load python/3.11`.
+#' * Home folders are small and CUDA's libraries are not. Give a path, such as
+#'   `install_gpukeras("/project/me/gpukeras", gpu = TRUE)`, and keep pip's cache elsewhere by
+#'   `PIP_CACHE_DIR`. One environment may serve a whole group.
+#' * Login nodes often have no GPU: `gpu = TRUE` installs for the nodes that have.
+#' * Name the environment in `~/.Renviron`, so that all jobs use it, and none makes its own:
+#'   `RETICULATE_PYTHON=/project/me/gpukeras/bin/python`.
+#' * Modules that set `PYTHONPATH` put their packages before those of the environment: unload them.
+#'
+#' @param envname The name of a virtual environment, or a path with a slash.
+#' @param gpu `"auto"` looks for an NVIDIA GPU. `TRUE` installs CUDA's libraries without looking,
+#'   `FALSE` leaves them out.
+#' @param python The interpreter to make the environment of; `NULL` takes the first one on the path
+#'   that fits. It is the real one that is used, not a shim of pyenv.
+#' @param new Whether to make the environment anew if it is there. The old one is kept until the new
+#'   one is complete.
+#' @param wheels A folder of packages to install from, without a network.
+#' @param packages Requirements as pip takes them, such as `"keras==3.12.0"`, in place of those of
+#'   the table of versions that are known to work.
+#' @param pip_options More options of `pip install`.
+#' @param dry_run Whether to change nothing and give the plan only.
+#' @param verbose Whether to show what pip says.
+#' @return A `gpu_install`, the plan: a list with `$path`, `$python`, `$packages` (all that is
+#'   needed), `$lacking` (what is or was to be installed), `$reason` (for the build of TensorFlow),
+#'   `$problem` (why it cannot be carried out, or `""`) and `$download` (a command for another
+#'   computer). Invisible, unless `dry_run`.
+#' @section Errors:
+#' `gpukeras_error_runtime_missing` if there is no Python that fits, if the environment cannot be
+#' completed without removing something, or if pip fails; `gpukeras_error_spec` for arguments.
+#' @seealso [gpu_check()], which tells whether the GPU is used then.
+#' @export
+#' @examples
+#' # What would be installed, and why: nothing is changed.
+#' install_gpukeras(dry_run = TRUE)
+#' install_gpukeras(gpu = TRUE, dry_run = TRUE)$packages
+install_gpukeras <- function(envname = "r-gpukeras", gpu = "auto", python = NULL, new = FALSE,
+                             wheels = NULL, packages = NULL, pip_options = character(),
+                             dry_run = FALSE, verbose = TRUE) {
+  check_flags(new = new, dry_run = dry_run, verbose = verbose)
+  check_string(envname)
+  check_texts(python = python, wheels = wheels)
+  check_vectors(packages = packages, pip_options = pip_options)
+  check_requirements(packages)
+  check_folder(wheels)
+  computer <- read_computer()
+  check_gpu(gpu, computer)
+  wanted <- choose_requirements(computer, gpu)
+  plan <- plan_install(wanted, envname, python, new, wheels, packages)
+  if (dry_run) {
+    return(plan)
+  }
+  carry_out(plan, pip_options, verbose)
+  invisible(plan)
+}
+
+check_flags <- function(..., call = caller_env()) {
+  flags <- list(...)
+  for (arg in names(flags)) check_flag(flags[[arg]], arg, call)
+}
+
+check_texts <- function(..., call = caller_env()) {
+  texts <- Filter(Negate(is.null), list(...)) # NULL is left to the function
+  for (arg in names(texts)) check_string(texts[[arg]], arg, call)
+}
+
+check_vectors <- function(..., call = caller_env()) {
+  vectors <- list(...)
+  for (arg in names(vectors)) {
+    value <- vectors[[arg]]
+    if (!is.null(value) && (!is.character(value) || anyNA(value))) {
+      abort_spec(value, arg, "a character vector", call)
+    }
+  }
+}
+
+# An option of pip among them would be one, and a file or an address has no version to look at.
+check_requirements <- function(packages, call = caller_env()) {
+  form <- "^[A-Za-z0-9][A-Za-z0-9_.-]*(\\[[A-Za-z0-9_,.-]+\\])?([<>=!~]+[A-Za-z0-9.*+,<>=!~-]+)?$"
+  apart <- grepl("[A-Za-z0-9] +[A-Za-z0-9]", packages)
+  bad <- packages[apart | !grepl(form, gsub(" ", "", packages))]
+  if (!is.null(packages) && (length(packages) == 0 || length(bad) > 0)) {
+    shown <- if (length(bad) > 0) bad[1] else packages
+    abort_spec(shown, "packages", "requirements such as \"keras>=3.12,<4\"", call)
+  }
+}
+
+check_folder <- function(wheels, call = caller_env()) {
+  if (!is.null(wheels) && !dir.exists(wheels)) {
+    abort_spec(wheels, "wheels", "a folder that is there", call)
+  }
+}
+
+check_gpu <- function(gpu, computer, call = caller_env()) {
+  if (!identical(gpu, "auto") && !rlang::is_bool(gpu)) {
+    abort_spec(gpu, "gpu", "\"auto\", TRUE or FALSE", call)
+  }
+  build <- choose_build(computer, gpu)
+  if (isTRUE(gpu) && build$tensorflow == "tensorflow") {
+    abort_gpukeras(
+      "`gpu = TRUE` cannot be had on this computer.", code = "spec", arg = "gpu", call = call,
+      hint = paste0("TensorFlow comes ", build$reason, ".")
+    )
+  }
+}
+
+# Carrying it out ---------------------------------------------------------------------------------
+
+carry_out <- function(plan, pip_options, verbose, call = caller_env()) {
+  check_feasible(plan, call)
+  if (length(plan$lacking) == 0) {
+    rlang::inform(c(v = sprintf("%s has all it needs.", plan$path)), class = "gpukeras_message")
+    return()
+  }
+  rlang::inform(paste(format(plan), collapse = "\n"), class = "gpukeras_message")
+  if (plan$exists && !plan$new) {
+    install_packages(plan, plan$python, pip_options, verbose, call)
+  } else {
+    replace_environment(plan$path, make_environment(plan, pip_options, verbose, call))
+  }
+  rlang::inform(tell_done(plan), class = "gpukeras_message")
+}
+
+check_feasible <- function(plan, call) {
+  problem <- if (nzchar(plan$problem)) {
+    plan$problem
+  } else if (file.exists(before_path(plan$path))) {
+    sprintf(
+      "%s is left of an installation that was ended: remove it, or rename it to %s",
+      before_path(plan$path), plan$path
+    )
+  } else if (plan$exists && length(plan$lacking) > 0 && is_running(plan$path)) {
+    "this R session uses the environment: restart R, and call install_gpukeras() first"
+  } else {
+    return()
+  }
+  abort_gpukeras(
+    sprintf("%s cannot be installed: %s.", plan$path, problem), code = "runtime_missing",
+    hint = if (nzchar(plan$python)) "" else tell_no_python(), path = plan$path, call = call
+  )
+}
+
+tell_no_python <- function() {
+  switch(Sys.info()[["sysname"]],
+    Linux = paste(
+      "On Debian and Ubuntu: apt install python3-venv; on a cluster: load a module of Python. Or",
+      "name one by `python`."
+    ),
+    "Install one from https://www.python.org, or name one by `python`."
+  )
+}
+
+# Whether the Python of this session lies in an environment.
+is_running <- function(path) {
+  python_runs() && startsWith(dirname(python_path()), paste0(path, "/"))
+}
+
+before_path <- function(path) paste0(path, ".before")
+
+# Puts an environment in the place of the old one, which comes back unless the new one is complete:
+# by its name, as the programs in an environment know its path.
+replace_environment <- function(path, make) {
+  before <- before_path(path)
+  had <- dir.exists(path)
+  if (had) file.rename(path, before)
+  done <- FALSE
+  on.exit({
+    unlink(if (done) before else path, recursive = TRUE, force = TRUE)
+    if (had && !done) file.rename(before, path)
+  })
+  force(make)
+  done <- TRUE
+}
+
+make_environment <- function(plan, pip_options, verbose, call) {
+  dir.create(dirname(plan$path), recursive = TRUE, showWarnings = FALSE)
+  said <- run_python(plan$python, c("-I", "-m", "venv", plan$path))
+  if (said$status != 0) {
+    abort_install(sprintf("Python makes no environment in %s", plan$path), said$lines, call)
+  }
+  install_packages(plan, environment_python(plan$path), pip_options, verbose, call)
+}
+
+# pip finds all packages before it changes anything.
+install_packages <- function(plan, python, pip_options, verbose, call) {
+  wanted <- vapply(plan$lacking, `[[`, "", "install")
+  source <- if (!is.null(plan$wheels)) c("--no-index", "--find-links", plan$wheels)
+  said <- run_python(python, c(
+    "-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-user",
+    source, pip_options, wanted
+  ), shown = verbose)
+  if (said$status != 0) {
+    abort_install("pip does not install the packages", said$lines, call)
+  }
+  left <- ask_python(python, plan$packages)$lacking
+  if (length(left) > 0) {
+    abort_install("pip ended well, and still", describe_lacks(left), call)
+  }
+}
+
+abort_install <- function(what, lines, call) {
+  lines <- utils::tail(lines[nzchar(trimws(lines))], 5)
+  abort_gpukeras(
+    paste0(what, ": ", if (length(lines) > 0) paste(lines, collapse = " ") else "see above", "."),
+    code = "runtime_missing", call = call,
+    hint = "Without access to PyPI, see \"Offline\" in ?install_gpukeras."
+  )
+}
+
+tell_done <- function(plan) {
+  found <- identical(plan$path, file.path(environments_root(), "r-gpukeras"))
+  c(
+    v = sprintf("%s is complete.", plan$path),
+    i = if (!found) {
+      sprintf(
+        "For R to take it, put RETICULATE_PYTHON=%s into ~/.Renviron.",
+        environment_python(plan$path)
+      )
+    },
+    i = if (python_runs()) {
+      "This session runs another Python: restart R."
+    } else {
+      "Is the GPU used? gpu_check() tells."
+    }
+  )
+}

@@ -1,0 +1,106 @@
+# Interpreters of Python: those that can make an environment, and what one is asked. Mirrors
+# installed.py.
+
+# The first interpreter that can make the environment, with the reasons against those before it.
+find_interpreter <- function(python, packages, range) {
+  candidates <- if (is.null(python)) list_interpreters() else path.expand(python)
+  against <- character()
+  for (candidate in candidates) {
+    facts <- ask_interpreter(candidate, packages)
+    fault <- judge_interpreter(facts, range)
+    if (!nzchar(fault)) {
+      return(list(python = facts$python, version = facts$version, lacking = all_of(packages)))
+    }
+    against <- c(against, sprintf("%s %s", candidate, fault))
+  }
+  problem <- sprintf(
+    "there is no Python %s that can make an environment%s%s", describe_range(range),
+    if (length(against) > 0) ": " else "", paste(against, collapse = "; ")
+  )
+  list(python = "", version = "", lacking = all_of(packages), problem = problem)
+}
+
+# Why an environment for R cannot be made of an interpreter, or "".
+judge_interpreter <- function(facts, range) {
+  if (nzchar(facts$failed)) {
+    sprintf("does not run (%s)", facts$failed)
+  } else if (!is_version_within(facts$version, range)) {
+    sprintf("is Python %s", facts$version)
+  } else {
+    paste(unlist(facts$faults), collapse = ", ")
+  }
+}
+
+# In a new environment everything is missing.
+all_of <- function(packages) {
+  lapply(packages, function(text) list(wanted = text, found = "", install = text, clash = FALSE))
+}
+
+# Programs on the path first: modules of clusters put theirs there. A shim of pyenv is one of them,
+# and is asked for the interpreter behind it.
+list_interpreters <- function() {
+  names <- c("python3", paste0("python3.", 13:10), "python")
+  places <- c(
+    "/usr/bin/python3", "/usr/local/bin/python3", "/opt/python/*/bin/python3",
+    file.path(Sys.getenv("PYENV_ROOT", "~/.pyenv"), "versions/3.*/bin/python3"),
+    "/Library/Frameworks/Python.framework/Versions/3.*/bin/python3",
+    "~/AppData/Local/Programs/Python/Python3*/python.exe"
+  )
+  found <- c(
+    Sys.getenv("RETICULATE_VIRTUALENV_STARTER"), unname(Sys.which(names)),
+    Sys.glob(path.expand(places))
+  )
+  unique(found[nzchar(found) & file.exists(found)])
+}
+
+# Asks the interpreter behind a shim, or behind that of an environment.
+ask_interpreter <- function(python, packages) {
+  facts <- ask_python(python, packages)
+  if (nzchar(facts$failed) || facts$python == python) facts else ask_python(facts$python, packages)
+}
+
+# What an interpreter is and lacks, asked in a process of its own that nothing of the session's
+# variables leads to other packages, and that leaves no files.
+ask_python <- function(python, packages) {
+  code <- paste(
+    "import sys; sys.path.insert(0, sys.argv[1]);",
+    "from gpukeras import installed; installed.main(sys.argv[2:])"
+  )
+  core <- system.file("python", package = "gpukeras", mustWork = TRUE)
+  said <- run_python(python, c("-IB", "-c", code, core, packages))
+  answer <- if (said$status == 0) {
+    tryCatch(
+      jsonlite::fromJSON(utils::tail(said$lines, 1), simplifyVector = FALSE),
+      error = function(condition) NULL
+    )
+  }
+  if (is.null(answer)) {
+    return(list(failed = utils::tail(c("it says nothing", trimws(said$lines)), 1)))
+  }
+  c(answer, failed = "")
+}
+
+# Runs an interpreter: its exit status, and the lines it said unless they are shown.
+run_python <- function(python, args, shown = FALSE) {
+  if (!file.exists(python)) {
+    return(list(status = 1L, lines = "it is not there"))
+  }
+  output <- if (shown) "" else TRUE
+  said <- suppressWarnings(system2(
+    python, shQuote(args), stdout = output, stderr = output, env = own_libraries(python)
+  ))
+  if (shown) {
+    return(list(status = said, lines = character()))
+  }
+  list(status = attr(said, "status") %||% 0L, lines = as.character(said))
+}
+
+# R puts the system's libraries first, and an interpreter of another place may load their Python.
+own_libraries <- function(python) {
+  folder <- file.path(dirname(dirname(normalizePath(python))), "lib")
+  if (Sys.info()[["sysname"]] != "Linux" || !dir.exists(folder)) {
+    return(character())
+  }
+  given <- Sys.getenv("LD_LIBRARY_PATH")
+  paste0("LD_LIBRARY_PATH=", shQuote(paste(c(folder, given[nzchar(given)]), collapse = ":")))
+}

@@ -1,0 +1,294 @@
+# What gpukeras needs of Python, and which Python it takes: decided here as pure functions of facts,
+# because they are taken before there is a Python. The facts about versions lie in known_good.json.
+
+# What is known to work together. `lines`: a line of TensorFlow and what goes with it, the best
+# first, for a system, a kind of processor, and reticulate from a version on ("" is any).
+known_good <- function() {
+  path <- system.file("python/gpukeras/known_good.json", package = "gpukeras", mustWork = TRUE)
+  jsonlite::fromJSON(path)
+}
+
+# The line of the table for a computer and its reticulate; none is an old reticulate.
+choose_line <- function(computer, reticulate, lines = known_good()$lines) {
+  fits <- lines$system %in% c("", computer$system) & lines$machine %in% c("", computer$machine) &
+    numeric_version(lines$reticulate) <= reticulate
+  found <- lines[fits, ]
+  own <- nzchar(found$system) # a line of the system's own is narrower
+  as.list(found[order(!own), ][1, ])
+}
+
+# The computer ------------------------------------------------------------------------------------
+
+# What decides about the build of TensorFlow. `root` is where the system's files lie.
+read_computer <- function(root = "/") {
+  info <- Sys.info()
+  list(
+    system = info[["sysname"]], machine = info[["machine"]],
+    nvidia = if (info[["sysname"]] == "Linux") find_nvidia(root) else ""
+  )
+}
+
+# The first sign of an NVIDIA GPU, or "". Files are looked at, as programs such as lspci and
+# nvidia-smi are missing in many containers.
+find_nvidia <- function(root = "/") {
+  files <- c("dev/nvidia0", "proc/driver/nvidia/version")
+  found <- file.exists(file.path(root, files))
+  if (any(found)) {
+    return(paste0("/", files[found][1]))
+  }
+  device <- find_nvidia_pci(root)
+  if (nzchar(device)) {
+    return(sprintf("PCI device %s", device))
+  }
+  libraries <- Sys.glob(file.path(root, "usr/lib/wsl/lib/libcuda.so*"))
+  wsl <- file.exists(file.path(root, "dev/dxg")) && length(libraries) > 0
+  if (wsl) "/dev/dxg and the driver of Windows" else ""
+}
+
+# An NVIDIA device of the display classes: its sound is a device of its own.
+find_nvidia_pci <- function(root) {
+  read <- function(path) tryCatch(readLines(path, 1, warn = FALSE), error = function(e) "")
+  for (folder in Sys.glob(file.path(root, "sys/bus/pci/devices/*"))) {
+    vendor <- suppressWarnings(read(file.path(folder, "vendor")))
+    class <- suppressWarnings(read(file.path(folder, "class")))
+    if (identical(vendor, "0x10de") && startsWith(c(class, "")[1], "0x03")) {
+      return(basename(folder))
+    }
+  }
+  ""
+}
+
+# The requirements --------------------------------------------------------------------------------
+
+# What to install on a computer, and why. `gpu` is "auto", TRUE or FALSE.
+choose_requirements <- function(computer, gpu = "auto", reticulate = read_reticulate()) {
+  line <- choose_line(computer, reticulate)
+  build <- choose_build(computer, gpu)
+  list(
+    packages = c(
+      bound(build$tensorflow, line$tensorflow, line$tensorflow_below),
+      bound("keras", line$keras, line$keras_below),
+      bound("numpy", line$numpy, line$numpy_below),
+      bound_companions()
+    ),
+    python = c(line$python, line$python_below),
+    reason = build$reason
+  )
+}
+
+# The build of TensorFlow for a computer, with the reason.
+choose_build <- function(computer, gpu) {
+  linux <- computer$system == "Linux"
+  intel <- computer$machine %in% c("x86_64", "amd64", "AMD64")
+  if (!linux || !intel) {
+    list(tensorflow = "tensorflow", reason = explain_no_cuda(computer))
+  } else if (isFALSE(gpu)) {
+    list(tensorflow = "tensorflow-cpu", reason = "without a GPU, as `gpu = FALSE` asks for")
+  } else if (isTRUE(gpu)) {
+    list(tensorflow = "tensorflow[and-cuda]", reason = "with CUDA, as `gpu = TRUE` asks for")
+  } else if (nzchar(computer$nvidia)) {
+    list(
+      tensorflow = "tensorflow[and-cuda]",
+      reason = sprintf("with CUDA: there is an NVIDIA GPU (%s)", computer$nvidia)
+    )
+  } else {
+    list(
+      tensorflow = "tensorflow-cpu",
+      reason = paste(
+        "without a GPU: no NVIDIA GPU is seen, neither by device files nor by PCI nor by WSL"
+      )
+    )
+  }
+}
+
+# Where TensorFlow has no build with CUDA.
+explain_no_cuda <- function(computer) {
+  switch(computer$system,
+    Windows = paste(
+      "without a GPU: TensorFlow uses none on Windows itself. With one it runs in WSL2, which is",
+      "Linux on Windows: install R and gpukeras there"
+    ),
+    Darwin = "without a GPU: TensorFlow has no CUDA on macOS",
+    sprintf(
+      "without a GPU: PyPI has no TensorFlow with CUDA for %s; NVIDIA has containers with one",
+      computer$machine
+    )
+  )
+}
+
+# Requirements from one version on, and below another.
+bound <- function(package, from, below) paste0(package, ">=", from, ",<", below)
+
+bound_companions <- function(known = known_good()$companions) {
+  bound(known$package, known$from, known$below)
+}
+
+# What no session can do without: older ones are known not to work, newer ones may.
+choose_least <- function(reticulate = read_reticulate()) {
+  known <- known_good()
+  line <- choose_line(list(system = "", machine = ""), reticulate, known$lines)
+  packages <- c("tensorflow", "keras", "numpy")
+  own <- line$numpy_below != known$lines$numpy_below[1] # an old reticulate's
+  limits <- c("", "", if (own) paste0(",<", line$numpy_below) else "")
+  paste0(packages, ">=", unlist(known$oldest[packages]), limits)
+}
+
+read_reticulate <- function() utils::packageVersion("reticulate")
+
+# The Python --------------------------------------------------------------------------------------
+
+# Which Python to ask reticulate for. `how`: "given" (it is chosen already), "environment" (this
+# `python`), "require" (one made by reticulate for its requirements), or "reticulate" (what it
+# finds).
+choose_python <- function(facts) {
+  variables <- c("RETICULATE_PYTHON", "RETICULATE_PYTHON_ENV", "RETICULATE_PYTHON_FALLBACK")
+  given <- facts$variables[variables]
+  managed <- identical(given[["RETICULATE_PYTHON"]], "managed") || facts$managed
+  if (managed && facts$can_require) {
+    return(list(how = "require"))
+  }
+  if (any(nzchar(given))) {
+    return(list(how = "given", by = variables[nzchar(given)][1]))
+  }
+  if (length(facts$environments) > 0) {
+    return(list(
+      how = "environment", python = facts$environments[[1]], by = names(facts$environments)[1]
+    ))
+  }
+  list(how = if (facts$can_require) "require" else "reticulate")
+}
+
+# The facts for that. `root` is the folder of virtual environments.
+read_choices <- function(root, can_require) {
+  names <- c(
+    "RETICULATE_PYTHON", "RETICULATE_PYTHON_ENV", "RETICULATE_PYTHON_FALLBACK", "VIRTUAL_ENV",
+    "CONDA_PREFIX", "RETICULATE_USE_MANAGED_VENV"
+  )
+  variables <- Sys.getenv(names, names = TRUE)
+  list(
+    variables = as.list(variables),
+    managed = tolower(variables[["RETICULATE_USE_MANAGED_VENV"]]) %in% c("true", "1", "yes"),
+    environments = find_environments(variables, root),
+    can_require = can_require
+  )
+}
+
+# The Pythons of environments that are active, or that keras packages have made, the first to be
+# taken. An active conda environment is often only the one in which R was installed.
+find_environments <- function(variables, root) {
+  conda <- variables[["CONDA_PREFIX"]]
+  has_keras <- nzchar(conda) && length(Sys.glob(file.path(
+    conda, c("lib/python3*/site-packages/tensorflow", "Lib/site-packages/tensorflow")
+  ))) > 0
+  own <- c("r-gpukeras", "r-keras", "r-tensorflow")
+  folders <- c(
+    VIRTUAL_ENV = variables[["VIRTUAL_ENV"]], CONDA_PREFIX = if (has_keras) conda else "",
+    stats::setNames(file.path(root, own), own)
+  )
+  pythons <- vapply(folders, environment_python, "")
+  as.list(pythons[nzchar(folders) & file.exists(pythons)])
+}
+
+# The interpreter of an environment, which may not be there.
+environment_python <- function(folder) {
+  places <- c("bin/python", "Scripts/python.exe", "python.exe")
+  paths <- file.path(path.expand(folder), places)
+  c(paths[file.exists(paths)], paths[.Platform$OS.type == "windows" | seq_along(places) == 1])[1]
+}
+
+# Requirements for reticulate ---------------------------------------------------------------------
+
+# What to change in the requirements that R packages have declared; all builds of TensorFlow own
+# the same files. keras3 asks lspci and nvidia-smi for a GPU, and takes `tensorflow-cpu` where both
+# are missing: with `replace`, that is mended. Who declares it later means it.
+plan_declared <- function(declared, computer, replace, reticulate = read_reticulate()) {
+  line <- choose_line(computer, reticulate)
+  build <- choose_build(computer, "auto")$tensorflow
+  theirs <- grep("^tensorflow(-cpu|-gpu)?($|[^a-z-])", declared, value = TRUE)
+  plain <- startsWith(theirs, "tensorflow-cpu")
+  beside <- any(grepl("^(jax|torch)($|[^a-z-])", declared)) # TensorFlow leaves the GPU to those
+  blind <- replace && any(plain) && build == "tensorflow[and-cuda]" && !beside
+  removed <- if (blind || !all(plain)) theirs[plain] else character()
+  kept <- setdiff(theirs, removed)
+  list(
+    remove = removed,
+    add = loosen(line, if (length(kept) > 0) sub("[^][a-z-].*", "", kept[1]) else build),
+    python = c(paste0(">=", line$python), paste0("<", line$python_below)),
+    message = if (blind) tell_replaced(build, removed, computer$nvidia)
+  )
+}
+
+# Requirements that leave room for those of other packages. TensorFlow's bounds are apart: so keras3
+# knows them as TensorFlow's, and can take them back.
+loosen <- function(line, tensorflow, known = known_good()) {
+  c(
+    paste0(tensorflow, c(">=", "<"), c(known$oldest$tensorflow, line$tensorflow_below)),
+    bound("keras", known$oldest$keras, line$keras_below),
+    bound("numpy", known$oldest$numpy, line$numpy_below),
+    bound_companions(known$companions)
+  )
+}
+
+tell_replaced <- function(build, removed, sign) {
+  c(
+    sprintf(
+      "Python gets %s in place of %s: there is an NVIDIA GPU (%s).", build, toString(removed), sign
+    ),
+    i = paste(
+      "To stay on the CPU, call keras3::use_backend(\"tensorflow\", gpu = FALSE) after",
+      "library(gpukeras)."
+    )
+  )
+}
+
+# What is missing ---------------------------------------------------------------------------------
+
+# A sentence part about each requirement that is not met.
+describe_lacks <- function(lacks) {
+  one <- function(lack) {
+    if (!nzchar(lack$found)) {
+      return(sprintf("%s is missing", lack$wanted))
+    }
+    sprintf("%s is there and %s is needed", lack$found, lack$wanted)
+  }
+  vapply(lacks, one, "")
+}
+
+# Without NumPy the core cannot be imported, and with one that reticulate does not know no value
+# crosses: not even gpu_check() can work.
+lacks_numpy <- function(lacks) {
+  any(vapply(lacks, function(lack) {
+    grepl("^(numpy|python)", lack$wanted) && !grepl("^numpy [2-9]", lack$found)
+  }, NA))
+}
+
+abort_lacking <- function(lacks, call, python = python_path()) {
+  wanted <- vapply(lacks, `[[`, "", "wanted")
+  abort_gpukeras(
+    sprintf("%s cannot run gpukeras: %s.", python, paste(describe_lacks(lacks), collapse = "; ")),
+    code = "runtime_missing", hint = tell_fix(wanted, python), python = python, lacking = wanted,
+    call = call
+  )
+}
+
+# What to do about it; `given` is RETICULATE_PYTHON, which would choose that Python again.
+tell_fix <- function(wanted, python, given = Sys.getenv("RETICULATE_PYTHON"),
+                     computer = read_computer(), reticulate = read_reticulate()) {
+  if (basename(dirname(dirname(python))) == "r-gpukeras") {
+    return("Restart R, and call install_gpukeras().")
+  }
+  names <- sub("[^a-z].*", "", wanted)
+  good <- choose_requirements(computer, reticulate = reticulate)$packages
+  good <- good[sub("[^a-z].*", "", good) %in% names]
+  paste0(
+    "Restart R and call install_gpukeras(), which makes an environment of its own",
+    if (nzchar(given)) ", without RETICULATE_PYTHON",
+    if ("python" %in% names) {
+      "."
+    } else {
+      sprintf("; or install it there: %s -m pip install %s", python, paste0(
+        "\"", good, "\"", collapse = " "
+      ))
+    }
+  )
+}

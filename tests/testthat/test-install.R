@@ -1,0 +1,189 @@
+# Environments are made for real, of packages that the tests write: no network.
+
+# Installs packages of `wheels` into `path`, quietly.
+install_from <- function(wheels, path, packages, ...) {
+  suppressMessages(install_gpukeras(
+    path, python = a_starter(), wheels = wheels, packages = packages, verbose = FALSE, ...
+  ))
+}
+
+versions_in <- function(path, packages) {
+  code <- paste(
+    "import sys; from importlib.metadata import version;",
+    "print(*[version(name) for name in sys.argv[1:]])"
+  )
+  run_python(environment_python(path), c("-I", "-c", code, packages))$lines
+}
+
+# The message of what an expression raises, without this computer's paths.
+message_without <- function(expr, folder) {
+  condition <- rlang::catch_cnd(expr, "error")
+  expect_s3_class(condition, "gpukeras_error_runtime_missing")
+  gsub(folder, "FOLDER", gsub("[[:space:]]+", " ", conditionMessage(condition)))
+}
+
+test_that("an environment is made, mended, kept and renewed", {
+  skip_on_os("windows")
+  folder <- normalizePath(withr::local_tempdir())
+  wheels <- write_wheels(file.path(folder, "wheels"),
+    "tensorflow-cpu" = "2.21.0", "tensorflow" = "2.21.0", "gk-one" = "1.0", "gk-two" = "1.0",
+    "gk-two" = "2.0"
+  )
+  path <- file.path(folder, "environments/own")
+
+  # New.
+  plan <- install_from(wheels, path, c("tensorflow-cpu>=2.21,<2.22", "gk-one", "gk-two<2"))
+  expect_s3_class(plan, "gpu_install", exact = TRUE)
+  expect_identical(
+    versions_in(path, c("tensorflow-cpu", "gk-one", "gk-two")), "2.21.0 1.0 1.0"
+  )
+  expect_true(is_environment(path))
+
+  # Complete: nothing is done.
+  before <- fingerprint(path)
+  expect_message(
+    install_gpukeras(path, packages = c("tensorflow-cpu", "gk-two<2"), wheels = wheels),
+    "has all it needs"
+  )
+  expect_identical(fingerprint(path), before)
+
+  # A failure leaves it as it was, whatever else could have been installed.
+  message <- message_without(
+    install_from(wheels, path, c("gk-two>=2", "gk-absent")), folder
+  )
+  expect_match(message, "No matching distribution found for gk-absent", fixed = TRUE)
+  expect_match(message, "?install_gpukeras", fixed = TRUE)
+  expect_identical(fingerprint(path), before)
+
+  # Two builds of TensorFlow are never in one place, and nothing is removed unasked.
+  expect_snapshot(cat(message_without(
+    install_from(wheels, path, "tensorflow[and-cuda]>=2.21,<2.22"), folder
+  )))
+  expect_identical(fingerprint(path), before)
+
+  # A new one that fails brings the old one back.
+  message_without(install_from(wheels, path, "gk-absent", new = TRUE), folder)
+  expect_identical(fingerprint(path), before)
+  expect_identical(list.files(dirname(path), all.files = TRUE, no.. = TRUE), "own")
+
+  # Only what is too old is replaced.
+  plan <- install_from(wheels, path, c("gk-one", "gk-two>=2"))
+  expect_identical(vapply(plan$lacking, `[[`, "", "install"), "gk-two>=2")
+  expect_identical(versions_in(path, c("gk-one", "gk-two")), "1.0 2.0")
+
+  # What an installation that was ended left is not overwritten.
+  dir.create(paste0(path, ".before"))
+  expect_snapshot(cat(message_without(install_from(wheels, path, "gk-absent"), folder)))
+  unlink(paste0(path, ".before"), recursive = TRUE)
+
+  # Anew: the other build takes the place of the first.
+  install_from(wheels, path, "tensorflow>=2.21,<2.22", new = TRUE)
+  expect_identical(versions_in(path, "tensorflow"), "2.21.0")
+  expect_false(file.exists(file.path(
+    Sys.glob(file.path(path, "lib/python3*/site-packages")), "gk_one_module.py"
+  )))
+  expect_identical(list.files(dirname(path), all.files = TRUE, no.. = TRUE), "own")
+})
+
+test_that("a first installation that fails leaves nothing", {
+  skip_on_os("windows")
+  folder <- normalizePath(withr::local_tempdir())
+  wheels <- write_wheels(file.path(folder, "wheels"), "gk-one" = c("1.0", "gk-absent"))
+  message_without(install_from(wheels, file.path(folder, "own"), "gk-one"), folder)
+  expect_identical(list.files(folder), "wheels")
+})
+
+test_that("a folder that is no environment is never touched", {
+  folder <- normalizePath(withr::local_tempdir())
+  path <- file.path(folder, "data")
+  dir.create(path)
+  writeLines("mine", file.path(path, "file"))
+  for (new in c(TRUE, FALSE)) {
+    message <- message_without(
+      suppressMessages(install_gpukeras(path, packages = "numpy", new = new)), folder
+    )
+    expect_match(message, "is no virtual environment")
+  }
+  expect_identical(readLines(file.path(path, "file")), "mine")
+})
+
+test_that("the printed command fetches the packages, and they are installed without a network", {
+  skip_on_os("windows")
+  folder <- normalizePath(withr::local_tempdir())
+  mirror <- write_wheels(
+    file.path(folder, "mirror"), "gk-one" = c("1.0", "gk-two>=1"), "gk-two" = "1.5"
+  )
+  path <- file.path(folder, "own")
+  plan <- install_gpukeras(path, python = a_starter(), packages = "gk-one>=1,<2", dry_run = TRUE)
+  expect_match(plan$download, "^python3[.][0-9]+ -m pip download ")
+  withr::local_envvar(PIP_NO_INDEX = "1", PIP_FIND_LINKS = mirror)
+  withr::local_dir(folder)
+  words <- scan(text = plan$download, what = "", quote = "\"", quiet = TRUE)
+  said <- run_python(python_path(), c("-I", words[-1])) # an interpreter with pip
+  skip_if(any(grepl("No module named pip", said$lines)), "pip is not installed")
+  expect_identical(said$status, 0L, info = toString(said$lines))
+  expect_identical(length(list.files("wheels")), 2L)
+  withr::local_envvar(PIP_NO_INDEX = NA, PIP_FIND_LINKS = NA)
+  install_from("wheels", path, "gk-one>=1,<2")
+  expect_identical(versions_in(path, c("gk-one", "gk-two")), "1.0 1.5")
+})
+
+test_that("an environment that this session uses is not changed under it", {
+  skip_without_tensorflow()
+  prefix <- dirname(dirname(python_path()))
+  expect_true(is_running(prefix))
+  expect_false(is_running(dirname(prefix) |> file.path("other")))
+  plan <- list(
+    path = prefix, problem = "", exists = TRUE, python = python_path(), lacking = all_of("keras")
+  )
+  expect_snapshot(cat(message_without(check_feasible(plan, call = NULL), prefix)))
+  plan$lacking <- list()
+  expect_null(check_feasible(plan, call = NULL))
+})
+
+test_that("without a Python that fits, it says how to get one", {
+  skip_on_os(c("windows", "mac"))
+  folder <- normalizePath(withr::local_tempdir())
+  expect_snapshot(cat(message_without(
+    install_gpukeras(file.path(folder, "own"), python = file.path(folder, "python3")), folder
+  )), transform = function(lines) gsub("to 3[.]1[23]", "to 3.1x", lines))
+})
+
+test_that("what comes next is said", {
+  plan <- list(path = "/project/own")
+  told <- unname(tell_done(plan))
+  expect_match(told[1], "/project/own is complete.", fixed = TRUE)
+  expect_match(told[2], "RETICULATE_PYTHON=/project/own/bin/python", fixed = TRUE)
+  withr::local_envvar(WORKON_HOME = "/envs", RETICULATE_VIRTUALENV_ROOT = NA)
+  expect_false(any(grepl("RETICULATE_PYTHON", tell_done(list(path = "/envs/r-gpukeras")))))
+})
+
+test_that("bad arguments are refused by name", {
+  expect_snapshot(error = TRUE, {
+    install_gpukeras(1)
+    install_gpukeras(gpu = NA)
+    install_gpukeras(python = 3)
+    install_gpukeras(new = "yes")
+    install_gpukeras(wheels = "no such folder")
+    install_gpukeras(packages = "-r file")
+    install_gpukeras(packages = c("keras", "keras 3"))
+    install_gpukeras(packages = character())
+    install_gpukeras(pip_options = TRUE)
+    install_gpukeras(verbose = NA)
+  })
+})
+
+test_that("a GPU that cannot be had is refused, with the way that there is", {
+  computer <- list(system = "Windows", machine = "x86-64", nvidia = "")
+  expect_snapshot(error = TRUE, {
+    check_gpu(TRUE, computer, call = NULL)
+    check_gpu(TRUE, list(system = "Darwin", machine = "arm64", nvidia = ""), call = NULL)
+  })
+  expect_silent(check_gpu("auto", computer))
+})
+
+test_that("the plan is for this computer", {
+  plan <- install_gpukeras(file.path(withr::local_tempdir(), "own"), dry_run = TRUE)
+  expect_identical(plan$packages, choose_requirements(read_computer())$packages)
+  expect_false(dir.exists(plan$path))
+})
