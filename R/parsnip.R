@@ -1,0 +1,290 @@
+# parsnip's mlp() with the engine "gpukeras": what parsnip calls to fit and to predict, and how it
+# comes to know of it.
+
+#' gpukeras in tidymodels
+#'
+#' With the package parsnip installed, `mlp()` has the engine `"gpukeras"`: [gpu_dataset()],
+#' [gpu_mlp()] and [gpu_fit()] behind `fit()`, `predict()` and `augment()`, also in workflows. With
+#' the package recipes installed, [gpu_dataset()] takes a recipe, which prepares training rows and
+#' new rows alike. Neither is needed for anything else.
+#'
+#' @section The engine:
+#' `mlp()`'s `hidden_units` (several numbers make several layers), `penalty`, `dropout`, `epochs`,
+#' `activation` and `learn_rate` are `units`, `penalty`, `dropout`, `epochs`, `activation` and
+#' `learning_rate` of [gpu_mlp()] and [gpu_fit()], with their defaults. Beside them,
+#' `set_engine("gpukeras")` takes:
+#'
+#' * of [gpu_dataset()]: `batch_size`, `shuffle`, `cache`, `validation` (a share), `encode`,
+#'   `hash_bins`, `text`, `inputs`, `scale`, `na`, `drop_last`, `class_weight`;
+#' * of [gpu_mlp()]: `batch_norm`, `optimizer`, `seed` (which is that of the rows too);
+#' * of [gpu_fit()]: `schedule`, `clip_norm`, `clip_value`, `clip_global_norm`, `ema`,
+#'   `early_stopping`, `checkpoint`, `tensorboard`, `monitor`, `devices`, `rate_scaling`, `on_oom`,
+#'   `callbacks`, `on_epoch_end`, `verbose` (off by default), and `fit_engine`, which is its
+#'   `engine`: `set_engine()` has an argument of that name itself. It is `"superstep"` by default,
+#'   not `"auto"`, so that `set.seed()` makes a training repeatable.
+#'
+#' What holds for the whole session, such as precision, is set by [gpu_setup()]. `activation` needs
+#' parsnip 1.2.0: before, it knows those of its own engines only.
+#'
+#' Predictors reach gpukeras as a data frame: factors, texts, dates and times are encoded and
+#' numbers standardised as [gpu_dataset()] does. Case weights are weights of the rows in the loss.
+#' Several outcomes are several outputs. Types of predictions are `"numeric"` (of several outcomes
+#' a column each), `"class"`, `"prob"` and `"raw"`. parsnip refuses sparse matrices for this engine;
+#' [gpu_dataset()] takes them.
+#'
+#' `extract_fit_engine()` gives a `gpu_mlp_fit`, which functions of gpukeras take as a model; its
+#' element `history` is the [gpu_history]. It holds the trained model as a `.keras` archive too:
+#' after `saveRDS()` and `readRDS()`, in another session or on a worker, the model is loaded on its
+#' first use. The archive is made after each training; it takes as much memory as a file of
+#' [gpu_save()].
+#'
+#' @section Recipes:
+#' `gpu_dataset(recipe, data = )` preps the recipe on the training rows (those that `validation`
+#' leaves, if it is given) and bakes them. Columns with the role `predictor` become features, those
+#' with the role `outcome` labels (several are several outputs), a `case_weights` column the
+#' weights. Numbers are standardised after the steps, unless `scale = FALSE`.
+#'
+#' [gpu_fit()] ties the prepped recipe to the model: [gpu_predict()] and [gpu_evaluate()] take rows
+#' as they were before the steps, and apply them. As in recipes, steps with `skip = TRUE` are
+#' applied to training rows only, not to those that are validated on or predicted. A label that a
+#' step transforms is predicted as transformed.
+#'
+#' A recipe that is prepped already stays as it is, and where its rows were others, a message says
+#' so. With `recipe = `, a dataset or model, the rows are prepared and encoded as theirs were.
+#'
+#' The file of [gpu_save()] does not hold the prepped recipe, whose steps could run any code: the
+#' loaded model needs the [gpu_recipe()] of the trained one, which holds it, as `recipe`; see the
+#' example. A workflow with the engine needs nothing of the kind: `saveRDS()` saves all of it.
+#' @section Errors:
+#' `gpukeras_error_data` for a recipe that cannot be prepped or applied, with the step's own error
+#' as its parent, and for a model whose prepped recipe is not there. `gpukeras_error_spec` for an
+#' argument of `set_engine()` that is none of the above.
+#' @examplesIf rlang::is_installed("recipes") && gpukeras:::can_run_examples()
+#' prices <- recipes::recipe(mpg ~ ., data = mtcars) |>
+#'   recipes::step_log(disp, hp) |>
+#'   recipes::step_pca(recipes::all_predictors(), num_comp = 4)
+#' train <- gpu_dataset(prices, data = mtcars[1:24, ])
+#' model <- gpu_mlp(train, units = c(16, 8))
+#' history <- gpu_fit(model, train, epochs = 20, verbose = FALSE)
+#' gpu_predict(model, mtcars[25:32, ])
+#'
+#' # For another session: the model, and beside it the recipe.
+#' path <- tempfile(fileext = c(".keras", ".rds"))
+#' gpu_save(model, path[1])
+#' saveRDS(gpu_recipe(model), path[2])
+#' gpu_predict(gpu_load(path[1]), mtcars[25:32, ], recipe = readRDS(path[2]))
+#' @examplesIf rlang::is_installed("parsnip") && gpukeras:::can_run_examples()
+#' # With parsnip:
+#' spec <- parsnip::mlp(hidden_units = c(16, 8), epochs = 30) |>
+#'   parsnip::set_engine("gpukeras", batch_size = 32) |>
+#'   parsnip::set_mode("classification")
+#' fitted <- parsnip::fit(spec, Species ~ ., data = iris)
+#' predict(fitted, iris[c(1, 51, 101), ], type = "prob")
+#' @name gpukeras-tidymodels
+NULL
+
+# Engine -------------------------------------------------------------------------------------------
+
+#' @param y Outcome: a factor, a numeric vector, or a data frame or matrix of several numbers.
+#' @param units,activation,penalty,dropout,learning_rate,seed See [gpu_mlp()].
+#' @param epochs,fit_engine See `epochs` and `engine` of [gpu_fit()].
+#' @param verbose Whether progress is shown.
+#' @rdname gpukeras-tidymodels
+#' @export
+gpu_mlp_fit <- function(x, y, weights = NULL, units = 64, activation = "relu", penalty = 0,
+                        dropout = 0, learning_rate = NULL, epochs = 10, fit_engine = "superstep",
+                        seed = NULL, ..., verbose = FALSE) {
+  given <- share_out(list(...))
+  data <- rlang::exec(
+    gpu_dataset.default, x, as_outcome(y),
+    weights = weights, seed = seed, !!!given$dataset
+  )
+  model <- rlang::exec(
+    gpu_mlp, data,
+    units = units, activation = activation, dropout = dropout, penalty = penalty,
+    learning_rate = learning_rate, seed = seed, !!!given$mlp
+  )
+  history <- rlang::exec(
+    gpu_fit, model, data,
+    epochs = epochs, engine = fit_engine, verbose = verbose, !!!given$fit
+  )
+  new_gpu_mlp_fit(model, history, levels(y))
+}
+
+# Whose argument each one of set_engine() is.
+engine_arguments <- list(
+  dataset = c(
+    "batch_size", "shuffle", "cache", "validation", "encode", "hash_bins", "text", "inputs",
+    "scale", "na", "drop_last", "class_weight"
+  ),
+  mlp = c("batch_norm", "optimizer"),
+  fit = c(
+    "schedule", "clip_norm", "clip_value", "clip_global_norm", "ema", "early_stopping",
+    "checkpoint", "tensorboard", "monitor", "devices", "rate_scaling", "on_oom", "callbacks",
+    "on_epoch_end"
+  )
+)
+
+share_out <- function(given, call = caller_env()) {
+  unknown <- setdiff(rlang::names2(given), unlist(engine_arguments))
+  if (length(unknown) > 0) {
+    abort_gpukeras(
+      if (nzchar(unknown[1])) {
+        sprintf("The engine \"gpukeras\" has no argument `%s`.", unknown[1])
+      } else {
+        "An argument of the engine \"gpukeras\" has no name."
+      },
+      code = "spec", arg = unknown[1], call = call,
+      hint = paste(
+        "?`gpukeras-tidymodels` lists them; what holds for the session, such as precision, is set",
+        "by gpu_setup()."
+      )
+    )
+  }
+  lapply(engine_arguments, function(names) given[intersect(names(given), names)])
+}
+
+# Several outcomes are several outputs: each learns in its own unit.
+as_outcome <- function(y) {
+  if (NCOL(y) > 1) as.list(as.data.frame(y)) else y
+}
+
+# A trained model that outlives its session: `state$model` is the model or nothing, `archive` the
+# bytes of its .keras file.
+new_gpu_mlp_fit <- function(model, history, levels) {
+  path <- tempfile(fileext = ".keras")
+  on.exit(unlink(path))
+  gpu_save(model, path, verbose = FALSE)
+  structure(
+    list(
+      history = history, levels = levels, archive = readBin(path, "raw", file.size(path)),
+      state = rlang::env(model = model)
+    ),
+    class = "gpu_mlp_fit"
+  )
+}
+
+# The model; one of another session is loaded from its archive, once.
+model_of_fit <- function(fit, call = caller_env()) {
+  if (is_dead(fit$state$model)) {
+    path <- tempfile(fileext = ".keras")
+    on.exit(unlink(path))
+    writeBin(fit$archive, path)
+    fit$state$model <- call_core("load_archive", list(path = path, arg = "model"), call)$model
+  }
+  fit$state$model
+}
+
+#' @param object What `extract_fit_engine()` gives.
+#' @param new_data A data frame.
+#' @param type `"numeric"`, `"class"`, `"prob"` or `"raw"`: what [gpu_predict()] gives.
+#' @rdname gpukeras-tidymodels
+#' @export
+predict.gpu_mlp_fit <- function(object, new_data, type = "raw", ...) {
+  if (type == "class") {
+    classes <- as.character(gpu_predict(object, new_data, type = "class"))
+    return(factor(classes, levels = object$levels))
+  }
+  predicted <- gpu_predict(object, new_data)
+  switch(type,
+    prob = as_probabilities(predicted, object$levels),
+    numeric = if (is.list(predicted)) as.data.frame(predicted, optional = TRUE) else predicted,
+    predicted
+  )
+}
+
+# A column for each level, in their order; of two classes only the second one's comes.
+as_probabilities <- function(predicted, levels) {
+  if (!is.matrix(predicted)) {
+    predicted <- cbind(1 - predicted, predicted)
+    colnames(predicted) <- levels
+  }
+  as.data.frame(predicted)[levels]
+}
+
+#' @export
+format.gpu_mlp_fit <- function(x, ...) {
+  c(
+    sprintf(
+      "<gpu_mlp_fit> %s, kept in %s",
+      if (length(x$levels) > 0) sprintf("%d classes", length(x$levels)) else "numbers",
+      kept_text(length(x$archive))
+    ),
+    format(x$history)
+  )
+}
+
+#' @export
+print.gpu_mlp_fit <- function(x, ...) {
+  cli::cat_line(format(x, ...))
+  invisible(x)
+}
+
+# Registration -------------------------------------------------------------------------------------
+
+# Whichever of parsnip and gpukeras is loaded first. It loads nothing.
+register_tidymodels <- function() {
+  setHook(packageEvent("parsnip", "onLoad"), function(...) try_register())
+  if (isNamespaceLoaded("parsnip")) try_register()
+}
+
+# What parsnip does not take must not keep either package from loading.
+try_register <- function(register = register_engine) {
+  tryCatch(register(), error = function(condition) {
+    rlang::warn(
+      c("mlp() has no engine \"gpukeras\": parsnip refused it.", x = conditionMessage(condition)),
+      class = c("gpukeras_warning_parsnip", "gpukeras_warning")
+    )
+  })
+}
+
+# parsnip keeps engines as long as it is loaded, and refuses some things that come twice.
+register_engine <- function() {
+  if ("gpukeras" %in% parsnip::get_from_env("mlp")$engine) {
+    return(invisible())
+  }
+  for (mode in c("regression", "classification")) {
+    parsnip::set_model_engine("mlp", mode = mode, eng = "gpukeras")
+    parsnip::set_dependency("mlp", eng = "gpukeras", pkg = "gpukeras", mode = mode)
+    parsnip::set_fit("mlp", mode = mode, eng = "gpukeras", value = list(
+      interface = "data.frame", protect = c("x", "y", "weights"),
+      func = c(pkg = "gpukeras", fun = "gpu_mlp_fit"), defaults = list(verbose = FALSE)
+    ))
+    parsnip::set_encoding("mlp", mode = mode, eng = "gpukeras", options = list(
+      predictor_indicators = "none", compute_intercept = FALSE, remove_intercept = FALSE,
+      allow_sparse_x = FALSE
+    ))
+  }
+  register_arguments()
+  register_predictions()
+}
+
+# mlp()'s arguments: their names here, and where tuning looks for values.
+register_arguments <- function() {
+  arguments <- list(
+    hidden_units = list("units", fun = "hidden_units", range = c(8L, 256L)),
+    penalty = list("penalty", fun = "penalty"),
+    dropout = list("dropout", fun = "dropout"),
+    epochs = list("epochs", fun = "epochs"),
+    activation = list("activation", fun = "activation", values = c("relu", "elu", "tanh")),
+    learn_rate = list("learning_rate", fun = "learn_rate", range = c(-4, -1))
+  )
+  for (name in names(arguments)) {
+    parsnip::set_model_arg(
+      "mlp", eng = "gpukeras", parsnip = name, original = arguments[[name]][[1]],
+      func = c(pkg = "dials", arguments[[name]][-1]), has_submodel = FALSE
+    )
+  }
+}
+
+register_predictions <- function() {
+  types <- list(regression = c("numeric", "raw"), classification = c("class", "prob", "raw"))
+  for (mode in names(types)) {
+    for (type in types[[mode]]) {
+      parsnip::set_pred("mlp", mode = mode, eng = "gpukeras", type = type, value = list(
+        pre = NULL, post = NULL, func = c(fun = "predict"),
+        args = list(object = quote(object$fit), new_data = quote(new_data), type = type)
+      ))
+    }
+  }
+}
