@@ -36,6 +36,7 @@ as_callbacks <- function(callbacks = list(), on_epoch_end = NULL, call = caller_
   hooks <- rlang::names2(callbacks)
   ours <- vapply(callbacks, is_r_function, NA)
   for (i in seq_along(callbacks)) {
+    check_no_class(callbacks[[i]], call)
     if (ours[i]) check_hook(hooks[i], call) else check_callback(callbacks[[i]], call)
   }
   functions <- split(callbacks[ours], factor(hooks[ours], unique(hooks[ours])))
@@ -48,6 +49,17 @@ as_callbacks <- function(callbacks = list(), on_epoch_end = NULL, call = caller_
 # Python's callables are R functions too.
 is_r_function <- function(x) {
   is.function(x) && !inherits(x, "python.builtin.object")
+}
+
+# What keras3's Callback() gives is a function that makes the callback.
+check_no_class <- function(x, call) {
+  if (is.function(x) && exists("__class__", environment(x) %||% emptyenv(), inherits = FALSE)) {
+    abort_gpukeras(
+      "`callbacks` has a class of keras3's Callback(), not a callback.",
+      code = "spec", hint = "Call it: `callbacks = list(MyCallback())`.", arg = "callbacks",
+      call = call
+    )
+  }
 }
 
 check_hook_function <- function(x, call) {

@@ -15,14 +15,17 @@
 #' @param activation Keras activation of the hidden layers.
 #' @param dropout Share of each hidden layer's outputs that training drops, from 0 to 0.99.
 #' @param batch_norm Whether each hidden layer is batch-normalised before its activation.
+#' @param penalty Weight decay (L2): the loss gets this number times the sum of the squares of the
+#'   hidden layers' weights.
 #' @param optimizer Name of a Keras optimizer.
 #' @param learning_rate Its learning rate, or `NULL` for Keras' default (0.001 for `"adam"`).
 #' @param seed Seed of the initial weights and of dropout; drawn from R's generator by default.
 #' @return A compiled Keras 3 model: a Python object, usable with keras3 as any other. It is a
 #'   `Sequential` model unless there are several inputs or outputs.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' model <- gpu_mlp(train, units = c(16, 8))
+#' model$count_params()
 #'
 #' parts <- gpu_dataset(
 #'   list(mpg, gear = factor(gear)) ~ ., data = mtcars,
@@ -30,14 +33,15 @@
 #'     engine = c("cyl", "disp", "hp", "vs", "carb"), rest = c("drat", "wt", "qsec", "am")
 #'   )
 #' )
-#' gpu_mlp(parts)
+#' gpu_mlp(parts)$output_names
 #' @export
 gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_norm = FALSE,
-                    optimizer = "adam", learning_rate = NULL, seed = NULL) {
+                    optimizer = "adam", learning_rate = NULL, seed = NULL, penalty = 0) {
   data <- check_dataset(data)
   options <- list(
     units = as.list(units), activation = activation, dropout = dropout, batch_norm = batch_norm,
-    optimizer = optimizer, learning_rate = learning_rate, seed = seed %||% draw_seed()
+    penalty = penalty, optimizer = optimizer, learning_rate = learning_rate,
+    seed = seed %||% draw_seed()
   )
   call_core("mlp", list(data = data$handle, options = check_no_na_options(options)))
 }

@@ -26,15 +26,18 @@
 #' supported on the host machine. That is a preference of the compiler, not an instruction that the
 #' CPU lacks (<https://github.com/openxla/xla/issues/44565>).
 #'
-#' Callbacks that work on every batch (a class of your own with `on_train_batch_end()`) switch to
-#' `"keras"`; Keras' own callbacks see several batches as one, as with its `steps_per_execution`.
+#' Callbacks that work on every batch (a class of your own with `on_train_batch_end()`), or on every
+#' so many (`save_freq = 100` of Keras' `ModelCheckpoint`), switch to `"keras"`; Keras' other
+#' callbacks see several batches as one, as with its `steps_per_execution`.
 #'
-#' @param model A compiled Keras 3 model: from keras3, from reticulate, or from [gpu_mlp()].
-#' @param data A [gpu_dataset()], or `list(x, y)`.
+#' @param model A Keras 3 model: from keras3, from reticulate, or from [gpu_mlp()]. It is compiled,
+#'   or `loss` is given.
+#' @param data A [gpu_dataset()], `list(x, y)`, or a `tf.data.Dataset` such as tfdatasets makes.
 #' @param epochs Passes over the training rows. Of a function or `tf.data.Dataset` without `steps`,
 #'   the first pass tells how many there are.
 #' @param validation Rows to validate on after each epoch: a [gpu_dataset()] made with
-#'   `recipe = data`, a data frame, or `list(x, y)`. By default those that `data` kept apart.
+#'   `recipe = data`, a data frame, `list(x, y)`, or a `tf.data.Dataset`. By default those that
+#'   `data` kept apart.
 #' @param batch_size Rows a step; or what [gpu_batch_size()] gave. `"auto"` is what
 #'   [gpu_batch_size()] found for this model in this session, or else the dataset's own.
 #' @param engine `"auto"`, `"keras"`, `"superstep"` or `"compiled"`.
@@ -69,6 +72,10 @@
 #'   `"stop"`.
 #' @param callbacks A list of Keras callbacks, and of R functions named by when they are called.
 #' @param on_epoch_end A function of epoch and metrics, called after each epoch.
+#' @param optimizer,loss,metrics What the model is compiled with before it is trained, as by
+#'   keras3's `compile()`: names, keras3's objects, R functions, or lists of them for several
+#'   outputs. `loss` is needed, `optimizer` is `"adam"` by default. A model that is compiled already
+#'   is compiled anew: its optimizer starts afresh. `NULL`, all three, leaves it as it is.
 #' @param verbose Whether progress is shown: a bar in a terminal, a line for an epoch elsewhere.
 #' @return A `gpu_history`, with `print()`, `summary()`, `plot()`, `as.data.frame()`, `rbind()` and
 #'   `ggplot2::autoplot()`. It says where the model ran, through which engine and why, rows a
@@ -118,16 +125,18 @@
 #' `gpukeras_error_model` for a model that is not compiled or does not fit the data,
 #' `gpukeras_error_data` for labels out of the output's range, `gpukeras_error_out_of_memory`,
 #' `gpukeras_error_checkpoint`.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' model <- gpu_mlp(train, units = c(16, 8))
-#' fit <- gpu_fit(model, train, epochs = 100, schedule = schedule_one_cycle(max_rate = 0.01))
+#' schedule <- schedule_one_cycle(max_rate = 0.01)
+#' fit <- gpu_fit(model, train, epochs = 20, schedule = schedule, verbose = FALSE)
+#' fit
 #' plot(fit)
 #'
 #' # Stops when the validation loss gets no better, and goes on there if the process ends before.
 #' gpu_fit(
 #'   gpu_mlp(train, seed = 1), train,
-#'   epochs = 200, early_stopping = 10, checkpoint = file.path(tempdir(), "run-1"),
+#'   epochs = 20, early_stopping = 5, checkpoint = tempfile("run-"), verbose = FALSE,
 #'   on_epoch_end = function(epoch, metrics) if (metrics[["val_loss"]] < 5) "stop"
 #' )
 #' @export
@@ -135,7 +144,8 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
                     engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
                     clip_global_norm = NULL, ema = NULL, early_stopping = NULL, checkpoint = NULL,
                     tensorboard = NULL, monitor = FALSE, devices = NULL, rate_scaling = "none",
-                    on_oom = "halve", callbacks = list(), on_epoch_end = NULL, verbose = TRUE) {
+                    on_oom = "halve", callbacks = list(), on_epoch_end = NULL, optimizer = NULL,
+                    loss = NULL, metrics = NULL, verbose = TRUE) {
   model <- check_model(model)
   data <- as_training(data)
   options <- list(
@@ -150,8 +160,19 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
     model = model, data = data$handle, options = check_no_na_options(options),
     validation = as_validation(validation, data), batch_size = as_batch_size(batch_size),
     callbacks = hooks$keras, functions = hooks$functions, on_event = progress_listener(verbose),
-    devices = as_devices(devices)
+    devices = as_devices(devices), compiling = as_compiling(optimizer, loss, metrics)
   )))))
+}
+
+# What the model is compiled with first; NULL leaves it as it is. Keras wants metrics as a list.
+as_compiling <- function(optimizer, loss, metrics) {
+  given <- list(optimizer = optimizer, loss = loss, metrics = metrics)
+  if (all(vapply(given, is.null, NA))) {
+    return(NULL)
+  }
+  several <- rlang::is_bare_list(metrics) || is.null(metrics) || is.character(metrics)
+  given["metrics"] <- list(if (several) as.list(metrics) else list(metrics))
+  given
 }
 
 # The history of a training that is watched as `monitor` says; `report` is evaluated here.
@@ -202,10 +223,10 @@ warn_stopped <- function(history) {
 #' Loss and metrics of a model on data
 #'
 #' @param model A compiled Keras 3 model.
-#' @param data A [gpu_dataset()]; or a data frame, matrix (also sparse), array or paths of files,
-#'   which is encoded as the data that trained the model was. A data frame or a file with columns
-#'   holds the label column when training used a formula or such files. Rows with missing values are
-#'   treated as `na` of [gpu_dataset()] said in training.
+#' @param data A [gpu_dataset()]; or a data frame, matrix (also sparse), array, `tf.data.Dataset` or
+#'   paths of files, which is encoded as the data that trained the model was. A data frame or a file
+#'   with columns holds the label column when training used a formula or such files. Rows with
+#'   missing values are treated as `na` of [gpu_dataset()] said in training.
 #' @param y Labels of a matrix, array or data frame without formula.
 #' @param recipe For a model from another session, such as one loaded from a `.keras` file: the
 #'   [gpu_recipe()] of its training data. `NULL` takes the one that [gpu_fit()] tied to the model.
@@ -216,10 +237,10 @@ warn_stopped <- function(history) {
 #'   is. In a [gpu_cluster()] `"all"` shares them out among the workers, who must all make the same
 #'   call, and all get the whole result.
 #' @return A named numeric vector: the loss and each metric.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])
 #' model <- gpu_mlp(train)
-#' gpu_fit(model, train, epochs = 20)
+#' fit <- gpu_fit(model, train, epochs = 5, verbose = FALSE)
 #' gpu_evaluate(model, mtcars[25:32, ])
 #' @export
 gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL,
@@ -243,7 +264,7 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #' @param model A Keras 3 model.
 #' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
 #'   inputs, where training had one; or a [gpu_dataset()], whose rows are taken in their original
-#'   order (of a function or a `tf.data.Dataset`: one epoch, in its order).
+#'   order (of a function or a `tf.data.Dataset`, also given as it is: one epoch, in its order).
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one when there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
 #'   or 0 and 1, as the labels were.
@@ -255,10 +276,10 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #' @section Errors:
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
 #' another type; for missing values, unless `na` of [gpu_dataset()] said otherwise in training.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(Species ~ ., data = iris)
 #' model <- gpu_mlp(train)
-#' gpu_fit(model, train, epochs = 50)
+#' fit <- gpu_fit(model, train, epochs = 20, verbose = FALSE)
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
 gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL) {
@@ -268,6 +289,7 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   room <- new_room()
   args <- list(model = model, type = type, room = room$make, devices = as_devices(devices))
   newdata <- open_saved(newdata)
+  if (is_tf_dataset(newdata)) newdata <- as_dataset(newdata, model, recipe, arg = "newdata")
   if (inherits(newdata, "gpu_dataset")) {
     args$data <- check_alive(newdata)$handle
   } else {
@@ -281,9 +303,9 @@ as_new_features <- function(newdata, recipe, env, call = caller_env()) {
     check_names(newdata, "newdata", call)
   }
   newdata <- if (is.data.frame(newdata) && nzchar(recipe$formula %||% "")) {
-    apply_formula(recipe$formula, newdata, env, call)
+    select_features(recipe$formula, newdata, env, call)
   } else {
-    known_columns(newdata, recipe)
+    known_columns(newdata, recipe, call)
   }
   as_features(newdata, "newdata", call, recorded_zones(recipe))
 }
@@ -313,10 +335,12 @@ as_prediction <- function(record, room) {
   values
 }
 
-# The rows to train on: a dataset, or list(x, y).
+# The rows to train on: a dataset, list(x, y), or a tf.data pipeline.
 as_training <- function(data, call = caller_env()) {
   if (is_pair(data)) {
     data <- gpu_dataset(data[[1]], data[[2]])
+  } else if (is_tf_dataset(data)) {
+    data <- gpu_dataset(data)
   }
   check_dataset(data, call = call)
 }

@@ -172,3 +172,23 @@ wait_until <- function(condition, seconds) {
   }
   TRUE
 }
+
+# A line that is learned within a few epochs.
+line <- function(rows = 200, ...) {
+  x <- a_matrix(rows)
+  gpu_dataset(x, drop(x %*% c(1, -2, 3)), batch_size = 20, seed = 1, ...)
+}
+
+# What Python holds of a dataset: features, labels, weights.
+staged <- function(data) {
+  lapply(as_r(data$handle$arrays), as_r)
+}
+
+# Features that give each class away, and a model that has learned them.
+learned <- function(y) {
+  x <- outer(as.character(y), unique(as.character(y)), "==") + 0
+  data <- gpu_dataset(x, y, batch_size = 10, seed = 1)
+  model <- gpu_mlp(data, units = 8, learning_rate = 0.05, seed = 1)
+  gpu_fit(model, data, epochs = 20, engine = "superstep", verbose = 0)
+  list(model = model, x = x)
+}

@@ -1,20 +1,4 @@
-# With the R packages keras3, tensorflow and tfdatasets, which Debian does not have.
-
-skip_without_keras3 <- function() {
-  testthat::skip_if_not(
-    nzchar(system.file(package = "keras3")), "The R package keras3 is not installed"
-  )
-  skip_without_tensorflow()
-  silence_tensorflow()
-}
-
-keras3_model <- function(inputs, units, activation, loss, metrics = NULL) {
-  model <- keras3::keras_model_sequential(input_shape = inputs)
-  model <- keras3::layer_dense(model, units = 8, activation = "relu")
-  model <- keras3::layer_dense(model, units = units, activation = activation)
-  keras3::compile(model, optimizer = keras3::optimizer_adam(0.05), loss = loss, metrics = metrics)
-  model
-}
+# keras3's own fit(), saving and callbacks beside gpu_fit().
 
 test_that("a keras3 model trains, evaluates and predicts", {
   skip_without_keras3()

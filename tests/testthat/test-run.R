@@ -207,13 +207,15 @@ test_that("an interrupt ends the process and leaves nothing", {
 
 # Models and datasets ------------------------------------------------------------------------------
 
+# A model with Python code inside.
+with_lambda <- function() {
+  reticulate::py_eval("__import__('keras').Sequential([
+    __import__('keras').Input((3,)), __import__('keras').layers.Lambda(lambda x: x, name='own')
+  ])")
+}
+
 # A session that trains in one child and predicts in another: what is true in it.
-isolated_session <- function() {
-  with_lambda <- function() {
-    reticulate::py_eval("__import__('keras').Sequential([
-      __import__('keras').Input((3,)), __import__('keras').layers.Lambda(lambda x: x, name='own')
-    ])")
-  }
+isolated_session <- function(with_lambda) {
   train <- function(rows) {
     data <- gpu_dataset(mpg ~ ., data = rows, batch_size = 8, validation = 0.25, seed = 3)
     model <- gpu_mlp(data, units = 4, seed = 1)
@@ -276,8 +278,8 @@ isolated_session <- function() {
 
 test_that("models and datasets cross by files, and the session starts no Python", {
   skip_without_tensorflow()
-  environment(isolated_session) <- globalenv()
-  facts <- callr::r(isolated_session, env = c(
+  environment(isolated_session) <- environment(with_lambda) <- globalenv()
+  facts <- callr::r(isolated_session, list(with_lambda), env = c(
     callr::rcmd_safe_env(),
     RETICULATE_PYTHON = reticulate::py_config()$python, TF_CPP_MIN_LOG_LEVEL = "3"
   ))

@@ -1,0 +1,56 @@
+test_that("histories are compared by rbind()", {
+  small <- history_of(loss = c(2, 1), val_loss = c(3, 2.5))
+  big <- history(device = "GPU:0", peak_bytes = 2^30)
+  both <- rbind(small, big)
+  expect_s3_class(both, c("gpu_histories", "data.frame"), exact = TRUE)
+  expect_named(both, c("model", "epoch", "metric", "value", "data"))
+  expect_identical(nrow(both), 16L)
+  expect_identical(levels(both$model), c("small", "big"))
+  expect_identical(both$value[both$model == "small" & both$data == "validation"], c(3, 2.5))
+  expect_snapshot({
+    print(both)
+    print(rbind(one = small, "the other" = no_epochs()))
+  })
+})
+
+test_that("names are those given, else those of the variables, else numbers, and differ", {
+  fit <- history()
+  names_of <- function(compared) levels(compared$model)
+  expect_identical(names_of(rbind(a = fit, fit, history())), c("a", "fit", "fit 3"))
+  expect_identical(names_of(rbind(fit, fit)), c("fit", "fit 1"))
+  expect_identical(names_of(do.call(rbind, list(x = fit, y = fit))), c("x", "y"))
+  expect_identical(names_of(do.call(rbind, list(fit, fit))), c("fit 1", "fit 2"))
+  expect_identical(names_of(rbind(fit)), "fit")
+})
+
+test_that("more histories may be added, before and after", {
+  fit <- history()
+  both <- rbind(a = fit, b = no_epochs())
+  expect_identical(levels(rbind(both, c = fit)$model), c("a", "b", "c"))
+  expect_identical(levels(rbind(c = fit, both)$model), c("c", "a", "b"))
+  twice <- rbind(both, both)
+  expect_identical(levels(twice$model), c("a", "b", "a 1", "b 1"))
+  expect_identical(unique(as.character(twice$model)), c("a", "a 1"))
+  expect_error(rbind(fit, 3), class = "gpukeras_error_spec")
+})
+
+test_that("a comparison's summary has a row for each, its rows are plain", {
+  both <- rbind(a = full_history(), b = history_of(loss = c(NaN, 2)))
+  table <- summary(both)
+  expect_identical(class(table), "data.frame")
+  expect_identical(table$model, c("a", "b"))
+  expect_identical(table$val_loss, c(0.5, NA))
+  expect_identical(table$best_epoch, c(3L, NA))
+  expect_identical(summary(rbind(history_of(loss = c(3, 2))))$loss, 2)
+  expect_identical(class(both[both$metric == "loss", ]), "data.frame")
+  expect_identical(both[2, "value"], 0.75)
+  expect_identical(class(as.data.frame(both)), "data.frame")
+})
+
+test_that("a comparison is drawn by autoplot() too", {
+  skip_if_not_installed("ggplot2")
+  local_device()
+  drawn <- ggplot2::autoplot(rbind(a = history(), b = history_of(loss = 1)))
+  expect_silent(print(drawn))
+  expect_identical(nrow(drawn$data), 13L)
+})

@@ -1,0 +1,92 @@
+# What README, vignettes and cheat sheet show is what runs. They lie beside the package's sources,
+# so that an installed package has nothing to read here.
+
+source_file <- function(...) {
+  path <- testthat::test_path("..", "..", ...)
+  testthat::skip_if_not(file.exists(path), paste(file.path(...), "is not there"))
+  path
+}
+
+# The code blocks of a Markdown file, each with its language and lines.
+code_blocks <- function(path) {
+  lines <- readLines(path, encoding = "UTF-8")
+  fences <- grep("^```", lines)
+  starts <- fences[c(TRUE, FALSE)]
+  ends <- fences[c(FALSE, TRUE)]
+  Map(function(start, end) {
+    list(header = sub("^```", "", lines[[start]]), lines = lines[seq_len(end - start - 1) + start])
+  }, starts, ends)
+}
+
+blocks_in <- function(blocks, header) {
+  unlist(lapply(blocks, function(block) if (block$header == header) block$lines))
+}
+
+vignettes <- function() {
+  testthat::skip_if_not(file.exists(source_file("vignettes", "gpukeras.Rmd")))
+  Sys.glob(testthat::test_path("..", "..", "vignettes", "*.Rmd"))
+}
+
+functions_said <- function(lines) {
+  unique(unlist(regmatches(lines, gregexpr("\\b(gpu|schedule|install)_[a-z_]+(?=\\()", lines, perl = TRUE))))
+}
+
+test_that("the R code of README.md runs in a fresh session, in order, and leaves no files", {
+  skip_without_tensorflow()
+  testthat::skip_if_not_installed("ggplot2")
+  code <- blocks_in(code_blocks(source_file("README.md")), "r")
+  expect_gt(length(code), 5)
+  folder <- withr::local_tempdir()
+  script <- withr::local_tempfile(lines = c("options(warn = 2)", code), fileext = ".R")
+  run <- callr::rscript(
+    script, wd = folder, show = FALSE, fail_on_status = FALSE,
+    env = c(callr::rcmd_safe_env(), RETICULATE_PYTHON = python_path())
+  )
+  expect_identical(run$status, 0L, info = run$stderr)
+  expect_match(run$stdout, "GPU: ", fixed = TRUE)
+  expect_identical(dir(folder), character())
+})
+
+test_that("the shell code of README.md is make's targets", {
+  commands <- blocks_in(code_blocks(source_file("README.md")), "sh")
+  makefile <- readLines(source_file("Makefile"))
+  expect_match(commands, "^make [a-z-]+( |$)")
+  targets <- sub("^make ([a-z-]+).*", "\\1", commands)
+  described <- sub(":.*", "", grep("^[a-z-]+:.*## ", makefile, value = TRUE))
+  expect_identical(setdiff(targets, described), character())
+})
+
+test_that("each R block of a vignette runs when it is built", {
+  for (path in vignettes()) {
+    headers <- vapply(code_blocks(path), `[[`, "", "header")
+    idle <- grepl("eval *= *(FALSE|F)\\b", headers) | headers %in% c("r", "R")
+    expect_identical(headers[idle], character(), info = basename(path))
+  }
+})
+
+test_that("a start for the impatient takes 40 lines of code", {
+  blocks <- code_blocks(source_file("vignettes", "gpukeras.Rmd"))
+  shown <- Filter(function(block) !grepl("include = FALSE", block$header), blocks)
+  lines <- unlist(lapply(shown, `[[`, "lines"))
+  expect_lte(sum(grepl("\\S", lines) & !startsWith(lines, "#")), 40)
+})
+
+test_that("functions that README, vignettes and cheat sheet call are there", {
+  files <- c(
+    source_file("README.md"), source_file("inst", "cheatsheet", "cheatsheet.html"), vignettes()
+  )
+  for (path in files) {
+    said <- functions_said(readLines(path, encoding = "UTF-8"))
+    expect_identical(setdiff(said, getNamespaceExports("gpukeras")), character(), info = path)
+  }
+})
+
+test_that("the cheat sheet shows every function there is", {
+  said <- functions_said(readLines(source_file("inst", "cheatsheet", "cheatsheet.html")))
+  ours <- grep("^(gpu|schedule|install)_", getNamespaceExports("gpukeras"), value = TRUE)
+  expect_identical(sort(setdiff(ours, c(said, "gpu_mlp_fit"))), character())
+})
+
+test_that("the package can be cited", {
+  expect_match(format(utils::citation("gpukeras"), style = "text"), "gpukeras", all = FALSE)
+})
