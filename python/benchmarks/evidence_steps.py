@@ -1,6 +1,6 @@
 """The steps of `gpu_evidence.py` that need TensorFlow, each in a process of its own.
 
-`evidence_steps.py use|trace|timings` prints one line of JSON.
+`evidence_steps.py use|trace` prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -8,18 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpukeras import devices, diagnosis, models, pipeline, runtime, traces, training
+from gpukeras import devices, diagnosis, models, pipeline, runtime, traces
 
 ROWS, COLUMNS, CLASSES = 100_000, 64, 10
-BATCH, EPOCHS, SEED = 256, 4, 1
-REPEATS = 3
+BATCH, SEED = 256, 1
 
 
 def make_rows() -> tuple[np.ndarray, np.ndarray]:
@@ -29,10 +27,10 @@ def make_rows() -> tuple[np.ndarray, np.ndarray]:
     return features, np.argmax(features[:, :CLASSES], axis=1)
 
 
-def make_data(cache: str = "auto") -> pipeline.Dataset:
+def make_data() -> pipeline.Dataset:
     """The rows as gpukeras stages them."""
     features, labels = make_rows()
-    options = {"batch_size": BATCH, "scale": False, "seed": SEED, "cache": cache}
+    options = {"batch_size": BATCH, "scale": False, "seed": SEED}
     label = {"name": "y", "kind": "integer", "values": labels, "levels": []}
     return pipeline.build_dataset({"kind": "array", "values": features}, options, label)
 
@@ -65,33 +63,7 @@ def run_trace() -> dict[str, Any]:
     return traces.read_trace(found).to_facts()
 
 
-def run_timings() -> dict[str, Any]:
-    """Seconds of an epoch once warm: plain Keras, rows staged in host memory, rows resident."""
-    devices.setup()
-    features, labels = make_rows()
-    x, y = features.astype("float32"), labels.astype("float32")
-    found: dict[str, Any] = {"keras fit()": [], "staged": [], "resident": []}
-    for _ in range(REPEATS):
-        found["keras fit()"].append(time_keras(x, y))
-        for name, cache in (("staged", "host"), ("resident", "device")):
-            data = make_data(cache)
-            report = training.fit(models.build_mlp(data, {}), data, {"epochs": EPOCHS})
-            found[name].append(min(report.epoch_s[1:]))
-    return found
-
-
-def time_keras(x: np.ndarray, y: np.ndarray) -> float:
-    """The fastest epoch after the first, through Keras alone."""
-    model = models.build_mlp(make_data(), {})
-    seconds: list[float] = []
-    for _ in range(EPOCHS):
-        began = time.perf_counter()
-        model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
-        seconds.append(time.perf_counter() - began)
-    return min(seconds[1:])
-
-
-STEPS = {"use": run_use, "trace": run_trace, "timings": run_timings}
+STEPS = {"use": run_use, "trace": run_trace}
 
 if __name__ == "__main__":
     print(json.dumps(STEPS[sys.argv[1]](), default=str))

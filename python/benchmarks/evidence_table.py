@@ -1,10 +1,12 @@
-"""What `gpu_evidence.py` found, as a Markdown table, and whether there is a GPU to ask."""
+"""What `gpu_evidence.py` found, as Markdown, and whether there is a GPU to ask."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from evidence_questions import NOT_EVIDENCE, count_cases, format_questions, to_cell
 
 
 def has_gpu(root: str | Path = "/") -> bool:
@@ -13,14 +15,22 @@ def has_gpu(root: str | Path = "/") -> bool:
     return any((root / name).exists() for name in ("dev/nvidia0", "dev/nvidiactl", "dev/dxg"))
 
 
+def format_results(results: Mapping[str, Any]) -> str:
+    """All that was found: the steps' table, then one for each question."""
+    parts = [f"# {NOT_EVIDENCE}"] if results.get("on_cpu") else []
+    parts += [format_table(results), format_questions(results.get("cases") or {})]
+    return "\n\n".join(parts).strip()
+
+
 def format_table(results: Mapping[str, Any]) -> str:
-    """All results as one Markdown table; what did not end says why."""
+    """The steps as one Markdown table; what did not end says why."""
     rows = [("what", "result"), ("---", "---"), *_check_rows(results.get("check") or {})]
     rows += _use_rows(results.get("use") or {})
     tests, trace = results.get("tests") or {}, results.get("trace") or {}
     rows += [("tests on the GPU", tests.get("summary") or tests.get("problem") or "not run")]
+    rows += [("failed test", to_cell(line)) for line in tests.get("failed") or ()]
     rows += [("trace", _describe_trace(trace))]
-    rows += _timing_rows(results.get("timings") or {})
+    rows += [("measurements", count_cases(results.get("cases") or {}))]
     return "\n".join(f"| {name} | {text} |" for name, text in rows)
 
 
@@ -44,16 +54,3 @@ def _describe_trace(trace: Mapping[str, Any]) -> str:
     if trace.get("kernels") is None:
         return trace.get("problem") or "not run"
     return f"{trace['kernels']} kernels, {1000 * trace['kernel_s']:.1f} ms on the GPU's streams"
-
-
-def _timing_rows(timings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Each way's time for an epoch, as a ratio to plain Keras in the same run."""
-    found = {name: value for name, value in timings.items() if isinstance(value, list) and value}
-    base = sorted(found.get("keras fit()", [0.0]))
-    reference = base[len(base) // 2]
-    rows = []
-    for name, seconds in found.items():
-        middle = sorted(seconds)[len(seconds) // 2]
-        ratio = f", {reference / middle:.1f} times Keras" if reference and middle else ""
-        rows.append((f"epoch, {name}", f"{middle:.3f} s{ratio}"))
-    return rows or [("timings", timings.get("problem") or "not run")]

@@ -1,0 +1,173 @@
+"""What `gpu_evidence.py` measures: the cases, their questions, and who gets how much time.
+
+All of it is data and arithmetic. A case trains one model at one batch size in one precision, by
+plain Keras and by gpukeras in turn; a question puts some cases side by side in a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+QUICK_STEPS, QUICK_BATCH = 8, 16  # of --quick: most steps an epoch, what batches are divided by
+# Seconds that a case of weight 1 gets at least, if quick or not: rather some cases whole than all
+# in part. What does not fit is not run.
+LEAST_S = {True: 5.0, False: 20.0}
+HARD_LIMIT = 3.0  # times its share: then a case hangs, and is ended with its process
+SMALLEST_BATCH = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting in which all ways train the same model.
+
+    Args:
+        name: Such as "dense_small_32".
+        model: A function of `evidence_models`.
+        batch: Rows a step.
+        steps: An epoch's, all of full batches.
+        title: As the tables show it.
+        precision: Keras' dtype policy.
+        tf32: Whether a GPU may compute products of float32 as TF32.
+        jit: Whether XLA compiles the step; None leaves it to Keras and to gpukeras.
+        places: Where gpukeras keeps the rows: "auto", "host" or "disk".
+        weight: Its share of the time, relative to the others'.
+    """
+
+    name: str
+    model: str
+    batch: int
+    steps: int
+    title: str
+    precision: str = "float32"
+    tf32: bool = True
+    jit: bool | None = None
+    places: tuple[str, ...] = ("auto",)
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        if min(self.batch, self.steps, self.weight) <= 0:
+            raise ValueError(f"{self.name}: batch, steps and weight must be above 0")
+
+    @property
+    def rows(self) -> int:
+        """Rows of an epoch."""
+        return self.batch * self.steps
+
+
+@dataclass(frozen=True)
+class Question:
+    """Cases that are compared with each other.
+
+    Args:
+        title: The table's heading.
+        cases: Their names.
+        base: The case that the others' times are told as a multiple of, or "".
+    """
+
+    title: str
+    cases: tuple[str, ...]
+    base: str = ""
+
+
+_SMALL = Case("dense_small", "dense_small", 256, 400, "dense small, batch 256")
+_LARGE = Case("dense_large", "dense_large", 2048, 64, "dense large, float32 as TF32")
+_CONV = Case("convolutional", "convolutional", 256, 128, "convolutional, batch 256", weight=1.5)
+
+
+def _large(name: str, title: str, precision: str = "float32") -> Case:
+    return replace(
+        _LARGE, name=name, title=f"dense large, {title}", precision=precision, tf32=False
+    )
+
+
+def _small(batch: int, steps: int) -> Case:
+    title = f"dense small, batch {batch}"
+    return replace(_SMALL, name=f"dense_small_{batch}", batch=batch, steps=steps, title=title)
+
+
+def _xla(case: Case, jit: bool, suffix: str) -> Case:
+    short = case.title.partition(",")[0]
+    title = f"{short}, {'XLA' if jit else 'no XLA'}"
+    return replace(case, name=f"{case.name}_{suffix}", title=title, jit=jit)
+
+
+# In the order of their worth: where the time runs out, the last ones are not run.
+CASES: Mapping[str, Case] = {
+    case.name: case
+    for case in (
+        replace(_SMALL, places=("auto", "host", "disk"), weight=1.5),
+        _LARGE,
+        _large("dense_large_bfloat16", "mixed_bfloat16", "mixed_bfloat16"),
+        _xla(_SMALL, False, "no_xla"),
+        _CONV,
+        _small(32, 1000),
+        _large("dense_large_float32", "float32 in full"),
+        _xla(_SMALL, True, "xla"),
+        _small(2048, 128),
+        _large("dense_large_float16", "mixed_float16", "mixed_float16"),
+        Case("embedding", "embedding", 1024, 128, "embedding, batch 1024"),
+        _xla(_CONV, False, "no_xla"),
+        _small(16384, 32),
+        _xla(_CONV, True, "xla"),
+    )
+}
+_PRECISIONS = ("dense_large_float32", "dense_large", "dense_large_float16", "dense_large_bfloat16")
+_BATCHES = ("dense_small_32", "dense_small", "dense_small_2048", "dense_small_16384")
+QUESTIONS = (
+    Question("Where the data lives", ("dense_small",)),
+    Question("Precision", _PRECISIONS, "dense_large_float32"),
+    Question("XLA", ("dense_small_no_xla", "dense_small_xla"), "dense_small_no_xla"),
+    Question(
+        "XLA of convolutions",
+        ("convolutional_no_xla", "convolutional_xla"),
+        "convolutional_no_xla",
+    ),
+    Question("Batch size", _BATCHES),
+    Question("Model size", ("dense_small", "dense_large", "convolutional", "embedding")),
+)
+
+
+def choose_cases(only: str = "", quick: bool = False) -> list[Case]:
+    """The cases whose names hold a pattern; small ones where it has to be quick."""
+    found = [case for case in CASES.values() if re.search(only, case.name)]
+    return [shrink(case) for case in found] if quick else found
+
+
+def shrink(case: Case) -> Case:
+    """A case that a laptop's processor trains in a moment; it tells nothing of speed."""
+    batch = max(SMALLEST_BATCH, case.batch // QUICK_BATCH)
+    title = re.sub(r"batch \d+", f"batch {batch}", case.title)
+    return replace(case, batch=batch, steps=min(case.steps, QUICK_STEPS), title=f"{title}, tiny")
+
+
+# Time ---------------------------------------------------------------------------------------------
+
+
+def allot(left_s: float, limit_s: float, later_s: Sequence[float]) -> float:
+    """Seconds that a step may take: its limit, but what the later ones need at least is kept."""
+    return min(limit_s, max(0.0, left_s - sum(later_s)))
+
+
+def share_time(left_s: float, weights: Sequence[float], least_s: float) -> float:
+    """Seconds of the first of several cases; what it does not use goes to the later ones.
+
+    Args:
+        left_s: Seconds for all of them.
+        weights: Of each.
+        least_s: What a case of weight 1 gets at least.
+    """
+    share_s = max(left_s / sum(weights), least_s) * weights[0]
+    return max(0.0, min(left_s, share_s))
+
+
+def is_enough(left_s: float, case: Case, least_s: float) -> bool:
+    """Whether it makes sense to begin a case."""
+    return left_s >= case.weight * least_s
+
+
+def limit_case(left_s: float, share_s: float) -> float:
+    """Seconds after which a case hangs."""
+    return max(1.0, min(left_s, HARD_LIMIT * share_s))

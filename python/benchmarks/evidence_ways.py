@@ -1,0 +1,246 @@
+"""The ways to train a model that `gpu_evidence.py` compares, behind one interface.
+
+    way.warm(limit_s)      everything that is done once: tracing, compiling, choosing an engine
+    way.train(epochs)      seconds of each epoch, seen from inside
+    way.describe()         what gpukeras chose, and why
+
+All train the same model on the same rows in batches of the same size, and shuffle them anew each
+epoch, but for the limit: the same step again and again on one batch that is on the device already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench_models import EpochClock
+from evidence_cases import Case
+from evidence_models import Rows, make_model
+
+from gpukeras import devices, pipeline, reuse, runtime, training
+
+# Epochs that gpukeras is asked for when it chooses its engine: a long training, unless it is quick.
+ENDLESS = {True: 20, False: 100_000}
+PLACES = {"auto": "gpukeras", "host": "gpukeras, staged", "disk": "gpukeras, streamed"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What all ways of a case are made from.
+
+    Args:
+        case: The case.
+        rows: Features and classes, in host memory.
+        device: Where the model is to be, such as "GPU:0".
+        quick: Whether models are small.
+        folder: For files.
+    """
+
+    case: Case
+    rows: Rows
+    device: str
+    quick: bool
+    folder: Path
+
+    def make_model(self) -> Any:
+        """A new model, compiled by XLA as the case wants."""
+        model = make_model(self.case.model, self.rows[0].shape[1:], self.quick)
+        if self.case.jit is not None:
+            model.jit_compile = self.case.jit
+        return model
+
+
+class Way(ABC):
+    """One way to train; makes its model when it is made.
+
+    Args:
+        given: What it is made from.
+
+    Attributes:
+        engine: The engine of gpukeras that trains, or "".
+    """
+
+    engine = ""
+
+    def __init__(self, given: Given) -> None:
+        """Makes the model."""
+        self.given, self.model = given, given.make_model()
+
+    @abstractmethod
+    def warm(self, limit_s: float) -> None:
+        """Does what is done once, in some `limit_s` seconds where that is up to it."""
+
+    @abstractmethod
+    def train(self, epochs: int) -> list[float]:
+        """Seconds of each of so many epochs."""
+
+    def describe(self) -> dict[str, str]:
+        """What was chosen, and why."""
+        return {}
+
+
+class KerasWay(Way):
+    """Plain `model.fit()`."""
+
+    def warm(self, limit_s: float) -> None:
+        """Traces and compiles."""
+        self.train(1)
+
+    def train(self, epochs: int) -> list[float]:
+        """By Keras alone."""
+        clock = EpochClock()
+        self._fit(epochs=epochs, verbose=0, callbacks=[clock])
+        return clock.epoch_s
+
+    def _fit(self, **options: Any) -> None:
+        x, y = self.given.rows
+        self.model.fit(x, y, batch_size=self.given.case.batch, **options)
+
+
+class PipelineWay(KerasWay):
+    """`model.fit()` on a tf.data pipeline made as TensorFlow's guide advises."""
+
+    def __init__(self, given: Given) -> None:
+        """Makes the pipeline; its rows stay in host memory."""
+        super().__init__(given)
+        tf = runtime.tensorflow()
+        with tf.device("/CPU:0"):
+            rows = tf.data.Dataset.from_tensor_slices(given.rows)
+            shuffled = rows.cache().shuffle(given.case.rows)
+            self._data = shuffled.batch(given.case.batch).prefetch(tf.data.AUTOTUNE)
+
+    def _fit(self, **options: Any) -> None:
+        self.model.fit(self._data, shuffle=False, **options)  # it shuffles by itself
+
+
+class OurWay(Way):
+    """`training.fit()`, which is `gpu_fit()`.
+
+    Args:
+        given: What it is made from.
+        place: Where the rows are kept: "auto", "host" or "disk".
+        engine: What trains; "" for what the case wants, which may be gpukeras' own choice.
+    """
+
+    def __init__(self, given: Given, place: str = "auto", engine: str = "") -> None:
+        """Makes the dataset."""
+        super().__init__(given)
+        x, y = given.rows
+        features = {"kind": "array", "values": x}
+        if place == "disk":
+            path = given.folder / f"{given.case.name}.npy"
+            np.save(path, x)
+            features = {"kind": "npy", "path": str(path)}
+        labels = {"kind": "integer", "values": y, "levels": []}
+        options = {"batch_size": given.case.batch, "cache": place}
+        self._data = pipeline.build_dataset(features, options, labels)
+        wanted = {None: "auto", True: "compiled", False: "superstep"}
+        self.engine = engine or wanted[given.case.jit]
+
+    def warm(self, limit_s: float) -> None:
+        """Trains until an engine was chosen, as for a training that lasts long."""
+        stop = StopWhenChosen(limit_s)
+        self._report, self._late = self._fit(ENDLESS[self.given.quick], [stop]), stop.late
+        self.engine = self._report.engine.engine
+
+    def train(self, epochs: int) -> list[float]:
+        """By the engine that was chosen."""
+        return self._fit(epochs, []).epoch_s
+
+    def _fit(self, epochs: int, callbacks: list[Any]) -> Any:
+        options = {"epochs": epochs, "engine": self.engine}
+        return training.fit(self.model, self._data, options, callbacks=callbacks)
+
+    def describe(self) -> dict[str, str]:
+        """Mode of the plan and engine, each with its reason."""
+        plan, engine = self._report.plan, self._report.engine
+        late = "; the evidence's time for choosing was over" if self._late else ""
+        return {
+            "mode": plan.mode,
+            "mode_reason": plan.reason,
+            "engine": engine.engine,
+            "engine_reason": engine.reason + late,
+            "trained_on": self._report.device,
+            "precision": self._report.precision,
+        }
+
+
+class LimitWay(Way):
+    """The step alone, in a loop within one program, on one batch that is on the device already.
+
+    Args:
+        given: What it is made from.
+        compiled: Whether XLA compiles the program.
+    """
+
+    def __init__(self, given: Given, compiled: bool) -> None:
+        """Puts the batch on the device."""
+        super().__init__(given)
+        tf, batch = runtime.tensorflow(), given.case.batch
+        with tf.device(f"/{given.device}"):
+            # Labels as floats, as TensorFlow keeps whole numbers of 32 bits in host memory.
+            self._batch = tuple(tf.constant(part[:batch].astype("float32")) for part in given.rows)
+        runtime.build_state(self.model, self._batch)
+        self._program = tf.function(self._loop, jit_compile=compiled, autograph=False)
+        self._compiled = compiled
+
+    def warm(self, limit_s: float) -> None:
+        """Traces and compiles."""
+        on_cpu = self._compiled and self.given.device.startswith("CPU")
+        with runtime.threefry_dropout() if on_cpu else contextlib.nullcontext():
+            self.train(1)
+
+    def train(self, epochs: int) -> list[float]:
+        """One call an epoch."""
+        seconds = []
+        for _ in range(epochs):
+            began = time.perf_counter()
+            self._program(*self._batch)["loss"].numpy()  # not before the device is done
+            seconds.append(time.perf_counter() - began)
+        return seconds
+
+    def _loop(self, x: Any, y: Any) -> Any:
+        def body(index: Any) -> tuple[Any]:
+            self.model.train_step((x, y))
+            return (index + 1,)
+
+        tf = runtime.tensorflow()
+        tf.while_loop(lambda index: index < self.given.case.steps, body, (tf.constant(0),))
+        return self.model.get_metrics_result()
+
+    def describe(self) -> dict[str, str]:
+        """Whether XLA compiled it."""
+        return {"engine": "compiled" if self._compiled else "superstep"}
+
+
+class StopWhenChosen(runtime.keras().callbacks.Callback):
+    """Ends a training some time after its engine was chosen.
+
+    Args:
+        limit_s: Seconds after which it ends in any case, with the epoch.
+
+    Attributes:
+        late: Whether it ended so.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        """The time runs from here."""
+        super().__init__()
+        self._end, self.late = time.perf_counter() + limit_s, False
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Ends the training, or not."""
+        engines = vars(self.model)[reuse.ATTRIBUTE]["train"][1]
+        self.late = not engines.chosen and time.perf_counter() > self._end
+        self.model.stop_training = bool(engines.chosen) or self.late
+
+
+def hold_memory(device: str) -> float | None:
+    """Bytes that TensorFlow holds of a GPU's memory; the peak is counted anew from here."""
+    devices.reset_peak(device)
+    return devices.peak_bytes(device)
