@@ -10,7 +10,10 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
   if (is_named_list(x)) {
     return(as_inputs(x, arg, call, zones, scale))
   }
-  x <- plain_integer64(x, arg, call)
+  if (is_tf_dataset(x)) {
+    return(tf_features(x))
+  }
+  x <- plain_tensor(plain_integer64(x, arg, call))
   if (is.data.frame(x)) {
     columns <- Map(
       as_column, as.list(x), names(x), zones[names(x)],
@@ -24,7 +27,7 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
   if (is_path(x)) {
     return(as_file(x, arg, call))
   }
-  if (is.character(x) || !is.numeric(x) && !is.logical(x)) {
+  if (!is.numeric(x) && !is.logical(x)) {
     abort_gpukeras(
       sprintf("`%s` must be numeric or a data frame, not %s.", arg, describe(x)),
       code = "data",
@@ -122,7 +125,7 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
   if (is.data.frame(y) && length(y) == 1) {
     y <- y[[1]]
   }
-  y <- plain_integer64(y, arg, call)
+  y <- plain_tensor(plain_integer64(y, arg, call))
   if (is_label_matrix(y)) {
     return(list(kind = "matrix", values = with_nan(y), names = as.list(colnames(y))))
   }
@@ -207,4 +210,12 @@ with_nan <- function(x) {
     storage.mode(x) <- "double"
   }
   x
+}
+
+# A tensor of TensorFlow's or an array of NumPy's as R's.
+plain_tensor <- function(x) {
+  if (inherits(x, c("tensorflow.tensor", "tensorflow.python.types.core.Tensor"))) {
+    x <- x$numpy()
+  }
+  if (inherits(x, "numpy.ndarray")) as.array(x) else x
 }

@@ -44,14 +44,19 @@
 #' `gpukeras_error_cluster` if TensorFlow has started already, or a worker does not come or differs.
 #' @seealso [gpu_launch()]; `gpu_fit(devices = )` trains on several GPUs of one computer without a
 #'   cluster.
-#' @examplesIf interactive()
-#' # train.R, started on two computers as `Rscript train.R 1` and `Rscript train.R 2`
-#' library(gpukeras)
-#' index <- as.integer(commandArgs(TRUE)[1])
-#' gpu_cluster(c("10.0.0.5:2222", "10.0.0.6:2222"), index)
-#' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 16)
-#' model <- gpu_mlp(train, seed = 1)
-#' gpu_fit(model, train, epochs = 20, checkpoint = "checkpoints")
+#' @examplesIf gpukeras:::can_run_examples()
+#' # The script of each worker. On its computer it is started with who it is: `Rscript train.R 1`.
+#' script <- file.path(tempdir(), "train.R")
+#' writeLines(c(
+#'   "library(gpukeras)",
+#'   "gpu_cluster(c('10.0.0.5:2222', '10.0.0.6:2222'), as.integer(commandArgs(TRUE)))",
+#'   "train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 16, seed = 1)",
+#'   "model <- gpu_mlp(train, seed = 1)",
+#'   "gpu_fit(model, train, epochs = 20, checkpoint = 'checkpoints')"
+#' ), script)
+#'
+#' # Or with TF_CONFIG, of which gpu_cluster() without arguments learns the same.
+#' gpu_launch(script, c("10.0.0.5:2222", "10.0.0.6:2222"), start = FALSE)
 #' @export
 gpu_cluster <- function(workers = NULL, index = NULL, timeout = 60) {
   options <- list(workers = as_workers(workers), index = index, timeout_s = timeout)
@@ -178,7 +183,7 @@ print.gpu_cluster <- function(x, ...) {
 #'   (its `CUDA_VISIBLE_DEVICES`, `""` where that is left alone) and `command`, which starts it by
 #'   hand.
 #' @seealso [gpu_cluster()].
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' script <- tempfile(fileext = ".R")
 #' writeLines("cat('I am', Sys.getenv('TF_CONFIG'))", script)
 #' launch <- gpu_launch(script, workers = 2)

@@ -53,7 +53,7 @@
 #' `gpukeras_error_spec` for options that do not fit the model, `gpukeras_error_model` if it has no
 #' input shape and none is given, or cannot be called.
 #' @seealso [gpu_batch_size()] measures what fits.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' cost <- gpu_cost(gpu_mlp(train, units = c(64, 32)), batch_size = 512)
 #' cost

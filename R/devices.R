@@ -37,9 +37,11 @@
 #'   TensorFlow). The status is `"applied"`, `"unchanged"`, `"too late"` or
 #'   `"not needed"`.
 #' @export
-#' @examplesIf interactive()
-#' gpu_setup()
-#' gpu_setup(device = "gpu", memory = 4096, seed = 1)
+#' @examplesIf gpukeras:::can_run_examples()
+#' gpu_setup(seed = 1)
+#'
+#' # Fails where no GPU can be used, where "auto" takes the CPU and says so.
+#' try(gpu_setup(device = "gpu"))
 gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", jit = "auto",
                       threads = NULL, seed = NULL, deterministic = FALSE, tf32 = "auto") {
   check_flag(deterministic)
@@ -109,7 +111,7 @@ as.data.frame.gpu_setup <- function(x, ...) {
 #'   For a GPU, what TensorFlow holds of it, `NA` before TensorFlow has started;
 #'   for the CPU, the memory of this R session.
 #' @export
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' gpu_devices()
 #' gpu_memory()
 gpu_devices <- function() {
@@ -160,8 +162,9 @@ print.gpu_memory <- print.gpu_devices
 #' @param code Code to run there.
 #' @return The value of `code`.
 #' @export
-#' @examplesIf interactive()
-#' with_device("cpu", gpu_fit(model, train, epochs = 1))
+#' @examplesIf gpukeras:::can_run_examples()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' with_device("cpu", gpu_fit(gpu_mlp(train), train, epochs = 1, verbose = FALSE))
 with_device <- function(device, code) {
   check_string(device)
   handle <- call_core("enter_device", list(device = device))

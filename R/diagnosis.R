@@ -46,14 +46,17 @@
 #' @seealso [gpu_report()] for a text to paste into a bug report, and
 #'   `vignette("is-my-gpu-used", package = "gpukeras")`.
 #' @export
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' gpu_check()
+#'
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
-#' gpu_check(gpu_mlp(train), train)
+#' check <- gpu_check(gpu_mlp(train), train)
+#' check$facts$use$device
 gpu_check <- function(model = NULL, data = NULL) {
   args <- list(session = read_session())
   if (!is.null(model) || !is.null(data)) {
     model <- check_model(model)
+    use_recipe(model, NULL) # refuses what is no Keras 3 model, with data or without
     args$model <- model
     args$data <- as_training(data)$handle
   }

@@ -21,12 +21,12 @@
 #' that Keras cannot save, or that its safe mode would not load again: one with a Lambda layer;
 #' `gpukeras_error_spec` for another ending than `.keras`.
 #' @seealso [gpu_load()]; [gpu_export()] for other programs.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' model <- gpu_mlp(train)
-#' gpu_fit(model, train, epochs = 20)
-#' path <- gpu_save(model, file.path(tempdir(), "cars.keras"))
-#' gpu_predict(gpu_load(path), mtcars)
+#' fit <- gpu_fit(model, train, epochs = 5, verbose = FALSE)
+#' path <- gpu_save(model, tempfile("cars-", fileext = ".keras"))
+#' head(gpu_predict(gpu_load(path), mtcars))
 #' read_history(path)
 #' @export
 gpu_save <- function(model, path, overwrite = FALSE, history = NULL, verbose = TRUE) {
@@ -147,11 +147,10 @@ read_member <- function(path, name) {
 #' taken or cannot be written; `gpukeras_error_spec` for a bad option, or where rows cannot be
 #' drawn.
 #' @seealso [gpu_save()] for R.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' model <- gpu_mlp(train)
-#' gpu_fit(model, train, epochs = 20)
-#' gpu_export(model, file.path(tempdir(), "cars.tflite"), data = train)
+#' gpu_export(model, tempfile("cars-", fileext = ".tflite"), data = train)
 #' @export
 gpu_export <- function(model, path, format = c("savedmodel", "onnx", "litert"), overwrite = FALSE,
                        data = NULL, tolerance = NULL) {

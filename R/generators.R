@@ -25,6 +25,7 @@
 #' An error in the function arrives as itself: with its class, message and call, and a traceback for
 #' [rlang::last_trace()].
 #' @rdname gpu_dataset
+#' @usage \method{gpu_dataset}{function}(x, y = NULL, ..., steps = NULL)
 #' @export
 gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: object_name_linter.
   check_no_labels(y)
@@ -50,8 +51,16 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
 gpu_dataset.tensorflow.python.data.ops.dataset_ops.DatasetV2 <- function( # nolint
     x, y = NULL, ..., steps = NULL, batched = NULL) {
   check_no_labels(y)
-  features <- list(kind = "tfdata", dataset = x, steps = steps, batched = batched)
-  gpu_dataset.default(new_source(features), ...)
+  gpu_dataset.default(new_source(tf_features(x, steps, batched)), ...)
+}
+
+# However it was made: by tfdatasets, by keras3's *_dataset_from_directory(), or in Python.
+is_tf_dataset <- function(x) {
+  inherits(x, "tensorflow.python.data.ops.dataset_ops.DatasetV2")
+}
+
+tf_features <- function(x, steps = NULL, batched = NULL) {
+  list(kind = "tfdata", dataset = x, steps = steps, batched = batched)
 }
 
 check_no_labels <- function(y, call = caller_env()) {

@@ -69,14 +69,14 @@ name_reasons <- function(report) {
 #'   prints a line for each, and `plot()` and `autoplot()` draw them over each other. Its
 #'   `summary()` is a data frame with a row for each.
 #' @name gpu_history
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
-#' fit <- gpu_fit(gpu_mlp(train), train, epochs = 20)
+#' fit <- gpu_fit(gpu_mlp(train), train, epochs = 10, verbose = FALSE)
 #' summary(fit)
-#' as.data.frame(fit)
+#' head(as.data.frame(fit))
 #' plot(fit)
 #'
-#' other <- gpu_fit(gpu_mlp(train, units = 8), train, epochs = 20)
+#' other <- gpu_fit(gpu_mlp(train, units = 8), train, epochs = 10, verbose = FALSE)
 #' rbind(large = fit, small = other)
 NULL
 
@@ -293,10 +293,10 @@ print.gpu_history <- function(x, ...) {
 #' @return A [gpu_history]. Numbers that were NaN or infinite are NaN.
 #' @section Errors:
 #' `gpukeras_error_data` where there is no history, or the file holds something else.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
-#' folder <- file.path(tempdir(), "checkpoint")
-#' gpu_fit(gpu_mlp(train), train, epochs = 20, checkpoint = folder)
+#' folder <- tempfile("checkpoint-")
+#' fit <- gpu_fit(gpu_mlp(train), train, epochs = 5, checkpoint = folder, verbose = FALSE)
 #' read_history(folder)
 #' @export
 read_history <- function(path) {

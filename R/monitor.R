@@ -47,9 +47,9 @@
 #' @section Errors:
 #' `gpukeras_error_spec` for an interval out of range, `gpukeras_error_runtime_missing` where the
 #' Python package psutil is missing.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
-#' seen <- gpu_monitor(gpu_fit(gpu_mlp(train), train, epochs = 50))
+#' seen <- gpu_monitor(gpu_fit(gpu_mlp(train), train, epochs = 20, verbose = FALSE))
 #' seen
 #' plot(seen)
 #' seen$value # the history

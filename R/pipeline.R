@@ -12,7 +12,7 @@
 #'   * a named list of these and of data frames, one element for each of the model's inputs: see the
 #'     section on several inputs and outputs;
 #'   * a data frame with numeric, integer, logical, factor and character columns, dates and times;
-#'   * a formula such as `price ~ .`, with `data`;
+#'   * a formula such as `price ~ .`, or a [recipe][gpukeras-tidymodels], with `data`;
 #'   * a sparse matrix of the Matrix package;
 #'   * the path of a file or of several (globs such as `"flights/*.parquet"` too), or a folder: see
 #'     the sections on files and on images;
@@ -146,7 +146,8 @@
 #' `gpukeras_error_data` for data that cannot be trained on (missing or infinite values, no rows,
 #' lists, different lengths, a file that is not there); it names the argument or column.
 #' `gpukeras_error_spec` for a bad option.
-#' @examplesIf interactive()
+#' @order 1
+#' @examplesIf gpukeras:::can_run_examples()
 #' gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' gpu_dataset(as.matrix(iris[1:4]), iris$Species, batch_size = 32)
 #' gpu_dataset(Ozone ~ ., data = airquality, na = "drop")
@@ -176,7 +177,7 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
   )
   stage_rows(
     source, options,
-    weights = weights, class_weight = class_weight, recipe = recipe,
+    weights = weights, class_weight = class_weight, recipe = check_prepared(recipe, source),
     augment = named_list(augment), map = map, text = as_text(text)
   )
 }
@@ -322,17 +323,16 @@ as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = calle
     data <- data[[1]]
   }
   if (is.data.frame(data) && nzchar(formula)) {
-    parts <- split_formula(stats::as.formula(formula, env = env), data, env, call)
+    parts <- split_new_rows(formula, data, env, call)
     data <- parts$x
     y <- parts$y
   }
-  features <- as_features(known_columns(data, recipe), arg, call, recorded_zones(recipe))
+  features <- as_features(known_columns(data, recipe, call), arg, call, recorded_zones(recipe))
   if (identical(features$kind, "table") && (is.null(y) || rlang::is_string(y))) {
     features$label <- y %||% file_label(formula, call)
     y <- NULL
   }
-  labels <- if (!is.null(y)) as_labels(y, "y", call)
-  rows <- new_source(features, labels, formula = formula, arg = arg)
+  rows <- new_source(features, if (!is.null(y)) as_labels(y, "y", call), FALSE, formula, arg)
   tell_dropped(stage_rows(rows, list(shuffle = FALSE), recipe = source, call = call))
 }
 
@@ -345,12 +345,12 @@ tell_dropped <- function(data) {
 }
 
 # Only the columns that the recipe names: others may hold anything.
-known_columns <- function(data, recipe) {
+known_columns <- function(data, recipe, call = caller_env()) {
   if (rlang::is_bare_list(data)) {
     return(known_inputs(data, recipe))
   }
   if (!is.data.frame(data) || length(recipe$columns) == 0) {
-    return(data)
+    return(check_preparable(data, recipe, call))
   }
   data[intersect(vapply(recipe$columns, `[[`, "", "name"), names(data))]
 }

@@ -67,14 +67,15 @@
 #' @seealso [gpu_monitor()] for the device over time, [gpu_cost()] for what a model should cost,
 #'   `vignette("where-does-the-time-go", package = "gpukeras")`.
 #' @export
-#' @examplesIf interactive()
-#' train <- gpu_dataset(price ~ carat + depth, data = ggplot2::diamonds, batch_size = 64)
+#' @order 1
+#' @examplesIf gpukeras:::can_run_examples()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 4)
 #' model <- gpu_mlp(train)
-#' profile <- gpu_profile(model, train, engine = "keras", verify = TRUE)
+#' profile <- gpu_profile(model, train, steps = 5, engine = "keras")
 #' profile
 #' plot(profile)
-#' as.data.frame(profile, what = "ops")
-#' gpu_report(profile, file = file.path(tempdir(), "profile.html"))
+#' head(as.data.frame(profile, what = "ops"))
+#' gpu_report(profile, file = tempfile("profile-", fileext = ".html"))
 gpu_profile <- function(model, data, steps = 20, engine = "auto", batch_size = "auto",
                         verify = FALSE, log_dir = NULL) {
   model <- check_model(model)

@@ -71,17 +71,15 @@
 #'   Liu, Z. et al. (2017). Learning efficient convolutional networks through network slimming.
 #'   *ICCV*. \doi{10.48550/arXiv.1708.06519}
 #' @seealso [gpu_quantize()], [gpu_distill()] and [gpu_separable()].
-#' @examplesIf interactive()
-#' train <- gpu_dataset(Species ~ ., data = iris, validation = 0.2)
-#' model <- gpu_mlp(train, units = c(64, 64))
-#' gpu_fit(model, train, epochs = 20)
-#' sparse <- gpu_prune(model, train, sparsity = 0.8, epochs = 20, max_drop = 0.02)
+#' @examplesIf gpukeras:::can_run_examples()
+#' train <- gpu_dataset(Species ~ ., data = iris, validation = 0.2, seed = 1)
+#' model <- gpu_mlp(train, units = c(64, 64), seed = 1)
+#' sparse <- gpu_prune(model, train, sparsity = 0.8, epochs = 5, verbose = FALSE)
 #' sparse
 #'
-#' # Half the FLOPs: a smaller model.
-#' small <- gpu_prune(model, train, sparsity = 0.5, structured = TRUE, epochs = 20)
-#' plot(small)
-#' gpu_predict(small$model, iris, type = "class")
+#' # A smaller model: half the FLOPs, without further training.
+#' half <- gpu_prune(model, train, sparsity = 0.5, structured = TRUE, epochs = 0)
+#' half$model$count_params() / model$count_params()
 #' @export
 gpu_prune <- function(model, data, sparsity = 0.8, schedule = "cubic", structured = FALSE,
                       epochs = 5, scope = "layer", exclude = NULL, frequency = NULL,

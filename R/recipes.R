@@ -14,17 +14,18 @@
 #'   there to be looked at; changing them changes nothing.
 #' @section Errors:
 #' `gpukeras_error_data` for a model that [gpu_fit()] has not trained.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' model <- gpu_mlp(train)
-#' gpu_fit(model, train, epochs = 20)
-#' model$save(file.path(tempdir(), "cars.keras"))
-#' saveRDS(gpu_recipe(model), file.path(tempdir(), "cars.rds"))
+#' fit <- gpu_fit(model, train, epochs = 5, verbose = FALSE)
+#' path <- tempfile("cars-")
+#' model$save(paste0(path, ".keras"))
+#' saveRDS(gpu_recipe(model), paste0(path, ".rds"))
 #'
 #' # In another session:
 #' keras <- reticulate::import("keras")
-#' model <- keras$models$load_model(file.path(tempdir(), "cars.keras"))
-#' gpu_predict(model, mtcars, recipe = readRDS(file.path(tempdir(), "cars.rds")))
+#' model <- keras$models$load_model(paste0(path, ".keras"))
+#' head(gpu_predict(model, mtcars, recipe = readRDS(paste0(path, ".rds"))))
 #' @export
 gpu_recipe <- function(x) {
   if (inherits(x, "gpu_recipe")) {
@@ -43,7 +44,8 @@ gpu_recipe <- function(x) {
 }
 
 new_gpu_recipe <- function(record) {
-  structure(c(record$recipe, list(portable = record$portable)), class = "gpu_recipe")
+  held <- c(list(portable = record$portable), hold_prepared(record$recipe))
+  structure(c(record$recipe, held), class = "gpu_recipe")
 }
 
 #' @export
@@ -57,7 +59,7 @@ format.gpu_recipe <- function(x, ...) {
     if (length(x$columns) > 0) paste("columns: ", format_rules(x$columns)),
     format_outputs(x$label),
     paste("missing: ", format_policy(x)),
-    if (nzchar(formula)) paste("formula: ", formula)
+    if (nzchar(formula)) format_formula(formula)
   )
 }
 
@@ -101,5 +103,6 @@ recipe_text <- function(recipe, call = caller_env()) {
       code = "data", hint = "Make it again by gpu_recipe().", arg = "recipe", call = call
     )
   }
+  remember_prepared(recipe)
   recipe$portable
 }

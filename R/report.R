@@ -22,13 +22,12 @@
 #' `gpukeras_error_spec` for an `x` that is no such result; `gpukeras_error_data` where the folder
 #' of `file` does not exist.
 #' @export
-#' @examplesIf interactive()
-#' gpu_report()
+#' @examplesIf gpukeras:::can_run_examples()
+#' head(gpu_report())
+#'
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
-#' model <- gpu_mlp(train)
-#' fit <- gpu_fit(model, train, epochs = 20)
-#' profile <- gpu_profile(model, train)
-#' gpu_report(list(profile, "The training" = fit, train), file.path(tempdir(), "report.html"))
+#' fit <- gpu_fit(gpu_mlp(train), train, epochs = 5, verbose = FALSE)
+#' gpu_report(list("The training" = fit, train), tempfile("report-", fileext = ".html"))
 gpu_report <- function(x = NULL, file = NULL) {
   if (rlang::is_string(x) && is.null(file)) {
     file <- x

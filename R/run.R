@@ -51,11 +51,11 @@
 #' cannot be saved, or not loaded again; `gpukeras_error_data` for a dataset that is mapped by a
 #' function or has no end; `gpukeras_error_spec` for another Python object, naming where in `args`
 #' it is.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' fold <- function(rows) {
 #'   train <- gpu_dataset(mpg ~ ., data = rows)
 #'   model <- gpu_mlp(train)
-#'   list(model = model, history = gpu_fit(model, train, epochs = 20))
+#'   list(model = model, history = gpu_fit(model, train, epochs = 5, verbose = FALSE))
 #' }
 #' result <- gpu_run(fold, list(mtcars[1:24, ]))
 #' gpu_predict(result$model, mtcars[25:32, ])

@@ -58,14 +58,13 @@ new_saved <- function(packed) {
 #' `gpukeras_error_model` for a file that is not there or refused, `gpukeras_error_spec` for another
 #' ending than `.keras`.
 #' @seealso [gpu_save()], [gpu_export()]
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' model <- gpu_mlp(train)
-#' fit <- gpu_fit(model, train, epochs = 20)
-#' path <- gpu_save(model, file.path(tempdir(), "cars.keras"))
-#' gpu_predict(gpu_load(path), mtcars)
-#'
-#' gpu_load(gpu_run(function(data) gpu_mlp(gpu_dataset(mpg ~ ., data = data)), list(mtcars)))
+#' fit <- gpu_fit(model, train, epochs = 5, verbose = FALSE)
+#' path <- gpu_save(model, tempfile("cars-", fileext = ".keras"))
+#' again <- gpu_load(path)
+#' head(gpu_predict(again, mtcars))
 #' @export
 gpu_load <- function(x) {
   if (!rlang::is_string(x)) {
@@ -85,6 +84,9 @@ gpu_load <- function(x) {
 
 # The model or dataset that a gpu_saved one stands for; anything else as it is.
 as_live <- function(x, call = caller_env()) {
+  if (inherits(x, "gpu_mlp_fit")) {
+    return(model_of_fit(x, call))
+  }
   if (!inherits(x, "gpu_saved")) {
     return(x)
   }

@@ -48,12 +48,13 @@
 #' Goyal et al. (2017), Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour,
 #' <https://arxiv.org/abs/1706.02677>.
 #' @name gpu_schedule
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' schedule <- schedule_one_cycle(max_rate = 0.01)
+#' schedule
 #' plot(schedule, epochs = 20, steps_per_epoch = 50)
 #'
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
-#' gpu_fit(gpu_mlp(train), train, epochs = 20, schedule = schedule)
+#' gpu_fit(gpu_mlp(train), train, epochs = 5, schedule = schedule, verbose = FALSE)
 #'
 #' # A warm-up of half an epoch in front of a rate that falls when nothing gets better.
 #' schedule_plateau(patience = 3, monitor = "val_loss", warmup = 0.5)

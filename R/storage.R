@@ -35,9 +35,10 @@
 #' @section Errors:
 #' `gpukeras_error_data` if the path exists, cannot be written, or the disk is full;
 #' `gpukeras_error_spec` for a bad option.
-#' @examplesIf interactive()
-#' path <- file.path(tempdir(), "cars")
-#' gpu_dataset_save(gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2), path)
+#' @examplesIf gpukeras:::can_run_examples()
+#' path <- tempfile("cars-")
+#' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
+#' gpu_dataset_save(train, path, verbose = FALSE)
 #' gpu_dataset(path)
 #' @export
 gpu_dataset_save <- function(data, path, format = c("parquet", "tfrecord"), shards = NULL,

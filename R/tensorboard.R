@@ -34,17 +34,17 @@
 #' `gpukeras_error_runtime_missing` if TensorBoard is not installed or does not start,
 #' `gpukeras_error_spec` for a port in use, `gpukeras_error_data` if `log_dir` is a file.
 #' @seealso [gpu_fit()].
-#' @examplesIf interactive()
-#' logs <- file.path(tempdir(), "logs")
-#' board <- gpu_tensorboard(logs)
+#' @examplesIf gpukeras:::can_run_examples(c("tensorflow", "tensorboard"))
+#' logs <- tempfile("logs-")
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' for (rate in c(0.1, 0.01)) {
 #'   gpu_fit(
-#'     gpu_mlp(train, learning_rate = rate), train,
-#'     epochs = 50,
-#'     tensorboard = list(folder = file.path(logs, paste("rate", rate)), histograms = 10)
+#'     gpu_mlp(train, learning_rate = rate), train, epochs = 5, verbose = FALSE,
+#'     tensorboard = list(folder = file.path(logs, paste("rate", rate)))
 #'   )
 #' }
+#' board <- gpu_tensorboard(logs)
+#' board
 #' board$stop()
 #' @export
 gpu_tensorboard <- function(log_dir, port = NULL, open = interactive()) {

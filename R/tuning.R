@@ -37,12 +37,11 @@
 #' @section Errors:
 #' `gpukeras_error_out_of_memory` if the first size does not fit, `gpukeras_error_model` and
 #' `gpukeras_error_data` as in [gpu_fit()].
-#' @examplesIf interactive()
-#' train <- gpu_dataset(price ~ carat + depth, data = ggplot2::diamonds)
-#' model <- gpu_mlp(train, units = c(64, 32))
-#' size <- gpu_batch_size(model, train)
+#' @examplesIf gpukeras:::can_run_examples()
+#' train <- gpu_dataset(Species ~ ., data = iris)
+#' size <- gpu_batch_size(gpu_mlp(train), train, to = 32, seconds = 1, verbose = FALSE)
+#' size
 #' plot(size)
-#' gpu_fit(model, train, epochs = 5, batch_size = size)
 #' @export
 gpu_batch_size <- function(model, data, from = NULL, to = NULL, until = "knee", engine = "auto",
                            seconds = 20, verbose = TRUE) {
@@ -88,11 +87,11 @@ gpu_batch_size <- function(model, data, from = NULL, to = NULL, until = "knee", 
 #' @section Errors:
 #' `gpukeras_error_spec` for a bad range, `gpukeras_error_model` and `gpukeras_error_data` as in
 #' [gpu_fit()], `gpukeras_error_out_of_memory`.
-#' @examplesIf interactive()
+#' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8)
-#' rate <- gpu_learning_rate(gpu_mlp(train), train)
+#' rate <- gpu_learning_rate(gpu_mlp(train), train, steps = 50)
+#' rate
 #' plot(rate)
-#' model <- gpu_mlp(train, learning_rate = rate$recommended)
 #' @export
 gpu_learning_rate <- function(model, data, from = 1e-7, to = 10, steps = 100, batch_size = "auto") {
   model <- check_model(model)

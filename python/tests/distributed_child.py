@@ -11,277 +11,30 @@ import time
 import traceback
 from pathlib import Path
 
+import equal_cases
+import keras
 import numpy as np
 import tensorflow as tf
-from conftest import make_dataset
-from conftest import make_model as make_plain
-
-DEVICES = ["CPU:0", "CPU:1", "CPU:2", "CPU:3"]
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+from logical_devices import (
+    DEVICES,
+    differ,
+    differ_history,
+    fit,
+    layers,
+    make_data,
+    make_model,
+    optimizers,
+    refuse,
 )
 
-import keras  # noqa: E402
-from test_streams_dataset import CODES, Function, X, stream  # noqa: E402
-
-from gpukeras import inference, listening, pipeline, training  # noqa: E402
-
-ROWS, BATCH, EPOCHS = 331, 32, 2  # of 265 training rows 8 batches and 9 rows more
-layers, optimizers = keras.layers, keras.optimizers
-
-
-def make_data(rows=ROWS, **options):
-    return make_dataset(rows, **{"validation": 0.2, "batch_size": BATCH, **options})
-
-
-def make_model(*between, optimizer=None, loss="sparse_categorical_crossentropy", base=None):
-    """A small classifier with layers between, always of the same weights."""
-    model = make_plain(layers=list(between))
-    if base is not None:
-        model = base(inputs=model.inputs, outputs=model.outputs)
-    made = optimizers.Adam(0.01) if optimizer is None else optimizer
-    model.compile(made, loss, metrics=["accuracy"], weighted_metrics=["accuracy"])
-    return model
-
-
-def fit(model, data, devices=None, options=None, **more):
-    options = {"epochs": EPOCHS, "engine": "superstep", **(options or {})}
-    return training.fit(model, data, options, devices=devices, **more)
-
-
-def differ(one, other):
-    """The largest difference of two models' weights, in absolute terms."""
-    pairs = zip(one.get_weights(), other.get_weights(), strict=True)
-    return max(float(np.abs(a - b).max()) for a, b in pairs)
-
-
-def differ_history(one, other):
-    assert one.history.keys() == other.history.keys()
-    return max(
-        abs(a - b)
-        for name in one.history
-        for a, b in zip(one.history[name], other.history[name], strict=True)
-    )
-
-
-def compare(build, data=make_data, devices=2, fitted=fit, **more):
-    """A training on one device and on several: how far apart they end."""
-    alone, several = build(), build()
-    before = several.get_weights()
-    first = fitted(alone, data(), **more)
-    second = fitted(several, data(), DEVICES[:devices], **more)
-    moved = max(
-        float(np.abs(a - b).max()) for a, b in zip(before, several.get_weights(), strict=True)
-    )
-    return {
-        "weights": differ(alone, several),
-        "history": differ_history(first, second),
-        "moved": moved,
-        "replicas": second.replicas,
-        "part": second.micro_batch,
-        "devices": list(second.devices),
-        "engine": second.engine.engine,
-        "rows": [first.rows, second.rows],
-        "skipped": [first.skipped_steps, second.skipped_steps],
-    }
-
-
-def refuse(what, **expected):
-    """The error that something ends with."""
-    try:
-        what()
-    except Exception as error:
-        told = {"kind": type(error).__name__, "message": getattr(error, "message", str(error))}
-        return {**told, "hint": getattr(error, "hint", "")}
-    return {"kind": "none"}
-
-
-# The same as on one device ------------------------------------------------------------------------
-
-
-def dense():
-    return compare(make_model, devices=4)
-
-
-def odd_devices():
-    """One row is left for three devices."""
-    return compare(make_model, devices=3, data=lambda: make_data(batch_size=33))
-
-
-def batch_norm():
-    return compare(
-        lambda: make_model(layers.BatchNormalization()), options={"clip_global_norm": 0.05}
-    )
-
-
-def averages():
-    """Averages of ours, while gradients of two batches are added up."""
-    made = {"gradient_accumulation_steps": 2}
-    return compare(
-        lambda: make_model(optimizer=optimizers.AdamW(0.01, **made)), options={"ema": 0.9}
-    )
-
-
-def keras_averages():
-    """Of rows that the host gathers."""
-    made = {"use_ema": True, "ema_momentum": 0.8, "ema_overwrite_frequency": 3}
-    build = lambda: make_model(optimizer=optimizers.SGD(0.1, momentum=0.9, **made))  # noqa: E731
-    return compare(build, lambda: make_data(cache="host"))
-
-
-def loss_scale():
-    def build():
-        scale = {"initial_scale": 2.0**14, "dynamic_growth_steps": 3}
-        return make_model(optimizer=optimizers.LossScaleOptimizer(optimizers.Adam(0.01), **scale))
-
-    return compare(build)
-
-
-def regularizer():
-    """Of rows with weights, with a schedule of the rate."""
-
-    def build():
-        penalty = keras.regularizers.L2(0.1)
-        return make_model(
-            layers.Dense(8, kernel_initializer="identity", kernel_regularizer=penalty)
-        )
-
-    rng = np.random.default_rng(3)
-    x, y = rng.normal(size=(211, 5)), rng.integers(0, 3, 211).astype(np.int32)
-
-    def data():
-        features = {"kind": "array", "values": np.asfortranarray(x)}
-        labels = {"kind": "factor", "values": y + 1, "levels": ["a", "b", "c"]}
-        return pipeline.build_dataset(
-            features, {"batch_size": BATCH, "seed": 1}, labels, weights=weights
-        )
-
-    weights = rng.uniform(0.1, 3, 211)
-    schedule = {"kind": "one_cycle", "max_rate": 0.02}
-    return compare(build, data, options={"schedule": schedule})
-
-
-def scalar_loss():
-    """A loss of the user's own that gives a mean instead of one value a row."""
-
-    def mean_loss(y, predicted):
-        return keras.ops.mean(keras.ops.square(y - predicted))
-
-    def build():
-        keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.Input((5,)), layers.Dense(8, "relu"), layers.Dense(1)])
-        model.compile(optimizers.Adam(0.01), mean_loss)
-        return model
-
-    def data():
-        rng = np.random.default_rng(1)
-        x = rng.normal(size=(331, 5))
-        labels = {"kind": "numeric", "values": x[:, 0] + rng.normal(size=331), "levels": []}
-        features = {"kind": "array", "values": np.asfortranarray(x)}
-        return pipeline.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
-
-    return compare(build, data)
-
-
-def sum_loss():
-    """With a penalty, and a last batch of three rows for two devices."""
-    loss = keras.losses.SparseCategoricalCrossentropy(reduction="sum")
-
-    def build():
-        penalty = keras.regularizers.L2(0.1)
-        between = layers.Dense(8, kernel_initializer="identity", kernel_regularizer=penalty)
-        return make_model(between, loss=loss, optimizer=optimizers.SGD(0.001))
-
-    return compare(build, lambda: make_data(35, validation=0))
-
-
-class OwnStep(keras.Model):
-    """Trains by a step of its own, which logs a metric, a loss that is none, and a norm."""
-
-    def train_step(self, data):
-        x, y = data[0], data[1]
-        with tf.GradientTape() as tape:
-            predicted = self(x, training=True)
-            loss = self.compute_loss(x, y, predicted)
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(gradients, self.trainable_variables)
-        accuracy = self.compute_metrics(x, y, predicted)["accuracy"]
-        norm = tf.linalg.global_norm(self.trainable_variables)
-        return {"loss": loss, "accuracy": accuracy, "norm": norm}
-
-
-def own_step():
-    return compare(lambda: make_model(base=OwnStep), lambda: make_data(282, validation=0))
-
-
-def embedding():
-    """Gradients of embeddings are few rows of a table."""
-
-    def build():
-        keras.utils.set_random_seed(1)
-        parts = [keras.Input((4,)), layers.Embedding(20, 3), layers.Flatten()]
-        model = keras.Sequential([*parts, layers.Dense(3, "softmax")])
-        model.compile(optimizers.Adam(0.05), "sparse_categorical_crossentropy")
-        return model
-
-    def data():
-        rng = np.random.default_rng(1)
-        x = rng.integers(0, 20, (200, 4)).astype(float)
-        labels = {"kind": "factor", "values": 1 + (x[:, 0] > 9), "levels": ["a", "b", "c"]}
-        labels["values"] = labels["values"].astype(np.int32)
-        features = {"kind": "array", "values": np.asfortranarray(x)}
-        return pipeline.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
-
-    return compare(build, data)
-
-
-def streamed():
-    """Rows that come in sequence, in pieces of odd sizes."""
-    return compare(make_model, lambda: stream(Function(X, CODES, [7, 60, 1, 32]), batch_size=BATCH))
-
-
-def every_batch():
-    """A callback that must see each batch."""
-    seen = []
-
-    class Watch(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            seen[-1].append(float(logs["loss"]))
-
-    def fitted(*args, **more):
-        seen.append([])
-        return fit(*args, callbacks=[Watch()], **more)
-
-    found = compare(make_model, fitted=fitted, options={"engine": "auto"})
-    alone, several = seen
-    found["batches"] = [len(alone), len(several)]
-    found["losses"] = max(abs(a - b) for a, b in zip(alone, several, strict=True))
-    return found
-
-
-def rate_scaling():
-    """Twice the devices train as one does at twice the rate."""
-    alone, several = (make_model(optimizer=optimizers.SGD(rate)) for rate in (0.2, 0.1))
-    first = fit(alone, make_data())
-    second = fit(several, make_data(), DEVICES[:2], {"rate_scaling": "linear"})
-    rate = float(several.optimizer.learning_rate)
-    return {
-        "weights": differ(alone, several),
-        "history": differ_history(first, second),
-        "rate": rate,
-        "told": second.reasons["learning_rate"],
-        "rates": second.learning_rate,
-    }
-
-
-# Around a training --------------------------------------------------------------------------------
+from gpukeras import inference, listening
 
 
 def evaluation():
     """A model's figures on one device and on four, of rows that leave one over."""
     model = make_model(layers.BatchNormalization())
     fit(model, make_data(), options={"epochs": 1})
-    data = make_data(4 * 60 + 1, validation=0)
+    data = make_data(4 * 60 + 1)
     sizes = {"batch_size": 60}
     alone = inference.evaluate(model, data, **sizes)
     several = inference.evaluate(model, data, devices=DEVICES, **sizes)
@@ -302,8 +55,8 @@ def resumption():
         return stop
 
     listening.EVENT_S = 0.0
-    whole = make_model(layers.BatchNormalization())
-    first = fit(whole, make_data(), options={"epochs": 3, "engine": "keras"})
+    whole, rows = make_model(layers.BatchNormalization()), 8 * 32 + 9
+    first = fit(whole, make_data(rows), options={"epochs": 3, "engine": "keras"})
     ended = []
     with tempfile.TemporaryDirectory() as folder:
         options = {"epochs": 3, "engine": "keras", "checkpoint": {"folder": folder, "every_s": 0}}
@@ -313,7 +66,7 @@ def resumption():
             (DEVICES[:2], None),
         ):
             model = make_model(layers.BatchNormalization())
-            report = fit(model, make_data(), devices, options, on_event=stop)
+            report = fit(model, make_data(rows), devices, options, on_event=stop)
             ended.append([report.stopped, report.epochs, report.resumed_epochs, report.replicas])
     return {
         "weights": differ(whole, model),
@@ -464,7 +217,7 @@ def one_device():
 
 def auto_batch():
     """A batch size of our own is one that three devices can share."""
-    data = make_data(500, batch_size="auto", drop_last=True, validation=0)
+    data = make_data(500, batch_size="auto", drop_last=True)
     report = fit(make_model(), data, DEVICES[:3], {"epochs": 1, "engine": "keras"})
     return {
         "size": report.plan.batch_size,
@@ -477,7 +230,8 @@ def main(names):
     for name in names:
         began = time.monotonic()
         try:
-            told = {"case": name, "found": globals()[name]()}
+            case = globals().get(name) or getattr(equal_cases, name)
+            told = {"case": name, "found": case()}
         except Exception:
             told = {"case": name, "failed": traceback.format_exc()}
         told["seconds"] = time.monotonic() - began

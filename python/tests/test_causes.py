@@ -35,9 +35,13 @@ def name(case):
 
 def find_claims(facts):
     """The causes that claim to be the root: of the first stage in which one is detected."""
-    situation = name_situation(facts)
-    found = [cause for cause in CAUSES if situation in cause.explains and cause.detect(facts)]
-    return [cause.id for cause in found if cause.stage == found[0].stage]
+    situation, found = name_situation(facts), []
+    for cause in CAUSES:  # in the order of their stages
+        if found and cause.stage != found[0].stage:
+            break
+        if situation in cause.explains and cause.detect(facts):
+            found.append(cause)
+    return [cause.id for cause in found]
 
 
 @pytest.mark.parametrize("case", ROOTS, ids=name)

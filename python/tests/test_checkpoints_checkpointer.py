@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from test_checkpoints_store import damage, small_files
+from checkpointed import damage, small_files
 
 from gpukeras import CheckpointError
 from gpukeras.checkpoints.checkpointer import Checkpointer

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import choosing
@@ -66,6 +66,7 @@ def test_the_fastest_engine_goes_on(batch_s):
     assert tried == (set(THREE) if slow else {"superstep", "compiled"})
 
 
+@settings(max_examples=30)  # each feeds up to a million batches
 @given(speeds, st.integers(1, 9))
 def test_small_blocks_do_not_keep_it_from_choosing(batch_s, block):
     chooser = Chooser(THREE, 10**9)

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 from conftest import make_dataset
-from test_images_features import make_folder
+from pictures import make_folder
 
 from gpukeras import DataError, SpecError, assembly, costs, feeding
 from gpukeras.stages import Clock, end_stage, heard_by, is_watched

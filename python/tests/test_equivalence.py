@@ -9,8 +9,8 @@ import inspect
 
 import numpy as np
 import pytest
-from test_streams_dataset import Function, stream, tfdata
-from test_streams_dataset import array as as_array
+from streamed import Function, stream, tfdata
+from streamed import array as as_array
 
 from gpukeras import pipeline, runtime, training
 from gpukeras.labels import SEVERAL

@@ -1,13 +1,25 @@
+"""Folders and files of images, decoded, resized and labelled as Keras does it."""
+
 import os
-import struct
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pictures import (
+    PLAIN,
+    as_nobody,
+    encode,
+    encode_bmp,
+    encode_gif,
+    encoded,
+    make_folder,
+    opened,
+    picture,
+    write,
+)
 
 from gpukeras import DataError, SpecError, runtime
 from gpukeras.images import features as images
@@ -17,96 +29,6 @@ from gpukeras.recipes import Recipe, same_encoding
 from gpukeras.rows import MemoryRows
 from gpukeras.scratch import DiskRows
 from gpukeras.specs import DatasetSpec
-
-PLAIN = DatasetSpec()
-SIZES = [(40, 60), (33, 21), (17, 80), (64, 64), (9, 9), (50, 50)]
-
-
-# Files -------------------------------------------------------------------------------------------
-
-
-def picture(height=40, width=60, channels=3, seed=0):
-    """Smooth as a photograph, so that a JPEG is near it."""
-    random = np.random.default_rng(seed)
-    rows, columns = np.mgrid[0:height, 0:width] / 10.0
-    waves = [np.sin(random.uniform(0.2, 1, 2) @ [rows.ravel(), columns.ravel()]) for _ in "rgba"]
-    values = 127.5 + 120 * np.stack(waves[:channels], axis=-1)
-    return values.reshape(height, width, channels).astype(np.uint8)
-
-
-def encode_bmp(image):
-    height, width, _ = image.shape
-    padding = bytes(-width * 3 % 4)
-    body = b"".join(row[:, ::-1].tobytes() + padding for row in image[::-1])
-    header = struct.pack("<IHHI", 54 + len(body), 0, 0, 54)
-    details = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(body), 0, 0, 0, 0)
-    return b"BM" + header + details + body
-
-
-def encode_gif(*greys):
-    """Frames of grey levels below 128, shown twice as bright; codes of 8 bits throughout."""
-    height, width = greys[0].shape
-    palette = bytes(2 * level for level in range(128) for _ in "rgb")
-    content = b"GIF89a" + struct.pack("<HHBBB", width, height, 0xF6, 0, 0) + palette
-    for grey in greys:
-        pixels = grey.tobytes()
-        codes = (
-            b"".join(b"\x80" + pixels[i : i + 100] for i in range(0, len(pixels), 100)) + b"\x81"
-        )
-        blocks = [codes[i : i + 255] for i in range(0, len(codes), 255)]
-        content += b"," + struct.pack("<HHHHB", 0, 0, width, height, 0) + b"\x07"
-        content += b"".join(bytes([len(block)]) + block for block in blocks) + b"\x00"
-    return content + b";"
-
-
-def encode(image, suffix):
-    tf = runtime.tensorflow()
-    if suffix == "bmp":
-        return encode_bmp(image)
-    return (tf.io.encode_jpeg if suffix == "jpg" else tf.io.encode_png)(image).numpy()
-
-
-def write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return str(path)
-
-
-def make_folder(root, per_class=3, classes=("cats", "dogs"), suffix="jpg"):
-    for position, name in enumerate(classes):
-        for number in range(per_class):
-            size = SIZES[(position * per_class + number) % len(SIZES)]
-            image = picture(*size, seed=position * 100 + number)
-            write(root / name / f"{number:02d}.{suffix}", encode(image, suffix))
-    return str(root)
-
-
-CACHES = {"memory": "host", "disk": "disk", "none": "none", "auto": "auto"}
-
-
-def opened(paths, size=(16, 20), keep="auto", on_error="stop", options=(), recipe=None):
-    features = {"kind": "images", "paths": paths, "image_size": size, **dict(options)}
-    spec = DatasetSpec(cache=CACHES[keep], on_error=on_error)
-    return images.open_images(features, "x", spec, recipe)
-
-
-def encoded(features, spec=PLAIN):
-    recipe = features.learn(np.ones(features.rows, dtype=bool), spec)
-    return recipe, features.encode(recipe)
-
-
-@contextmanager
-def as_nobody():
-    """Root may open everything."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
 
 # Listing -----------------------------------------------------------------------------------------
 
@@ -349,142 +271,3 @@ def test_bad_options_are_refused(options):
     with pytest.raises(SpecError) as caught:
         images.ImageSpec.from_dict(options)
     assert caught.value.details["arg"] == next(iter(options))
-
-
-# Bad files ---------------------------------------------------------------------------------------
-
-
-def damage(kind):
-    whole = {"jpg": encode(picture(), "jpg"), "png": encode(picture(), "png")}
-    whole["bmp"] = encode_bmp(picture())
-    whole["gif"] = encode_gif(np.arange(1600).astype(np.uint8).reshape(40, 40) % 128)
-    suffix, _, how = kind.partition(" ")
-    content = whole.get(suffix, b"")
-    return {
-        "cut": content[: len(content) // 2],
-        "short": content[:-20],
-        "flipped": content[:-400] + bytes([content[-400] ^ 255]) + content[-399:]
-        if content
-        else b"",
-        "text": b"This is no image, whatever its name says.",
-        "empty": b"",
-    }[how]
-
-
-BAD = {
-    "jpg cut": "is damaged, cut short",
-    "jpg short": "is damaged, cut short",
-    "png cut": "is damaged, cut short",
-    "png short": "is damaged, cut short",
-    "png flipped": "is damaged, cut short",
-    "bmp cut": "is damaged, cut short",
-    "gif cut": "is damaged, cut short",
-    "jpg text": "is no JPEG, PNG, GIF or BMP image",
-    "jpg empty": "is empty",
-}
-
-
-@pytest.mark.tf
-@pytest.mark.parametrize(("kind", "message"), BAD.items())
-def test_a_damaged_file_is_named(tmp_path, kind, message):
-    folder = tmp_path / "pets"
-    make_folder(folder)
-    path = write(folder / "dogs" / f"01.{kind[:3]}", damage(kind))
-    if kind[:3] != "jpg":
-        (folder / "dogs" / "01.jpg").unlink()
-    with pytest.raises(DataError, match=rf"`x`: the image dogs.01.{kind[:3]} {message}") as caught:
-        encoded(opened(str(folder)))
-    assert (caught.value.details["path"], caught.value.details["row"]) == (path, 5)
-    assert str(tmp_path) not in caught.value.message
-    assert "on_error" in caught.value.hint
-
-
-@pytest.mark.tf
-@pytest.mark.parametrize("keep", ["memory", "disk", "none"])
-def test_damaged_files_may_be_left_out(tmp_path, keep):
-    folder = tmp_path / "pets"
-    make_folder(folder)
-    whole = encoded(opened(str(folder), keep="memory"))[1].gather(np.array([1, 2, 3, 5]))
-    write(folder / "cats" / "00.jpg", damage("jpg cut"))
-    write(folder / "dogs" / "01.jpg", damage("jpg empty"))
-    features = opened(str(folder), keep=keep, on_error="skip")
-    assert features.rows == 4
-    assert features.labels()["values"].tolist() == [1, 1, 2, 2]
-    assert features.skipped == "2 damaged image files, the first cats/00.jpg"
-    recipe, source = encoded(features)
-    np.testing.assert_array_equal(source.gather(slice(0, 4)), whole)
-    np.testing.assert_array_equal(features.encode(recipe).gather(slice(0, 4)), whole)
-    marked = np.array([True, False, True, True])
-    np.testing.assert_array_equal(
-        features.encode(recipe, marked).gather(slice(0, 3)), whole[marked]
-    )
-
-
-@pytest.mark.tf
-def test_what_is_skipped_stays_the_same_when_training_had_another_size(tmp_path):
-    folder = tmp_path / "pets"
-    make_folder(folder)
-    write(folder / "cats" / "00.jpg", b"")
-    recipe = Recipe("images", (6, 7, 3), interpolation="bilinear")
-    for known in (recipe, None):
-        features = opened(str(folder), None, on_error="skip", recipe=known)
-        assert features.rows == 5
-        assert features.encode(recipe).shape == (5, 6, 7, 3)
-        assert features.skipped == "1 damaged image file, the first cats/00.jpg"
-
-
-@pytest.mark.tf
-def test_a_class_without_a_whole_file_is_refused(tmp_path):
-    folder = tmp_path / "pets"
-    make_folder(folder, per_class=1)
-    write(folder / "cats" / "00.jpg", b"")
-    with pytest.raises(DataError, match="none of the images in the subfolder cats"):
-        assert opened(str(folder), on_error="skip").rows
-
-
-def test_named_files_cannot_be_skipped(tmp_path):
-    path = write(tmp_path / "1.jpg", b"-")
-    with pytest.raises(SpecError, match="needs a folder of classes"):
-        opened([path], on_error="skip")
-
-
-@pytest.mark.tf
-def test_a_file_that_vanishes_later_is_named(tmp_path):
-    folder = make_folder(tmp_path / "pets")
-    _, anew = encoded(opened(folder, keep="none"))
-    _, kept = encoded(opened(folder, keep="memory"))
-    first = anew.gather(slice(0, 6))
-    os.remove(f"{folder}/dogs/00.jpg")
-    with pytest.raises(DataError, match=r"the image dogs.00.jpg is gone"):
-        anew.gather(slice(0, 6))
-    np.testing.assert_array_equal(anew.gather(slice(0, 3)), first[:3])
-    np.testing.assert_array_equal(kept.gather(slice(0, 6)), first)
-    os.mkdir(f"{folder}/dogs/00.jpg")
-    with pytest.raises(DataError, match=r"the image dogs.00.jpg "):
-        anew.gather(slice(0, 6))
-
-
-@pytest.mark.tf
-@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="Windows has no such permissions")
-def test_a_closed_file_is_named():
-    with tempfile.TemporaryDirectory() as above:
-        Path(above).chmod(0o755)
-        folder = make_folder(Path(above) / "pets")
-        encoded(opened(folder, keep="none"))[1].gather(slice(0, 1))
-        os.chmod(f"{folder}/cats/02.jpg", 0o000)
-        features = opened(folder)
-        with as_nobody(), pytest.raises(DataError, match=r"cats.02.jpg cannot be opened: Perm"):
-            encoded(features)
-
-
-@pytest.mark.tf
-def test_a_failure_leaves_no_scratch_file(tmp_path, monkeypatch):
-    folder = tmp_path / "pets"
-    make_folder(folder)
-    write(folder / "dogs" / "02.jpg", b"")
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setenv("R_SESSION_TMPDIR", str(scratch))
-    with pytest.raises(DataError, match="is empty"):
-        encoded(opened(str(folder), keep="disk"))
-    assert list(scratch.iterdir()) == []

@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from conftest import make_dataset
+from conftest import make_dataset, make_model
 
 from gpukeras import models, runtime, training
 from gpukeras.archive_masks import pack_masks, unpack_masks
@@ -35,13 +35,20 @@ def rewrite(path, changes):
                 archive.writestr(name, content)
 
 
-@pytest.fixture
-def saved(tmp_path, model, dataset):
-    report = training.fit(model, dataset, {"epochs": 2, "engine": "keras"})
+@pytest.fixture(scope="module")
+def trained():
+    """A model with all that is saved of one; no test changes it."""
+    model = make_model()
+    report = training.fit(model, make_dataset(), {"epochs": 2, "engine": "keras"})
     keep_history(model, report)
     prune(model)
+    return model
+
+
+@pytest.fixture
+def saved(tmp_path, trained):
     path = str(tmp_path / "model.keras")
-    return path, model, save_archive(model, path)
+    return path, trained, save_archive(trained, path)
 
 
 def test_all_comes_back(saved, tmp_path, dataset):

@@ -7,7 +7,9 @@ from gpukeras import (
     ModelError,
     SpecError,
     assembly,
+    diagnosis,
     inference,
+    model_files,
     models,
     pipeline,
     runtime,
@@ -64,6 +66,14 @@ def test_the_seed_fixes_the_weights():
     assert not np.array_equal(one.get_weights()[0], three.get_weights()[0])
 
 
+def test_the_penalty_is_that_of_hidden_weights():
+    model = models.build_mlp(make_dataset(), {"units": [3, 2], "penalty": 0.5})
+    hidden = [model.layers[0].kernel, model.layers[2].kernel]
+    squares = sum(float(np.sum(np.square(kernel.numpy()))) for kernel in hidden)
+    assert float(sum(model.losses)) == pytest.approx(0.5 * squares, rel=1e-5)
+    assert not models.build_mlp(make_dataset(), {}).losses
+
+
 def test_the_learning_rate_is_taken():
     model = models.build_mlp(make_dataset(), {"learning_rate": 0.5})
     assert float(model.optimizer.learning_rate) == 0.5
@@ -75,6 +85,7 @@ def test_the_learning_rate_is_taken():
         ({"units": []}, None),
         ({"units": [0]}, "`units` must be a whole number of at least 1"),
         ({"dropout": 1.0}, "`dropout` must be a number from 0 to 0.99"),
+        ({"penalty": -1.0}, "`penalty` must be a number of at least 0"),
         ({"activation": "swoosh"}, "Keras refused"),
         ({"optimizer": "sgdd"}, "Keras refused"),
         ({"optimizer": 3}, "`optimizer` must be the name"),
@@ -191,3 +202,128 @@ def test_mixed_classes_want_a_loss_of_one_column_a_class():
         inference.evaluate(model, plain)
     again = assembly.assemble(x, {"batch_size": 8}, labels, recipe=data.recipe)
     assert inference.evaluate(model, again)["metrics"].keys() == {"loss", "accuracy"}
+
+
+def old_model():
+    """A model of Keras 2, with one weight file of it."""
+    old = pytest.importorskip("tf_keras", reason="tf_keras is not installed")
+    model = old.Sequential([old.layers.Dense(1, input_shape=(4,))])
+    model.compile("adam", "mse")
+    return model
+
+
+def test_a_model_of_keras_2_is_refused_everywhere(tmp_path):
+    model, data = old_model(), dataset("numeric", np.arange(6.0))
+    for refused in (
+        lambda: training.fit(model, data, {"epochs": 1}),
+        lambda: inference.evaluate(model, data),
+        lambda: inference.predict(model, data=data),
+        lambda: models.recipe_of(model),
+        lambda: diagnosis.check(model=model, data=data),
+        lambda: model_files.save_model(model, str(tmp_path / "old.keras")),
+    ):
+        with pytest.raises(ModelError, match="is a Keras 2 model.*the R package keras3"):
+            refused()
+
+
+def test_the_weights_of_keras_2_are_read_by_keras_3(tmp_path):
+    model, file = old_model(), str(tmp_path / "old.h5")
+    model.save_weights(file)
+    keras = runtime.keras()
+    new = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    new.load_weights(file)
+    np.testing.assert_array_equal(new.get_weights()[0], model.get_weights()[0])
+
+
+def test_classes_of_keras_2_are_known_by_their_modules():
+    class Model:
+        __module__ = "keras.src.engine.training"
+
+    class Mine(Model):
+        __module__ = "somebody"
+
+    with pytest.raises(ModelError, match="`net` is a Keras 2 model"):
+        models.refuse_old(Mine(), "net")
+    models.refuse_old(make_model())
+    models.refuse_old("no model at all")
+
+
+LOSS = {"loss": "sparse_categorical_crossentropy"}
+
+
+def test_an_uncompiled_model_is_compiled():
+    keras = runtime.keras()
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, "softmax")])
+    with pytest.raises(ModelError, match="not compiled"):
+        training.fit(model, make_dataset(), {"epochs": 1})
+    given = {**LOSS, "optimizer": keras.optimizers.SGD(0.1), "metrics": ["accuracy"]}
+    report = training.fit(model, make_dataset(), {"epochs": 1}, compiling=given)
+    assert list(report.history) == ["loss", "accuracy"]
+    assert model.optimizer is given["optimizer"]
+    again = {**LOSS, "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="same")]}
+    report = training.fit(model, make_dataset(), {"epochs": 1}, compiling=again)
+    assert report.history["same"] == pytest.approx(report.history["loss"], rel=1e-5)
+    assert type(model.optimizer) is keras.optimizers.Adam
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"optimizer": "sgd"}, "`loss` must be given beside `optimizer`"),
+        ({"loss": "mse", "optimizer": "sgdd"}, "Keras refused to compile"),
+    ],
+)
+def test_what_cannot_be_compiled(given, message):
+    with pytest.raises(SpecError, match=message):
+        models.compile_model(make_model(), given)
+
+
+def test_a_model_without_a_loss_is_told():
+    keras, data = runtime.keras(), make_dataset()
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    model.compile("adam")
+    for run in (
+        lambda: training.fit(model, data, {"epochs": 1, "engine": "superstep"}),
+        lambda: training.fit(model, data, {"epochs": 1, "engine": "keras"}),
+        lambda: inference.evaluate(model, data),
+    ):
+        with pytest.raises(ModelError, match="compiled without a loss"):
+            run()
+    with pytest.raises(ValueError, match="of another kind"), models.needing_loss():
+        raise ValueError("of another kind")
+
+
+def test_a_loss_that_layers_add_is_one():
+    keras = runtime.keras()
+
+    class Penalty(keras.layers.Layer):
+        def call(self, inputs):
+            self.add_loss(keras.ops.mean(inputs**2))
+            return inputs
+
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3), Penalty()])
+    model.compile("adam")
+    report = training.fit(model, make_dataset(), {"epochs": 1})
+    assert report.history["loss"][0] > 0
+
+
+def test_labels_of_a_loss_of_ones_own_are_its_own_business():
+    keras = runtime.keras()
+
+    def pinball(y_true, y_pred):
+        return keras.ops.mean(keras.ops.abs(keras.ops.expand_dims(y_true, -1) - y_pred))
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", pinball)
+    data = dataset("numeric", np.arange(6.0))
+    assert training.fit(model, data, {"epochs": 1}).epochs == 1
+
+
+def test_a_model_that_takes_text_is_told():
+    keras = runtime.keras()
+    words = keras.layers.StringLookup(vocabulary=["a"], output_mode="one_hot")
+    entry = keras.Input((1,), dtype="string", name="word")
+    model = keras.Model(entry, keras.layers.Dense(1)(words(entry)))
+    model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match="The input `word` of `model` takes text"):
+        models.check_fit(model, Recipe("array", (1,), label=number(0, 1)))

@@ -38,12 +38,18 @@ def probe(libraries=BOTH, **settings):
     return facts
 
 
-def test_a_healthy_driver_is_read_whole():
+UUIDS = ["GPU-00102030-4050-6070-8090-a0b0c0d0e0f0", "GPU-01112131-4151-6171-8191-a1b1c1d1e1f1"]
+
+
+@pytest.fixture(scope="module")
+def healthy():
     names = {"STUB_COUNT": 2, "STUB_NAME": "NVIDIA H100,Tesla T4", "STUB_CAPABILITY": "9.0,7.5"}
     sizes = {"STUB_TOTAL_MIB": "81920,16384", "STUB_MULTIPROCESSORS": "132,40"}
-    facts = probe(**names, **sizes, STUB_FREE_MIB="81000,16000", STUB_DRIVER_VERSION=12080)
-    uuids = ["GPU-00102030-4050-6070-8090-a0b0c0d0e0f0", "GPU-01112131-4151-6171-8191-a1b1c1d1e1f1"]
-    assert facts["cuda"] == {
+    return probe(**names, **sizes, STUB_FREE_MIB="81000,16000", STUB_DRIVER_VERSION=12080)
+
+
+def test_a_healthy_driver_is_read_whole(healthy):
+    assert healthy["cuda"] == {
         "loaded": True,
         "error": "",
         "path": str(build_stubs() / "cuda/libcuda.so.1"),
@@ -59,7 +65,7 @@ def test_a_healthy_driver_is_read_whole():
                 "compute_mode": 0,
                 "multiprocessors": 132,
                 "total_bytes": 80 * 2.0**30,
-                "uuid": uuids[0],
+                "uuid": UUIDS[0],
             },
             {
                 "name": "Tesla T4",
@@ -67,12 +73,17 @@ def test_a_healthy_driver_is_read_whole():
                 "compute_mode": 0,
                 "multiprocessors": 40,
                 "total_bytes": 16 * 2.0**30,
-                "uuid": uuids[1],
+                "uuid": UUIDS[1],
             },
         ],
     }
-    devices = facts["nvml"].pop("devices")
-    assert facts["nvml"] == {
+    assert healthy["cudnn"] is None
+
+
+def test_a_healthy_nvml_is_read_whole(healthy):
+    nvml = dict(healthy["nvml"])
+    devices = nvml.pop("devices")
+    assert nvml == {
         "loaded": True,
         "error": "",
         "path": str(build_stubs() / "nvml/libnvidia-ml.so.1"),
@@ -86,7 +97,7 @@ def test_a_healthy_driver_is_read_whole():
     assert devices[1] == {
         "status": 0,
         "name": "Tesla T4",
-        "uuid": uuids[1],
+        "uuid": UUIDS[1],
         "total_bytes": 16 * 2.0**30,
         "free_bytes": 16000 * 2.0**20,
         "mig": False,
@@ -100,7 +111,6 @@ def test_a_healthy_driver_is_read_whole():
         "utilization": 0,
         "processes": [],
     }
-    assert facts["cudnn"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import os
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -127,3 +128,22 @@ def test_memory_that_would_abort_the_process_is_refused(spoil):
 
 def test_runtime_missing_is_an_error_of_gpukeras():
     assert RuntimeMissingError.code == "runtime_missing"
+
+
+@pytest.mark.tf
+def test_a_backend_that_is_not_installed_is_named_too():
+    if find_spec("jax"):
+        pytest.skip("jax is installed: the test above tells what is said then")
+    script = """
+    import os
+    os.environ["KERAS_BACKEND"] = "jax"
+    from gpukeras import runtime
+    from gpukeras.errors import RuntimeMissingError
+    try:
+        runtime.keras()
+    except RuntimeMissingError as error:
+        answer = [error.message, error.hint]
+    """
+    message, hint = run_script(script)
+    assert message.startswith("gpukeras needs Keras 3 on the TensorFlow backend, not jax")
+    assert "KERAS_BACKEND=tensorflow" in hint

@@ -1,4 +1,5 @@
 import dataclasses
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -256,3 +257,51 @@ def test_a_schedule_and_a_callback_that_sets_the_rate_are_one_too_many():
     options = {"schedule": {"kind": "constant"}}
     with pytest.raises(SpecError, match="ReduceLROnPlateau both set the rate"):
         training.fit(make_model(), make_dataset(), options, callbacks=[callback])
+
+
+def saved_by(callback, engine="auto"):
+    """The report of a training of 2 epochs of 4 batches."""
+    data = make_dataset(40, batch_size=10)
+    return training.fit(make_model(), data, {"epochs": 2, "engine": engine}, callbacks=[callback])
+
+
+def test_keras_callbacks_that_count_batches_count_each(tmp_path):
+    checkpoint = runtime.keras().callbacks.ModelCheckpoint
+    report = saved_by(checkpoint(str(tmp_path / "{epoch}-{batch}.keras"), save_freq=3))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1-3.keras", "2-2.keras"]
+    assert report.engine.engine == "keras"
+    report = saved_by(checkpoint(str(tmp_path / "last.keras")), engine="superstep")
+    assert report.engine.engine == "superstep"
+
+
+def test_backup_and_restore_goes_on_where_it_ended(tmp_path):
+    keras, data = runtime.keras().callbacks, make_dataset(40, batch_size=10)
+
+    def fail(epoch, logs):
+        if epoch == 1:
+            raise RuntimeError("power cut")
+
+    def backup():
+        return keras.BackupAndRestore(str(tmp_path))
+
+    model = make_model()
+    calls = [backup(), keras.LambdaCallback(on_epoch_end=fail)]
+    with pytest.raises(RuntimeError, match="power cut"):
+        training.fit(model, data, {"epochs": 4}, callbacks=calls)
+    report = training.fit(model, data, {"epochs": 4}, callbacks=[backup()])
+    assert (report.epochs, report.resumed_epochs, report.stopped) == (4, 2, "completed")
+    assert len(report.epoch_s) == 2
+    assert any("BackupAndRestore" in note for note in report.notes)
+    assert training.fit(model, data, {"epochs": 1}).resumed_epochs == 0
+    options = {"epochs": 1, "checkpoint": str(tmp_path / "own")}
+    with pytest.raises(SpecError, match="both resume"):
+        training.fit(model, data, options, callbacks=[backup()])
+
+
+def test_the_tensorboard_callback_needs_its_package(tmp_path):
+    board = runtime.keras().callbacks.TensorBoard(str(tmp_path))
+    if find_spec("tensorboard"):
+        assert saved_by(board).epochs == 2
+        return
+    with pytest.raises(SpecError, match="needs the Python package tensorboard"):
+        saved_by(board)

@@ -106,8 +106,8 @@ def differ(what):
 
 def stream(rows):
     """Rows in sequence, of which each worker has as many as `rows` says."""
-    from test_streams_dataset import Function, rows_of
-    from test_streams_dataset import stream as build
+    from streamed import Function, rows_of
+    from streamed import stream as build
 
     x, codes = rows_of(rows[INDEX])
     model, data = make_model(), build(Function(x, codes, [len(x)]), batch_size=BATCH)

@@ -61,7 +61,9 @@ def _read_settings(path: Path) -> Any:
 
 
 def _check_settings(config: Any, path: Path, arg: str) -> None:
-    names = list(dict.fromkeys(_find_lambdas(config, "its compile()")))
+    known = list(_walk(config))
+    lambdas = (owner or "its compile()" for one, owner in known if _is_lambda(one))
+    names = list(dict.fromkeys(lambdas))
     if names:
         raise ModelError(
             f"`{arg}` holds Python code that Keras' safe mode does not load: a lambda in "
@@ -70,7 +72,9 @@ def _check_settings(config: Any, path: Path, arg: str) -> None:
             arg=arg,
             path=str(path),
         )
-    programs = list(dict.fromkeys(_find_programs(config, "the model")))
+    found = ((one["class_name"], owner) for one, owner in known if _is_program(one))
+    told = (f"{PROGRAMS[kind]} in {owner or 'the model'}" for kind, owner in found)
+    programs = list(dict.fromkeys(told))
     if programs:
         raise ModelError(
             f"`{arg}` holds what Keras' safe mode does not load: {', '.join(programs)}.",
@@ -80,19 +84,14 @@ def _check_settings(config: Any, path: Path, arg: str) -> None:
         )
 
 
-def _find_lambdas(config: Any, owner: str) -> Iterator[str]:
-    """Names of the layers in whose configuration a Python lambda lies; `owner` for none."""
-    if isinstance(config, list):
-        for item in config:
-            yield from _find_lambdas(item, owner)
-    if not isinstance(config, dict):
-        return
-    owner = _name_owner(config, owner)
-    if config.get("class_name") == "__lambda__" or _is_old_lambda(config):
-        yield owner
-        return
-    for item in config.values():
-        yield from _find_lambdas(item, owner)
+def _walk(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+    """All records within a configuration, each with the layer that it belongs to, or ""."""
+    if isinstance(config, dict):
+        owner = _name_owner(config, owner)
+        yield config, owner
+    items = config.values() if isinstance(config, dict) else config
+    for item in items if isinstance(config, (dict, list)) else ():
+        yield from _walk(item, owner)
 
 
 def _name_owner(config: dict[str, Any], owner: str) -> str:
@@ -101,28 +100,19 @@ def _name_owner(config: dict[str, Any], owner: str) -> str:
     return f"`{inner['name']}`" if named else owner
 
 
-def _is_old_lambda(config: dict[str, Any]) -> bool:
-    """The way of Keras 2: bytes of a function, its defaults, what it refers to."""
+def _is_lambda(config: dict[str, Any]) -> bool:
+    """Keras 3 says so; Keras 2 has bytes of a function, its defaults, what it refers to."""
     inner = config.get("config")
-    return (
+    return config.get("class_name") == "__lambda__" or (
         config.get("class_name") == "Lambda"
         and isinstance(inner, dict)
         and isinstance(inner.get("function"), list)
     )
 
 
-def _find_programs(config: Any, owner: str) -> Iterator[str]:
-    if isinstance(config, list):
-        for item in config:
-            yield from _find_programs(item, owner)
-    if not isinstance(config, dict):
-        return
-    owner = _name_owner(config, owner)
+def _is_program(config: dict[str, Any]) -> bool:
     kind = config.get("class_name")
-    if isinstance(kind, str) and kind in PROGRAMS and isinstance(config.get("config"), dict):
-        yield f"{PROGRAMS[kind]} in {owner}"
-    for item in config.values():
-        yield from _find_programs(item, owner)
+    return isinstance(kind, str) and kind in PROGRAMS and isinstance(config.get("config"), dict)
 
 
 def _find_links(path: Path) -> Iterator[str]:

@@ -62,7 +62,7 @@ def assemble(
             arg="text",
         )
     if kind in STREAM_KINDS:
-        _check_own(weights)
+        _check_own(labels, weights, arg)
         data = build_stream(features, options, recipe, arg, text, class_weight)
     else:
         build = build_saved if kind == "saved" else build_dataset
@@ -80,13 +80,14 @@ def assemble(
     return _vary(data, augment, map)
 
 
-def _check_own(weights: np.ndarray | None) -> None:
-    if weights is not None:
-        raise SpecError(
-            "`weights` cannot be given beside `x`, which makes its rows itself.",
-            hint="Give list(x, y, weights) for each batch.",
-            arg="weights",
-        )
+def _check_own(labels: Mapping[str, Any] | None, weights: np.ndarray | None, arg: str) -> None:
+    for name, given in (("weights", weights), ("y", labels)):
+        if given is not None:
+            raise SpecError(
+                f"`{name}` cannot be given beside `{arg}`, which makes its rows itself.",
+                hint="Give list(x, y, weights) for each batch.",
+                arg=name,
+            )
 
 
 def _vary(

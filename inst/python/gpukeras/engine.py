@@ -303,14 +303,22 @@ def read_engine_facts(model: Any, wanted: str, callbacks: Sequence[Any] = ()) ->
 
 
 def find_batch_hook(callbacks: Sequence[Any]) -> str:
-    """The name of the first callback, not Keras' own, that works on every batch; or ""."""
+    """The name of the first callback that works on every batch, or on every so many; or ""."""
     base = runtime.keras().callbacks.Callback
     for callback in callbacks:
         lambdas = isinstance(callback, runtime.keras().callbacks.LambdaCallback)
         if type(callback).__module__.startswith("keras.") and not lambdas:
+            if _counts_batches(callback):
+                return type(callback).__name__
             continue  # Keras' own know of several batches a call (`steps_per_execution`)
         for hook in BATCH_HOOKS:
             method = getattr(callback, hook)
             if getattr(method, "__func__", method) is not getattr(base, hook):
                 return type(callback).__name__
     return ""
+
+
+def _counts_batches(callback: Any) -> bool:
+    """Whether one of Keras' own saves or writes after a number of batches, not of epochs."""
+    frequencies = (getattr(callback, name, "epoch") for name in ("save_freq", "update_freq"))
+    return any(type(frequency) is int for frequency in frequencies)

@@ -72,7 +72,8 @@ class Feed(AnyFeed):
     ) -> None:
         """Places the rows."""
         super().__init__(batch_size, plan.device, finish, shares)
-        self._sizes = count_here(batch_size, shares) * dataset.row_bytes, steps
+        here = batch_size if shares is None else shares.count_here(batch_size)
+        self._sizes = here * dataset.row_bytes, steps
         self.capacity = choose_capacity(*self._sizes)
         self._dataset, self._rows, self._drop_last = dataset, rows, drop_last
         count = len(dataset.rows("train") if rows is None else rows)
@@ -142,7 +143,7 @@ class Feed(AnyFeed):
             if self.shares is None:
                 arrays = self._complete(self._gather_at(0, rows), key)
                 return Block(arrays, batches, size, tail)
-            parts = split_rows(self.shares, rows, tail, self.batch_size)
+            parts = self.shares.split(rows, self.batch_size, tail)
             gathered = [self._gather_at(place, part) for place, part in enumerate(parts)]
             return Block(self._complete_parts(gathered, key), batches, size, tail)
 
@@ -233,9 +234,7 @@ class StreamFeed(AnyFeed):
             arrays = _adopt(arrays)
             end_stage(self._pass.stage, arrays)
             return Block(self._complete(arrays, key), batches, size, tail)
-        columns = [
-            split_rows(self.shares, np.asarray(array), tail, self.batch_size) for array in arrays
-        ]
+        columns = [self.shares.split(np.asarray(array), self.batch_size, tail) for array in arrays]
         with runtime.on_device("CPU:0", soft=True):
             constant = runtime.tensorflow().constant
             parts = [tuple(map(constant, part)) for part in zip(*columns, strict=True)]
@@ -268,18 +267,6 @@ class StreamFeed(AnyFeed):
 
 
 _NONE = (np.empty(0), np.empty(0))
-
-
-def split_rows(shares: Shares, rows: np.ndarray, tail: bool, batch_size: int) -> list[np.ndarray]:
-    """The part of each device of this process, of full batches or of the short last one."""
-    return shares.split_tail(rows) if tail else shares.split_batches(rows, batch_size)
-
-
-def count_here(batch_size: int, shares: Shares | None) -> int:
-    """Rows of a batch that are this process's."""
-    if shares is None:
-        return batch_size
-    return shares.count_part(batch_size) * len(shares.devices)
 
 
 def _adopt(arrays: tuple[Any, ...]) -> tuple[Any, ...]:

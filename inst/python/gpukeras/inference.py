@@ -69,7 +69,7 @@ def evaluate(
     team.check(model)
     build_variables(model, sample_rows(data, SAMPLE))
     device = team.place(model_device(model))
-    with telling(), own_functions(model), team.hold(model):
+    with telling(), own_functions(model), models.needing_loss(), team.hold(model):
         rows = None if isinstance(data, StreamDataset) else len(data.rows(part))
         team.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, team=team)
@@ -290,12 +290,13 @@ def build_variables(model: Any, batch: tuple[Any, ...]) -> None:
 def own_functions(model: Any) -> Iterator[None]:
     """Gives Keras its functions and settings back, so that its own fit() works as before."""
     steps, functions = model.steps_per_execution, (model.train_function, model.test_function)
+    began = model._initial_epoch
     model.steps_per_execution = 1
     try:
         with heeding_jit(model):
             yield
     finally:
-        model.steps_per_execution = steps
+        model.steps_per_execution, model._initial_epoch = steps, began
         # Those of a training that is going on, where a callback evaluates; else Keras' own.
         model.train_function, model.test_function = functions
 

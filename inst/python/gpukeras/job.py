@@ -85,7 +85,6 @@ class Job:
     team: Team = field(default_factory=Team)
     progress: Progress = field(default_factory=Progress)
     resumed: TrainingState | None = None
-    resumed_epochs: int = 0
     tick: int = 0
     ticks: int | None = 1
     micro: int = 0
@@ -162,7 +161,6 @@ class Job:
     def _resume(self, state: TrainingState) -> None:
         apply_snapshot(self.model, state.snapshot)
         self.progress, self.resumed = Progress.of_state(state), state
-        self.resumed_epochs = state.epoch
         self.micro = min(self.micro, state.extra.get("micro", self.micro))
         where = f"batch {state.position:,} of epoch {state.epoch + 1}" if state.position else ""
         self.notes.append(f"Resumed after {where or f'epoch {state.epoch}'}, from its checkpoint.")
@@ -234,6 +232,7 @@ class Job:
 
     def _begin_epoch(self, epoch: int) -> None:
         self.tick, self._began = 0, time.perf_counter()
+        self.notes += self.progress.skip_to(epoch)
         if self.resumed is not None:  # here, because Keras has just reset the metrics
             apply_snapshot(self.model, self.resumed.snapshot)
             if not self.resumed.position:

@@ -13,6 +13,15 @@ from .recipes import Recipe
 
 Shape = tuple[int | None, ...]
 
+# Losses that take a label for each unit. A user's own, and some of Keras', take others.
+ELEMENTWISE = frozenset(
+    ("meansquarederror", "mse", "meanabsoluteerror", "mae", "meanabsolutepercentageerror", "mape")
+    + ("meansquaredlogarithmicerror", "msle", "huber", "logcosh", "poisson", "kldivergence", "kld")
+    + ("hinge", "squaredhinge", "categoricalhinge", "cosinesimilarity", "binarycrossentropy")
+    + ("binaryfocalcrossentropy", "categoricalfocalcrossentropy", "categoricalcrossentropy")
+    + ("dice", "tversky")
+)
+
 
 def check_fit(model: Any, recipe: Recipe) -> None:
     """The model's inputs and outputs fit the data.
@@ -50,6 +59,7 @@ def check_input(model: Any, recipe: Recipe) -> None:
     Raises:
         ModelError: if not.
     """
+    _check_numbers(model)
     parts, inputs = input_parts(recipe), read_inputs(model)
     if parts:
         _check_inputs(model, parts, inputs)
@@ -67,6 +77,19 @@ def check_input(model: Any, recipe: Recipe) -> None:
             hint="Change the input layer's shape or the data's columns.",
             arg="model",
         )
+
+
+def _check_numbers(model: Any) -> None:
+    """Rows are numbers on the device: text is made of them before."""
+    for tensor in getattr(model, "inputs", None) or ():
+        if getattr(tensor, "dtype", "") == "string":
+            raise ModelError(
+                f"The input `{tensor.name}` of `model` takes text, but gpukeras feeds numbers.",
+                hint="Apply its text layer to the rows: gpu_dataset(text = ), or map() of a "
+                "tf.data pipeline.",
+                arg="model",
+                input=tensor.name,
+            )
 
 
 def _check_inputs(
@@ -217,7 +240,7 @@ def _check_labels(
         )
     elif loss == "binarycrossentropy" and not 0 <= _lowest(label) <= _highest(label) <= 1:
         raise _range_error(label, "0 to 1", "binary_crossentropy", arg)
-    elif loss and label.columns != units:
+    elif loss in ELEMENTWISE and label.columns != units:
         raise ModelError(
             f"{layer} has {units} units, but `{arg}` has {label.columns} a row.",
             hint="Change the units, or the loss if `y` holds classes.",

@@ -42,6 +42,7 @@ def save_model(model: Any, path: str, arg: str = "model", loadable: bool = True)
         ModelError: if Keras cannot save it, or for a Lambda layer or another Python lambda.
         DataError: if the file cannot be written.
     """
+    models.refuse_old(model, arg)
     if not runtime.is_keras_model(model):
         raise SpecError(
             f"`{arg}` must be a Keras 3 model, not {describe(model)}.",

@@ -7,7 +7,8 @@ stays an ordinary Keras model.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from . import runtime
@@ -18,6 +19,9 @@ from .matching import check_fit
 from .pipeline import Dataset
 from .recipes import Recipe, same_encoding
 from .specs import MlpSpec, describe
+
+# Where the classes of Keras 2 are, as tf_keras and as the keras of old.
+OLD_KERAS = ("tf_keras.", "keras.engine.", "keras.src.engine.", "tensorflow.python.keras.")
 
 _RECIPES: weakref.WeakKeyDictionary[Any, Recipe] = weakref.WeakKeyDictionary()
 
@@ -102,7 +106,7 @@ def _connect(recipe: Recipe, spec: MlpSpec) -> Any:
 
 def _branch(spec: MlpSpec, place: int, tensor: Any) -> Any:
     layers, units = runtime.keras().layers, spec.units[0]
-    dense = layers.Dense(units, kernel_initializer=_initializer(spec.seed + 31, place))
+    dense = _dense(units, spec.seed + 31, place, spec.penalty)
     return layers.Activation(spec.activation)(dense(tensor))
 
 
@@ -135,12 +139,18 @@ def choose_loss(label: LabelRule, mixed: bool = False) -> tuple[str, list[str]]:
 def _hidden_layers(spec: MlpSpec) -> list[Any]:
     layers, made = runtime.keras().layers, []
     for position, units in enumerate(spec.units):
-        made.append(layers.Dense(units, kernel_initializer=_initializer(spec.seed, position)))
+        made.append(_dense(units, spec.seed, position, spec.penalty))
         made += [layers.BatchNormalization()] if spec.batch_norm else []
         made.append(layers.Activation(spec.activation))
         if spec.dropout:
             made.append(layers.Dropout(spec.dropout, seed=spec.seed + position))
     return made
+
+
+def _dense(units: int, seed: int, position: int, penalty: float) -> Any:
+    keras = runtime.keras()
+    punished = {"kernel_regularizer": keras.regularizers.L2(penalty)} if penalty else {}
+    return keras.layers.Dense(units, kernel_initializer=_initializer(seed, position), **punished)
 
 
 def _output_layers(
@@ -173,8 +183,9 @@ def check_model(model: Any, *, compiled: bool = True) -> None:
 
     Raises:
         SpecError: if it is not a Keras 3 model.
-        ModelError: if it is not compiled.
+        ModelError: if it is one of Keras 2, or not compiled.
     """
+    refuse_old(model)
     if not runtime.is_keras_model(model):
         raise SpecError(
             f"`model` must be a Keras 3 model, not {describe(model)}.",
@@ -187,6 +198,65 @@ def check_model(model: Any, *, compiled: bool = True) -> None:
             hint="Call compile() with an optimizer and a loss first.",
             arg="model",
         )
+
+
+def refuse_old(model: Any, arg: str = "model") -> None:
+    """A model of Keras 2 is no other object: its user is told what became of it.
+
+    Raises:
+        ModelError: if it is one.
+    """
+    modules = [one.__module__ for one in type(model).__mro__ if one.__name__ == "Model"]
+    if any(module.startswith(OLD_KERAS) for module in modules):
+        raise ModelError(
+            f"`{arg}` is a Keras 2 model, as the R package keras and tf_keras make them. "
+            "gpukeras trains Keras 3 models.",
+            hint="Build it with the R package keras3, without TF_USE_LEGACY_KERAS; its "
+            "load_model_weights() reads weights that Keras 2 saved as .h5.",
+            arg=arg,
+        )
+
+
+def compile_model(model: Any, options: Mapping[str, Any]) -> None:
+    """Compiles a model, as Keras' own `compile()`; the optimizer begins anew.
+
+    Args:
+        model: A Keras 3 model, compiled or not.
+        options: `loss`, `optimizer` ("adam" where it is None) and `metrics`, whatever Keras takes.
+
+    Raises:
+        SpecError: without a loss, or for something that Keras does not take.
+    """
+    check_model(model, compiled=False)
+    loss, optimizer, metrics = (options.get(name) for name in ("loss", "optimizer", "metrics"))
+    if loss is None:
+        raise SpecError(
+            "`loss` must be given beside `optimizer` or `metrics`: `model` is compiled with them.",
+            arg="loss",
+        )
+    try:
+        model.compile(optimizer=optimizer or "adam", loss=loss, metrics=metrics)
+    except (ValueError, TypeError) as error:
+        raise SpecError(f"Keras refused to compile the model: {_first_sentence(error)}") from error
+
+
+@contextmanager
+def needing_loss() -> Iterator[None]:
+    """A model that was compiled without a loss, and adds none itself, is told from a defect.
+
+    Raises:
+        ModelError: for such a model. Only its step can tell, as layers may add losses.
+    """
+    try:
+        yield
+    except (ValueError, ModelError) as error:  # Keras' own, or an engine's that could not trace
+        if "No loss to compute" not in str(error):
+            raise
+        raise ModelError(
+            "`model` was compiled without a loss, and its layers add none.",
+            hint="Call compile() with a loss, or give `loss` to gpu_fit().",
+            arg="model",
+        ) from error
 
 
 def check_rows(model: Any, data: Dataset, arg: str = "data") -> None:

@@ -167,9 +167,9 @@ def build_dataset(
     complete = _choose_rows(na, given, labels, recipe)
     labels = None if labels is None else take_labels(labels, complete)
     rows = given.rows if complete is None else int(complete.sum())
-    train_rows, validation_rows = split_rows(rows, spec.validation, spec.seed)
+    parts = split_rows(rows, spec.validation, spec.seed)
     keep = np.zeros(rows, dtype=bool)
-    keep[train_rows] = True
+    keep[parts[0]] = True
     groups = features.get("groups")
     if recipe is None:
         recipe = _learn(given, labels, keep, complete, spec, formula)
@@ -179,23 +179,12 @@ def build_dataset(
     weights, notes = _take_weights(weights, given.rows, complete), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weights, class_weight, keep, notes)
     del labels, weights, keep  # of a large file they take more than all that follows
-    train_rows, validation_rows = (
-        take_shard(part, spec.shard) for part in (train_rows, validation_rows)
-    )
-    choose_batch_size(len(train_rows), spec.batch_size)
+    shares = [take_shard(part, spec.shard) for part in parts]
+    choose_batch_size(len(shares[0]), spec.batch_size)
     encoded = given.encode(recipe, complete, notes, KEEPS.get(spec.cache, "auto"))
-    encoded = place_rows(encoded, spec.cache, arg)
-    return Dataset(
-        (encoded, *(MemoryRows(array) for array in arrays)),
-        recipe,
-        spec,
-        train_rows,
-        validation_rows,
-        na,
-        dropped=given.rows - rows,
-        skipped=given.skipped,
-        notes=(*given.notes, *notes.sentences),
-    )
+    sources = (place_rows(encoded, spec.cache, arg), *map(MemoryRows, arrays))
+    said = (*given.notes, *notes.sentences)
+    return Dataset(sources, recipe, spec, *shares, na, given.rows - rows, given.skipped, said)
 
 
 def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:

@@ -177,7 +177,7 @@ def _predict_batch(
 ) -> Batch:
     """The output of a batch from row `start` on, and how many of its rows are no padding."""
     rows = source.gather(slice(start, start + size))
-    return _predict(model, _adopt(finish(_pad(rows, size)), device)), len(rows)
+    return _predict(model, _adopt(finish(pad_rows(rows, size)), device)), len(rows)
 
 
 def _map(work: Callable[[int], Batch], starts: range, workers: int) -> Generator[Batch, None, None]:
@@ -196,7 +196,7 @@ def _map(work: Callable[[int], Batch], starts: range, workers: int) -> Generator
     yield from results
 
 
-def _pad(rows: np.ndarray, size: int) -> np.ndarray:
+def pad_rows(rows: np.ndarray, size: int) -> np.ndarray:
     """As many rows as any batch has: TensorFlow traces for one shape."""
     lacking = size - len(rows)
     return np.pad(rows, [(0, lacking)] + [(0, 0)] * (rows.ndim - 1)) if lacking else rows

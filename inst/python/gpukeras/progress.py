@@ -28,6 +28,7 @@ class Progress:
         learning_rate: The rate of each epoch's last step.
         done: Batches done of the next epoch.
         spent_s: Seconds spent on them.
+        resumed: Epochs that were finished when this process began.
     """
 
     epoch: int = 0
@@ -37,6 +38,7 @@ class Progress:
     learning_rate: list[float] = field(default_factory=list)
     done: int = 0
     spent_s: float = 0.0
+    resumed: int = 0
 
     @classmethod
     def of_state(cls, state: TrainingState) -> Progress:
@@ -49,7 +51,15 @@ class Progress:
             learning_rate=list(state.learning_rate),
             done=state.position,
             spent_s=state.extra.get("spent_s", 0.0),
+            resumed=state.epoch,
         )
+
+    def skip_to(self, epoch: int) -> list[str]:
+        """A callback of Keras', BackupAndRestore, goes on after so many epochs; a note of it."""
+        if epoch <= self.epoch:
+            return []
+        self.epoch = self.resumed = epoch
+        return [f"Resumed after epoch {epoch}, by the callback BackupAndRestore."]
 
     def to_state(self, snapshot: Snapshot, **more: Any) -> TrainingState:
         """The state that a checkpoint keeps; `more` are its fields that are not known here."""

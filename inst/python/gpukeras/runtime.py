@@ -54,19 +54,19 @@ def keras() -> Any:
     Raises:
         RuntimeMissingError: if Keras is missing, older than 3, or runs on another backend.
     """
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    wanted = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     tensorflow()
+    needs = "gpukeras needs Keras 3 on the TensorFlow backend"
+    hint = "Set KERAS_BACKEND=tensorflow before Python starts."
     try:
         import keras as module
     except ImportError as error:
+        if wanted != "tensorflow":
+            raise RuntimeMissingError(f"{needs}, not {wanted} ({error}).", hint=hint) from error
         raise RuntimeMissingError(f"Keras cannot be imported: {error}.") from error
-    backend = getattr(module, "backend", None)
-    found = backend.backend() if int(module.__version__.split(".")[0]) >= 3 else "Keras 2"
+    found = module.backend.backend() if int(module.__version__.split(".")[0]) > 2 else "Keras 2"
     if found != "tensorflow":
-        raise RuntimeMissingError(
-            f"gpukeras needs Keras 3 on the TensorFlow backend, found {found}.",
-            hint="Set KERAS_BACKEND=tensorflow before Python starts.",
-        )
+        raise RuntimeMissingError(f"{needs}, found {found}.", hint=hint)
     return module
 
 

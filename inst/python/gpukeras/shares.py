@@ -64,6 +64,14 @@ class Shares:
         ]
         return ends[0], ends[1]
 
+    def count_here(self, batch_size: int) -> int:
+        """Rows of a full batch that are this process's."""
+        return self.count_part(batch_size) * len(self.devices)
+
+    def split(self, rows: np.ndarray, batch_size: int, tail: bool) -> list[np.ndarray]:
+        """For each replica here its part, of full batches or of the short last one."""
+        return self.split_tail(rows) if tail else self.split_batches(rows, batch_size)
+
     def split_batches(self, rows: np.ndarray, batch_size: int) -> list[np.ndarray]:
         """For each replica here its part of several full batches, one batch after another.
 

@@ -276,6 +276,7 @@ class MlpSpec(Spec):
         activation: Keras activation of the hidden layers.
         dropout: Share of each hidden layer's outputs dropped in training, in [0, 1).
         batch_norm: Batch normalisation before each activation.
+        penalty: Added to the loss: it times the squares of the hidden layers' weights (L2).
         optimizer: Keras optimizer name.
         learning_rate: The optimizer's learning rate, or None for its default.
         seed: Seed of initial weights and dropout.
@@ -285,6 +286,7 @@ class MlpSpec(Spec):
     activation: str = "relu"
     dropout: float = 0.0
     batch_norm: bool = False
+    penalty: float = 0.0
     optimizer: str = "adam"
     learning_rate: float | None = None
     seed: int = 0
@@ -293,6 +295,7 @@ class MlpSpec(Spec):
         """Checks and normalises every field."""
         check_flag("batch_norm", self.batch_norm)
         dropout = check_number("dropout", self.dropout, 0.0, 0.99)
+        penalty = check_number("penalty", self.penalty, 0.0)
         if self.learning_rate is not None:
             check_number("learning_rate", self.learning_rate, 1e-12, 1e3)
         for arg in ("activation", "optimizer"):
@@ -305,6 +308,7 @@ class MlpSpec(Spec):
         self._set(
             units=check_counts("units", self.units),
             dropout=dropout,
+            penalty=penalty,
             seed=check_count("seed", self.seed, 0, 2**31 - 1),
         )
 

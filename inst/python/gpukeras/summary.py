@@ -44,7 +44,7 @@ def summarise(job: Any, elapsed_s: float) -> FitReport:
         workers=team.workers,
         devices=team.devices or (job.device,),
         skipped_steps=job.health.skipped,
-        resumed_epochs=job.resumed_epochs,
+        resumed_epochs=done.resumed,
         best_epoch=job.aids.best_epoch,
         stopped=job.stopped,
         notes=(*team.notes, *job.notes, *job.saver.notes),

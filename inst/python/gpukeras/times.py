@@ -85,7 +85,7 @@ def _turns(local: np.ndarray, circles: int) -> np.ndarray:
     dates = whole.astype(np.int64).astype("datetime64[D]")
     years = dates.astype("datetime64[Y]")
     first = years.astype("datetime64[D]")
-    length = ((years + 1).astype("datetime64[D]") - first).astype(np.float64)
+    length = ((years + np.timedelta64(1, "Y")).astype("datetime64[D]") - first).astype(np.float64)
     week = (whole + MONDAY) % 7 / 7
     year = (dates - first).astype(np.float64) / length
     return np.stack([week, year, local - whole][:circles], axis=-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from . import models, runtime
@@ -29,11 +30,12 @@ def fit(
     functions: Functions | None = None,
     on_event: OnEvent | None = None,
     devices: Any = None,
+    compiling: Mapping[str, Any] | None = None,
 ) -> FitReport:
     """Trains a model in place.
 
     Args:
-        model: A compiled Keras model.
+        model: A Keras model, compiled unless `compiling` is given.
         data: The rows; its own validation rows are used unless `validation` is given.
         options: Fields of `FitSpec`.
         validation: Rows to validate on, encoded as `data` is.
@@ -44,6 +46,7 @@ def fit(
             stops the training cleanly.
         devices: On which to train, see `distribution.wanted`; None for where the model is, or for
             those of the cluster that this process has joined.
+        compiling: What the model is compiled with first, see `models.compile_model()`.
 
     Raises:
         SpecError, DataError, ModelError: for input that does not fit, before anything is trained.
@@ -53,6 +56,8 @@ def fit(
         GeneratorError: if a function of the user's failed.
     """
     spec = FitSpec.from_dict(options)
+    if compiling:
+        models.compile_model(model, compiling)
     models.check_model(model)
     models.check_rows(model, data)
     if validation is not None:
@@ -64,7 +69,8 @@ def fit(
     team.check(model, spec.engine)
     spec, listener = team.own_spec(spec), Listener(on_event, spec.epochs)
     job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, listener, team)
-    with telling(), own_functions(model), memory_errors(job.explain_memory):
+    model._initial_epoch = None  # BackupAndRestore leaves there where an earlier training went on
+    with telling(), own_functions(model), memory_errors(job.explain_memory), models.needing_loss():
         report = job.run()
     keep_history(model, report)
     return report
@@ -77,6 +83,18 @@ def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
             raise SpecError(
                 f"`callbacks` must hold Keras callbacks, not {describe(callback)}.",
                 arg="callbacks",
+            )
+        if isinstance(callback, keras.TensorBoard) and find_spec("tensorboard") is None:
+            raise SpecError(
+                "The callback TensorBoard needs the Python package tensorboard.",
+                hint="Install it, or use `tensorboard` of gpu_fit(), which writes without it.",
+                arg="callbacks",
+            )
+        if spec.checkpoint is not None and isinstance(callback, keras.BackupAndRestore):
+            raise SpecError(
+                "`checkpoint` and the callback BackupAndRestore both resume a training.",
+                hint="Use one of the two: `checkpoint` also resumes within an epoch.",
+                arg="checkpoint",
             )
         setters = (keras.ReduceLROnPlateau, keras.LearningRateScheduler)
         if spec.schedule is not None and isinstance(callback, setters):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -234,16 +234,25 @@ def tell_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
 def pack_bytes(state: TrainingState, begins: bool) -> bytes:
     """A state to be sent, and whether it is that of a training's beginning."""
     plain, arrays = pack_state(state)
-    names = list(arrays)
-    told = np.frombuffer(json.dumps([plain, names, begins]).encode(), np.uint8)
-    file = io.BytesIO()
-    np.savez(file, told, *(arrays[name] for name in names))
-    return file.getvalue()
+    told = np.frombuffer(json.dumps([plain, list(arrays), begins]).encode(), np.uint8)
+    return pack_arrays([told, *arrays.values()])
 
 
 def unpack_bytes(sent: bytes) -> tuple[TrainingState, bool]:
     """What was sent."""
+    told, *arrays = unpack_arrays(sent)
+    plain, names, begins = json.loads(told.tobytes())
+    return unpack_state(plain, dict(zip(names, arrays, strict=True))), begins
+
+
+def pack_arrays(arrays: Sequence[np.ndarray]) -> bytes:
+    """Arrays to be sent."""
+    file = io.BytesIO()
+    np.savez(file, *arrays)
+    return file.getvalue()
+
+
+def unpack_arrays(sent: bytes) -> list[np.ndarray]:
+    """Arrays that were sent."""
     with np.load(io.BytesIO(sent), allow_pickle=False) as file:
-        plain, names, begins = json.loads(file["arr_0"].tobytes())
-        arrays = {name: file[f"arr_{place}"] for place, name in enumerate(names, 1)}
-    return unpack_state(plain, arrays), begins
+        return [file[f"arr_{place}"] for place in range(len(file.files))]

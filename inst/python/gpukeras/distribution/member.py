@@ -72,6 +72,9 @@ class Member(Watch):
         else:
             raise StrangerError("a message that no chief sends")
 
+    def _tick(self, now: float) -> None:
+        """The chief alone knows for whom others wait."""
+
     def _lose(self, worker: int, reason: str) -> None:
         if self.mailbox.working:
             # A chief that was only stopped learns on waking that the others go on without it.

@@ -5,7 +5,6 @@ Nothing is added up, so the devices work side by side and wait for each other on
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +12,10 @@ import numpy as np
 
 from .. import runtime
 from ..finishing import open_finish
-from ..predicting import Output, choose_rows, count_row_bytes
+from ..predicting import Output, choose_rows, count_row_bytes, pad_rows
 from ..recipes import Recipe
 from ..rows import RowSource
+from .agreement import pack_arrays, unpack_arrays
 from .insides import replica
 from .teams import Team
 
@@ -39,12 +39,13 @@ def predict_together(
     Returns:
         An array of the rows' outputs, or the model's dict or list of such arrays.
     """
-    first, last = team.shares.find_run(len(source))
+    own = range(*team.shares.find_run(len(source)))
     with team.hold_weights(model):
-        output = _predict_run(team, model, source, recipe, function, first, max(last, first + 1))
+        # A process that has none predicts the first row all the same, and gives no part of it.
+        output = _predict_run(team, model, source, recipe, function, own or range(1))
     nest = runtime.tensorflow().nest
-    own = [values[: last - first] for values in nest.flatten(output)]
-    parts = [unpack_arrays(sent) for sent in team.agreement.gather(pack_arrays(own))]
+    given = [values[: len(own)] for values in nest.flatten(output)]
+    parts = [unpack_arrays(sent) for sent in team.agreement.gather(pack_arrays(given))]
     whole = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
     return nest.pack_sequence_as(output, whole)
 
@@ -55,19 +56,16 @@ def _predict_run(
     source: RowSource,
     recipe: Recipe,
     function: Callable[[Any], Any] | None,
-    first: int,
-    last: int,
+    rows: range,
 ) -> Any:
-    """What the model gives for some rows; the last one stands for a process that has none."""
-    first = min(first, len(source) - 1)
-    rows, devices = min(last, len(source)) - first, team.shares.devices
-    size = choose_rows(-(-rows // len(devices)), source.row_bytes, count_row_bytes(model))
-    finish, output = open_finish(recipe, size, function), Output(rows)
+    """What the model gives for a run of rows."""
+    devices = team.shares.devices
+    size = choose_rows(-(-len(rows) // len(devices)), source.row_bytes, count_row_bytes(model))
+    finish, output = open_finish(recipe, size, function), Output(len(rows))
     program, step = _build(team, model), size * len(devices)
-    for start in range(first, first + rows, step):
-        given = source.gather(slice(start, min(start + step, first + rows)))
-        padded = np.pad(given, [(0, step - len(given))] + [(0, 0)] * (given.ndim - 1))
-        parts = np.split(padded, len(devices))
+    for start in range(rows.start, rows.stop, step):
+        given = source.gather(slice(start, min(start + step, rows.stop)))
+        parts = np.split(pad_rows(given, step), len(devices))
         results = program(tuple(map(_place, map(finish, parts), devices)))
         output.write(_join(results), len(given))
     return output.values
@@ -100,16 +98,3 @@ def _join(results: list[Any]) -> Any:
     return nest.map_structure(
         lambda *parts: np.concatenate([part.numpy() for part in parts]), *results
     )
-
-
-def pack_arrays(arrays: list[np.ndarray]) -> bytes:
-    """Arrays to be sent."""
-    file = io.BytesIO()
-    np.savez(file, *arrays)
-    return file.getvalue()
-
-
-def unpack_arrays(sent: bytes) -> list[np.ndarray]:
-    """Arrays that were sent."""
-    with np.load(io.BytesIO(sent), allow_pickle=False) as file:
-        return [file[f"arr_{place}"] for place in range(len(file.files))]

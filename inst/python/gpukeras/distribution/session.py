@@ -17,7 +17,7 @@ from ..checkpoints.describing import read_versions
 from ..environment import sync_environment
 from ..errors import ClusterError
 from ..shares import Shares
-from .addresses import parse_address, read_is_taken
+from .addresses import Address, parse_address, read_is_taken
 from .channel import Channel, open_channel
 from .cluster import ClusterSpec, read_cluster
 from .confinement import confining
@@ -93,11 +93,11 @@ def _join(spec: ClusterSpec) -> Session:
     local = [devices.short_name(gpu) for gpu in runtime.visible_devices("GPU")] or ["CPU:0"]
     description = {"versions": read_versions(), "devices of each worker": len(local)}
     channel = open_channel(spec, description, on_loss=_abort)
-    host, port = spec.own.rpartition(":")[::2]
+    own = parse_address(spec.own)
     try:
-        _check_port(spec)
+        _check_port(own)
         channel.exchange("start", {})  # all ports are free: nobody waits for who cannot start
-        with confining(int(port), host.strip("[]")) as confined:
+        with confining(own.port, own.host) as confined:
             strategy = _open_strategy(spec, local)
     except runtime.tensorflow().errors.OpError as error:
         reason = str(error).splitlines()[0][:200]
@@ -112,18 +112,17 @@ def _join(spec: ClusterSpec) -> Session:
     session.check()
     if not confined.is_set():
         session.notes.append(
-            f"TensorFlow listens on port {port} of all of this computer's addresses."
+            f"TensorFlow listens on port {own.port} of all of this computer's addresses."
         )
     return session
 
 
-def _check_port(spec: ClusterSpec) -> None:
-    port = parse_address(spec.own).port
-    if read_is_taken(port):
+def _check_port(own: Address) -> None:
+    if read_is_taken(own.port):
         raise ClusterError(
-            f"Port {port} of {spec.own} is in use on this computer.",
+            f"Port {own.port} of {own} is in use on this computer.",
             hint="Choose another port, or end the program that has it.",
-            address=spec.own,
+            address=str(own),
         )
 
 

@@ -152,7 +152,6 @@ class Team:
         """
         if self.shares is None:
             return
-        require_versions()
         if engine == "compiled":
             raise SpecError(
                 'engine = "compiled" trains on one device: XLA compiles a program for one.',
@@ -174,6 +173,7 @@ def open_team(wanted: Any = None, trains: bool = False) -> Team:
 
     Raises:
         SpecError, NoDeviceError: for devices that cannot be had.
+        RuntimeMissingError: for versions that several devices were not tried on.
         ClusterError: if a worker has been lost.
     """
     cluster = session.current()
@@ -198,6 +198,7 @@ def open_team(wanted: Any = None, trains: bool = False) -> Team:
     if len(names) == 1:
         _check_single(names[0])
         return Team()
+    require_versions()
     return Team(open_mirrored(names), Shares(len(names), 0, names))
 
 

@@ -11,6 +11,7 @@ import selectors
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -48,7 +49,7 @@ class Clock:
         return self.now
 
 
-class Watch:
+class Watch(ABC):
     """The thread, without what the chief and the other workers do differently.
 
     Args:
@@ -126,14 +127,17 @@ class Watch:
 
     # What the chief and the others do differently.
 
+    @abstractmethod
     def _take(self, worker: int, frame: Frame) -> None:
-        raise NotImplementedError
+        """A message that has come."""
 
+    @abstractmethod
     def _lose(self, worker: int, reason: str) -> None:
-        raise NotImplementedError
+        """A worker at the other end of a link is lost."""
 
+    @abstractmethod
     def _tick(self, now: float) -> None:
-        pass
+        """Time has gone by."""
 
     def _wake_s(self, now: float) -> float:
         return math.inf

@@ -155,14 +155,7 @@ def save_dataset(
         done = writer.write(plan_shards(rows, count))
         if not writer.stopped:
             _check_some(done)
-            manifest = Manifest(
-                format,
-                sum(shard.rows for shard in done),
-                rows.fields,
-                to_portable(data.recipe),
-                _describe(data),
-                tuple(done),
-            )
+            manifest = _make_manifest(data, format, rows.fields, done)
             write_text(partial / MANIFEST, manifest.to_text())
             _check_free(target, overwrite)  # once more: it may have come meanwhile
             move_folder(partial, target)
@@ -277,6 +270,17 @@ class _Writer:
             "bytes": float(self._done * self._row_bytes),
         }
         self.stopped = self._on_event(event) is True
+
+
+def _make_manifest(
+    data: Dataset | StreamDataset,
+    format: str,  # noqa: A002
+    fields: dict[str, Field],
+    done: list[Shard],
+) -> Manifest:
+    rows = sum(shard.rows for shard in done)
+    recipe = to_portable(data.recipe)
+    return Manifest(format, rows, fields, recipe, _describe(data), tuple(done))
 
 
 def _describe(data: Dataset | StreamDataset) -> dict[str, Any]:

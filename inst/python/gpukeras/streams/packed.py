@@ -108,6 +108,7 @@ def pack_elements(
     Raises:
         DataError: for dicts of anything but tensors of numbers, or with other keys than the recipe.
     """
+    dataset = _unname(dataset, recipe)
     spec = getattr(dataset, "element_spec", None)
     parts = list(spec) if isinstance(spec, (tuple, list)) else [spec]
     if not any(isinstance(part, Mapping) for part in parts[:2]):
@@ -122,6 +123,15 @@ def pack_elements(
         return tuple(packed) if len(packed) > 1 else packed[0]
 
     return dataset.map(pack), layout
+
+
+def _unname(dataset: Any, recipe: Recipe | None) -> Any:
+    """Elements {x, y}, as tfdatasets' `dataset_prepare()` makes them, are pairs (x, y)."""
+    spec = getattr(dataset, "element_spec", None)
+    inputs = set() if recipe is None else {part.name for part in recipe.inputs}
+    if not isinstance(spec, Mapping) or set(spec) != {"x", "y"} or inputs == {"x", "y"}:
+        return dataset
+    return dataset.map(lambda element: (element["x"], element["y"]))
 
 
 def _join(values: Mapping[str, Any], slots: Sequence[Slot], batched: bool) -> Any:

@@ -99,8 +99,11 @@ def check_part(part: Any, name: str) -> None:
             f"`{name}` of the tf.data dataset is {found}, not a tensor.", hint=GIVE_PAIRS, arg="x"
         )
     if not (part.dtype.is_floating or part.dtype.is_integer or part.dtype.is_bool):
+        text = part.dtype.name == "string"
         raise DataError(
-            f"`{name}` of the tf.data dataset must be numeric, not {part.dtype.name}.", arg="x"
+            f"`{name}` of the tf.data dataset must be numeric, not {part.dtype.name}.",
+            hint="Apply a text or lookup layer in its map()." if text else "",
+            arg="x",
         )
     if part.shape.rank is None:
         raise DataError(
