@@ -22,9 +22,6 @@ TESTTHAT := Rscript -e 'testthat::test_dir("tests/testthat", package = "gpukeras
 LINTR := Rscript -e 'lints <- c(list(lintr::lint_package()), \
 	lapply(c("tools", "python"), lintr::lint_dir, relative_path = FALSE)); \
 	for (l in lints) print(l); quit(status = any(lengths(lints) > 0))'
-VIGNETTES := Rscript -e 'for (f in Sys.glob("vignettes/*.Rmd")) rmarkdown::render(f, \
-	output_dir = "doc", intermediates_dir = tempfile(), quiet = TRUE)'
-
 # The folders are in the list too, because removing a file changes only its folder.
 PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 	! -path '*__pycache__*' 2>/dev/null)
@@ -32,13 +29,13 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-r lint format doc check bench bench-fit bench-data bench-profile bench-scale \
-	bench-compression gpu-evidence contract install clean
+.PHONY: help demo test test-python test-r test-matrix lint format doc site check check-matrix bench bench-fit \
+	bench-data bench-profile bench-scale bench-compression gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 18
 
 demo: setup-demo install ## install what is missing and show what gpukeras does
 	@Rscript tools/demo.R
@@ -58,6 +55,9 @@ test-python: setup-test-python ## run the tests of the Python core
 test-r: setup-test-r install ## run the tests of the R package
 	@$(TESTTHAT)
 
+test-matrix: ## run all tests on Debian 13: R 4.5, Python 3.13, NumPy 2 (needs root)
+	@tools/debian13.sh test
+
 lint: setup-lint install ## check the style of the code with ruff and lintr
 	@failed=0; $(RUFF) check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
 	$(RUFF) format --check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
@@ -69,18 +69,34 @@ format: setup-format ## format the code with ruff, and with styler if R has it
 	@if command -v Rscript >/dev/null; then \
 	Rscript -e 'if (requireNamespace("styler", quietly = TRUE)) styler::style_pkg()'; fi
 
-# The vignettes come last: they load the package that roxygen2 has just documented.
-doc: setup-doc ## write man/ and NAMESPACE from the code, and the vignettes to doc/
+# The vignettes come late: they load the package that roxygen2 has just documented.
+doc: setup-doc ## write man/ and NAMESPACE from the code; run all examples; vignettes and cheat sheet to doc/
 	@Rscript -e 'roxygen2::roxygenise()'
 	@$(MAKE) --no-print-directory install
-	@$(VIGNETTES)
+	@Rscript tools/vignettes.R doc
+	@Rscript tools/examples.R
+	@tools/cheatsheet.sh doc/cheatsheet.pdf
 
-# R CMD build first copies the folder whole, so it gets one without gigabytes of .venv.
-check: setup-check ## run R CMD check on the package
+site: setup-site install ## build the pages of pkgdown in doc/site
+	@Rscript tools/site.R doc/site
+
+# R CMD build first copies the folder whole, so it gets one without gigabytes of .venv. As on CRAN
+# the vignettes show their code and do not run it: make doc runs them. Without a network CRAN's list
+# of packages, the time of day and the packages that only CRAN has cannot be looked at. The first
+# example starts TensorFlow, which takes longer than the 5 seconds that CRAN, without Python, allows.
+check: setup-check ## run R CMD check --as-cran on the package
 	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && mkdir "$$copy/gpukeras" && \
-	tar -cf - --exclude ./.venv --exclude ./.rlib --exclude ./.git . | \
-	tar -xf - -C "$$copy/gpukeras" && (cd "$$copy" && R CMD build gpukeras) && \
-	_R_CHECK_FORCE_SUGGESTS_=false R CMD check --no-manual "$$copy"/gpukeras_*.tar.gz
+	tar -cf - --exclude ./.venv --exclude ./.rlib --exclude ./.git --exclude './.debian13*' . | \
+	tar -xf - -C "$$copy/gpukeras" && cd "$$copy" && unset NOT_CRAN && \
+	R CMD build gpukeras && \
+	_R_CHECK_CRAN_INCOMING_REMOTE_=false _R_CHECK_SYSTEM_CLOCK_=false \
+	TZ=$${TZ:-UTC} _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true \
+	_R_CHECK_FORCE_SUGGESTS_=false _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=15 \
+	R CMD check --as-cran --no-manual gpukeras_*.tar.gz && \
+	grep -x 'Status: OK' gpukeras.Rcheck/00check.log
+
+check-matrix: check ## run R CMD check --as-cran here and on Debian 13 (needs root)
+	@tools/debian13.sh check
 
 # OPTIONS such as --quick, --only dense_small or --json PATH; bench is another name for it.
 bench: bench-fit
@@ -105,11 +121,12 @@ bench-compression: setup-bench ## measure what smaller models gain and lose, on 
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
 	python/benchmarks/bench_compression.py $(OPTIONS)
 
-# The Python core alone. EVIDENCE_PYTHON names a Python that has TensorFlow already.
+# The Python core alone. EVIDENCE_PYTHON names a Python that has TensorFlow, pytest and hypothesis
+# already. OPTIONS such as --only dense_small or --seconds 300; --on-cpu --quick tries it without a GPU.
 gpu-evidence: ## on a computer with an NVIDIA GPU: prove and measure it, in 10 minutes at most
 	@if [ -z "$(EVIDENCE_PYTHON)" ]; then tools/setup.sh test-python; fi
 	@PYTHONPATH=inst/python TF_CPP_MIN_LOG_LEVEL=2 $(or $(EVIDENCE_PYTHON),.venv/bin/python) \
-	python/benchmarks/gpu_evidence.py
+	python/benchmarks/gpu_evidence.py $(OPTIONS)
 
 # Renamed only when complete, so that a failure leaves the old contract in place.
 contract: setup-contract ## write inst/python/contract.json from the Python core

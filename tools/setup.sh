@@ -27,7 +27,7 @@ quietly() {
 # command and the Debian package.
 
 to_run="reticulate callr cli rlang jsonlite ggplot2"
-to_test="$to_run bit64 Matrix testthat withr"
+to_test="$to_run bit64 Matrix png recipes testthat withr"
 r_packages="" programs="" python_tools=no compiler=no
 
 case ${1:-} in
@@ -38,8 +38,9 @@ case ${1:-} in
     contract)     ;;
     format)       python_tools=yes ;;
     lint)         r_packages="$to_test lintr" python_tools=yes ;;
-    doc)          r_packages="$to_test roxygen2 knitr rmarkdown" programs="pandoc" ;;
-    check)        r_packages="$to_test knitr rmarkdown" programs="pandoc qpdf" ;;
+    doc)          r_packages="$to_test roxygen2 knitr rmarkdown" programs="pandoc chromium" ;;
+    site)         r_packages="$to_run knitr rmarkdown pkgdown" programs="pandoc" ;;
+    check)        r_packages="$to_test knitr rmarkdown V8" programs="pandoc qpdf tidy" ;;
     *)            stop "unknown target '${1:-}'; 'make help' lists the targets." ;;
 esac
 
@@ -60,10 +61,18 @@ sys.exit(None in map(u.find_spec, sys.argv[1:]))' "$@" 2>/dev/null
 # The tests build stand-ins for the driver's libraries, which takes C's headers too.
 can_compile() { echo 'int x;' | cc -shared -xc -include stdlib.h -o /dev/null - 2>/dev/null; }
 
+# reticulate before 1.38 refuses NumPy 2, without which there is no Python 3.13.
+refuses_numpy2() {
+    command -v Rscript >/dev/null && Rscript --no-init-file -e 'quit(status =
+        !nzchar(system.file(package = "reticulate")) || packageVersion("reticulate") >= "1.38")'
+}
+
 # Prints the real interpreter: a pyenv shim would follow the user's later choices.
 find_python() {
-    for candidate in "${PYTHON:-python3}" python3.12 python3.11 python3.10 /usr/bin/python3; do
-        "$candidate" tools/setup-python.py 2>/dev/null && return
+    newest=13
+    if refuses_numpy2; then newest=12; fi
+    for candidate in "${PYTHON:-python3}" python3.13 python3.12 python3.11 python3.10 /usr/bin/python3; do
+        "$candidate" tools/setup-python.py $newest 2>/dev/null && return
     done
     return 1
 }
@@ -122,7 +131,8 @@ tell_what_is_missing() {
     fi
     if [ -n "$no_programs" ]; then want "programs missing:$no_programs"; fi
     if [ $lacks_python = yes ]; then
-        want "Python 3.10 to 3.12 with venv and a shared libpython is missing"
+        want "Python 3.10 to 3.13 (3.12 where reticulate is older than 1.38)" \
+            "with venv and a shared libpython is missing"
     fi
     stop "$wants."
 }
@@ -144,17 +154,17 @@ if ! has_modules pip; then
 fi
 
 # The CUDA libraries are gigabytes, so they come only where a driver can use them:
-# on Linux, or on Linux under Windows (/dev/dxg).
+# on Linux, or on Linux under Windows, whose driver lies in /usr/lib/wsl.
 has_nvidia_driver() {
-    [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] || [ -e /dev/dxg ]
+    [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] ||
+        { [ -e /dev/dxg ] && ls /usr/lib/wsl/lib/libcuda.so* >/dev/null 2>&1; }
 }
 
 requirements() {
-    if has_nvidia_driver; then
-        sed 's/^tensorflow-cpu/tensorflow[and-cuda]/' "python/$1"
-    else
-        cat "python/$1"
-    fi
+    changes=""
+    if has_nvidia_driver; then changes="s/^tensorflow-cpu/tensorflow[and-cuda]/;"; fi
+    if refuses_numpy2; then changes="${changes}s/^\\(numpy.*\\),<3/\\1,<2/;"; fi
+    sed "$changes" "python/$1"
 }
 
 # install_python FILE MODULE...: installs what FILE asks for.  Its stamp is the copy
