@@ -103,7 +103,7 @@ def test_a_first_size_beyond_the_rows_is_refused():
 
 @pytest.mark.tf
 def test_a_search_measures_each_size_and_recommends_one_of_them(model):
-    report = find_batch_size(model, make_dataset(2000), {"high": 200})
+    report = find_batch_size(model, make_dataset(2000), {"high": 200, "until": "memory"})
     sizes = [point.batch_size for point in report.points]
     assert sizes == [32, 64, 128, 200]
     assert all(point.rows_per_s > 0 for point in report.points)
