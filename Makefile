@@ -29,8 +29,8 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-r test-matrix lint format doc site check check-matrix bench bench-fit \
-	bench-data bench-profile bench-scale bench-compression gpu-evidence contract install clean
+.PHONY: help demo test test-python test-r test-matrix coverage lint format doc site check check-matrix bench \
+	bench-fit bench-data bench-profile bench-scale bench-compression gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -57,6 +57,9 @@ test-r: setup-test-r install ## run the tests of the R package
 
 test-matrix: ## run all tests on Debian 13: R 4.5, Python 3.13, NumPy 2 (needs root)
 	@tools/debian13.sh test
+
+coverage: setup-coverage ## count the lines that the tests run, Python and R (some 40 minutes)
+	@tools/coverage.sh $(SIDE)
 
 lint: setup-lint install ## check the style of the code with ruff and lintr
 	@failed=0; $(RUFF) check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \

@@ -13,8 +13,8 @@ cd "$(dirname "$0")/.."
 root=$PWD/.debian13
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 
-say() { echo "Debian 13: $*"; }
-stop() { say "$*" >&2; exit 1; }
+speaker="Debian 13"
+. tools/speak.sh
 
 # ---- Whether this computer can -------------------------------------------------
 
@@ -37,16 +37,6 @@ fi
 if [ -n "$reason" ]; then stop "$reason."; fi
 
 # ---- The root folder -------------------------------------------------------------
-
-quietly() {
-    log=$(mktemp)
-    if ! "$@" >"$log" 2>&1; then
-        tail -n 20 "$log" >&2
-        rm -f "$log"
-        stop "'$1' failed; the lines above say why."
-    fi
-    rm -f "$log"
-}
 
 if ! command -v debootstrap >/dev/null; then
     say "installing debootstrap ..."

@@ -8,19 +8,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-say() { echo "gpukeras setup: $*"; }
-stop() { say "$*" >&2; exit 1; }
-
-# apt and pip print hundreds of lines; show the last ones, and only on failure.
-quietly() {
-    log=$(mktemp)
-    if ! "$@" >"$log" 2>&1; then
-        tail -n 20 "$log" >&2
-        rm -f "$log"
-        stop "'$1' failed; the lines above say why."
-    fi
-    rm -f "$log"
-}
+speaker="gpukeras setup"
+. tools/speak.sh
 
 # ---- What the target needs ---------------------------------------------------
 # R packages under their CRAN names, programs under the names of both the
@@ -38,6 +27,7 @@ case ${1:-} in
     contract)     ;;
     format)       python_tools=yes ;;
     lint)         r_packages="$to_test lintr" python_tools=yes ;;
+    coverage)     r_packages="$to_test covr" python_tools=yes compiler=yes programs="chromium" ;;
     doc)          r_packages="$to_test roxygen2 knitr rmarkdown" programs="pandoc chromium" ;;
     site)         r_packages="$to_run knitr rmarkdown pkgdown" programs="pandoc" ;;
     check)        r_packages="$to_test knitr rmarkdown V8" programs="pandoc qpdf tidy" ;;
