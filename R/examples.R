@@ -26,8 +26,8 @@ examples_python <- function() {
   choose_python(read_choices(environments_root(), can_require = TRUE))$python %||% ""
 }
 
-# The first chunk of each vignette calls it: `...` are more options of its chunks. As other packages'
-# vignettes, ours run their code only where NOT_CRAN says so, which make and devtools do.
+# The first chunk of each vignette calls it: `...` are more options of its chunks. As those of other
+# packages, our vignettes run their code only where NOT_CRAN says so, which make and devtools do.
 set_up_vignette <- function(..., packages = "ggplot2") {
   installed <- vapply(packages, requireNamespace, logical(1), quietly = TRUE)
   knitr::opts_chunk$set(

@@ -35,6 +35,7 @@ measure_python() {
 }
 
 # covr installs the package with counters in its code, and runs the tests of that.
+# shellcheck disable=SC2016 # R expands them
 measure_r() {
     LEAST=$least Rscript -e 'least <- as.numeric(Sys.getenv("LEAST"))
         found <- covr::package_coverage(".", type = "tests", quiet = TRUE)

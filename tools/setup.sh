@@ -178,5 +178,5 @@ install_python() {
 
 install_python requirements.txt tensorflow numpy psutil pynvml pyarrow
 if [ $python_tools = yes ]; then
-    install_python requirements-dev.txt pytest hypothesis ruff
+    install_python requirements-dev.txt pytest hypothesis ruff coverage
 fi
