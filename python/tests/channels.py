@@ -1,5 +1,6 @@
 """Clusters for tests: workers as threads of this process, or as processes of their own."""
 
+import gc
 import json
 import os
 import signal
@@ -138,4 +139,6 @@ def own_address():
 
 
 def open_files():
+    """How many; those that earlier tests left to the garbage collector are closed first."""
+    gc.collect()
     return len(os.listdir("/proc/self/fd"))

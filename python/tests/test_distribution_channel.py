@@ -306,7 +306,7 @@ def test_nothing_is_left_over():
         run_threads(3, lambda channel: channel.exchange("epoch", {}))
         run_threads(2, lambda channel: channel.exchange(str(channel.index), {}))
         run_threads(2, lambda channel: "joined", [{}, {"a": 1}])
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # one of an earlier test may have ended meanwhile
     assert open_files() == files
 
 
