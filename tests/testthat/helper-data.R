@@ -192,3 +192,13 @@ learned <- function(y) {
   gpu_fit(model, data, epochs = 20, engine = "superstep", verbose = 0)
   list(model = model, x = x)
 }
+
+# Rows from a function that fails after some calls, with a class of its own.
+failing_rows <- function(calls = 3) {
+  made <- 0
+  gpu_dataset(function() {
+    made <<- made + 1
+    if (made > calls) rlang::abort("no more files", class = "my_error")
+    list(a_matrix(20), a_matrix(20)[, 1])
+  }, steps = 100, batch_size = 20)
+}

@@ -225,12 +225,7 @@ test_that("an interrupt ends a profile, and is one in R", {
 test_that("an error in a function that makes rows is its own", {
   skip_without_tensorflow()
   silence_tensorflow()
-  calls <- 0
-  data <- gpu_dataset(function() {
-    calls <<- calls + 1
-    if (calls > 3) rlang::abort("no more files", class = "my_error")
-    list(a_matrix(20), a_matrix(20)[, 1])
-  }, steps = 100, batch_size = 20)
+  data <- failing_rows()
   model <- gpu_mlp(data, units = 4, seed = 1)
   before <- lapply(model$get_weights(), as_r)
   expect_error(gpu_profile(model, data, steps = 5), "no more files", class = "my_error")

@@ -230,12 +230,7 @@ test_that("an interrupt ends a search with what it has, and the model is as it w
 test_that("an error in a function that makes rows is its own, and the model is as it was", {
   skip_without_tensorflow()
   silence_tensorflow()
-  calls <- 0
-  data <- gpu_dataset(function() {
-    calls <<- calls + 1
-    if (calls > 3) rlang::abort("no more files", class = "my_error")
-    list(a_matrix(20), a_matrix(20)[, 1])
-  }, steps = 100, batch_size = 20)
+  data <- failing_rows()
   model <- gpu_mlp(data, units = 4, seed = 1)
   before <- weights_of(model)
   size <- gpu_batch_size(model, data, to = 64, verbose = FALSE)

@@ -39,14 +39,6 @@ class Hub(Watch):
         """The chief's own part of a round."""
         self.post(lambda: self._take_call(CHIEF, call))
 
-    def bye(self) -> None:
-        """The chief has finished."""
-        self.post(self._start_leaving)
-
-    def leave(self, reason: str) -> None:
-        """The chief goes: the others are told why, unless all have finished."""
-        self.post(lambda: self._leave(reason))
-
     def _start_leaving(self) -> None:
         self._leaving = True
         self._take_bye(CHIEF)

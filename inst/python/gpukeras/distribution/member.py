@@ -39,14 +39,6 @@ class Member(Watch):
         """This worker's part of a round."""
         self.post(lambda: self._say(FrameKind.CALL, *pack_call(call)))
 
-    def bye(self) -> None:
-        """This worker has finished."""
-        self.post(self._start_leaving)
-
-    def leave(self, reason: str) -> None:
-        """This worker goes: the others are told why, unless all have finished."""
-        self.post(lambda: self._leave(reason))
-
     def _start_leaving(self) -> None:
         self._leaving = True
         self._say(FrameKind.BYE)

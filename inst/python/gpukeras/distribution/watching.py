@@ -125,7 +125,23 @@ class Watch(ABC):
         """Tells the others whether this worker's silence means anything."""
         self.post_and_wait(lambda: self._tell_rest(at_rest), REST_S)
 
+    def bye(self) -> None:
+        """This worker has finished."""
+        self.post(self._start_leaving)
+
+    def leave(self, reason: str) -> None:
+        """This worker goes: the others are told why, unless all have finished."""
+        self.post(lambda: self._leave(reason))
+
     # What the chief and the others do differently.
+
+    @abstractmethod
+    def _start_leaving(self) -> None:
+        """Says that this worker has finished."""
+
+    @abstractmethod
+    def _leave(self, reason: str) -> None:
+        """Says why this worker goes, and ends."""
 
     @abstractmethod
     def _take(self, worker: int, frame: Frame) -> None:
