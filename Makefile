@@ -95,7 +95,7 @@ check: setup-check ## run R CMD check --as-cran on the package
 	R CMD build gpukeras && \
 	_R_CHECK_CRAN_INCOMING_REMOTE_=false _R_CHECK_SYSTEM_CLOCK_=false \
 	TZ=$${TZ:-UTC} _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true \
-	_R_CHECK_FORCE_SUGGESTS_=false _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=15 \
+	_R_CHECK_FORCE_SUGGESTS_=false _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=30 \
 	R CMD check --as-cran --no-manual gpukeras_*.tar.gz && \
 	grep -x 'Status: OK' gpukeras.Rcheck/00check.log
 

@@ -39,8 +39,9 @@ test_that("the Python that was chosen is asked without being started", {
   expect_identical(in_session(look, c(RETICULATE_PYTHON = python_path())), c(TRUE, FALSE))
 })
 
-test_that("vignettes run where Python and the packages are", {
+test_that("vignettes run where Python and the packages are, and not on CRAN", {
   testthat::skip_if_not_installed("knitr")
+  withr::local_envvar(NOT_CRAN = "true")
   before <- knitr::opts_chunk$get()
   withr::defer(knitr::opts_chunk$restore(before))
   set_up_vignette(packages = "no.such.package", fig.height = 3)
@@ -49,6 +50,9 @@ test_that("vignettes run where Python and the packages are", {
   skip_without_tensorflow()
   set_up_vignette(packages = character())
   expect_true(knitr::opts_chunk$get("eval"))
+  withr::local_envvar(NOT_CRAN = NA)
+  set_up_vignette(packages = character())
+  expect_false(knitr::opts_chunk$get("eval"))
 })
 
 test_that("each help page of a function has examples, and none is for interactive sessions only", {
