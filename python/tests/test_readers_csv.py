@@ -1,6 +1,7 @@
 import bz2
 import gzip
 import os
+import time
 from datetime import date, datetime, timezone
 from pathlib import Path
 
@@ -188,6 +189,9 @@ def test_a_pass_that_is_given_up_leaves_no_file_open(write, small_blocks):
     next(batches)
     assert is_open(path)
     batches.close()
+    until = time.monotonic() + 30
+    while is_open(path) and time.monotonic() < until:  # the thread that reads it ends by itself
+        time.sleep(0.01)
     assert not is_open(path)
 
 
