@@ -1,9 +1,11 @@
 """The three engines train alike, every row once, and the choice survives what it meets."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
+from children import run_script
 from conftest import make_dataset, make_model
 
 from gpukeras import ModelError, runtime, training
@@ -98,6 +100,18 @@ def test_every_row_is_trained_once_an_epoch(engine, rows, batch_size):
     report = training.fit(model, data, {"epochs": 3, "engine": engine})
     np.testing.assert_array_equal(model.seen.numpy(), 3)
     assert set(report.history) == {"loss", "rows"}  # a step's own logs arrive
+
+
+def test_a_step_of_ones_own_is_compiled_once_whatever_batches_a_call_takes(tmp_path):
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import test_engine
+        test_engine.test_every_row_is_trained_once_an_epoch("compiled", 300, 1)
+        answer = True
+    """
+    assert run_script(script, XLA_FLAGS=f"--xla_dump_to={tmp_path}")
+    assert len(list(tmp_path.glob("*_program_*.before_optimizations.txt"))) == 1
 
 
 def test_a_graph_that_xla_refuses_falls_back():

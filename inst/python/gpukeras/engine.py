@@ -28,6 +28,7 @@ from .arrays import aligned_empty
 from .blocks import Block
 from .choosing import EngineFacts
 from .compiling import Compilation, begin_compiling
+from .wording import find_reason
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
@@ -64,6 +65,13 @@ def cut(arrays: Any, start: Any, rows: int) -> Any:
         return tf.slice(array, begin, [rows, *array.shape[1:]])
 
     return tf.nest.map_structure(one, arrays)
+
+
+def _gather(arrays: Any, start: Any, rows: int) -> Any:
+    """As `cut()`, outside of a loop: XLA would compile a program anew for each begin of a slice."""
+    tf = runtime.tensorflow()
+    taken = start + tf.range(rows)
+    return tf.nest.map_structure(lambda array: tf.gather(array, taken), arrays)
 
 
 def count_rows(arrays: Any) -> int:
@@ -222,7 +230,7 @@ class Engines:
             try:
                 concrete = program.get_concrete_function(specs, scalar, scalar)
             except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
-                raise UntraceableError(first_line(error)) from error
+                raise UntraceableError(find_reason(error)) from error
         self._made[engine] = Made(
             read_shapes(block, rows),
             rows,
@@ -231,13 +239,16 @@ class Engines:
         return concrete
 
     def _program(self, arrays: tuple[Any, ...], first: Any, count: Any) -> Logs:
-        """Traced: steps over batches `first` to `first + count`."""
+        """Traced: steps over batches `first` to `first + count`.
+
+        A step of the user's own may log more than the metrics, so its last stands after the loop.
+        """
         end = first + count
         if not runtime.overrides(self.model, f"{self._kind}_step"):
             self._loop(arrays, first, end)
             return self.model.get_metrics_result()
-        self._loop(arrays, first, end - 1)  # a step of the user's own may log more than the metrics
-        return self._step(self._batch(arrays, end - 1))
+        self._loop(arrays, first, end - 1)
+        return self._step(_gather(arrays, (end - 1) * self.batch_size, self.batch_size))
 
     def _loop(self, arrays: tuple[Any, ...], first: Any, end: Any) -> None:
         """Traced: steps over batches `first` to `end`, as long as there is use in it."""
@@ -278,11 +289,6 @@ def _like(block: Block, rows: int) -> list[Any]:
             )
             for array in arrays
         ]
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, shortened."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 # Facts -------------------------------------------------------------------------------------------
