@@ -4,8 +4,10 @@
 # R finds the installed package in .rlib, and reticulate finds Python in .venv.
 export R_LIBS := $(CURDIR)/.rlib$(if $(R_LIBS),:$(R_LIBS))
 export RETICULATE_PYTHON := $(CURDIR)/.venv/bin/python
-# The tests start hundreds of processes, which read what the first of them has compiled.
+# The tests start hundreds of processes, which read what the first of them has compiled. It lies
+# apart: beside the sources it would change the folders that `install` looks at.
 export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.rlib/.pycache
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Without it testthat takes us for CRAN, and compares no snapshot.
 export NOT_CRAN := true
