@@ -38,7 +38,10 @@ LAMBDA = {"class_name": "__lambda__", "config": {"code": "4wEAAAA=", "defaults":
         ([a_layer("Lambda", "old", function=["4wEAAAA=", None, None])], "a lambda in `old`"),
         ([a_layer("Dense", "d", activation=LAMBDA)], "a lambda in `d`"),
         ([a_model(a_layer("Lambda", "deep", function=LAMBDA))], "a lambda in `deep`"),
-        ([a_layer("TFSMLayer", "t", filepath="/x")], "a program of TensorFlow .* in `t`"),
+        (
+            [a_layer("TFSMLayer", "t", filepath="/x")],
+            "`path` holds what Keras' safe mode does not load: a program of TensorFlow .* in `t`",
+        ),
         ([a_layer("TorchModuleWrapper", "p", module="gASV")], "a pickle of PyTorch in `p`"),
         ([a_model(a_layer("JaxLayer", "j"))], "a function of JAX in `j`"),
     ],
@@ -124,6 +127,6 @@ def map_outside(weights):
 )
 def test_weights_of_other_files_are_refused(tmp_path, change, said):
     path = a_file(tmp_path / "m.keras", a_model(), weights_with(change))
-    with pytest.raises(ModelError, match=f"weights in m.keras are not in it: {said}"):
+    with pytest.raises(ModelError, match=f"the weights in m.keras are not in it: {said}"):
         check_code(path, "model")
     check_code(a_file(path, a_model(), weights_with(lambda weights: None)), "model")

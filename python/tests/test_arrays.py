@@ -89,6 +89,11 @@ def test_what_is_wrong_is_counted_in_the_rows_taken():
         arrays.stage_float32(x, fill=np.array([0.0]))
 
 
+def test_what_only_scaling_makes_too_large_is_refused():
+    with pytest.raises(DataError, match="`x` is not finite after scaling"):
+        arrays.stage_float32(np.array([[1e30]]), scale=np.array([1e-20]))
+
+
 def test_only_missing_values_get_the_hint_on_their_policy():
     assert 'na = "impute"' in arrays.column_error("w", "x", missing=2).hint
     label = arrays.column_error("y", "y", missing=1)

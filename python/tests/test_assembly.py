@@ -26,7 +26,7 @@ def double(rows):
         ({"features": ROWS, "text": {"columns": ["a"]}}, "`text` names columns, which `x` does"),
         (
             {"features": {"kind": "generator", "call": chunk, "steps": 2}, "weights": np.ones(40)},
-            "`weights` cannot be given beside `x`",
+            "`weights` cannot be given beside `x`, which makes its rows itself",
         ),
         ({"features": ROWS, "augment": {"flip": "horizontal"}}, "needs image files or an array"),
         ({"features": ROWS, "augment": {"flop": 1}}, "Unknown option `flop`"),

@@ -67,7 +67,7 @@ def test_of_a_student_of_one_s_own_a_copy_is_trained():
     assert not student.compiled
     assert found["model"].compiled
     assert "width" not in found["report"].settings
-    with pytest.raises(SpecError, match="another model"):
+    with pytest.raises(SpecError, match="`student` must be another model than `teacher`"):
         distillation.distill(teacher, data, options, student=teacher)
     wide = keras.Sequential([keras.layers.Dense(4, "softmax")])
     with pytest.raises(ModelError, match="`student` gives outputs of shape 4"):

@@ -67,6 +67,20 @@ def test_bad_options_are_refused_by_name(options, arg):
     assert caught.value.details["arg"] == arg
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"initial": 0.9}, "`initial` must not be above `sparsity`"),
+        ({"exclude": [1.0]}, "`exclude` must be names of layers, not a list"),
+        ({"fit": ["keras"]}, "`fit` must be options by name, not a list"),
+        ({"fit": {"checkpoint": "a"}}, "`checkpoint` is not for pruning, whose masks grow"),
+    ],
+)
+def test_bad_options_are_explained(options, words):
+    with pytest.raises(SpecError, match=words):
+        PruneSpec.from_dict(options)
+
+
 def test_options_are_normalised():
     spec = PruneSpec.from_dict({"exclude": "a", "epochs": 3.0, "fit": [], "ramp": 1})
     assert (spec.exclude, spec.epochs, spec.fit, spec.ramp) == (("a",), 3, {}, 1.0)
@@ -219,7 +233,7 @@ def test_what_is_missing_is_said():
         pruning.prune(make_model(), None, {})
     keras = runtime.keras()
     model = keras.Sequential([keras.layers.Dense(3)])
-    with pytest.raises(ModelError, match="no weights"):
+    with pytest.raises(ModelError, match="`model` has no weights to prune"):
         pruning.prune(model, None, {"epochs": 0})
     with pytest.raises(SpecError, match="max_drop"):
         pruning.prune(make_model(), None, {"epochs": 0, "max_drop": 0.1})

@@ -84,7 +84,7 @@ def test_what_cannot_be_quantized_is_refused():
     with pytest.raises(ModelError, match="none of the layers"):
         quantization.quantize(convolution)
     small = quantization.quantize(make_model())["model"]
-    with pytest.raises(ModelError, match="quantized already"):
+    with pytest.raises(ModelError, match="`model` is quantized already"):
         quantization.quantize(small)
     with pytest.raises(SpecError, match="`max_drop` needs `data`"):
         quantization.quantize(make_model(), options={"max_drop": 0.1})

@@ -140,7 +140,7 @@ def test_it_is_fine_tuned_on_rows_and_what_stays_keeps_its_zeros():
 
 @pytest.mark.tf
 def test_a_model_without_such_convolutions_is_refused():
-    with pytest.raises(ModelError, match="No convolution"):
+    with pytest.raises(ModelError, match="No convolution of `model` gains by being separable"):
         separable.separate(make_model())
     with pytest.raises(ModelError, match="gains: it would need as many FLOPs"):
         separable.separate(branched(), options={"rank": 100})

@@ -318,3 +318,24 @@ def test_models_whose_layers_are_not_known_are_refused():
     single = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ModelError, match="no units that can be taken out"):
         structured.narrow_model(single, 0.5)
+
+
+def test_a_layer_that_does_not_tell_its_settings_is_refused():
+    keras = runtime.keras()
+
+    class Times(keras.layers.Layer):
+        def __init__(self, factor):
+            super().__init__()
+            self.factor = factor
+
+        def call(self, x):
+            return x * self.factor
+
+        def get_config(self):
+            return super().get_config()  # without the factor
+
+    dense = keras.layers.Dense
+    model = keras.Sequential([keras.Input((3,)), dense(4), dense(4), Times(2.0), dense(2)])
+    with pytest.raises(ModelError, match="`model` cannot be built again: .*Times") as caught:
+        structured.narrow_model(model, 0.5, "units")
+    assert "get_config" in caught.value.hint

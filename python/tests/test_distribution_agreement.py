@@ -97,8 +97,8 @@ def test_equal_blocks_pass(block):
     ("given", "worker", "told"),
     [
         ([FULL, FULL, {}], 3, "has no more rows next, the chief 1,200 batches of 64 rows"),
-        ([{}, SHORT, {}], 2, "has 1 batches of 5 rows next, the chief no more rows"),
-        ([FULL, SHORT, {}], 2, "has 1 batches of 5 rows next, the chief 1,200 batches of 64 rows"),
+        ([{}, SHORT, {}], 2, "has 1 batch of 5 rows next, the chief no more rows"),
+        ([FULL, SHORT, {}], 2, "has 1 batch of 5 rows next, the chief 1,200 batches of 64 rows"),
     ],
 )
 def test_the_worker_whose_stream_differs_is_named(given, worker, told):

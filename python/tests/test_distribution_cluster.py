@@ -102,6 +102,13 @@ def test_ports_that_are_found_are_free_and_different():
     assert read_is_free(Address("127.0.0.1", ports[0]))
 
 
+def test_too_few_free_ports_are_counted(monkeypatch):
+    port = find_ports(1)[0]
+    monkeypatch.setattr(addresses, "FREE_PORTS", range(port, port + 1))
+    with pytest.raises(SpecError, match="3 free ports are needed, found 1"):
+        find_ports(3)
+
+
 # The record ---------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
 import pytest
 
 from gpukeras import runtime
-from gpukeras.distribution import insides
+from gpukeras.distribution import insides, session
+from gpukeras.errors import ClusterError
 
 
 @pytest.mark.parametrize("name", insides.TRIED)
@@ -22,6 +23,13 @@ def test_older_versions_are_told_by_number_not_by_letters(name, version):
 @pytest.mark.tf
 def test_what_is_installed_was_tried():
     insides.require_versions()
+
+
+@pytest.mark.tf
+def test_a_process_whose_tensorflow_has_started_joins_no_cluster():
+    runtime.tensorflow().zeros(1)
+    with pytest.raises(ClusterError, match="TensorFlow has started: a process joins a cluster be"):
+        session.join_cluster({"workers": ["127.0.0.1:2001"], "index": 1})
 
 
 @pytest.mark.tf

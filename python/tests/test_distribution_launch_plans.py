@@ -1,8 +1,11 @@
 """Decisions about workers: their GPUs, the first failure, the error that a log ends with."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from gpukeras import machine
+from gpukeras import DataError, RuntimeMissingError, machine
+from gpukeras.distribution import launching
 from gpukeras.distribution.cluster import ClusterSpec
 from gpukeras.distribution.launch_plans import (
     LaunchSpec,
@@ -10,9 +13,7 @@ from gpukeras.distribution.launch_plans import (
     choose_shares,
     plan_workers,
 )
-from gpukeras.distribution.launching import (
-    read_gpus,
-)
+from gpukeras.distribution.launching import read_gpus, start_launch
 from gpukeras.distribution.workers import parse_error, read_log_end
 
 
@@ -52,6 +53,26 @@ def test_a_share_of_gpus_is_in_the_workers_variables():
     assert "CUDA_VISIBLE_DEVICES=0,1 Rscript t.R" in plans[0].line
     assert "CUDA_VISIBLE_DEVICES" not in plans[1].line
     assert plans[0].command == ("Rscript", "t.R")
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.touch()
+    return str(path)
+
+
+def test_a_system_without_workers_is_refused(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(launching, "os", SimpleNamespace(name="nt"))
+    with pytest.raises(RuntimeMissingError, match="Workers can be started on Linux and macOS only"):
+        start_launch(script, 2, {"log_dir": str(tmp_path / "logs")})
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_python_that_is_not_there_is_named(script, tmp_path):
+    with pytest.raises(DataError, match="Worker 1 cannot be started: No such file") as caught:
+        start_launch(script, 2, {"log_dir": str(tmp_path), "python": "/no/python"})
+    assert caught.value.details["path"] == "/no/python"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import tempfile
 
 import numpy as np
 import pytest
+from children import run_script
 from clusters import plan_workers, run_all, started
 
 pytestmark = pytest.mark.tf
@@ -37,7 +38,30 @@ ENDING = {
     "devices": ["refuse", {"devices": 2}],
     **{what: ["differ", {"what": what}] for what in DIFFERENCES},
 }
-LAST = {"dense again": CASES["dense"], "fail": ["fail", {"worker": 1}], "after": BATCH_NORM}
+LAST = {
+    "dense again": CASES["dense"],
+    "fail": ["fail", {"worker": 1}],
+    "after": BATCH_NORM,
+    "rejoin": "rejoin",
+}
+PORT_LOST = """
+import socket
+from gpukeras.distribution import addresses, session
+from gpukeras.errors import ClusterError
+
+other, (port,) = socket.socket(), addresses.find_ports(1)
+
+def look_too_early(port):
+    other.bind(("", port))
+    other.listen()
+    return False
+
+session.read_is_taken = look_too_early
+try:
+    session.join_cluster({"workers": [f"127.0.0.1:{port}"], "index": 1})
+except ClusterError as error:
+    answer = [port, error.message]
+"""
 
 
 def alone(cases):
@@ -132,7 +156,7 @@ def test_a_worker_that_differs_is_refused_on_all_with_the_difference(two, what):
     ("case", "told"),
     [
         ("shorter", "has 2 batches of 32 rows next, the chief 3 batches of 32 rows"),
-        ("longer", "has 1 batches of 4 rows next, the chief no more rows"),
+        ("longer", "has 1 batch of 4 rows next, the chief no more rows"),
     ],
 )
 def test_streams_of_unequal_length_are_named_on_all(two, case, told):
@@ -164,6 +188,17 @@ def test_no_training_begins_in_a_cluster_that_has_lost_a_worker(two):
     chief, failed = two["after"]
     assert (chief["error"], failed["error"]) == ("ClusterError", "ClusterError")
     assert chief["message"] == two["fail"][0]["message"]
+
+
+def test_a_worker_does_not_change_its_cluster(two):
+    for found in two["rejoin"]:
+        assert found["error"] == "ClusterError"
+        assert found["message"] == "This process is a worker of another cluster already."
+
+
+def test_a_port_that_is_taken_just_before_tensorflow_starts_is_told():
+    port, message = run_script(PORT_LOST, CUDA_VISIBLE_DEVICES="-1")
+    assert message.startswith(f"TensorFlow cannot start a worker at 127.0.0.1:{port}: Could not")
 
 
 def test_other_versions_are_refused_on_all_before_anything_is_trained():

@@ -213,10 +213,26 @@ def test_places_are_respected(tmp_path, model):
     (tmp_path / "m.tflite").write_text("mine")
     with pytest.raises(DataError, match=r"m.tflite is there already"):
         export_model(model, str(tmp_path / "m.tflite"))
-    with pytest.raises(DataError, match="the folder nowhere does not exist"):
+    with pytest.raises(DataError, match="`path`: the folder nowhere does not exist"):
         export_model(model, str(tmp_path / "nowhere" / "m"))
     with pytest.raises(SpecError, match="`tolerance`"):
         export_model(model, str(tmp_path / "m"), tolerance=0)
+
+
+@tf_test
+def test_what_a_format_cannot_do_is_refused_and_not_written(tmp_path, dataset):
+    keras = runtime.keras()
+
+    class Own(keras.Model):
+        def call(self, x):
+            return x / np.max(x)  # needs values, which a graph has not
+
+    with pytest.raises(ModelError, match="`model` cannot be exported to SavedModel"):
+        export_model(Own(), str(tmp_path / "m"), data=dataset)
+    half = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, dtype="float16")])
+    with pytest.raises(ModelError, match="it needs operations that only TensorFlow has"):
+        export_model(half, str(tmp_path / "m.tflite"))
+    assert not list(tmp_path.iterdir())
 
 
 @tf_test

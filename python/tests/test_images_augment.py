@@ -65,6 +65,8 @@ def test_bad_options_are_refused(options):
 @pytest.mark.parametrize(
     ("recipe", "options", "message"),
     [
+        (IMAGES, {"crop": 5}, "`crop` must be two numbers, not 1"),
+        (ARRAY, {"value_range": 255}, "`value_range` must be two numbers, not 1"),
         (ARRAY, {"brightness": 0.1}, "`brightness` of an array needs `value_range`"),
         (ARRAY, {"contrast": 0.1}, "`contrast` of an array needs `value_range`"),
         (IMAGES, {"crop": (13, 5)}, "`crop` is 13 x 5, more than the images' 12 x 10"),

@@ -55,7 +55,7 @@ def fails(rows):
         (lambda rows: rows[:1], "not 1 of 2 rows"),
         (other_type, "not float64 values"),
         (lambda rows: (rows, rows), "not a tuple"),
-        (fails, "`map` cannot be traced: .*no such operation$"),
+        (fails, "`map` cannot be traced: .*no such operation[.]$"),
     ],
 )
 def test_what_changes_the_rows_or_fails_is_refused(function, message):

@@ -118,7 +118,7 @@ def test_inputs_by_name_keep_their_shapes():
     assert by_name.flops == 5 * 4 + 2 * 10 * 2 + 2
     with pytest.raises(SpecError, match="no shape for the model's input `ids`"):
         model_costs.model_cost(model, input_shape={"a": [6]})
-    with pytest.raises(SpecError, match="has 1 shapes, and the model has 2 inputs"):
+    with pytest.raises(SpecError, match="has 1 shape, and the model has 2 inputs"):
         model_costs.model_cost(model, input_shape=[6])
 
 
@@ -179,6 +179,25 @@ def test_bad_options_are_refused(given, error, match):
 def test_a_model_that_knows_no_shape_says_so():
     with pytest.raises(ModelError, match="does not tell the shape"):
         model_costs.model_cost(runtime.keras().Sequential([layers().Dense(2)]))
+
+
+def test_a_shape_that_does_not_fit_is_told():
+    L, keras = layers(), runtime.keras()
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = L.Dense(2)
+
+        def call(self, x):
+            return self.dense(x)
+
+    with pytest.raises(ModelError, match="`model` cannot be built for rows of 5: .*ndim"):
+        model_costs.model_cost(keras.Sequential([L.Conv2D(2, 3)]), input_shape=[5])
+    model = Own()
+    model(np.zeros((1, 6)))
+    with pytest.raises(ModelError, match="`model` cannot be called on inputs of shape 9: .* 6"):
+        model_costs.model_cost(model, input_shape=[9])
 
 
 def test_a_cost_crosses_to_r():

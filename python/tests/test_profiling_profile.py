@@ -167,7 +167,7 @@ def test_the_trace_is_temporary_unless_asked_for():
 def test_a_file_is_no_folder_for_the_trace(tmp_path):
     file = tmp_path / "taken"
     file.write_text("x")
-    with pytest.raises(SpecError, match="the folder taken cannot be made"):
+    with pytest.raises(SpecError, match="`log_dir`: the folder taken cannot be made"):
         profile(make_model(), make_dataset(), {"log_dir": str(file)})
 
 

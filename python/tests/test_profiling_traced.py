@@ -150,7 +150,7 @@ def test_a_profiler_that_fails_is_undetermined_too(tmp_path):
     ):
         window = read_window(Recorded(error=error), str(tmp_path), "CPU:0", 5)
         assert window == Window(None, None, window.unread, 5)
-        assert window.unread.endswith(("nothing", "Permission denied", "is running."))
+        assert window.unread.endswith(("nothing", "Permission denied", "is running"))
 
 
 @pytest.mark.tf

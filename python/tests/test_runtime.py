@@ -122,7 +122,7 @@ def test_an_adopted_array_is_shared_and_read_only():
 @pytest.mark.tf
 @pytest.mark.parametrize("spoil", [lambda a: a.ravel()[1:], lambda a: a.T])
 def test_memory_that_would_abort_the_process_is_refused(spoil):
-    with pytest.raises(DataError, match="aligned to 64 bytes"):
+    with pytest.raises(DataError, match="Memory to adopt must be C-ordered and aligned to 64"):
         runtime.adopt_array(spoil(aligned((8, 4))))
 
 

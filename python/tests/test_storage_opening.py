@@ -345,6 +345,15 @@ def test_a_folder_without_saved_rows_is_an_error(tmp_path):
         opened(tmp_path / "nowhere")
 
 
+def test_a_folder_of_which_only_validation_rows_are_left_is_an_error(tmp_path):
+    data = make_dataset(rows=4, validation=0.5, batch_size=2)
+    path = save(tmp_path, data, shards=4)
+    for row in data.train_rows:
+        (tmp_path / "saved" / f"part-{row + 1:05d}.parquet").unlink()
+    with pytest.raises(DataError, match="`x` has no training rows left"):
+        opened(path, on_error="skip", batch_size=2)
+
+
 @pytest.mark.parametrize(("spoil", "found"), [(remove, "is gone"), (truncate, "changed")])
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_file_that_changes_later_is_an_error(tmp_path, form, spoil, found):

@@ -95,6 +95,22 @@ def test_a_pipeline_without_end_is_refused(tmp_path):
     assert record["rows"] == 12
 
 
+def test_a_function_whose_rows_have_all_been_dropped_is_refused(tmp_path):
+    full, labels = np.ones((4, 2)), {"kind": "numeric", "name": "y", "values": np.arange(4.0)}
+    values = iter([full, None, np.full((4, 2), np.nan), None])
+
+    def call(epoch, batch):
+        given = next(values)
+        features = {"kind": "array", "values": given}
+        return None if given is None else {"features": features, "labels": labels}
+
+    data = build_stream({"kind": "generator", "call": call}, {"na": "drop"})
+    assert storage.save_dataset(data, str(tmp_path / "first"))["rows"] == 4
+    with pytest.raises(DataError, match="`data` gave no rows to save"):
+        storage.save_dataset(data, str(tmp_path / "second"))
+    assert entries(tmp_path) == ["first"]
+
+
 # Errors ------------------------------------------------------------------------------------------
 
 

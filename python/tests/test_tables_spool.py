@@ -84,7 +84,7 @@ def test_files_are_read_anew_where_that_is_quicker(folder, monkeypatch):
 def test_files_that_became_others_are_refused(monkeypatch):
     monkeypatch.setattr(spool, "MEMORY_BYTES", 100)
     kept = filled(batch(0, 50), anew=lambda: iter([batch(0, 20)]))
-    with pytest.raises(DataError, match="has 20 rows where it had 50"):
+    with pytest.raises(DataError, match="20 rows where it had 50: its files changed while they"):
         list(kept.batches())
 
 

@@ -255,7 +255,7 @@ def test_a_model_that_keras_cannot_build_is_refused():
 def test_a_schedule_and_a_callback_that_sets_the_rate_are_one_too_many():
     callback = runtime.keras().callbacks.ReduceLROnPlateau()
     options = {"schedule": {"kind": "constant"}}
-    with pytest.raises(SpecError, match="ReduceLROnPlateau both set the rate"):
+    with pytest.raises(SpecError, match="`schedule` and the callback ReduceLROnPlateau both set"):
         training.fit(make_model(), make_dataset(), options, callbacks=[callback])
 
 

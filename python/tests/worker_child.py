@@ -181,6 +181,11 @@ def stop(worker):
     return describe(model, training.fit(model, make_data(), options, callbacks=[Stop()]))
 
 
+def rejoin():
+    """A worker asks for another cluster."""
+    return session.join_cluster({"workers": ["127.0.0.1:1", "127.0.0.1:2"], "index": INDEX + 1})
+
+
 def refuse(**more):
     """What a worker cannot ask for."""
     return describe(None, training.fit(make_model(), make_data(), {"epochs": 1}, **more))

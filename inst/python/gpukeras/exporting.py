@@ -276,7 +276,7 @@ def _run(
         answer = parse_answer(run_probe({}, "exported", environment, LIMIT_S, arguments, no_gpu))
         if answer.get("error"):
             raise refused(
-                f"The exported {FORMATS[name].title} cannot be run: {answer['error']}.",
+                f"The exported {FORMATS[name].title} cannot be run: {answer['error'].rstrip('.')}.",
                 "model",
                 target,
             )

@@ -17,7 +17,7 @@ from .choosing import Chooser, choose_evaluation_candidates
 from .distribution.losing import telling
 from .distribution.predictions import predict_together
 from .distribution.teams import Team, open_team
-from .engine import Logs, first_line, read_engine_facts
+from .engine import Logs, read_engine_facts
 from .errors import DataError, ModelError
 from .features import Features
 from .feeding import has_rows, open_evaluation, sample_rows
@@ -34,6 +34,7 @@ from .running import Runner
 from .sources import open_features
 from .specs import check_choice, check_count
 from .streams.dataset import StreamDataset
+from .wording import find_reason
 
 AnyDataset = Dataset | StreamDataset
 SAMPLE = 32  # rows that a model's variables are built from
@@ -280,7 +281,7 @@ def build_variables(model: Any, batch: tuple[Any, ...]) -> None:
         runtime.build_state(model, batch)
     except (ValueError, TypeError) as error:
         raise ModelError(
-            f"Keras cannot build the model on this data: {first_line(error)}",
+            f"Keras cannot build the model on this data: {find_reason(error)}.",
             hint="Check the layers' shapes against the data's columns.",
             arg="model",
         ) from error

@@ -18,9 +18,9 @@ from . import archives, runtime
 from .archived_code import check_code
 from .errors import DataError, ModelError, SpecError
 from .specs import describe
+from .wording import find_reason
 
 SUFFIX = ".keras"
-MESSAGE_LENGTH = 200  # of what Keras says: it adds whole configurations
 
 
 def check_ending(path: Any, arg: str = "path") -> Path:
@@ -166,11 +166,10 @@ def load_safely(source: Path, arg: str) -> Any:
 
 def explain_error(error: BaseException) -> str:
     """One sentence of what Keras says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = lines[0] if lines else type(error).__name__
+    said = find_reason(error)
     for end in (". ", " Full object config"):
         said = said.split(end)[0]
-    return said[:MESSAGE_LENGTH].rstrip(".") + "."
+    return said.rstrip(".") + "."
 
 
 def refused(message: str, arg: str, path: Path, hint: str = "") -> ModelError:

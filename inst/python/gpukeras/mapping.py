@@ -10,6 +10,7 @@ import numpy as np
 from . import runtime
 from .errors import DataError, SpecError
 from .specs import describe
+from .wording import find_reason
 
 
 def trace_map(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:
@@ -36,7 +37,7 @@ def trace_map(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Callabl
         graph = tf.function(function, autograph=False).get_concrete_function(spec)
     except Exception as error:  # whatever the user's code, or R on its way here, raises
         raise DataError(
-            f"`map` cannot be traced: {(str(error).strip().splitlines() or ['no message'])[0]}",
+            f"`map` cannot be traced: {find_reason(error)}.",
             hint="It must compute with tensors, by operations of TensorFlow or Keras.",
             arg="map",
         ) from error

@@ -19,6 +19,7 @@ from .matching import check_fit
 from .pipeline import Dataset
 from .recipes import Recipe, same_encoding
 from .specs import MlpSpec, describe
+from .wording import find_reason
 
 # Where the classes of Keras 2 are, as tf_keras and as the keras of old.
 OLD_KERAS = ("tf_keras.", "keras.engine.", "keras.src.engine.", "tensorflow.python.keras.")
@@ -55,7 +56,7 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
         model = _connect(recipe, spec) if several else _stack(recipe, spec)
         optimizer = keras.optimizers.get(spec.optimizer)
     except (ValueError, TypeError) as error:
-        raise SpecError(f"Keras refused the options: {_first_sentence(error)}") from error
+        raise SpecError(f"Keras refused the options: {find_reason(error)}.") from error
     if spec.learning_rate is not None:
         optimizer.learning_rate = spec.learning_rate
     loss, metrics = _choose_losses(recipe.label, recipe.mixes_classes)
@@ -237,7 +238,7 @@ def compile_model(model: Any, options: Mapping[str, Any]) -> None:
     try:
         model.compile(optimizer=optimizer or "adam", loss=loss, metrics=metrics)
     except (ValueError, TypeError) as error:
-        raise SpecError(f"Keras refused to compile the model: {_first_sentence(error)}") from error
+        raise SpecError(f"Keras refused to compile the model: {find_reason(error)}.") from error
 
 
 @contextmanager
@@ -294,7 +295,3 @@ def check_encoding(model: Any, recipe: Recipe) -> None:
             hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
             arg="data",
         )
-
-
-def _first_sentence(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:200]

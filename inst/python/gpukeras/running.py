@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from . import runtime
 from .blocks import AnyFeed, Block
 from .choosing import Chooser
-from .engine import Engines, Logs, UntraceableError, first_line
+from .engine import Engines, Logs, UntraceableError
 from .errors import ModelError
 from .snapshots import apply_snapshot, take_snapshot
+from .wording import find_reason
 
 BackOff = Callable[[BaseException], tuple[Engines, Chooser]]
 Rewind = Callable[[], tuple[Iterator[Block], int]]
@@ -149,9 +150,9 @@ class Runner:
         try:
             self._logs = self.engines.run(chooser.engine, block, self._first, count)
         except (UntraceableError, *runtime.refusals()) as error:
-            if not trying or not chooser.refuse(first_line(error)):
+            if not trying or not chooser.refuse(find_reason(error)):
                 raise ModelError(
-                    f'The engine "{chooser.engine}" cannot run this model: {first_line(error)}',
+                    f'The engine "{chooser.engine}" cannot run this model: {find_reason(error)}.',
                     hint='Use `engine = "keras"`.',
                 ) from error
             return 0
@@ -177,7 +178,7 @@ class Runner:
         try:
             ready = self.engines.prepare(engine, block, capacity)
         except (UntraceableError, *runtime.refusals()) as error:
-            chooser.refuse(first_line(error))
+            chooser.refuse(find_reason(error))
             return
         if ready:
             self._suit(engine)

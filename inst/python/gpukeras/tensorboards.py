@@ -14,7 +14,6 @@ the package tensorboard is only needed to look at them.
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -26,10 +25,10 @@ import numpy as np
 
 from . import runtime
 from .blocks import AnyFeed
-from .engine import first_line
 from .errors import SpecError
 from .progress import Progress
 from .specs import FitSpec, Spec, check_count, check_flag, describe
+from .wording import find_reason
 
 BUCKETS = 30  # of a histogram, as in TensorBoard's own
 BLOCK = 2**20  # weights that are counted at once
@@ -183,7 +182,7 @@ class TraceWindow:
         try:
             self._held.enter_context(runtime.profile(self._folder))
         except runtime.tensorflow().errors.OpError as error:
-            self.problem = explain_error(error)
+            self.problem = find_reason(error)
             return
         self._timer = threading.Timer(self._seconds, self.close)
         self._timer.daemon = True
@@ -197,12 +196,7 @@ class TraceWindow:
             try:
                 self._held.close()
             except runtime.tensorflow().errors.OpError as error:
-                self.problem = explain_error(error)
-
-
-def explain_error(error: BaseException) -> str:
-    """What TensorFlow says about a file, without the names of its operation."""
-    return re.sub(r"^\{\{.*?\}\} *| *\[Op:.*$", "", first_line(error)).rstrip(".")
+                self.problem = find_reason(error)
 
 
 # A training --------------------------------------------------------------------------------------
@@ -236,7 +230,7 @@ class Board:
             self._files.open("train")
         except runtime.tensorflow().errors.OpError as error:
             raise SpecError(
-                f"The folder of `tensorboard` cannot be written: {explain_error(error)}.",
+                f"The folder of `tensorboard` cannot be written: {find_reason(error)}.",
                 hint="Give a folder that is there or can be made.",
                 arg="tensorboard",
                 path=spec.folder,
@@ -270,7 +264,7 @@ class Board:
         try:
             self._write(epoch)
         except (runtime.tensorflow().errors.OpError, OSError) as error:
-            self._failure = f"{explain_error(error)} (epoch {epoch + 1})"
+            self._failure = f"{find_reason(error)} (epoch {epoch + 1})"
 
     def close(self) -> None:
         """Closes the files, whatever happened."""
@@ -278,7 +272,7 @@ class Board:
         try:
             self._files.close()
         except (runtime.tensorflow().errors.OpError, OSError) as error:
-            self._failure = self._failure or explain_error(error)
+            self._failure = self._failure or find_reason(error)
 
     def _write(self, epoch: int) -> None:
         last = {name: values[-1] for name, values in self._progress.history.items()}

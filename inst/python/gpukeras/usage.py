@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from . import devices, evidence, inference, models, runtime
-from .engine import first_line
 from .errors import DataError
 from .feeding import Block, open_feed, sample_rows
 from .pipeline import Dataset
@@ -32,6 +31,7 @@ from .running import wait_for
 from .streams.dataset import StreamDataset
 from .traces import read_trace
 from .untouched import untouched
+from .wording import find_reason
 
 PASSES = 3  # the median of three is not moved by one outlier
 PASS_BATCHES = 8
@@ -206,7 +206,7 @@ class _Reading:
         except _UnreadError as reason:
             self.use["unread"][part] = str(reason)
         except Exception as error:  # whatever it is, the other parts are still to be read
-            self.use["unread"][part] = f"{type(error).__name__}: {first_line(error)}"
+            self.use["unread"][part] = f"{type(error).__name__}: {find_reason(error)}"
 
     def _read_settings(self) -> None:
         model = self.model

@@ -1,6 +1,24 @@
-"""Numbers in sentences."""
+"""Numbers and reasons in sentences."""
+
+import re
+
+LENGTH = 200  # characters of a reason: Keras adds whole configurations
+# What stands around the reason: colours, the names of nodes and of the operation.
+_AROUND = re.compile(r"\x1b\[\d*m|\{\{.*?\}\}\s*|\s*\[Op:.*$", re.MULTILINE)
+_IN_FRONT = "Exception encountered"  # Keras' line before the reason that a layer gives
 
 
 def percent(share: float) -> str:
     """A share from 0 to 1 as whole percent, such as "12 %"."""
     return f"{100 * share:.0f} %"
+
+
+def find_reason(error: BaseException) -> str:
+    """The line of Keras', TensorFlow's or a user's error that says why.
+
+    Returns:
+        At most 200 characters, without a period at the end; the error's class if it has no text.
+    """
+    lines = [line.strip() for line in _AROUND.sub("", str(error)).splitlines()]
+    told = [line for line in lines if line and not line.startswith(_IN_FRONT)]
+    return (told or [type(error).__name__])[0][:LENGTH].rstrip(".")

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import models, runtime
 from ..errors import ModelError
-from ..profiling.model_calls import find_reason
+from ..wording import find_reason
 
 
 def copy_model(model: Any, arg: str = "model") -> Any:
@@ -104,7 +104,7 @@ def _explained(arg: str) -> Iterator[None]:
         yield
     except Exception as error:  # whatever the user's own layers raise
         raise ModelError(
-            f"`{arg}` cannot be copied: {find_reason(error)}",
+            f"`{arg}` cannot be copied: {find_reason(error)}.",
             hint="Layers of one's own need `get_config()`.",
             arg=arg,
         ) from error

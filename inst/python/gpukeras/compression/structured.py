@@ -17,8 +17,8 @@ import numpy as np
 from .. import runtime
 from ..errors import ModelError
 from ..profiling.flops import activation_flops, layer_flops
-from ..profiling.model_calls import find_reason, input_specs, trace_model
-from ..wording import percent
+from ..profiling.model_calls import input_specs, trace_model
+from ..wording import find_reason, percent
 from .channels import Ids, Wired, Wiring, find_graph, wire_model
 from .copies import copy_compile, copy_recipe
 from .masks import list_layers
@@ -319,7 +319,7 @@ def build_narrow(model: Any, wiring: Wiring, gone: set[int]) -> Any:
                 _copy_layer(wiring, layer, made[id(layer)], gone)
     except Exception as error:  # whatever the user's own layers raise
         raise ModelError(
-            f"`model` cannot be built again: {find_reason(error)}",
+            f"`model` cannot be built again: {find_reason(error)}.",
             hint="Layers of one's own need `get_config()`.",
             arg="model",
         ) from error

@@ -160,5 +160,5 @@ def find_ports(count: int, host: str = LOOPBACK) -> list[int]:
     free = (port for port in ports if read_is_free(Address(host, port)))
     found = [port for port, _ in zip(free, range(count), strict=False)]
     if len(found) < count:
-        raise SpecError(f"{count} free ports are needed, and {len(found)} are left.", arg="workers")
+        raise SpecError(f"{count} free ports are needed, found {len(found)}.", arg="workers")
     return found

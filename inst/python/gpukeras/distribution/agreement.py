@@ -212,7 +212,9 @@ def _begin(name: str) -> str:
 def _tell(block: Mapping[str, Any]) -> str:
     if not block:
         return "no more rows"
-    return f"{block['batches']:,} batches of {block['rows']:,} rows"
+    batches, rows = block["batches"], block["rows"]
+    ending = "es" if batches != 1 else ""
+    return f"{batches:,} batch{ending} of {rows:,} row{'s' if rows != 1 else ''}"
 
 
 def tell_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:

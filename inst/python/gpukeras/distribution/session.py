@@ -17,6 +17,7 @@ from ..checkpoints.describing import read_versions
 from ..environment import sync_environment
 from ..errors import ClusterError
 from ..shares import Shares
+from ..wording import find_reason
 from .addresses import Address, parse_address, read_is_taken
 from .channel import Channel, open_channel
 from .cluster import ClusterSpec, read_cluster
@@ -100,8 +101,9 @@ def _join(spec: ClusterSpec) -> Session:
         with confining(own.port, own.host) as confined:
             strategy = _open_strategy(spec, local)
     except runtime.tensorflow().errors.OpError as error:
-        reason = str(error).splitlines()[0][:200]
-        failure = ClusterError(f"TensorFlow cannot start a worker at {spec.own}: {reason}")
+        failure = ClusterError(
+            f"TensorFlow cannot start a worker at {spec.own}: {find_reason(error)}."
+        )
         channel.fail(failure)
         raise failure from error
     except BaseException as error:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import runtime, usage
-from ..engine import first_line
+from ..wording import find_reason
 
 SIZE = 512
 IMAGES, PIXELS, CHANNELS, FILTERS, KERNEL = 8, 24, 8, 16, 3
@@ -163,7 +163,7 @@ def run_stage(name: str, device: str) -> None:
         began = time.perf_counter()  # the import is not the device's time
         result = STAGES[name](device)
     except Exception as error:  # whatever TensorFlow raises is what is to be told
-        result = {"ok": False, "error": f"{type(error).__name__}: {first_line(error)}"}
+        result = {"ok": False, "error": f"{type(error).__name__}: {find_reason(error)}"}
     seconds = time.perf_counter() - began
     _print({"stage": name, "event": "end", "seconds": seconds, **result})
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import Any
 from .. import runtime
 from ..errors import ModelError, SpecError
 from ..specs import check_counts
+from ..wording import find_reason
 from .flops import Call, has_formula
 from .op_flops import tensor_shape
 
@@ -104,7 +104,7 @@ def trace_model(model: Any, specs: Any, *, gradients: bool = False) -> Traced:
     except Exception as error:  # whatever the model's own code raises
         raise ModelError(
             f"`model` cannot be called on inputs of shape {_shape_text(flat)}: "
-            f"{find_reason(error)}",
+            f"{find_reason(error)}.",
             hint="Give the shape of a row as `input_shape`.",
             arg="model",
         ) from error
@@ -258,8 +258,9 @@ def _choose_shapes(tensors: Sequence[Any], input_shape: Any) -> list[tuple[Any, 
     own = [tuple(tensor.shape[1:]) for tensor in tensors]
     given = _split_shapes(input_shape, [tensor.name for tensor in tensors]) or own
     if len(given) != len(own):
+        shapes = f"{len(given)} shape{'s' if len(given) > 1 else ''}"
         raise SpecError(
-            f"`input_shape` has {len(given)} shapes, and the model has {len(own)} inputs.",
+            f"`input_shape` has {shapes}, and the model has {len(own)} inputs.",
             arg="input_shape",
         )
     for shape, known in zip(given, own, strict=True):
@@ -324,17 +325,10 @@ def _build(model: Any, input_shape: Any) -> None:
             tf.function(lambda batch: model(batch), autograph=False).get_concrete_function(spec)
     except Exception as error:  # whatever the model's own code raises
         raise ModelError(
-            f"`model` cannot be built for rows of {_sizes(shape)}: {find_reason(error)}",
+            f"`model` cannot be built for rows of {_sizes(shape)}: {find_reason(error)}.",
             hint="Check `input_shape`, or call the model on a batch first.",
             arg="model",
         ) from error
-
-
-def find_reason(error: BaseException) -> str:
-    """The line of an error that says why: Keras puts one in front, and ends colours."""
-    lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith("Exception encountered")]
-    return (told or [type(error).__name__])[0][:200]
 
 
 def _sizes(shape: Sequence[Any]) -> str:

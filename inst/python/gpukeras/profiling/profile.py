@@ -19,7 +19,7 @@ from typing import Any
 
 from .. import evidence, models, runtime
 from ..choosing import choose_candidates
-from ..engine import UntraceableError, first_line, read_engine_facts
+from ..engine import UntraceableError, read_engine_facts
 from ..errors import DataError, GpuKerasError, ModelError, SpecError
 from ..exhaustion import explain_exhaustion, memory_errors
 from ..feeding import sample_rows
@@ -32,6 +32,7 @@ from ..streams.dataset import GeneratorStream, StreamDataset
 from ..tuning.batch_sizes import remembered_size
 from ..tuning.keeping import kept_model
 from ..untouched import untouched
+from ..wording import find_reason
 from .advice import (
     LAYER_SHARE,
     AdviceFacts,
@@ -253,10 +254,10 @@ class _Profile:
         except (UntraceableError, *runtime.refusals()) as error:
             if self.spec.engine != "auto" or self.engine == "keras":
                 raise ModelError(
-                    f'The engine "{self.engine}" cannot run this model: {first_line(error)}',
+                    f'The engine "{self.engine}" cannot run this model: {find_reason(error)}.',
                     hint='Use `engine = "keras"`.',
                 ) from error
-            self.reason = f'"{self.engine}" cannot run this model: {first_line(error)}'
+            self.reason = f'"{self.engine}" cannot run this model: {find_reason(error)}'
             self.engine = "keras"
             return self._bench(self.engine, self.plan)
 
@@ -318,7 +319,7 @@ class _Profile:
             try:
                 rates.append(plan.batch_size / self._bench(engine, plan).measure().real_s)
             except (UntraceableError, DataError, *runtime.refusals()) as error:
-                self.notes.append(f'"{advice.id}" with "{engine}" failed: {first_line(error)}')
+                self.notes.append(f'"{advice.id}" with "{engine}" failed: {find_reason(error)}')
             except runtime.tensorflow().errors.ResourceExhaustedError:
                 self.notes.append(f'"{advice.id}" with "{engine}" ran out of memory.')
         return replace(advice, measured=max(rates) / base) if rates else advice

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import runtime
-from ..engine import first_line
 from ..errors import DataError
+from ..wording import find_reason
 from .attribution import StepShares, shares
 from .layers import LayerTime, ModelLayer, OpTime, attribute_layers
 from .measuring import Bench
@@ -128,7 +128,7 @@ def read_window(bench: Bench, folder: str, device: str, steps: int) -> Window:
     except DataError as error:
         return Window(None, None, error.message.rstrip("."), steps)
     except unavailable as error:
-        return Window(None, None, f"no trace could be recorded: {first_line(error)}", steps)
+        return Window(None, None, f"no trace could be recorded: {find_reason(error)}", steps)
     return open_window(activity, device, steps, calls)
 
 

@@ -9,7 +9,6 @@ Elements are `x`, `(x, y)` or `(x, y, weights)`, each a tensor of numbers, batch
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from .. import runtime
 from ..errors import DataError, SpecError
 from ..recipes import Recipe
 from ..specs import check_count, check_flag, describe
+from ..wording import find_reason
 from .pulling import Puller
 from .rebatching import HostBlock
 
@@ -367,7 +367,7 @@ def _pull(puller: Puller, epoch: int, idle: Callable[[], None] = lambda: None) -
         return puller.pull(idle)
     except runtime.tensorflow().errors.OpError as error:
         raise DataError(
-            f"The tf.data dataset failed in epoch {epoch}: {_first_line(error.message)}",
+            f"The tf.data dataset failed in epoch {epoch}: {find_reason(error)}.",
             arg="x",
             epoch=epoch,
         ) from error
@@ -379,9 +379,3 @@ def _pad(tf: Any, array: Any, room: int) -> Any:
 
 def _flat(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1) if array.ndim < 2 or array.shape[1] == 1 else array
-
-
-def _first_line(message: str) -> str:
-    """What TensorFlow says without the names of its nodes."""
-    text = re.sub(r"\{\{.*?\}\}\s*", "", message).strip()
-    return (text.splitlines() or ["unknown"])[0][:300]

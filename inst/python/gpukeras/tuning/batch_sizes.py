@@ -21,7 +21,7 @@ from .. import models, runtime
 from ..arrays import aligned_empty
 from ..blocks import Block
 from ..choosing import choose_candidates
-from ..engine import Engines, first_line, read_engine_facts
+from ..engine import Engines, read_engine_facts
 from ..errors import ModelError, OutOfMemoryError, SpecError
 from ..exhaustion import explain_exhaustion
 from ..feeding import open_feed, sample_rows
@@ -32,6 +32,7 @@ from ..rows import MemoryRows
 from ..running import wait_for
 from ..specs import ENGINES, Spec, check_choice, check_count, check_number
 from ..streams.dataset import StreamDataset
+from ..wording import find_reason
 from .keeping import kept_model
 from .knees import FULL, Point, choose_knee, choose_sizes, explain_choice, is_flat
 
@@ -228,7 +229,7 @@ class _Search:
             return Point(size, None, None, FULL)
         except runtime.refusals() as error:
             raise ModelError(
-                f'The engine "{self.engine}" cannot run this model: {first_line(error)}',
+                f'The engine "{self.engine}" cannot run this model: {find_reason(error)}.',
                 hint='Use `engine = "keras"`.',
             ) from error
         peak = float(runtime.memory_info(self.device)["peak"]) if on_gpu else None

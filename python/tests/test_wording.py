@@ -1,0 +1,24 @@
+import pytest
+
+from gpukeras.wording import LENGTH, find_reason, percent
+
+
+@pytest.mark.parametrize(("share", "text"), [(0, "0 %"), (0.125, "12 %"), (1, "100 %")])
+def test_shares_are_whole_percent(share, text):
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("It failed.", "It failed"),
+        ("\n  It failed. \nTraceback", "It failed"),
+        ("Exception encountered when calling Own.call().\n\n\x1b[1mBad shape.\x1b[0m", "Bad shape"),
+        ("{{function_node __wrapped__MatMul}} No room. [Op:MatMul] name: ", "No room"),
+        ("", "ValueError"),
+        ("Exception encountered when calling Own.call().", "ValueError"),
+        ("x" * 1000, "x" * LENGTH),
+    ],
+)
+def test_the_line_of_an_error_that_says_why_is_found(said, reason):
+    assert find_reason(ValueError(said)) == reason
