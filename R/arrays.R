@@ -30,9 +30,14 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
   if (!is.numeric(x) && !is.logical(x)) {
     abort_gpukeras(
       sprintf("`%s` must be numeric or a data frame, not %s.", arg, describe(x)),
-      code = "data",
-      hint = "Text needs levels: put it into a data frame, as character or factor columns.",
-      arg = arg, call = call
+      code = "data", arg = arg, call = call,
+      hint = if (is.list(x)) {
+        "Several inputs are a list with a name for each."
+      } else if (is.character(x)) {
+        "Text needs levels: put it into a data frame, as character or factor columns."
+      } else {
+        ""
+      }
     )
   }
   list(kind = "array", values = as.array(with_nan(x)), names = as.list(colnames(x)))
@@ -163,7 +168,7 @@ plain_integer64 <- function(x, arg, call) {
   if (!inherits(x, "integer64")) {
     return(x)
   }
-  if (!requireNamespace("bit64", quietly = TRUE)) {
+  if (!rlang::is_installed("bit64")) {
     abort_gpukeras(
       sprintf("`%s` has 64-bit integers, which need the package bit64.", arg),
       code = "data", hint = "Install bit64, or convert them by as.double() where it is loaded.",

@@ -5,7 +5,7 @@
 rbind.gpu_history <- function(..., deparse.level = 1) { # nolint: object_name_linter.
   histories <- list(...)
   names <- name_histories(histories, as.list(substitute(list(...)))[-1])
-  parts <- Map(as_runs, histories, names)
+  parts <- Map(as_runs, histories, names, MoreArgs = list(call = environment()))
   runs <- do.call(rbind.data.frame, lapply(parts, `[[`, "runs"))
   unique_names <- make.unique(runs$model, sep = " ")
   counts <- cumsum(c(0, vapply(parts, function(part) nrow(part$runs), 0L)))
@@ -38,7 +38,7 @@ name_histories <- function(histories, expressions) {
 }
 
 # The values and the facts of one history, or of several that have names already.
-as_runs <- function(x, name, call = caller_env(2)) {
+as_runs <- function(x, name, call) {
   if (inherits(x, "gpu_histories")) {
     return(list(frame = as.data.frame(x), runs = attr(x, "runs")))
   }

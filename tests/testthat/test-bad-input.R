@@ -223,6 +223,10 @@ test_that("a misspelled argument in the dots is refused by name", {
   expect_error(gpu_dataset(column(), y, bathc_size = 2), "bathc_size")
   expect_error(gpu_dataset(column(y = 1:4), "y", bathc_size = 2), "bathc_size")
   expect_error(gpu_dataset(mpg ~ ., mtcars, bathc_size = 2), "bathc_size")
+  expect_snapshot(error = TRUE, {
+    gpu_dataset(x, y, bathc_size = 2)
+    gpu_dataset(x, y, 2)
+  })
 })
 
 # Formulas -----------------------------------------------------------------------------------------

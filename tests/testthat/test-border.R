@@ -220,7 +220,8 @@ test_that("no Python at all is an error that says what to do", {
   ))
   expect_identical(said[1], "gpukeras_error_runtime_missing")
   expect_match(paste(said, collapse = " "), "There is no Python for R: .*/no/python")
-  expect_match(said[length(said)], "install_gpukeras() makes an environment", fixed = TRUE)
+  message <- paste(said[-1], collapse = " ") # what reticulate says differs by version
+  expect_snapshot(cat(sub("(for R: ).*(install_)", "\\1<...> \\2", message)))
 })
 
 test_that("requirements are declared when reticulate comes, and once", {

@@ -174,6 +174,7 @@ test_that("the worker that fails is an error that names it", {
   )
   expect_match(one_line(condition), "Worker 2 \\(127.0.0.1:[0-9]+\\) failed first \\(exit stat")
   expect_match(one_line(condition), "no {good}", fixed = TRUE)
+  expect_snapshot(cat(sub("log is .*", "log is <file>.", condition$hint)))
   expect_identical(condition$worker, 2L)
   expect_identical(condition$reason, "exit status 1")
   expect_match(condition$output, "no {good}", fixed = TRUE, all = FALSE)

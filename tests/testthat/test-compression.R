@@ -123,7 +123,8 @@ test_that("options cross as the core takes them", {
 
 test_that("bad arguments are refused", {
   expect_error(gpu_quantize(1), class = "gpukeras_error_spec")
-  expect_error(fit_options(3), "no name", class = "gpukeras_error_spec")
+  expect_error(fit_options(3), class = "gpukeras_error_spec")
+  expect_snapshot(fit_options(3), error = TRUE)
   expect_error(fit_options(engine = NA), class = "gpukeras_error_spec")
   skip_without_tensorflow()
   model <- a_model()

@@ -106,6 +106,7 @@ test_that("both plots draw the layers with the largest shares, and leave the dev
   shares <- drawn_costs(a_cost(), most = 2)
   expect_identical(levels(shares$layer), c("dense", "conv_b"))
   expect_error(plot(a_cost(layers = list())), class = "gpukeras_error_data")
+  expect_snapshot(plot(a_cost(layers = list())), error = TRUE)
   skip_if_not_installed("ggplot2")
   drawn <- ggplot2::ggplot_build(ggplot2::autoplot(an_unknown_cost()))
   expect_identical(nrow(drawn$data[[1]]), 10L) # two of twelve are not known

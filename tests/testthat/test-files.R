@@ -154,9 +154,9 @@ test_that("what a path is goes by suffix, format and content", {
 test_that("what does not apply to a kind of files is refused", {
   skip_without_tensorflow()
   expect_error(
-    gpu_dataset("a.csv", y = "y", image_size = c(8, 8)), "does not apply to tables",
-    class = "gpukeras_error_spec"
+    gpu_dataset("a.csv", y = "y", image_size = c(8, 8)), class = "gpukeras_error_spec"
   )
+  expect_snapshot(gpu_dataset("a.csv", y = "y", image_size = c(8, 8)), error = TRUE)
   expect_error(gpu_dataset("some text"), "paths of files", class = "gpukeras_error_data")
   expect_error(gpu_dataset("none.csv", y = "y"), "does not exist", class = "gpukeras_error_data")
 })
@@ -168,4 +168,5 @@ test_that("sums are split into their terms", {
   expect_equal(formula_columns(y ~ ., NULL), list(label = "y", features = NULL))
   expect_error(formula_columns(y ~ a:b, NULL), "can only name columns")
   expect_error(formula_columns(y ~ . - a, NULL), "can only name columns")
+  expect_snapshot(gpu_dataset(y ~ a:b, data = "a.csv"), error = TRUE)
 })

@@ -205,6 +205,7 @@ test_that("a batch that cannot be used is named", {
     expect_match(one_line(error), case[[2]], fixed = TRUE)
     expect_equal(error$batch, 2)
   }
+  expect_snapshot(gpu_dataset(function() 5), error = TRUE)
 })
 
 test_that("a new level has a hint, and all levels are there when they are cached", {
@@ -243,6 +244,7 @@ test_that("options that need all rows say so", {
   }
   expect_equal(gpu_dataset(batches(), cache = TRUE, validation = 0.2)$plan$validation_rows, 12)
   expect_error(gpu_dataset(batches(), y), class = "gpukeras_error_spec")
+  expect_snapshot(gpu_dataset(batches(), y), error = TRUE)
   expect_error(gpu_dataset(batches(), steps = 0), class = "gpukeras_error_spec")
   expect_error(gpu_dataset(batches(), step = 1), class = "gpukeras_error_spec")
 })

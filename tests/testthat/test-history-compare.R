@@ -32,6 +32,7 @@ test_that("more histories may be added, before and after", {
   expect_identical(levels(twice$model), c("a", "b", "a 1", "b 1"))
   expect_identical(unique(as.character(twice$model)), c("a", "a 1"))
   expect_error(rbind(fit, 3), class = "gpukeras_error_spec")
+  expect_snapshot(rbind(fit, 3), error = TRUE)
 })
 
 test_that("a comparison's summary has a row for each, its rows are plain", {

@@ -4,7 +4,10 @@ test_that("a metric that is not there is refused, and a history without values",
     expect_identical(error$arg, "metric")
   }
   expect_error(plot(no_epochs()), class = "gpukeras_error_data")
-  expect_snapshot(plot(history(), metric = "auc"), error = TRUE)
+  expect_snapshot(error = TRUE, {
+    plot(history(), metric = "auc")
+    plot(no_epochs())
+  })
 })
 
 test_that("plot() draws any history and leaves the device as it was", {

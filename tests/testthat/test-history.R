@@ -215,5 +215,6 @@ test_that("a history that cannot be read is named", {
   expect_error(read_history(NULL), class = "gpukeras_error_spec")
   expect_snapshot(error = TRUE, {
     read_history("no-such-folder")
+    read_history(folder)
   })
 })

@@ -206,6 +206,7 @@ test_that("lists that are no inputs or outputs are refused", {
   )
   for (case in cases) {
     expect_error(eval(case[[1]]), case[[2]], class = paste0("gpukeras_error_", case[[3]]))
+    rlang::inject(expect_snapshot(!!case[[1]], error = TRUE))
   }
   shapes <- list(image = c(4, 4, 1), other = 2)
   data <- gpu_dataset(list(image = pixels, table = as.matrix(cars[c(1, 3)])), both)

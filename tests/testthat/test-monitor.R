@@ -80,6 +80,7 @@ test_that("a monitor without a sample prints what is known", {
   expect_snapshot(empty)
   expect_identical(nrow(as.data.frame(empty)), 0L)
   expect_error(plot(empty), class = "gpukeras_error_data")
+  expect_snapshot(plot(empty), error = TRUE)
 })
 
 test_that("a data frame has a row for each sample and GPU, with the computer's columns", {

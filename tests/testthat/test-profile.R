@@ -125,10 +125,11 @@ test_that("what is not there cannot be plotted", {
   local_device()
   expect_error(plot(a_profile(), what = "layers"), class = "gpukeras_error_spec")
   expect_error(plot(a_profile(), what = NULL), class = "gpukeras_error_spec")
-  error <- expect_error(
-    plot(an_undetermined_profile(), what = "timeline"), class = "gpukeras_error_data"
-  )
-  expect_match(one_line(error), "no timeline to plot", fixed = TRUE)
+  expect_error(plot(an_undetermined_profile(), what = "timeline"), class = "gpukeras_error_data")
+  expect_snapshot(error = TRUE, {
+    plot(a_profile(), what = "layers")
+    plot(an_undetermined_profile(), what = "timeline")
+  })
 })
 
 test_that("a step with parts that nobody knows is drawn whole", {
@@ -182,6 +183,7 @@ test_that("autoplot() draws the step or the timeline", {
   expect_s3_class(ggplot2::ggplot_build(timeline), "ggplot_built")
   both <- c("step", "timeline")
   expect_error(ggplot2::autoplot(a_profile(), what = both), class = "gpukeras_error_spec")
+  expect_snapshot(ggplot2::autoplot(a_profile(), what = both), error = TRUE)
 })
 
 # gpu_profile() -----------------------------------------------------------------------------------

@@ -78,6 +78,8 @@ test_that("a recipe that is damaged is refused", {
     broken["portable"] <- list(portable)
     expect_error(gpu_dataset(a_matrix(), recipe = broken), class = "gpukeras_error_data")
   }
+  broken["portable"] <- list(NULL)
+  expect_snapshot(gpu_dataset(a_matrix(), recipe = broken), error = TRUE)
 })
 
 test_that("a model that is loaded anew predicts by its recipe", {

@@ -52,6 +52,10 @@ test_that("what cannot be written or reported is refused", {
   for (wrong in list(mtcars, list(), list(a_profile(), 1), 3, identity)) {
     expect_error(gpu_report(wrong, tempfile()), class = "gpukeras_error_spec")
   }
+  expect_snapshot(error = TRUE, {
+    gpu_report(a_profile(), "none/x.html")
+    gpu_report(mtcars, "x.html")
+  })
   expect_identical(list.files(folder), character())
 })
 

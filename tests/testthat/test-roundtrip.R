@@ -218,6 +218,8 @@ test_that("64-bit integers are staged as their values", {
   frame$x[2] <- NA
   expect_error(gpu_dataset(frame, "y"), "missing", class = "gpukeras_error_data")
   expect_warning(gpu_dataset(cbind(1), bit64::as.integer64("9007199254740993")), "precision")
+  withr::local_options("rlang:::is_installed_hook" = function(pkg, ver, cmp) pkg != "bit64")
+  expect_snapshot(gpu_dataset(cbind(1:4), whole), error = TRUE)
 })
 
 # Files and memory ---------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ test_that("a process that dies says how", {
   start <- run_error(identity, list(1), packages = "no.such.package")
   expect_identical(start$reason, "start")
   expect_match(conditionMessage(start), "could not start: .*no[.]such[.]package")
+  expect_snapshot(cat(start$hint))
   expect_snapshot(cat(conditionMessage(status)))
   expect_identical(format_signal(64L), "64")
   expect_match(hint_of_signal(11L), "crashed")
@@ -313,6 +314,7 @@ test_that("a saved model of another session is told", {
   unlink(saved$state$path)
   expect_error(gpu_predict(saved, mtcars), "its file is gone", class = "gpukeras_error_model")
   expect_error(gpu_fit(saved, mtcars), "its file is gone", class = "gpukeras_error_model")
+  expect_snapshot(gpu_predict(saved, mtcars), error = TRUE)
   expect_identical(gpu_load(3), 3)
 })
 

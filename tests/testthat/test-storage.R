@@ -111,6 +111,7 @@ test_that("what was settled cannot be chosen anew", {
     gpu_dataset(path, recipe = gpu_dataset(mpg ~ ., mtcars)),
     class = "gpukeras_error_spec", "`recipe` was settled"
   )
+  expect_snapshot(gpu_dataset(path, na = "drop"), error = TRUE)
   expect_identical(gpu_dataset(path, batch_size = 5)$plan$batch_size, 5L)
 })
 

@@ -106,7 +106,8 @@ test_that("both are plotted, with and without a recommendation", {
     expect_identical(answer, list(value = drawn, visible = FALSE))
   }
   for (empty in list(nothing_measured(), no_rate(rates = list()))) {
-    expect_error(plot(empty), "measured no .* to plot", class = "gpukeras_error_data")
+    expect_error(plot(empty), class = "gpukeras_error_data")
+    expect_snapshot(plot(empty), error = TRUE)
   }
 })
 
@@ -131,7 +132,8 @@ test_that("a search stands for the size it recommends", {
   expect_identical(as_batch_size(100), 100)
   batch_size <- nothing_measured()
   error <- expect_error(as_batch_size(batch_size), class = "gpukeras_error_spec")
-  expect_match(one_line(error), "`batch_size` is a search that was interrupted", fixed = TRUE)
+  expect_identical(error$arg, "batch_size")
+  expect_snapshot(as_batch_size(batch_size), error = TRUE)
 })
 
 test_that("options are named as in R when they are refused", {
