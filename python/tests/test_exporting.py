@@ -18,7 +18,7 @@ from gpukeras.export_samples import (
     name_rows,
     read_samples,
 )
-from gpukeras.exporting import export_model
+from gpukeras.exporting import _run, export_model
 from gpukeras.probes.exported import match_inputs, order_outputs
 
 tf_test = pytest.mark.tf
@@ -233,6 +233,15 @@ def test_what_a_format_cannot_do_is_refused_and_not_written(tmp_path, dataset):
     with pytest.raises(ModelError, match="it needs operations that only TensorFlow has"):
         export_model(half, str(tmp_path / "m.tflite"))
     assert not list(tmp_path.iterdir())
+
+
+@tf_test
+def test_a_file_that_cannot_be_run_is_told(tmp_path):
+    path = tmp_path / "m.tflite"
+    path.write_bytes(b"no model at all")
+    with pytest.raises(ModelError, match="The exported LiteRT cannot be run: .*[^.][.]$") as told:
+        _run("litert", path, {"x": np.zeros((1, 5), np.float32)}, path)
+    assert told.value.details["path"] == str(path)
 
 
 @tf_test

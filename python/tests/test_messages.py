@@ -31,20 +31,41 @@ def texts(nodes):
     ]
 
 
+def find_makers():
+    """Functions whose annotation says that they make an error, with their parameters."""
+    for path in CORE.rglob("*.py"):
+        for node in read(path):
+            returns = getattr(node, "returns", None)
+            if returns and set(re.findall(r"\w+", ast.unparse(returns))) & ERRORS:
+                names = [argument.arg for argument in node.args.args]
+                yield node.name, [name for name in names if name != "self"]
+
+
 def bare(text):
     """Its words, with a space before and after each."""
     return f" {' '.join(re.findall(r'[A-Za-z0-9]+', text))} "
 
 
+def longest_text(node):
+    return max(texts(ast.walk(node)), key=len, default="").strip()
+
+
 def find_messages(nodes):
-    """The line of each error that is made, and the longest piece of its message."""
+    """The line of each error that is made, and the longest piece of its message.
+
+    That is the first text of an error's class, or of a function that makes one.
+    """
     for node in nodes:
-        if not isinstance(node, ast.Call) or not node.args:
-            continue
-        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        piece = max(texts(ast.walk(node.args[0])), key=len, default="")
-        if name in ERRORS and len(bare(piece)) - 2 >= SHORTEST:
-            yield node.lineno, piece.strip()
+        name = getattr(node, "func", None)
+        name = getattr(name, "id", getattr(name, "attr", ""))
+        if name in ERRORS or name in MAKERS:
+            taken = zip(node.args, MAKERS.get(name, ["message"]), strict=False)
+            pieces = [longest_text(argument) for argument, taker in taken if taker != "hint"]
+            yield from [(node.lineno, piece) for piece in pieces if is_sentence(piece)][:1]
+
+
+def is_sentence(piece):
+    return len(bare(piece)) - 2 >= SHORTEST and " " in piece
 
 
 def is_read(piece, shown, quoted):
@@ -68,6 +89,7 @@ def quoted():
     return "|".join(bare(text) for path in paths for text in texts(read(path)))
 
 
+MAKERS = dict(find_makers())
 SOURCES = {
     path.relative_to(CORE).as_posix(): list(find_messages(read(path)))
     for path in sorted(CORE.rglob("*.py"))

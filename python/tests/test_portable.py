@@ -199,8 +199,11 @@ def test_a_damaged_recipe_is_refused_by_field(plain, where):
 @pytest.mark.parametrize(
     ("plain", "how"),
     [
-        ({**portable.to_portable(ARRAY), "version": portable.VERSION + 1.0}, "has version 2"),
-        (changed(ARRAY, "later", 1.0), "has the field `later`"),
+        (
+            {**portable.to_portable(ARRAY), "version": portable.VERSION + 1.0},
+            f"has version {portable.VERSION + 1}, this one reads up to {portable.VERSION}",
+        ),
+        (changed(ARRAY, "later", 1.0), "has the field `later`, which is unknown here"),
         (changed(ARRAY, "label", {"kind": "number", "later": 1.0}), "has the field `later`"),
     ],
 )
