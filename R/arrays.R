@@ -28,19 +28,22 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
     return(as_file(x, arg, call))
   }
   if (!is.numeric(x) && !is.logical(x)) {
-    abort_gpukeras(
-      sprintf("`%s` must be numeric or a data frame, not %s.", arg, describe(x)),
-      code = "data", arg = arg, call = call,
-      hint = if (is.list(x)) {
-        "Several inputs are a list with a name for each."
-      } else if (is.character(x)) {
-        "Text needs levels: put it into a data frame, as character or factor columns."
-      } else {
-        ""
-      }
-    )
+    abort_no_features(x, arg, call)
   }
   list(kind = "array", values = as.array(with_nan(x)), names = as.list(colnames(x)))
+}
+
+# Hints at what users may have meant.
+abort_no_features <- function(x, arg, call) {
+  hint <- if (is.list(x)) {
+    "Several inputs are a list with a name for each."
+  } else if (is.character(x)) {
+    "Text needs levels: put it into a data frame, as character or factor columns."
+  }
+  abort_gpukeras(
+    sprintf("`%s` must be numeric or a data frame, not %s.", arg, describe(x)),
+    code = "data", hint = hint %||% "", arg = arg, call = call
+  )
 }
 
 # A sparse matrix crosses as the slots of a dgCMatrix: its zeros are nowhere stored.
