@@ -42,6 +42,14 @@ check_no_na_options <- function(options, call = caller_env()) {
   options
 }
 
+# Options as a list, where each is known by its name.
+check_options <- function(x, arg, expected, call = caller_env()) {
+  if (!is.null(x) && !(is.list(x) && all(nzchar(rlang::names2(x))))) {
+    abort_spec(x, arg, expected, call)
+  }
+  x
+}
+
 check_no_dots <- function(..., call = caller_env()) {
   if (...length() > 0) {
     name <- names(list(...))[1] %||% ""
@@ -120,4 +128,23 @@ check_dataset <- function(data, arg = caller_arg(data), call = caller_env()) {
     abort_spec(data, arg, "a gpu_dataset", call)
   }
   check_alive(data, call)
+}
+
+# A vector whose elements are known by their places: unnamed, or with these names in any order.
+as_placed <- function(x, places, arg = caller_arg(x), call = caller_env()) {
+  if (is.null(names(x))) {
+    return(x)
+  }
+  if (!setequal(names(x), places) || length(x) != length(places)) {
+    abort_gpukeras(
+      sprintf("`%s` has the names %s.", arg, shorten(names(x), 4)),
+      code = "spec", arg = arg, call = call,
+      hint = if (length(places) > 0) {
+        sprintf("It holds %s, in this order or by these names.", paste(places, collapse = ", "))
+      } else {
+        "Its elements are taken by their places: leave the names out."
+      }
+    )
+  }
+  unname(x[places])
 }

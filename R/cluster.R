@@ -79,7 +79,7 @@ leave_at_end <- function() {
 
 # Addresses cross as a list; a number stays one, and Python says what is wrong with it.
 as_workers <- function(workers) {
-  if (is.character(workers)) as.list(workers) else workers
+  if (is.character(workers)) as.list(unname(workers)) else workers
 }
 
 new_gpu_cluster <- function(record) {

@@ -50,7 +50,7 @@ gpu_quantize <- function(model, mode = "int8", data = NULL, exclude = NULL, max_
   model <- check_model(model)
   data <- as_measured(data)
   options <- list(
-    mode = mode, exclude = as.list(exclude), max_drop = max_drop, metric = metric,
+    mode = mode, exclude = as.list(unname(exclude)), max_drop = max_drop, metric = metric,
     batch_size = batch_size
   )
   new_gpu_compression(call_core("quantize", list(
@@ -181,7 +181,7 @@ gpu_separable <- function(model, data = NULL, rank = 1, epochs = 5, ..., exclude
   model <- check_model(model)
   data <- as_measured(data)
   options <- list(
-    rank = rank, epochs = epochs, fit = fit_options(...), exclude = as.list(exclude),
+    rank = rank, epochs = epochs, fit = fit_options(...), exclude = as.list(unname(exclude)),
     max_drop = max_drop, metric = metric, batch_size = batch_size
   )
   new_gpu_compression(suspendInterrupts(call_core("separate", list(

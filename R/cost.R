@@ -71,8 +71,9 @@ gpu_cost <- function(model, batch_size = NULL, input_shape = NULL, memory = NULL
 }
 
 # A vector is one shape, a list several: in Python both would be a list of numbers.
-as_input_shape <- function(shape) {
-  if (is.list(shape)) lapply(shape, as.list) else if (!is.null(shape)) as.list(shape)
+as_input_shape <- function(shape, call = caller_env()) {
+  placed <- function(sizes) as.list(as_placed(sizes, character(), "input_shape", call))
+  if (is.list(shape)) lapply(shape, placed) else if (!is.null(shape)) placed(shape)
 }
 
 new_gpu_cost <- function(record) {

@@ -63,9 +63,13 @@ gpu_dataset.character <- function(x, y = NULL, ..., columns = NULL, format = "au
   is_named <- function(value) rlang::is_string(value) && !is_npy(value)
   columned <- is_named(y) || is.character(y) && identical(file_kind(x, format), "table")
   options <- list(
-    format = format, columns = as_names(columns), image_size = image_size, color = color,
+    format = format, columns = as_names(columns), color = color,
+    image_size = as_placed(image_size, c("height", "width")),
     interpolation = interpolation, crop_to_aspect_ratio = crop_to_aspect_ratio,
-    description = named_list(description), label = if (columned) y,
+    description = check_options(
+      named_list(description), "description", "the type of each feature by name"
+    ),
+    label = if (columned) y,
     weights = if (is_named(weights)) weights
   )
   features <- as_file(x, "x", environment(), drop_null(options))

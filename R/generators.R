@@ -100,10 +100,11 @@ as_chunk <- function(value, epoch, batch, zones, call, scale = NULL) {
   rlang::try_fetch(
     {
       check_chunk(value, call)
+      parts <- as_parts(value, "x", call)
       list(
-        features = as_features(value[[1]], "x", call, zones, scale),
-        labels = if (length(value) > 1 && !is.null(value[[2]])) as_labels(value[[2]], "y", call),
-        weights = if (length(value) > 2 && !is.null(value[[3]])) as_weights(value[[3]], call)
+        features = as_features(parts$x, "x", call, zones, scale),
+        labels = if (!is.null(parts$y)) as_labels(parts$y, "y", call),
+        weights = if (!is.null(parts$weights)) as_weights(parts$weights, call)
       )
     },
     gpukeras_error = function(condition) {

@@ -42,7 +42,7 @@ as_groups <- function(inputs, call = caller_env()) {
   }
   check_part_names(inputs, "inputs", call)
   Map(
-    function(name, columns) list(name = name, columns = as.list(columns)),
+    function(name, columns) list(name = name, columns = as.list(unname(columns))),
     names(inputs), unname(inputs)
   ) |> unname()
 }
@@ -65,16 +65,6 @@ check_part_names <- function(x, arg, call) {
     code = "data", hint = "Its names are those of the model's inputs or outputs.",
     arg = arg, call = call
   )
-}
-
-# Whether a list is list(x, y), and not the named inputs of a model.
-is_pair <- function(data, recipe = NULL) {
-  if (!rlang::is_bare_list(data, n = 2)) {
-    return(FALSE)
-  }
-  names <- names(data) %||% c("", "")
-  inputs <- vapply(recipe$inputs, `[[`, "", "name")
-  all(names %in% c("", "x", "y")) && !setequal(names, inputs)
 }
 
 # Of a list of inputs only the columns that the recipe names.

@@ -171,14 +171,14 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
   options <- list(
     batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
     encode = named_list(encode), hash_bins = hash_bins, scale = scale %||% source$scale, na = na,
-    drop_last = drop_last, shard = shard, on_error = on_error, buffer = buffer,
+    drop_last = drop_last, shard = as_placed(shard, c("index", "workers")), on_error = on_error, buffer = buffer,
     # A saved folder has its own seed.
     seed = seed %||% if (!identical(source$features$kind, "saved")) draw_seed()
   )
   stage_rows(
     source, options,
     weights = weights, class_weight = class_weight, recipe = check_prepared(recipe, source),
-    augment = named_list(augment), map = map, text = as_text(text)
+    augment = as_augment(augment), map = map, text = as_text(text)
   )
 }
 
@@ -258,8 +258,21 @@ warn_notes <- function(data) {
 named_list <- function(x) if (is.null(names(x))) x else as.list(x)
 
 # Text columns: their names, or a list of options with them.
-as_text <- function(text) {
-  if (is.character(text)) list(columns = as.list(text)) else text
+as_text <- function(text, call = caller_env()) {
+  if (is.character(text)) {
+    return(list(columns = as.list(unname(text))))
+  }
+  check_options(text, "text", "names of columns, or a list of options by name", call)
+}
+
+# What of it has places may have their names.
+as_augment <- function(augment, call = caller_env()) {
+  augment <- check_options(named_list(augment), "augment", "a list of options by name", call)
+  places <- list(crop = c("height", "width"), value_range = c("low", "high"))
+  for (name in intersect(names(places), names(augment))) {
+    augment[[name]] <- as_placed(augment[[name]], places[[name]], name, call)
+  }
+  augment
 }
 
 as_weights <- function(weights, call) {
@@ -318,9 +331,12 @@ as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = calle
     return(check_alive(data, call))
   }
   formula <- recipe$formula %||% ""
-  if (is_pair(data, recipe)) {
-    y <- data[[2]]
-    data <- data[[1]]
+  weights <- NULL
+  if (is.null(y) && is_pair(data, recipe)) {
+    parts <- as_parts(data, arg, call)
+    data <- parts$x
+    y <- parts$y
+    weights <- parts$weights
   }
   if (is.data.frame(data) && nzchar(formula)) {
     parts <- split_new_rows(formula, data, env, call)
@@ -333,7 +349,7 @@ as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = calle
     y <- NULL
   }
   rows <- new_source(features, if (!is.null(y)) as_labels(y, "y", call), FALSE, formula, arg)
-  tell_dropped(stage_rows(rows, list(shuffle = FALSE), recipe = source, call = call))
+  tell_dropped(stage_rows(rows, list(shuffle = FALSE), weights, recipe = source, call = call))
 }
 
 # A dataset that nobody prints still says how many rows it left out.

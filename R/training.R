@@ -32,12 +32,13 @@
 #'
 #' @param model A Keras 3 model: from keras3, from reticulate, or from [gpu_mlp()]. It is compiled,
 #'   or `loss` is given.
-#' @param data A [gpu_dataset()], `list(x, y)`, or a `tf.data.Dataset` such as tfdatasets makes.
+#' @param data A [gpu_dataset()], `list(x, y)` or `list(x, y, weights)` (names are honoured, in any
+#'   order), or a `tf.data.Dataset` such as tfdatasets makes.
 #' @param epochs Passes over the training rows. Of a function or `tf.data.Dataset` without `steps`,
 #'   the first pass tells how many there are.
 #' @param validation Rows to validate on after each epoch: a [gpu_dataset()] made with
-#'   `recipe = data`, a data frame, `list(x, y)`, or a `tf.data.Dataset`. By default those that
-#'   `data` kept apart.
+#'   `recipe = data`, a data frame, `list(x, y)`, `list(x, y, weights)`, or a
+#'   `tf.data.Dataset`. By default those that `data` kept apart.
 #' @param batch_size Rows a step; or what [gpu_batch_size()] gave. `"auto"` is what
 #'   [gpu_batch_size()] found for this model in this session, or else the dataset's own.
 #' @param engine `"auto"`, `"keras"`, `"superstep"` or `"compiled"`.
@@ -171,6 +172,7 @@ as_compiling <- function(optimizer, loss, metrics) {
     return(NULL)
   }
   several <- rlang::is_bare_list(metrics) || is.null(metrics) || is.character(metrics)
+  given["loss"] <- list(named_list(loss)) # a named vector would cross without its names
   given["metrics"] <- list(if (several) as.list(metrics) else list(metrics))
   given
 }
@@ -188,7 +190,7 @@ watch_fit <- function(monitor, report, call = caller_env()) {
 # Several names cross as a list; a lone one and a number stay as they are.
 as_devices <- function(devices, call = caller_env()) {
   check_no_na_options(list(devices = devices), call)
-  if (length(devices) > 1) as.list(devices) else devices
+  if (length(devices) > 1) as.list(unname(devices)) else devices
 }
 
 # Rows to validate on, encoded as those to train on.
@@ -333,14 +335,4 @@ as_prediction <- function(record, room) {
     colnames(values) <- unlist(record$names)
   }
   values
-}
-
-# The rows to train on: a dataset, list(x, y), or a tf.data pipeline.
-as_training <- function(data, call = caller_env()) {
-  if (is_pair(data)) {
-    data <- gpu_dataset(data[[1]], data[[2]])
-  } else if (is_tf_dataset(data)) {
-    data <- gpu_dataset(data)
-  }
-  check_dataset(data, call = call)
 }
