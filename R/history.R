@@ -317,6 +317,9 @@ read_history <- function(path) {
 }
 
 parse_file <- function(file, call = caller_env()) {
+  if (!isTRUE(file.size(file) > 0)) { # a pipe too, at which reading would wait for ever
+    abort_history(file, "The file `%s` is not JSON.", call = call)
+  }
   text <- paste(readLines(file, warn = FALSE, encoding = "UTF-8"), collapse = "\n")
   tryCatch(jsonlite::parse_json(text, simplifyVector = FALSE), error = function(condition) {
     abort_history(file, "The file `%s` is not JSON.", call = call)

@@ -11,7 +11,16 @@ import gpukeras
 CORE = Path(gpukeras.__file__).parent
 # From the bottom up; a module may import only from the floors below its own.
 FLOORS = [
-    ["errors", "facts", "wording", "children", "loader_log", "probes.codes"],
+    [
+        "errors",
+        "facts",
+        "wording",
+        "children",
+        "loader_log",
+        "probes.codes",
+        "own_files",
+        "distribution.seals",
+    ],
     ["distribution.frames", "distribution.confinement", "installed"],
     ["distribution.faults", "distribution.links"],
     ["distribution.calls", "distribution.mailboxes", "distribution.doors"],

@@ -17,6 +17,7 @@ from typing import Any
 from . import archives, runtime
 from .archived_code import check_code
 from .errors import DataError, ModelError, SpecError
+from .own_files import private_folder
 from .specs import describe
 from .wording import find_reason
 
@@ -58,14 +59,14 @@ def _exists(target: Path) -> DataError:
 
 @contextmanager
 def written_beside(target: Path, arg: str) -> Iterator[Path]:
-    """A hidden path beside the target, removed if it was not renamed.
+    """A path in a hidden folder beside the target, removed if it was not renamed.
 
     Raises:
         DataError: if the disk or the folder refuses.
     """
-    partial = target.with_name(f".{target.stem}.partial-{os.getpid()}{target.suffix}")
     try:
-        yield partial
+        with private_folder(target) as folder:
+            yield folder / target.name
     except OSError as error:
         said = error.strerror or type(error).__name__
         raise DataError(
@@ -74,8 +75,6 @@ def written_beside(target: Path, arg: str) -> Iterator[Path]:
             arg=arg,
             path=str(target),
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def place(partial: Path, target: Path, overwrite: bool) -> None:

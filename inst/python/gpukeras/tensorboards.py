@@ -14,11 +14,13 @@ the package tensorboard is only needed to look at them.
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ import numpy as np
 from . import runtime
 from .blocks import AnyFeed
 from .errors import SpecError
+from .own_files import private_folder
 from .progress import Progress
 from .specs import FitSpec, Spec, check_count, check_flag, describe
 from .wording import find_reason
@@ -96,7 +99,9 @@ class EventFiles:
         if run not in self._writers:
             with runtime.on_device("CPU:0", soft=True):  # also inside with_device("GPU:0", )
                 writer = runtime.tensorflow().summary.create_file_writer(
-                    os.path.join(self._folder, run)
+                    os.path.join(self._folder, run),
+                    # Nobody can have put a link at a name that nobody can guess.
+                    filename_suffix=f".{secrets.token_hex(8)}.v2",
                 )
             self._writers[run] = writer
         return self._writers[run]
@@ -180,8 +185,8 @@ class TraceWindow:
     def open(self) -> None:
         """Begins; another profile that is going on goes on, and this one is not made."""
         try:
-            self._held.enter_context(runtime.profile(self._folder))
-        except runtime.tensorflow().errors.OpError as error:
+            self._held.enter_context(self._trace())
+        except (runtime.tensorflow().errors.OpError, OSError) as error:
             self.problem = find_reason(error)
             return
         self._timer = threading.Timer(self._seconds, self.close)
@@ -195,8 +200,20 @@ class TraceWindow:
         with self._lock:
             try:
                 self._held.close()
-            except runtime.tensorflow().errors.OpError as error:
+            except (runtime.tensorflow().errors.OpError, OSError) as error:
                 self.problem = find_reason(error)
+
+    @contextmanager
+    def _trace(self) -> Iterator[None]:
+        """Traces into a folder that is this user's alone, as the files' names can be guessed."""
+        target = Path(self._folder, "plugins", "profile")
+        os.makedirs(self._folder, exist_ok=True)
+        with private_folder(Path(self._folder, "trace")) as folder:
+            with runtime.profile(str(folder)):
+                yield
+            target.mkdir(parents=True, exist_ok=True)
+            for made in folder.glob("plugins/profile/*"):
+                made.rename(target / made.name)
 
 
 # A training --------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import stat
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -51,12 +53,33 @@ def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
     return "\n".join([platform.machine(), platform.processor(), *found])
 
 
+def find_risk(folder: Path) -> str:
+    """Why programs must not be taken from a folder, or "": TensorFlow would run them."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return ""
+    if os.name != "posix":
+        return ""
+    if found.st_uid not in (os.geteuid(), 0):
+        return "belongs to another user"
+    return "can be written to by all users" if found.st_mode & stat.S_IWOTH else ""
+
+
 def prepare_cache() -> None:
-    """Sets the flags, before TensorFlow starts."""
+    """Sets the flags, before TensorFlow starts; warns of a folder that others can write to."""
     if not os.environ.get(SWITCH):
         return
     folder = inventory.find_tensorflow()
     version = "" if folder is None else inventory.find_version(folder.parent)
-    flags = plan_cache(os.environ, name_kind(version, read_cpu()))
-    if flags is not None:
-        os.environ[FLAGS] = flags
+    kind = name_kind(version, read_cpu())
+    flags = plan_cache(os.environ, kind)
+    if flags is None:
+        return
+    whole = Path(os.environ[SWITCH]).expanduser().resolve()
+    for place in (whole, whole / kind):
+        if risk := find_risk(place):
+            text = f"{SWITCH} is not used: {place.name} {risk}, and programs in it would be run."
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            return
+    os.environ[FLAGS] = flags

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import CheckpointError
+from ..own_files import create_file, open_regular
 
 MAGIC = b"gpukeras"
 VERSION = 1
@@ -56,7 +57,7 @@ def write_file(path: Path, plain: Mapping[str, Any], arrays: Mapping[str, np.nda
         for name, array in arrays.items()
     ]
     header = json.dumps({"plain": plain, "arrays": listed}, default=_number).encode()
-    with path.open("wb") as file:
+    with create_file(path) as file:
         file.write(HEAD.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
         file.write(header)
         for part in parts.values():
@@ -103,7 +104,7 @@ def read_file(path: Path) -> tuple[dict[str, Any], Arrays]:
         DamagedError: if it is not as it was written, to the last bit.
         OSError: if it cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         left = os.fstat(file.fileno()).st_size
         header = _read_header(file, left)
         forms = {

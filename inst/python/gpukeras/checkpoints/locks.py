@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 from pathlib import Path
+
+from ..own_files import NotOursError, open_lasting
 
 try:
     import fcntl
 except ImportError:  # Windows: nothing is locked
     fcntl = None  # type: ignore[assignment]
+
+
+_OURS = re.compile(rb"\d{0,20}")  # the number of a process, or nothing yet
 
 
 class TakenError(Exception):
@@ -26,14 +33,14 @@ class FolderLock:
 
     Raises:
         TakenError: if another process holds it.
-        OSError: if the file cannot be made.
+        OSError: if the file cannot be made, or is not one that this class has made.
     """
 
     def __init__(self, path: Path) -> None:
         """Takes the lock."""
-        self._handle: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._handle: int | None = open_lasting(path)
         try:
-            self._take()
+            self._take(path)
         except BaseException:
             self.close()
             raise
@@ -44,7 +51,7 @@ class FolderLock:
             os.close(self._handle)
             self._handle = None
 
-    def _take(self) -> None:
+    def _take(self, path: Path) -> None:
         handle = self._handle
         if fcntl is None or handle is None:
             return
@@ -54,6 +61,8 @@ class FolderLock:
             raise TakenError(os.read(handle, 20).decode(errors="replace")) from error
         except OSError:
             return
+        if not _OURS.fullmatch(os.pread(handle, 21, 0)):
+            raise NotOursError(errno.EINVAL, f"{path.name} holds what gpukeras has not written")
         with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
             os.ftruncate(handle, 0)
             os.write(handle, str(os.getpid()).encode())

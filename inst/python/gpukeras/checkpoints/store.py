@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError
+from ..own_files import NotOursError
 from ..storage.folders import sync_folder, write_text
 from .files import DamagedError, read_file, write_file
 from .locks import FolderLock, TakenError
@@ -33,7 +34,7 @@ KEEP = 3  # good checkpoints
 HISTORY = "history.json"
 LOCK = ".gpukeras-lock"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NAME = re.compile(r"checkpoint-(\d+)\.gpukeras")
+_NAME = re.compile(r"checkpoint-([0-9]+)\.gpukeras")
 _PARTIAL = re.compile(r"\.(checkpoint-\d+\.gpukeras|history\.json)\.partial")
 
 
@@ -221,11 +222,13 @@ class CheckpointStore:
             if error.errno in FULL:
                 hint = "Make room, or give a folder on another disk."
                 raise self._error("the disk is full, or a quota is used up.", hint) from error
-            why = error.strerror or type(error).__name__
-            raise self._error(
-                f"{self.folder.name} cannot be {what}: {why}.",
+            why, hint = (
+                error.strerror or type(error).__name__,
                 "Check the folder and its permissions.",
-            ) from error
+            )
+            if isinstance(error, NotOursError):
+                hint = "Nothing was written to it. Delete it, or give another folder."
+            raise self._error(f"{self.folder.name} cannot be {what}: {why}.", hint) from error
 
     def _error(self, message: str, hint: str) -> CheckpointError:
         return CheckpointError(

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..own_files import open_regular
+
 POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
 SPAN = 128  # bytes whose tables (1 KiB a byte) stay in a processor's cache
 ROWS = 4096  # records at a time, so that one byte of each stays there too
@@ -41,7 +43,7 @@ def masked_crc32c(records: np.ndarray) -> np.ndarray:
 def file_crc32(path: Path) -> int:
     """CRC-32 of a file, read a piece at a time."""
     crc = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(READ_BYTES):
             crc = zlib.crc32(piece, crc)
     return crc

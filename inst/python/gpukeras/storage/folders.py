@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..own_files import create_file
+
 
 @contextmanager
 def partial_folder(target: Path) -> Iterator[Path]:
@@ -51,7 +53,7 @@ def clean_up(target: Path) -> None:
         for folder in target.parent.iterdir():
             if not folder.name.startswith(prefix) or _runs(folder.name[len(prefix) :]):
                 continue
-            if kind == "old" and not os.path.lexists(target):
+            if kind == "old" and not os.path.lexists(target) and not folder.is_symlink():
                 folder.rename(target)
             else:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -77,8 +79,8 @@ def _runs(process: str) -> bool:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a file that is on the disk afterwards."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with create_file(path) as file:
+        file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import DataError, SpecError
+from ..own_files import open_regular
 from ..pipeline import Dataset
 from ..portable import to_portable
 from ..rows import RowSource
@@ -345,7 +346,8 @@ def is_ours(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return False
     try:
-        text = (folder / MANIFEST).read_text(encoding="utf-8")
+        with open_regular(folder / MANIFEST) as file:
+            text = file.read().decode()
         manifest = parse_manifest(text, folder, "path")
     except (OSError, ValueError, DataError):
         return False
