@@ -4,7 +4,8 @@
 #' `callbacks` may hold R functions beside Keras callbacks, named by when they are called:
 #' `on_train_begin()`, `on_epoch_begin(epoch)`, `on_epoch_end(epoch, metrics)` and
 #' `on_train_end(metrics)`. `epoch` counts from 1; `metrics` is a named numeric vector, `loss`
-#' first, those of the validation rows with `val_` in front. A function may have fewer arguments.
+#' first, those of the validation rows with `val_` in front, those of an array by component
+#' (`f1_score[1]`). A function may have fewer arguments.
 #' The argument `on_epoch_end` is a shorter way for the most usual one.
 #'
 #' A function that gives the string `"stop"` ends the training after the epoch; any other value is

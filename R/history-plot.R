@@ -33,6 +33,7 @@ drawn_rows <- function(x, metric, call = caller_env()) {
     )
   }
   known <- levels(frame$metric)
+  metric <- unlist(lapply(metric, find_components, known))
   wrong <- setdiff(metric, known)
   if (length(wrong) > 0) {
     abort_gpukeras(
@@ -44,6 +45,12 @@ drawn_rows <- function(x, metric, call = caller_env()) {
   frame$metric <- factor(frame$metric, unique(metric) %||% known)
   frame$value[!is.finite(frame$value)] <- NA
   frame[!is.na(frame$metric), ]
+}
+
+# A metric's own name, or those of its components.
+find_components <- function(name, known) {
+  parts <- known[startsWith(known, paste0(name, "["))]
+  if (name %in% known || length(parts) == 0) name else parts
 }
 
 # The epoch that early stopping restored, else that of the lowest validation loss, else none.

@@ -3,7 +3,7 @@
 # What users read is added to the core's record. `report` may be of an older gpukeras, or come from
 # JSON, which has null for a number that is none.
 new_gpu_history <- function(report) {
-  report$history <- lapply(report$history, as_numbers)
+  report$history <- Map(as_values, report$history, names(report$history))
   for (name in c("epoch_s", "epoch_rows", "learning_rate")) {
     report[[name]] <- if (!is.null(report[[name]])) as_numbers(report[[name]])
   }
@@ -18,6 +18,38 @@ new_gpu_history <- function(report) {
 
 as_numbers <- function(x) {
   vapply(as.list(x), function(one) as.numeric(one %||% NaN), 0, USE.NAMES = FALSE)
+}
+
+# Each epoch's value of a metric: a vector, or a matrix with a row for each epoch where a value is an
+# array. An epoch that has none has NaN.
+as_values <- function(values, name) {
+  rows <- lapply(as.list(values), as_components, name)
+  if (max(0, lengths(rows)) < 2) {
+    return(as_numbers(values))
+  }
+  names <- names(rows[[which.max(lengths(rows))]])
+  filled <- t(vapply(rows, function(row) row[names], numeric(length(names))))
+  filled[is.na(filled)] <- NaN
+  dimnames(filled) <- list(NULL, names)
+  filled
+}
+
+# The numbers of a value by name: "f1_score[2]", or "confusion[1,2]" of the first row of a matrix.
+as_components <- function(value, name) {
+  if (length(value) < 2) {
+    return(rlang::set_names(as.numeric(value %||% NaN), name))
+  }
+  parts <- unname(Map(as_components, as.list(value), paste0(name, "[", seq_along(value), "]")))
+  parts <- unlist(parts)
+  rlang::set_names(parts, gsub("][", ",", names(parts), fixed = TRUE))
+}
+
+# The values of each metric, and of each component of one whose values are arrays.
+component_values <- function(history) {
+  parts <- Map(function(values, name) {
+    if (is.matrix(values)) asplit(values, 2) else rlang::set_names(list(values), name)
+  }, history, names(history))
+  lapply(unlist(unname(parts), recursive = FALSE), as.vector)
 }
 
 name_reasons <- function(report) {
@@ -35,7 +67,8 @@ name_reasons <- function(report) {
 #'
 #' @section Fields:
 #' - `$history`: a vector of each metric, named as Keras names them, with `val_` in front of those
-#'   of the validation rows. `$learning_rate` at the end of each epoch.
+#'   of the validation rows. Of a metric whose value is an array, such as `F1Score()`, a matrix with
+#'   a row for each epoch; elsewhere each of its components counts as a metric: `f1_score[1]`. `$learning_rate` at the end of each epoch.
 #' - `$where`: on which devices the model's variables are, as text.
 #' - `$throughput`: training rows a second of each epoch, its validation included;
 #'   `$samples_per_s` of the fastest one.
@@ -52,7 +85,8 @@ name_reasons <- function(report) {
 #' @param x,object A `gpu_history` from [gpu_fit()] or [read_history()], or several from `rbind()`.
 #' @param row.names,optional,deparse.level Not used.
 #' @param wide Whether a row is an epoch instead of a single value.
-#' @param metric Names of the metrics to plot, without `val_`; by default all.
+#' @param metric Names of the metrics to plot, without `val_`; by default all. That of an array
+#'   stands for all its components.
 #' @param ... Of `rbind()`: histories, best with names: `rbind(small = fit1, big = fit2)`. Of
 #'   `plot()`: passed on to [graphics::plot.default()]. Otherwise not used.
 #' @return
@@ -86,8 +120,8 @@ as.data.frame.gpu_history <- function(x, row.names = NULL, optional = FALSE, ...
                                       wide = FALSE) {
   check_flag(wide)
   epochs <- epoch_numbers(x)
-  names <- metric_names(x)
-  values <- lapply(x$history[names], last_of, length(epochs))
+  values <- lapply(metric_values(x), last_of, length(epochs))
+  names <- as.character(names(values))
   if (wide) {
     return(wide_frame(x, epochs, values))
   }
@@ -114,7 +148,7 @@ wide_frame <- function(x, epochs, values) {
 # The numbers of the epochs that have values. Where those before a checkpoint have none, counting
 # goes on after them.
 epoch_numbers <- function(x) {
-  count <- max(0L, lengths(x$history), length(x$epoch_s))
+  count <- max(0L, vapply(x$history, NROW, 0L), length(x$epoch_s))
   before <- x$resumed_epochs %||% 0L
   first <- if (isTRUE(before + count <= x$epochs)) before else 0L
   as.integer(first) + seq_len(count)
@@ -126,8 +160,8 @@ last_of <- function(values, count) {
 }
 
 # A callback that changes the learning rate logs it as if it were a metric.
-metric_names <- function(x) {
-  as.character(setdiff(names(x$history), c("learning_rate", "lr")))
+metric_values <- function(x) {
+  component_values(x$history[setdiff(names(x$history), c("learning_rate", "lr"))])
 }
 
 # A metric may itself be called `val_...`: then it has a twin with two of them, or no `val_loss`
@@ -147,6 +181,7 @@ metric_direction <- function(names) {
     "acc|auc|precision|recall|sensitivity|specificity|f1|score|_iou|io_u|^iou|r2|r_squared|dice|",
     "similarity|correlation|true_"
   )
+  names <- sub("[[][0-9,]+[]]$", "", names) # of a component
   ifelse(grepl(lower, names), -1, ifelse(grepl(higher, names), 1, 0))
 }
 
@@ -198,12 +233,11 @@ format_notes <- function(notes) if (length(notes) > 0) paste("*", notes)
 
 # The metrics after the last epoch.
 format_last <- function(x, most = 8) {
-  names <- metric_names(x)
-  last <- vapply(x$history[names], function(values) c(NA, values)[length(values) + 1], 0)
+  last <- vapply(metric_values(x), function(values) c(NA, values)[length(values) + 1], 0)
   if (length(last) == 0) {
     return(NULL)
   }
-  shown <- utils::head(paste(names, format_numbers(last)), most)
+  shown <- utils::head(paste(names(last), format_numbers(last)), most)
   more <- length(last) - length(shown)
   paste0(
     "metrics: ", paste(shown, collapse = ", "),

@@ -62,8 +62,10 @@ line_printer <- function(most = 20) {
   }
 }
 
-format_event <- function(event) {
-  shown <- paste0(names(event$metrics), ": ", format_numbers(event$metrics))
+format_event <- function(event, most = 8) {
+  metrics <- utils::head(event$metrics, most)
+  shown <- paste0(names(metrics), ": ", format_numbers(metrics))
+  if (length(event$metrics) > most) shown <- c(shown, "...")
   paste(c(sprintf("epoch %d/%d", event$epoch, event$epochs), shown), collapse = "  ")
 }
 

@@ -31,7 +31,7 @@ figure_height <- function(part) {
     max(3.5, 2.5 * grDevices::n2mfrow(max(1, min(metrics, panels_a_page)))[1])
   }
   switch(part$class,
-    gpu_history = panels(length(metric_names(part$value))),
+    gpu_history = panels(length(metric_values(part$value))),
     gpu_histories = panels(nlevels(as.data.frame(part$value)$metric)),
     gpu_profile = if (nrow(part$value$timeline) > 0) 6 else 2.8,
     gpu_monitor = 7,

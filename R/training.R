@@ -238,7 +238,8 @@ warn_stopped <- function(history) {
 #' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the one where the model
 #'   is. In a [gpu_cluster()] `"all"` shares them out among the workers, who must all make the same
 #'   call, and all get the whole result.
-#' @return A named numeric vector: the loss and each metric.
+#' @return A named numeric vector: the loss and each metric; of a metric whose value is an array each
+#'   component, such as `f1_score[1]`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])
 #' model <- gpu_mlp(train)

@@ -1,10 +1,8 @@
-import math
-
 import numpy as np
 import pytest
 
 from gpukeras import runtime
-from gpukeras.callbacks import FunctionHooks, build_function_callback, check_hooks, read_metrics
+from gpukeras.callbacks import FunctionHooks, build_function_callback, check_hooks
 from gpukeras.engine import find_batch_hook
 from gpukeras.errors import GeneratorError, SpecError
 from gpukeras.streams.generators import GeneratorInterrupt
@@ -41,15 +39,6 @@ def test_unknown_hooks_are_refused(name):
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(SpecError, match="`callbacks` must have a function for `on_epoch_end`"):
         FunctionHooks({"on_epoch_end": 3})
-
-
-def test_metrics_are_plain_numbers_in_order():
-    logs = {"val_loss": np.float32(2), "acc": 1, "loss": np.float64("nan"), "val_acc": 0}
-    metrics = read_metrics(logs)
-    assert list(metrics) == ["loss", "acc", "val_loss", "val_acc"]
-    assert {type(value) for value in metrics.values()} == {float}
-    assert math.isnan(metrics["loss"])
-    assert read_metrics(None) == {}
 
 
 def test_epochs_count_from_one_and_arguments_are_those_of_the_hook():

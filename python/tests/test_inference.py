@@ -173,9 +173,3 @@ def test_imputed_rows_are_predicted_as_in_training():
         record["values"], inference.predict(model, data=data)["values"], atol=1e-6
     )
     assert "missing" not in record
-
-
-def test_order_metrics():
-    names = ["accuracy", "loss", "val_accuracy", "val_loss"]
-    expected = ["loss", "accuracy", "val_loss", "val_accuracy"]
-    assert inference.order_metrics(names) == expected

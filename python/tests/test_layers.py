@@ -14,6 +14,7 @@ FLOORS = [
     [
         "errors",
         "facts",
+        "metrics",
         "wording",
         "children",
         "loader_log",

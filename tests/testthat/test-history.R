@@ -179,13 +179,81 @@ test_that("epochs before a checkpoint count", {
   expect_identical(as.data.frame(rest, wide = TRUE)$epoch, 5:7)
 })
 
-# Reading ------------------------------------------------------------------------------------------
-
 # Saves a record as the core does: what is not finite is null.
 save_history <- function(report, path) {
   writeLines(jsonlite::toJSON(report, auto_unbox = TRUE, null = "null", digits = NA), path)
   path
 }
+
+# Metrics that are arrays --------------------------------------------------------------------------
+
+array_history <- function(...) {
+  history(
+    history = list(
+      loss = list(2, 1, 0.5), f1_score = list(c(0.1, 0.2), c(0.5, 0.4), c(0.3, 0.6)),
+      confusion = list(NaN, list(c(1, 2), c(3, 4)), list(c(5, 6), c(7, 8))),
+      val_loss = list(3, 2, 1), val_f1_score = list(c(0, 0), c(0.5, NaN), c(1, 0))
+    ),
+    ...
+  )
+}
+
+test_that("a metric whose values are arrays is a matrix, and counts by component", {
+  fit <- array_history()
+  expect_identical(fit$history$f1_score, cbind(`f1_score[1]` = c(0.1, 0.5, 0.3), `f1_score[2]` = c(
+    0.2, 0.4, 0.6
+  )))
+  expect_identical(colnames(fit$history$confusion), sprintf("confusion[%s]", c(
+    "1,1", "1,2", "2,1", "2,2"
+  )))
+  expect_identical(unname(fit$history$confusion[1, ]), rep(NaN, 4))
+  expect_identical(unname(fit$history$confusion[2, ]), c(1, 2, 3, 4))
+  frame <- as.data.frame(fit)
+  expect_identical(levels(frame$metric), c(
+    "loss", "f1_score[1]", "f1_score[2]", colnames(fit$history$confusion)
+  ))
+  validation <- frame[frame$metric == "f1_score[2]" & frame$data == "validation", ]
+  expect_identical(validation$value, c(0, NaN, 0))
+  expect_identical(as.data.frame(fit, wide = TRUE)$`confusion[2,1]`, c(NaN, 3, 7))
+  best <- summary(fit)$metrics
+  expect_identical(best$best_epoch[best$metric == "f1_score[2]" & best$data == "training"], 3L)
+  expect_snapshot({
+    print(fit)
+    summary(fit)
+    rbind(one = fit, two = array_history())
+    cat(format_event(list(epoch = 1, epochs = 2, metrics = as.list(1:9) |>
+      rlang::set_names(sprintf("f1_score[%d]", 1:9)))))
+  })
+})
+
+test_that("arrays are plotted by component, and their name stands for all", {
+  local_device()
+  fit <- array_history()
+  expect_identical(plot(fit), fit)
+  expect_identical(
+    levels(drawn_rows(fit, "f1_score")$metric), c("f1_score[1]", "f1_score[2]")
+  )
+  expect_identical(levels(drawn_rows(fit, c("loss", "f1_score[2]"))$metric), c(
+    "loss", "f1_score[2]"
+  ))
+  expect_error(drawn_rows(fit, "f1"), class = "gpukeras_error_spec")
+  skip_if_not_installed("ggplot2")
+  panels <- ggplot2::ggplot_build(ggplot2::autoplot(fit, metric = "confusion"))$layout$layout
+  expect_identical(nrow(panels), 4L)
+})
+
+test_that("arrays come back from files", {
+  folder <- withr::local_tempdir()
+  path <- file.path(folder, "history.json")
+  values <- list(list(0.1, NULL), list(0.5, 0.4))
+  report <- a_report(history = list(loss = list(2, 1), f1_score = values))
+  fit <- read_history(save_history(report, path))
+  expect_identical(unname(fit$history$f1_score), rbind(c(0.1, NaN), c(0.5, 0.4)))
+  writeLines(history_text(fit), path)
+  expect_identical(read_history(path)$history, fit$history)
+})
+
+# Reading ------------------------------------------------------------------------------------------
 
 test_that("a saved history is the same history", {
   folder <- withr::local_tempdir()

@@ -15,7 +15,7 @@ from typing import Any
 from . import runtime
 from .distribution import session
 from .errors import GeneratorError, SpecError
-from .inference import order_metrics
+from .metrics import read_metrics, split_components
 from .streams.generators import GeneratorInterrupt
 
 HOOKS = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_train_end")
@@ -59,7 +59,7 @@ class FunctionHooks:
         The epoch is over, so an interrupt here ends the training without losing its record.
         """
         try:
-            self._call("on_epoch_end", self._epoch, read_metrics(logs))
+            self._call("on_epoch_end", self._epoch, split_components(read_metrics(logs)))
         except GeneratorInterrupt:
             self.stopped = "interrupted"
             return True
@@ -72,7 +72,7 @@ class FunctionHooks:
     def end_training(self, logs: Mapping[str, Any] | None) -> None:
         """Keras' `on_train_end()`; nothing is left to stop, so an interrupt is only noted."""
         try:
-            self._call("on_train_end", read_metrics(logs))
+            self._call("on_train_end", split_components(read_metrics(logs)))
         except GeneratorInterrupt:
             self.stopped = "interrupted"
 
@@ -143,9 +143,3 @@ def check_hooks(functions: Functions) -> None:
             )
         if not callable(function):
             raise SpecError(f"`callbacks` must have a function for `{name}`.", arg="callbacks")
-
-
-def read_metrics(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """Keras' logs as plain numbers, the loss before the metrics, training before validation."""
-    logs = logs or {}
-    return {name: float(logs[name]) for name in order_metrics(logs)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .choosing import EngineChoice
+from .metrics import Value
 from .plans import PipelinePlan
 
 
@@ -13,7 +14,7 @@ class FitReport:
     """What a training did.
 
     Args:
-        history: Each metric's value after each epoch.
+        history: Each metric's value after each epoch, see `metrics`.
         learning_rate: The rate of each epoch's last step.
         epochs: Epochs finished, those before a resumption too.
         rows: Rows trained in all.
@@ -44,7 +45,7 @@ class FitReport:
         plan: How the rows reached the device.
     """
 
-    history: dict[str, list[float]]
+    history: dict[str, list[Value]]
     learning_rate: list[float]
     epochs: int
     rows: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from .features import Features
 from .feeding import has_rows, open_evaluation, sample_rows
 from .labels import decode, name_columns
 from .mapping import unmapped
+from .metrics import read_metrics, split_components
 from .outputs import decode_outputs
 from .packing import InputsFeatures
 from .pipeline import Dataset
@@ -57,7 +58,7 @@ def evaluate(
         devices: On which, see `training.fit()`.
 
     Returns:
-        `{metrics, rows, elapsed_s}`.
+        `{metrics, rows, elapsed_s}`; of a metric that is an array a number for each component.
     """
     check_choice("part", part, ("all", "train", "validation"))
     size = None if batch_size is None else check_count("batch_size", batch_size)
@@ -77,7 +78,7 @@ def evaluate(
         model.test_function = loop
         logs = model.evaluate(ticks(1), verbose=0, return_dict=True)
     elapsed_s = time.perf_counter() - began
-    metrics = {name: logs[name] for name in order_metrics(logs)}
+    metrics = split_components(read_metrics(logs))
     return {"metrics": metrics, "rows": loop.rows, "elapsed_s": elapsed_s}
 
 
@@ -314,16 +315,6 @@ def heeding_jit(model: Any) -> Iterator[None]:
         yield
     finally:
         model.jit_compile, model.predict_function = before, None
-
-
-def order_metrics(names: Iterable[str]) -> list[str]:
-    """The loss before the metrics, training before validation, otherwise as Keras has them."""
-
-    def place(name: str) -> tuple[bool, bool, bool]:
-        plain = name.removeprefix("val_")
-        return plain != name, plain != "loss", not plain.endswith("loss")
-
-    return sorted(names, key=place)
 
 
 def _plain_recipe(given: Features) -> Recipe:

@@ -34,10 +34,10 @@ from .inference import (
     EvaluationLoop,
     build_variables,
     endless_ticks,
-    order_metrics,
     ticks,
 )
 from .listening import Listener
+from .metrics import Value, read_metrics, split_components
 from .optimizers import read_rate
 from .pipeline import Dataset
 from .plans import PipelinePlan
@@ -288,8 +288,7 @@ class Job:
         if not due["tell"]:
             return bool(self.model.stop_training)
         self.health.check()
-        loss = {"loss": float(logs["loss"])} if "loss" in logs else {}
-        self._tell("progress", loss)
+        self._tell("progress", read_metrics({k: v for k, v in logs.items() if k == "loss"}))
         stop = self._agree_stop("stop")
         if self.stopped == "interrupted" and not self._before_tail():
             self._save(within=True)  # now: validation resets the metrics
@@ -320,8 +319,7 @@ class Job:
 
     def _end_epoch(self, logs: Mapping[str, Any] | None) -> None:
         self.aids.hide_averages()
-        logs = logs or {}
-        metrics = {name: float(logs[name]) for name in order_metrics(logs)}
+        metrics = read_metrics(logs)
         self.progress.add(metrics, self._took_s, self.runner.rows, self._last_rate)
         whole = self.feed.exact and self.runner.position == self.feed.steps
         if whole or not self.runner.stopped:  # else a resumption has the rest to do
@@ -346,11 +344,11 @@ class Job:
         self.saver.save(state)
         self.saver.write_history(self._report())
 
-    def _tell(self, kind: str, metrics: dict[str, float]) -> bool:
+    def _tell(self, kind: str, metrics: dict[str, Value]) -> bool:
         """Tells the listener; true when the training is to stop."""
         epoch = self.progress.epoch + (kind != "epoch")
         step, steps = self.runner.position, self.feed.steps
-        if self.listener.tell(kind, epoch, step, steps, metrics):
+        if self.listener.tell(kind, epoch, step, steps, split_components(metrics)):
             self.stopped = "interrupted"
             self.model.stop_training = True
         return bool(self.model.stop_training)

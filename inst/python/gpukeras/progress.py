@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .checkpoints.state import TrainingState
+from .metrics import Value
 from .snapshots import Snapshot
 
 # Batches Keras counts as one, as with its own `steps_per_execution`. A tick costs about 0.5 ms, and
@@ -32,7 +33,7 @@ class Progress:
     """
 
     epoch: int = 0
-    history: dict[str, list[float]] = field(default_factory=dict)
+    history: dict[str, list[Value]] = field(default_factory=dict)
     epoch_s: list[float] = field(default_factory=list)
     epoch_rows: list[int] = field(default_factory=list)
     learning_rate: list[float] = field(default_factory=list)
@@ -73,7 +74,7 @@ class Progress:
             **more,
         )
 
-    def add(self, metrics: Mapping[str, float], seconds: float, rows: int, rate: float) -> None:
+    def add(self, metrics: Mapping[str, Value], seconds: float, rows: int, rate: float) -> None:
         """An epoch is finished; metrics that are new to the history had no value before."""
         for name in [*self.history, *metrics]:
             values = self.history.setdefault(name, [math.nan] * self.epoch)

@@ -82,7 +82,8 @@ class Watch:
         tf = runtime.tensorflow()
         steps = self.steps.assign_add(tf.ones([], self.steps.dtype))
         if "loss" in logs:
-            fine = tf.logical_or(self.bad > 0, tf.math.is_finite(tf.cast(logs["loss"], "float32")))
+            finite = tf.reduce_all(tf.math.is_finite(tf.cast(logs["loss"], "float32")))
+            fine = tf.logical_or(self.bad > 0, finite)
             self.bad.assign(tf.where(fine, self.bad, steps))
 
     def going(self) -> Any:

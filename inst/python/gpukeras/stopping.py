@@ -20,6 +20,7 @@ import numpy as np
 from . import runtime
 from .curves import PlateauSpec, check_monitor
 from .errors import SpecError
+from .metrics import read_metrics, split_components
 from .optimizers import Rates
 from .specs import Spec, check_count, check_flag, check_number, describe
 
@@ -182,10 +183,10 @@ class _Watching(ABC):
         Raises:
             SpecError: if the metric is not among the logs.
         """
-        logs = logs or {}
-        self.monitor = choose_monitor(self.monitor or self.spec.monitor, list(logs))
+        values = split_components(read_metrics(logs))
+        self.monitor = choose_monitor(self.monitor or self.spec.monitor, list(values))
         self.watch.mode = self.spec.mode or choose_mode(self.monitor)
-        self.take(float(logs[self.monitor]), epoch + 1)
+        self.take(values[self.monitor], epoch + 1)
 
     @abstractmethod
     def take(self, value: float, epoch: int) -> None:

@@ -28,6 +28,7 @@ import numpy as np
 from . import runtime
 from .blocks import AnyFeed
 from .errors import SpecError
+from .metrics import split_components
 from .own_files import private_folder
 from .progress import Progress
 from .specs import FitSpec, Spec, check_count, check_flag, describe
@@ -293,7 +294,7 @@ class Board:
 
     def _write(self, epoch: int) -> None:
         last = {name: values[-1] for name, values in self._progress.history.items()}
-        train, validation = split_runs(last)
+        train, validation = split_runs(split_components(last))
         self._files.add("train", "scalars", {**train, **self._figures()}, epoch)
         if validation:
             self._files.add("validation", "scalars", validation, epoch)

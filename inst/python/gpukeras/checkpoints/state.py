@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..metrics import Value
 from ..snapshots import Snapshot
 
 Kept = tuple[dict[str, Any], dict[str, np.ndarray]]  # JSON values, arrays
@@ -36,7 +37,7 @@ class TrainingState:
     epoch: int = 0
     position: int = 0
     rows: int = 0
-    history: dict[str, list[float]] = field(default_factory=dict)
+    history: dict[str, list[Value]] = field(default_factory=dict)
     epoch_s: list[float] = field(default_factory=list)
     epoch_rows: list[int] = field(default_factory=list)
     learning_rate: list[float] = field(default_factory=list)

@@ -130,8 +130,7 @@ def evaluate_model(
         return {}, ""
     own = "validation" if has_rows(rows, "validation") else "all"
     found = inference.evaluate(model, rows, "all" if validation is not None else own)
-    metrics = {name: float(value) for name, value in found["metrics"].items()}
-    return metrics, "validation" if validation is not None else own
+    return found["metrics"], "validation" if validation is not None else own
 
 
 def _time_all(several: Sequence[Any], data: AnyDataset | None, rows: int) -> list[Latency]:
