@@ -3,6 +3,7 @@
 # Calls one entry point of the Python core and gives its value back as R values.
 # `call` is the exported function that the user called: errors name it.
 call_core <- function(name, args = list(), call = caller_env()) {
+  if (is_fork() && !name %in% c("check", "report")) abort_fork(call)
   core <- core(call)
   if (length(the$lacks) > 0 && !name %in% c("check", "report", "prepare")) {
     abort_lacking(the$lacks, call)
@@ -14,6 +15,21 @@ call_core <- function(name, args = list(), call = caller_env()) {
     abort_core(envelope, call = call)
   }
   envelope$value
+}
+
+# Whether this process is a fork of the one that loaded the core. Python's and TensorFlow's threads
+# are not in it, and what waits for them never ends.
+is_fork <- function() !is.null(the$pid) && the$pid != Sys.getpid()
+
+abort_fork <- function(call) {
+  abort_gpukeras(
+    "This R process is a fork of the one in which Python runs: TensorFlow does not work in it.",
+    code = "fork", call = call,
+    hint = paste(
+      "Use gpu_run() or the package mirai, whose R processes start anew, instead of",
+      "parallel::mclapply(), mcparallel() or multicore."
+    )
+  )
 }
 
 # Room in R's memory for a large result, which the core makes and fills itself. Nobody else may know
@@ -147,7 +163,7 @@ is_dead <- function(handle) {
 
 # Whether TensorFlow is there already: it takes the card's memory, so nothing starts it unasked.
 tensorflow_runs <- function() {
-  python_runs() && isTRUE(reticulate::py_eval("'tensorflow' in __import__('sys').modules"))
+  python_runs() && !is_fork() && isTRUE(reticulate::py_eval("'tensorflow' in __import__('sys').modules"))
 }
 
 # The Python of this session, for another process to use; "" where none is chosen yet.

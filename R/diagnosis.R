@@ -77,7 +77,7 @@ read_session <- function() {
     rstudio = identical(Sys.getenv("RSTUDIO"), "1"),
     requested_python = Sys.getenv("RETICULATE_PYTHON"),
     python_before = the$python_before,
-    forked = !is.null(the$pid) && the$pid != Sys.getpid(),
+    forked = is_fork(),
     ldpaths = read_ldpaths(),
     environment = as.list(environment[!is.na(environment)])
   )

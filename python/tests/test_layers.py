@@ -27,7 +27,7 @@ FLOORS = [
     ["distribution.calls", "distribution.mailboxes", "distribution.doors"],
     ["distribution.watching"],
     ["distribution.hub", "distribution.member"],
-    ["board_program", "stages", "archives", "archived_code", "archive_masks"],
+    ["board_program", "stages", "archives", "archived_code", "archive_masks", "forks"],
     ["storage.checksums", "storage.folders", "streams.pulling"],
     ["monitoring.measures", "monitoring.host"],
     ["monitoring.nvml", "monitoring.summary"],

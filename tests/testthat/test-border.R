@@ -272,3 +272,48 @@ test_that("a Python that ran before gpukeras was loaded is known", {
   ))
   expect_identical(readLines(run$out, warn = FALSE), "TRUE")
 })
+
+# Forks --------------------------------------------------------------------------------------------
+
+# What a fork gives, or "hangs" after some seconds: mclapply() itself would wait for it.
+in_fork <- function(code, seconds = 60) {
+  job <- parallel::mcparallel(code)
+  withr::defer(tools::pskill(job$pid, tools::SIGKILL))
+  parallel::mccollect(job, wait = FALSE, timeout = seconds)[[1]] %||% "hangs"
+}
+
+test_that("a fork's call into Python is refused at once, and names what to use", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  train <- gpu_dataset(mpg ~ ., data = mtcars)
+  model <- gpu_mlp(train)
+  gpu_fit(model, train, epochs = 1, verbose = FALSE)
+  caught <- function(code) tryCatch(code, gpukeras_error_fork = function(condition) condition)
+  for (answer in list(
+    in_fork(caught(gpu_predict(model, mtcars))),
+    in_fork(caught(gpu_fit(model, train, epochs = 1, verbose = FALSE))),
+    in_fork(caught(gpu_dataset(mpg ~ ., data = mtcars))),
+    in_fork(caught(gpu_setup(seed = 1)))
+  )) {
+    expect_s3_class(answer, "gpukeras_error_fork")
+    expect_match(answer$hint, "gpu_run() or the package mirai", fixed = TRUE)
+  }
+  each <- suppressWarnings(parallel::mclapply(1:2, function(part) gpu_predict(model, mtcars)))
+  for (answer in each) expect_s3_class(attr(answer, "condition"), "gpukeras_error_fork")
+  expect_length(gpu_predict(model, mtcars), nrow(mtcars)) # the session itself goes on
+})
+
+test_that("gpu_run() works in a fork, as its process is a new one", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  core()
+  expect_identical(in_fork(gpu_run(function() 6 * 7)), 42)
+})
+
+test_that("the refusal of a fork reads well", {
+  local_core(function(name, args) answer(1))
+  before <- the$pid
+  withr::defer(the$pid <- before)
+  the$pid <- 1L
+  expect_snapshot(gpu_memory(), error = TRUE)
+})

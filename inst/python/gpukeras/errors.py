@@ -9,6 +9,7 @@ GpuKerasError                  R: gpukeras_error
 ├── CheckpointError            gpukeras_error_checkpoint       cannot be written, read or resumed
 ├── ClusterError               gpukeras_error_cluster
 ├── CompressionError           gpukeras_error_compression
+├── ForkError                  gpukeras_error_fork             not in a fork of TensorFlow's process
 ├── GeneratorError             gpukeras_error_generator        the user's own function failed
 └── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
 
@@ -91,6 +92,12 @@ class CompressionError(GpuKerasError):
     """A smaller model is worse than was allowed (`metric`, `before`, `after`)."""
 
     code = "compression"
+
+
+class ForkError(GpuKerasError):
+    """This process was forked off one in which TensorFlow runs."""
+
+    code = "fork"
 
 
 class RuntimeMissingError(GpuKerasError):

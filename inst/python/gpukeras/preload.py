@@ -11,8 +11,8 @@ import ctypes
 import importlib.abc
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -163,3 +163,16 @@ def await_tensorflow() -> None:
     waiting = any(isinstance(finder, _Awaiter) for finder in sys.meta_path)
     if "tensorflow" not in sys.modules and not waiting:
         sys.meta_path.insert(0, _Awaiter())
+
+
+@contextmanager
+def muted_stderr() -> Iterator[None]:
+    """Drops what C++ writes to standard error: the import's notes come whatever the log level."""
+    saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(sink, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(sink)

@@ -17,25 +17,31 @@ from typing import Any
 
 import numpy as np
 
-from . import preload
+from . import forks, preload
 from .errors import DataError, RuntimeMissingError
 
 ABORTED = 10  # gRPC's code for work that somebody ended
 ALIGNMENT = 64  # bytes; TensorFlow aborts the process on adopted memory that is not aligned so
 
 
-@functools.cache
 def tensorflow() -> Any:
     """The tensorflow module, imported on first use.
 
     Raises:
         RuntimeMissingError: if it cannot be imported, with the import's own message.
+        ForkError: in a fork of the process that imported it.
     """
+    forks.check_process()
+    return _import_tensorflow()
+
+
+@functools.cache
+def _import_tensorflow() -> Any:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1")
     preload.prepare()
     try:
-        with _muted_stderr() if quiet else nullcontext():
+        with preload.muted_stderr() if quiet else nullcontext():
             import tensorflow as tf
     except ImportError as error:
         raise RuntimeMissingError(
@@ -47,13 +53,19 @@ def tensorflow() -> Any:
     return tf
 
 
-@functools.cache
 def keras() -> Any:
     """The keras module on the TensorFlow backend.
 
     Raises:
         RuntimeMissingError: if Keras is missing, older than 3, or runs on another backend.
+        ForkError: in a fork of the process that imported TensorFlow.
     """
+    forks.check_process()
+    return _import_keras()
+
+
+@functools.cache
+def _import_keras() -> Any:
     wanted = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     tensorflow()
     needs = "gpukeras needs Keras 3 on the TensorFlow backend"
@@ -68,19 +80,6 @@ def keras() -> Any:
     if found != "tensorflow":
         raise RuntimeMissingError(f"{needs}, found {found}.", hint=hint)
     return module
-
-
-@contextmanager
-def _muted_stderr() -> Iterator[None]:
-    """Drops what C++ writes to standard error: the import's notes come whatever the log level."""
-    saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(sink, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(sink)
 
 
 # Environment -------------------------------------------------------------------------------------
