@@ -96,6 +96,14 @@
 #' the step is done again in smaller parts; `$notes` and `$micro_batch` tell. Layers that work
 #' across rows, such as batch normalisation, then see the parts. Models with a `train_step()` of
 #' their own cannot be split: there it is an error.
+#' @section Losses:
+#' The loss of an epoch is the mean over its rows. The loss of each of several outputs is so too:
+#' times the loss weights they add up to the total. (Keras' own `fit()` gives another number where
+#' the last batch is short: it weighs losses of outputs by batches there, or by both.)
+#'
+#' Validation takes large batches, as nothing is learned. Where the loss may depend on the batch it
+#' takes those of the training's size, as Keras does: with `reduction = "sum"`, and with losses,
+#' layers and test steps that are not Keras' own.
 #' @section Several devices:
 #' Each device takes its part of every batch and adds its gradients to those of the others
 #' (`tf.distribute`). `batch_size` counts the rows of all devices together, so a training on several
@@ -234,7 +242,8 @@ warn_stopped <- function(history) {
 #'   [gpu_recipe()] of its training data. `NULL` takes the one that [gpu_fit()] tied to the model.
 #' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`. Of a function or a
 #'   `tf.data.Dataset` one epoch is evaluated.
-#' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned.
+#' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned, or 32, as Keras
+#'   does, where the loss may depend on the batch (see the section Losses of [gpu_fit()]).
 #' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the one where the model
 #'   is. In a [gpu_cluster()] `"all"` shares them out among the workers, who must all make the same
 #'   call, and all get the whole result.

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from conftest import make_model
 
-from gpukeras import runtime, steps
+from gpukeras import losses, runtime, steps
 
 pytestmark = pytest.mark.tf
 
@@ -120,7 +120,7 @@ def test_a_model_with_a_step_of_its_own_cannot_be_split():
     ],
 )
 def test_losses_that_add_up_rows_are_known(loss, expected):
-    assert steps.sums_rows(loss() if callable(loss) else loss) is expected
+    assert losses.sums_rows(loss() if callable(loss) else loss) is expected
 
 
 # The watch ---------------------------------------------------------------------------------------

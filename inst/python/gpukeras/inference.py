@@ -22,6 +22,7 @@ from .errors import DataError, ModelError
 from .features import Features
 from .feeding import has_rows, open_evaluation, sample_rows
 from .labels import decode, name_columns
+from .losses import KERAS_ROWS, depends_on_batch, weighing_rows
 from .mapping import unmapped
 from .metrics import read_metrics, split_components
 from .outputs import decode_outputs
@@ -54,7 +55,8 @@ def evaluate(
         model: A compiled Keras model.
         data: The rows, encoded as those that trained the model.
         part: "all", "train" or "validation".
-        batch_size: Rows a batch, or None for large ones.
+        batch_size: Rows a batch, or None for large ones; for as many as Keras' own where the loss
+            depends on the batches.
         devices: On which, see `training.fit()`.
 
     Returns:
@@ -70,6 +72,8 @@ def evaluate(
     began, team = time.perf_counter(), open_team(devices)
     team.check(model)
     build_variables(model, sample_rows(data, SAMPLE))
+    if size is None and depends_on_batch(model):
+        size = KERAS_ROWS
     device = team.place(model_device(model))
     with telling(), own_functions(model), models.needing_loss(), team.hold(model):
         rows = None if isinstance(data, StreamDataset) else len(data.rows(part))
@@ -290,12 +294,12 @@ def build_variables(model: Any, batch: tuple[Any, ...]) -> None:
 
 @contextmanager
 def own_functions(model: Any) -> Iterator[None]:
-    """Gives Keras its functions and settings back, so that its own fit() works as before."""
+    """Gives Keras its functions, settings and losses back: its own fit() works as before."""
     steps, functions = model.steps_per_execution, (model.train_function, model.test_function)
     began = model._initial_epoch
     model.steps_per_execution = 1
     try:
-        with heeding_jit(model):
+        with heeding_jit(model), weighing_rows(model):
             yield
     finally:
         model.steps_per_execution, model._initial_epoch = steps, began

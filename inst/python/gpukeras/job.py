@@ -37,6 +37,7 @@ from .inference import (
     ticks,
 )
 from .listening import Listener
+from .losses import depends_on_batch
 from .metrics import Value, read_metrics, split_components
 from .optimizers import read_rate
 from .pipeline import Dataset
@@ -223,6 +224,7 @@ class Job:
             self.device,
             self.spec.epochs,
             wanted=self.spec.engine,
+            rows_a_batch=self.plan.batch_size if depends_on_batch(self.model) else None,
             idle=self._idle,
             before=self.aids.show_averages,
             team=self.team,

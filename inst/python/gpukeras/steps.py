@@ -15,6 +15,7 @@ import numpy as np
 
 from . import runtime
 from .engine import Logs, cut
+from .losses import sums_rows
 
 REDUCING = "_all_reduce_sum_gradients"
 EMA_START = (1.0, 10.0)  # momentum is at most (1 + t) / (10 + t), see Averages
@@ -258,13 +259,6 @@ class TrainingStep:
         model.compute_metrics(x, y, predicted, sample_weight=weight)
         found = tape.gradient(loss, model.trainable_weights)
         return [None if one is None else tf.convert_to_tensor(one) for one in found]
-
-
-def sums_rows(loss: Any) -> bool:
-    """Whether a loss adds up its rows instead of taking their mean."""
-    losses = loss.values() if isinstance(loss, dict) else loss
-    parts = losses if isinstance(losses, (list, tuple, type({}.values()))) else [loss]
-    return any(getattr(part, "reduction", "") == "sum" for part in parts)
 
 
 def can_split(model: Any) -> bool:

@@ -17,8 +17,9 @@ from typing import Any
 
 from .. import runtime
 from ..engine import Logs, cut
+from ..losses import sums_rows
 from ..shares import Shares
-from ..steps import Averages, Watch, sums_rows
+from ..steps import Averages, Watch
 from .insides import Reduction, hold_losses, replica, seed_states, sum_up
 
 Batches = Sequence[Any]  # the rows of each device of this process

@@ -15,12 +15,13 @@ from typing import Any
 from .. import devices, runtime
 from ..engine import Engines
 from ..errors import ModelError, SpecError
+from ..losses import sums_rows
 from ..plans import PipelinePlan
 from ..reuse import open_engines
 from ..shares import Shares, check_batch_size, round_batch_size
 from ..snapshots import state_variables
 from ..specs import FitSpec
-from ..steps import Averages, TrainingStep, Watch, single_replica, sums_rows
+from ..steps import Averages, TrainingStep, Watch, single_replica
 from . import session
 from .agreement import Alone, Together
 from .cluster import CONTROL
