@@ -32,8 +32,8 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-r test-nightly test-matrix coverage lint format doc site check \
-	check-matrix bench bench-fit bench-data bench-profile bench-scale bench-compression gpu-evidence contract install clean
+.PHONY: help demo test test-python test-r test-nightly test-peer test-matrix coverage lint format doc site \
+	check check-matrix bench bench-fit bench-data bench-profile bench-scale bench-compression gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -61,6 +61,11 @@ test-r: setup-test-r install ## run the tests of the R package
 # OPTIONS such as -k fuzz.
 test-nightly: setup-test-python ## search for unknown defects, with a fixed number of cases (hours)
 	@$(PYTEST) -m nightly python/tests $(OPTIONS)
+
+# KERAS_SOURCE is a git clone or an unpacked tree of the installed version. OPTIONS such as
+# --engines auto,keras or --only early_stopping.
+test-peer: setup-test-python ## run Keras' own tests through gpukeras, from KERAS_SOURCE (an hour)
+	@KERAS_SOURCE="$(KERAS_SOURCE)" .venv/bin/python python/peer/peer.py $(OPTIONS)
 
 test-matrix: ## run all tests on Debian 13: R 4.5, Python 3.13, NumPy 2 (needs root)
 	@tools/debian13.sh test

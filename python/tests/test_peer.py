@@ -1,0 +1,63 @@
+"""What `make test-peer` says of a folder, and makes of what pytest wrote down."""
+
+import json
+
+import peer
+import pytest
+
+
+def source(folder, version):
+    path = folder / "keras" / "src"
+    path.mkdir(parents=True)
+    (path / "version.py").write_text(f'__version__ = "{version}"\n')
+    return str(folder)
+
+
+def test_a_folder_of_another_version_is_told_from_one_that_serves(tmp_path):
+    folder = source(tmp_path, "3.15.1")
+    assert peer.check_source(folder, "3.15.1") == ""
+    assert peer.check_source(folder, "3.16.0") == (
+        "KERAS_SOURCE holds Keras 3.15.1, but 3.16.0 is installed. "
+        "In a git clone, run git checkout v3.16.0."
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [("", "Set KERAS_SOURCE to a folder"), ("/nowhere", "KERAS_SOURCE holds no sources of Keras")],
+)
+def test_a_missing_folder_is_told(folder, said):
+    assert peer.check_source(folder, "3.15.1").startswith(said)
+
+
+def test_only_files_that_train_evaluate_or_predict_are_run(tmp_path):
+    folder = tmp_path / "keras" / "src" / "callbacks"
+    folder.mkdir(parents=True)
+    (folder / "csv_logger_test.py").write_text("model.fit(x)")
+    (folder / "history_test.py").write_text("model.layers")
+    assert peer.find_files(tmp_path) == ["keras/src/callbacks/csv_logger_test.py"]
+
+
+def record(test, outcome, **more):
+    return {"test": test, "outcome": outcome, "calls": [], "refusal": "", "error": "", **more}
+
+
+def test_each_test_passes_is_refused_or_differs():
+    records = {
+        "a": record("a", "passed", refusal="a sentence that the test expected"),
+        "b": record("b", "failed", refusal="`x` must be numeric.", error="DataError: ..."),
+        "c": record("c", "failed", error="Arrays are not\nequal"),
+    }
+    assert peer.compare(["a", "b", "c", "d"], records) == {
+        "passes": [("a", "")],
+        "refused": [("b", "`x` must be numeric.")],
+        "differs": [("c", "Arrays are not equal"), ("d", "It was not run to its end.")],
+    }
+
+
+def test_a_failure_outlasts_what_is_written_after_it(tmp_path):
+    path = tmp_path / "records.jsonl"
+    lines = [record("a", "failed"), record("a", "passed"), record("b", "passed")]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    found = peer.read_records(path)
+    assert {name: one["outcome"] for name, one in found.items()} == {"a": "failed", "b": "passed"}
