@@ -30,7 +30,12 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
   if (!is.numeric(x) && !is.logical(x)) {
     abort_no_features(x, arg, call)
   }
-  list(kind = "array", values = as.array(with_nan(x)), names = as.list(colnames(x)))
+  list(kind = "array", values = as.array(with_nan(x)), names = as.list(last_names(x)))
+}
+
+# Names along the last dimension, which are those of the columns; a vector has none.
+last_names <- function(x) {
+  if (length(dim(x)) > 1) dimnames(x)[[length(dim(x))]]
 }
 
 # Hints at what users may have meant.
@@ -135,13 +140,14 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
   }
   y <- plain_tensor(plain_integer64(y, arg, call))
   if (is_label_matrix(y)) {
-    return(list(kind = "matrix", values = with_nan(y), names = as.list(colnames(y))))
+    names <- as.list(colnames(y))
+    return(list(arg = arg, kind = "matrix", values = with_nan(y), names = names))
   }
   if (is.array(y) && length(y) == nrow(y)) {
     y <- as.vector(y)
   }
   kind <- check_label_kind(column_kind(plain_column(y)), y, arg, call)
-  c(list(name = arg, kind = kind), column_values(plain_column(y), kind))
+  c(list(name = arg, arg = arg, kind = kind), column_values(plain_column(y), kind))
 }
 
 check_label_kind <- function(kind, y, arg, call) {

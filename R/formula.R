@@ -12,7 +12,10 @@ split_formula <- function(formula, data, env, call = caller_env()) {
   if (response == 0) {
     return(list(x = frame, y = NULL, formula = deparse_one(terms)))
   }
-  list(x = frame[-response], y = frame[[response]], formula = deparse_one(terms))
+  list(
+    x = frame[-response], y = frame[[response]], label = names(frame)[response],
+    formula = deparse_one(terms)
+  )
 }
 
 # The same for `list(price, cut) ~ .`: one label for each output.
@@ -23,7 +26,7 @@ split_outputs <- function(terms, data, env, call) {
     evaluate_terms(only, data, env, call)[[1]]
   })
   frame <- evaluate_terms(stats::delete.response(terms), data, env, call)
-  list(x = frame, y = y, formula = deparse_one(terms))
+  list(x = frame, y = y, label = "formula", formula = deparse_one(terms))
 }
 
 # The feature columns of new data by a recipe's formula; the label is not needed.

@@ -27,7 +27,8 @@ as_inputs <- function(x, arg, call, zones = list(), scale = NULL) {
 as_outputs <- function(y, arg, call) {
   check_part_names(y, arg, call)
   outputs <- lapply(names(y), function(name) {
-    list(name = name, labels = as_labels(y[[name]], sprintf("%s$%s", arg, name), call))
+    own <- if (arg == "formula") name else sprintf("%s$%s", arg, name) # a formula's are columns
+    list(name = name, labels = as_labels(y[[name]], own, call))
   })
   list(kind = "outputs", outputs = outputs)
 }

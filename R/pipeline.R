@@ -204,7 +204,7 @@ gpu_dataset.formula <- function(x, data, ...) {
   parts <- split_formula(x, data, env = environment(x))
   source <- new_source(
     as_features(parts$x, "data", zones = zones_of(list(...)$recipe)),
-    if (!is.null(parts$y)) as_labels(parts$y, "y"),
+    if (!is.null(parts$y)) as_labels(parts$y, parts$label),
     scale = TRUE, formula = parts$formula, arg = "data"
   )
   gpu_dataset.default(source, ...)
@@ -320,55 +320,6 @@ as_recipe_source <- function(recipe, call) {
 # The time zones of an encoding that is to be applied, by column.
 zones_of <- function(recipe) {
   if (inherits(recipe, c("gpu_dataset", "gpu_recipe"))) recorded_zones(recipe) else list()
-}
-
-# Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as those that trained
-# `source`, a dataset's handle or a model, whose recipe has `formula` and `columns`.
-as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = caller_env(2),
-                       call = caller_env()) {
-  data <- open_saved(data)
-  if (inherits(data, "gpu_dataset")) {
-    return(check_alive(data, call))
-  }
-  formula <- recipe$formula %||% ""
-  weights <- NULL
-  if (is.null(y) && is_pair(data, recipe)) {
-    parts <- as_parts(data, arg, call)
-    data <- parts$x
-    y <- parts$y
-    weights <- parts$weights
-  }
-  if (is.data.frame(data) && nzchar(formula)) {
-    parts <- split_new_rows(formula, data, env, call)
-    data <- parts$x
-    y <- parts$y
-  }
-  features <- as_features(known_columns(data, recipe, call), arg, call, recorded_zones(recipe))
-  if (identical(features$kind, "table") && (is.null(y) || rlang::is_string(y))) {
-    features$label <- y %||% file_label(formula, call)
-    y <- NULL
-  }
-  rows <- new_source(features, if (!is.null(y)) as_labels(y, "y", call), FALSE, formula, arg)
-  tell_dropped(stage_rows(rows, list(shuffle = FALSE), weights, recipe = source, call = call))
-}
-
-# A dataset that nobody prints still says how many rows it left out.
-tell_dropped <- function(data) {
-  if (data$plan$dropped_rows > 0) {
-    cli::cli_inform(c(i = data$plan$na_reason))
-  }
-  data
-}
-
-# Only the columns that the recipe names: others may hold anything.
-known_columns <- function(data, recipe, call = caller_env()) {
-  if (rlang::is_bare_list(data)) {
-    return(known_inputs(data, recipe))
-  }
-  if (!is.data.frame(data) || length(recipe$columns) == 0) {
-    return(check_preparable(data, recipe, call))
-  }
-  data[intersect(vapply(recipe$columns, `[[`, "", "name"), names(data))]
 }
 
 new_gpu_dataset <- function(record) {

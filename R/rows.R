@@ -53,3 +53,54 @@ as_training <- function(data, call = caller_env()) {
   }
   check_dataset(data, call = call)
 }
+
+# Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as those that trained
+# `source`, a dataset's handle or a model, whose recipe has `formula` and `columns`.
+as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = caller_env(2),
+                       call = caller_env()) {
+  data <- open_saved(data)
+  if (inherits(data, "gpu_dataset")) {
+    return(check_alive(data, call))
+  }
+  formula <- recipe$formula %||% ""
+  weights <- NULL
+  own <- "y"
+  if (is.null(y) && is_pair(data, recipe)) {
+    parts <- as_parts(data, arg, call)
+    data <- parts$x
+    y <- parts$y
+    weights <- parts$weights
+  }
+  if (is.data.frame(data) && nzchar(formula)) {
+    parts <- split_new_rows(formula, data, env, call)
+    data <- parts$x
+    y <- parts$y
+    own <- parts$label %||% own
+  }
+  features <- as_features(known_columns(data, recipe, call), arg, call, recorded_zones(recipe))
+  if (identical(features$kind, "table") && (is.null(y) || rlang::is_string(y))) {
+    features$label <- y %||% file_label(formula, call)
+    y <- NULL
+  }
+  rows <- new_source(features, if (!is.null(y)) as_labels(y, own, call), FALSE, formula, arg)
+  tell_dropped(stage_rows(rows, list(shuffle = FALSE), weights, recipe = source, call = call))
+}
+
+# A dataset that nobody prints still says how many rows it left out.
+tell_dropped <- function(data) {
+  if (data$plan$dropped_rows > 0) {
+    cli::cli_inform(c(i = data$plan$na_reason))
+  }
+  data
+}
+
+# Only the columns that the recipe names: others may hold anything.
+known_columns <- function(data, recipe, call = caller_env()) {
+  if (rlang::is_bare_list(data)) {
+    return(known_inputs(data, recipe))
+  }
+  if (!is.data.frame(data) || length(recipe$columns) == 0) {
+    return(check_preparable(data, recipe, call))
+  }
+  data[intersect(vapply(recipe$columns, `[[`, "", "name"), names(data))]
+}

@@ -271,7 +271,8 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #' Predictions as R values
 #'
 #' New rows are encoded as training encoded them: columns are found by name, factor levels by label,
-#' standardised by the training rows' statistics.
+#' standardised by the training rows' statistics. So are the columns of a matrix, where it has names
+#' and had some in training; one without names is taken by position. Other columns are left out.
 #'
 #' @param model A Keras 3 model.
 #' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, SpecError, arrays, columns, hashing, recipes
+from gpukeras import DataError, SpecError, arrays, columns, hashing, pipeline, recipes
 
 NAN = np.nan
 
@@ -369,3 +369,44 @@ def test_notes_name_columns_and_arrays_through_a_recipe():
         "Column `id` of `data`",
         "Column `key` of `x`",
     ]
+
+
+@pytest.mark.parametrize(
+    ("levels", "noted"),
+    [
+        (["1", "2.5", "-3e4"], True),
+        ([*map(str, range(20)), "?"], True),  # all but a few: what spoils the column is not theirs
+        (["1,234", "12,345", " 7 "], True),
+        (["1", "2"], False),  # two classes may well be called so
+        (["007", "010", "011"], False),  # codes
+        (["1", "2", "3", "unknown"], False),
+        (["a", "b", "c"], False),
+    ],
+)
+def test_numbers_as_text_are_noted(levels, noted):
+    rule = columns.ColumnRule("hp", "category", tuple(levels))
+    (*found,) = columns.note_numbers([rule], ["hp"], "data")
+    assert bool(found) == noted
+    assert not noted or found[0].startswith(
+        f"Column `hp` of `data` holds numbers as text: it became {len(levels)} columns"
+    )
+    assert not columns.note_numbers([rule], [], "data")  # a factor
+
+
+def test_a_dataset_tells_of_numbers_as_text(tmp_path):
+    text = column([1, 2, 3, 4], "character", ["1.5", "2", "3", "40"], name="hp")
+    frame = {"kind": "columns", "columns": [text]}
+    inputs = [{"name": "engine", "features": frame, "scale": True}]
+    path = tmp_path / "cars.csv"
+    path.write_text('hp,y\n"1.5",1\n"2",2\n"3",3\n"-",4\n' + '"4",5\n"5",6\n"6",7\n"7",8\n' * 9)
+    table = {"kind": "table", "paths": [str(path)], "label": "y"}
+    several = {"kind": "inputs", "inputs": inputs}
+    for features, where in ((frame, "x"), (several, "x$engine")):
+        notes = pipeline.build_dataset(features, {}).notes
+        assert [note[: note.index(" holds")] for note in notes] == [f"Column `hp` of `{where}`"]
+    (note,) = pipeline.build_dataset(table, {}).notes
+    assert "became 8 columns" in note
+    for chosen in ({"hp": "onehot"}, "hash", "codes"):
+        assert not pipeline.build_dataset(frame, {"encode": chosen}).notes
+    learned = pipeline.build_dataset(frame, {}).recipe
+    assert not pipeline.build_dataset(frame, {}, recipe=learned).notes  # it was said once

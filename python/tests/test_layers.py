@@ -22,7 +22,7 @@ FLOORS = [
         "own_files",
         "distribution.seals",
     ],
-    ["distribution.frames", "distribution.confinement", "installed"],
+    ["distribution.frames", "distribution.confinement", "installed", "naming"],
     ["distribution.faults", "distribution.links"],
     ["distribution.calls", "distribution.mailboxes", "distribution.doors"],
     ["distribution.watching"],

@@ -92,3 +92,56 @@ test_that("dates and times come through, also as POSIXlt, which model.frame() do
   kinds <- vapply(as_features(parts$x)$columns, `[[`, "", "kind")
   expect_identical(kinds, c("date", "time", "time", "duration", "duration"))
 })
+
+# Labels are called by their column's name ---------------------------------------------------------
+
+lacking <- function(...) {
+  rows <- data.frame(price = c(1.5, NA, 3, 4), kind = factor(c("u", "v", "u", NA)), a = 1:4)
+  utils::modifyList(rows, list(...))
+}
+path <- withr::local_tempfile(fileext = ".csv")
+utils::write.csv(lacking(), path, row.names = FALSE)
+prices <- if (has_tensorflow()) trained(gpu_dataset(price ~ a, lacking(price = c(1, 2, 3, 5))))
+three <- if (has_tensorflow()) a_model(1, 3, loss = "sparse_categorical_crossentropy")
+hide_path <- function(lines) gsub("`[^`]*[.]csv`", "`FILE.csv`", lines)
+
+expect_refused(list(
+  "a missing number as a label" =
+    case("data", "`price` has 1 missing value", gpu_dataset(price ~ a, lacking())),
+  "a missing label of a named column" =
+    case("data", "`price` has 1 missing value", gpu_dataset(lacking(), "price")),
+  "a missing class" = case("data", "`kind` has 1 missing value", gpu_dataset(kind ~ a, lacking())),
+  "a missing label of a term" =
+    case("data", "`log(price)` has 1 missing value", gpu_dataset(log(price) ~ a, lacking())),
+  "a missing label of two numbers" = case(
+    "data", "of `cbind(price, a)` has 1 missing", gpu_dataset(cbind(price, a) ~ kind, lacking())
+  ),
+  "a missing label of several outputs" = case(
+    "data", "`kind` has 1 missing",
+    gpu_dataset(list(price, kind) ~ a, lacking(price = c(1, 2, 3, 5)))
+  ),
+  "a missing label where features are imputed" =
+    case("data", "`price` is missing in 1 of 4", gpu_dataset(price ~ a, lacking(), na = "impute")),
+  "rows that all lack a label" = case(
+    "data", "`price` lacks the most",
+    gpu_dataset(price ~ a, lacking(price = as.double(rep(NA, 4))), na = "drop")
+  ),
+  "a date as a label" =
+    case("data", "`price` cannot be labels", gpu_dataset(price ~ a, lacking(price = Sys.Date()))),
+  "a class with one level" = case(
+    "data", "`kind` needs at least two levels", gpu_dataset(kind ~ a, lacking(kind = factor("u")))
+  ),
+  "a missing label in new rows" =
+    case("data", "`price` has 1 missing value", gpu_evaluate(prices, lacking())),
+  "a label of another kind in new rows" =
+    case("data", "`price` is factor", gpu_evaluate(prices, lacking(price = factor(letters[1:4])))),
+  "a label beyond the output layer" = case(
+    "data", "`price` has labels from 1 to 9",
+    gpu_fit(three, gpu_dataset(price ~ a, lacking(price = c(1, 2, 3, 9))))
+  )
+))
+
+expect_refused(list(
+  "a missing label in a file" =
+    case("data", "`price` has 1 missing value", gpu_dataset(price ~ a, path))
+), hide = hide_path)

@@ -327,3 +327,35 @@ test_that("missing dates and times follow the policy", {
     gpu_predict(model, lacking[4:2, ]), gpu_predict(model, lacking)[4:2], tolerance = 1e-5
   )
 })
+
+# Matrices -----------------------------------------------------------------------------------------
+
+test_that("columns of a matrix are found by name, wherever rows are given", {
+  skip_without_tensorflow()
+  x <- matrix(sin(1:90), 30, dimnames = list(NULL, c("a", "b", "c")))
+  turned <- cbind(x[, 3:1], more = 9)
+  y <- cbind(p = x[, 1], q = 2 * x[, 2])
+  model <- trained(gpu_dataset(x, y, scale = TRUE))
+  expected <- gpu_predict(model, x)
+  expect_equal(gpu_predict(model, turned), expected, tolerance = 1e-6)
+  expect_equal(gpu_predict(model, unname(x)), expected, tolerance = 1e-6)
+  expect_equal(gpu_evaluate(model, turned, y[, 2:1]), gpu_evaluate(model, x, y), tolerance = 1e-6)
+  data <- gpu_dataset(turned, y, recipe = model)
+  expect_equal(gpu_predict(model, data), expected, tolerance = 1e-6)
+  skip_if_not_installed("Matrix")
+  expect_equal(gpu_predict(model, as(turned, "CsparseMatrix")), expected, tolerance = 1e-6)
+})
+
+test_that("the columns of an array are those of its last dimension", {
+  skip_without_tensorflow()
+  x <- array(sin(1:48), c(8, 3, 2), list(NULL, NULL, c("a", "b")))
+  model <- trained(gpu_dataset(x, 1:8))
+  expect_equal(gpu_predict(model, x[, , 2:1]), gpu_predict(model, x), tolerance = 1e-6)
+})
+
+expect_refused(list(
+  "a matrix that lacks a column" = case("data", "lacks the column `c`", {
+    x <- matrix(sin(1:90), 30, dimnames = list(NULL, c("a", "b", "c")))
+    gpu_predict(trained(gpu_dataset(x, x[, 1])), x[, c("a", "b")])
+  })
+))

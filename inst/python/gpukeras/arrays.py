@@ -288,7 +288,7 @@ def column_error(name: str, arg: str, hint: str = "", **counts: int) -> DataErro
     where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
     if set(key for key, count in counts.items() if count) == {"missing"}:
         found = f"{kinds[0]} value{'s' if counts['missing'] > 1 else ''}"
-        usual = missing_hint(label=arg == "y" or arg.startswith("y$"))
+        usual = missing_hint(label=name == arg)
     else:
         found = f"values that cannot be trained on: {' and '.join(kinds)}"
         usual = "Remove those rows, or correct them, first."

@@ -8,7 +8,8 @@ Columns come as dicts `{name, kind, values, levels}`: `kind` is "numeric", "inte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ ENCODINGS = ("onehot", "codes", "hash")
 KINDS = {"date": "date", "time": "time", "duration": "duration"} | dict.fromkeys(
     CATEGORIES, "category"
 )
+NUMBER = re.compile(r"\s*[-+]?((0|[1-9]\d*|[1-9]\d{0,2}(,\d{3})+)(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*")
 MAKERS = {"date": "as.Date()", "time": "as.POSIXct()", "duration": "as.difftime()"}
 
 
@@ -176,6 +178,26 @@ def learn_column(column: Mapping[str, Any], how: Learning) -> ColumnRule:
     if kind_of(column) == "category":
         return _learn_category(column, how)
     return _learn_number(column, how)
+
+
+def note_numbers(rules: Iterable[ColumnRule], texts: Collection[str], arg: str) -> tuple[str, ...]:
+    """Sentences about columns of text that hold numbers, all but a few.
+
+    Args:
+        rules: What was learned of the columns.
+        texts: Names of columns that are text, and for which no encoding was chosen.
+        arg: The user's name for the data.
+    """
+    found = []
+    for rule in rules:
+        numbers = sum(NUMBER.fullmatch(level) is not None for level in rule.levels)
+        if rule.name in texts and rule.onehot and numbers >= max(3, 0.8 * len(rule.levels)):
+            found.append(
+                f"Column `{rule.name}` of `{arg}` holds numbers as text: it became "
+                f"{len(rule.levels)} columns, one for each text. "
+                "Use as.numeric() first, or factor() if they are codes."
+            )
+    return tuple(found)
 
 
 def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:

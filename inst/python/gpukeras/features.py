@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import Notes
+from .columns import note_numbers
 from .errors import SpecError
 from .recipes import Recipe
 from .rows import RowSource
@@ -79,6 +80,20 @@ class Features(ABC):
         Errors may come later, but are the same.
         """
         return self.encode(recipe)
+
+    def order_as(self, recipe: Recipe) -> Features:
+        """The same rows with the columns in the order of a recipe, where names tell it."""
+        return self
+
+    def texts(self) -> Collection[str]:
+        """Names of the columns that are text."""
+        return ()
+
+    def remarks(self, recipe: Recipe, spec: DatasetSpec) -> tuple[str, ...]:
+        """Sentences about what was learned that their owner may not expect."""
+        chosen = () if isinstance(spec.encode, str) else spec.encode
+        texts = [name for name in self.texts() if name not in chosen]
+        return note_numbers(recipe.columns, texts, self.arg)
 
     def labels(self) -> Mapping[str, Any] | None:
         """The labels that they hold, as labels come from R; to be asked for once."""

@@ -15,8 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Notes, aligned_empty, column_error, column_name, moments, row_blocks
+from .arrays import (
+    Notes,
+    aligned_empty,
+    column_error,
+    column_name,
+    missing_hint,
+    moments,
+    row_blocks,
+)
 from .errors import DataError
+from .naming import order_columns
 
 CATEGORIES = ("factor", "character")
 SEVERAL = "outputs"  # the kind of labels, and of their rule, where there are several outputs
@@ -73,12 +82,20 @@ class Output:
 
 
 def each_label(y: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The labels of each output, with the user's name for them."""
+    """The labels of each output, with the user's name for them: those of columns, theirs."""
     if y["kind"] != SEVERAL:
-        yield "y", y
+        yield y.get("arg") or "y", y
         return
     for output in y["outputs"]:
-        yield f"y${output['name']}", output["labels"]
+        yield output["labels"].get("arg") or f"y${output['name']}", output["labels"]
+
+
+def name_label(formula: str, output: str = "") -> str:
+    """The user's name for the labels that a formula names; `y` without one."""
+    left, tilde, _ = formula.partition(" ~ ")
+    if output:
+        return output if tilde else f"y${output}"
+    return left.strip("`") if tilde else "y"
 
 
 def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> LabelRule:
@@ -134,6 +151,7 @@ def encode_label(
         raise DataError(f"`{arg}` is {y['kind']} where training had {rule.kind} labels.", arg=arg)
     if rule.kind == "class":
         return recode({**y, "name": arg}, rule.levels, arg)
+    y = order_columns(y, rule.names, arg) if y["kind"] == "matrix" else y
     values = _label_numbers(y, arg)
     if rule.kind == "matrix" and values.shape[1:] != (rule.units,):
         raise DataError(f"`{arg}` must have {rule.units} columns.", arg=arg)
@@ -179,7 +197,8 @@ def _refuse_numbers(values: np.ndarray, names: Sequence[str], largest: float, ar
     for column in np.flatnonzero(counts.any(axis=0)):
         missing, infinite, large = (int(count) for count in counts[:, column])
         name = column_name(names, int(column))
-        raise column_error(name, arg, missing=missing, infinite=infinite, large=large)
+        hint = "" if infinite or large else missing_hint(label=True)
+        raise column_error(name, arg, hint, missing=missing, infinite=infinite, large=large)
 
 
 def _zero_one(values: np.ndarray) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from . import runtime
 from .errors import DataError, ModelError
 from .groups import Part, input_parts
-from .labels import LabelRule
+from .labels import LabelRule, name_label
 from .recipes import Recipe
 
 Shape = tuple[int | None, ...]
@@ -33,7 +33,7 @@ def check_fit(model: Any, recipe: Recipe) -> None:
     check_input(model, recipe)
     label = recipe.target
     if label is not None and label.outputs:
-        _check_outputs(model, label)
+        _check_outputs(model, label, recipe.formula)
         return
     loss = loss_name(model.loss)
     if recipe.mixes_classes and loss != "categoricalcrossentropy":
@@ -47,7 +47,7 @@ def check_fit(model: Any, recipe: Recipe) -> None:
         return
     _check_single_output(model)
     if shape is not None and len(shape) == 1 and shape[0] is not None:
-        _check_labels(label, shape[0], loss)
+        _check_labels(label, shape[0], loss, name_label(recipe.formula))
 
 
 # Inputs ------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def _shape_of(model: Any, name: str) -> Shape | None:
 # Outputs -----------------------------------------------------------------------------------------
 
 
-def _check_outputs(model: Any, label: LabelRule) -> None:
+def _check_outputs(model: Any, label: LabelRule, formula: str) -> None:
     outputs, given = read_outputs(model), [output.name for output in label.outputs]
     if outputs is None:
         _refuse_sequential(model, "outputs")
@@ -190,7 +190,7 @@ def _check_outputs(model: Any, label: LabelRule) -> None:
                 output.rule,
                 shape[0],
                 loss_name(losses[output.name]),
-                f"y${output.name}",
+                name_label(formula, output.name),
                 f"The output `{output.name}`",
             )
 
@@ -227,7 +227,7 @@ def loss_name(loss: Any) -> str:
 
 
 def _check_labels(
-    label: LabelRule, units: int, loss: str, arg: str = "y", layer: str = "The output layer"
+    label: LabelRule, units: int, loss: str, arg: str, layer: str = "The output layer"
 ) -> None:
     if loss == "sparsecategoricalcrossentropy":
         _check_class_range(label, units, arg)
@@ -243,7 +243,7 @@ def _check_labels(
     elif loss in ELEMENTWISE and label.columns != units:
         raise ModelError(
             f"{layer} has {units} units, but `{arg}` has {label.columns} a row.",
-            hint="Change the units, or the loss if `y` holds classes.",
+            hint=f"Change the units, or the loss if `{arg}` holds classes.",
             arg="model",
         )
 
@@ -263,7 +263,7 @@ def _range_error(label: LabelRule, wanted: str, why: str, arg: str) -> DataError
     low, high = _lowest(label), _highest(label)
     hint = "Check the number of output units."
     if low == 1:
-        hint = "Labels that count from 1 as in R: use `y - 1`, or a factor."
+        hint = f"Labels that count from 1 as in R: use `{arg} - 1`, or a factor."
     return DataError(
         f"`{arg}` has labels from {low:g} to {high:g}, but {why} needs {wanted}.",
         hint=hint,

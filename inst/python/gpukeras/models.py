@@ -17,7 +17,7 @@ from .groups import Part, input_parts
 from .labels import LabelRule
 from .matching import check_fit
 from .pipeline import Dataset
-from .recipes import Recipe, same_encoding
+from .recipes import Recipe, check_order, same_encoding
 from .specs import MlpSpec, describe
 from .wording import find_reason
 
@@ -289,9 +289,12 @@ def recipe_of(model: Any) -> Recipe | None:
 def check_encoding(model: Any, recipe: Recipe) -> None:
     """Data is encoded as the data that trained the model."""
     tied = _RECIPES.get(model)
-    if tied is not None and not same_encoding(tied, recipe):
+    if tied is None:
+        return
+    if not same_encoding(tied, recipe):
         raise DataError(
             "`data` was encoded by its own means and levels, not by those that trained `model`.",
             hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
             arg="data",
         )
+    check_order(tied, recipe, "data")

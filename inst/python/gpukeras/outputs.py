@@ -63,8 +63,8 @@ def learn_labels(labels: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
         DataError: for labels that cannot be learned, or outputs without names of their own.
     """
     if labels["kind"] != SEVERAL:
-        return learn_label(labels, keep)
-    names = [output["name"] for output in labels["outputs"]]
+        return learn_label(labels, keep, next(each_label(labels))[0])
+    names = _given_names(labels)
     check_part_names(names, "y")
     rules = [learn_label(part, keep, arg) for arg, part in each_label(labels)]
     return LabelRule(
@@ -91,6 +91,10 @@ def check_part_names(names: Sequence[Any], arg: str) -> None:
         )
 
 
+def _given_names(labels: Mapping[str, Any]) -> list[str]:
+    return [output["name"] for output in labels["outputs"]]
+
+
 def encode_labels(
     rule: LabelRule, labels: Mapping[str, Any], notes: Notes | None = None
 ) -> np.ndarray:
@@ -108,17 +112,18 @@ def encode_labels(
         wanted = _names(rule) if rule.outputs else "a single output"
         raise DataError(f"`y` must have labels for {wanted}, as in training.", arg="y")
     if rule.kind != SEVERAL:
-        return encode_label(rule, labels, notes)
-    given = {output["name"]: output["labels"] for output in labels["outputs"]}
+        return encode_label(rule, labels, notes, next(each_label(labels))[0])
+    given = dict(zip(_given_names(labels), each_label(labels), strict=True))
     if set(given) != {output.name for output in rule.outputs}:
         raise DataError(
             f"`y` must have labels for {_names(rule)}, as in training, not {', '.join(given)}.",
             arg="y",
         )
-    rows = len(next(iter(given.values()))["values"])
+    rows = len(next(iter(given.values()))[1]["values"])
     out = aligned_empty((rows, rule.units))
     for output, columns in each_place(rule):
-        part = encode_label(output.rule, given[output.name], notes, f"y${output.name}")
+        arg, part = given[output.name]
+        part = encode_label(output.rule, part, notes, arg)
         out[:, columns] = part.reshape(rows, -1)
     return out
 

@@ -17,6 +17,7 @@ import numpy as np
 from .arrays import Notes, aligned_empty, check_lengths, row_blocks
 from .errors import DataError, SpecError
 from .features import Features
+from .labels import each_label
 from .missing import miss_labels, none_complete
 from .outputs import check_part_names
 from .recipes import Input, Recipe
@@ -117,6 +118,11 @@ class InputsFeatures(Features):
         }
         return _join(recipes, spec.na)
 
+    def remarks(self, recipe: Recipe, spec: DatasetSpec) -> tuple[str, ...]:
+        """Sentences about what was learned of each input that its owner may not expect."""
+        each = (self.inputs[part.name].remarks(part.recipe, spec) for part in recipe.inputs)
+        return tuple(sentence for part in each for sentence in part)
+
     def encode(
         self,
         recipe: Recipe,
@@ -155,7 +161,8 @@ class InputsFeatures(Features):
         if not complete.any():
             most = {name: int((~each).sum()) for name, each in found.items()}
             worst = max(most, key=most.__getitem__)
-            where = "`y`" if worst == "y" and labels is not None else f"`{self.arg}${worst}`"
+            own = "y" if labels is None else next(each_label(labels))[0]
+            where = f"`{own}`" if worst == "y" and labels is not None else f"`{self.arg}${worst}`"
             raise none_complete(len(complete), where, most[worst], self.arg)
         return complete
 

@@ -170,9 +170,10 @@ def build_dataset(
     parts = split_rows(rows, spec.validation, spec.seed)
     keep = np.zeros(rows, dtype=bool)
     keep[parts[0]] = True
-    groups = features.get("groups")
+    groups, remarks = features.get("groups"), ()
     if recipe is None:
         recipe = _learn(given, labels, keep, complete, spec, formula)
+        remarks = given.remarks(recipe, spec)
         recipe = group_columns(recipe, groups, arg)
     else:
         check_settled(recipe, groups)
@@ -183,7 +184,7 @@ def build_dataset(
     choose_batch_size(len(shares[0]), spec.batch_size)
     encoded = given.encode(recipe, complete, notes, KEEPS.get(spec.cache, "auto"))
     sources = (place_rows(encoded, spec.cache, arg), *map(MemoryRows, arrays))
-    said = (*given.notes, *notes.sentences)
+    said = (*given.notes, *remarks, *notes.sentences)
     return Dataset(sources, recipe, spec, *shares, na, given.rows - rows, given.skipped, said)
 
 

@@ -20,6 +20,7 @@ from .columns import ColumnRule, Learning, bake_column, learn_column, take_rows
 from .errors import DataError
 from .labels import LabelRule
 from .missing import learn_fill, observed
+from .naming import check_same_names
 from .text import TextSpec
 
 
@@ -376,6 +377,19 @@ def same_encoding(one: Recipe, other: Recipe) -> bool:
         return (own, numbers, image, parts, labels)
 
     return essence(one) == essence(other)
+
+
+def check_order(one: Recipe, other: Recipe, arg: str) -> None:
+    """Encoded rows have their columns in the order of training, as far as names tell.
+
+    Args:
+        one: The recipe of training.
+        other: That of the encoded rows.
+        arg: The user's name for them, for messages.
+    """
+    check_same_names(one.names, other.names, arg)
+    for part, own in zip(one.inputs, other.inputs, strict=True):
+        check_order(part.recipe, own.recipe, f"{arg}${part.name}")
 
 
 def _label_essence(label: LabelRule) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from .features import Features
 from .images.features import open_images
 from .labels import SEVERAL
 from .missing import complete_rows, find_complete
+from .naming import order_columns
 from .npy import open_npy, read_npy_labels
 from .packing import InputsFeatures
 from .recipes import Recipe, bake, check_form, count_rows, learn_array, learn_columns
@@ -84,6 +85,10 @@ class ArrayFeatures(InMemory):
         names = self.features.get("names") or ()
         return learn_array(x, among, spec.scale, names, spec.na, self.arg)
 
+    def order_as(self, recipe: Recipe) -> Features:
+        """The same rows with the columns in the order of a recipe, where names tell it."""
+        return replace(self, features=order_columns(self.features, recipe.names, self.arg))
+
     def encode_later(self, recipe: Recipe) -> RowSource:
         """The rows where R has them, encoded as they are gathered."""
         return GivenRows(recipe, self.features, self.arg)
@@ -128,6 +133,11 @@ class ColumnFeatures(InMemory):
     kind = "columns"
     row_shape = None
 
+    def texts(self) -> Collection[str]:
+        """Names of the columns that are text."""
+        columns = self.features["columns"]
+        return [column["name"] for column in columns if column["kind"] == "character"]
+
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
@@ -171,7 +181,8 @@ def open_features(
         recipe: What will encode them, if it is known.
         text: Which columns are texts, and how they are encoded.
     """
-    return OPENERS[features["kind"]](features, arg, spec, recipe, text)
+    given = OPENERS[features["kind"]](features, arg, spec, recipe, text)
+    return given if recipe is None else given.order_as(recipe)
 
 
 def _open_table(*given: Any) -> Features:

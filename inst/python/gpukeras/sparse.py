@@ -7,7 +7,7 @@ values `x`. Nothing here depends on scipy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from .arrays import Notes, aligned_empty, column_error, standardise
 from .errors import DataError
 from .features import Features
+from .naming import order_names
 from .recipes import Recipe, check_form, check_unmarked
 from .rows import Rows, RowSource, row_numbers
 from .specs import DatasetSpec
@@ -101,6 +102,23 @@ class SparseMatrix(Features):
         self._check_values(values, columns, large=1)
         background = standardise(np.zeros(self.shape[1]), center, scale).astype(np.float32)
         return SparseRows(self.shape, by_rows(self.rows, self.indices, columns, values), background)
+
+    def order_as(self, recipe: Recipe) -> SparseMatrix:
+        """The same rows with the columns in the order of a recipe, where names tell it."""
+        order = order_names(recipe.names, self.names, self.arg)
+        if order is None:
+            return self
+        counts = np.diff(self.starts)[list(order)]
+        taken = [np.arange(self.starts[column], self.starts[column + 1]) for column in order]
+        places = np.concatenate(taken)
+        return replace(
+            self,
+            shape=(self.shape[0], len(order)),
+            starts=np.concatenate([[0], np.cumsum(counts)]),
+            indices=self.indices[places],
+            values=self.values[places],
+            names=recipe.names,
+        )
 
     def check(self) -> SparseMatrix:
         """The matrix itself.

@@ -17,6 +17,7 @@ from .histories import keep_history
 from .inference import own_functions
 from .job import AnyDataset, Job
 from .listening import Listener, OnEvent
+from .recipes import check_order
 from .specs import FitSpec, describe
 
 
@@ -113,3 +114,4 @@ def _check_validation(model: Any, data: AnyDataset, validation: AnyDataset) -> N
             hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
             arg="validation",
         )
+    check_order(data.recipe, validation.recipe, "validation")

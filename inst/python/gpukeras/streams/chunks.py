@@ -78,7 +78,7 @@ def measure_labels(recipe: Recipe, head: Arrays) -> Recipe:
 
 def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, int]:
     """Features, labels and weights of a chunk, and how many rows lacked a value."""
-    given = open_features(chunk.features, arg)
+    given = open_features(chunk.features, arg, None, recipe)
     rows, labels = given.rows, chunk.labels
     _check_chunk(chunk, rows, arg)
     complete = _find_complete(given, labels, recipe.known) if na == "drop" else None

@@ -16,6 +16,7 @@ from ..arrays import Notes, check_features, check_lengths, row_blocks
 from ..columns import kind_of
 from ..errors import DataError
 from ..labels import CATEGORIES, SEVERAL
+from ..naming import order_columns
 from ..outputs import check_label_rows
 from ..recipes import Recipe, bake
 from ..rows import MemoryRows, RowSource
@@ -216,6 +217,7 @@ class _Array:
         """Appends rows."""
         if features["kind"] != self._record["kind"]:
             raise _changed(self._arg, self._record["kind"], features["kind"])
+        features = order_columns(features, self._record.get("names") or (), self._arg)
         values = check_features(features["values"], self._arg)
         if values.shape[1:] != self._shape or not np.can_cast(values.dtype, self._dtype, "safe"):
             raise DataError(

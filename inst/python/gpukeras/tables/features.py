@@ -19,7 +19,7 @@ from ..arrays import Notes
 from ..columns import Learning, take_rows
 from ..errors import DataError
 from ..features import Features
-from ..labels import SEVERAL
+from ..labels import SEVERAL, each_label
 from ..missing import is_missing, miss_labels, none_complete
 from ..readers.table import open_table
 from ..readers.zones import utc_offsets
@@ -28,7 +28,7 @@ from ..rows import RowSource
 from ..scratch import RowsWriter
 from ..specs import DatasetSpec
 from ..text import TextSpec
-from .refusals import explain_fault, find_row, name_row
+from .refusals import explain_fault, explain_skipped, find_row, name_row
 from .rules import TableLearner
 from .scanning import Scan, choose_watch, empty_column, read_column
 from .summaries import NumberSummary
@@ -106,6 +106,10 @@ class TableFeatures(Features):
         """What the files hold that their owner may not expect."""
         return tuple(self.reader.notes)
 
+    def texts(self) -> Collection[str]:
+        """Names of the columns that are text."""
+        return [name for name in self.columns if self.empty(name)["kind"] == "character"]
+
     @property
     def formula(self) -> str:
         """The label and the features as R would write them, or "" without a label."""
@@ -132,7 +136,7 @@ class TableFeatures(Features):
                 arg="y",
                 column=name,
             )
-        return {**self._scanned().watch.beside[name].take(), "name": "y"}
+        return {**self._scanned().watch.beside[name].take(), "name": name, "arg": name}
 
     def weights(self) -> np.ndarray | None:
         """The column of weights."""
@@ -162,7 +166,8 @@ class TableFeatures(Features):
             counts["y"] = int(absent.sum())
         if not complete.any():
             worst = max(counts, key=counts.__getitem__)
-            where = "`y`" if worst == "y" else f"Column `{worst}` of `{self.arg}`"
+            where = f"Column `{worst}` of `{self.arg}`"
+            where = f"`{next(each_label(labels))[0]}`" if labels and worst == "y" else where
             raise none_complete(self.rows, where, counts[worst], self.arg)
         return complete
 
@@ -373,13 +378,6 @@ def write_formula(labels: Sequence[str], columns: Sequence[str]) -> str:
 
 def _quote(name: str) -> str:
     return f"`{name}`".replace("\\", "\\\\")
-
-
-def explain_skipped(skipped: Any) -> str:
-    """What a reader left out, as a sentence, or ""."""
-    counts = [(skipped.rows, "row"), (skipped.files, "file")]
-    parts = [f"{count:,} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
-    return f"{' and '.join(parts)}; the first: {skipped.first}" if parts else ""
 
 
 def _learning(

@@ -153,3 +153,10 @@ def name_row(error: DataError, path: Path, row: int) -> DataError:
     """An error with the first row that is not right, and the file that has it."""
     message = f"{error.message.removesuffix('.')}; the first is in row {row:,} of {path.name}."
     return DataError(message, hint=error.hint, **{**error.details, "row": row, "path": str(path)})
+
+
+def explain_skipped(skipped: Any) -> str:
+    """What a reader left out, as a sentence, or ""."""
+    counts = [(skipped.rows, "row"), (skipped.files, "file")]
+    parts = [f"{count:,} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
+    return f"{' and '.join(parts)}; the first: {skipped.first}" if parts else ""
