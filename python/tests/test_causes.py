@@ -194,3 +194,19 @@ def test_fixes_can_be_copied():
     nightly = change(HEALTHY, {"tensorflow": {"version": "2.22.0-dev2025"}})
     assert fill_fix(fix, nightly).endswith('"tensorflow[and-cuda]"')
     assert fill_fix(fix, {}) == 'python -m pip install "tensorflow[and-cuda]"'
+
+
+@pytest.mark.parametrize(
+    ("cause", "capability", "driver"),
+    [
+        ("A3", "9.0", "525.60.13"),
+        ("A3", "12.0", "570"),
+        ("A4", "9.0", "555"),
+        ("A4", "10.0", "570"),
+        ("A4", None, "555"),
+    ],
+)
+def test_a_card_that_needs_a_newer_driver_is_told_that_one(cause, capability, driver):
+    facts = change(HEALTHY, {"cuda": {"devices": [{"capability": capability}]}})
+    fix = fill_fix(BY_ID[cause].fix, facts)
+    assert fix.startswith(f"Update the NVIDIA driver to {driver} or later, and reboot.")

@@ -46,6 +46,13 @@ def check(*arguments, libraries=("cuda", "nvml"), **settings):
         ({"STUB_NVML_INIT": 999}, "B2", "999"),
         ({"STUB_DRIVER_VERSION": 11040}, "A3", "11.4"),
         ({"STUB_CAPABILITY": "12.0"}, "A4", "12.0"),
+        ({"STUB_CUINIT": 3}, "A16", "3 (CUDA_ERROR_NOT_INITIALIZED)"),
+        ({"STUB_CUINIT": 34}, "A15", "34 (CUDA_ERROR_STUB_LIBRARY)"),
+        ({"STUB_CUINIT": 46}, "A16", "46 (CUDA_ERROR_DEVICE_UNAVAILABLE)"),
+        ({"STUB_CUINIT": 101}, "A16", "101 (CUDA_ERROR_INVALID_DEVICE)"),
+        ({"STUB_CUINIT": 999, "STUB_NVML_INIT": 999}, "A16", "NVML returns 999"),
+        ({"STUB_COUNT_STATUS": 100}, "B11", "cuDeviceGetCount returns 100"),
+        ({"STUB_NVML_INIT": 4}, "A9", "NVML returns 4"),
         ({"STUB_FREE_MIB": 200, "STUB_PID": os.getpid()}, "B10", "200 of"),
     ],
 )
@@ -78,6 +85,19 @@ def test_a_blackwell_card_is_told_before_xla_ends_anything():
     assert bug["status"] == "problem"
     assert "compute capability 12.0" in bug["evidence"]
     assert found["facts"]["listings"]["preloaded"]["log"]["capability"] == "12.0a"
+
+
+def test_the_package_alone_lets_tensorflow_find_its_libraries():
+    listed = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
+    for before, count in (("", "0"), ("import gpukeras; ", "1")):
+        child = subprocess.run(
+            [PYTHON, "-c", before + listed],
+            env=stub_environment(TF_CPP_MIN_LOG_LEVEL=2),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert child.stdout.split()[-1] == count
 
 
 def test_a_tensorflow_that_was_imported_first_is_too_late():

@@ -75,3 +75,18 @@ def test_a_product_without_its_figures_is_none(stage):
     right = HEALTHY["proof"]["stages"][0]
     assert describe_product(HEALTHY)
     assert describe_product({"proof": {"stages": [{**right, **stage}]}}) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "said"),
+    [
+        ({}, "ok", "550.54.15, cuInit returns 0"),
+        ({"cuda": {"init": 3}}, "note", "550.54.15, cuInit returns 3"),
+        ({"cuda": {"count_status": 100}}, "note", "cuInit returns 0, cuDeviceGetCount returns 100"),
+        ({"nvml": {"init": 999}}, "note", "cuInit returns 0, NVML returns 999"),
+        ({"nvml": {"loaded": False, "init": None}}, "note", "550.54.15, cuInit returns 0"),
+    ],
+)
+def test_a_driver_is_right_only_if_all_of_its_answers_are(changes, status, said):
+    (row,) = [part for part in take_inventory(change(HEALTHY, changes)) if part.id == "driver"]
+    assert (row.status, said in row.evidence) == (status, True)

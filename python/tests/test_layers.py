@@ -55,7 +55,7 @@ FLOORS = [
     ["xla_cache"],
     ["preload", "findings", "storage.manifest"],
     ["arrays", "runtime", "choosing", "plans", "judgement", "moments", "curves", "rooms", "shares"],
-    ["distribution.insides", "distribution.wanted", "exhaustion", "losses"],
+    ["distribution.insides", "distribution.wanted", "exhaustion", "losses", "awaiting"],
     ["distribution.ring_costs"],
     ["distribution.scaling"],
     ["images.files", "images.geometry"],

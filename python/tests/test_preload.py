@@ -133,32 +133,3 @@ def test_this_session_prepares_once_before_it_imports_tensorflow():
     """
     found = run_script(script, GPUKERAS_PRELOAD="false")
     assert found == {"before": None, "status": "not needed", "same": True}
-
-
-@pytest.mark.tf
-def test_whoever_imports_tensorflow_has_it_prepared():
-    script = """
-    import sys
-    from gpukeras import inventory, preload
-    preload.await_tensorflow()
-    preload.await_tensorflow()
-    inventory.read_build()
-    before = preload.done
-    import tensorflow
-    waiting = [type(finder).__name__ for finder in sys.meta_path].count("_Awaiter")
-    answer = [before, preload.done.reason, waiting]
-    """
-    found = run_script(script, GPUKERAS_PRELOAD="false")
-    assert found == [None, "GPUKERAS_PRELOAD switches it off", 0]
-
-
-def test_once_tensorflow_is_there_nothing_is_awaited():
-    script = """
-    import sys
-    sys.modules["tensorflow"] = sys  # imported by somebody else
-    from gpukeras import preload
-    before = list(sys.meta_path)
-    preload.await_tensorflow()
-    answer = [before == sys.meta_path, preload.prepare().status]
-    """
-    assert run_script(script) in ([True, "not needed"], [True, "too late"])

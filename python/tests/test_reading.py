@@ -15,6 +15,7 @@ from computers import make_computer
 from recorded import HEALTHY, UNLISTED, change
 from stub_driver import stub_environment
 
+from gpukeras.inventory import read_build
 from gpukeras.judgement import judge
 from gpukeras.reading import explain_no_import, explain_no_proof, explain_skip
 
@@ -38,6 +39,13 @@ def check(root, environment, session=None):
     return json.loads(child.stdout.splitlines()[-1])
 
 
+def is_cuda_build():
+    return read_build()["is_cuda_build"]
+
+
+needs_cpu_build = pytest.mark.skipif(is_cuda_build(), reason="TensorFlow is built with CUDA")
+
+
 @pytest.fixture
 def computer(tmp_path):
     return make_computer(tmp_path)
@@ -56,6 +64,16 @@ def computer(tmp_path):
         ({"STUB_CUINIT": 805}, "B9", "805"),
         ({"STUB_NVML_INIT": 18}, "A5", "18"),
         ({"STUB_NVML_DEVICE": 15}, "A10", "15"),
+        ({"STUB_CUINIT": 3}, "A16", "3 (CUDA_ERROR_NOT_INITIALIZED): initialization error"),
+        ({"STUB_CUINIT": 34}, "A15", "34 (CUDA_ERROR_STUB_LIBRARY); libcuda is /"),
+        ({"STUB_CUINIT": 46}, "A16", "46 (CUDA_ERROR_DEVICE_UNAVAILABLE)"),
+        ({"STUB_CUINIT": 101}, "A16", "101 (CUDA_ERROR_INVALID_DEVICE)"),
+        ({"STUB_CUINIT": 12345}, "A16", "cuInit returns 12345"),
+        ({"STUB_COUNT_STATUS": 100}, "B11", "cuDeviceGetCount returns 100"),
+        ({"STUB_COUNT_STATUS": 999}, "A16", "cuDeviceGetCount returns 999"),
+        ({"STUB_CUINIT": 999, "STUB_NVML_INIT": 999}, "A16", "NVML returns 999"),
+        ({"STUB_CUINIT": 999, "libraries": ("cuda",)}, "A16", "cuInit returns 999"),
+        ({"libraries": ("nvml",)}, "B12", "libcuda.so.1: cannot open shared object file"),
     ],
 )
 def test_a_drivers_answer_names_the_cause(computer, settings, cause, said):
@@ -63,9 +81,34 @@ def test_a_drivers_answer_names_the_cause(computer, settings, cause, said):
     diagnosis = found["diagnosis"]
     assert (diagnosis["verdict"], diagnosis["cause_id"]) == ("NOT USED", cause)
     assert said in diagnosis["evidence"][0]
-    assert found["facts"]["cuda"]["simulated"] is True
+    assert any(found["facts"][part].get("simulated") is True for part in ("cuda", "nvml"))
     assert found["facts"]["skipped"].keys() == {"tensorflow", "session", "compute"}
     assert found["facts"]["tensorflow"] == {"imported": False}
+    statuses = {finding["id"]: finding["status"] for finding in diagnosis["findings"]}
+    assert statuses["driver"] == ("ok" if cause == "A10" else "note")
+
+
+@needs_cpu_build
+@pytest.mark.parametrize(
+    ("settings", "cause", "said"),
+    [
+        ({"STUB_DRIVER_VERSION": 11040}, "A3", "runs CUDA up to 11.4, TensorFlow needs CUDA 12.0"),
+        ({"STUB_CAPABILITY": "5.2"}, "C18", "5.2, and TensorFlow with CUDA has code from 6.0 on"),
+    ],
+)
+def test_what_the_build_with_cuda_would_meet_is_said_beside_the_one_without(
+    computer, settings, cause, said
+):
+    diagnosis = check(computer, stub_environment(**settings))["diagnosis"]
+    assert diagnosis["cause_id"] == "C1"
+    findings = {finding["id"]: finding for finding in diagnosis["findings"]}
+    assert (findings[cause]["status"], said in findings[cause]["evidence"]) == ("problem", True)
+
+
+def test_nvml_without_permission_is_told_before_the_build(computer):
+    found = check(computer, stub_environment(STUB_NVML_INIT=4))
+    assert found["diagnosis"]["cause_id"] == "A9"
+    assert "NVML returns 4" in found["diagnosis"]["evidence"][0]
 
 
 @pytest.mark.parametrize("settings", [{"STUB_CUINIT": 100}, {"STUB_COUNT": 0}])
@@ -113,12 +156,6 @@ def test_a_healthy_driver_leads_on_to_the_build_of_tensorflow(computer):
     found = check(computer, stub_environment())
     assert found["facts"]["cuda"]["count"] == 1
     assert found["diagnosis"]["cause_id"] == ("C1" if not is_cuda_build() else None)
-
-
-def is_cuda_build():
-    from gpukeras.inventory import read_build
-
-    return read_build()["is_cuda_build"]
 
 
 LISTED = change(HEALTHY, {"tensorflow": {"started": False}, "proof": None, "use": None})

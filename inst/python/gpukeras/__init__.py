@@ -1,8 +1,10 @@
 """gpukeras: proof that the GPU works, and Keras training that keeps it busy.
 
 The Python core of the R package gpukeras. R enters through `border.invoke()` only.
+Importing this package before TensorFlow lets TensorFlow find the CUDA libraries of its wheels.
 """
 
+from .awaiting import await_tensorflow
 from .errors import (
     CheckpointError,
     ClusterError,
@@ -34,3 +36,5 @@ __all__ = [
     "RuntimeMissingError",
     "SpecError",
 ]
+
+await_tensorflow()

@@ -17,6 +17,7 @@ import numpy as np
 from . import (
     arrays,
     assembly,
+    awaiting,
     board_server,
     carried,
     costs,
@@ -28,7 +29,6 @@ from . import (
     model_archives,
     model_files,
     models,
-    preload,
     schedules,
     training,
 )
@@ -133,7 +133,7 @@ def describe_records(features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 ENTRY_POINTS: dict[str, Callable[..., Any]] = {
-    "prepare": preload.await_tensorflow,
+    "prepare": awaiting.await_tensorflow,
     "devices": devices.read_devices,
     "memory": devices.read_memory,
     "setup": devices.setup,

@@ -168,6 +168,12 @@ def count_fresh(facts: Facts) -> int | None:
     return count_listed(facts, "as it is") if preloaded is None else preloaded
 
 
+def lists_none(facts: Facts) -> bool:
+    """Whether TensorFlow is known to list no GPU, here or in a new process."""
+    physical, fresh = find_list(facts, "tensorflow", "physical_gpus"), count_fresh(facts)
+    return fresh == 0 if physical is None else physical == [] and not fresh
+
+
 def find_logs(facts: Facts) -> list[dict[str, Any]]:
     """What TensorFlow's log said in each child process: the lists of GPUs, then the computation."""
     parts = [*find_dict(facts, "listings").values(), find_fact(facts, "proof")]

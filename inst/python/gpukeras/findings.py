@@ -45,9 +45,17 @@ def take_inventory(facts: Facts) -> list[Finding]:
     findings = []
     for name, title, look in INVENTORY:
         seen = look(facts)
-        status = "note" if seen is None or seen.startswith(("none", "not ")) else "ok"
+        lacking = seen is None or seen.startswith(("none", "not "))
+        status = "note" if lacking or (name == "driver" and fails_driver(facts)) else "ok"
         findings.append(Finding(name, status, title, seen or NOT_DETERMINED))
     return findings
+
+
+def fails_driver(facts: Facts) -> bool:
+    """Whether one of the driver's libraries does not load or answers with an error."""
+    errors = [("cuda", "init"), ("cuda", "count_status"), ("nvml", "init")]
+    absent = any(find_fact(facts, part, "loaded") is False for part in ("cuda", "nvml"))
+    return absent or any(find_number(facts, *path) for path in errors)
 
 
 def describe_platform(facts: Facts) -> str | None:
@@ -71,14 +79,22 @@ def describe_hardware(facts: Facts) -> str | None:
 def describe_driver(facts: Facts) -> str | None:
     """Version of the driver, as NVML or the kernel module tells it, and what cuInit returned."""
     text = find_text(facts, "nvml", "driver") or find_text(facts, "driver", "version")
-    loaded, code = find_fact(facts, "cuda", "loaded"), find_number(facts, "cuda", "init")
+    loaded = find_fact(facts, "cuda", "loaded")
     if not text and loaded is not True:
         return "none loaded" if text == "" or loaded is False else None
     version = re.search(r"\d+\.\d+(\.\d+)?", text or "")
     shown = version.group() if version else (text or "of unknown version")[:60]
-    answer = "" if code is None else f", cuInit returns {code:.0f}"
+    asked = {"cuInit": ("cuda", "init"), "cuDeviceGetCount": ("cuda", "count_status")}
+    codes = {name: find_number(facts, *path) for name, path in asked.items()}
+    said = [
+        f", {name} returns {code:.0f}"
+        for name, code in codes.items()
+        if code or (code == 0 and name == "cuInit")
+    ]
+    failed = find_number(facts, "nvml", "init")
+    said += [f", NVML returns {failed:.0f}"] if failed else []
     simulated = " (simulated)" if is_simulated(facts) else ""
-    return f"{shown}{answer}{simulated}"
+    return f"{shown}{''.join(said)}{simulated}"
 
 
 def describe_python(facts: Facts) -> str | None:

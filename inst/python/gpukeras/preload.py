@@ -8,11 +8,10 @@ by its name, wherever it lies, so loading the wheel's in the right order mends b
 from __future__ import annotations
 
 import ctypes
-import importlib.abc
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -143,26 +142,6 @@ def prepare() -> Preload:
         xla_cache.prepare_cache()
         done = apply_preload(plan_preload(read_preload_facts("tensorflow" in sys.modules)))
     return done
-
-
-class _Awaiter(importlib.abc.MetaPathFinder):
-    """Prepares when anyone imports TensorFlow; finds nothing itself."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name == "tensorflow":
-            sys.meta_path.remove(self)
-            with suppress(Exception):  # the import is not to fail for this; gpu_check() tells it
-                prepare()
-
-
-def await_tensorflow() -> None:
-    """Has `prepare()` run just before TensorFlow is imported, whoever imports it.
-
-    The libraries take a second to load, and a session may never need them.
-    """
-    waiting = any(isinstance(finder, _Awaiter) for finder in sys.meta_path)
-    if "tensorflow" not in sys.modules and not waiting:
-        sys.meta_path.insert(0, _Awaiter())
 
 
 @contextmanager

@@ -7,12 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import driver, first_use, hardware, libraries, packages, session, sharing, use, visibility
+from . import (
+    driver,
+    first_use,
+    hardware,
+    libraries,
+    packages,
+    session,
+    sharing,
+    starting,
+    use,
+    visibility,
+)
 from .record import STAGES, Cause, fill_fix
 
 __all__ = ["CAUSES", "Cause", "fill_fix"]
 
-_FAMILIES = (hardware, driver, sharing, packages, libraries, visibility, session, first_use, use)
+_FAMILIES = (
+    *(hardware, driver, sharing, starting, packages),
+    *(libraries, visibility, session, first_use, use),
+)
 
 CAUSES: Sequence[Cause] = sorted(
     (cause for family in _FAMILIES for cause in family.CAUSES),

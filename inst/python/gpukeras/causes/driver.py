@@ -1,4 +1,4 @@
-"""The driver: not loaded, too old, of another version than its libraries (A2 to A9)."""
+"""The driver: not loaded, too old, of another version than its libraries (A2 to A9, A15)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from ..facts import (
     is_wsl,
     list_capabilities,
     list_uncoded,
+    lists_none,
     parse_numbers,
 )
 from ..known_bugs import format_version
-from .hardware import describe_cuinit, describe_nvml, driver_works, find_cuinit
+from .hardware import STUB_LIBRARY, describe_cuinit, describe_nvml, driver_works, find_cuinit
+from .packages import is_cpu_build
 from .record import AT_FIRST_USE, UNLISTED, Cause
 
 # CUresult of cuda.h
@@ -61,7 +63,7 @@ def find_foreign_library(facts: Facts) -> str:
     path = find_text(facts, "cuda", "path") or ""
     if not is_wsl(facts) or path.startswith(WSL_LIBRARIES) or detect_compat(facts):
         return ""
-    return path if find_cuinit(facts) not in (None, 0, NOT_READY) else ""
+    return path if find_cuinit(facts) not in (None, 0, NOT_READY, STUB_LIBRARY) else ""
 
 
 def find_build_cuda(facts: Facts) -> tuple[int, ...]:
@@ -114,7 +116,9 @@ def detect_no_driver(facts: Facts) -> str | None:
 
 def detect_old_driver(facts: Facts) -> str | None:
     """A3: the driver is older than the CUDA of TensorFlow's build by a major version."""
-    if is_cuda_build(facts) is False:
+    # A build for CPUs is mended by one with CUDA, which would then meet this driver.
+    planned = is_cpu_build(facts) and driver_works(facts)
+    if is_cuda_build(facts) is False and not planned:
         return None
     newest, built = find_driver_cuda(facts), find_build_cuda(facts) or CUDA_OF_BUILDS
     if newest is None or newest[0] >= built[0]:
@@ -122,7 +126,7 @@ def detect_old_driver(facts: Facts) -> str | None:
     driver = find_text(facts, "nvml", "driver")
     return (
         f"the driver{f' {driver}' if driver else ''} runs CUDA up to {format_version(newest)}, "
-        f"TensorFlow is built with CUDA {format_version(built)}"
+        f"TensorFlow {'needs' if planned else 'is built with'} CUDA {format_version(built)}"
     )
 
 
@@ -180,15 +184,33 @@ def detect_no_fabric(facts: Facts) -> str | None:
 
 def detect_denied(facts: Facts) -> str | None:
     """A9: this user may not open the device nodes."""
-    if driver_works(facts) or names_cause(facts) or is_wsl(facts):
+    if names_cause(facts) or is_wsl(facts) or is_cut_off(facts) or detect_no_driver(facts):
         return None
-    if is_cut_off(facts) or detect_no_driver(facts):
-        return None
-    denied = list_denied(facts)
-    if denied:
+    works, denied = driver_works(facts), list_denied(facts)
+    if denied and not works:
         return f"no permission to read and write {', '.join(denied)}"
     refused = find_number(facts, "nvml", "init") == NO_PERMISSION
-    return describe_nvml(NO_PERMISSION) if refused and find_cuinit(facts) != 0 else None
+    # Not every TensorFlow needs NVML: where CUDA works, its own list decides.
+    unused = not works or lists_none(facts) or is_cpu_build(facts)
+    return describe_nvml(NO_PERMISSION) if refused and unused else None
+
+
+def detect_stub_library(facts: Facts) -> str | None:
+    """A15: libcuda is the stub of a CUDA toolkit, which is made for linking and asks no driver."""
+    if find_cuinit(facts) != STUB_LIBRARY or names_cause(facts) or detect_denied(facts):
+        return None
+    if is_wsl(facts):
+        lent = [find_fact(facts, "driver", part) for part in ("dxg", "wsl_libcuda")]
+        return None if False in lent else _describe_stub(facts)
+    inside = find_text(facts, "container", "marker") or find_text(facts, "driver", "version") == ""
+    withheld = find_list(facts, "driver", "device_nodes") == [] and inside
+    withheld = withheld and not find_number(facts, "nvml", "count")
+    return None if withheld or detect_no_driver(facts) else _describe_stub(facts)
+
+
+def _describe_stub(facts: Facts) -> str:
+    path = find_text(facts, "cuda", "path")
+    return describe_cuinit(facts) + (f"; libcuda is {path}" if path else "")
 
 
 CAUSES = (
@@ -245,6 +267,17 @@ CAUSES = (
         "NVIDIA, Fabric Manager User Guide; CUDA Driver API, CUDA_ERROR_SYSTEM_NOT_READY",
     ),
     Cause(
+        "A15",
+        "driver",
+        "unused",
+        "The stub libcuda of a CUDA toolkit is found before the driver's own.",
+        detect_stub_library,
+        "Take the toolkit's folder stubs (often /usr/local/cuda/lib64/stubs) out of "
+        "LD_LIBRARY_PATH, and remove a link libcuda.so.1 that leads there (ldconfig -p | grep "
+        "libcuda shows it); then restart R.",
+        "CUDA Driver API, CUDA_ERROR_STUB_LIBRARY",
+    ),
+    Cause(
         "A9",
         "driver",
         "unused",
@@ -258,10 +291,10 @@ CAUSES = (
         "A3",
         "first use",
         "error",
-        "The NVIDIA driver is too old for this TensorFlow.",
+        "The NVIDIA driver is too old for TensorFlow with CUDA.",
         detect_old_driver,
-        "Update the NVIDIA driver to 525.60.13 or later (570 or later for Blackwell cards), and "
-        "reboot. In WSL: the driver in Windows.",
+        "Update the NVIDIA driver to {driver:525.60.13} or later, and reboot. In WSL: the driver "
+        "in Windows.",
         "NVIDIA, CUDA Compatibility, minor version compatibility",
         explains=(*AT_FIRST_USE, *UNLISTED),
     ),
@@ -271,7 +304,8 @@ CAUSES = (
         "error",
         "The NVIDIA driver is too old to compile TensorFlow's kernels for this card.",
         detect_no_jit,
-        "Update the NVIDIA driver to 555 or later, and reboot. In WSL: the driver in Windows.",
+        "Update the NVIDIA driver to {driver:555} or later, and reboot. In WSL: the driver in "
+        "Windows.",
         "NVIDIA, CUDA Compatibility, PTX; CUDA Driver API, CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
         explains=AT_FIRST_USE,
     ),

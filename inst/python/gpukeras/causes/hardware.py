@@ -19,7 +19,7 @@ from ..facts import (
 from ..probes.codes import CU_RESULTS, NVML_RETURNS
 from .record import NEVER, UNLISTED, Cause
 
-NO_DEVICE = 100  # CUresult
+STUB_LIBRARY, NO_DEVICE = 34, 100  # CUresult; the first comes from a library that asks no driver
 GPU_IS_LOST = 15  # nvmlReturn_t
 
 # Bits of nvmlClocksEventReasons in nvml.h. Idle, application clocks and synchronised boost are no
@@ -54,14 +54,23 @@ def driver_works(facts: Facts) -> bool:
 def shows_none(facts: Facts) -> bool:
     """Whether libcuda is known to show no GPU, by either of its answers."""
     code = find_cuinit(facts)
-    return code == NO_DEVICE or (code == 0 and find_number(facts, "cuda", "count") == 0)
+    counted = find_number(facts, "cuda", "count") == 0 or find_count_error(facts) == NO_DEVICE
+    return code == NO_DEVICE or (code == 0 and counted)
+
+
+def find_count_error(facts: Facts) -> int | None:
+    """What cuDeviceGetCount returned, if it failed."""
+    code = find_number(facts, "cuda", "count_status")
+    return int(code) if code and find_cuinit(facts) == 0 else None
 
 
 def describe_cuinit(facts: Facts) -> str:
-    """What cuInit returned, in words."""
-    code = find_cuinit(facts)
+    """What cuInit returned, in words; what counting GPUs returned if only that failed."""
+    failed = find_count_error(facts)
+    code = find_cuinit(facts) if failed is None else failed
     name = CU_RESULTS.get(code) if code is not None else None
-    return f"cuInit returns {code}" + (f" ({name})" if name else "")
+    asked = "cuInit" if failed is None else "cuDeviceGetCount"
+    return f"{asked} returns {code}" + (f" ({name})" if name else "")
 
 
 def describe_nvml(code: float) -> str:
@@ -104,9 +113,10 @@ def detect_no_gpu(facts: Facts) -> str | None:
     signs = [find_fact(facts, "driver", key) for key in ("version", "device_nodes", "dxg", "tegra")]
     if not absent or any(signs) or is_wsl(facts) or not is_linux(facts):
         return None
-    if not (find_cuinit(facts) is None or shows_none(facts)) or find_number(facts, "nvml", "count"):
+    silent = find_cuinit(facts) in (None, STUB_LIBRARY) or shows_none(facts)
+    if not silent or find_number(facts, "nvml", "count"):
         return None  # some clouds show a GPU to its driver, and not on the bus
-    if detect_prime(facts):
+    if detect_prime(facts) or detect_lost_gpu(facts):
         return None
     return "the PCI bus lists no display device of NVIDIA (vendor 0x10de, class 0x03)"
 

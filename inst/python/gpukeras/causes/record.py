@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..facts import Facts, find_records, find_text
+from ..facts import Facts, find_records, find_text, list_capabilities
 
 # Mending a later stage is of no use while an earlier one is broken, so the first stage with a
 # detected cause holds the root. Within a stage causes exclude each other.
@@ -35,6 +35,7 @@ AT_FIRST_USE = ("failed", "untested")
 LISTED = ("hidden", "failed", "untested", "works")
 NEVER: tuple[str, ...] = ()
 
+BLACKWELL, BLACKWELL_DRIVER = (10, 0), "570"  # the first driver that knows these cards
 REINSTALL = '{python} -m pip install "tensorflow[and-cuda]=={version}"'
 
 
@@ -72,12 +73,17 @@ class Cause:
 
 
 def fill_fix(fix: str, facts: Facts) -> str:
-    """A fix with this session's Python and TensorFlow version, and a better Python, in place."""
+    """A fix with this session's Python and TensorFlow version in place, and what else it needs.
+
+    "{elsewhere}" is a better Python, "{driver:555}" that driver or the newer one of the card.
+    """
     version = find_version(facts)
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         fix = fix.replace("=={version}", "")
     executable = find_text(facts, "python", "executable")
     python = f'"{executable}"' if executable else "python"
+    newer = any(card >= BLACKWELL for card in list_capabilities(facts))
+    fix = re.sub(r"\{driver:([\d.]+)\}", BLACKWELL_DRIVER if newer else r"\1", fix)
     filled = fix.replace("{version}", version).replace("{python}", python)
     return filled.replace("{elsewhere}", find_elsewhere(facts) or "/path/to/python")
 

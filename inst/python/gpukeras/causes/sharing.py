@@ -156,8 +156,8 @@ def detect_none_shown(facts: Facts) -> str | None:
     earlier = [cause for cause in CAUSES if cause.stage == "driver" and cause.id != "B11"]
     if has_driver_fault(facts) or any(cause.detect(facts) for cause in earlier):
         return None
-    code = find_cuinit(facts)
-    answer = describe_cuinit(facts) if code else "cuDeviceGetCount counts 0"
+    counted = find_number(facts, "cuda", "count") == 0
+    answer = "cuDeviceGetCount counts 0" if counted else describe_cuinit(facts)
     return f"{answer}, though {seen}"
 
 
@@ -171,6 +171,8 @@ def _describe_cards(facts: Facts) -> str:
 
 def _is_limited(facts: Facts) -> bool:
     """Whether CUDA_VISIBLE_DEVICES is set, which alone may be why none is shown."""
+    if shows_none({"cuda": find_dict(facts, "cuda_shown")}):  # none without it either
+        return False
     readings = find_dict(facts, "environment", "CUDA_VISIBLE_DEVICES")
     return any(value is not None for value in readings.values())
 

@@ -11,6 +11,7 @@ from ..facts import (
     find_fact,
     find_list,
     find_records,
+    find_release,
     find_text,
     is_cuda_build,
     list_capabilities,
@@ -18,7 +19,7 @@ from ..facts import (
     list_uncoded,
 )
 from ..known_bugs import format_version
-from .packages import OWNERS
+from .packages import OWNERS, is_cpu_build
 from .record import REINSTALL, Cause
 
 STAGES = ("product", "convolution", "fit", "fit_xla")  # of the test computation, in their order
@@ -68,13 +69,21 @@ def detect_old_cudnn(facts: Facts) -> str | None:
 
 def detect_old_card(facts: Facts) -> str | None:
     """C18: every card is older than the oldest for which this TensorFlow has code."""
-    known, cards = list_kernels(facts), list_capabilities(facts)
-    if not known or not cards or max(cards) >= min(known):
+    oldest, cards = find_oldest_code(facts), list_capabilities(facts)
+    if not oldest or not cards or max(cards) >= oldest:
         return None
     return (
-        f"compute capability {format_version(max(cards))}, and TensorFlow has code from "
-        f"{format_version(min(known))} on"
+        f"compute capability {format_version(max(cards))}, and TensorFlow"
+        f"{' with CUDA' if is_cpu_build(facts) else ''} has code from {format_version(oldest)} on"
     )
+
+
+def find_oldest_code(facts: Facts) -> tuple[int, int] | None:
+    """The oldest compute capability for which TensorFlow has code, or would have with CUDA."""
+    known = list_kernels(facts)
+    if known or not is_cpu_build(facts):
+        return min(known, default=None)
+    return (5, 0) if find_release(facts) < (2, 17) else (6, 0)  # build_info of PyPI's wheels
 
 
 def detect_new_cudnn(facts: Facts) -> str | None:
@@ -179,7 +188,7 @@ CAUSES = (
         "C18",
         "card",
         "error",
-        "The GPU is older than any for which this TensorFlow has code.",
+        "The GPU is older than any for which this version of TensorFlow has code.",
         detect_old_card,
         "Train on the CPU; for compute capability 5.x: {python} -m pip install "
         '"tensorflow[and-cuda]==2.16.2"',

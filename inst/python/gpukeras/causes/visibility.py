@@ -17,11 +17,11 @@ from ..facts import (
     find_text,
     hides_gpus,
 )
+from .hardware import describe_cuinit, driver_works, find_cuinit
 from .record import LATE, LISTED, NEVER, UNLISTED, Cause
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
-NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE of cuInit
 TOO_LATE = re.compile(r"(?:Physical|Virtual) devices cannot be modified after being initialized")
 # What every op says once a device could not be started.
 POISONED = re.compile(r"InternalError: .*|.*CUDA_ERROR_\w+.*|.*cudaGetDevice\(\) failed.*")
@@ -41,9 +41,10 @@ def describe_hiding(facts: Facts) -> str | None:
         return _describe_removed(facts)
     described = describe_readings(facts, VISIBLE)
     shown = find_number(facts, "cuda_shown", "count") or 0
-    counted, started = (find_number(facts, "cuda", name) for name in ("count", "init"))
-    if shown > 0 and (counted == 0 or started == NO_DEVICE):
-        answer = f"cuInit answers {NO_DEVICE}" if started == NO_DEVICE else "CUDA counts 0 GPUs"
+    asked = find_cuinit(facts) is not None and not driver_works(facts)
+    if shown > 0 and asked:
+        counted = find_number(facts, "cuda", "count") == 0
+        answer = "CUDA counts 0 GPUs" if counted else describe_cuinit(facts)
         return f"{described}; {answer} with it, and {shown:.0f} GPU without it"
     listed = count_listed(facts, f"without {VISIBLE}")
     if listed and not count_listed(facts, "as it is"):
