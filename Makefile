@@ -90,25 +90,13 @@ doc: setup-doc ## write man/ and NAMESPACE from the code; run all examples; vign
 	@$(MAKE) --no-print-directory install
 	@Rscript tools/vignettes.R doc
 	@Rscript tools/examples.R
-	@tools/cheatsheet.sh doc/cheatsheet.pdf
+	@! command -v chromium >/dev/null || tools/cheatsheet.sh doc/cheatsheet.pdf
 
 site: setup-site install ## build the pages of pkgdown in doc/site
 	@Rscript tools/site.R doc/site
 
-# R CMD build first copies the folder whole, so it gets one without gigabytes of .venv. As on CRAN
-# the vignettes show their code and do not run it: make doc runs them. Without a network CRAN's list
-# of packages, the time of day and the packages that only CRAN has cannot be looked at. The first
-# example starts TensorFlow, which takes longer than the 5 seconds that CRAN, without Python, allows.
 check: setup-check ## run R CMD check --as-cran on the package
-	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && mkdir "$$copy/gpukeras" && \
-	tar -cf - --exclude ./.venv --exclude ./.rlib --exclude ./.git --exclude './.debian13*' . | \
-	tar -xf - -C "$$copy/gpukeras" && cd "$$copy" && unset NOT_CRAN && \
-	R CMD build gpukeras && \
-	_R_CHECK_CRAN_INCOMING_REMOTE_=false _R_CHECK_SYSTEM_CLOCK_=false \
-	TZ=$${TZ:-UTC} _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true \
-	_R_CHECK_FORCE_SUGGESTS_=false _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=30 \
-	R CMD check --as-cran --no-manual gpukeras_*.tar.gz && \
-	grep -x 'Status: OK' gpukeras.Rcheck/00check.log
+	@tools/check.sh
 
 check-matrix: check ## run R CMD check --as-cran here and on Debian 13 (needs root)
 	@tools/debian13.sh check

@@ -5,6 +5,8 @@
 # Each run first looks at what is there, so a run with nothing to install takes
 # well under a second and needs no network.  Where this script may not install
 # (not root, or no apt-get) it says in one sentence what is missing, and stops.
+# What a target can do without is only useful: it is tried once, one by one, and
+# where it cannot be installed a sentence says what is left out for it.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -15,22 +17,28 @@ speaker="gpukeras setup"
 # R packages under their CRAN names, programs under the names of both the
 # command and the Debian package.
 
-to_run="reticulate callr cli rlang jsonlite ggplot2"
-to_test="$to_run bit64 Matrix png recipes testthat withr"
+to_run="reticulate callr cli rlang jsonlite"
+to_test="$to_run testthat withr"
+seen="ggplot2 bit64 Matrix png recipes"  # tests that need one of them are skipped without it
 r_packages="" programs="" python_tools=no compiler=no
+useful_r="" useful_programs=""
 
 case ${1:-} in
-    demo | bench) r_packages=$to_run ;;
-    test)         r_packages=$to_test python_tools=yes compiler=yes programs="chromium" ;;
-    test-r)       r_packages=$to_test programs="chromium" ;;
+    demo | bench) r_packages=$to_run useful_r="ggplot2" ;;
+    test)         r_packages=$to_test python_tools=yes compiler=yes
+                  useful_r=$seen useful_programs="chromium" ;;
+    test-r)       r_packages=$to_test useful_r=$seen useful_programs="chromium" ;;
     test-python)  python_tools=yes compiler=yes ;;
     contract)     ;;
     format)       python_tools=yes ;;
-    lint)         r_packages="$to_test lintr" python_tools=yes ;;
-    coverage)     r_packages="$to_test covr" python_tools=yes compiler=yes programs="chromium" ;;
-    doc)          r_packages="$to_test roxygen2 knitr rmarkdown" programs="pandoc chromium" ;;
-    site)         r_packages="$to_run knitr rmarkdown pkgdown" programs="pandoc" ;;
-    check)        r_packages="$to_test knitr rmarkdown V8" programs="pandoc qpdf tidy" ;;
+    lint)         r_packages="$to_test lintr" useful_r=$seen python_tools=yes ;;
+    coverage)     r_packages="$to_test covr" python_tools=yes compiler=yes
+                  useful_r=$seen useful_programs="chromium" ;;
+    doc)          r_packages="$to_test $seen roxygen2 knitr rmarkdown" programs="pandoc"
+                  useful_programs="chromium" ;;
+    site)         r_packages="$to_run ggplot2 knitr rmarkdown pkgdown" programs="pandoc" ;;
+    check)        r_packages="$to_test knitr rmarkdown" programs="pandoc"
+                  useful_r="$seen V8" useful_programs="tidy" ;;
     *)            stop "unknown target '${1:-}'; 'make help' lists the targets." ;;
 esac
 
@@ -40,7 +48,24 @@ esac
 missing_r_packages() {
     # shellcheck disable=SC2086 # one argument for each package
     Rscript --no-init-file -e 'p <- commandArgs(TRUE)
-        cat(p[!nzchar(vapply(p, function(x) system.file(package = x), ""))])' $r_packages
+        cat(p[!nzchar(vapply(p, function(x) system.file(package = x), ""))])' $r_packages $useful_r
+}
+
+# Prints those words of the first list that are (yes) or are not (no) in the second.
+select_words() {
+    for word in $2; do
+        case " $3 " in
+            *" $word "*) if [ "$1" = yes ]; then printf '%s ' "$word"; fi ;;
+            *)           if [ "$1" = no ]; then printf '%s ' "$word"; fi ;;
+        esac
+    done
+}
+
+# Prints the Debian packages of R packages; Debian writes Matrix in lower case.
+name_in_debian() {
+    for package in $1; do
+        printf 'r-cran-%s ' "$(echo "$package" | tr '[:upper:]' '[:lower:]')"
+    done
 }
 
 has_modules() {
@@ -68,16 +93,22 @@ find_python() {
 }
 
 look() {
-    lacks_r=no no_r_packages="" no_programs="" lacks_python=no
+    lacks_r=no no_r_packages="" no_programs="" lacks_python=no no_useful=""
     if [ -n "$r_packages" ]; then
         if command -v Rscript >/dev/null; then
-            no_r_packages=$(missing_r_packages)
+            absent=$(missing_r_packages)
         else
-            lacks_r=yes no_r_packages=$r_packages
+            lacks_r=yes absent="$r_packages $useful_r"
         fi
+        no_r_packages=$(select_words no "$absent" "$useful_r")
+        no_r_packages=${no_r_packages% }
+        no_useful=$(name_in_debian "$(select_words yes "$absent" "$useful_r")")
     fi
     for program in $programs; do
         command -v "$program" >/dev/null || no_programs="$no_programs $program"
+    done
+    for program in $useful_programs; do
+        command -v "$program" >/dev/null || no_useful="$no_useful$program "
     done
     if [ $compiler = yes ] && ! can_compile; then no_programs="$no_programs gcc libc6-dev"; fi
     # A virtual environment breaks when its interpreter is removed or replaced.
@@ -88,16 +119,24 @@ look() {
 
 nothing_missing() { [ "$lacks_r$no_r_packages$no_programs$lacks_python" = nono ]; }
 
-install_from_debian() {
+may_install() { command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; }
+
+listed=no
+list_debian_packages() {
     export DEBIAN_FRONTEND=noninteractive
-    say "reading the list of Debian packages ..."
-    quietly apt-get update
+    if [ $listed = no ]; then
+        say "reading the list of Debian packages ..."
+        "$@" apt-get update
+        listed=yes
+    fi
+}
+
+install_from_debian() {
+    list_debian_packages quietly
 
     packages=$no_programs
     if [ $lacks_r = yes ]; then packages="$packages r-base-core"; fi
-    for package in $no_r_packages; do  # Debian writes Matrix in lower case
-        packages="$packages r-cran-$(echo "$package" | tr '[:upper:]' '[:lower:]')"
-    done
+    packages="$packages $(name_in_debian "$no_r_packages")"
     if [ $lacks_python = yes ]; then
         # R loads Python as a shared library, which Debian packages on its own.
         packages="$packages python3-venv $(apt-cache depends python3 |
@@ -129,12 +168,43 @@ tell_what_is_missing() {
 
 look
 if ! nothing_missing; then
-    if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    if may_install; then
         install_from_debian
         look
     fi
     nothing_missing || tell_what_is_missing
 fi
+
+# ---- What is useful ----------------------------------------------------------------
+
+# What could not be installed, a name a line: tried again once the file is gone (make clean).
+refused=.rlib/.refused
+
+is_refused() { [ -e $refused ] && grep -qx "$1" $refused; }
+
+# What is left out without it.
+left_out() {
+    case $1 in
+        chromium)       echo "no page is opened in a browser, and no PDF is made of one" ;;
+        tidy)           echo "the HTML of the help pages is not validated" ;;
+        r-cran-v8)      echo "formulas in help pages are not rendered" ;;
+        r-cran-ggplot2) echo "plots are drawn by base R alone" ;;
+        *)              echo "tests that need it are skipped" ;;
+    esac
+}
+
+# One by one: what cannot be installed leaves the others alone.
+for package in $no_useful; do
+    if may_install && ! is_refused "$package"; then
+        list_debian_packages silently || true
+        say "installing from Debian: $package ..."
+        if silently apt-get install --yes --no-install-recommends "$package"; then continue; fi
+        mkdir -p .rlib
+        echo "$package" >>$refused
+        say "it cannot be installed here, which $refused remembers."
+    fi
+    say "goes on without $package: $(left_out "$package")."
+done
 
 # ---- The virtual environment -----------------------------------------------------
 

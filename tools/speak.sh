@@ -4,6 +4,9 @@
 say() { echo "$speaker: $*"; }
 stop() { say "$*" >&2; exit 1; }
 
+# For what may fail.
+silently() { "$@" >/dev/null 2>&1; }
+
 # apt and pip print hundreds of lines; show the last ones, and only on failure.
 quietly() {
     log=$(mktemp)

@@ -1,0 +1,31 @@
+#!/bin/sh
+# R CMD check --as-cran on the package; fails unless it says "Status: OK".
+#
+# R CMD build first copies the folder whole, so it gets one without gigabytes of .venv.  As on CRAN
+# the vignettes show their code and do not run it: make doc runs them.  Without a network CRAN's
+# list of packages, the time of day and the packages that only CRAN has cannot be looked at.  The
+# first example starts TensorFlow, which takes longer than the 5 seconds that CRAN, without Python,
+# allows.
+set -eu
+cd "$(dirname "$0")/.."
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+mkdir "$copy/gpukeras"
+tar -cf - --exclude ./.venv --exclude ./.rlib --exclude ./.git --exclude './.debian13*' . |
+    tar -xf - -C "$copy/gpukeras"
+cd "$copy"
+unset NOT_CRAN
+
+# What R would note for want of a program is left out; tools/setup.sh has said so.
+has_v8() { Rscript --no-init-file -e 'quit(status = !nzchar(system.file(package = "V8")))'; }
+if ! has_v8; then export _R_CHECK_RD_MATH_RENDERING_=false; fi
+if ! command -v tidy >/dev/null; then export _R_CHECK_RD_VALIDATE_RD2HTML_=false; fi
+# It would make PDF files in inst/doc smaller. There is none, and R warns without it all the same.
+if ! command -v qpdf >/dev/null; then R_QPDF=$(command -v true) && export R_QPDF; fi
+
+export _R_CHECK_CRAN_INCOMING_REMOTE_=false _R_CHECK_SYSTEM_CLOCK_=false TZ="${TZ:-UTC}"
+export _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true _R_CHECK_FORCE_SUGGESTS_=false
+export _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=30
+R CMD build gpukeras
+R CMD check --as-cran --no-manual gpukeras_*.tar.gz
+grep -x 'Status: OK' gpukeras.Rcheck/00check.log
