@@ -33,7 +33,8 @@ INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-python test-r test-nightly test-peer test-matrix coverage lint format doc site \
-	check check-matrix bench bench-fit bench-data bench-profile bench-scale bench-compression gpu-evidence contract install clean
+	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
+	bench-compression gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -106,6 +107,11 @@ bench: bench-fit
 
 bench-fit: setup-bench install ## measure gpukeras against Keras from R (some 20 minutes)
 	@Rscript python/benchmarks/bench_fit.R $(OPTIONS)
+
+# OPTIONS such as --only small_frozen or --repeats 1.
+bench-bound: setup-bench ## measure whether gpukeras is ever slower than Keras (5 minutes, idle computer)
+	@PYTHONPATH=inst/python:python/benchmarks:python/peer .venv/bin/python \
+	python/benchmarks/bench_bound.py $(OPTIONS)
 
 # OPTIONS such as --quick or --only csv; the files for memory take 4 GiB each in TMPDIR.
 bench-data: setup-bench install ## measure how data reaches a fit, against the usual ways

@@ -29,6 +29,22 @@ CALLS: list[str] = []  # of the test that runs
 REFUSALS: list[str] = []
 
 
+class Layers:
+    """The layers of what is no model; who sets them keeps them."""
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        """Those within."""
+        return self if owner is None else list(owner._flatten_layers(False, recursive=False))
+
+
+def disown(*values: Any) -> None:
+    """What Keras' tests define is a user's: they lie among Keras' own modules."""
+    for value in values:
+        for kind in type(value).__mro__:
+            if kind.__module__.endswith("_test"):
+                kind.__module__ = "users"
+
+
 def route(name: str) -> None:
     """Puts the core's function in the place of the trainer's."""
     trainer = next(one for one in keras.Model.__mro__ if name in vars(one))
@@ -53,6 +69,7 @@ def _call(name: str, own: Callable[..., Any], model: Any, given: dict[str, Any])
         if not ENGINE:
             return own(model, **given)
         engine = [ENGINE] if name == "fit" else []
+        disown(*model._flatten_layers(), *routing.as_callbacks(given.get("callbacks")))
         return getattr(routing, name)(model, *engine, **given)
     except GpuKerasError as error:
         REFUSALS.append(str(error))
@@ -71,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Keras' tests train layers that have a trainer: no models, and nobody else's either.
     trainer = keras.Model.__mro__[keras.Model.__mro__.index(keras.Model) + 1]
     runtime.is_keras_model = lambda value: isinstance(value, (keras.Model, trainer))
-    trainer.layers = property(lambda self: list(self._flatten_layers(False, recursive=False)))
+    trainer.layers = Layers()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -129,6 +129,7 @@ def dataset_of(
 ) -> Any:
     """A dataset of the core; `like` is one whose encoding holds for this one too."""
     more = {} if like is None else {"recipe": like.recipe}
+    given = with_steps(given, options.get("batch_size", 32))
     if given.is_pipeline:
         features = {"kind": "tfdata", "dataset": given.x, "steps": given.steps, "batched": None}
     elif given.is_sequence:
@@ -142,6 +143,15 @@ def dataset_of(
     if class_weight is not None:
         more["class_weight"] = {str(level): value for level, value in class_weight.items()}
     return assembly.assemble(features, options, **more)
+
+
+def with_steps(given: Given, batch_size: int) -> Given:
+    """Arrays of which so many batches make an epoch are a pipeline; all others stay as they are."""
+    if given.steps is None or given.is_pipeline or given.is_sequence:
+        return given
+    parts = tuple(part for part in (given.x, given.y, given.weights) if part is not None)
+    rows = runtime.tensorflow().data.Dataset.from_tensor_slices(parts)
+    return Given(rows.batch(batch_size), steps=given.steps)
 
 
 def split_last(given: Given, share: float) -> tuple[Given, Given]:
@@ -213,11 +223,12 @@ def fit(
         own = _dataset_options(last, validation_batch_size or batch_size, False)
         validation = dataset_of(last, model, own, like=data)
     wanted = {"epochs": epochs, "engine": engine}
-    training.fit(model, data, wanted, validation, callbacks=_as_callbacks(callbacks))
+    training.fit(model, data, wanted, validation, callbacks=as_callbacks(callbacks))
     return model.history
 
 
-def _as_callbacks(callbacks: Any) -> Sequence[Any]:
+def as_callbacks(callbacks: Any) -> Sequence[Any]:
+    """Callbacks as a list."""
     held = getattr(callbacks, "callbacks", callbacks)  # those of a CallbackList
     return list(held) if isinstance(held, (list, tuple)) else [held] if held is not None else []
 
@@ -270,7 +281,9 @@ def predict(
         record = inference.predict(model, features_of(x, model))
     if "outputs" in record:
         outputs = [np.asarray(part["values"], np.float32) for part in record["outputs"]]
-        as_dict = isinstance(getattr(model, "output", None), Mapping)
-        return dict(zip(model.output_names, outputs, strict=True)) if as_dict else outputs
+        names = [part["name"] for part in record["outputs"]]
+        unnamed = names == _names([], "output", len(names))
+        known = getattr(model, "output", [] if unnamed else {})
+        return dict(zip(names, outputs, strict=True)) if isinstance(known, Mapping) else outputs
     values = np.asarray(record["values"], np.float32)
     return values[:, None] if values.ndim == 1 else values  # R gets a vector of a single unit

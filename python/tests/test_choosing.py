@@ -150,12 +150,32 @@ def test_the_only_engine_is_tried_at_once():
 
 
 @pytest.mark.parametrize(
-    ("engine", "batches_left", "expected"),
-    [("superstep", 740, False), ("superstep", 760, True), ("compiled", 2260, True)],
+    ("engine", "batch_s", "seconds_left", "expected"),
+    [
+        ("compiled", 9e-4, 2.2, False),
+        ("compiled", 9e-4, 2.3, True),
+        ("keras", 9e-4, 1e6, False),
+        ("keras", 1e-3, 14.9, False),
+        ("keras", 1e-3, 15.1, True),
+        ("compiled", 1e-3, 44.9, False),
+        ("compiled", 1e-3, 45.1, True),
+    ],
 )
-def test_what_an_engine_must_promise(engine, batches_left, expected):
-    # 0.5 s of start: 0.75 s must be left to pay for tracing, 2.25 s for compiling.
-    assert choosing.is_worth_trying(engine, 0.5, 1e-3, batches_left) is expected
+def test_what_an_engine_must_promise(engine, batch_s, seconds_left, expected):
+    # 0.5 s of start. Fast batches: 2.25 s must be left to pay for compiling; slow: 30 times as
+    # much as tracing (0.5 s) or compiling (1.5 s) costs, so that vain trials are lost in it.
+    left = round(seconds_left / batch_s)
+    assert choosing.is_worth_trying(engine, 0.5, batch_s, left) is expected
+
+
+@given(speeds, st.integers(1, 10**5), st.floats(0.05, 5.0))
+def test_vain_trials_of_slow_batches_cost_no_more_than_a_twentieth(batch_s, batches, start_s):
+    chooser = Chooser(THREE, batches)
+    batch_s = {**batch_s, "superstep": max(batch_s["superstep"], choosing.KERAS_BATCH_S)}
+    drive(chooser, dict.fromkeys(THREE, batch_s["superstep"]), start_s, batches)
+    others = [trial.engine for trial in chooser.trials if trial.engine != "superstep"]
+    spent_s = sum(choosing.PRICE[engine] * start_s for engine in others)
+    assert spent_s <= 0.05 * (start_s + batch_s["superstep"] * batches)
 
 
 def test_an_engine_alone_is_measured_too():

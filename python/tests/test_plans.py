@@ -81,6 +81,13 @@ def test_a_block_is_bounded(batch_bytes, steps, engine):
     assert blocks * batches - steps < blocks  # padding: less than a batch a block
 
 
+@pytest.mark.parametrize(
+    ("capacity", "steps", "batches"), [(625, 625, 79), (4, 625, 4), (1024, 5, 1), (1024, None, 64)]
+)
+def test_blocks_of_a_pipeline_are_small_parts_of_an_epoch(capacity, steps, batches):
+    assert plans.choose_ahead(capacity, steps) == batches
+
+
 @given(st.integers(1, 10**7), st.integers(1, 10**6))
 def test_evaluation_rows_are_bounded(row_bytes, rows):
     size = plans.choose_evaluation_rows(row_bytes, rows)

@@ -167,8 +167,27 @@ def test_leaving_an_epoch_early_starts_the_next_one_anew():
     blocks = feed.epoch(0)
     next(blocks)
     blocks.close()
-    (block,) = feed.epoch(1)
+    block = next(feed.epoch(1))
     assert block.arrays[0][0].numpy().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_training_begins_long_before_an_epoch_is_read(known):
+    tf, seen = runtime.tensorflow(), []
+
+    def look(x):
+        seen.append(len(seen))
+        return x
+
+    rows = tf.data.Dataset.range(256).batch(1)
+    rows = rows.map(lambda n: tf.ensure_shape(tf.numpy_function(look, [n], tf.int64), (1,)))
+    rows = rows.map(lambda n: (tf.cast(n, tf.float32)[:, None], n))
+    data = stream(rows if known else rows.filter(lambda x, y: True))
+    del seen[:]
+    blocks = open_feed(data, data.plan("CPU:0")).epoch(0)
+    next(blocks)
+    assert len(seen) < 256
+    blocks.close()
 
 
 def test_a_pipeline_that_is_stuck_can_be_interrupted():

@@ -12,10 +12,13 @@ TRIAL_GROWTH = 8  # the first calls are short: nothing is known yet
 # What starting another engine costs, as a multiple of what the first one's start took on this
 # computer with this model: tracing once more; tracing and compiling (0.35 s against 1.0 measured).
 PRICE = {"superstep": 1.0, "keras": 1.0, "compiled": 3.0}
-PAYBACK = 1.5  # try an engine when the time left is this many times its price
 # Seconds a batch below which a call a batch cannot win: the call alone takes 0.3 to 1 ms. What it
 # does better, ops that run on several threads in a loop of their own, shows in slow batches only.
 KERAS_BATCH_S = 1e-3
+# An engine is tried when the time left is so many times its price. Where batches are fast, the
+# first engine saves more over Keras than a trial costs. Where they are slow, it saves nothing, and
+# another may not either: there the trial must be lost in the time that is left.
+PAYBACK, SLOW_PAYBACK = 1.5, 30.0
 BESIDE = ("compiled",)  # started in a thread, while the fastest so far goes on
 
 
@@ -123,9 +126,11 @@ def is_worth_trying(engine: str, start_s: float, best_batch_s: float, batches_le
         best_batch_s: Seconds a batch of the fastest engine so far.
         batches_left: Batches that are left to train.
     """
-    if engine == "keras" and best_batch_s < KERAS_BATCH_S:
+    slow = best_batch_s >= KERAS_BATCH_S
+    if engine == "keras" and not slow:
         return False
-    return best_batch_s * batches_left > PAYBACK * PRICE[engine] * start_s
+    payback = SLOW_PAYBACK if slow else PAYBACK
+    return best_batch_s * batches_left > payback * PRICE[engine] * start_s
 
 
 def choose_fastest(trials: tuple[Trial, ...], skipped: tuple[str, ...]) -> EngineChoice:

@@ -28,7 +28,13 @@ from . import runtime
 from .blocks import AnyFeed, Block, Finish, as_floats
 from .finishing import finish_for
 from .pipeline import Dataset
-from .plans import BLOCK_BATCHES, PipelinePlan, choose_capacity, choose_evaluation_rows
+from .plans import (
+    BLOCK_BATCHES,
+    PipelinePlan,
+    choose_ahead,
+    choose_capacity,
+    choose_evaluation_rows,
+)
 from .readers.ahead import letting_go
 from .recipes import Recipe
 from .shares import Shares, round_batch_size
@@ -197,6 +203,7 @@ class StreamFeed(AnyFeed):
         super().__init__(batch_size, plan.device, finish, shares)
         self.steps = -(-plan.rows // batch_size) or None
         capacity = choose_capacity(batch_size * data.row_bytes, min(self.steps or most, most))
+        capacity = choose_ahead(capacity, self.steps) if plan.ahead else capacity
         self._data, self._check = data, check
         self._rows: int | None = None
         self._dropped = 0

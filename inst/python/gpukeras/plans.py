@@ -18,6 +18,9 @@ BLOCK_BYTES = 8 * 2**20
 # worked with (70 MiB) is free again.
 COMPILED_BLOCK_BYTES = 24 * 2**20
 BLOCK_BATCHES = 1024  # at batch 32 some 45 ms of training; a call costs 0.3 to 1 ms
+# Of rows that a pipeline of TensorFlow's makes beside the training: the first block is waited for,
+# so it is a small part of the epoch. A block costs some 1 ms.
+AHEAD_BLOCKS, AHEAD_BATCHES = 8, 64  # blocks an epoch, at least; batches where that is unknown
 UPDATES_AN_EPOCH = 100  # what batch_size = "auto" aims at
 RESIDENT_SHARE = 0.5  # of free device memory; the rest is for weights, activations, workspace
 EVALUATION_BYTES = 4 * 2**20  # input of a batch when nothing is learned
@@ -251,6 +254,16 @@ def choose_capacity(batch_bytes: int, steps: int, engine: str = "") -> int:
     most_bytes = COMPILED_BLOCK_BYTES if engine == "compiled" else BLOCK_BYTES
     most = max(1, min(steps, BLOCK_BATCHES, most_bytes // max(1, batch_bytes)))
     return -(-steps // -(-steps // most)) if steps else 1
+
+
+def choose_ahead(capacity: int, steps: int | None) -> int:
+    """Batches a block of rows that are made beside the training, at most `capacity`.
+
+    Args:
+        capacity: Batches that a block may have.
+        steps: Batches an epoch, or None if that is unknown.
+    """
+    return min(capacity, -(-steps // AHEAD_BLOCKS) if steps else AHEAD_BATCHES)
 
 
 def balanced_weights(counts: np.ndarray) -> np.ndarray:

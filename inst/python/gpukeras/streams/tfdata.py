@@ -317,8 +317,8 @@ class TfPass:
                 arrays = self._next(epoch, seen)
                 if arrays is None:
                     break
+                yield from self._cut(arrays, seen == 0)
                 seen += int(arrays[0].shape[0])
-                yield from self._cut(arrays)
             whole = True
         finally:
             if self._rows is None or not whole:
@@ -349,7 +349,7 @@ class TfPass:
             )
         return arrays
 
-    def _cut(self, arrays: tuple[Any, ...]) -> Iterator[HostBlock]:
+    def _cut(self, arrays: tuple[Any, ...], first: bool) -> Iterator[HostBlock]:
         tf, rows, size = runtime.tensorflow(), int(arrays[0].shape[0]), self._batch_size
         full, room = rows // size, size * self._capacity
         if rows == room:
@@ -357,7 +357,7 @@ class TfPass:
             return
         if full:
             yield tuple(_pad(tf, array, room) for array in arrays), full, False
-        if rows % size and not (self._drop_last and full):
+        if rows % size and not (self._drop_last and (full or not first)):
             yield tuple(array[full * size :] for array in arrays), 1, True
 
 
