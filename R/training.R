@@ -28,7 +28,9 @@
 #'
 #' Callbacks that work on every batch (a class of your own with `on_train_batch_end()`), or on every
 #' so many (`save_freq = 100` of Keras' `ModelCheckpoint`), switch to `"keras"`; Keras' other
-#' callbacks see several batches as one, as with its `steps_per_execution`.
+#' callbacks see several batches as one, as with its `steps_per_execution`. With an engine that is
+#' given they see every batch too, a call each. Validation rows are one batch to all callbacks. Where
+#' the loss becomes no number, Keras callbacks see the end of that epoch, and no functions do.
 #'
 #' @param model A Keras 3 model: from keras3, from reticulate, or from [gpu_mlp()]. It is compiled,
 #'   or `loss` is given.
@@ -40,7 +42,9 @@
 #'   `recipe = data`, a data frame, `list(x, y)`, `list(x, y, weights)`, or a
 #'   `tf.data.Dataset`. By default those that `data` kept apart.
 #' @param batch_size Rows a step; or what [gpu_batch_size()] gave. `"auto"` is what
-#'   [gpu_batch_size()] found for this model in this session, or else the dataset's own.
+#'   [gpu_batch_size()] found for this model in this session, or else the dataset's own. More than
+#'   there are rows is one batch of all. A model with batches of a fixed length (`batch_shape`)
+#'   takes that one.
 #' @param engine `"auto"`, `"keras"`, `"superstep"` or `"compiled"`.
 #' @param schedule The learning rate over time: [schedule_one_cycle()], [schedule_cyclic()],
 #'   [schedule_warmup_cosine()], [schedule_exponential()], [schedule_plateau()],

@@ -1,7 +1,10 @@
+import math
+
 import numpy as np
 import pytest
+from conftest import make_dataset, make_model
 
-from gpukeras import runtime
+from gpukeras import runtime, training
 from gpukeras.callbacks import FunctionHooks, build_function_callback, check_hooks
 from gpukeras.engine import find_batch_hook
 from gpukeras.errors import GeneratorError, SpecError
@@ -153,3 +156,78 @@ def test_a_failure_comes_out_of_keras_as_it_is_and_the_model_keeps_what_it_learn
 @pytest.mark.tf
 def test_it_is_no_hook_on_batches():
     assert find_batch_hook([build_function_callback(recorder([]))]) == ""
+
+
+# Keras callbacks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("engine", ["keras", "superstep", "compiled"])
+def test_a_given_engine_calls_what_works_on_batches_as_keras_does(engine):
+    class Losses(runtime.keras().callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.seen.append((batch, float(logs["loss"])))
+
+    data, mine, theirs = make_dataset(210, shuffle=False), Losses(), Losses()
+    make_model().fit(
+        *data.arrays, batch_size=32, epochs=2, shuffle=False, verbose=0, callbacks=[theirs]
+    )
+    training.fit(make_model(), data, {"epochs": 2, "engine": engine}, callbacks=[mine])
+    np.testing.assert_allclose(mine.seen, theirs.seen, rtol=1e-5)
+
+
+@pytest.mark.tf
+def test_a_callback_on_batches_of_validation_rows_is_told_of(tmp_path):
+    class Tests(runtime.keras().callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            pass
+
+    report = training.fit(
+        make_model(), make_dataset(validation=0.2), {"epochs": 1}, callbacks=[Tests()]
+    )
+    assert report.notes == (
+        "The callback Tests sees all validation rows as one batch: they are evaluated together.",
+    )
+    assert (
+        training.fit(make_model(), make_dataset(), {"epochs": 1}, callbacks=[Tests()]).notes == ()
+    )
+    board = runtime.keras().callbacks.ModelCheckpoint(tmp_path / "m.keras", save_freq=3)
+    board.save_freq = "batch"
+    assert find_batch_hook([board]) == "ModelCheckpoint"
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("engine", ["keras", "superstep"])
+@pytest.mark.parametrize("each", [False, True])
+def test_callbacks_see_the_end_of_an_epoch_that_ended_as_no_number(engine, each, tmp_path, capsys):
+    keras = runtime.keras()
+    log = tmp_path / "log.csv"
+
+    class Each(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            pass
+
+    class Saved(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.epoch, self.logs, self.weights = epoch, logs, self.model.get_weights()
+
+    saved = Saved()
+    given = [keras.callbacks.TerminateOnNaN(), keras.callbacks.CSVLogger(str(log)), saved]
+    model = make_model(optimizer=keras.optimizers.SGD(1e30))
+    report = training.fit(
+        model,
+        make_dataset(210),
+        {"epochs": 3, "engine": engine},
+        callbacks=[*given, *([Each()] if each else [])],
+    )
+    assert report.stopped == "non_finite"
+    assert "Invalid loss, terminating training" in capsys.readouterr().out
+    assert log.read_text().splitlines()[1].split(",")[2] == "nan"
+    assert given[1].csv_file.closed
+    assert saved.epoch == 0
+    assert math.isnan(saved.logs["loss"])
+    assert all(np.isfinite(weights).all() for weights in saved.weights)  # none saves what is NaN

@@ -156,3 +156,20 @@ def test_the_model_is_saved_copied_and_forgotten_as_before(tmp_path):
     del model
     gc.collect()
     assert seen() is None
+
+
+@pytest.mark.parametrize("engine", ["keras", "superstep"])
+def test_a_frozen_layer_without_weights_to_train_is_heeded(engine):
+    keras = runtime.keras()
+    keras.utils.set_random_seed(1)
+    between = keras.layers.BatchNormalization(center=False, scale=False)
+    model = keras.Sequential([keras.Input((5,)), between, keras.layers.Dense(3, "softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    training.fit(model, make_dataset(), {"epochs": 1, "engine": engine})
+    before = between.moving_mean.numpy()
+    between.trainable = False
+    training.fit(model, make_dataset(), {"epochs": 1, "engine": engine})
+    np.testing.assert_array_equal(between.moving_mean.numpy(), before)
+    between.trainable = True
+    training.fit(model, make_dataset(), {"epochs": 1, "engine": engine})
+    assert (between.moving_mean.numpy() != before).all()

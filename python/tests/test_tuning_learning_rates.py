@@ -232,5 +232,3 @@ def test_what_cannot_be_trained_on_is_refused(model):
         find_learning_rate(3, make_dataset(), {})
     with pytest.raises(ModelError, match="takes rows of shape"):
         find_learning_rate(model, make_dataset(columns=4), {})
-    with pytest.raises(SpecError, match="`batch_size` is 500, more than the 200 training rows"):
-        find_learning_rate(model, make_dataset(200), {"batch_size": 500})

@@ -204,8 +204,6 @@ expect_refused(list(
 # Options of a dataset -----------------------------------------------------------------------------
 
 expect_refused(list(
-  "a batch larger than the rows" =
-    case("spec", "`batch_size` is 5", gpu_dataset(x, y, batch_size = 5)),
   "a batch of no rows" = case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = 0)),
   "half a row" = case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = 1.5)),
   "a text as batch size" = case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = "big")),

@@ -9,7 +9,7 @@ None is called for a batch, so these callbacks never slow down an engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import runtime
@@ -143,3 +143,24 @@ def check_hooks(functions: Functions) -> None:
             )
         if not callable(function):
             raise SpecError(f"`callbacks` must have a function for `{name}`.", arg="callbacks")
+
+
+def end_callbacks(
+    callbacks: Sequence[Any], epoch: int, steps: int, logs: Mapping[str, Any]
+) -> None:
+    """Tells Keras callbacks of the end of a training that ended within an epoch.
+
+    Keras' own `fit()` ends the epoch, and they see what it ended with.
+
+    Args:
+        callbacks: Those that the user gave.
+        epoch: Counted from 0.
+        steps: Batches of it that were done.
+        logs: What they are told, the loss among it.
+    """
+    for callback in callbacks:
+        callback.on_train_batch_end(max(0, steps - 1), dict(logs))
+    for callback in callbacks:
+        callback.on_epoch_end(epoch, dict(logs))
+    for callback in callbacks:
+        callback.on_train_end(dict(logs))

@@ -31,6 +31,7 @@ from .compiling import Compilation, begin_compiling
 from .wording import find_reason
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 
 Logs = Mapping[str, Any]
 Step = Callable[[Any], Logs]
@@ -310,21 +311,36 @@ def read_engine_facts(model: Any, wanted: str, callbacks: Sequence[Any] = ()) ->
 
 def find_batch_hook(callbacks: Sequence[Any]) -> str:
     """The name of the first callback that works on every batch, or on every so many; or ""."""
-    base = runtime.keras().callbacks.Callback
     for callback in callbacks:
         lambdas = isinstance(callback, runtime.keras().callbacks.LambdaCallback)
         if type(callback).__module__.startswith("keras.") and not lambdas:
             if _counts_batches(callback):
                 return type(callback).__name__
             continue  # Keras' own know of several batches a call (`steps_per_execution`)
-        for hook in BATCH_HOOKS:
-            method = getattr(callback, hook)
-            if getattr(method, "__func__", method) is not getattr(base, hook):
-                return type(callback).__name__
+        if _overrides(callback, BATCH_HOOKS):
+            return type(callback).__name__
     return ""
+
+
+def _overrides(callback: Any, hooks: Sequence[str]) -> bool:
+    base = runtime.keras().callbacks.Callback
+    methods = {hook: getattr(callback, hook) for hook in hooks}
+    return any(
+        getattr(method, "__func__", method) is not getattr(base, hook)
+        for hook, method in methods.items()
+    )
+
+
+def explain_test_hook(callbacks: Sequence[Any]) -> list[str]:
+    """A note of the first callback that would work on batches of validation rows."""
+    names = [type(callback).__name__ for callback in callbacks if _overrides(callback, TEST_HOOKS)]
+    return [
+        f"The callback {name} sees all validation rows as one batch: they are evaluated together."
+        for name in names[:1]
+    ]
 
 
 def _counts_batches(callback: Any) -> bool:
     """Whether one of Keras' own saves or writes after a number of batches, not of epochs."""
     frequencies = (getattr(callback, name, "epoch") for name in ("save_freq", "update_freq"))
-    return any(type(frequency) is int for frequency in frequencies)
+    return any(type(frequency) is int or frequency == "batch" for frequency in frequencies)

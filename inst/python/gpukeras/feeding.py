@@ -83,6 +83,7 @@ class Feed(AnyFeed):
         self.capacity = choose_capacity(*self._sizes)
         self._dataset, self._rows, self._drop_last = dataset, rows, drop_last
         count = len(dataset.rows("train") if rows is None else rows)
+        self.row_count = count
         self.steps = max(1, count // batch_size) if drop_last else -(-count // batch_size)
         places = (plan.device,) if shares is None else shares.devices
         on_device = plan.mode == "resident" and not plan.device.startswith("CPU")

@@ -28,7 +28,7 @@ from .metrics import read_metrics, split_components
 from .outputs import decode_outputs
 from .packing import InputsFeatures
 from .pipeline import Dataset
-from .predicting import model_device, predict_rows, predict_stream
+from .predicting import check_whole, fixed_rows, model_device, predict_rows, predict_stream
 from .recipes import Recipe
 from .rooms import Room
 from .rows import MemoryRows, RowSource
@@ -71,9 +71,8 @@ def evaluate(
         raise DataError("`data` has no validation rows.", arg="part")
     began, team = time.perf_counter(), open_team(devices)
     team.check(model)
-    build_variables(model, sample_rows(data, SAMPLE))
-    if size is None and depends_on_batch(model):
-        size = KERAS_ROWS
+    build_on(model, data)
+    size = _choose_size(model, size)
     device = team.place(model_device(model))
     with telling(), own_functions(model), models.needing_loss(), team.hold(model):
         rows = None if isinstance(data, StreamDataset) else len(data.rows(part))
@@ -84,6 +83,13 @@ def evaluate(
     elapsed_s = time.perf_counter() - began
     metrics = split_components(read_metrics(logs))
     return {"metrics": metrics, "rows": loop.rows, "elapsed_s": elapsed_s}
+
+
+def _choose_size(model: Any, wanted: int | None) -> int | None:
+    """Rows a batch; None for large ones."""
+    if wanted is None and depends_on_batch(model):
+        wanted = KERAS_ROWS
+    return fixed_rows(model) or wanted
 
 
 def predict(
@@ -233,10 +239,13 @@ class EvaluationLoop:
             shares=self._team.shares,
         )
         self._before, self._epoch = before, 0
-        self._open(rows_a_batch)
+        self._fixed = fixed_rows(model)
+        self._open(self._fixed or rows_a_batch)
 
     def _open(self, rows_a_batch: int | None) -> None:
         self._feed = self._open_feed(batch_size=rows_a_batch)
+        if self._fixed is not None and self._feed.exact:
+            check_whole(self._fixed, self._feed.row_count)
         team, facts = self._team, read_engine_facts(self._model, self._wanted)
         engines = team.open_evaluation(self._model, self._feed.batch_size, self._device)
         candidates = choose_evaluation_candidates(replace(facts, replicas=team.replicas))
@@ -259,7 +268,7 @@ class EvaluationLoop:
                 logs = self._runner.advance()
                 break
             except runtime.tensorflow().errors.ResourceExhaustedError:
-                if self._feed.batch_size == 1 or self._team.replicas > 1:
+                if self._feed.batch_size == 1 or self._fixed or self._team.replicas > 1:
                     raise
             self._model.reset_metrics()
             self._open(self._feed.batch_size // 2)
@@ -278,6 +287,11 @@ def endless_ticks() -> Any:
     with runtime.on_device("CPU:0", soft=True):
         endless = runtime.tensorflow().data.Dataset.range(1).repeat()
         return endless.take_while(lambda _: True)  # of a length that Keras takes for unknown
+
+
+def build_on(model: Any, data: AnyDataset) -> None:
+    """Creates the variables from a batch of rows, see `build_variables()`."""
+    build_variables(model, sample_rows(data, fixed_rows(model) or SAMPLE))
 
 
 def build_variables(model: Any, batch: tuple[Any, ...]) -> None:

@@ -18,21 +18,21 @@ from typing import Any
 
 from . import devices, models, runtime
 from .aids import open_aids
+from .batches import explain_rows, plan_batches
 from .blocks import Block
-from .callbacks import Functions, build_function_callback
+from .callbacks import Functions, build_function_callback, end_callbacks
 from .checkpoints.state import TrainingState
 from .choosing import Chooser, choose_candidates
 from .distribution.teams import Team
-from .engine import Engines, Logs, read_engine_facts
+from .engine import Engines, Logs, explain_test_hook, read_engine_facts
 from .errors import GpuKerasError, OutOfMemoryError
 from .exhaustion import explain_exhaustion
-from .feeding import has_rows, open_feed, sample_rows
+from .feeding import has_rows, open_feed
 from .fit_report import FitReport
 from .health import Health, NonFiniteLoss
 from .inference import (
-    SAMPLE,
     EvaluationLoop,
-    build_variables,
+    build_on,
     endless_ticks,
     ticks,
 )
@@ -41,7 +41,6 @@ from .losses import depends_on_batch
 from .metrics import Value, read_metrics, split_components
 from .optimizers import read_rate
 from .pipeline import Dataset
-from .plans import PipelinePlan
 from .predicting import model_device
 from .progress import Progress, choose_ticks
 from .recipes import Recipe
@@ -52,7 +51,6 @@ from .specs import FitSpec
 from .steps import can_split
 from .streams.dataset import StreamDataset
 from .summary import summarise
-from .tuning.batch_sizes import remembered_size
 
 EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
 
@@ -106,7 +104,9 @@ class Job:
                 self.team.agreement.leave(error)
                 self.aids.settle()
             except NonFiniteLoss as error:
+                logs = {"loss": math.nan, **read_metrics(self.model.get_metrics_result())}
                 self._give_up(str(error))
+                end_callbacks(self.callbacks, self.progress.epoch, self.runner.position, logs)
             else:
                 self.aids.settle()
             report = self._report()
@@ -145,19 +145,14 @@ class Job:
         self.model.history = None  # not the one of an earlier training, should this one not start
 
     def _prepare_rows(self) -> None:
-        build_variables(self.model, sample_rows(self.data, SAMPLE))
+        build_on(self.model, self.data)
         self.device = self.team.place(model_device(self.model))
         devices.reset_peak(self.device)
-        self.plan = self.team.fit_plan(self._plan(), self.data, self.batch_size)
+        plan = plan_batches(self.model, self.data, self.device, self.batch_size)
+        self.notes += explain_rows(plan, self.data, self.batch_size)
+        self.plan = self.team.fit_plan(plan, self.data, self.batch_size)
         self.micro, shares = self.plan.batch_size, self.team.shares
         self.feed = open_feed(self.data, self.plan, self._check_labels, self._idle, shares=shares)
-
-    def _plan(self) -> PipelinePlan:
-        if self.batch_size is not None:
-            return self.data.plan(self.device, self.batch_size)
-        found = remembered_size(self.model, self.data)
-        plan = self.data.plan(self.device, found)
-        return plan if found is None else replace(plan, batch_reason="as gpu_batch_size() found")
 
     def _resume(self, state: TrainingState) -> None:
         apply_snapshot(self.model, state.snapshot)
@@ -217,6 +212,7 @@ class Job:
         part = "validation" if self.validation is None else "all"
         if not has_rows(source, part):
             return None
+        self.notes += explain_test_hook(self.callbacks)
         loop = EvaluationLoop(
             self.model,
             source,
@@ -260,15 +256,15 @@ class Job:
         self.tick += 1
         if self.ticks is None:
             logs = self.runner.advance(self.tick)
+            self.health.check()
             if self.runner.ended:
-                self.health.check()
                 raise StopIteration
             return logs or self.model.get_metrics_result()
         if not self.feed.exact:
             logs = self.runner.advance()
         else:
             logs = self.runner.advance((self.feed.steps or 0) * self.tick // self.ticks)
-        if self.tick == self.ticks:
+        if self.tick == self.ticks or self.facts.batch_hook:
             self.health.check()
         # No batch is left where the checkpoint was made after the epoch's last one.
         return logs or self.model.get_metrics_result()

@@ -14,6 +14,7 @@ from typing import Any
 from . import runtime
 from .errors import DataError, ModelError, SpecError
 from .groups import Part, input_parts
+from .identifiers import check_names, suggest
 from .labels import LabelRule
 from .matching import check_fit
 from .pipeline import Dataset
@@ -199,6 +200,8 @@ def check_model(model: Any, *, compiled: bool = True) -> None:
             hint="Call compile() with an optimizer and a loss first.",
             arg="model",
         )
+    if compiled:
+        check_names(model)
 
 
 def refuse_old(model: Any, arg: str = "model") -> None:
@@ -238,7 +241,11 @@ def compile_model(model: Any, options: Mapping[str, Any]) -> None:
     try:
         model.compile(optimizer=optimizer or "adam", loss=loss, metrics=metrics)
     except (ValueError, TypeError) as error:
-        raise SpecError(f"Keras refused to compile the model: {find_reason(error)}.") from error
+        named = isinstance(optimizer, str) and "identifier" in str(error)
+        raise SpecError(
+            f"Keras refused to compile the model: {find_reason(error)}.",
+            hint=suggest("optimizers", optimizer) if named else "",
+        ) from error
 
 
 @contextmanager

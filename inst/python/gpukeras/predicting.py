@@ -19,6 +19,7 @@ import numpy as np
 
 from . import runtime
 from .arrays import aligned_empty
+from .errors import ModelError
 from .feeding import open_evaluation
 from .finishing import open_finish
 from .plans import choose_evaluation_rows
@@ -58,8 +59,10 @@ def predict_rows(
         An array of the rows' outputs, or the model's dict or list of such arrays.
     """
     device, output = model_device(model), Output(len(source), room)
-    size = choose_rows(len(source), source.row_bytes, count_row_bytes(model))
-    workers = 0 if model.run_eagerly or function is not None else WORKERS
+    fixed = fixed_rows(model)
+    size = fixed or choose_rows(len(source), source.row_bytes, count_row_bytes(model))
+    # Of a fixed length are batches for models with a state, which is that of the batch before.
+    workers = 0 if model.run_eagerly or function is not None or fixed else WORKERS
     while output.written < len(source):
         finish = open_finish(recipe, size, function)
         work = partial(_predict_batch, model, source, finish, device, size)
@@ -68,7 +71,7 @@ def predict_rows(
                 for values, count in results:
                     output.write(values, count)
         except runtime.tensorflow().errors.ResourceExhaustedError:
-            if size == 1:
+            if size == 1 or fixed:
                 raise
             size = -(-size // 2)
     return output.values
@@ -77,7 +80,8 @@ def predict_rows(
 def predict_stream(model: Any, data: StreamDataset) -> Any:
     """A model's output for an epoch of rows in sequence, see `predict_rows()`."""
     feed, nest = open_evaluation(data, model_device(model)), runtime.tensorflow().nest
-    size = choose_rows(2**31, data.row_bytes, count_row_bytes(model))
+    most = choose_rows(2**31, data.row_bytes, count_row_bytes(model))
+    size = fixed_rows(model) or most
     outputs = []
     for block in feed.epoch(0):
         features = block.arrays[0]
@@ -146,6 +150,30 @@ def count_row_bytes(model: Any) -> int | None:
         except (AttributeError, TypeError, ValueError):  # made by subclassing; of open length
             return None
     return 4 * sum(sizes) if sizes else None
+
+
+def fixed_rows(model: Any) -> int | None:
+    """Rows of a batch where the model takes no other number of them (`batch_shape`), or None."""
+    try:
+        tensors = runtime.tensorflow().nest.flatten(model.inputs)
+    except (AttributeError, ValueError):  # made by subclassing, or not built
+        return None
+    known = {tensor.shape[0] for tensor in tensors if len(tensor.shape)} - {None}
+    return min(known, default=None)
+
+
+def check_whole(fixed: int, last: int) -> None:
+    """A model with a batch of fixed length takes no shorter last one; Keras fails there too.
+
+    Raises:
+        ModelError: if there is one; 0 rows are none.
+    """
+    if last % fixed:
+        raise ModelError(
+            f"`model` takes batches of {fixed} rows (`batch_shape`), but the last one has {last}.",
+            hint="Use gpu_dataset(drop_last = TRUE), or rows that make whole batches.",
+            arg="model",
+        )
 
 
 def model_device(model: Any) -> str:

@@ -86,8 +86,10 @@ def _read_terms(
     micro = None if step is None else step.micro
     settings = devices.current(), model.jit_compile, model.run_eagerly
     own = getattr(model, f"{kind}_step")
+    # Batch normalisation works otherwise when it is frozen, and may have no weights that tell.
+    frozen = tuple(layer.trainable for layer in model._flatten_layers())
     return Terms(
-        (batch_size, micro, device, *settings, clipping),
+        (batch_size, micro, device, *settings, clipping, frozen),
         (
             getattr(own, "__func__", own),
             optimizer,

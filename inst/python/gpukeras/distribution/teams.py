@@ -16,7 +16,7 @@ from .. import devices, runtime
 from ..engine import Engines
 from ..errors import ModelError, SpecError
 from ..losses import sums_rows
-from ..plans import PipelinePlan
+from ..plans import AS_ASKED, PipelinePlan
 from ..reuse import open_engines
 from ..shares import Shares, check_batch_size, round_batch_size
 from ..snapshots import state_variables
@@ -94,7 +94,8 @@ class Team:
         """
         if plan.batch_size % self.replicas == 0:
             return plan
-        if isinstance(wanted, (int, float)) or data.spec.batch_size != "auto":
+        asked = isinstance(wanted, (int, float)) or data.spec.batch_size != "auto"
+        if asked and plan.batch_reason == AS_ASKED:
             check_batch_size(plan.batch_size, self.replicas)
         size = round_batch_size(plan.batch_size, self.replicas)
         reason = f"{plan.batch_reason}; {self.replicas} replicas share it"

@@ -24,8 +24,8 @@ from ..choosing import choose_candidates
 from ..engine import Engines, read_engine_facts
 from ..errors import ModelError, OutOfMemoryError, SpecError
 from ..exhaustion import explain_exhaustion
-from ..feeding import open_feed, sample_rows
-from ..inference import SAMPLE, build_variables
+from ..feeding import open_feed
+from ..inference import build_on
 from ..pipeline import Dataset
 from ..predicting import model_device
 from ..rows import MemoryRows
@@ -132,7 +132,7 @@ def find_batch_size(
     models.check_model(model)
     models.check_rows(model, data)
     models.check_encoding(model, data.recipe)
-    build_variables(model, sample_rows(data, SAMPLE))
+    build_on(model, data)
     search = _open_search(model, data, spec, on_event)
     with kept_model(model):
         stopped = search.run(began)

@@ -21,8 +21,8 @@ from ..choosing import choose_count
 from ..engine import cut
 from ..errors import DataError, ModelError, OutOfMemoryError, SpecError
 from ..exhaustion import explain_exhaustion, memory_errors
-from ..feeding import open_feed, sample_rows
-from ..inference import SAMPLE, build_variables
+from ..feeding import open_feed
+from ..inference import build_on
 from ..optimizers import find_optimizer, read_rate
 from ..pipeline import Dataset
 from ..predicting import model_device
@@ -127,7 +127,7 @@ def find_learning_rate(
     find_optimizer(model, "learning_rate")
     models.check_rows(model, data)
     models.check_encoding(model, data.recipe)
-    build_variables(model, sample_rows(data, SAMPLE))
+    build_on(model, data)
     device = model_device(model)
     size = remembered_size(model, data) if spec.batch_size == "auto" else spec.batch_size
     plan = data.plan(device, size)
