@@ -25,22 +25,46 @@
 #' On every worker TensorFlow listens on the worker's port; the chief listens on the control channel
 #' as well, whose address is the environment variable `GPUKERAS_CONTROL` or else the chief's host
 #' and the port after the highest that a worker has there. Each takes connections only to the one
-#' address that was given. Nothing of this is encrypted, and nobody is asked for a password: who can
-#' connect to these ports can read and change what is trained, and run code. So give addresses of a
-#' private network that only your computers are in (a cluster's own, a WireGuard tunnel), and let a
-#' firewall keep others out. Addresses such as `127.0.0.1` can be reached from this computer only.
+#' address that was given.
+#'
+#' On the control channel the workers prove to each other that they know the `secret`: each message
+#' carries a code (HMAC-SHA-256) that cannot be made without it, repeated or sent back. Who does not
+#' know it is sent away, and the start goes on; `$notes` tells of it. With `tls` the channel is
+#' encrypted as well, and each side shows a certificate. Without either, only workers of this
+#' computer (addresses such as `127.0.0.1`) are let in, where any program could take part.
+#'
+#' TensorFlow's own connections know neither: who can connect to a worker's port can read and change
+#' what is trained, and run code. So give addresses of a private network that only your computers
+#' are in (a cluster's own, a WireGuard tunnel), and let a firewall keep others out.
+#'
+#' @section A secret:
+#' [gpu_launch()] makes one for each launch. Elsewhere every worker is given the same one, of at
+#' least 16 characters that nobody can guess, by the first of these:
+#' - `secret`: the path of a file, or the secret itself;
+#' - the environment variable `GPUKERAS_SECRET`, which holds either.
+#'
+#' A file may be used by its owner alone (`chmod 600`), or it is refused. In a home folder that all
+#' computers share, one file serves them all: `(umask 077; openssl rand -hex 32 > ~/train.secret)`.
+#' For Slurm a line before `srun` is enough, `export GPUKERAS_SECRET=$(openssl rand -hex 32)`, since
+#' tasks get the variables of the batch script.
 #'
 #' @param workers Addresses of all workers, `"host:port"`, the chief's first, the same on each; IPv6
 #'   addresses in brackets. `NULL` looks at `TF_CONFIG` and Slurm.
 #' @param index Which of them this session is, from 1.
 #' @param timeout Seconds without a sign of life after which a worker counts as lost, at least 1.
+#' @param secret What all workers share, see *A secret*; a text with a slash, or that begins with
+#'   `~`, is the path of a file. `NULL` looks at `GPUKERAS_SECRET`.
+#' @param tls `NULL`, or files in PEM format by name: `cert` (this worker's certificate), `key` (its
+#'   key, which only its owner may read) and `ca` (of who signed the certificates of all). That of
+#'   the chief must name the host of the control channel.
 #' @param x A `gpu_cluster`.
 #' @param ... Not used.
 #' @return A `gpu_cluster`: a list with `$workers`, `$index`, `$size`, `$address` (this worker's),
 #'   `$chief`, `$control`, `$source` (where this was found), `$devices` (of this worker),
-#'   `$replicas` (devices of all workers) and `$notes`.
+#'   `$replicas` (devices of all workers), `$secret` and `$tls` (whether there is one) and `$notes`.
 #' @section Errors:
-#' `gpukeras_error_spec` if nothing says who the workers are, or an address is none;
+#' `gpukeras_error_spec` if nothing says who the workers are, an address is none, workers of several
+#' computers have neither `secret` nor `tls`, or others can read the file of one;
 #' `gpukeras_error_cluster` if TensorFlow has started already, or a worker does not come or differs.
 #' @seealso [gpu_launch()]; `gpu_fit(devices = )` trains on several GPUs of one computer without a
 #'   cluster.
@@ -49,7 +73,8 @@
 #' script <- file.path(tempdir(), "train.R")
 #' writeLines(c(
 #'   "library(gpukeras)",
-#'   "gpu_cluster(c('10.0.0.5:2222', '10.0.0.6:2222'), as.integer(commandArgs(TRUE)))",
+#'   "workers <- c('10.0.0.5:2222', '10.0.0.6:2222')",
+#'   "gpu_cluster(workers, as.integer(commandArgs(TRUE)), secret = '~/train.secret')",
 #'   "train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 16, seed = 1)",
 #'   "model <- gpu_mlp(train, seed = 1)",
 #'   "gpu_fit(model, train, epochs = 20, checkpoint = 'checkpoints')"
@@ -58,8 +83,11 @@
 #' # Or with TF_CONFIG, of which gpu_cluster() without arguments learns the same.
 #' gpu_launch(script, c("10.0.0.5:2222", "10.0.0.6:2222"), start = FALSE)
 #' @export
-gpu_cluster <- function(workers = NULL, index = NULL, timeout = 60) {
-  options <- list(workers = as_workers(workers), index = index, timeout_s = timeout)
+gpu_cluster <- function(workers = NULL, index = NULL, timeout = 60, secret = NULL, tls = NULL) {
+  options <- list(
+    workers = as_workers(workers), index = index, timeout_s = timeout, secret = secret,
+    tls = if (!is.null(tls)) as.list(tls)
+  )
   check_no_na_options(options)
   record <- call_core("join_cluster", list(options = options))
   leave_at_end()
@@ -112,15 +140,28 @@ format_listening <- function(x) {
   chief <- if (x$index == 1) sprintf(" and %s (control channel)", x$control)
   c(
     sprintf("listening here: %s (TensorFlow)%s", x$address, chief %||% ""),
+    format_channel(x),
     if (isTRUE(x$loopback)) {
       "Only this computer can connect."
     } else {
       c(
-        "The workers' connections are neither encrypted nor authenticated: whoever can reach these",
-        "ports can take part. Run them in a private network; see ?gpu_cluster."
+        "TensorFlow's connections are neither encrypted nor authenticated: whoever can reach its",
+        "ports can take part. Run the workers in a private network; see ?gpu_cluster."
       )
     }
   )
+}
+
+# Whom the control channel lets in.
+format_channel <- function(x) {
+  if (x$size == 1) {
+    return(NULL)
+  }
+  if (!isTRUE(x$secret) && !isTRUE(x$tls)) {
+    return("There is no secret: any program of this computer can join.")
+  }
+  known <- c(if (isTRUE(x$secret)) "know the secret", if (isTRUE(x$tls)) "have a certificate (TLS)")
+  sprintf("The control channel lets in workers that %s.", paste(known, collapse = " and "))
 }
 
 #' @rdname gpu_cluster
@@ -137,7 +178,9 @@ print.gpu_cluster <- function(x, ...) {
 #' Runs a script in several processes that train together: each calls [gpu_cluster()] without
 #' arguments, and finds out who it is. A number of workers starts them on this computer, where only
 #' this computer can connect to them. For addresses, the workers of this computer are started, and
-#' printed is the command for each of the others.
+#' printed is the command for each of the others. All get a secret that is made for this launch, or
+#' that of the variable `GPUKERAS_SECRET`; it is part of the printed commands, so keep these to
+#' yourself.
 #'
 #' Each worker's output goes to a log file of its own. Where there are GPUs, each worker of this
 #' computer sees an equal share of them (by `CUDA_VISIBLE_DEVICES`); with more workers than GPUs all

@@ -10,11 +10,16 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpukeras.distribution.channel import open_channel
+from gpukeras.distribution.credentials import Credentials
+from gpukeras.distribution.frames import FrameKind
+from gpukeras.distribution.links import Link
+from gpukeras.distribution.seals import PROTOCOL, WORKER, Seal
 
+SECRET = b"what the tests' workers share"
 PATIENCE_S = 30  # what a test waits before it fails
 
 
@@ -24,10 +29,12 @@ class Spec:
     index: int
     control: str
     timeout_s: float
+    credentials: Credentials = field(default_factory=Credentials)
 
 
-def make_spec(control, size, index, timeout_s=5.0):
-    return Spec(tuple(f"127.0.0.1:{2001 + i}" for i in range(size)), index, control, timeout_s)
+def make_spec(control, size, index, timeout_s=5.0, credentials=None):
+    workers = tuple(f"127.0.0.1:{2001 + i}" for i in range(size))
+    return Spec(workers, index, control, timeout_s, credentials or Credentials(SECRET))
 
 
 def free_address():
@@ -43,7 +50,8 @@ def run_threads(size, work, descriptions=None, indices=None, **options):
 
     def run(place, index):
         try:
-            spec = make_spec(control, size, index, options.get("timeout_s", 5.0))
+            known = options.get("credentials")
+            spec = make_spec(control, size, index, options.get("timeout_s", 5.0), known)
             description = (descriptions or [{}] * size)[place]
             with open_channel(spec, description, options.get("on_loss"), 10) as channel:
                 outcomes[place] = work(channel)
@@ -59,6 +67,46 @@ def run_threads(size, work, descriptions=None, indices=None, **options):
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
     return outcomes
+
+
+def connect(control):
+    """A connection to the chief, as soon as it listens."""
+    host, _, port = control.rpartition(":")
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return socket.create_connection((host, int(port)), 5)
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+class Peer:
+    """One end of a connection in a test's hands."""
+
+    def __init__(self, connection, secret=SECRET, side=WORKER):
+        self.link = Link(connection, Seal(secret, side))
+
+    def greet(self, place, size, **more):
+        """Says what a worker says when it comes."""
+        workers = list(make_spec("127.0.0.1:1", size, 1).workers)
+        hello = {"index": place, "alike": {"protocol": PROTOCOL, "workers": workers}}
+        self.link.send_record(FrameKind.HELLO, {**hello, **more})
+
+    def hear(self, limit_s=PATIENCE_S):
+        """The next message, or None at the end of the connection."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            self.link.flush()
+            if frames := self.link.receive(0.0, at_most=1):
+                return frames[0]
+            if self.link.ended:
+                return None
+            time.sleep(0.005)
+        raise AssertionError("nothing was said")
+
+    def close(self):
+        self.link.close()
 
 
 class Worker:

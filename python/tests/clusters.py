@@ -14,6 +14,7 @@ from pathlib import Path
 import gpukeras
 
 TESTS = Path(__file__).parent
+SECRET = "what these workers share"
 PATIENCE_S = 600  # what a test waits before it fails
 
 
@@ -111,6 +112,7 @@ def plan_workers(size, cases, timeout_s=20.0, addresses=None, **more):
                 "index": index + 1,
                 "timeout_s": timeout_s,
                 "control": control,
+                "secret": SECRET,
             },
             "cases": cases,
             "join_s": 120,

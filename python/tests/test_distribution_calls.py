@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras.distribution.calls import (
+    AHEAD,
     BROADCAST,
     EXCHANGE,
     GATHER,
@@ -39,20 +40,38 @@ def test_calls_travel(given_call):
 
 
 @settings(max_examples=50)
-@given(st.integers(0, 2**63), st.lists(st.binary(max_size=20), max_size=5))
+@given(st.integers(0, 2**63), st.lists(st.binary(max_size=20), min_size=1, max_size=5))
 def test_results_travel(number, parts):
     body = bytearray(b"".join(bytes(piece) for piece in pack_result(number, parts)))
-    assert parse_result(body) == (number, parts)
+    assert parse_result(body, len(parts)) == (number, parts)
+    if len(parts) > 1:
+        with pytest.raises(StrangerError):
+            parse_result(body, len(parts) + 1)
 
 
 @settings(max_examples=100)
 @given(st.binary(max_size=60))
 def test_bytes_that_are_neither_are_refused_or_parsed(body):
-    for parse in (parse_call, parse_result):
+    for parse in (parse_call, lambda given: parse_result(given, 2)):
         try:
             parse(bytearray(body))
         except StrangerError:
             continue
+
+
+@pytest.mark.parametrize("limit_s", [math.nan, -1.0, -math.inf])
+def test_a_wait_that_is_no_time_is_refused(limit_s):
+    body = bytearray(b"".join(bytes(part) for part in pack_call(call(limit_s=limit_s))))
+    with pytest.raises(StrangerError):
+        parse_call(body)
+
+
+def test_calls_without_end_are_refused():
+    rounds = Rounds(2)
+    for number in range(AHEAD):
+        rounds.add(1, call(number=number), 0.0)
+    with pytest.raises(StrangerError):
+        rounds.add(1, call(number=AHEAD), 0.0)
 
 
 @pytest.mark.parametrize("body", [b"", b"\0" * 18, b"\0" * 8 + b"\x07" + b"\0" * 20])

@@ -3,16 +3,14 @@
 import json
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from channels import free_address, make_spec, open_files, run_threads
+from channels import Peer, connect, free_address, make_spec, open_files, run_threads
 
 from gpukeras.distribution.channel import open_channel
 from gpukeras.distribution.cluster import ClusterSpec
-from gpukeras.distribution.frames import PROTOCOL, FrameKind
-from gpukeras.distribution.links import Link
+from gpukeras.distribution.frames import FrameKind
 from gpukeras.errors import ClusterError, SpecError
 
 
@@ -130,7 +128,6 @@ def test_nothing_listens_after_all_have_joined():
 )
 def test_strangers_do_not_disturb_the_join(garbage):
     control = free_address()
-    host, _, port = control.rpartition(":")
     outcomes = []
 
     def run(index):
@@ -139,7 +136,7 @@ def test_strangers_do_not_disturb_the_join(garbage):
 
     chief = threading.Thread(target=run, args=(0,))
     chief.start()
-    strangers = [_connect(host, int(port)) for _ in range(3)]
+    strangers = [connect(control) for _ in range(3)]
     for stranger in strangers:
         stranger.sendall(garbage)
     run(1)
@@ -149,21 +146,8 @@ def test_strangers_do_not_disturb_the_join(garbage):
     assert outcomes == [[{"index": 0}, {"index": 1}]] * 2
 
 
-def _connect(host, port):
-    deadline = time.monotonic() + 5
-    while True:
-        try:
-            return socket.create_connection((host, port), 5)
-        except ConnectionRefusedError:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-
 def test_worker_that_ends_before_all_have_come_may_be_started_again():
     control = free_address()
-    host, _, port = control.rpartition(":")
-    workers = list(make_spec(control, 3, 1).workers)
-    hello = {"index": 1, "alike": {"protocol": PROTOCOL, "workers": workers}}
     outcomes = []
 
     def run(index):
@@ -172,10 +156,9 @@ def test_worker_that_ends_before_all_have_come_may_be_started_again():
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(3)]
     threads[0].start()
-    first = Link(_connect(host, int(port)))
-    first.send_record(FrameKind.HELLO, hello)
-    first.connection.setblocking(True)
-    assert first.receive(0.0, at_most=1)[0].kind is FrameKind.WAIT
+    first = Peer(connect(control))
+    first.greet(1, 3)
+    assert first.hear().kind is FrameKind.WAIT
     first.close()
     for thread in threads[1:]:
         thread.start()

@@ -17,6 +17,7 @@ from gpukeras.distribution.addresses import (
 )
 from gpukeras.distribution.cluster import ClusterSpec, parse_tf_config, read_cluster
 
+KNOWN = {"GPUKERAS_SECRET": "what the workers share"}
 TWO = {"workers": ["a:2222", "b:2223"], "index": 2.0}
 SLURM = {
     "SLURM_STEP_NODELIST": "n[1-2]",
@@ -195,21 +196,21 @@ def test_a_cluster_that_cannot_be_is_refused(fields, words, arg):
     ],
 )
 def test_what_is_given_wins_over_tf_config_and_that_over_slurm(options, environment, own, source):
-    spec = read_cluster(options, environment)
+    spec = read_cluster(options, environment | KNOWN)
     assert (spec.own, spec.source) == (own, source)
 
 
 def test_the_chief_comes_first():
-    spec = read_cluster({}, tf_config("worker", 1, chief=["e:1"], worker=["f:1", "g:1"]))
+    spec = read_cluster({}, KNOWN | tf_config("worker", 1, chief=["e:1"], worker=["f:1", "g:1"]))
     assert (spec.workers, spec.index) == (("e:1", "f:1", "g:1"), 2)
 
 
 def test_options_and_the_environment_give_the_control_channel():
     control = {"GPUKERAS_CONTROL": "a:9"}
-    assert read_cluster(TWO, control).control == "a:9"
-    assert read_cluster(TWO | {"control": "a:8"}, control).control == "a:8"
-    assert read_cluster(TWO | {"timeout_s": 5}, {}).timeout_s == 5.0
-    assert read_cluster({"timeout_s": 5, "control": "c:8"}, tf_config()).control == "c:8"
+    assert read_cluster(TWO, control | KNOWN).control == "a:9"
+    assert read_cluster(TWO | {"control": "a:8"}, control | KNOWN).control == "a:8"
+    assert read_cluster(TWO | {"timeout_s": 5}, KNOWN).timeout_s == 5.0
+    assert read_cluster({"timeout_s": 5, "control": "c:8"}, tf_config() | KNOWN).control == "c:8"
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,34 @@ from hypothesis import strategies as st
 from gpukeras.distribution.frames import (
     HEADER,
     MAGIC,
+    ROOM,
     Frame,
     FrameKind,
     FrameReader,
-    StrangerError,
+    is_place,
     pack_frame,
-    pack_record,
     parse_header,
 )
+from gpukeras.distribution.seals import CHIEF, TAG, WORKER, Seal, StrangerError
 
 BODIES = st.lists(st.binary(max_size=40), max_size=4)
+
+
+def meet(secret=b"shared"):
+    """Two seals that have met: the chief's and a worker's."""
+    chief, worker = Seal(secret, CHIEF), Seal(secret, WORKER)
+    chief.meet(worker.greeting)
+    worker.meet(chief.greeting)
+    return chief, worker
+
+
+def make_reader(limit=10**6):
+    """A reader that has taken the greeting, and the seal of who sends to it."""
+    chief, worker = Seal(b"shared", CHIEF), Seal(b"shared", WORKER)
+    reader = FrameReader(worker, limit)
+    assert feed(reader, chief.greeting, [7]) == []
+    chief.meet(worker.greeting)
+    return reader, chief
 
 
 def feed(reader, data, chunks):
@@ -37,22 +55,24 @@ def feed(reader, data, chunks):
     chunks=st.lists(st.integers(1, 100), min_size=1, max_size=3),
 )
 def test_messages_come_back_however_they_are_cut(messages, chunks):
-    data = b"".join(bytes(p) for kind, parts in messages for p in pack_frame(kind, *parts))
+    reader, seal = make_reader()
+    data = b"".join(bytes(p) for kind, parts in messages for p in pack_frame(seal, kind, *parts))
     expected = [Frame(kind, bytearray(b"".join(parts))) for kind, parts in messages]
-    assert feed(FrameReader(), data, chunks) == expected
+    assert feed(reader, data, chunks) == expected
 
 
 def test_long_messages_come_back():
-    parts = [b"short", b"x" * 70000, b"end", b"y" * 70000]
-    data = b"".join(bytes(piece) for piece in pack_frame(FrameKind.RESULT, *parts))
+    reader, seal = make_reader(10**7)
+    parts = [b"short", b"x" * 70000, b"end", b"y" * 3 * ROOM]
+    data = b"".join(bytes(piece) for piece in pack_frame(seal, FrameKind.RESULT, *parts))
     expected = [Frame(FrameKind.RESULT, bytearray(b"".join(parts)))]
-    assert feed(FrameReader(), data, [1000, 7]) == expected
+    assert feed(reader, data, [10**5, 7]) == expected
 
 
 def test_long_parts_are_not_copied():
     part = bytearray(10**5)
-    pieces = pack_frame(FrameKind.CALL, b"short", part, b"end")
-    assert [piece.nbytes for piece in pieces] == [HEADER.size + 5, 10**5, 3]
+    pieces = pack_frame(meet()[0], FrameKind.CALL, b"short", part, b"end")
+    assert [piece.nbytes for piece in pieces] == [HEADER.size + TAG + 5, 10**5, 3 + TAG]
     part[0] = 7
     assert pieces[1][0] == 7
 
@@ -73,13 +93,67 @@ def test_what_no_worker_sends_is_refused(header):
         parse_header(header, limit=10)
 
 
-def test_records_come_back():
-    [piece] = pack_record(FrameKind.HELLO, {"index": 1, "alike": {"a": [1.5, None]}})
-    [frame] = feed(FrameReader(), bytes(piece), [7])
-    assert frame.record() == {"index": 1, "alike": {"a": [1.5, None]}}
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_changed_bit_anywhere_is_found(data):
+    reader, seal = make_reader()
+    kinds = (FrameKind.BEAT, FrameKind.CALL)
+    whole = b"".join(
+        bytes(piece)
+        for kind in kinds
+        for piece in pack_frame(seal, kind, b"" if kind == 5 else b"x")
+    )
+    place = data.draw(st.integers(0, len(whole) - 1))
+    changed = bytearray(whole)
+    changed[place] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(StrangerError):
+        feed(reader, bytes(changed), [len(whole)])
 
 
-@pytest.mark.parametrize("body", [b"", b"[1]", b"{", b"\xff", b"[" * 10**5])
+def test_no_memory_is_taken_for_what_is_only_announced():
+    """Who knows the secret may announce 64 GiB; room is given as bytes come."""
+    reader, seal = make_reader(2**36)
+    header = HEADER.pack(MAGIC, FrameKind.CALL, 2**36)
+    assert feed(reader, header + seal.sign_header(header), [10**3]) == []
+    assert len(reader.room()) <= ROOM
+    feed(reader, b"x" * (5 * ROOM), [2**16])
+    assert len(reader.room()) <= 4 * ROOM
+
+
+def test_what_was_said_once_is_not_said_again_nor_to_who_said_it():
+    chief, worker = meet()
+    reader = FrameReader(worker)
+    reader._expect(reader._take_header, HEADER.size + TAG)
+    one = b"".join(bytes(piece) for piece in pack_frame(chief, FrameKind.CALL, b"x"))
+    assert len(feed(reader, one, [len(one)])) == 1
+    with pytest.raises(StrangerError):
+        feed(reader, one, [len(one)])
+    own = FrameReader(chief)
+    own._expect(own._take_header, HEADER.size + TAG)
+    with pytest.raises(StrangerError):
+        feed(own, one, [len(one)])
+
+
+def test_one_meets_neither_oneself_nor_another_protocol():
+    seal = Seal(b"", CHIEF)
+    later = bytearray(Seal(b"", WORKER).greeting)
+    later[4] += 1
+    for greeting in (seal.greeting, bytes(later), b"GET / HTTP/1.1\r\n".ljust(40)):
+        with pytest.raises(StrangerError):
+            seal.meet(greeting)
+        assert not seal.ready
+
+
+@pytest.mark.parametrize("value", [True, False, 1.0, "1", None, -1, 3, 10**4299, float("nan")])
+def test_what_is_no_place_among_three(value):
+    assert not is_place(value, 3)
+    assert is_place(2, 3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[1]", b"{", b"\xff", b"[" * 10**5, b'{"a": NaN}', b'{"a": -Infinity}', b"1" * 4301],
+)
 def test_body_that_is_no_record(body):
     with pytest.raises(StrangerError):
         Frame(FrameKind.HELLO, bytearray(body)).record()

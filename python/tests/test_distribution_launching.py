@@ -304,12 +304,15 @@ def test_workers_elsewhere_get_their_command_and_those_here_are_started(start):
     assert (record.log_dir, record.running, record.workers[0].log) == ("", False, "")
     for index, worker in enumerate(record.workers):
         words = shlex.split(worker.command)
-        variables = dict(word.split("=", 1) for word in words[:2])
+        variables = dict(word.split("=", 1) for word in words[:3])
         found = read_cluster({}, variables)
         assert (found.workers, found.index) == (tuple(elsewhere), index)
         assert found.control == record.control == "one.invalid:2223"
-        assert words[2] == "python"
-        assert words[4:] == ["it's"]
+        assert len(variables["GPUKERAS_SECRET"]) == 64
+        assert words[3] == "python"
+        assert words[5:] == ["it's"]
+    first, second = (worker.command.partition("SECRET=")[2][:64] for worker in record.workers)
+    assert first == second
 
 
 def test_the_command_starts_the_worker(start):

@@ -5,6 +5,7 @@ import pytest
 
 from gpukeras.distribution.links import Link
 from gpukeras.distribution.member import Member
+from gpukeras.distribution.seals import WORKER, Seal
 from gpukeras.distribution.watching import Clock, explain_end
 
 
@@ -24,7 +25,7 @@ def test_clock_counts_the_time_awake(looks, awake):
 
 def make_member(on_loss=None):
     here, there = socket.socketpair()
-    return Member(("a:1", "b:2"), 1, 5.0, Link(here), on_loss), there
+    return Member(("a:1", "b:2"), 1, 5.0, Link(here, Seal(b"", WORKER)), on_loss), there
 
 
 def test_own_trouble_does_not_leave_callers_waiting():
@@ -59,7 +60,7 @@ def test_on_loss_that_fails_is_no_trouble():
 def test_chief_that_sends_what_no_chief_sends(garbage):
     member, there = make_member()
     member.start()
-    there.sendall(garbage)
+    there.sendall(garbage.ljust(40, b"\0"))
     assert member.mailbox.wait_fault(5).reason == "sent what is no message of this program"
     member.end()
     there.close()
@@ -77,7 +78,7 @@ def test_posting_after_the_end_does_nothing():
 
 def test_unreachable_computers_are_told_from_ended_processes():
     here, there = socket.socketpair()
-    link = Link(here)
+    link = Link(here, Seal(b"", WORKER))
     assert explain_end(link, 3.0) == "has ended"
     link.unreachable = True
     assert explain_end(link, 3.0) == "has not answered for 3 s"

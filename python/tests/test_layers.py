@@ -38,7 +38,7 @@ FLOORS = [
     ["profiling.host_lines"],
     ["specs", "machine", "probes.driver", "known_bugs", "storage.examples"],
     ["distribution.addresses", "distribution.worker_program"],
-    ["distribution.slurm", "distribution.sockets"],
+    ["distribution.slurm", "distribution.sockets", "distribution.credentials"],
     ["distribution.joining"],
     ["distribution.channel"],
     ["distribution.cluster"],

@@ -4,7 +4,8 @@ a_cluster_record <- function(...) {
   record <- list(
     workers = list("127.0.0.1:2222", "127.0.0.1:2223"), index = 1L, size = 2L,
     address = "127.0.0.1:2222", chief = "127.0.0.1:2222", control = "127.0.0.1:2224",
-    source = "TF_CONFIG", loopback = TRUE, devices = list("CPU:0"), replicas = 2L, notes = list()
+    source = "TF_CONFIG", loopback = TRUE, devices = list("CPU:0"), replicas = 2L, notes = list(),
+    secret = TRUE, tls = FALSE
   )
   changes <- list(...)
   record[names(changes)] <- changes
@@ -51,6 +52,8 @@ test_that("a cluster prints who, where and what listens", {
       source = "as given", loopback = FALSE, devices = list("GPU:0", "GPU:1"), replicas = 6L,
       notes = list("TensorFlow listens on port 2222 of all of this computer's addresses.")
     ))
+    new_gpu_cluster(a_cluster_record(secret = FALSE))
+    new_gpu_cluster(a_cluster_record(tls = TRUE))
   })
 })
 
@@ -64,10 +67,15 @@ test_that("the core gets addresses as a list, also a single one", {
   gpu_cluster("a:1", 1)
   gpu_cluster()
   expect_identical(seen[[1]], list("join_cluster", options = list(
-    workers = list("a:1", "b:1"), index = 2, timeout_s = 30
+    workers = list("a:1", "b:1"), index = 2, timeout_s = 30, secret = NULL, tls = NULL
   )))
   expect_identical(seen[[2]]$options$workers, list("a:1"))
-  expect_identical(seen[[3]]$options, list(workers = NULL, index = NULL, timeout_s = 60))
+  expect_identical(seen[[3]]$options, list(
+    workers = NULL, index = NULL, timeout_s = 60, secret = NULL, tls = NULL
+  ))
+  gpu_cluster(secret = "~/it", tls = c(cert = "a", key = "b", ca = "c"))
+  expect_identical(seen[[4]]$options$secret, "~/it")
+  expect_identical(seen[[4]]$options$tls, list(cert = "a", key = "b", ca = "c"))
   expect_identical(cluster$workers, c("127.0.0.1:2222", "127.0.0.1:2223"))
   expect_identical(cluster$notes, character())
   expect_error(gpu_cluster("a:1", NA), class = "gpukeras_error_spec")
@@ -75,12 +83,29 @@ test_that("the core gets addresses as a list, also a single one", {
 
 test_that("the real core refuses what says nothing", {
   skip_without_tensorflow()
-  variables <- c("TF_CONFIG", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_PROCID")
+  variables <- c(
+    "TF_CONFIG", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_PROCID", "GPUKERAS_SECRET"
+  )
   withr::local_envvar(rlang::set_names(rep(NA, length(variables)), variables))
   expect_snapshot(error = TRUE, gpu_cluster())
   expect_snapshot(error = TRUE, gpu_cluster(workers = 2, index = 1))
   expect_snapshot(error = TRUE, gpu_cluster(c("a:1", "b:1"), 3))
   expect_snapshot(error = TRUE, gpu_cluster(c("a:1", "a:1"), 1))
+  expect_snapshot(error = TRUE, gpu_cluster(c("a:1", "b:1"), 1))
+  expect_snapshot(error = TRUE, gpu_cluster(c("a:1", "b:1"), 1, secret = "short"))
+  expect_snapshot(error = TRUE, gpu_cluster(c("a:1", "b:1"), 1, tls = "a.pem"))
+})
+
+test_that("a secret file that others can read is refused", {
+  skip_without_tensorflow()
+  skip_on_os("windows")
+  file <- withr::local_tempfile(lines = "0123456789abcdef", pattern = "secret-")
+  Sys.chmod(file, "644", use_umask = FALSE)
+  error <- expect_error(
+    gpu_cluster(c("a:1", "b:1"), 1, secret = file),
+    class = "gpukeras_error_spec"
+  )
+  expect_match(conditionMessage(error), "others than its owner can use the file secret-")
 })
 
 # Printing a launch --------------------------------------------------------------------------------
@@ -200,7 +225,10 @@ test_that("commands for other computers are made and nothing is started", {
   launch <- gpu_launch(script, c("one.invalid:22", "two.invalid:22"), args = "a b", start = FALSE)
   frame <- as.data.frame(launch)
   expect_identical(frame$status, rep("not started", 2))
-  expect_match(frame$command, "^TF_CONFIG='.*' GPUKERAS_CONTROL=one.invalid:23 Rscript .* 'a b'$")
+  secret <- "GPUKERAS_SECRET=[0-9a-f]{64}"
+  expect_match(frame$command, sprintf(
+    "^TF_CONFIG='.*' GPUKERAS_CONTROL=one.invalid:23 %s Rscript .* 'a b'$", secret
+  ))
   expect_identical(launch$log_dir, "")
 })
 

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .faults import Fault
-from .frames import StrangerError
+from .seals import StrangerError
 
 EXCHANGE, BROADCAST, GATHER = range(3)
-_CALL = struct.Struct("!QBdH")  # number, operation, limit in s, bytes of the kind
+AHEAD = 64  # calls of a worker that wait for the others; it is ahead by those it interrupted
+CALL_FORM = struct.Struct("!QBdH")  # number, operation, limit in s, bytes of the kind
 _RESULT = struct.Struct("!QI")  # number, parts
 _LENGTH = struct.Struct("!Q")
 
@@ -44,7 +45,7 @@ class Call:
 def pack_call(call: Call) -> list[bytes | memoryview]:
     """A call as it travels."""
     kind = call.kind.encode()
-    return [_CALL.pack(call.number, call.operation, call.limit_s, len(kind)), kind, call.data]
+    return [CALL_FORM.pack(call.number, call.operation, call.limit_s, len(kind)), kind, call.data]
 
 
 def parse_call(body: bytearray) -> Call:
@@ -55,13 +56,14 @@ def parse_call(body: bytearray) -> Call:
     """
     view = memoryview(body)
     try:
-        number, operation, limit_s, length = _CALL.unpack_from(view)
-        kind = bytes(view[_CALL.size : _CALL.size + length]).decode()
+        number, operation, limit_s, length = CALL_FORM.unpack_from(view)
+        kind = bytes(view[CALL_FORM.size : CALL_FORM.size + length]).decode()
     except (struct.error, UnicodeDecodeError) as error:
         raise StrangerError("a call that is none") from error
-    if operation not in (EXCHANGE, BROADCAST, GATHER) or _CALL.size + length > len(view):
+    known = operation in (EXCHANGE, BROADCAST, GATHER) and limit_s >= 0  # NaN is not
+    if not known or CALL_FORM.size + length > len(view):
         raise StrangerError("a call that is none")
-    return Call(number, operation, kind, limit_s, view[_CALL.size + length :])
+    return Call(number, operation, kind, limit_s, view[CALL_FORM.size + length :])
 
 
 def pack_result(number: int, parts: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
@@ -70,8 +72,8 @@ def pack_result(number: int, parts: Sequence[bytes | memoryview]) -> list[bytes 
     return [_RESULT.pack(number, len(parts)) + lengths, *parts]
 
 
-def parse_result(body: bytearray) -> tuple[int, list[memoryview]]:
-    """The number of the call, and what all gave as views of `body`.
+def parse_result(body: bytearray, size: int) -> tuple[int, list[memoryview]]:
+    """The number of the call, and what all of `size` workers gave as views of `body`.
 
     Raises:
         StrangerError: if it is none.
@@ -79,6 +81,8 @@ def parse_result(body: bytearray) -> tuple[int, list[memoryview]]:
     view = memoryview(body)
     try:
         number, count = _RESULT.unpack_from(view)
+        if count not in (1, size):  # 1 of a broadcast
+            raise StrangerError("a result of others")
         lengths = [
             _LENGTH.unpack_from(view, _RESULT.size + _LENGTH.size * part)[0]
             for part in range(count)
@@ -109,7 +113,13 @@ class Rounds:
         self._calls: list[deque[tuple[float, Call]]] = [deque() for _ in range(size)]
 
     def add(self, worker: int, call: Call, now: float) -> None:
-        """Notes a worker's call that came at `now`."""
+        """Notes a worker's call that came at `now`.
+
+        Raises:
+            StrangerError: if it is further ahead than a worker can be.
+        """
+        if len(self._calls[worker]) >= AHEAD:
+            raise StrangerError("calls without end")
         self._calls[worker].append((now, call))
 
     def missing(self) -> list[int]:

@@ -2,8 +2,8 @@
 
 It carries what is said about a training, not its gradients: those go through TensorFlow's own
 collectives, which wait for ever for a worker that is gone.  The chief (worker 0 here, worker 1
-for users) collects and decides; so all workers hear the same.  It is neither encrypted nor
-authenticated.
+for users) collects and decides; so all workers hear the same.  Each message is proved by the
+secret that workers share, see `seals`; with TLS it is encrypted too.
 
 A worker whose process is stopped, or whose Python lock is held for longer than the time-out, is
 taken for lost: its thread cannot beat.  R code holds that lock in older versions of reticulate,
@@ -18,10 +18,11 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ClusterError, SpecError
+from ..specs import check_number
 from .calls import BROADCAST, EXCHANGE, GATHER, Call
 from .faults import ALIKE, explain_differences, explain_failure, explain_fault
 from .hub import CHIEF, Hub
@@ -52,15 +53,16 @@ def open_channel(
     Raises:
         ClusterError: if a worker differs from the chief, comes twice or does not come.
     """
+    note = ""
     description = json.loads(json.dumps(description))  # what JSON cannot say fails here
     if spec.index == CHIEF:
-        links = gather_workers(spec, description, join_timeout_s)
+        links, note = gather_workers(spec, description, join_timeout_s)
         watch: Hub | Member = Hub(spec.workers, spec.timeout_s, links, on_loss)
     else:
         link = reach_chief(spec, description, join_timeout_s)
         watch = Member(spec.workers, spec.index, spec.timeout_s, link, on_loss)
     watch.start()
-    return Channel(watch)
+    return Channel(watch, [note] if note else [])
 
 
 class Channel:
@@ -72,14 +74,17 @@ class Channel:
 
     Args:
         watch: The thread that owns the connections, started.
+        notes: Sentences about how the workers came together.
 
     Attributes:
         index: This worker's number, from 0.
         size: Number of workers.
+        notes: Those sentences.
     """
 
-    def __init__(self, watch: Hub | Member) -> None:
+    def __init__(self, watch: Hub | Member, notes: Sequence[str] = ()) -> None:
         """Closed at the latest when Python ends."""
+        self.notes = tuple(notes)
         self.index, self.size = watch.own, len(watch.workers)
         self._watch = watch
         self._number = 0  # of the next call
@@ -214,7 +219,7 @@ class Channel:
         with self._turn:
             self._check()
             number, self._number = self._number, self._number + 1
-            limit_s = math.inf if timeout_s is None else timeout_s
+            limit_s = math.inf if timeout_s is None else check_number("timeout_s", timeout_s, 0.0)
             self._watch.call(Call(number, operation, kind, limit_s, data))
             parts = self._watch.mailbox.wait_result(number)
         if parts is None:

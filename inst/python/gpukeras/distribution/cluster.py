@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import SpecError
 from ..specs import Spec, check_count, check_number, describe
 from .addresses import LAST_PORT, Address, parse_address
+from .credentials import SECRET, Credentials, read_credentials
 from .slurm import parse_slurm
 
 CONTROL = "GPUKERAS_CONTROL"  # the variable that gives the control channel's address
 GIVEN, TF_CONFIG, SLURM = "as given", "TF_CONFIG", "SLURM"
 TIMEOUT_S = 60.0  # the network's own hiccups last seconds, a lost computer is lost for minutes
-OPTIONS = ("workers", "index", "timeout_s", "control")
+OPTIONS = ("workers", "index", "timeout_s", "control", "secret", "tls")
 LAUNCH_HINT = "To start workers on this computer use gpu_launch()."
 
 
@@ -36,6 +37,7 @@ class ClusterSpec(Spec):
             after the highest that a worker has there.
         timeout_s: Seconds of silence after which a worker counts as lost, at least 1.
         source: Where this comes from: "as given", "TF_CONFIG" or "SLURM".
+        credentials: What workers know each other by.
     """
 
     workers: tuple[str, ...]
@@ -43,6 +45,7 @@ class ClusterSpec(Spec):
     control: str = ""
     timeout_s: float = TIMEOUT_S
     source: str = GIVEN
+    credentials: Credentials = field(default_factory=Credentials)
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
@@ -94,13 +97,14 @@ def read_cluster(options: Mapping[str, Any] | None, environment: Mapping[str, st
     """The cluster that options or, failing these, the environment describe.
 
     Args:
-        options: `workers` (addresses), `index` (counted from 1), `timeout_s` and `control`; None
-            and what is missing count as not given.
-        environment: The process's variables: TF_CONFIG, those of Slurm, and GPUKERAS_CONTROL,
-            which gives `control`.
+        options: `workers` (addresses), `index` (counted from 1), `timeout_s`, `control`, `secret`
+            and `tls` (see `credentials`); None and what is missing count as not given.
+        environment: The process's variables: TF_CONFIG, those of Slurm, GPUKERAS_CONTROL, which
+            gives `control`, and GPUKERAS_SECRET, which gives `secret`.
 
     Raises:
-        SpecError: if nothing describes a cluster, or what does is wrong.
+        SpecError: if nothing describes a cluster, what does is wrong, or workers of several
+            computers have nothing to know each other by.
     """
     given = {name: value for name, value in dict(options or {}).items() if value is not None}
     _check_options(given)
@@ -118,7 +122,11 @@ def read_cluster(options: Mapping[str, Any] | None, environment: Mapping[str, st
         )
     workers, index, source = found
     control = given.get("control") or environment.get(CONTROL, "")
-    return ClusterSpec(workers, index, control, given.get("timeout_s", TIMEOUT_S), source)
+    credentials = read_credentials(given.get("secret"), given.get("tls"), environment)
+    timeout_s = given.get("timeout_s", TIMEOUT_S)
+    spec = ClusterSpec(workers, index, control, timeout_s, source, credentials)
+    _check_known(spec)
+    return spec
 
 
 def _check_options(given: Mapping[str, Any]) -> None:
@@ -231,6 +239,18 @@ def choose_control(workers: list[Address]) -> Address:
 def _check_index(index: Any, size: int, source: str) -> int:
     arg = "index" if source == GIVEN else source
     return check_count(arg, index, 0, size - 1)
+
+
+def _check_known(spec: ClusterSpec) -> None:
+    if spec.loopback or spec.size == 1 or spec.credentials.given:
+        return
+    raise SpecError(
+        f"Workers of several computers need a secret, and neither `secret` nor {SECRET} gives one: "
+        "anybody who reaches the chief could take part.",
+        hint=f"Before `srun`, write `export {SECRET}=$(openssl rand -hex 32)`; or give the path of "
+        "a file with one, of mode 600, on each computer.",
+        arg="secret",
+    )
 
 
 def _check_reachable(workers: list[Address], control: Address, arg: str) -> None:

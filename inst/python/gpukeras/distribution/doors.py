@@ -6,9 +6,9 @@ nothing that it sends can hold the workers up.
 
 from __future__ import annotations
 
-import math
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,14 @@ from .faults import (
     find_differences,
     name_worker,
 )
-from .frames import Frame, FrameKind, StrangerError
+from .frames import Frame, FrameKind, is_place
 from .links import LAST_WORD_S, Link, finish_links
+from .seals import CHIEF, Seal, StrangerError
 
 STRANGER_S = 10.0  # seconds for which a connection may be there without a word
 GRACE_S = 10.0  # seconds that the rest have to come when the cluster cannot start any more
+WAIT_LIMIT_S = 7 * 86400.0  # a wait that the chief announces; no batch system needs more
+MOST = 100_000  # workers; a number beyond is not one
 STRANGERS = 100  # connections at most that have not said who they are; the oldest go
 
 
@@ -56,7 +59,7 @@ def parse_hello(frame: Frame) -> Hello:
         raise StrangerError("no greeting")
     record = frame.record()
     index, alike = record.get("index"), record.get("alike")
-    if not isinstance(index, int) or not isinstance(alike, dict):
+    if not is_place(index, MOST) or not isinstance(alike, dict):
         raise StrangerError("a greeting without a name")
     return Hello(index, alike)
 
@@ -99,6 +102,11 @@ class Door:
         limit_s: Seconds to wait for all.
         timeout_s: Silence after which a worker is lost; at most so long the rest are waited for
             when it is known that the cluster cannot start, so that they learn it too.
+        secret: What all workers share.
+        tls: TLS as a server, or None.
+
+    Attributes:
+        strangers: Where those came from that were sent away because they are no workers.
     """
 
     def __init__(
@@ -108,8 +116,12 @@ class Door:
         own: Hello,
         limit_s: float,
         timeout_s: float,
+        secret: bytes = b"",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Open, with nobody there."""
+        self._secret, self._tls = secret, tls
+        self.strangers: list[str] = []
         self._workers, self._own = workers, own
         self._limit_s, self._grace_s = limit_s, min(GRACE_S, timeout_s)
         self._deadline = time.monotonic() + limit_s
@@ -167,9 +179,14 @@ class Door:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(
+                    connection, server_side=True, do_handshake_on_connect=False
+                )
         except OSError:  # it has gone again, or this process may open no more files
             return
-        link = Link(connection)
+        link = Link(connection, Seal(self._secret, CHIEF))
         self._strangers[link] = time.monotonic()
         self._selector.register(link, selectors.EVENT_READ)
         if len(self._strangers) > STRANGERS:
@@ -180,6 +197,8 @@ class Door:
             self._forget(link)
 
     def _forget(self, link: Link) -> None:
+        if len(self.strangers) < STRANGERS:
+            self.strangers.append(link.peer)
         self._strangers.pop(link, None)
         self._selector.unregister(link)
         link.close()
@@ -218,6 +237,7 @@ class Door:
 
     def _explain_missing(self) -> ClusterError | None:
         here = {self._own.index, *self._members}
+        told = explain_strangers(self.strangers)
         missing = [worker for worker in range(len(self._workers)) if worker not in here]
         if not missing:
             return None
@@ -227,7 +247,8 @@ class Door:
         name = name_worker(worker, address)
         return ClusterError(
             f"{name[0].upper()}{name[1:]} {reason}{more}.",
-            hint="Start all workers; a firewall must let them through to the chief's address.",
+            hint="Start all workers; a firewall must let them through to the chief's address."
+            + (f" {told}" if told else ""),
             worker=worker + 1,
             address=address,
             reason=reason,
@@ -248,6 +269,16 @@ def wait_limit(frame: Frame) -> float:
         StrangerError: if it says none.
     """
     seconds = frame.record().get("limit_s")
-    if not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
+    if type(seconds) not in (int, float) or not 0 <= seconds <= WAIT_LIMIT_S:  # NaN is not
         raise StrangerError("a wait without an end")
     return float(seconds)
+
+
+def explain_strangers(peers: Sequence[str]) -> str:
+    """A sentence about connections that were sent away, or ""."""
+    if not peers:
+        return ""
+    count = len(peers)
+    many = f"{count}{' or more' if count == STRANGERS else ''} connections"
+    what = "A connection was" if count == 1 else f"{many} were"
+    return f"{what} sent away that did not prove to be a worker's, from {peers[0]}."

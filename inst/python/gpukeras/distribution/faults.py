@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ClusterError, GpuKerasError
-from .frames import StrangerError
+from .frames import is_place
+from .seals import StrangerError
 
 RESTART = "Its own log says more; start all workers again to continue from the last checkpoint."
 ALIKE = "All workers must have the same versions, the same model and the same data."
@@ -41,9 +42,9 @@ def parse_fault(record: Mapping[str, Any], size: int) -> Fault:
         StrangerError: if it names no worker of `size`.
     """
     worker, reason = record.get("worker"), record.get("reason")
-    if not isinstance(worker, int) or not 0 <= worker < size or not isinstance(reason, str):
+    if not is_place(worker, size) or not isinstance(reason, str):
         raise StrangerError("a fault that names no worker")
-    return Fault(worker, reason)
+    return Fault(worker, reason[:TOLD])
 
 
 def name_worker(worker: int, address: str) -> str:

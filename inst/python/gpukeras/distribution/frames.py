@@ -1,22 +1,27 @@
-"""What travels on the control channel: a fixed header, then so many bytes.
+"""What travels on the control channel: a fixed header, then so many bytes, each with its tag.
 
-Reading and writing of bytes is here apart from sockets, so that it is tested without any.
+    greeting | header | tag | body | tag | header | tag | ...
+
+Nothing in a header is believed before its tag is checked, see `seals`; memory for a body is taken
+as it comes, not as it is announced. Reading and writing of bytes is here apart from sockets, so
+that it is tested without any.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-PROTOCOL = 1  # rises when workers of two versions of gpukeras would misunderstand each other
-MAGIC = b"GPUK"
+from .seals import GREETING, MAGIC, TAG, Seal, StrangerError
+
 HEADER = struct.Struct("!4sB3xQ")
 FIRST_LIMIT = 2**20  # bytes of what a stranger may send before it has proved to be a worker
 LIMIT = 2**36  # bytes of one message between workers
+ROOM = 2**20  # bytes that a body is given at first; then as much again as has come
 JOINED = 2**16  # parts shorter than this go out in one piece
 
 
@@ -40,10 +45,6 @@ class FrameKind(IntEnum):
 KINDS = {int(kind): kind for kind in FrameKind}
 
 
-class StrangerError(Exception):
-    """Bytes that no worker of gpukeras sends."""
-
-
 @dataclass(frozen=True)
 class Frame:
     """One whole message.
@@ -63,7 +64,7 @@ class Frame:
             StrangerError: if it is none.
         """
         try:
-            record = json.loads(bytes(self.body))
+            record = json.loads(bytes(self.body), parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             raise StrangerError("a message that is no JSON") from error
         if not isinstance(record, dict):
@@ -71,43 +72,71 @@ class Frame:
         return record
 
 
+def _refuse_constant(name: str) -> None:
+    raise StrangerError(f"{name} for a number")
+
+
 class FrameReader:
     """Puts messages together from bytes as they come.
 
     Args:
+        seal: Of this connection; takes the greeting, which comes first.
         limit: Longest body, bytes.
     """
 
-    def __init__(self, limit: int = FIRST_LIMIT) -> None:
-        """Waits for a header."""
+    def __init__(self, seal: Seal, limit: int = FIRST_LIMIT) -> None:
+        """Waits for the greeting."""
         self.limit = limit
-        self._expect_header()
+        self._seal = seal
+        self._body = bytearray()
+        self._expect(self._take_greeting, GREETING.size)
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
+        if self._filled == len(self._buffer):
+            more = bytearray(min(self._wanted, 2 * self._filled))
+            more[: self._filled] = self._buffer
+            self._buffer = more
         return memoryview(self._buffer)[self._filled :]
 
     def took(self, count: int) -> Frame | None:
         """Notes that `count` bytes were put into `room()`; a message if it is whole now.
 
         Raises:
-            StrangerError: for a header that is none, or a body longer than the limit.
+            StrangerError: for what no worker sends, or a body longer than the limit.
         """
         self._filled += count
-        if self._filled < len(self._buffer):
-            return None
-        if self._kind is None:
-            self._kind, length = parse_header(bytes(self._buffer), self.limit)
-            self._buffer, self._filled = bytearray(length), 0
-            if length:
-                return None
-        frame = Frame(self._kind, self._buffer)
-        self._expect_header()
-        return frame
+        return None if self._filled < self._wanted else self._take()
 
-    def _expect_header(self) -> None:
-        self._kind: FrameKind | None = None
-        self._buffer, self._filled = bytearray(HEADER.size), 0
+    def _expect(self, take: Callable[[], Frame | None], count: int) -> None:
+        self._take, self._wanted = take, count
+        self._buffer, self._filled = bytearray(min(count, ROOM)), 0
+
+    def _take_greeting(self) -> None:
+        self._seal.meet(bytes(self._buffer))
+        self._expect(self._take_header, HEADER.size + TAG)
+
+    def _take_header(self) -> Frame | None:
+        header = bytes(self._buffer[: HEADER.size])
+        self._seal.check_header(header, bytes(self._buffer[HEADER.size :]))
+        self._kind, length = parse_header(header, self.limit)
+        if length:
+            self._expect(self._take_body, length)
+            return None
+        return self._finish(bytearray())
+
+    def _take_body(self) -> None:
+        self._body = self._buffer
+        self._expect(self._take_tag, TAG)
+
+    def _take_tag(self) -> Frame:
+        self._seal.check_body(self._body, bytes(self._buffer))
+        return self._finish(self._body)
+
+    def _finish(self, body: bytearray) -> Frame:
+        self._body = bytearray()
+        self._expect(self._take_header, HEADER.size + TAG)
+        return Frame(self._kind, body)
 
 
 def parse_header(header: bytes, limit: int) -> tuple[FrameKind, int]:
@@ -124,12 +153,13 @@ def parse_header(header: bytes, limit: int) -> tuple[FrameKind, int]:
     return KINDS[kind], length
 
 
-def pack_frame(kind: FrameKind, *parts: bytes | memoryview) -> list[memoryview]:
+def pack_frame(seal: Seal, kind: FrameKind, *parts: bytes | memoryview) -> list[memoryview]:
     """A message as pieces to be sent in order; long parts are not copied."""
     views = [memoryview(part).cast("B") for part in parts if len(part)]
     header = HEADER.pack(MAGIC, kind, sum(view.nbytes for view in views))
-    pieces = [bytearray(header)]
-    for view in views:
+    pieces = [bytearray(header + seal.sign_header(header))]
+    end = [memoryview(seal.sign_body(views))] if views else []
+    for view in [*views, *end]:
         if view.nbytes < JOINED and isinstance(pieces[-1], bytearray):
             pieces[-1] += view
         else:
@@ -137,6 +167,6 @@ def pack_frame(kind: FrameKind, *parts: bytes | memoryview) -> list[memoryview]:
     return [memoryview(piece) for piece in pieces]
 
 
-def pack_record(kind: FrameKind, record: Mapping[str, Any]) -> list[memoryview]:
-    """A message whose body is a record."""
-    return pack_frame(kind, json.dumps(record).encode())
+def is_place(value: Any, size: int) -> bool:
+    """Whether a value from outside is a whole number from 0 to below `size`; `true` is none."""
+    return type(value) is int and 0 <= value < size

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from .calls import BROADCAST, Call, Rounds, pack_result, parse_call
 from .faults import Fault, parse_fault
-from .frames import Frame, FrameKind, StrangerError
+from .frames import Frame, FrameKind
 from .links import Link
+from .seals import StrangerError
 from .watching import Watch
 
 CHIEF = 0
@@ -54,7 +55,7 @@ class Hub(Watch):
         elif frame.kind is FrameKind.BYE:
             self._take_bye(worker)
         elif frame.kind is FrameKind.FAIL:
-            self._declare(Fault(worker, str(frame.record().get("reason"))))
+            self._declare(parse_fault({**frame.record(), "worker": worker}, len(self.workers)))
         elif frame.kind is FrameKind.FAULT:
             self._declare(parse_fault(frame.record(), len(self.workers)))
         else:

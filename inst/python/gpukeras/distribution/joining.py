@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..errors import ClusterError
-from .doors import Door, Hello, wait_limit
+from .credentials import Credentials
+from .doors import STRANGER_S, Door, Hello, explain_strangers, wait_limit
 from .faults import name_worker
-from .frames import PROTOCOL, FrameKind, StrangerError
+from .frames import FrameKind
 from .links import Link, finish_links
+from .seals import PROTOCOL, WORKER, Seal, StrangerError
 from .sockets import BIND_S, PAUSE_S, check_shared, open_connection, open_listener, read_ip
 
+DETAILS = ("worker", "address", "reason", "differences")  # of a refusal
 SLICE_S = 0.2  # seconds for which an interrupt may be held back
 
 
@@ -36,10 +39,14 @@ class Cluster(Protocol):
     def timeout_s(self) -> float:
         """Silence after which a worker is lost, in seconds."""
 
+    @property
+    def credentials(self) -> Credentials:
+        """What workers know each other by."""
+
 
 def gather_workers(
     spec: Cluster, description: Mapping[str, Any], limit_s: float
-) -> dict[int, Link]:
+) -> tuple[dict[int, Link], str]:
     """Waits, as the chief, until all other workers have come.
 
     Args:
@@ -49,20 +56,22 @@ def gather_workers(
         limit_s: Seconds to wait.
 
     Returns:
-        The links to workers 1, 2, ...
+        The links to workers 1, 2, ..., and a sentence about strangers that came too, or "".
 
     Raises:
         ClusterError: if one differs or has not come; those that came are told the same.
     """
     if len(spec.workers) == 1:
-        return {}
+        return {}, ""
+    tls = spec.credentials.open_server()
     check_shared(spec.control, spec.workers, read_ip(spec.control))
     listener = open_listener(spec.control, min(BIND_S, limit_s))
     own = _greet(spec, description)
-    with Door(listener, spec.workers, own, limit_s, spec.timeout_s) as door:
+    known = spec.credentials.secret, tls
+    with Door(listener, spec.workers, own, limit_s, spec.timeout_s, *known) as door:
         while not door.decided:
             door.step(SLICE_S)
-        return door.open_up()
+        return door.open_up(), explain_strangers(door.strangers)
 
 
 def reach_chief(spec: Cluster, description: Mapping[str, Any], limit_s: float) -> Link:
@@ -78,9 +87,11 @@ def reach_chief(spec: Cluster, description: Mapping[str, Any], limit_s: float) -
     """
     deadline = time.monotonic() + limit_s
     problem = "nothing answers there"
+    tls = spec.credentials.open_client()
     while time.monotonic() < deadline:
         try:
-            link = Link(open_connection(spec.control))
+            connection = open_connection(spec.control, tls)
+            link = Link(connection, Seal(spec.credentials.secret, WORKER))
         except OSError as error:
             problem = error.strerror or str(error) or problem
         else:
@@ -121,7 +132,10 @@ def _introduce(link: Link, hello: Hello, deadline: float) -> str:
 def _await_verdict(link: Link, deadline: float) -> str:
     with selectors.DefaultSelector() as selector:
         selector.register(link, selectors.EVENT_READ)
+        came = time.monotonic()
         while not link.ended and time.monotonic() < deadline:
+            if not link.met and time.monotonic() - came > STRANGER_S:
+                return "what answers there says nothing"
             link.flush()
             selector.select(SLICE_S)
             for frame in link.receive(time.monotonic(), at_most=1):
@@ -132,12 +146,14 @@ def _await_verdict(link: Link, deadline: float) -> str:
                 deadline = max(deadline, time.monotonic() + wait_limit(frame))
     if link.stranger:
         raise StrangerError("no message of this program")
-    return "it has gone again" if link.ended else "it has not decided"
+    if not link.ended:
+        return "it has not decided"
+    return "it ended the connection; its secret or its TLS may be others than this worker's"
 
 
 def _explain_refusal(record: Mapping[str, Any]) -> ClusterError:
     message, details = record.get("message"), record.get("details")
     if not isinstance(message, str) or not isinstance(details, dict):
         raise StrangerError("a refusal without a reason")
-    details = {name: value for name, value in details.items() if name not in ("message", "hint")}
+    details = {name: value for name, value in details.items() if name in DETAILS}
     return ClusterError(message, hint=str(record.get("hint", "")), **details)

@@ -13,6 +13,7 @@ from ..errors import SpecError
 from ..specs import Spec, check_count, check_flag, check_number, describe
 from .addresses import LOOPBACK
 from .cluster import CONTROL, TF_CONFIG, TIMEOUT_S, ClusterSpec, parse_workers
+from .credentials import SECRET
 
 MOST_WORKERS = 1000  # more are a slip of the keyboard
 VISIBLE, NO_GPU = "CUDA_VISIBLE_DEVICES", "-1"
@@ -111,6 +112,7 @@ def plan_workers(
     here: Sequence[bool],
     shares: Sequence[str | None],
     python: str,
+    secret: str,
 ) -> list[WorkerPlan]:
     """What each worker is to be.
 
@@ -121,6 +123,7 @@ def plan_workers(
         here: Which workers are started on this computer.
         shares: CUDA_VISIBLE_DEVICES of each; None leaves it alone.
         python: The Python that runs Python scripts.
+        secret: What they know each other by, see `credentials`.
     """
     is_r = choose_language(script) == "R"
     command = (spec.rscript if is_r else python, script, *spec.args)
@@ -128,7 +131,7 @@ def plan_workers(
     plans = []
     for index, address in enumerate(cluster.workers):
         config = json.dumps(replace(cluster, index=index).tf_config(), separators=(",", ":"))
-        variables = {TF_CONFIG: config, CONTROL: cluster.control}
+        variables = {TF_CONFIG: config, CONTROL: cluster.control, SECRET: secret}
         share = shares[index]
         if share is not None:
             variables[VISIBLE] = share

@@ -2,13 +2,15 @@
 
     start_launch(script, workers, options) --> Launch.wait() / .look() / .stop() --> LaunchRecord
 
-A worker finds out who it is by TF_CONFIG and GPUKERAS_CONTROL in its environment. It ends with this
-process at the latest. Workers of other computers are not started: their commands are told.
+A worker finds out who it is by TF_CONFIG and GPUKERAS_CONTROL in its environment, and has the
+secret of this launch in GPUKERAS_SECRET. It ends with this process at the latest. Workers of other
+computers are not started: their commands are told.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,7 @@ from ..errors import DataError, RuntimeMissingError, SpecError
 from ..monitoring.nvml import choose_visible
 from .addresses import find_ports, parse_address, read_is_free, read_is_here
 from .cluster import ClusterSpec
+from .credentials import SECRET
 from .launch_plans import (
     VISIBLE,
     LaunchSpec,
@@ -37,6 +40,7 @@ from .launch_plans import (
 from .launches import TAIL_LINES, Launch
 from .workers import WorkerProcess
 
+SECRET_BYTES = 32  # of a secret that is made for one launch
 _launches: list[Launch] = []  # workers end when nobody holds them: a launch need not be kept
 
 
@@ -65,7 +69,8 @@ def start_launch(script: str, workers: Any = 2, options: Mapping[str, Any] | Non
     here = [spec.start and (local or _is_here(address)) for address in cluster.workers]
     shares, notes = _read_shares(here)
     python = spec.python or sys.executable
-    plans = plan_workers(cluster, script, spec, here, shares, python)
+    secret = child_environment().get(SECRET) or secrets.token_hex(SECRET_BYTES)
+    plans = plan_workers(cluster, script, spec, here, shares, python, secret)
     if not any(here):
         return Launch(script, cluster, plans, {}, "", spec.timeout_s, notes)
     _check_system()

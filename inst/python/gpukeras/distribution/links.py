@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import json
 import selectors
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from .frames import LIMIT, Frame, FrameKind, FrameReader, StrangerError, pack_frame, pack_record
+from .frames import LIMIT, Frame, FrameKind, FrameReader, pack_frame
+from .seals import Seal, StrangerError
 
 NO_ANSWER = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 LAST_WORD_S = 2.0  # how long the end of a connection waits for what is still on its way
 TURN = 2**23  # bytes read at a time from one link, so that the others get their turn
 
@@ -22,7 +26,8 @@ class Link:
     """A non-blocking connection that sends and receives whole messages.
 
     Args:
-        connection: A connected socket; the link owns it from here on.
+        connection: A connected socket, of TLS or not; the link owns it from here on.
+        seal: Of this side of the connection.
 
     Attributes:
         heard: When bytes last came, by the clock of who reads.
@@ -32,17 +37,21 @@ class Link:
         unreachable: Whether the system found that no computer answers there any more.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
-        """Takes the connection; accepts only short messages until `trust()`."""
+    def __init__(self, connection: socket.socket, seal: Seal) -> None:
+        """Takes the connection and greets; accepts only short messages until `trust()`."""
         connection.setblocking(False)
         with suppress(OSError):  # no TCP
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection = connection
+        self._peer = name_peer(connection)
         self.heard = 0.0
         self.ended = self.stranger = self.silent = self.unreachable = False
         self._deaf = False  # the other side reads no more
-        self._reader = FrameReader()
-        self._out: deque[memoryview] = deque()
+        self._seal, self._reader = seal, FrameReader(seal)
+        self._out = deque([memoryview(seal.greeting)])
+        self._held: deque[tuple[FrameKind, tuple[bytes | memoryview, ...]]] = deque()
+        self._shaking = isinstance(connection, ssl.SSLSocket)  # until TLS has agreed on its keys
+        self.flush()
 
     def fileno(self) -> int:
         """For selectors."""
@@ -71,33 +80,54 @@ class Link:
                     self.connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     @property
+    def peer(self) -> str:
+        """The address at the other end, without its port."""
+        return self._peer
+
+    @property
+    def met(self) -> bool:
+        """Whether the other side's greeting has come; what is to be sent before that waits."""
+        return self._seal.ready
+
+    @property
+    def unread(self) -> bool:
+        """Whether TLS holds bytes that have come, of which no selector knows."""
+        return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
+
+    @property
     def waiting(self) -> bool:
         """Whether bytes wait to be sent."""
         return bool(self._out)
 
     def send(self, kind: FrameKind, *parts: bytes | memoryview) -> None:
         """Sends a message, or what the system takes of it now; `flush()` sends the rest."""
-        self._push(pack_frame(kind, *parts))
+        if not self._deaf:
+            self._held.append((kind, parts))
+            self._release()
 
     def send_record(self, kind: FrameKind, record: Mapping[str, Any]) -> None:
         """Sends a record as `send()` does."""
-        self._push(pack_record(kind, record))
+        self.send(kind, json.dumps(record).encode())
 
-    def _push(self, pieces: list[memoryview]) -> None:
-        if not self._deaf:
-            self._out.extend(pieces)
-            self.flush()
+    def _release(self) -> None:
+        # A message's tag has the nonces of both sides in it.
+        if self._seal.ready:
+            while self._held:
+                kind, parts = self._held.popleft()
+                self._out.extend(pack_frame(self._seal, kind, *parts))
+        self.flush()
 
     def flush(self) -> None:
         """Sends what waits, as far as the system takes it now."""
         try:
+            self._shake()
             while self._out:
                 sent = self.connection.send(self._out[0])
                 if sent < self._out[0].nbytes:
                     self._out[0] = self._out[0][sent:]
                 else:
                     self._out.popleft()
-        except BlockingIOError:
+        except NOT_NOW:
             pass
         except OSError:  # what it said before it closed is still to be read: no end yet
             self._deaf = True
@@ -113,6 +143,7 @@ class Link:
         frames: list[Frame] = []
         read = 0
         try:
+            self._shake()
             while read < TURN and (at_most is None or len(frames) < at_most):
                 count = self.connection.recv_into(self._reader.room())
                 if not count:
@@ -121,13 +152,19 @@ class Link:
                 self.heard, read = now, read + count
                 if frame := self._reader.took(count):
                     frames.append(frame)
-        except BlockingIOError:
+        except NOT_NOW:
             pass
+        except (StrangerError, ssl.SSLError):
+            self.ended = self.stranger = True
         except OSError as error:
             self.ended, self.unreachable = True, error.errno in NO_ANSWER
-        except StrangerError:
-            self.ended = self.stranger = True
+        self._release()
         return frames
+
+    def _shake(self) -> None:
+        if self._shaking:
+            self.connection.do_handshake()  # type: ignore[attr-defined]
+            self._shaking = False
 
     def hush(self) -> None:
         """Tells the other side that nothing more will come."""
@@ -140,7 +177,7 @@ class Link:
         try:
             while not self.ended:
                 self.ended = not self.connection.recv(2**16)
-        except BlockingIOError:
+        except NOT_NOW:
             pass
         except OSError:
             self.ended = True
@@ -148,7 +185,17 @@ class Link:
     def close(self) -> None:
         """Closes the connection."""
         self._out.clear()
+        self._held.clear()
         self.connection.close()
+
+
+def name_peer(connection: socket.socket) -> str:
+    """The address at the other end of a connection, as far as it is known."""
+    try:
+        name = connection.getpeername()
+    except OSError:
+        return "an address that is gone"
+    return str(name[0]) if isinstance(name, tuple) else "this computer"
 
 
 def finish_links(links: Collection[Link], limit_s: float) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from .calls import Call, pack_call, parse_result
 from .faults import Fault, parse_fault
-from .frames import Frame, FrameKind, StrangerError
+from .frames import Frame, FrameKind
 from .links import Link
+from .seals import StrangerError
 from .watching import Watch
 
 CHIEF = 0
@@ -56,7 +57,7 @@ class Member(Watch):
 
     def _take(self, worker: int, frame: Frame) -> None:
         if frame.kind is FrameKind.RESULT:
-            self.mailbox.put_result(*parse_result(frame.body))
+            self.mailbox.put_result(*parse_result(frame.body, len(self.workers)))
         elif frame.kind is FrameKind.FAULT:
             self._note(parse_fault(frame.record(), len(self.workers)))
         elif frame.kind is FrameKind.OVER:

@@ -110,7 +110,7 @@ def _join(spec: ClusterSpec) -> Session:
         channel.fail(error)
         raise
     shares = Shares(spec.size * len(local), spec.index * len(local), tuple(local))
-    session = Session(spec, channel, strategy, shares)
+    session = Session(spec, channel, strategy, shares, list(channel.notes))
     session.check()
     if not confined.is_set():
         session.notes.append(
@@ -188,6 +188,8 @@ def _describe(session: Session) -> dict[str, Any]:
         "control": spec.control,
         "source": spec.source,
         "loopback": spec.loopback,
+        "secret": bool(spec.credentials.secret),
+        "tls": spec.credentials.tls is not None,
         "devices": list(session.shares.devices),
         "replicas": session.shares.replicas,
         "notes": list(session.notes),

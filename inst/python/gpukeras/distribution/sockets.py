@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import os
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 
@@ -81,8 +82,8 @@ def read_ip(address: str) -> IP | None:
     return ipaddress.ip_address(str(name).partition("%")[0])
 
 
-def open_connection(address: str) -> socket.socket:
-    """Connects to an address.
+def open_connection(address: str, tls: ssl.SSLContext | None = None) -> socket.socket:
+    """Connects to an address; TLS, where it is given, agrees on its keys later.
 
     Raises:
         OSError: if nothing answers there.
@@ -92,7 +93,10 @@ def open_connection(address: str) -> socket.socket:
     if is_itself(connection):
         connection.close()
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-    return connection
+    if tls is None:
+        return connection
+    connection.setblocking(False)
+    return tls.wrap_socket(connection, server_hostname=where.host, do_handshake_on_connect=False)
 
 
 def is_itself(connection: socket.socket) -> bool:

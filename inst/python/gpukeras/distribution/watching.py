@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from .faults import Fault, explain_fault
-from .frames import Frame, FrameKind, StrangerError
+from .frames import Frame, FrameKind
 from .links import LAST_WORD_S, Link, finish_links
 from .mailboxes import Mailbox
+from .seals import StrangerError
 
 BEAT_S = 1.0  # seconds between two signs of life
+REST_LIMIT_S = 86400.0  # silence after which one at rest is lost too: a day
 REST_S = 2.0  # how long `rest()` waits until the others are told
 
 
@@ -175,14 +177,15 @@ class Watch(ABC):
                 self._waker.close()
 
     def _turn(self) -> None:
-        wait_s = min(self._beat_s, self._wake_s(self._clock.now))
-        ready = self._selector.select(wait_s)
+        unread = [worker for worker, link in self._links.items() if link.unread]
+        wait_s = 0.0 if unread else min(self._beat_s, self._wake_s(self._clock.now))
+        ready = [key.data for key, _ in self._selector.select(wait_s)]
         now = self._clock.tick(time.monotonic())
-        for key, _ in ready:
-            if key.data is None:
+        for worker in dict.fromkeys([*ready, *unread]):
+            if worker is None:
                 self._sleep_again()
-            elif key.data in self._links:  # an earlier message may have ended it
-                self._hear(key.data, self._links[key.data], now)
+            elif worker in self._links:  # an earlier message may have ended it
+                self._hear(worker, self._links[worker], now)
         while self._posted:
             self._posted.popleft()()
         self._beat(now)
@@ -200,7 +203,7 @@ class Watch(ABC):
         try:
             for frame in frames:
                 if frame.kind is FrameKind.REST:
-                    self._note_rest(worker, bool(frame.record().get("rests")), now)
+                    self._note_rest(worker, frame.record().get("rests") is True, now)
                 elif frame.kind is not FrameKind.BEAT:
                     self._take(worker, frame)
         except StrangerError:
@@ -234,9 +237,10 @@ class Watch(ABC):
 
     def _judge(self, now: float) -> None:
         for worker, link in list(self._links.items()):
-            if worker not in self._resting and now - link.heard > self.timeout_s:
+            limit_s = REST_LIMIT_S if worker in self._resting else self.timeout_s
+            if now - link.heard > max(limit_s, self.timeout_s):
                 link.silent = True
-                self._lose(worker, f"has not answered for {self.timeout_s:g} s")
+                self._lose(worker, f"has not answered for {limit_s:g} s")
 
     def _write(self) -> None:
         for worker, link in self._links.items():
