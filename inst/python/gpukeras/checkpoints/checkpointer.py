@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
+from .files import DamagedError
 from .identity import find_changes, find_mismatch
-from .state import TrainingState, pack_state, unpack_state
+from .state import TrainingState, check_plain, pack_state, unpack_state
 from .store import KEEP, CheckpointStore, Saved
 
 EVERY_S = 300.0  # seconds between saves within an epoch; there is one after each epoch as well
@@ -56,7 +57,7 @@ class Checkpointer:
         Raises:
             CheckpointError: if it is that of another training, or none is whole.
         """
-        saved = self._store.load()
+        saved = self._store.load(self._check_whole)
         if saved is None:
             return None
         there = saved.plain.get("identity", {})
@@ -107,6 +108,16 @@ class Checkpointer:
     def __exit__(self, *_: object) -> None:
         """Closes it."""
         self.close()
+
+    def _check_whole(self, saved: Saved) -> None:
+        """Whether what a file tells is of the kind that a training tells; the rest is its own."""
+        check_plain(saved.plain)
+        try:
+            there = saved.plain.get("identity", {})
+            find_mismatch(self._identity, there)
+            find_changes(self._identity, there)
+        except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+            raise DamagedError("it does not say of which training it is") from error
 
     def _check(self, mismatch: str) -> None:
         if mismatch:

@@ -17,6 +17,7 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,7 +30,30 @@ MAGIC = b"gpukeras"
 VERSION = 1
 HEAD = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, bytes of the header
 
+MOST = 2**53  # numbers beyond are no sizes
+MOST_DIMENSIONS = 32  # that every NumPy has
+
 Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Form:
+    """An array as a header tells it.
+
+    Args:
+        dtype: Of numbers.
+        shape: Its shape.
+        crc: Its CRC-32.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    crc: int
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 class DamagedError(Exception):
@@ -106,18 +130,44 @@ def read_file(path: Path) -> tuple[dict[str, Any], Arrays]:
     """
     with open_regular(path) as file:
         left = os.fstat(file.fileno()).st_size
-        header = _read_header(file, left)
-        forms = {
-            name: (_dtype(dtype), tuple(shape), crc) for name, dtype, shape, crc in header["arrays"]
-        }
-        sizes = [dtype.itemsize * math.prod(shape) for dtype, shape, _ in forms.values()]
-        if file.tell() + sum(sizes) != left:
-            raise DamagedError(f"it has {left:,} bytes of {file.tell() + sum(sizes):,}")
-        arrays = {name: _read_array(file, name, *form) for name, form in forms.items()}
-    return header["plain"], arrays
+        plain, forms = parse_header(_read_header(file, left))
+        needed = file.tell() + sum(form.size for form in forms.values())
+        if needed != left:  # so no more memory is taken than the file has bytes
+            raise DamagedError(f"it has {left:,} bytes of {needed:,}")
+        arrays = {name: _read_array(file, name, form) for name, form in forms.items()}
+    return plain, arrays
 
 
-def _read_header(file: BinaryIO, size: int) -> dict[str, Any]:
+def parse_header(text: bytes) -> tuple[dict[str, Any], dict[str, Form]]:
+    """The plain values of a header, and the form of each array.
+
+    Args:
+        text: JSON, whose checksum may have been made anew by who changed it.
+
+    Raises:
+        DamagedError: if it is not what `write_file()` writes.
+    """
+    try:
+        header = json.loads(text)
+        plain, listed = header["plain"], header["arrays"]
+        forms = {name: _parse_form(name, *rest) for name, *rest in listed}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DamagedError("its header is not as it was written") from error
+    if not isinstance(plain, dict) or len(forms) != len(listed):
+        raise DamagedError("its header is not as it was written")
+    return plain, forms
+
+
+def _parse_form(name: Any, dtype: Any, shape: Any, crc: Any) -> Form:
+    numbers = [*shape, crc]
+    if not all(type(number) is int and 0 <= number < MOST for number in numbers):
+        raise ValueError(numbers)
+    if not isinstance(name, str) or not isinstance(dtype, str) or len(shape) > MOST_DIMENSIONS:
+        raise TypeError(name)
+    return Form(_dtype(dtype), tuple(shape), crc)
+
+
+def _read_header(file: BinaryIO, size: int) -> bytes:
     head = file.read(HEAD.size)
     if len(head) < HEAD.size or not head.startswith(MAGIC):
         raise DamagedError("its beginning is not as it was written")
@@ -127,16 +177,17 @@ def _read_header(file: BinaryIO, size: int) -> dict[str, Any]:
     text = file.read(length) if length <= size else b""  # never more memory than the file takes
     if len(text) != length or zlib.crc32(text) != crc:
         raise DamagedError("its header is not as it was written")
-    return json.loads(text)
+    return text
 
 
-def _read_array(
-    file: BinaryIO, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], crc: int
-) -> np.ndarray:
-    array = np.empty(shape, dtype)
+def _read_array(file: BinaryIO, name: str, form: Form) -> np.ndarray:
+    try:
+        array = np.empty(form.shape, form.dtype)
+    except (ValueError, MemoryError) as error:  # no rows, and more columns than there are numbers
+        raise DamagedError(f"{name} has a shape that no array has") from error
     part = array.reshape(-1).view(np.uint8)
     file.readinto(part)  # type: ignore[attr-defined]
-    if zlib.crc32(part) != crc:
+    if zlib.crc32(part) != form.crc:
         raise DamagedError(f"{name} is not as it was written")
     return array
 
@@ -144,8 +195,8 @@ def _read_array(
 def _dtype(name: str) -> np.dtype[Any]:
     try:
         dtype = np.dtype(name)
-    except TypeError:  # bfloat16 and the like, which TensorFlow brings along
+    except (TypeError, ValueError, SyntaxError):  # bfloat16 and the like, of TensorFlow
         dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name, object))
-    if dtype.hasobject:
+    if dtype.hasobject or dtype.kind in "SUmM" or dtype.fields or dtype.name != name:
         raise DamagedError(f"it holds {name}, not numbers")
     return dtype

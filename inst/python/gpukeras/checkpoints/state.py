@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ..metrics import Value
 from ..snapshots import Snapshot
+from .files import MOST, DamagedError
 
 Kept = tuple[dict[str, Any], dict[str, np.ndarray]]  # JSON values, arrays
 
@@ -71,6 +72,63 @@ def unpack_state(plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         for number, (name, kept) in enumerate(given.pop("keepers"))
     }
     return TrainingState(Snapshot(_part(arrays, "model/")), keepers=keepers, **given)
+
+
+def check_plain(plain: Mapping[str, Any]) -> None:
+    """Whether a checkpoint's plain values are of the kinds that a training's are.
+
+    What another version of gpukeras keeps besides is not looked at, nor missed.
+
+    Raises:
+        DamagedError: if one is not.
+    """
+    identity, state = plain.get("identity", {}), plain.get("state", {})
+    if not isinstance(identity, Mapping) or not isinstance(state, Mapping):
+        raise DamagedError("it holds no state of a training")
+    for name, is_one in _KINDS.items():
+        if name in state and not is_one(state[name]):
+            raise DamagedError(f"its {name} is not what a training has")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < MOST
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < MOST)
+
+
+def _are(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_one, value))
+
+
+def _is_history(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_are(_is_number), value.values()))
+
+
+def _is_kept(value: Any) -> bool:
+    """A keeper's name, and what it keeps."""
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    return isinstance(value[0], str) and isinstance(value[1], Mapping)
+
+
+def _is_extra(value: Any) -> bool:
+    return isinstance(value, Mapping) and _is_number(value.get("spent_s", 0.0))
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "epoch": _is_count,
+    "position": _is_count,
+    "rows": _is_count,
+    "history": _is_history,
+    "epoch_s": _are(_is_number),
+    "epoch_rows": _are(_is_count),
+    "learning_rate": _are(_is_number),
+    "engine": lambda value: isinstance(value, str),
+    "keepers": _are(_is_kept),
+    "extra": _is_extra,
+}
 
 
 def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

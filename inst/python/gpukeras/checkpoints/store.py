@@ -16,7 +16,7 @@ import errno
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
@@ -97,8 +97,11 @@ class CheckpointStore:
         self._remove_old()
         return path
 
-    def load(self) -> Saved | None:
+    def load(self, check: Callable[[Saved], None] | None = None) -> Saved | None:
         """The newest checkpoint that is whole, or None if there is none at all.
+
+        Args:
+            check: Raises a `DamagedError` for what is whole and yet is no state of a training.
 
         Raises:
             CheckpointError: if there are some, and all are damaged.
@@ -108,7 +111,10 @@ class CheckpointStore:
             numbers = self._numbers()
         for number in reversed(numbers):
             try:
-                return Saved(*read_file(self._path(number)), tuple(notes))
+                saved = Saved(*read_file(self._path(number)), tuple(notes))
+                if check is not None:
+                    check(saved)
+                return saved
             except (DamagedError, OSError) as error:
                 self._damaged.add(number)
                 why = error.strerror if isinstance(error, OSError) else error

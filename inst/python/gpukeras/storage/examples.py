@@ -10,6 +10,7 @@ protocol buffers takes that), so that the length stays one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ class Field:
     @property
     def count(self) -> int:
         """Values a row."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def row_bytes(self) -> int:

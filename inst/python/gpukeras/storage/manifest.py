@@ -20,6 +20,8 @@ from .shards import FORMATS, Place, Shard
 
 MANIFEST = "gpukeras-dataset.json"
 VERSION = 1
+MOST = 2**53  # numbers beyond are no counts
+DTYPES = ("float32", "uint8", "int32")
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,11 @@ def parse_manifest(text: str, folder: Path, arg: str) -> Manifest:
     try:
         plain = json.loads(text)
         version, found = plain["version"], plain.pop("crc32")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _broken(folder, arg) from error
-    if not isinstance(version, int) or version > VERSION:
+    if not is_count(version):
+        raise _broken(folder, arg)
+    if version > VERSION:
         raise DataError(
             f"`{arg}`: {folder.name} was saved by a later version of gpukeras "
             f"(its format is {version}, this one reads up to {VERSION}).",
@@ -76,9 +80,11 @@ def parse_manifest(text: str, folder: Path, arg: str) -> Manifest:
     if found != _sum(plain):
         raise _broken(folder, arg)
     try:
-        return _parse(plain)
-    except (KeyError, TypeError, ValueError) as error:
+        manifest = _parse(plain)
+        check_counts(manifest)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _broken(folder, arg) from error
+    return manifest
 
 
 def _parse(plain: Mapping[str, Any]) -> Manifest:
@@ -105,6 +111,58 @@ def _parse_shard(shard: Mapping[str, Any]) -> Shard:
         for name, place in shard["places"].items()
     }
     return Shard(shard["file"], shard["rows"], shard["bytes"], shard["crc32"], places)
+
+
+# Counts -------------------------------------------------------------------------------------------
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value of JSON is a whole number from 0; `true` and 3.0 are none."""
+    return type(value) is int and 0 <= value < MOST
+
+
+def check_counts(manifest: Manifest) -> None:
+    """Whether a manifest's numbers are numbers and go together, before memory is taken for them.
+
+    The sizes of the files are looked at when they are opened.
+
+    Raises:
+        ValueError: if they do not.
+    """
+    fields, shards = manifest.fields, manifest.shards
+    whole = is_count(manifest.rows) and "x" in fields and shards
+    known = isinstance(manifest.spec["na"], str) and is_count(manifest.spec["dropped"])
+    if not whole or not known or not isinstance(manifest.recipe, Mapping):
+        raise ValueError("no manifest")
+    for name, field in fields.items():
+        if field.dtype not in DTYPES or not all(map(is_count, field.shape)):
+            raise ValueError(name)
+    for shard in shards:
+        if not all(map(is_count, (shard.rows, shard.bytes))) or not isinstance(shard.crc32, str):
+            raise ValueError(shard.file)
+        _check_places(shard, manifest)
+    if len({shard.file for shard in shards}) < len(shards):
+        raise ValueError("a file twice")
+    if sum(shard.rows for shard in shards) != manifest.rows:
+        raise ValueError(manifest.rows)
+
+
+def _check_places(shard: Shard, manifest: Manifest) -> None:
+    """Whether there is room for a shard's rows in its file, and they lie in it."""
+    needed = sum(field.row_bytes for field in manifest.fields.values())
+    if shard.rows * needed > shard.bytes:  # nothing is compressed
+        raise ValueError(shard.rows)
+    if shard.places is None:
+        return
+    for name, field in manifest.fields.items():
+        place = shard.places[name]
+        size = field.record_bytes if manifest.format == "tfrecord" else field.row_bytes
+        numbers = [place.stride, *(number for run in place.at for number in run)]
+        if not all(map(is_count, numbers)) or place.stride < max(1, size):
+            raise ValueError(numbers)
+        ends = [start + (rows - 1) * place.stride + size for start, rows in place.at if rows]
+        if sum(rows for _, rows in place.at) != shard.rows or max(ends, default=0) > shard.bytes:
+            raise ValueError(shard.file)
 
 
 def _sum(plain: Mapping[str, Any]) -> str:

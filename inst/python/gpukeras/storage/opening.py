@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -365,11 +366,26 @@ def _decode(
     }
     try:
         for shard in shards:
-            for block in decode_shard(folder / shard.file, manifest.fields):
-                for name, writer in writers.items():
-                    writer.write(block[name])
+            with _rows_as_told(shard, folder, arg):
+                for block in decode_shard(folder / shard.file, manifest.fields, shard.rows):
+                    for name, writer in writers.items():
+                        writer.write(block[name])
     except BaseException:
         for writer in writers.values():
             writer.close()
         raise
     return {name: writer.finish() for name, writer in writers.items()}
+
+
+@contextmanager
+def _rows_as_told(shard: Shard, folder: Path, arg: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, OSError) as error:  # pyarrow's errors are such, too
+        raise DataError(
+            f"`{arg}`: the rows of {shard.file} in {folder.name} are not those that {MANIFEST} "
+            "tells of.",
+            hint="Save the dataset again.",
+            arg=arg,
+            path=str(folder / shard.file),
+        ) from error

@@ -277,9 +277,17 @@ def _find_values(
     return {name: Place(fields[name].row_bytes, tuple(at)) for name, at in runs.items()}
 
 
-def decode_shard(path: Path, fields: Mapping[str, Field]) -> Iterator[dict[str, np.ndarray]]:
-    """Rows of a Parquet file that must be decoded, a row group at a time."""
+def decode_shard(
+    path: Path, fields: Mapping[str, Field], rows: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Rows of a Parquet file that must be decoded, a row group at a time.
+
+    Raises:
+        ValueError, KeyError: if it has not so many rows, or not these fields.
+    """
     file = _parquet().ParquetFile(path)
+    if file.metadata.num_rows != rows:
+        raise ValueError(rows)
     for number in range(file.num_row_groups):
         table = file.read_row_group(number, columns=list(fields)).combine_chunks()
         yield {name: _decode(table[name], field) for name, field in fields.items()}
