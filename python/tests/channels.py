@@ -20,7 +20,7 @@ from gpukeras.distribution.links import Link
 from gpukeras.distribution.seals import PROTOCOL, WORKER, Seal
 
 SECRET = b"what the tests' workers share"
-PATIENCE_S = 30  # what a test waits before it fails
+PATIENCE_S = 600  # what a test waits before it fails
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def start_workers(size, steps, descriptions=None, timeout_s=5.0):
                 "size": size,
                 "index": index,
                 "timeout_s": timeout_s,
-                "join_timeout_s": 20,
+                "join_timeout_s": 120,
                 "description": (descriptions or [{}] * size)[index],
                 "steps": steps.get(index, steps.get(None)) if isinstance(steps, dict) else steps,
             }

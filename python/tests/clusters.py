@@ -82,7 +82,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still runs: {self.explain()}") from None
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
         return status
 
     def explain(self):
@@ -93,9 +93,9 @@ class WorkerProcess:
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
-        self.process.wait(30)
+        self.process.wait(PATIENCE_S)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
         self.process.stdout.close()
         self.process.stderr.close()
 

@@ -55,7 +55,7 @@ else:
 """
     pytest.importorskip("ml_dtypes")
     for expected in ("", "[1.5, 2.0]\n"):
-        out, err = run_python(code, tmp_path / "f").communicate(timeout=60)
+        out, err = run_python(code, tmp_path / "f").communicate(timeout=600)
         assert (out, err) == (expected, "")
 
 

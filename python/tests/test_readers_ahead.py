@@ -2,6 +2,7 @@ import os
 import threading
 
 import pytest
+from children import PATIENCE_S
 
 from gpukeras.readers.ahead import DEPTH, count_workers, map_ahead, read_ahead
 
@@ -22,7 +23,7 @@ def test_results_come_in_the_order_of_the_items():
 
     def work(item):
         if item == 0:
-            second_done.wait(5)
+            second_done.wait(PATIENCE_S)
         if item == 1:
             second_done.set()
         return item * 10
@@ -78,9 +79,9 @@ def test_items_are_made_in_another_thread_and_given_up_with_the_consumer():
     results = read_ahead(items())
     assert [next(results), next(results)] == [0, 1]
     results.close()
-    assert closed.wait(5)
+    assert closed.wait(PATIENCE_S)
     for thread in set(threading.enumerate()) - before:  # they end by themselves
-        thread.join(5)
+        thread.join(PATIENCE_S)
     assert set(threading.enumerate()) <= before
     assert threading.current_thread().name not in threads
 
@@ -102,5 +103,5 @@ def test_a_generator_that_is_collected_in_a_starting_thread_waits_for_no_other()
 
     thread = threading.Thread(target=collect, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()

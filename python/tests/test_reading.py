@@ -33,7 +33,7 @@ def check(root, environment, session=None):
     """What the real check finds on that computer with that driver, in a process of its own."""
     code = CHECK.format(root=str(root), session=session)
     child = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600
     )
     assert child.returncode == 0, child.stderr
     return json.loads(child.stdout.splitlines()[-1])
@@ -214,7 +214,7 @@ def test_a_driver_that_ends_or_hangs_its_process_is_not_determined(computer, how
     script = """
     from dataclasses import asdict
     from gpukeras import probing
-    probing.DRIVER_LIMIT_S = 2
+    probing.DRIVER_LIMIT_S = 8
     facts = {"unread": {}, "build": {}, "python": {}}
     with probing.quiet_environment() as environment:
         probing.read_driver_answers(facts, environment)
@@ -223,7 +223,7 @@ def test_a_driver_that_ends_or_hangs_its_process_is_not_determined(computer, how
     found = run_stub_script(script, STUB_CUINIT=how)
     assert found["cuda"] is None
     assert found["nvml"]["loaded"] is True
-    reason = {-1: "killed by SIGABRT", -2: "did not end within 2 s"}[how]
+    reason = {-1: "killed by SIGABRT", -2: "did not end within 8 s"}[how]
     assert reason in found["unread"]["cuda"]
 
 
@@ -234,7 +234,7 @@ def run_stub_script(script, **settings):
         env=stub_environment(**settings),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert child.returncode == 0, child.stderr
     return json.loads(child.stdout.splitlines()[-1])

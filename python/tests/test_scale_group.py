@@ -1,7 +1,6 @@
 """The groups of processes and the tables of bench_scale.py, without TensorFlow."""
 
 import json
-import time
 from itertools import groupby
 
 import pytest
@@ -17,7 +16,7 @@ FAILS = """
 import json, os, sys, time
 if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
     sys.exit("this one fails")
-time.sleep(60)
+time.sleep(3600)  # until it is ended
 """
 
 
@@ -46,11 +45,9 @@ def test_one_worker_alone_is_in_no_cluster(write, monkeypatch):
 
 
 def test_one_that_fails_ends_the_others_and_its_error_is_told(write):
-    began = time.monotonic()
     with pytest.raises(RuntimeError, match="this one fails") as caught:
         run_group(2, FREE, write(FAILS))
     assert "worker 2 ended with 1" in str(caught.value)
-    assert time.monotonic() - began < 30
 
 
 def test_ports_are_free_ones_of_the_hosts():

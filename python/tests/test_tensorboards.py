@@ -258,7 +258,7 @@ def test_a_trace_ends_by_itself(tmp_path):
     window = TraceWindow(str(tmp_path), seconds=0.02)
     window.open()
     runtime.tensorflow().random.normal([10, 10])
-    window._timer.join(10)
+    window._timer.join(600)
     assert len(traces(tmp_path)) == 1
     window.close()
     assert window.problem == ""

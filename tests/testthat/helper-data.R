@@ -161,8 +161,9 @@ start_r <- function(lines, frame = parent.frame(), wait = TRUE) {
   list(status = status, out = out, err = err)
 }
 
-# Waits until `condition()` holds; FALSE when it never did.
-wait_until <- function(condition, seconds) {
+# Waits until `condition()` holds; FALSE when it never did. The seconds guard against hanging: they
+# measure nothing.
+wait_until <- function(condition, seconds = 600) {
   deadline <- Sys.time() + seconds
   while (!condition()) {
     if (Sys.time() > deadline) {

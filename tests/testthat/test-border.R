@@ -276,7 +276,7 @@ test_that("a Python that ran before gpukeras was loaded is known", {
 # Forks --------------------------------------------------------------------------------------------
 
 # What a fork gives, or "hangs" after some seconds: mclapply() itself would wait for it.
-in_fork <- function(code, seconds = 60) {
+in_fork <- function(code, seconds = 600) {
   job <- parallel::mcparallel(code)
   withr::defer(tools::pskill(job$pid, tools::SIGKILL))
   parallel::mccollect(job, wait = FALSE, timeout = seconds)[[1]] %||% "hangs"

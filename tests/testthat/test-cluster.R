@@ -166,7 +166,7 @@ a_script <- function(..., frame = parent.frame()) {
 
 tell_index <- "index <- as.integer(sub('.*\"index\":([0-9]+).*', '\\\\1', Sys.getenv('TF_CONFIG')))"
 
-is_gone <- function(pid) wait_until(function() !tools::pskill(pid, 0), 20)
+is_gone <- function(pid) wait_until(function() !tools::pskill(pid, 0))
 
 test_that("workers run an R script, with this session's libraries and Python", {
   skip_without_tensorflow()
@@ -209,7 +209,7 @@ test_that("the worker that fails is an error that names it", {
 test_that("a launch that is not waited for is stopped", {
   skip_without_tensorflow()
   launch <- gpu_launch(a_script("message('begun')", "Sys.sleep(600)"), 1, wait = FALSE)
-  expect_true(wait_until(function() identical(launch$log(1), "begun"), 20))
+  expect_true(wait_until(function() identical(launch$log(1), "begun")))
   expect_true(launch$running())
   expect_identical(launch$wait(0.2), launch)
   expect_match(format(launch)[1], "1 running")
@@ -246,10 +246,10 @@ test_that("an interrupt of the wait comes through and ends the workers", {
     "cat(value, '\\n')"
   ), wait = FALSE)
   files <- file.path(folder, c("worker-TRUE", "worker-FALSE"))
-  expect_true(wait_until(function() all(file.exists(files) & file.size(files) > 0), 60))
+  expect_true(wait_until(function() all(file.exists(files) & file.size(files) > 0)))
   pids <- as.integer(vapply(files, readLines, ""))
   tools::pskill(as.integer(readLines(file.path(folder, "launcher"))), tools::SIGINT)
-  expect_true(wait_until(function() any(grepl("^interrupted", readLines(r$out))), 20))
+  expect_true(wait_until(function() any(grepl("^interrupted", readLines(r$out)))))
   for (pid in pids) expect_true(is_gone(pid))
 })
 
@@ -266,7 +266,7 @@ test_that("workers end with the session that launched them, however it ends", {
     sprintf("gpu_launch('%s', 1)", worker)
   ), wait = FALSE)
   file <- file.path(folder, "worker")
-  expect_true(wait_until(function() file.exists(file) && file.size(file) > 0, 60))
+  expect_true(wait_until(function() file.exists(file) && file.size(file) > 0))
   tools::pskill(as.integer(readLines(file.path(folder, "launcher"))), tools::SIGKILL)
   expect_true(is_gone(as.integer(readLines(file))))
 })

@@ -159,10 +159,10 @@ test_that("an interrupt is neither lost nor the end of the script", {
       "fit <- gpu_fit(model, data, 30000, engine = 'superstep', callbacks = list(log), verbose = 0)",
       "cat(fit$stopped, '\\n')"
     ))
-    wait_until(function() file.exists(log) && length(readLines(log, warn = FALSE)) > 20 * run, 60)
+    wait_until(function() file.exists(log) && length(readLines(log, warn = FALSE)) > 20 * run)
     pid <- as.integer(sub("pid ", "", grep("^pid", readLines(child$out), value = TRUE)))
     tools::pskill(pid, tools::SIGINT)
-    wait_until(function() !tools::pskill(pid, 0), 5)
+    wait_until(function() length(readLines(child$out)) > 1 || !tools::pskill(pid, 0))
     tools::pskill(pid, tools::SIGKILL)
     paste(c(readLines(child$out)[-1], readLines(child$err))[1])
   }, "")

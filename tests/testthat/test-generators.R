@@ -285,7 +285,7 @@ test_that("an interrupt in the function keeps the history, and nothing hangs", {
     sprintf("writeLines(c(fit$stopped, fit$epochs, first, second), '%s')", done)
   )
   start_r(lines, wait = FALSE)
-  expect_true(wait_until(function() file.size(done) %in% 20:99, 60))
+  expect_true(wait_until(function() file.size(done) %in% 20:99))
   expect_equal(readLines(done), c("interrupted", "2", "interrupted", "interrupted"))
 })
 
@@ -354,7 +354,7 @@ test_that("an R function inside a tf.data pipeline does not wait for ever", {
     sprintf("writeLines(as.character(fit$rows), '%s')", done)
   )
   start_r(lines, wait = FALSE)
-  expect_true(wait_until(function() file.size(done) %in% 2:99, 60))
+  expect_true(wait_until(function() file.size(done) %in% 2:99))
   expect_equal(readLines(done), "120")
 })
 

@@ -255,7 +255,7 @@ test_that("a real profile adds up, leaves the model alone, and is plotted", {
   layers <- as.data.frame(profile)
   expect_true(all(c("Dense") %in% layers$kind))
   kernels <- profile$shares[["kernels"]] * profile$step_s
-  expect_equal(sum(layers$total_s), kernels, tolerance = 0.15)
+  expect_equal(sum(layers$total_s), kernels, tolerance = 1e-6)
   expect_gt(nrow(as.data.frame(profile, what = "ops")), 0)
   expect_gt(nrow(as.data.frame(profile, what = "timeline")), 0)
   expect_true(length(list.files(folder, "[.]xplane[.]pb$", recursive = TRUE)) > 0)

@@ -227,7 +227,7 @@ browse <- function(file, frame = parent.frame()) {
   address <- paste0("file://", normalizePath(file))
   status <- system2(
     chromium, c(paste0("--", flags), shQuote(address)), stdout = out[1], stderr = out[2],
-    timeout = 60
+    timeout = 600
   )
   # The browser asks for things of its own, which have no page as their origin.
   events <- jsonlite::read_json(netlog)$events

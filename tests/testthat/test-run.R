@@ -193,15 +193,15 @@ test_that("an interrupt ends the process and leaves nothing", {
   session <- callr::r_bg(function(file) {
     work <- function(file) {
       writeLines(as.character(Sys.getpid()), file)
-      Sys.sleep(60)
+      Sys.sleep(3600)
     }
     tryCatch(gpukeras::gpu_run(work, list(file)), interrupt = function(condition) {
       list("interrupted", dir(tempdir(), "^run-"))
     })
   }, list(file))
-  expect_true(wait_until(function() isTRUE(file.size(file) > 1), 60))
+  expect_true(wait_until(function() isTRUE(file.size(file) > 1)))
   session$interrupt()
-  session$wait(10000)
+  session$wait(600000)
   expect_identical(session$get_result(), list("interrupted", character()))
   expect_false(lives(as.integer(readLines(file))))
 })

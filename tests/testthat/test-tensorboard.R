@@ -126,7 +126,7 @@ test_that("a training is shown by TensorBoard on the loopback address", {
   expect_match(board$url, "^http://127[.]0[.]0[.]1:[0-9]+/$")
   expect_identical(gpu_tensorboard(folder, open = FALSE)$url, board$url)
   runs <- function() readLines(paste0(board$url, "data/runs"), warn = FALSE)
-  expect_true(wait_until(function() grepl("run-1/validation", runs(), fixed = TRUE), 30))
+  expect_true(wait_until(function() grepl("run-1/validation", runs(), fixed = TRUE)))
   shown <- readLines(
     paste0(board$url, "data/plugin/scalars/scalars?run=run-1%2Ftrain&tag=epoch_loss"),
     warn = FALSE

@@ -337,12 +337,12 @@ test_that("an interrupt gives the history so far, and the script goes on", {
   ))
   line_with <- function(pattern) grep(pattern, readLines(child$out, warn = FALSE), value = TRUE)
   training <- function() file.exists(log) && length(readLines(log, warn = FALSE)) > 2
-  began <- wait_until(training, 90)
+  began <- wait_until(training)
   pid <- as.integer(sub("pid ", "", line_with("^pid")))
   withr::defer(tools::pskill(pid, tools::SIGKILL))
   expect_true(began, info = toString(readLines(child$err, warn = FALSE)))
   tools::pskill(pid, tools::SIGINT)
-  wait_until(function() length(line_with("again")) > 0 || !tools::pskill(pid, 0), 30)
+  wait_until(function() length(line_with("again")) > 0 || !tools::pskill(pid, 0))
   expect_identical(
     readLines(child$out, warn = FALSE)[-1],
     c("gpu_history interrupted TRUE ", "TRUE ", "completed again"),
@@ -369,12 +369,12 @@ test_that("an interrupt with a checkpoint gives the history, and training goes o
     "cat(more$stopped, resumed && more$epochs == fit$epochs + 1, '\\n')"
   ))
   lines <- function() if (file.exists(child$out)) readLines(child$out, warn = FALSE)
-  began <- wait_until(function() length(dir(folder, "^checkpoint")) > 1, 90)
+  began <- wait_until(function() length(dir(folder, "^checkpoint")) > 1)
   pid <- as.integer(sub("pid ", "", grep("^pid", lines(), value = TRUE)))
   withr::defer(tools::pskill(pid, tools::SIGKILL))
   expect_true(began, info = toString(readLines(child$err, warn = FALSE)))
   tools::pskill(pid, tools::SIGINT)
-  wait_until(function() length(lines()) > 2 || !tools::pskill(pid, 0), 30)
+  wait_until(function() length(lines()) > 2 || !tools::pskill(pid, 0))
   expect_identical(
     lines()[-1], c("gpu_history interrupted TRUE ", "completed TRUE "),
     info = toString(readLines(child$err, warn = FALSE))
