@@ -43,8 +43,8 @@
 #'   `tf.data.Dataset`. By default those that `data` kept apart.
 #' @param batch_size Rows a step; or what [gpu_batch_size()] gave. `"auto"` is what
 #'   [gpu_batch_size()] found for this model in this session, or else the dataset's own. More than
-#'   there are rows is one batch of all. A model with batches of a fixed length (`batch_shape`)
-#'   takes that one.
+#'   there are rows is one batch of all. A stateful recurrent model takes the length of batches
+#'   that it was made for (`batch_shape`).
 #' @param engine `"auto"`, `"keras"`, `"superstep"` or `"compiled"`.
 #' @param schedule The learning rate over time: [schedule_one_cycle()], [schedule_cyclic()],
 #'   [schedule_warmup_cosine()], [schedule_exponential()], [schedule_plateau()],

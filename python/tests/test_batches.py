@@ -73,7 +73,7 @@ def test_a_stateful_model_trains_and_predicts_as_by_keras(engine):
 
 
 def test_rows_that_do_not_fill_the_last_batch_are_refused_or_dropped_and_predicted():
-    model = make_rnn(stateful=False)
+    model = make_rnn()
     with pytest.raises(ModelError, match="takes batches of 8 rows .* but the last one has 3"):
         training.fit(model, make_sequences(35)[0], {"epochs": 1})
     with pytest.raises(ModelError, match="the last one has 35"):
@@ -83,8 +83,20 @@ def test_rows_that_do_not_fill_the_last_batch_are_refused_or_dropped_and_predict
     _, x, _ = make_sequences(35)
     found = inference.predict(model, {"kind": "array", "values": np.asfortranarray(x)})["values"]
     assert len(found) == 35
-    expected = model.predict(x[:32], batch_size=8, verbose=0)
-    np.testing.assert_allclose(np.ravel(found)[:32], expected[:, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["keras", "superstep"])
+def test_a_model_without_states_takes_any_batch_however_it_was_built(engine):
+    keras = runtime.keras()
+    data, x, y = make_sequences(35, batch_size=10)
+    made = keras.Sequential([keras.layers.GRU(4), keras.layers.Dense(1)])  # its first batch tells
+    made.compile("sgd", "mse")
+    for model in (made, make_rnn(stateful=False)):
+        for _ in range(2):
+            report = training.fit(model, data, {"epochs": 1, "engine": engine}, batch_size=9)
+            assert report.plan.batch_size == 9
+        assert len(inference.predict(model, data=data)["values"]) == 35
+        inference.evaluate(model, data)
 
 
 def test_another_batch_size_than_the_models_is_refused():

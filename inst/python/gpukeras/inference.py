@@ -28,7 +28,13 @@ from .metrics import read_metrics, split_components
 from .outputs import decode_outputs
 from .packing import InputsFeatures
 from .pipeline import Dataset
-from .predicting import check_whole, fixed_rows, model_device, predict_rows, predict_stream
+from .predicting import (
+    check_whole,
+    fixed_rows,
+    model_device,
+    predict_rows,
+    predict_stream,
+)
 from .recipes import Recipe
 from .rooms import Room
 from .rows import MemoryRows, RowSource

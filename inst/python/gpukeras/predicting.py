@@ -153,7 +153,13 @@ def count_row_bytes(model: Any) -> int | None:
 
 
 def fixed_rows(model: Any) -> int | None:
-    """Rows of a batch where the model takes no other number of them (`batch_shape`), or None."""
+    """Rows of a batch where the model takes no other number of them, or None.
+
+    Those are models with states of recurrent layers, one for each row. Of others the length that
+    their inputs have may be that of the first batch that Keras saw, and means nothing.
+    """
+    if not any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
+        return None
     try:
         tensors = runtime.tensorflow().nest.flatten(model.inputs)
     except (AttributeError, ValueError):  # made by subclassing, or not built
