@@ -286,3 +286,11 @@ test_that("a history that cannot be read is named", {
     read_history(folder)
   })
 })
+
+test_that("a pipe in the place of a history is not waited at", {
+  skip_on_os("windows")
+  folder <- withr::local_tempdir()
+  skip_if(system2("mkfifo", shQuote(file.path(folder, "history.json"))) != 0)
+  error <- expect_error(read_history(folder), class = "gpukeras_error_data")
+  expect_match(conditionMessage(error), "The file `history.json` is not JSON", fixed = TRUE)
+})
