@@ -172,6 +172,8 @@ def _read_header(file: BinaryIO, size: int) -> bytes:
     if len(head) < HEAD.size or not head.startswith(MAGIC):
         raise DamagedError("its beginning is not as it was written")
     _, version, crc, length = HEAD.unpack(head)
+    if version < 1:
+        raise DamagedError("its beginning is not as it was written")
     if version > VERSION:
         raise DamagedError("a later version of gpukeras has written it")
     text = file.read(length) if length <= size else b""  # never more memory than the file takes

@@ -102,8 +102,18 @@ def _are(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(map(is_one, value))
 
 
+def _is_value(value: Any) -> bool:
+    """A metric's: a number, or an array of them as nested lists."""
+    if not isinstance(value, list):
+        return _is_number(value)
+    try:
+        return np.asarray(value).dtype.kind in "iuf"
+    except (ValueError, OverflowError):  # lists of different lengths
+        return False
+
+
 def _is_history(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(map(_are(_is_number), value.values()))
+    return isinstance(value, Mapping) and all(map(_are(_is_value), value.values()))
 
 
 def _is_kept(value: Any) -> bool:
