@@ -53,9 +53,14 @@ check_options <- function(x, arg, expected, call = caller_env()) {
 check_no_dots <- function(..., call = caller_env()) {
   if (...length() > 0) {
     name <- names(list(...))[1] %||% ""
+    ours <- row_words[name]
     abort_gpukeras(
       if (nzchar(name)) sprintf("Unknown argument `%s`.", name) else "An argument has no name.",
-      code = "spec", hint = "Arguments after the data are named, and ?gpu_dataset lists them.",
+      code = "spec", hint = if (is.na(ours)) {
+        "Arguments after the data are named, and ?gpu_dataset lists them."
+      } else {
+        sprintf("It is called `%s` here.", ours)
+      },
       arg = name, call = call
     )
   }
@@ -78,8 +83,11 @@ describe <- function(x) {
     return(if (text) sprintf("\"%s\"", substr(x, 1, 40)) else format(x))
   }
   size <- if (is.null(dim(x))) paste("of length", length(x)) else paste(dim(x), collapse = " x ")
-  paste("a", class(x)[1], size)
+  paste(with_article(class(x)[1]), size)
 }
+
+# A noun with its article: "a list", "an array".
+with_article <- function(noun) paste(if (grepl("^[aeiou]", noun)) "an" else "a", noun)
 
 check_data_frame <- function(x, arg = caller_arg(x), call = caller_env()) {
   if (missing(x) || !is.data.frame(x)) {

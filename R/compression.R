@@ -192,7 +192,7 @@ gpu_separable <- function(model, data = NULL, rank = 1, epochs = 5, ..., exclude
 
 # The rows to measure on: a dataset, list(x, y), or none.
 as_measured <- function(data, call = caller_env()) {
-  if (!is.null(data)) as_training(data, call)
+  if (!is.null(data)) as_training(data, call = call)
 }
 
 # Rows to evaluate on are encoded as others; without others they are a dataset.
@@ -200,7 +200,7 @@ as_measured_on <- function(validation, data, call = caller_env()) {
   if (is.null(data) && !is.null(validation)) {
     return(check_dataset(validation, "validation", call)$handle)
   }
-  as_validation(validation, data, call)
+  as_validation(validation, data, call = call)
 }
 
 # Arguments of gpu_fit() that go through `...`, as the core takes them.

@@ -82,4 +82,9 @@ shorten <- function(x, most = 5) {
   paste(x, collapse = ", ")
 }
 
+# A number with its noun: "1 epoch", "2 epochs". Nouns come as plurals.
+count_of <- function(count, nouns) {
+  paste(count_text(count), if (count == 1) sub("s$", "", nouns) else nouns)
+}
+
 count_text <- function(x) format(x, big.mark = ",", scientific = FALSE, trim = TRUE)

@@ -43,34 +43,24 @@ abort_parts <- function(problem, arg, call) {
   )
 }
 
-# The rows to train on: a dataset, list(x, y), or a tf.data pipeline.
-as_training <- function(data, call = caller_env()) {
-  if (is_pair(data)) {
-    parts <- as_parts(data, "data", call)
-    data <- gpu_dataset(parts$x, parts$y, weights = parts$weights)
-  } else if (is_tf_dataset(data)) {
-    data <- gpu_dataset(data)
-  }
-  check_dataset(data, call = call)
-}
-
 # Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as those that trained
 # `source`, a dataset's handle or a model, whose recipe has `formula` and `columns`.
-as_dataset <- function(data, source, recipe, y = NULL, arg = "data", env = caller_env(2),
-                       call = caller_env()) {
+as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "data",
+                       env = caller_env(2), model = NULL, call = caller_env()) {
   data <- open_saved(data)
   if (inherits(data, "gpu_dataset")) {
     return(check_alive(data, call))
   }
   formula <- recipe$formula %||% ""
-  weights <- NULL
   own <- "y"
   if (is.null(y) && is_pair(data, recipe)) {
     parts <- as_parts(data, arg, call)
     data <- parts$x
     y <- parts$y
-    weights <- parts$weights
+    weights <- parts$weights %||% weights
   }
+  data <- name_parts(data, model, "inputs", call)
+  y <- name_parts(y, model, "outputs", call)
   if (is.data.frame(data) && nzchar(formula)) {
     parts <- split_new_rows(formula, data, env, call)
     data <- parts$x

@@ -36,11 +36,15 @@
 #'   or `loss` is given.
 #' @param data A [gpu_dataset()], `list(x, y)` or `list(x, y, weights)` (names are honoured, in any
 #'   order), or a `tf.data.Dataset` such as tfdatasets makes.
+#'   Matrices, arrays, data frames, paths of files and functions are made a dataset of, as by
+#'   [gpu_dataset()].
+#' @param y Labels of such rows; of a data frame or of files the name of their column.
 #' @param epochs Passes over the training rows. Of a function or `tf.data.Dataset` without `steps`,
 #'   the first pass tells how many there are.
 #' @param validation Rows to validate on after each epoch: a [gpu_dataset()] made with
 #'   `recipe = data`, a data frame, `list(x, y)`, `list(x, y, weights)`, or a
-#'   `tf.data.Dataset`. By default those that `data` kept apart.
+#'   `tf.data.Dataset`. Or a share of the rows, where `data` is no dataset yet. By default those that
+#'   `data` kept apart.
 #' @param batch_size Rows a step; or what [gpu_batch_size()] gave. `"auto"` is what
 #'   [gpu_batch_size()] found for this model in this session, or else the dataset's own. More than
 #'   there are rows is one batch of all. A stateful recurrent model takes the length of batches
@@ -82,6 +86,9 @@
 #'   outputs. `loss` is needed, `optimizer` is `"adam"` by default. A model that is compiled already
 #'   is compiled anew: its optimizer starts afresh. `NULL`, all three, leaves it as it is.
 #' @param verbose Whether progress is shown: a bar in a terminal, a line for an epoch elsewhere.
+#' @param ... Words of keras3's `fit()`: `x`, `validation_data` and `validation_split` (drawn at
+#'   random, as by `gpu_dataset(validation = )`), and for rows that are no dataset yet
+#'   `sample_weight`, `class_weight`, `shuffle` and `steps_per_epoch`.
 #' @return A `gpu_history`, with `print()`, `summary()`, `plot()`, `as.data.frame()`, `rbind()` and
 #'   `ggplot2::autoplot()`. It says where the model ran, through which engine and why, rows a
 #'   second, the share of time spent waiting for rows, and the GPU's peak memory. Interrupting
@@ -153,16 +160,18 @@
 #'   on_epoch_end = function(epoch, metrics) if (metrics[["val_loss"]] < 5) "stop"
 #' )
 #' @export
-gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "auto",
-                    engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
+gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL,
+                    batch_size = "auto", engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
                     clip_global_norm = NULL, ema = NULL, early_stopping = NULL, checkpoint = NULL,
                     tensorboard = NULL, monitor = FALSE, devices = NULL, rate_scaling = "none",
                     on_oom = "halve", callbacks = list(), on_epoch_end = NULL, optimizer = NULL,
-                    loss = NULL, metrics = NULL, verbose = TRUE) {
+                    loss = NULL, metrics = NULL, verbose = TRUE, ...) {
   model <- check_model(model)
-  data <- as_training(data)
+  given <- if (missing(data)) NULL else data
+  rows <- as_fit_rows(given, y, epochs, validation, list(...), model)
+  data <- rows$data
   options <- list(
-    epochs = epochs, engine = engine, schedule = as_options(schedule), clip_norm = clip_norm,
+    epochs = rows$epochs, engine = engine, schedule = as_options(schedule), clip_norm = clip_norm,
     clip_value = clip_value, clip_global_norm = clip_global_norm, ema = ema,
     early_stopping = as_options(early_stopping), checkpoint = expand_folder(checkpoint),
     tensorboard = expand_folder(tensorboard), on_oom = on_oom, rate_scaling = rate_scaling
@@ -171,7 +180,7 @@ gpu_fit <- function(model, data, epochs = 10, validation = NULL, batch_size = "a
   # The listener lets interrupts in, between two calls; anywhere else they would lose the history.
   warn_stopped(watch_fit(monitor, suspendInterrupts(call_core("fit", list(
     model = model, data = data$handle, options = check_no_na_options(options),
-    validation = as_validation(validation, data), batch_size = as_batch_size(batch_size),
+    validation = as_validation(rows$validation, data, model), batch_size = as_batch_size(batch_size),
     callbacks = hooks$keras, functions = hooks$functions, on_event = progress_listener(verbose),
     devices = as_devices(devices), compiling = as_compiling(optimizer, loss, metrics)
   )))))
@@ -206,12 +215,18 @@ as_devices <- function(devices, call = caller_env()) {
 }
 
 # Rows to validate on, encoded as those to train on.
-as_validation <- function(validation, data, call = caller_env()) {
+as_validation <- function(validation, data, model = NULL, call = caller_env()) {
   if (is.null(validation)) {
     return(NULL)
   }
+  if (is.function(validation)) {
+    validation <- gpu_dataset(validation, recipe = data)
+  }
   env <- caller_env(2)
-  as_dataset(validation, data$handle, data, arg = "validation", env = env, call = call)$handle
+  as_dataset(
+    validation, data$handle, data,
+    arg = "validation", env = env, model = model, call = call
+  )$handle
 }
 
 # What a schedule_*() or a user's list says crosses as a plain list.
@@ -251,6 +266,8 @@ warn_stopped <- function(history) {
 #' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the one where the model
 #'   is. In a [gpu_cluster()] `"all"` shares them out among the workers, who must all make the same
 #'   call, and all get the whole result.
+#' @param ... Words of keras3's: `x`, `sample_weight` in [gpu_evaluate()]; `verbose`, which changes
+#'   nothing, and `batch_size` in [gpu_predict()], which takes large ones.
 #' @return A named numeric vector: the loss and each metric; of a metric whose value is an array each
 #'   component, such as `f1_score[1]`.
 #' @examplesIf gpukeras:::can_run_examples()
@@ -260,11 +277,13 @@ warn_stopped <- function(history) {
 #' gpu_evaluate(model, mtcars[25:32, ])
 #' @export
 gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL,
-                         devices = NULL) {
+                         devices = NULL, ...) {
   model <- check_model(model)
+  words <- check_words(list(...), c("x", "sample_weight", "verbose"))
   recipe <- use_recipe(model, recipe)
   check_no_na_options(list(batch_size = batch_size))
-  data <- as_dataset(data, model, recipe, y = y)
+  data <- if (missing(data)) words$x else data
+  data <- as_dataset(data, model, recipe, y, words$sample_weight, model = model)
   result <- call_core("evaluate", list(
     model = model, data = data$handle, part = part, batch_size = batch_size,
     devices = as_devices(devices)
@@ -299,13 +318,14 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #' fit <- gpu_fit(model, train, epochs = 20, verbose = FALSE)
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
-gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL) {
+gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...) {
   model <- check_model(model)
+  words <- check_words(list(...), c("x", "batch_size", "verbose"))
   check_string(type)
   recipe <- use_recipe(model, recipe)
   room <- new_room()
   args <- list(model = model, type = type, room = room$make, devices = as_devices(devices))
-  newdata <- open_saved(newdata)
+  newdata <- name_parts(open_saved(if (missing(newdata)) words$x else newdata), model, "inputs")
   if (is_tf_dataset(newdata)) newdata <- as_dataset(newdata, model, recipe, arg = "newdata")
   if (inherits(newdata, "gpu_dataset")) {
     args$data <- check_alive(newdata)$handle

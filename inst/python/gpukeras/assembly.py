@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -133,3 +133,19 @@ def explain_varied(data: Dataset | StreamDataset) -> str:
 
 def _as_text(value: Any) -> str:
     return " x ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def take_rows(data: Dataset, rows: Sequence[float]) -> dict[str, Any]:
+    """Some rows as the model gets them, before what the device does to them.
+
+    Args:
+        data: The dataset; its rows have numbers.
+        rows: Their numbers in the user's order, from 1.
+
+    Returns:
+        `{x, y, weights}`, as far as there are such, and the `names` of the columns of `x`.
+    """
+    places = np.asarray(rows, np.int64) - 1
+    parts = [source.gather(places) for source in data.sources]
+    names = data.recipe.feature_names or data.recipe.names
+    return {**dict(zip(("x", "y", "weights"), parts, strict=False)), "names": names}

@@ -146,6 +146,16 @@ def read_inputs(model: Any) -> dict[str, Shape | None] | None:
     return {getattr(tensor, "name", ""): _row(tensor) for tensor in tensors}
 
 
+def read_parts(model: Any) -> dict[str, list[str]]:
+    """The names of a model's inputs and outputs, in its order; none of one that is not functional.
+
+    The inputs of a dict are in the order in which Keras flattens them.
+    """
+    inputs = read_inputs(model) or {}
+    ordered = sorted(inputs) if isinstance(getattr(model, "input", None), dict) else list(inputs)
+    return {"inputs": ordered, "outputs": list(read_outputs(model) or ())}
+
+
 def read_outputs(model: Any) -> dict[str, Shape | None] | None:
     """The shape of a row of each of a functional model's outputs, by name; None of others.
 

@@ -1,0 +1,80 @@
+# A dataset as R's own functions see it: its size, its columns, some of its rows, a summary.
+
+#' @param object A `gpu_dataset`.
+#' @param i Numbers of rows, as `x[i, ]` or `x[i]`.
+#' @param j,drop Not used: all columns are given.
+#' @section As other data:
+#' `dim()`, `nrow()`, `ncol()` and `names()` count and name the columns of a data frame as they were
+#' given (without the label), those of an array, or the inputs of a named list; rows for validation
+#' are counted too, and are `NA` where rows come in sequence. `x[1:3, ]` gives rows as the model
+#' gets them, in their original order: `list(x, y)`, or `list(x, y, weights)`. `summary()` has the
+#' columns as a data frame, with what was learned of them.
+#' @rdname gpu_dataset
+#' @export
+dim.gpu_dataset <- function(x) {
+  parts <- length(x$inputs)
+  columns <- if (parts > 0) parts else length(x$columns)
+  c(as.double(x$rows %||% NA), if (columns > 0) columns else unlist(x$shape))
+}
+
+#' @rdname gpu_dataset
+#' @export
+names.gpu_dataset <- function(x) {
+  x <- unclass(x)
+  parts <- if (length(x$inputs) > 0) x$inputs else x$columns
+  names <- if (length(parts) > 0) lapply(parts, `[[`, "name") else x$names
+  if (length(names) > 0) as.character(unlist(names))
+}
+
+#' @rdname gpu_dataset
+#' @export
+`[.gpu_dataset` <- function(x, i, j, drop = FALSE) {
+  if (!missing(j)) {
+    abort_gpukeras(
+      "Columns cannot be taken out of a gpu_dataset.",
+      code = "spec", hint = "Choose them before, and make the dataset of them.", arg = "j",
+      call = quote(x[i, ])
+    )
+  }
+  if (is.na(nrow(x))) {
+    abort_gpukeras(
+      "Rows in sequence have no numbers: none can be taken out of this gpu_dataset.",
+      code = "spec", hint = "Use `cache = TRUE`, which keeps them.", arg = "i", call = quote(x[i, ])
+    )
+  }
+  numbers <- seq_len(nrow(x))[i]
+  if (anyNA(numbers)) {
+    abort_gpukeras(
+      sprintf("The gpu_dataset has %s: some of `i` are not there.", count_of(nrow(x), "rows")),
+      code = "spec", arg = "i", call = quote(x[i, ])
+    )
+  }
+  rows <- list(data = check_alive(x)$handle, rows = as.list(numbers))
+  taken <- call_core("take_rows", rows, call = quote(x[i, ]))
+  if (length(taken$names) > 0) colnames(taken$x) <- unlist(taken$names)
+  drop_null(taken[c("x", "y", "weights")])
+}
+
+#' @rdname gpu_dataset
+#' @export
+summary.gpu_dataset <- function(object, ...) {
+  check_alive(object)
+  value <- function(rule, field) as.double(rule[[field]] %||% NA)
+  columns <- object$columns
+  frame <- data.frame(
+    column = vapply(columns, `[[`, "", "name"), kind = vapply(columns, `[[`, "", "kind"),
+    levels = vapply(columns, function(rule) length(rule$levels), 0L),
+    mean = vapply(columns, value, 0, "center"), deviation = vapply(columns, value, 0, "scale")
+  )
+  numbers <- frame$kind %in% c("number", "duration")
+  frame$levels[frame$kind != "category"] <- NA
+  frame[!numbers, c("mean", "deviation")] <- NA
+  structure(list(text = format(object), columns = frame), class = "summary.gpu_dataset")
+}
+
+#' @export
+print.summary.gpu_dataset <- function(x, ...) {
+  cli::cat_line(x$text)
+  if (nrow(x$columns) > 0) print(x$columns, row.names = FALSE, digits = 4)
+  invisible(x)
+}

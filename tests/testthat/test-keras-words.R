@@ -1,0 +1,111 @@
+# What a user of keras3 types first.
+
+x <- matrix(sin(1:72), 24)
+y <- cos(1:24)
+w <- (1:24) / 24
+frame <- data.frame(a = x[, 1], b = x[, 2], c = x[, 3], y = y)
+
+# The weights of a model after gpu_fit() with these arguments, from equal beginnings.
+weights_of <- function(...) {
+  import_keras()$utils$set_random_seed(1L)
+  model <- a_model(3, 1, "linear", loss = "mse", metrics = NULL)
+  set.seed(1)
+  fit <- gpu_fit(model, ..., batch_size = 8, engine = "keras", verbose = 0)
+  weights <- lapply(as_r(model$get_weights()), function(weight) as.vector(as_r(weight)))
+  list(weights = weights, val_loss = fit$history$val_loss, epochs = fit$epochs)
+}
+
+test_that("rows themselves train as their dataset does", {
+  skip_without_tensorflow()
+  expected <- weights_of(gpu_dataset(x, y), epochs = 2)
+  expect_equal(weights_of(x, y, epochs = 2), expected)
+  expect_equal(weights_of(x = x, y = y, epochs = 2), expected)
+  expect_equal(weights_of(gpu_dataset(x, y), 2), expected) # where `y` is now, epochs were
+  expect_equal(weights_of(list(x, y), 2), expected)
+  scaled <- weights_of(gpu_dataset(y ~ ., frame), epochs = 2)
+  expect_equal(weights_of(frame, "y", epochs = 2), scaled)
+  expect_equal(weights_of(frame[1:3], y, epochs = 2), scaled)
+  expect_equal(weights_of(y ~ ., frame, epochs = 2), scaled)
+})
+
+test_that("words of keras3 mean what they mean there", {
+  skip_without_tensorflow()
+  weighted <- weights_of(gpu_dataset(x, y, weights = w, shuffle = FALSE), epochs = 1)
+  expect_equal(weights_of(x, y, sample_weight = w, shuffle = FALSE, epochs = 1), weighted)
+  kept <- weights_of(gpu_dataset(x, y, validation = 0.25), epochs = 1)
+  expect_length(kept$val_loss, 1)
+  expect_equal(weights_of(x, y, validation_split = 0.25, epochs = 1), kept)
+  expect_equal(weights_of(x, y, validation = 0.25, epochs = 1), kept)
+  beside <- weights_of(x, y, validation = list(x, y, w), epochs = 1)
+  expect_equal(weights_of(x, y, validation_data = list(x, y, w), epochs = 1), beside)
+  expect_equal(weights_of(gpu_dataset(x, y), 1, list(x, y, w)), beside)
+  batches <- weights_of(gpu_dataset(function() list(x, y), steps = 2), epochs = 1)
+  expect_equal(weights_of(function() list(x, y), steps_per_epoch = 2, epochs = 1), batches)
+  class <- rep(0:1, 12)
+  model <- a_model(3, 2)
+  fit <- gpu_fit(model, x, class, class_weight = list("0" = 1, "1" = 3), epochs = 1, verbose = 0)
+  expect_equal(fit$epochs, 1)
+})
+
+test_that("evaluation and prediction take some too", {
+  skip_without_tensorflow()
+  model <- trained(gpu_dataset(x, y))
+  expect_equal(gpu_evaluate(model, x = x, y = y, verbose = 0), gpu_evaluate(model, x, y))
+  weighted <- gpu_evaluate(model, list(x, y, w))
+  expect_equal(gpu_evaluate(model, x, y, sample_weight = w), weighted)
+  expect_false(isTRUE(all.equal(weighted, gpu_evaluate(model, x, y))))
+  expect_equal(gpu_predict(model, x = x, batch_size = 4, verbose = 0), gpu_predict(model, x))
+})
+
+# Two inputs and outputs, in another order than that of their names.
+two_by_two <- function() {
+  keras <- reticulate::import("keras")
+  keras$utils$set_random_seed(1L)
+  inputs <- lapply(c("b", "a"), function(name) keras$Input(list(3L), name = name))
+  layer <- function(name, input) keras$layers$Dense(1L, name = name)(input)
+  model <- keras$Model(inputs, list(layer("p", inputs[[1]]), layer("o", inputs[[2]])))
+  model$compile("sgd", loss = list("mse", "mae"))
+  model
+}
+
+test_that("unnamed lists are inputs and outputs in the model's order", {
+  skip_without_tensorflow()
+  named <- list(x = list(a = 2 * x, b = x), y = list(o = 3 * y, p = y))
+  listed <- list(x = list(x, 2 * x), y = list(y, 3 * y))
+  after <- lapply(list(named, listed), function(rows) {
+    model <- two_by_two()
+    set.seed(1)
+    gpu_fit(model, rows$x, rows$y, epochs = 1, engine = "keras", verbose = 0)
+    found <- gpu_predict(model, rows$x)
+    list(found[order(names(found))], gpu_evaluate(model, rows$x, rows$y))
+  })
+  expect_equal(after[[1]], after[[2]], tolerance = 1e-6)
+})
+
+made <- if (has_tensorflow()) gpu_dataset(x, y)
+model <- if (has_tensorflow()) trained(made)
+
+expect_refused(list(
+  "a share of rows that are a dataset" =
+    case("spec", "gpu_dataset(validation = )", gpu_fit(model, made, validation = 0.2)),
+  "the share under its other name" =
+    case("spec", "gpu_dataset(validation = )", gpu_fit(model, made, validation_split = 0.2)),
+  "weights of a dataset" =
+    case("spec", "gpu_dataset(weights = )", gpu_fit(model, made, sample_weight = w)),
+  "labels of a dataset" = case("spec", "`y` comes too late", gpu_fit(model, made, y)),
+  "steps of a matrix" =
+    case("spec", "an epoch is all rows", gpu_fit(model, x, y, steps_per_epoch = 3)),
+  "a first epoch" = case("spec", "`checkpoint` goes on", gpu_fit(model, x, y, initial_epoch = 3)),
+  "an argument that nobody knows" = case("spec", "argument `foo`", gpu_fit(model, x, y, foo = 3)),
+  "a data frame without a label" = case("data", "named as the label", gpu_fit(model, frame)),
+  "a list with other names" =
+    case("data", "an element `inputs`", gpu_fit(model, list(inputs = x, labels = y))),
+  "an environment as rows" =
+    case("spec", "not an environment", gpu_fit(model, new.env(), y)),
+  "a word of keras3 in a dataset" =
+    case("spec", "called `validation` here", gpu_dataset(x, y, validation_split = 0.2)),
+  "weights of new rows" = case("spec", "It is for gpu_fit()", gpu_predict(model, x, sample_weight = w)),
+  "an unnamed list of another length" = case(
+    "data", "The model has 2 inputs, but the list has 3", gpu_fit(two_by_two(), list(x, x, x), y)
+  )
+))
