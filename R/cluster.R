@@ -361,8 +361,8 @@ format.gpu_launch <- function(x, ...) {
   elsewhere <- frame[frame$status == "not started", ]
   c(
     sprintf(
-      "<gpu_launch> %s, %d worker%s: %s", basename(x$script), nrow(frame),
-      if (nrow(frame) == 1) "" else "s", paste(counts, names(counts), collapse = ", ")
+      "<gpu_launch> %s, %s: %s", basename(x$script), count_of(nrow(frame), "workers"),
+      paste(counts, names(counts), collapse = ", ")
     ),
     if (nrow(elsewhere) < nrow(frame)) format_workers(frame),
     paste("control channel:", x$control),

@@ -136,8 +136,8 @@ format.gpu_cost <- function(x, most = 15, ...) {
     if (nrow(x$layers) > 0) format_costs(x$layers, most),
     if (!is.null(x$step_flops)) {
       sprintf(
-        "step:     about %s for %s rows, three times the forward pass",
-        count_si(x$step_flops, "FLOPs"), count_text(x$memory$batch_size)
+        "step:     about %s for %s, three times the forward pass",
+        count_si(x$step_flops, "FLOPs"), count_of(x$memory$batch_size, "rows")
       )
     },
     format_need(x$memory),
@@ -183,7 +183,7 @@ format_need <- function(memory) {
   )
   total <- if (known) paste("about", kept_text(memory$total_bytes)) else "an unknown amount"
   c(
-    sprintf("memory:   %s to train with batches of %s rows", total, count_text(memory$batch_size)),
+    sprintf("memory:   %s to train with batches of %s", total, count_of(memory$batch_size, "rows")),
     sprintf("          (%s)", parts),
     format_fit(memory)
   )
@@ -206,7 +206,7 @@ format_fit <- function(memory) {
   } else if (memory$largest_batch < 1) {
     ": not a single row fits"
   } else {
-    sprintf(": up to about %s rows fit", count_text(signif(memory$largest_batch, 2)))
+    sprintf(": up to about %s fit", count_of(signif(memory$largest_batch, 2), "rows"))
   }
   sprintf("device:   %s%s", place, fits)
 }

@@ -61,9 +61,9 @@ history_text <- function(history, call = caller_env()) {
 
 format_archive <- function(record) {
   parts <- c(
-    sprintf("%s weights", count_text(record$parameters)),
+    count_of(record$parameters, "weights"),
     if (record$recipe) "the recipe" else "no recipe",
-    if (record$epochs > 0) sprintf("a history of %s epochs", count_text(record$epochs)),
+    if (record$epochs > 0) paste("a history of", count_of(record$epochs, "epochs")),
     if (record$masks > 0) sprintf("%s masks", count_text(record$masks)),
     if (!record$compiled) "not compiled"
   )
@@ -194,8 +194,8 @@ format.gpu_export <- function(x, ...) {
     ),
     paste("outputs: ", format_tensors(x$outputs)),
     sprintf(
-      "checked:  %s ran it on %s%s row%s: predictions differ by at most %s",
-      x$runner, count_text(x$rows), if (x$drawn) " random" else "", if (x$rows == 1) "" else "s",
+      "checked:  %s ran it on %s: predictions differ by at most %s",
+      x$runner, count_of(x$rows, if (x$drawn) "random rows" else "rows"),
       format(signif(x$max_difference, 2))
     ),
     sprintf(

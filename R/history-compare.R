@@ -106,7 +106,7 @@ format.gpu_histories <- function(x, ...) {
   )
   names(columns)[3] <- loss
   c(
-    sprintf("<gpu_histories> %d trainings", nrow(runs)),
+    paste("<gpu_histories>", count_of(nrow(runs), "trainings")),
     format_frame(data.frame(columns, check.names = FALSE))
   )
 }

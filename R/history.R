@@ -215,8 +215,7 @@ format_ending <- function(x) {
   before <- x$resumed_epochs %||% 0
   c(
     sprintf(
-      "<gpu_history> %d epoch%s%s on %s in %.1f s%s",
-      x$epochs, if (x$epochs == 1) "" else "s",
+      "<gpu_history> %s%s on %s in %.1f s%s", count_of(x$epochs, "epochs"),
       if (before > 0) sprintf(" (%d of them in an earlier run)", before) else "",
       format_devices(x), x$elapsed_s, ending
     ),
@@ -281,7 +280,7 @@ format_skipped <- function(steps) {
   if (!isTRUE(steps > 0)) {
     return("")
   }
-  sprintf(", %s step%s skipped by loss scaling", count_text(steps), if (steps == 1) "" else "s")
+  sprintf(", %s skipped by loss scaling", count_of(steps, "steps"))
 }
 
 # Rows a second of each engine that was tried.

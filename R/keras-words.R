@@ -88,7 +88,8 @@ check_unsettled <- function(y, words, call) {
       sprintf("`%s` comes too late: `data` is a gpu_dataset already.", word),
       code = "spec", arg = word, call = call,
       hint = sprintf(
-        "Use gpu_dataset(%s = ), or give gpu_fit() the rows themselves.", c(row_words, y = "y")[word]
+        "Use gpu_dataset(%s = ), or give gpu_fit() the rows themselves.",
+        c(row_words, y = "y")[word]
       )
     )
   }

@@ -39,7 +39,8 @@ gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_no
                     optimizer = "adam", learning_rate = NULL, seed = NULL, penalty = 0) {
   data <- check_dataset(data)
   options <- list(
-    units = as.list(unname(units)), activation = activation, dropout = dropout, batch_norm = batch_norm,
+    units = as.list(unname(units)), activation = activation, dropout = dropout,
+    batch_norm = batch_norm,
     penalty = penalty, optimizer = optimizer, learning_rate = learning_rate,
     seed = seed %||% draw_seed()
   )

@@ -144,8 +144,8 @@ format.gpu_monitor <- function(x, ...) {
   count <- nrow(x$samples)
   c(
     sprintf(
-      "<gpu_monitor> %.3g s, %s sample%s, one each %s s", x$seconds,
-      count_text(count), if (count == 1) "" else "s", format(x$interval_s)
+      "<gpu_monitor> %.3g s, %s, one each %s s", x$seconds, count_of(count, "samples"),
+      format(x$interval_s)
     ),
     x$verdict,
     if (nzchar(x$gpu_error)) x$gpu_error,

@@ -171,7 +171,8 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
   options <- list(
     batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
     encode = named_list(encode), hash_bins = hash_bins, scale = scale %||% source$scale, na = na,
-    drop_last = drop_last, shard = as_placed(shard, c("index", "workers")), on_error = on_error, buffer = buffer,
+    drop_last = drop_last, shard = as_placed(shard, c("index", "workers")),
+    on_error = on_error, buffer = buffer,
     # A saved folder has its own seed.
     seed = seed %||% if (!identical(source$features$kind, "saved")) draw_seed()
   )

@@ -16,15 +16,15 @@ format_rows <- function(plan) {
     return("<gpu_dataset> rows in sequence, not counted yet")
   }
   sprintf(
-    "<gpu_dataset> %s training and %s validation rows",
-    count_text(plan$rows), count_text(plan$validation_rows)
+    "<gpu_dataset> %s training and %s",
+    count_text(plan$rows), count_of(plan$validation_rows, "validation rows")
   )
 }
 
 format_batches <- function(plan) {
   if (plan$steps_per_epoch == 0) {
     return(sprintf(
-      "%s rows, as many as come (%s)", count_text(plan$batch_size), plan$batch_reason
+      "%s, as many as come (%s)", count_of(plan$batch_size, "rows"), plan$batch_reason
     ))
   }
   last <- if (plan$drop_last) {
@@ -33,7 +33,7 @@ format_batches <- function(plan) {
     paste("the last of", count_text(plan$last_batch))
   }
   sprintf(
-    "%s rows, %s an epoch, %s (%s)", count_text(plan$batch_size),
+    "%s, %s an epoch, %s (%s)", count_of(plan$batch_size, "rows"),
     count_text(plan$steps_per_epoch), last, plan$batch_reason
   )
 }
@@ -49,9 +49,10 @@ format_features <- function(x) {
   others <- others[others > 0]
   paste0(
     sprintf(
-      "%s from %d numbers and %d categories", shape, count("number", "duration"), count("category")
+      "%s from %s and %s", shape, count_of(count("number", "duration"), "numbers"),
+      count_of(count("category"), "categories")
     ),
-    sprintf(", and %d %s", others, names(others)) |> paste(collapse = "")
+    sprintf(", and %s", unlist(Map(count_of, others, names(others)))) |> paste(collapse = "")
   )
 }
 
@@ -84,7 +85,9 @@ shorten <- function(x, most = 5) {
 
 # A number with its noun: "1 epoch", "2 epochs". Nouns come as plurals.
 count_of <- function(count, nouns) {
-  paste(count_text(count), if (count == 1) sub("s$", "", nouns) else nouns)
+  ends <- c(categories = "category", batches = "batch", "dates or times" = "date or time")
+  one <- if (nouns %in% names(ends)) ends[[nouns]] else sub("s$", "", nouns)
+  paste(count_text(count), if (count == 1) one else nouns)
 }
 
 count_text <- function(x) format(x, big.mark = ",", scientific = FALSE, trim = TRUE)

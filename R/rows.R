@@ -3,7 +3,7 @@
 # Keras' word for the weights is taken too.
 part_names <- c(x = "x", y = "y", weights = "weights", sample_weight = "weights")
 
-# Whether a list is list(x, y, weights), and not the inputs of a model: unnamed, or with these names.
+# Whether a list is list(x, y, weights), unnamed or with these names, and not a model's inputs.
 is_pair <- function(data, recipe = NULL) {
   if (!rlang::is_bare_list(data) || !length(data) %in% 2:3) {
     return(FALSE)

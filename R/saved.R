@@ -126,8 +126,8 @@ format_saved_model <- function(record) {
   recipe <- record$recipe
   c(
     sprintf(
-      "model:    %s \"%s\", %s weights, %s", record$kind, record$name,
-      count_text(record$parameters), format_bytes(record$bytes)
+      "model:    %s \"%s\", %s, %s", record$kind, record$name,
+      count_of(record$parameters, "weights"), format_bytes(record$bytes)
     ),
     if (!is.null(recipe)) format(new_gpu_recipe(recipe))[-1]
   )

@@ -63,9 +63,8 @@ gpu_dataset_save <- function(data, path, format = c("parquet", "tfrecord"), shar
 
 format_saved <- function(record) {
   sprintf(
-    "saved %s rows in %s file%s, %s, in %.1f s", count_text(record$rows),
-    count_text(record$shards), if (record$shards == 1) "" else "s", format_bytes(record$bytes),
-    record$elapsed_s
+    "saved %s in %s, %s, in %.1f s", count_of(record$rows, "rows"),
+    count_of(record$shards, "files"), format_bytes(record$bytes), record$elapsed_s
   )
 }
 

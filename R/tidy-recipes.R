@@ -96,7 +96,7 @@ tell_trained <- function(prepared, data) {
   skipped <- Filter(function(step) isTRUE(step$skip), prepared$steps)
   said <- c(
     if (!identical(as.integer(learned), nrow(data))) {
-      sprintf("The recipe was prepped on %d rows; `data` has %d.", learned, nrow(data))
+      sprintf("The recipe was prepped on %s; `data` has %d.", count_of(learned, "rows"), nrow(data))
     },
     if (length(skipped) > 0) {
       sprintf(

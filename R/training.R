@@ -43,8 +43,8 @@
 #'   the first pass tells how many there are.
 #' @param validation Rows to validate on after each epoch: a [gpu_dataset()] made with
 #'   `recipe = data`, a data frame, `list(x, y)`, `list(x, y, weights)`, or a
-#'   `tf.data.Dataset`. Or a share of the rows, where `data` is no dataset yet. By default those that
-#'   `data` kept apart.
+#'   `tf.data.Dataset`. Or a share of the rows, where `data` is no dataset yet. By default those
+#'   that `data` kept apart.
 #' @param batch_size Rows a step; or what [gpu_batch_size()] gave. `"auto"` is what
 #'   [gpu_batch_size()] found for this model in this session, or else the dataset's own. More than
 #'   there are rows is one batch of all. A stateful recurrent model takes the length of batches
@@ -160,8 +160,8 @@
 #'   on_epoch_end = function(epoch, metrics) if (metrics[["val_loss"]] < 5) "stop"
 #' )
 #' @export
-gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL,
-                    batch_size = "auto", engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
+gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch_size = "auto",
+                    engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
                     clip_global_norm = NULL, ema = NULL, early_stopping = NULL, checkpoint = NULL,
                     tensorboard = NULL, monitor = FALSE, devices = NULL, rate_scaling = "none",
                     on_oom = "halve", callbacks = list(), on_epoch_end = NULL, optimizer = NULL,
@@ -180,7 +180,8 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL,
   # The listener lets interrupts in, between two calls; anywhere else they would lose the history.
   warn_stopped(watch_fit(monitor, suspendInterrupts(call_core("fit", list(
     model = model, data = data$handle, options = check_no_na_options(options),
-    validation = as_validation(rows$validation, data, model), batch_size = as_batch_size(batch_size),
+    validation = as_validation(rows$validation, data, model),
+    batch_size = as_batch_size(batch_size),
     callbacks = hooks$keras, functions = hooks$functions, on_event = progress_listener(verbose),
     devices = as_devices(devices), compiling = as_compiling(optimizer, loss, metrics)
   )))))

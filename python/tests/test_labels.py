@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpukeras import DataError, arrays, labels
+from gpukeras import DataError, SpecError, arrays, labels, pipeline
 
 ALL = np.ones(4, dtype=bool)
 
@@ -253,3 +253,27 @@ def test_labels_that_lose_digits_are_noted(y, sentences):
         note.startswith(start) for note, start in zip(notes.sentences, sentences, strict=True)
     )
     np.testing.assert_array_equal(encoded, y["values"].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [([0, 1, 2, 2], True), ([0.5, 1, 2, 2], False), ([-1, 1, 2, 2], False), ([0, 20_000], False)],
+)
+def test_whole_numbers_from_0_may_be_classes(values, classes):
+    y = {"kind": "integer", "values": np.array(values, np.float64)}
+    features = {"kind": "array", "values": np.ones((len(values), 1))}
+    rule = pipeline.build_dataset(features, {}, y).recipe.label
+    output = np.array([[0.1, 0.2, 0.7], [0.8, 0.1, 0.1]], np.float32)
+    if not classes:
+        with pytest.raises(DataError, match="needs a model trained on classes"):
+            labels.decode(rule, output, as_class=True)
+        return
+    assert labels.decode(rule, output, as_class=True)["values"].tolist() == [2, 0]
+    with pytest.raises(DataError, match="needs a model trained on classes"):
+        labels.decode(rule, output[:, :1], as_class=True)  # one unit: a number
+    weighted = pipeline.build_dataset(features, {}, y, None, {"0": 1.0, "1": 2.0, "2": 0.5})
+    assert weighted.arrays[2].tolist() == [1.0, 2.0, 0.5, 0.5]
+    balanced = pipeline.build_dataset(features, {}, y, None, "balanced").arrays[2]
+    np.testing.assert_allclose(balanced, [4 / 3, 4 / 3, 2 / 3, 2 / 3], rtol=1e-6)
+    with pytest.raises(SpecError, match="one number named after each level"):
+        pipeline.build_dataset(features, {}, y, None, {"0": 1.0})

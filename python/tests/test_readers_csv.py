@@ -239,14 +239,14 @@ BROKEN = [
     # first file, later file, what is said of it, row and column in the details, its rows left
     (NUMBERS, "a,b\n1,2\n3,x9\n5,6\n", "a value in line 3 that is not a number", 3, "b", 2),
     (NUMBERS, "b,a\n1,2\nx9,4\n", "a value in line 3 that is not a number", 3, "b", 1),
-    (NUMBERS, "a,b\n1,2\n3\n5,6\n", "1 values in line 3 where its header has 2", 3, None, 2),
+    (NUMBERS, "a,b\n1,2\n3\n5,6\n", "1 value in line 3 where its header has 2", 3, None, 2),
     (NUMBERS, "a,b\n1,2\n3,4,5\n5,6\n", "3 values in line 3 where its header has 2", 3, None, 2),
     (NUMBERS, 'a,b\n1,2\n3,"4\n5,6\n', "a quoted text that begins in line 3", 3, None, 2),
     ("a,b\n1,TRUE\n", "a,b\n1,F\n2,x9\n", "line 3 that is not TRUE or FALSE", 3, "b", 1),
     ("a,b\n1,2024-01-01\n", "a,b\n2,x9\n", "line 2 that is not a date", 2, "b", 0),
     ("a,b\n1,2024-01-01 10:00:00\n", "a,b\n2,x9\n", "line 2 that is not a time", 2, "b", 0),
     ("a,b\n1,x\n", b"a,b\n1,x\n2,\xff\xfe\n", "line 3 of column `b` that is not in", 3, "b", 1),
-    ("a,b\n1,x\n", b"a,b\n1,x\n2\xff\n", "1 values in line 3 where its header", 3, None, 1),
+    ("a,b\n1,x\n", b"a,b\n1,x\n2\xff\n", "1 value in line 3 where its header", 3, None, 1),
     ("a,b\n1,x\n", 'a,b\n1,"x\ny"\n\n2,"z"\nx9,"u"\n', "in line 6 that is not a num", 6, "a", 2),
 ]
 
@@ -292,7 +292,7 @@ def test_the_line_of_a_late_fault_is_found(write, small_blocks):
     ("later", "message", "row", "column"),
     [
         ("a,c\n1,2\n", "has no column `b`: it has 2 columns, files before it have 2", 1, "b"),
-        ("a\n1\n", "has no column `b`: it has 1 columns", 1, "b"),
+        ("a\n1\n", "has no column `b`: it has 1 column", 1, "b"),
         ("a,b,c\n1,2,3\n", "has a column `c` that files before it do not have", 1, "c"),
         ("a,b\n1,2\n1,2,3\n", "has 3 values in line 3 where its header has 2", 3, None),
         ("a,b\n1,oops\n", "has a value in line 2 that is not a number, as column `b`", 2, "b"),
@@ -388,5 +388,5 @@ def test_a_file_that_vanishes_or_changes_between_passes_is_named(write, change, 
 
 
 def test_no_readable_file_is_an_error_even_when_skipping(write):
-    with pytest.raises(DataError, match="none of the 2 files can be read"):
+    with pytest.raises(DataError, match="none of 2 files can be read"):
         open_table([write("", "1.csv"), write("", "2.csv")], "x", on_error="skip")

@@ -1,11 +1,27 @@
 import pytest
 
-from gpukeras.wording import LENGTH, find_reason, percent
+from gpukeras.wording import LENGTH, count_of, find_reason, percent
 
 
 @pytest.mark.parametrize(("share", "text"), [(0, "0 %"), (0.125, "12 %"), (1, "100 %")])
 def test_shares_are_whole_percent(share, text):
     assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (0, "row", "0 rows"),
+        (1, "epoch", "1 epoch"),
+        (1.0, "row", "1 row"),
+        (1, "batch", "1 batch"),
+        (2000, "batch", "2,000 batches"),
+        (0.5, "epoch", "0.5 epochs"),
+        (1234567, "image file", "1,234,567 image files"),
+    ],
+)
+def test_nouns_agree_with_their_number(number, noun, text):
+    assert count_of(number, noun) == text
 
 
 @pytest.mark.parametrize(

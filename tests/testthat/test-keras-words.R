@@ -104,8 +104,28 @@ expect_refused(list(
     case("spec", "not an environment", gpu_fit(model, new.env(), y)),
   "a word of keras3 in a dataset" =
     case("spec", "called `validation` here", gpu_dataset(x, y, validation_split = 0.2)),
-  "weights of new rows" = case("spec", "It is for gpu_fit()", gpu_predict(model, x, sample_weight = w)),
+  "weights of new rows" =
+    case("spec", "It is for gpu_fit()", gpu_predict(model, x, sample_weight = w)),
   "an unnamed list of another length" = case(
     "data", "The model has 2 inputs, but the list has 3", gpu_fit(two_by_two(), list(x, x, x), y)
   )
 ))
+
+test_that("whole numbers from 0 are classes of a sparse loss, as Keras trains them", {
+  skip_without_tensorflow()
+  class <- rep(0:2, 8)
+  share <- c("0" = 1, "1" = 3, "2" = 0.5)
+  train <- function(...) {
+    import_keras()$utils$set_random_seed(1L)
+    model <- a_model(3, 3, metrics = NULL)
+    set.seed(1)
+    gpu_fit(model, x, ..., epochs = 2, batch_size = 8, engine = "keras", verbose = 0)
+    model
+  }
+  own <- train(class, class_weight = share)
+  expect_equal(gpu_predict(own, x), gpu_predict(train(class, sample_weight = unname(
+    share[class + 1]
+  )), x), tolerance = 1e-6)
+  predicted <- gpu_predict(own, x, type = "class")
+  expect_equal(predicted, max.col(gpu_predict(own, x)) - 1)
+})

@@ -29,7 +29,8 @@ test_that("the names of a list of rows are honoured", {
 test_that("those of what a function gives too", {
   skip_without_tensorflow()
   expected <- line_of(gpu_dataset(function() list(x, y, w), steps = 1))
-  expect_equal(line_of(gpu_dataset(function() list(weights = w, y = y, x = x), steps = 1)), expected)
+  turned <- function() list(weights = w, y = y, x = x)
+  expect_equal(line_of(gpu_dataset(turned, steps = 1)), expected)
 })
 
 test_that("and those of rows to validate and evaluate on", {
@@ -69,7 +70,8 @@ test_that("vectors of places are taken by their names", {
 })
 
 test_that("names of losses lead to their outputs", {
-  expect_identical(as_compiling(NULL, c(b = "mse", a = "mae"), NULL)$loss, list(b = "mse", a = "mae"))
+  losses <- c(b = "mse", a = "mae")
+  expect_identical(as_compiling(NULL, losses, NULL)$loss, as.list(losses))
 })
 
 model <- if (has_tensorflow()) trained(gpu_dataset(x, y))

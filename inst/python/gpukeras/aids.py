@@ -20,6 +20,7 @@ from .specs import FitSpec
 from .steps import Averages
 from .stopping import build_early_stopping, build_plateau, parse_early_stopping
 from .tensorboards import Board, build_board_callback, open_board
+from .wording import count_of
 
 
 class Aids:
@@ -81,8 +82,7 @@ class Aids:
         if not self.stopped:
             return ""
         patience = self._early.spec.patience
-        noun = "epoch" if patience == 1 else "epochs"
-        return f"{self._early.explain()} has not improved for {patience} {noun}"
+        return f"{self._early.explain()} has not improved for {count_of(patience, 'epoch')}"
 
     def explain(self) -> list[str]:
         """What they did on the way, sentences."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DataError
+from .wording import count_of
 
 ALIGNMENT = 64  # bytes; what TensorFlow needs to adopt memory without a copy
 BLOCK_BYTES = 4 * 2**20  # staging works on blocks of this size, so its extra memory is bounded
@@ -54,7 +55,7 @@ def check_lengths(rows: int, other: int, arg: str, of: str = "x") -> None:
     """Two arguments with one entry a row agree in length."""
     if rows != other:
         raise DataError(
-            f"`{arg}` has {other} rows where `{of}` has {rows}.",
+            f"`{arg}` has {count_of(other, 'row')} where `{of}` has {rows}.",
             hint="They need one entry for each row.",
             arg=arg,
         )
@@ -169,8 +170,8 @@ class Notes:
 def _note(arg: str, name: str, scaled: bool, count: int) -> str:
     where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
     power, cast = (53, "float64") if scaled else (24, "float32")
-    numbers = "whole number" if count == 1 else "whole numbers"
-    return f"{where} has {count} {numbers} beyond 2^{power} that {cast} cannot hold exactly."
+    numbers = count_of(count, "whole number")
+    return f"{where} has {numbers} beyond 2^{power} that {cast} cannot hold exactly."
 
 
 def find_inexact(values: np.ndarray, scaled: bool) -> np.ndarray | None:
@@ -238,7 +239,7 @@ def split_rows(rows: int, validation: float, seed: int) -> tuple[np.ndarray, np.
     count = round(rows * validation)
     if validation > 0 and not 0 < count < rows:
         raise DataError(
-            f"`validation` = {validation:g} of {rows} rows leaves no row to "
+            f"`validation` = {validation:g} of {count_of(rows, 'row')} leaves no row to "
             f"{'validate' if count == 0 else 'train'} on.",
             arg="validation",
         )
@@ -287,7 +288,7 @@ def column_error(name: str, arg: str, hint: str = "", **counts: int) -> DataErro
     kinds = [f"{count} {words[key]}" for key, count in counts.items() if count]
     where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
     if set(key for key, count in counts.items() if count) == {"missing"}:
-        found = f"{kinds[0]} value{'s' if counts['missing'] > 1 else ''}"
+        found = count_of(counts["missing"], "missing value")
         usual = missing_hint(label=name == arg)
     else:
         found = f"values that cannot be trained on: {' and '.join(kinds)}"

@@ -23,6 +23,7 @@ from .missing import is_missing, learn_fill, learn_fill_level, observed
 from .specs import check_choice, describe
 from .text import TextRule, TextSpec, encode_text, learn_text
 from .times import CYCLES, check_days, encode_cycles, read_number
+from .wording import count_of
 
 MAX_ONEHOT = 1000  # levels; beyond this, one-hot columns are a mistake more often than a wish
 MAX_IDENTIFIERS = 50  # a text column may have this many different values even if all differ
@@ -259,7 +260,11 @@ def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[st
     name, levels, rows = column["name"], tuple(column["levels"]), len(column["values"])
     identifiers = column["kind"] == "character" and len(levels) > max(MAX_IDENTIFIERS, rows / 2)
     if not levels or identifiers:
-        found = "no levels" if not levels else f"{len(levels)} different texts in {rows} rows"
+        found = (
+            "no levels"
+            if not levels
+            else f"{len(levels)} different texts in {count_of(rows, 'row')}"
+        )
         ways = ', or use `encode = "hash"` or `text`' if levels else ""
         raise DataError(
             f"Column `{name}` of `{arg}` has {found}: it cannot be a category.",

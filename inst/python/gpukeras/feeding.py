@@ -41,6 +41,7 @@ from .shares import Shares, round_batch_size
 from .stages import end_stage, heard_by
 from .streams.chunks import check_rows
 from .streams.dataset import StreamDataset
+from .wording import count_of
 
 EVALUATED_ROWS = 2**20  # of an epoch whose length is not known
 
@@ -256,7 +257,9 @@ class StreamFeed(AnyFeed):
         na_reason = plan.na_reason
         if plan.na == "drop":
             whole = self._rows + self._dropped
-            na_reason = f"dropped: {self._dropped:,} of {whole:,} rows with missing values"
+            na_reason = (
+                f"dropped: {self._dropped:,} of {count_of(whole, 'row')} with missing values"
+            )
         return replace(
             plan,
             rows=self._rows,

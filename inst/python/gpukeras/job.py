@@ -51,6 +51,7 @@ from .specs import FitSpec
 from .steps import can_split
 from .streams.dataset import StreamDataset
 from .summary import summarise
+from .wording import count_of
 
 EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
 
@@ -365,15 +366,15 @@ class Job:
         self.micro = -(-self.micro // 2)
         gc.collect()
         self.notes.append(
-            f"{self.device} ran out of memory: batches of {self.plan.batch_size:,} rows go through "
-            f"the model {self.micro:,} at a time, and their gradients are added up."
+            f"{self.device} ran out of memory: batches of {count_of(self.plan.batch_size, 'row')} "
+            f"go through the model {self.micro:,} at a time, and their gradients are added up."
         )
         return self._open_engines()
 
     def explain_memory(self) -> OutOfMemoryError:
         """The error of a training that does not fit into memory."""
         size = getattr(getattr(self, "plan", None), "batch_size", self.batch_size)
-        halved = f", {self.micro} rows at a time" if self.micro not in (0, size) else ""
+        halved = f", {count_of(self.micro, 'row')} at a time" if self.micro not in (0, size) else ""
         own = "" if can_split(self.model) else ", and its own train_step() cannot be split"
         hint = 'Use a smaller `batch_size` or model, or gpu_dataset(cache = "host").'
         return explain_exhaustion(self.device, size, hint, halved + own)

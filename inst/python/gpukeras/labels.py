@@ -26,8 +26,10 @@ from .arrays import (
 )
 from .errors import DataError
 from .naming import order_columns
+from .wording import count_of
 
 CATEGORIES = ("factor", "character")
+MOST = 10_000  # whole numbers beyond are amounts rather than classes
 SEVERAL = "outputs"  # the kind of labels, and of their rule, where there are several outputs
 
 
@@ -66,6 +68,11 @@ class LabelRule:
     def columns(self) -> int:
         """Numbers a row of the encoded labels."""
         return self.units if self.kind in ("matrix", SEVERAL) else 1
+
+    @property
+    def counts(self) -> bool:
+        """Whether the numbers may be classes: whole and from 0, as a sparse loss takes them."""
+        return self.kind == "number" and self.whole and 0 <= self.minimum <= self.maximum < MOST
 
 
 @dataclass(frozen=True)
@@ -154,7 +161,7 @@ def encode_label(
     y = order_columns(y, rule.names, arg) if y["kind"] == "matrix" else y
     values = _label_numbers(y, arg)
     if rule.kind == "matrix" and values.shape[1:] != (rule.units,):
-        raise DataError(f"`{arg}` must have {rule.units} columns.", arg=arg)
+        raise DataError(f"`{arg}` must have {count_of(rule.units, 'column')}.", arg=arg)
     out, names = aligned_empty(values.shape), _names(y, arg)
     with np.errstate(over="ignore"):
         for rows in _blocks(values):
@@ -230,10 +237,10 @@ def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[s
     logical = rule is not None and rule.logical
     single = output.ndim == 2 and output.shape[1] == 1
     if as_class:
-        if rule is None or rule.kind not in ("class", "binary"):
+        if rule is None or not (rule.kind in ("class", "binary") or (rule.counts and not single)):
             raise DataError('`type = "class"` needs a model trained on classes.', arg="type")
         codes = (output[:, 0] > 0.5).astype(np.int32) if single else output.argmax(axis=-1)
-        values = codes if rule.kind == "binary" else codes.astype(np.int32) + 1
+        values = codes.astype(np.int32) + (1 if rule.kind == "class" else 0)
         return {"values": values, "levels": levels, "names": [], "logical": logical}
     values = output[:, 0] if single else output
     names = name_columns(rule, output.shape)
@@ -292,7 +299,8 @@ def count_codes(column: Mapping[str, Any], arg: str, *, imputed: bool) -> np.nda
         codes = values[rows].astype(np.int64)
         if not 0 <= codes.min() <= codes.max() < len(counts):
             raise DataError(
-                f"Column `{name}` of `{arg}` has codes outside its {len(counts) - 1} levels.",
+                f"Column `{name}` of `{arg}` has codes outside its "
+                f"{count_of(len(counts) - 1, 'level')}.",
                 arg=arg,
                 column=name,
             )

@@ -10,6 +10,7 @@ from .errors import DataError, ModelError
 from .groups import Part, input_parts
 from .labels import LabelRule, name_label
 from .recipes import Recipe
+from .wording import count_of
 
 Shape = tuple[int | None, ...]
 
@@ -252,7 +253,7 @@ def _check_labels(
         raise _range_error(label, "0 to 1", "binary_crossentropy", arg)
     elif loss in ELEMENTWISE and label.columns != units:
         raise ModelError(
-            f"{layer} has {units} units, but `{arg}` has {label.columns} a row.",
+            f"{layer} has {count_of(units, 'unit')}, but `{arg}` has {label.columns} a row.",
             hint=f"Change the units, or the loss if `{arg}` holds classes.",
             arg="model",
         )
@@ -266,7 +267,9 @@ def _check_class_range(label: LabelRule, units: int, arg: str) -> None:
             arg=arg,
         )
     if not 0 <= _lowest(label) <= _highest(label) < units:
-        raise _range_error(label, f"0 to {units - 1}", f"an output of {units} units", arg)
+        raise _range_error(
+            label, f"0 to {units - 1}", f"an output of {count_of(units, 'unit')}", arg
+        )
 
 
 def _range_error(label: LabelRule, wanted: str, why: str, arg: str) -> DataError:

@@ -13,6 +13,7 @@ import numpy as np
 from .arrays import check_features, column_name, row_blocks
 from .errors import DataError, SpecError
 from .labels import CATEGORIES, each_label
+from .wording import count_of
 
 
 def choose_policy(asked: str, learned: str | None) -> str:
@@ -130,7 +131,8 @@ def check_labels(labels: Mapping[str, Any]) -> None:
         count = int(missing.sum())
         if count:
             raise DataError(
-                f"`{arg}` is missing in {count} of {len(missing)} rows: labels are never imputed.",
+                f"`{arg}` is missing in {count} of {count_of(len(missing), 'row')}: "
+                f"labels are never imputed.",
                 hint='Use `na = "drop"`, or remove those rows first.',
                 arg=arg,
                 column=arg,

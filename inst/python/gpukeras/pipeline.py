@@ -305,12 +305,14 @@ def _class_weights(
             hint="Give `weights`, one a row.",
             arg="class_weight",
         )
-    if label.kind not in ("class", "binary"):
+    if label.kind not in ("class", "binary") and not label.counts:
         raise SpecError(
             f"`class_weight` needs labels that are classes, not a {label.kind}.",
             arg="class_weight",
         )
     levels = label.levels or (("FALSE", "TRUE") if label.logical else ("0", "1"))
+    if label.counts:
+        levels = tuple(str(number) for number in range(int(label.maximum) + 1))
     if wanted == "balanced":
         return balanced_weights(np.bincount(codes.astype(np.int64), minlength=len(levels)))
     if not isinstance(wanted, Mapping) or set(wanted) != set(levels):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .specs import DatasetSpec
+from .wording import count_of
 
 # With 200 columns and 2 cores 2 and 4 MiB trained slower (1.35 and 1.05 times), 16 at 0.95 times;
 # two blocks are in memory at a time.
@@ -222,7 +223,7 @@ def explain_missing(facts: PipelineFacts) -> str:
         return 'refused: na = "error"'
     if facts.na == "drop":
         rows = facts.rows + facts.validation_rows + facts.dropped
-        return f"dropped: {facts.dropped:,} of {rows:,} rows with missing values"
+        return f"dropped: {facts.dropped:,} of {count_of(rows, 'row')} with missing values"
     names = ", ".join([*facts.indicators[:5], *(["..."] if len(facts.indicators) > 5 else [])])
     return (
         "imputed: median or most frequent value of the training rows, "

@@ -24,6 +24,7 @@ from .curves import (
 )
 from .errors import SpecError
 from .specs import check_count, check_number, describe
+from .wording import count_of
 
 KINDS: dict[str, type[ScheduleSpec]] = {
     spec.kind: spec
@@ -101,7 +102,7 @@ def draw_rates_at(
     warm = round(spec.warmup * epoch)
     if warm >= steps:
         raise SpecError(
-            f"`warmup` is {spec.warmup:g} epochs, which leaves nothing of the training's "
+            f"`warmup` is {count_of(spec.warmup, 'epoch')}, which leaves nothing of the training's "
             f"{steps / epoch:g}.",
             hint="Give more `epochs` or less `warmup`.",
             arg="warmup",

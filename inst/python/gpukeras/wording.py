@@ -13,6 +13,18 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def count_of(number: float, noun: str) -> str:
+    """A number with its noun, such as "1 epoch" or "2,000 batches".
+
+    Args:
+        number: How many.
+        noun: One of them, maybe with what describes it.
+    """
+    text = f"{number:,.0f}" if number == int(number) else f"{number:g}"
+    ending = "" if number == 1 else "es" if noun.endswith(("tch", "s", "x")) else "s"
+    return f"{text} {noun}{ending}"
+
+
 def find_reason(error: BaseException) -> str:
     """The line of Keras', TensorFlow's or a user's error that says why.
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ..facts import Facts, find_dict, find_list, find_number, find_text, is_heavy
+from ..wording import count_of
 from .record import NEVER, Cause
 
 NAMES_SHOWN = 6
@@ -116,7 +117,10 @@ def detect_some_weights_on_cpu(facts: Facts) -> str | None:
     there, here = count_weights(facts, "CPU"), count_weights(facts, "GPU")
     if not uses_gpu(facts) or runs_on_cpu(facts) or there <= here:
         return None
-    return f"{there} of {there + here} variables are on the CPU, and are copied at every step"
+    return (
+        f"{there} of {count_of(there + here, 'variable')} are on the CPU, and are "
+        f"copied at every step"
+    )
 
 
 def detect_some_ops_on_cpu(facts: Facts) -> str | None:

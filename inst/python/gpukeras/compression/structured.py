@@ -18,7 +18,7 @@ from .. import runtime
 from ..errors import ModelError
 from ..profiling.flops import activation_flops, layer_flops
 from ..profiling.model_calls import input_specs, trace_model
-from ..wording import find_reason, percent
+from ..wording import count_of, find_reason, percent
 from .channels import Ids, Wired, Wiring, find_graph, wire_model
 from .copies import copy_compile, copy_recipe
 from .masks import list_layers
@@ -354,7 +354,7 @@ def _list_changes(wiring: Wiring, gone: set[int]) -> tuple[LayerChange, ...]:
         stay = find_kept(wiring, wired.outputs, gone)
         left, before = int(stay.sum()), len(stay)
         if left < before:
-            change = f"{before - left} of {before} units taken out"
+            change = f"{before - left} of {count_of(before, 'unit')} taken out"
             found.append(LayerChange(wired.name, wired.kind, change, before, left, "units"))
     return tuple(found)
 

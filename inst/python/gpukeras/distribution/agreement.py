@@ -23,6 +23,7 @@ from ..errors import ClusterError, GpuKerasError
 from ..plans import PipelinePlan
 from ..snapshots import apply_snapshot, take_snapshot
 from ..specs import FitSpec
+from ..wording import count_of
 
 CHANGE = "{what} is {here}, and the chief's is {there}"
 OF_ROWS = ("source", "rows", "validation_rows", "row_shape", "batch_size", "seed", "labels")
@@ -212,9 +213,7 @@ def _begin(name: str) -> str:
 def _tell(block: Mapping[str, Any]) -> str:
     if not block:
         return "no more rows"
-    batches, rows = block["batches"], block["rows"]
-    ending = "es" if batches != 1 else ""
-    return f"{batches:,} batch{ending} of {rows:,} row{'s' if rows != 1 else ''}"
+    return f"{count_of(block['batches'], 'batch')} of {count_of(block['rows'], 'row')}"
 
 
 def tell_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import NoDeviceError, SpecError
 from ..specs import describe
+from ..wording import count_of
 
 
 def parse_devices(wanted: Any) -> str | int | tuple[str, ...]:
@@ -50,9 +51,9 @@ def choose_devices(
         return tuple(gpus) or tuple(cpus[:1])
     if isinstance(wanted, int):
         if wanted > len(gpus):
-            asked = "1 GPU" if wanted == 1 else f"{wanted} GPUs"
             raise NoDeviceError(
-                f"`devices` asks for {asked}, and TensorFlow sees {len(gpus) or 'none'}.",
+                f"`devices` asks for {count_of(wanted, 'GPU')}, and TensorFlow sees "
+                f"{len(gpus) or 'none'}.",
                 hint="See gpu_check().",
                 arg="devices",
                 wanted=wanted,

@@ -24,6 +24,7 @@ from ..recipes import Recipe, check_form
 from ..rows import RowSource
 from ..scratch import RowsWriter
 from ..specs import DatasetSpec, Spec, check_choice, check_counts, check_flag, describe
+from ..wording import count_of
 from .files import ImageFiles, list_images
 from .rows import ImageForm, ImageRows, decode_all
 
@@ -59,7 +60,7 @@ class ImageSpec(Spec):
             size = check_counts("image_size", self.image_size)
             if len(size) != 2:
                 raise SpecError(
-                    f"`image_size` must be height and width, not {len(size)} numbers.",
+                    f"`image_size` must be height and width, not {count_of(len(size), 'number')}.",
                     arg="image_size",
                 )
             self._set(image_size=size)

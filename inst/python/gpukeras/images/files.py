@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
+from ..wording import count_of
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # as Keras'
 LAYOUT_HINT = "It needs one subfolder a class, with JPEG, PNG, GIF or BMP files in each."
@@ -55,7 +56,7 @@ class ImageFiles:
 
     def describe(self) -> str:
         """How many and where, such as "2,000 files of pets"."""
-        count = f"{len(self):,} image file{'s' if len(self) > 1 else ''}"
+        count = count_of(len(self), "image file")
         return f"{count} of {Path(self.folder).name}" if self.folder else count
 
     def error(self, number: int, problem: str, hint: str = "") -> DataError:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..wording import count_of
 from .measures import DEVICE_UNITS, HOST_UNITS, THROTTLING, Gpu
 
 BUSY_PERCENT = 90.0  # above it there is little left to win by feeding the card faster
@@ -222,8 +223,7 @@ def explain_cores(percent: float, cores: int) -> str:
         percent: 100 is a whole core.
         cores: That it may use.
     """
-    noun = "core" if cores == 1 else "cores"
-    return f"the process used {percent / 100:.1f} of {cores} CPU {noun} on average"
+    return f"the process used {percent / 100:.1f} of {count_of(cores, 'CPU core')} on average"
 
 
 def explain_devices(devices: Sequence[DeviceSamples]) -> list[str]:

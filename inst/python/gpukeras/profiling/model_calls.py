@@ -21,7 +21,7 @@ from typing import Any
 from .. import runtime
 from ..errors import ModelError, SpecError
 from ..specs import check_counts
-from ..wording import find_reason
+from ..wording import count_of, find_reason
 from .flops import Call, has_formula
 from .op_flops import tensor_shape
 
@@ -258,9 +258,9 @@ def _choose_shapes(tensors: Sequence[Any], input_shape: Any) -> list[tuple[Any, 
     own = [tuple(tensor.shape[1:]) for tensor in tensors]
     given = _split_shapes(input_shape, [tensor.name for tensor in tensors]) or own
     if len(given) != len(own):
-        shapes = f"{len(given)} shape{'s' if len(given) > 1 else ''}"
+        shapes = count_of(len(given), "shape")
         raise SpecError(
-            f"`input_shape` has {shapes}, and the model has {len(own)} inputs.",
+            f"`input_shape` has {shapes}, and the model has {count_of(len(own), 'input')}.",
             arg="input_shape",
         )
     for shape, known in zip(given, own, strict=True):

@@ -32,7 +32,7 @@ from ..streams.dataset import GeneratorStream, StreamDataset
 from ..tuning.batch_sizes import remembered_size
 from ..tuning.keeping import kept_model
 from ..untouched import untouched
-from ..wording import find_reason
+from ..wording import count_of, find_reason
 from .advice import (
     LAYER_SHARE,
     AdviceFacts,
@@ -231,7 +231,8 @@ class _Profile:
         """Steps to trace: fewer than asked for where they would take too long."""
         steps = min(self.spec.steps, max(FEWEST_STEPS, int(TRACE_S / step_s)))
         if steps < self.spec.steps:
-            self.notes.append(f"{steps} steps were traced: {self.spec.steps} would take too long.")
+            traced = count_of(steps, "traced step")
+            self.notes.append(f"There are {traced}: {self.spec.steps} would take too long.")
         return steps
 
     def _sent_bytes(self) -> int:

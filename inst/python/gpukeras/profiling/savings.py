@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..wording import percent
+from ..wording import count_of, percent
 from .flops import Call, attention_scores, keras_kind, layer_flops
 from .memory_needs import MemoryNeed
 from .model_calls import Seen
@@ -95,8 +95,10 @@ def _suggest_batch(need: MemoryNeed) -> Suggestion:
     more = (need.total_bytes or 0) - (need.available_bytes or 0)
     if largest:
         text = (
-            f"A batch of {need.batch_size} rows needs {more / 2**20:,.0f} MiB more than there is: "
-            f"up to about {largest} rows fit. For the updates of larger batches compile the "
+            f"A batch of {count_of(need.batch_size, 'row')} needs {more / 2**20:,.0f} MiB "
+            f"more than there is: "
+            f"up to about {count_of(largest, 'row')} fit. For the updates of larger "
+            f"batches compile the "
             "optimizer with `gradient_accumulation_steps`."
         )
     else:

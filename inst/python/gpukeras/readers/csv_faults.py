@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from ..errors import DataError
+from ..wording import count_of
 from .arrow import pa
 from .blocks import Block, count_lines
 from .faults import file_error
@@ -67,7 +68,8 @@ def explain(part: Part, block: Block, parse: Parse, schema: pa.Schema, arg: str)
         return file_error(part.path, arg, problem, CSV_HINT, row=line)
     counts = COUNTS.search(message)
     if counts:
-        problem = f"has {counts[2]} values in line {line:,} where its header has {counts[1]} names."
+        values, names = count_of(int(counts[2]), "value"), count_of(int(counts[1]), "name")
+        problem = f"has {values} in line {line:,} where its header has {names}."
         return file_error(part.path, arg, problem, CSV_HINT, row=line)
     return _explain_value(part, line, message, schema, arg)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import DataError
+from ..wording import count_of
 from .arrow import pa
 from .faults import Skipped, Tally, check_unchanged
 
@@ -146,6 +147,6 @@ def read_each(
             tally.add(error.message, files=1)
     if not found:
         first = "" if tally is None else tally.skipped.first
-        message = f"`{arg}`: none of the {len(paths)} files can be read."
+        message = f"`{arg}`: none of {count_of(len(paths), 'file')} can be read."
         raise DataError(message, hint=f"The first: {first}", arg=arg)
     return found

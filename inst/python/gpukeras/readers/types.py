@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ..errors import DataError
+from ..wording import count_of
 from .arrow import pa
 from .faults import file_error
 
@@ -124,7 +125,7 @@ def check_same_names(
     """
     choose_columns(names, None, arg, path)
     found, known = set(names), set(before)
-    counts = f"it has {len(names)} columns, files before it have {len(before)}"
+    counts = f"it has {count_of(len(names), 'column')}, files before it have {len(before)}"
     for name in wanted:
         if name not in found:
             hint = "Rename it, or write the file again."

@@ -29,6 +29,7 @@ from ..rows import Rows, RowSource, row_numbers
 from ..scratch import MEMORY_BYTES, RowsWriter
 from ..specs import DatasetSpec
 from ..stages import end_stage
+from ..wording import count_of
 from .checksums import file_crc32
 from .examples import Field, from_bytes
 from .manifest import MANIFEST, Manifest, parse_manifest
@@ -293,8 +294,8 @@ def _explain_skipped(manifest: Manifest, whole: Sequence[Shard], faults: Mapping
         return ""
     lost = manifest.rows - sum(shard.rows for shard in whole)
     file, fault = next(iter(faults.items()))
-    files = f"{len(faults)} file{'s' * (len(faults) > 1)}"
-    return f"{lost:,} rows of {files} left out: {file} {fault}"
+    rows, files = count_of(lost, "row"), count_of(len(faults), "file")
+    return f"{rows} of {files} left out: {file} {fault}"
 
 
 def _check_extra(manifest: Manifest, folder: Path) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from ..plans import StreamFacts
 from ..recipes import Recipe, check_form, check_unmarked
 from ..sources import open_features
 from ..specs import DatasetSpec
+from ..wording import count_of
 from .chunks import encode_chunk, learn_chunk, measure_labels
 from .dataset import GeneratorStream, StreamDataset, TensorStream
 from .draining import Drain, Record
@@ -125,7 +126,7 @@ def _learned_text(recipe: Recipe, rows: int) -> str:
         own.scale is not None or any(rule.scale != 1.0 for rule in own.columns)
         for own in (recipe, *(part.recipe for part in recipe.inputs))
     )
-    return f"means and deviations are those of the first {rows:,} rows" if scaled else ""
+    return f"means and deviations are those of the first {count_of(rows, 'row')}" if scaled else ""
 
 
 def _build_tfdata(
@@ -214,7 +215,7 @@ def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk
             return
     if left:
         raise DataError(
-            f"The tf.data dataset ended {left:,} rows before `steps` = {given.steps} batches.",
+            f"The tf.data dataset ended {count_of(left, 'row')} before `steps` = {given.steps}.",
             hint="Use fewer `steps`, or repeat() it.",
             arg="steps",
         )

@@ -19,7 +19,7 @@ from .. import runtime
 from ..errors import DataError, SpecError
 from ..recipes import Recipe
 from ..specs import check_count, check_flag, describe
-from ..wording import find_reason
+from ..wording import count_of, find_reason
 from .pulling import Puller
 from .rebatching import HostBlock
 
@@ -186,7 +186,8 @@ class TfStream:
             )
         if self.elements.batched and 0 <= self.cardinality < (self.steps or 0):
             raise SpecError(
-                f"`steps` is {self.steps}, but the tf.data dataset has {self.cardinality} batches.",
+                f"`steps` is {self.steps}, but the tf.data dataset has "
+                f"{count_of(self.cardinality, 'batch')}.",
                 hint="Leave `steps` out, or repeat() the dataset.",
                 arg="steps",
             )

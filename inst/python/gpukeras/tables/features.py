@@ -28,6 +28,7 @@ from ..rows import RowSource
 from ..scratch import RowsWriter
 from ..specs import DatasetSpec
 from ..text import TextSpec
+from ..wording import count_of
 from .refusals import explain_fault, explain_skipped, find_row, name_row
 from .rules import TableLearner
 from .scanning import Scan, choose_watch, empty_column, read_column
@@ -345,7 +346,7 @@ def choose_columns(
             near = ", ".join(get_close_matches(name, names, 3, 0.0))
             raise DataError(
                 f"`{arg}` has no column `{name}`.",
-                hint=f"Its {len(names)} columns are called like {near}.",
+                hint=f"It has {count_of(len(names), 'column')}, called like {near}.",
                 arg=arg,
                 column=name,
             )

@@ -20,6 +20,7 @@ from ..missing import is_missing
 from ..readers.table import open_table
 from ..recipes import Recipe
 from ..times import read_number
+from ..wording import count_of
 from .summaries import FLOAT32_MAX, LevelUnion
 
 Columns = Mapping[str, Mapping[str, Any]]
@@ -158,5 +159,5 @@ def name_row(error: DataError, path: Path, row: int) -> DataError:
 def explain_skipped(skipped: Any) -> str:
     """What a reader left out, as a sentence, or ""."""
     counts = [(skipped.rows, "row"), (skipped.files, "file")]
-    parts = [f"{count:,} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
+    parts = [count_of(count, what) for count, what in counts if count]
     return f"{' and '.join(parts)}; the first: {skipped.first}" if parts else ""

@@ -20,6 +20,7 @@ from ..errors import DataError
 from ..readers.ahead import read_ahead
 from ..readers.arrow import ipc, pa
 from ..scratch import check_disk, disk_full, scratch_folder
+from ..wording import count_of
 
 MEMORY_BYTES = 128 * 2**20  # of batches in memory; what they are encoded to takes some as well
 
@@ -85,7 +86,8 @@ class Spool:
             yield batch
         if rows != self.rows:
             raise DataError(
-                f"`{self._arg}` has {rows:,} rows where it had {self.rows:,}: its files changed "
+                f"`{self._arg}` has {count_of(rows, 'row')} where it had {self.rows:,}: "
+                f"its files changed "
                 "while they were read.",
                 hint="Make the dataset again.",
                 arg=self._arg,

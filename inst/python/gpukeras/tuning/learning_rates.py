@@ -29,6 +29,7 @@ from ..predicting import model_device
 from ..recipes import Recipe
 from ..specs import Spec, check_count, check_number
 from ..streams.dataset import StreamDataset
+from ..wording import count_of
 from .batch_sizes import remembered_size
 from .keeping import kept_model
 from .rate_curves import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
@@ -304,7 +305,7 @@ def _full_blocks(feed: Any) -> Iterator[Block]:
                 yield block
         if not found:
             raise DataError(
-                f"`data` has no full batch of {feed.batch_size} rows.",
+                f"`data` has no full batch of {count_of(feed.batch_size, 'row')}.",
                 hint="Use a smaller `batch_size`.",
                 arg="batch_size",
             )

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..wording import count_of
+
 SMOOTHING = 0.98  # share of the average before in the next one
 DIVERGED = 4.0  # times the best smoothed loss
 BEGINNING = 0.1  # share of the rates that are too small to change anything
@@ -84,7 +86,9 @@ def choose_rate(rates: Sequence[float], losses: Sequence[float]) -> RateChoice:
     """
     first = max(2, int(BEGINNING * len(losses)))
     if len(losses) < 2 * first + 2:
-        return _no_choice(f"the loss diverged within {len(losses)} steps: begin with smaller rates")
+        return _no_choice(
+            f"the loss diverged within {count_of(len(losses), 'step')}: begin with smaller rates"
+        )
     smoothed = smooth_losses(losses)
     lowest = first + int(np.argmin(smoothed[first:]))
     start, drop = smoothed[first - 1], smoothed[first - 1] - smoothed[lowest]
