@@ -37,7 +37,6 @@ check_words <- function(words, taken, call = caller_env()) {
 # What gpu_fit() trains on, and how long: list(data, epochs, validation). `y` was not always there:
 # of rows that have their labels a number in its place is that of epochs.
 as_fit_rows <- function(data, y, epochs, validation, words, model, call = caller_env()) {
-  check_words(words, c(names(row_words), "x", "validation_data"), call)
   data <- data %||% words$x
   if (rlang::is_bare_numeric(y, 1) && has_labels(data)) {
     if (!is.numeric(epochs)) validation <- epochs

@@ -166,9 +166,10 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
                     tensorboard = NULL, monitor = FALSE, devices = NULL, rate_scaling = "none",
                     on_oom = "halve", callbacks = list(), on_epoch_end = NULL, optimizer = NULL,
                     loss = NULL, metrics = NULL, verbose = TRUE, ...) {
+  words <- check_words(list(...), c(names(row_words), "x", "validation_data"))
   model <- check_model(model)
   given <- if (missing(data)) NULL else data
-  rows <- as_fit_rows(given, y, epochs, validation, list(...), model)
+  rows <- as_fit_rows(given, y, epochs, validation, words, model)
   data <- rows$data
   options <- list(
     epochs = rows$epochs, engine = engine, schedule = as_options(schedule), clip_norm = clip_norm,

@@ -327,3 +327,20 @@ def test_a_model_that_takes_text_is_told():
     model.compile("sgd", "mse")
     with pytest.raises(ModelError, match="The input `word` of `model` takes text"):
         models.check_fit(model, Recipe("array", (1,), label=number(0, 1)))
+
+
+@pytest.mark.parametrize("units", [1e9, [1e6, 1e6], [8, 1e10]])
+def test_a_perceptron_that_no_memory_holds_is_refused(units):
+    with pytest.raises(SpecError, match=r"`units` makes [0-9,]+ weights: training them takes"):
+        models.build_mlp(dataset("numeric", np.arange(6.0)), {"units": units})
+
+
+def test_its_size_counts_every_layer(monkeypatch):
+    model = models.build_mlp(dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+    trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+    needed = models.BYTES_A_WEIGHT * trained
+    monkeypatch.setattr("gpukeras.machine.read_free_memory", lambda: needed)
+    models.build_mlp(dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+    monkeypatch.setattr("gpukeras.machine.read_free_memory", lambda: needed - 1)
+    with pytest.raises(SpecError, match=f"`units` makes {trained} weights"):
+        models.build_mlp(dataset("numeric", np.arange(6.0)), {"units": [8, 4]})

@@ -71,7 +71,8 @@ expect_refused(list(
   "an unknown engine" = case("spec", "`engine`", gpu_fit(a_model(), classes, engine = "turbo")),
   "no epochs" = case("spec", "`epochs`", gpu_fit(a_model(), classes, epochs = 0)),
   "a text as epochs" = case("spec", "`epochs`", gpu_fit(a_model(), classes, epochs = "ten")),
-  "a fit of a data frame" = case("spec", "`data`", gpu_fit(a_model(), mtcars)),
+  "a fit of a data frame" =
+    case("data", "no column is named", gpu_fit(a_model(), mtcars)),
   "a fit without labels" = case("data", "`data` has no labels", gpu_fit(a_model(), unlabelled)),
   "a loud training" = case("spec", "`verbose`", gpu_fit(a_model(), classes, verbose = "loud")),
   "validation rows of another encoding" =

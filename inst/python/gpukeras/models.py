@@ -6,12 +6,14 @@ stays an ordinary Keras model.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
-from . import runtime
+from . import machine, runtime
 from .errors import DataError, ModelError, SpecError
 from .groups import Part, input_parts
 from .identifiers import check_names, suggest
@@ -23,6 +25,7 @@ from .specs import MlpSpec, describe
 from .wording import find_reason
 
 # Where the classes of Keras 2 are, as tf_keras and as the keras of old.
+BYTES_A_WEIGHT = 16  # itself, its gradient, and the two moments of Adam
 OLD_KERAS = ("tf_keras.", "keras.engine.", "keras.src.engine.", "tensorflow.python.keras.")
 
 _RECIPES: weakref.WeakKeyDictionary[Any, Recipe] = weakref.WeakKeyDictionary()
@@ -51,6 +54,7 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     spec, recipe = MlpSpec.from_dict(options), data.recipe
     if recipe.label is None:
         raise DataError("`data` has no labels to learn.", hint="Give `y`.", arg="data")
+    _check_size(recipe, spec)
     keras = runtime.keras()
     try:
         several = input_parts(recipe) or recipe.label.outputs
@@ -63,6 +67,28 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     loss, metrics = _choose_losses(recipe.label, recipe.mixes_classes)
     model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return model
+
+
+def _check_size(recipe: Recipe, spec: MlpSpec) -> None:
+    """Refuses layers that no memory holds: the kernel would end the process without a word.
+
+    Raises:
+        SpecError: naming how much they need, with gradients and the optimizer's moments.
+    """
+    widths = [
+        math.prod(recipe.shape),
+        *spec.units,
+        0 if recipe.label is None else recipe.label.units,
+    ]
+    weights = sum(one * (other + 1) for other, one in pairwise(widths))
+    needed, free = BYTES_A_WEIGHT * weights, machine.read_free_memory()
+    if free is not None and needed > free:
+        raise SpecError(
+            f"`units` makes {weights:,} weights: training them takes {needed / 2**30:,.0f} GiB, "
+            f"and {free / 2**30:,.1f} GiB are free.",
+            hint="Use fewer units.",
+            arg="units",
+        )
 
 
 def _stack(recipe: Recipe, spec: MlpSpec) -> Any:
