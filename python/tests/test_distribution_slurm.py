@@ -152,3 +152,10 @@ def test_jobs_that_may_share_a_computer_share_no_port(job, step):
     assert first in FREE_PORTS
     assert first + JOB_PORTS - 1 in FREE_PORTS
     assert all(abs(choose_port(job + k, step) - first) >= JOB_PORTS for k in range(1, 1000, 37))
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "9" * 19, "-1", "1e3", "٣", "²"])
+def test_a_number_that_is_none_is_named(text):
+    with pytest.raises(SpecError, match="SLURM_PROCID must be a whole number") as caught:
+        parse_slurm(STEP | {"SLURM_PROCID": text})
+    assert len(caught.value.message) < 100

@@ -133,3 +133,10 @@ def test_descriptions_never_show_a_users_data():
     assert specs.describe(Frame()) == "an array of shape (3, 2)"
     assert specs.describe(["secret"]) == "a list"
     assert len(specs.describe("x" * 1000)) < 50
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**4299)])
+@pytest.mark.parametrize("check", [specs.check_number, specs.check_count, specs.check_positive])
+def test_a_whole_number_that_no_float_holds_is_refused(check, value):
+    with pytest.raises(SpecError, match="not a number that is too large"):
+        check("epochs", value)

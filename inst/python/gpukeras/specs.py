@@ -7,6 +7,7 @@ normalises: `10.0` becomes `10`, a lone unit becomes a tuple of one.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -18,10 +19,15 @@ ENGINES = ("auto", "keras", "superstep", "compiled")
 SpecType = TypeVar("SpecType", bound="Spec")
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number that a float can hold; TRUE is none."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return known and -sys.float_info.max <= value <= sys.float_info.max
+
+
 def check_number(arg: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
     """A finite number within [low, high]; `arg` names it in the error."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not low <= value <= high:
+    if not is_number(value) or not low <= value <= high:
         raise SpecError(
             f"`{arg}` must be a number{_range_text(low, high)}, not {describe(value)}.", arg=arg
         )
@@ -45,8 +51,7 @@ def check_fraction(arg: str, value: Any) -> float:
 
 def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> int:
     """A whole number within [low, high]; accepts R's `10.0`."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value != int(value) or not low <= value <= high:
+    if not is_number(value) or value != int(value) or not low <= value <= high:
         raise SpecError(
             f"`{arg}` must be a whole number{_range_text(low, high)}, not {describe(value)}.",
             arg=arg,
@@ -80,7 +85,9 @@ def describe(value: Any) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, (bool, int, float)):
-        return str(value).upper() if isinstance(value, bool) else f"{value:g}"
+        huge = isinstance(value, int) and not is_number(int(value))
+        plain = "a number that is too large" if huge else f"{value:g}"
+        return str(value).upper() if isinstance(value, bool) else plain
     if isinstance(value, str):
         return f'"{value[:40]}"'
     if isinstance(value, Mapping):

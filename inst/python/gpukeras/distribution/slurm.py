@@ -166,6 +166,6 @@ def _first(environment: Mapping[str, str], *names: str) -> str:
 
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment.get(name) or "0"
-    if not text.isdecimal():
+    if not re.fullmatch("[0-9]{1,18}", text):
         raise SpecError(f'{name} must be a whole number, not "{text[:40]}".', arg=name)
     return int(text)
