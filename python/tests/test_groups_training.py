@@ -244,7 +244,7 @@ def test_a_model_that_does_not_fit_is_refused_by_name():
         training.fit(model, wide, {"epochs": 1})
     matrix = {"kind": "matrix", "values": TABLE, "names": []}
     wide = build(labels=outputs(price=matrix, cut=LABELS["outputs"][1]["labels"]))
-    with pytest.raises(ModelError, match=r"The output `price` has 1 units, but `y\$price` has 3"):
+    with pytest.raises(ModelError, match=r"The output `price` has 1 unit, but `y\$price` has 3"):
         training.fit(model, wide, {"epochs": 1})
 
 

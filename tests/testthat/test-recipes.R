@@ -45,7 +45,7 @@ test_that("a recipe says what it does", {
   frame$double[3] <- NA
   expect_identical(format(gpu_recipe(gpu_dataset(y ~ ., frame, na = "impute", seed = 1))), c(
     "<gpu_recipe>",
-    "features: 5 from 1 numbers and 1 categories",
+    "features: 5 from 1 number and 1 category",
     "columns:  double (number, standardised), factor (category)",
     "labels:   numbers from -0.4282 to 6.956",
     "missing:  imputed",
