@@ -235,14 +235,14 @@ def test_worker_that_does_not_come_in_time_is_named():
 
 def test_late_worker_that_beats_is_waited_for():
     late = threading.Event()
-    threading.Timer(1.0, late.set).start()
+    threading.Timer(6.0, late.set).start()
 
     def work(channel):
         if channel.index == 1:
             late.wait()
         return channel.exchange("epoch", {})
 
-    assert run_threads(2, work, timeout_s=0.4) == [[{}, {}]] * 2
+    assert run_threads(2, work, timeout_s=3.0) == [[{}, {}]] * 2
 
 
 @pytest.mark.parametrize("failing", [0, 1])

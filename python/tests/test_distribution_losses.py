@@ -38,14 +38,14 @@ def test_killed_worker_is_named_on_all_others(victim, size):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_stopped_worker_is_lost_after_the_time_out_and_learns_it(victim):
-    with start_workers(3, [FOREVER], timeout_s=1.0) as workers:
+    with start_workers(3, [FOREVER], timeout_s=5.0) as workers:
         for worker in workers:
             worker.wait_for("round", 3)
         workers[victim].signal(signal.SIGSTOP)
         survivors = [worker for worker in workers if worker is not workers[victim]]
         for worker in survivors:
             _, error = worker.finish()
-            assert "has not answered for 1 s" in error
+            assert "has not answered for 5 s" in error
             assert f"orker {victim + 1} " in error
         workers[victim].signal(signal.SIGCONT)
         _, error = workers[victim].finish()
@@ -54,7 +54,7 @@ def test_stopped_worker_is_lost_after_the_time_out_and_learns_it(victim):
 
 
 def test_worker_stopped_for_less_than_the_time_out_is_not_lost():
-    with start_workers(2, [["rounds", 60]], timeout_s=3.0) as workers:
+    with start_workers(2, [["rounds", 60]], timeout_s=30.0) as workers:
         for worker in workers:
             worker.wait_for("round", 3)
         workers[1].signal(signal.SIGSTOP)
@@ -67,8 +67,8 @@ def test_worker_stopped_for_less_than_the_time_out_is_not_lost():
 @pytest.mark.parametrize("resting", [0, 1])
 def test_silence_of_a_worker_that_rests_means_nothing(resting):
     other = 1 - resting
-    steps = {resting: [["rest"], ["rounds", 2]], other: [["look", 1.5], ["rounds", 2]]}
-    with start_workers(2, steps, timeout_s=0.5) as workers:
+    steps = {resting: [["rest"], ["rounds", 2]], other: [["look", 6.0], ["rounds", 2]]}
+    with start_workers(2, steps, timeout_s=3.0) as workers:
         workers[resting].wait_for("rests")
         workers[resting].signal(signal.SIGSTOP)  # its threads do not run, as while R works
         workers[other].wait_for("fault")
