@@ -8,7 +8,8 @@ import pytest
 from children import run_script
 from conftest import make_dataset, make_model
 
-from gpukeras import ModelError, runtime, training
+from gpukeras import ModelError, reuse, runtime, training
+from gpukeras import engine as engine_module
 
 pytestmark = pytest.mark.tf
 ENGINES = ("keras", "superstep", "compiled")
@@ -51,6 +52,42 @@ def test_the_same_as_plain_keras_on_the_same_batches(engine):
     training.fit(ours, data, {"epochs": 2, "engine": engine})
     for expected, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def count_traces(model):
+    """A list that gets the rows of each batch that a model's step is traced for."""
+    traced, own = [], model.train_step
+
+    def step(data):
+        traced.append(data[0].shape[0])
+        return own(data)
+
+    model.train_step = step
+    return traced
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_few_batches_and_the_short_last_one_share_a_program(several, monkeypatch):
+    if several:
+        monkeypatch.setattr(engine_module, "FEW_BATCHES", 5)
+    data = make_dataset(200, batch_size=16, shuffle=False)
+    plain, ours = make_model(), make_model()
+    plain.fit(*data.arrays, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    traced = count_traces(ours)
+    training.fit(ours, data, {"epochs": 2, "engine": "superstep"})
+    assert traced == ([16, 8] if several else [None])
+    for expected, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_program_for_few_batches_gives_way_where_there_are_many(monkeypatch):
+    model, data, rows = make_model(), make_dataset(200, batch_size=16), []
+    for few in (3000, 5, 3000):
+        monkeypatch.setattr(engine_module, "FEW_BATCHES", few)
+        training.fit(model, data, {"epochs": 1, "engine": "superstep"})
+        kept = getattr(model, reuse.ATTRIBUTE)["train"][1]
+        rows.append(kept._made["superstep"].rows)
+    assert rows == [0, 192, 192]
 
 
 def test_batch_normalisation_and_clipping_too():

@@ -11,8 +11,9 @@ epoch each trains real batches for a moment, and the fastest goes on. Nothing is
 updates of the same model. An engine is only tried where it can win and the steps left can pay for
 its tracing; XLA compiles in a thread, see `compiling`, while the fastest so far trains on.
 
-The loop's trip count and first batch are run-time values, so one program serves calls of any size;
-only the short last batch of an epoch needs a function of its own.
+The loop's trip count and first batch are run-time values, so one program serves calls of any size.
+The short last batch of an epoch needs a function of its own, unless batches are few: then the loop
+is traced for batches of any size, which costs each of them more, and Keras too traces only once.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from .choosing import EngineFacts
 from .compiling import Compilation, begin_compiling
 from .wording import find_reason
 
+# Up to so many batches the short last one shares their program. Where the size of a batch is not
+# known, a small one takes some 20 us more; tracing once more takes 0.2 to 2 s.
+FEW_BATCHES = 3000
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 
@@ -44,31 +48,39 @@ class Made:
 
     Args:
         shapes: Of the arrays that it takes.
-        rows: Of these.
-        run: Trains so many batches of such arrays from the first one given.
+        rows: Of these; 0 for any number.
+        run: Trains so many batches of such arrays from the first one given; where rows are any
+            number, of a size that may be given.
     """
 
     shapes: Shapes
     rows: int
-    run: Callable[[Any, int, int], Logs]
+    run: Callable[..., Logs]
+
+    def takes(self, block: Block) -> bool:
+        """Whether it was made for such blocks."""
+        return self.shapes == read_shapes(block, None if self.rows else 0)
 
 
 class UntraceableError(Exception):
     """A model's step cannot be traced into a loop; Keras' own function may still run it."""
 
 
-def cut(arrays: Any, start: Any, rows: int) -> Any:
+def cut(arrays: Any, start: Any, rows: Any) -> Any:
     """`rows` rows of each array of a nested structure from row `start`, a scalar tensor."""
     tf = runtime.tensorflow()
 
     def one(array: Any) -> Any:
         begin = tf.concat([[start], tf.zeros(len(array.shape) - 1, tf.int32)], 0)
-        return tf.slice(array, begin, [rows, *array.shape[1:]])
+        part = tf.slice(array, begin, [rows, *array.shape[1:]])
+        if not isinstance(rows, int):
+            part.set_shape([None, *array.shape[1:]])
+        return part
 
     return tf.nest.map_structure(one, arrays)
 
 
-def _gather(arrays: Any, start: Any, rows: int) -> Any:
+def _gather(arrays: Any, start: Any, rows: Any) -> Any:
     """As `cut()`, outside of a loop: XLA would compile a program anew for each begin of a slice."""
     tf = runtime.tensorflow()
     taken = start + tf.range(rows)
@@ -125,6 +137,7 @@ class Engines:
         self.ran: set[str] = set()
         self.chosen = ""
         self.started_s = self.prepared_s = 0.0
+        self._any_size, self._size = False, batch_size  # the latter is a tensor while one is traced
         self._began = 0.0  # the preparation that goes on
 
     def _take_function(self, step: Step | None) -> Any:
@@ -142,12 +155,19 @@ class Engines:
         """What the step changes besides the model's own variables."""
         return getattr(self._step, "variables", ())
 
+    def expect(self, batches: int, short: bool) -> None:
+        """So many batches are to be run; `short` says whether a short one may be among them."""
+        self._any_size = short and batches <= FEW_BATCHES
+        made = self._made.get("superstep")
+        if made is not None and not made.rows and batches > FEW_BATCHES:
+            del self._made["superstep"]
+
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
         """Runs `count` batches of a block from batch `first`; gives the metrics after them."""
         if engine == "keras":
             return self._run_keras(block, first, count)
         rows, made = count_rows(block.arrays), self._made.get(engine)
-        if made is not None and made.shapes != read_shapes(block):
+        if made is not None and made.rows and not made.takes(block):
             smaller = made.rows < rows and made.shapes == read_shapes(block, made.rows)
             if smaller:
                 return self._run_parts(made, block, first, count)
@@ -158,7 +178,7 @@ class Engines:
     def takes(self, engine: str, block: Block) -> bool:
         """Whether an engine has a program for such blocks."""
         made = self._made.get(engine)
-        return engine == "keras" or (made is not None and made.shapes == read_shapes(block))
+        return engine == "keras" or (made is not None and made.takes(block))
 
     def prepare(self, engine: str, block: Block, batches: int = 0) -> bool:
         """Sees to it that an engine can be run on such blocks; true once it can.
@@ -192,6 +212,9 @@ class Engines:
         """Runs the short last batch of an epoch."""
         if engine == "keras":
             return self._keras_function(iter([block.arrays]))
+        made = self._made.get("superstep")
+        if made is not None and not made.rows and made.takes(block):
+            return made.run(block.arrays, 0, 1, count_rows(block.arrays))
         if self._single is None:
             single = runtime.tensorflow().function(reduce_retracing=True, autograph=False)
             self._single = single(self._step)
@@ -220,24 +243,40 @@ class Engines:
     def _make(self, engine: str, block: Block, rows: int) -> Any:
         """Traces an engine's program for blocks of so many rows; gives it too."""
         tf = runtime.tensorflow()
+        compiled, any_size = engine == "compiled", self._any_size and engine == "superstep"
+        first_dimension = None if any_size else rows
         specs = tf.nest.map_structure(
-            lambda array: tf.TensorSpec([rows, *array.shape[1:]], array.dtype), block.arrays
+            lambda array: tf.TensorSpec([first_dimension, *array.shape[1:]], array.dtype),
+            block.arrays,
         )
-        compiled = engine == "compiled"
         on_cpu = compiled and self._device.startswith("CPU")
-        program = tf.function(self._program, autograph=False, jit_compile=compiled)
-        scalar = tf.TensorSpec([], tf.int32)
+        traced = self._program_of_any_size if any_size else self._program
+        program = tf.function(traced, autograph=False, jit_compile=compiled)
+        scalars = [tf.TensorSpec([], tf.int32)] * (3 if any_size else 2)
         with runtime.threefry_dropout() if on_cpu else contextlib.nullcontext():
             try:
-                concrete = program.get_concrete_function(specs, scalar, scalar)
+                concrete = program.get_concrete_function(specs, *scalars)
             except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
                 raise UntraceableError(find_reason(error)) from error
-        self._made[engine] = Made(
-            read_shapes(block, rows),
-            rows,
-            lambda arrays, first, count: concrete(arrays, tf.constant(first), tf.constant(count)),
-        )
+        self._made[engine] = self._make_runnable(concrete, block, 0 if any_size else rows)
         return concrete
+
+    def _make_runnable(self, concrete: Any, block: Block, rows: int) -> Made:
+        constant = runtime.tensorflow().constant
+
+        def run(arrays: Any, first: int, count: int, size: int = self.batch_size) -> Logs:
+            sizes = [] if rows else [constant(size)]
+            return concrete(arrays, constant(first), constant(count), *sizes)
+
+        return Made(read_shapes(block, rows), rows, run)
+
+    def _program_of_any_size(self, arrays: Any, first: Any, count: Any, size: Any) -> Logs:
+        """Traced: as `_program()`, with batches of `size` rows."""
+        self._size = size
+        try:
+            return self._program(arrays, first, count)
+        finally:
+            self._size = self.batch_size
 
     def _program(self, arrays: tuple[Any, ...], first: Any, count: Any) -> Logs:
         """Traced: steps over batches `first` to `first + count`.
@@ -249,7 +288,7 @@ class Engines:
             self._loop(arrays, first, end)
             return self.model.get_metrics_result()
         self._loop(arrays, first, end - 1)
-        return self._step(_gather(arrays, (end - 1) * self.batch_size, self.batch_size))
+        return self._step(_gather(arrays, (end - 1) * self._size, self._size))
 
     def _loop(self, arrays: tuple[Any, ...], first: Any, end: Any) -> None:
         """Traced: steps over batches `first` to `end`, as long as there is use in it."""
@@ -263,7 +302,7 @@ class Engines:
         tf.while_loop(lambda index: tf.logical_and(index < end, going()), body, (first,))
 
     def _batch(self, arrays: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
-        return cut(arrays, index * self.batch_size, self.batch_size)
+        return cut(arrays, index * self._size, self._size)
 
 
 def read_shapes(block: Block, rows: int | None = None) -> Shapes:

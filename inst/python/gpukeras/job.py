@@ -172,12 +172,13 @@ class Job:
             self.health.watch,
             self.aids.averages,
         )
-        epochs = max(1, self.spec.epochs - self.progress.epoch)
         candidates, reason = choose_candidates(self.facts)
         if self.facts.wanted != self.spec.engine:
             reason = "as before the interruption"
-        batches = (self.feed.steps or EXPECTED_STEPS) * epochs
-        return engines, Chooser(candidates, batches, reason, engines.started_s)
+        steps, left = self.feed.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
+        short = not self.feed.exact or self.plan.last_batch < self.plan.batch_size
+        engines.expect(steps * self.spec.epochs, short)
+        return engines, Chooser(candidates, steps * max(1, left), reason, engines.started_s)
 
     # Through Keras --------------------------------------------------------------------------------
 
