@@ -76,11 +76,16 @@ def test_a_changed_model_is_traced_anew(change):
     assert count(traced, lambda: fit(model)) > 0
 
 
+def test_few_batches_of_another_number_take_the_same_program():
+    model, traced = counted()
+    fit(model)
+    assert count(traced, lambda: fit(model, rows=300)) == 0
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"batch_size": 16},
-        {"rows": 300},
         {"clip_norm": 1.0},
         {"ema": 0.5},
         {"schedule": {"kind": "one_cycle"}},

@@ -41,7 +41,7 @@ from .losses import depends_on_batch
 from .metrics import Value, read_metrics, split_components
 from .optimizers import read_rate
 from .pipeline import Dataset
-from .predicting import model_device
+from .predicting import fixed_rows, model_device
 from .progress import Progress, choose_ticks
 from .recipes import Recipe
 from .running import Runner
@@ -177,7 +177,7 @@ class Job:
             reason = "as before the interruption"
         steps, left = self.feed.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
         short = not self.feed.exact or self.plan.last_batch < self.plan.batch_size
-        engines.expect(steps * self.spec.epochs, short)
+        engines.expect(steps * self.spec.epochs, short and fixed_rows(self.model) is None)
         return engines, Chooser(candidates, steps * max(1, left), reason, engines.started_s)
 
     # Through Keras --------------------------------------------------------------------------------
