@@ -29,6 +29,9 @@ names.gpu_dataset <- function(x) {
 #' @rdname gpu_dataset
 #' @export
 `[.gpu_dataset` <- function(x, i, j, drop = FALSE) {
+  if (missing(j) && is.character(i)) {
+    return(unclass(x)[i]) # fields of the record
+  }
   if (!missing(j)) {
     abort_gpukeras(
       "Columns cannot be taken out of a gpu_dataset.",

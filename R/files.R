@@ -66,10 +66,7 @@ gpu_dataset.character <- function(x, y = NULL, ..., columns = NULL, format = "au
     format = format, columns = as_names(columns), color = color,
     image_size = as_placed(image_size, c("height", "width")),
     interpolation = interpolation, crop_to_aspect_ratio = crop_to_aspect_ratio,
-    description = check_options(
-      named_list(description), "description", "the type of each feature by name"
-    ),
-    label = if (columned) y,
+    description = named_list(description), label = if (columned) y,
     weights = if (is_named(weights)) weights
   )
   features <- as_file(x, "x", environment(), drop_null(options))

@@ -91,8 +91,6 @@ expect_refused(list(
   "a shape with names" =
     case("spec", "names width", gpu_cost(model, input_shape = c(width = 1))),
   "texts without names" = case("spec", "`text` must be", gpu_dataset(x, y, text = list("a", 5))),
-  "records without names" =
-    case("spec", "`description` must be", gpu_dataset("a.tfrecord", description = "float")),
   "varied images without names" =
     case("spec", "`augment` must be", gpu_dataset(array(1, c(4, 2, 2, 1)), 1:4, augment = list(1)))
 ))
