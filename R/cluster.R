@@ -167,7 +167,7 @@ format_channel <- function(x) {
 #' @rdname gpu_cluster
 #' @export
 print.gpu_cluster <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 
@@ -396,6 +396,6 @@ format_commands <- function(frame, others) {
 #' @rdname gpu_launch
 #' @export
 print.gpu_launch <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }

@@ -178,7 +178,7 @@ format_left <- function(listed, most) {
 
 #' @export
 print.gpu_compression <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 

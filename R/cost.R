@@ -230,7 +230,7 @@ kept_text <- function(bytes) {
 
 #' @export
 print.gpu_cost <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 

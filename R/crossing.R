@@ -47,6 +47,7 @@ pack_model <- function(model, where, box) {
   record <- call_core("save_model", list(
     model = model, path = path, arg = where, loadable = box$strict
   ), box$call)
+  record$formula <- hold_formula(record$recipe$recipe$formula)
   new_packed("model", path, record)
 }
 
@@ -55,7 +56,7 @@ pack_dataset <- function(data, where, box) {
   options <- call_core("feeding_of", list(data = data$handle, arg = where), box$call)
   gpu_dataset_save(data, path, verbose = FALSE)
   # What is known of the dataset without opening it.
-  record <- list(options = options, text = format(data))
+  record <- list(options = options, text = format(data), formula = hold_formula(data$formula))
   new_packed("dataset", path, record)
 }
 
@@ -69,6 +70,8 @@ unpack <- function(x, folder, open, seen = new.env(parent = emptyenv())) {
     return(walk(x, "", function(item, where) unpack(item, folder, open, seen)))
   }
   if (is.null(seen[[x$path]])) {
+    own <- x$record$formula
+    if (!is.null(own)) remember_formula(own$text, own$functions)
     seen[[x$path]] <- open(x)
   }
   seen[[x$path]]

@@ -77,7 +77,7 @@ summary.gpu_dataset <- function(object, ...) {
 
 #' @export
 print.summary.gpu_dataset <- function(x, ...) {
-  cli::cat_line(x$text)
+  cat_lines(x$text)
   if (nrow(x$columns) > 0) print(x$columns, row.names = FALSE, digits = 4)
   invisible(x)
 }

@@ -86,7 +86,7 @@ format.gpu_setup <- function(x, ...) {
 
 #' @export
 print.gpu_setup <- function(x, ...) {
-  cli::cat_line(format(x))
+  cat_lines(format(x))
   invisible(x)
 }
 
@@ -141,7 +141,7 @@ format.gpu_devices <- function(x, ...) {
 
 #' @export
 print.gpu_devices <- function(x, ...) {
-  cli::cat_line(format(x))
+  cat_lines(format(x))
   invisible(x)
 }
 

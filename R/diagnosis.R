@@ -156,7 +156,7 @@ format_cause <- function(x) {
 
 #' @export
 print.gpu_check <- function(x, ...) {
-  cli::cat_line(format(x))
+  cat_lines(format(x))
   invisible(x)
 }
 

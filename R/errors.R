@@ -19,7 +19,7 @@ abort_core <- function(envelope, call) {
 # Raises a classed error; `message` is plain text: braces in a column name stay braces.
 abort_gpukeras <- function(message, code, hint = "", ..., call = caller_env()) {
   bullets <- c(message, if (nzchar(hint)) c(i = hint))
-  bullets[] <- gsub("([{}])", "\\1\\1", bullets)
+  bullets[] <- gsub("([{}])", "\\1\\1", show_controls(bullets))
   cli::cli_abort(
     bullets,
     class = c(paste0("gpukeras_error_", code), "gpukeras_error"),

@@ -39,7 +39,7 @@ gpu_save <- function(model, path, overwrite = FALSE, history = NULL, verbose = T
     history = history_text(history)
   )))
   if (verbose) {
-    cli::cat_line(format_archive(record))
+    cat_lines(format_archive(record))
   }
   invisible(path)
 }
@@ -71,36 +71,6 @@ format_archive <- function(record) {
     "saved %s \"%s\" with %s (%s)", record$kind, record$name, paste(parts, collapse = ", "),
     kept_text(record$bytes)
   )
-}
-
-# The history in a file of gpu_save(): its text is read without starting Python.
-archive_history <- function(path, call = caller_env()) {
-  text <- read_member(path, "gpukeras.json")
-  if (is.null(text)) {
-    abort_history(path, "The file `%s` is not of gpu_save(): it has no history.", call = call)
-  }
-  about <- tryCatch(
-    jsonlite::parse_json(text, simplifyVector = FALSE),
-    error = function(condition) abort_history(path, "The file `%s` is damaged.", call = call)
-  )
-  if (is.null(about$history)) {
-    abort_history(
-      path, "The model in `%s` was saved without a history.",
-      "gpu_fit() leaves one with a model.", call = call
-    )
-  }
-  new_gpu_history(about$history)
-}
-
-# The text of an archive's member, or NULL.
-read_member <- function(path, name) {
-  listed <- tryCatch(utils::unzip(path, list = TRUE), error = function(condition) NULL)
-  if (!name %in% listed$Name) {
-    return(NULL)
-  }
-  connection <- unz(path, name, open = "rb") # as text, a last line without an end would be lost
-  on.exit(close(connection))
-  rawToChar(readBin(connection, "raw", listed$Length[listed$Name == name][1]))
 }
 
 # Exporting ----------------------------------------------------------------------------------------
@@ -214,6 +184,6 @@ format_tensors <- function(tensors) {
 
 #' @export
 print.gpu_export <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }

@@ -165,29 +165,19 @@ absolute_paths <- function(path) {
 
 # The label and the features of a formula for files, whose columns R does not know.
 formula_columns <- function(formula, call) {
-  label <- if (length(formula) == 3) unname(label_calls(formula[[2]]) %||% list(formula[[2]]))
-  features <- split_sum(formula[[length(formula)]])
-  names <- lapply(c(label, features), is.name)
-  if (!all(unlist(names))) {
+  parts <- formula_parts(formula)
+  if (!all(vapply(c(parts$labels, parts$features), is.name, NA))) {
     abort_gpukeras(
       "A formula for files can only name columns, or all of them by `.`.",
       code = "data", hint = "Compute other terms first, and save them as columns.",
       arg = "formula", call = call
     )
   }
-  features <- vapply(features, as.character, "")
+  features <- vapply(parts$features, as.character, "")
   list(
-    label = if (!is.null(label)) vapply(label, as.character, ""),
+    label = if (!is.null(parts$labels)) vapply(unname(parts$labels), as.character, ""),
     features = if (!"." %in% features) features
   )
-}
-
-# The terms between the signs of a sum.
-split_sum <- function(term) {
-  if (rlang::is_call(term, "+", n = 2)) {
-    return(c(split_sum(term[[2]]), split_sum(term[[3]])))
-  }
-  list(term)
 }
 
 # The column of new files that holds the labels, by the formula of the model's recipe.
@@ -195,7 +185,7 @@ file_label <- function(formula, call) {
   if (!nzchar(formula)) {
     return(NULL)
   }
-  formula_columns(stats::as.formula(formula), call)$label
+  formula_columns(parse_formula(formula, call), call)$label
 }
 
 check_taken <- function(options, taken, kind, call) {

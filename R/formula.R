@@ -1,54 +1,85 @@
 # Formulas: which columns are features, which is the label, and how to find them again in new data.
 
-# Splits data by a formula. The formula comes back expanded, as text: it is part of the recipe, so
-# that gpu_predict() can evaluate it again in another session.
+# Splits data by a formula that the user has written. The formula comes back expanded, as text: it
+# is part of the recipe, so that gpu_predict() can evaluate it again, in another session too.
 split_formula <- function(formula, data, env, call = caller_env()) {
   terms <- check_terms(stats::terms(formula, data = data), env, call)
-  if (length(stats::formula(terms)) == 3 && rlang::is_call(stats::formula(terms)[[2]], "list")) {
-    return(split_outputs(terms, data, env, call))
+  parts <- formula_parts(stats::formula(terms))
+  kept <- keep_formula(parts, deparse_one(terms), env)
+  parts$env <- kept$env
+  c(split_parts(parts, data, call), formula = kept$text)
+}
+
+# Features and labels by the parts of a formula. `label` is how a message names the labels.
+split_parts <- function(parts, data, call = caller_env()) {
+  x <- take_features(parts, data, call)
+  several <- label_calls(parts$label)
+  if (!is.null(several)) {
+    y <- lapply(several, take_term, data, parts$env, call)
+    return(list(x = x, y = y, label = "formula"))
   }
-  frame <- evaluate_terms(terms, data, env, call)
-  response <- attr(terms, "response")
-  if (response == 0) {
-    return(list(x = frame, y = NULL, formula = deparse_one(terms)))
+  if (is.null(parts$label)) {
+    return(list(x = x, y = NULL))
   }
-  list(
-    x = frame[-response], y = frame[[response]], label = names(frame)[response],
-    formula = deparse_one(terms)
-  )
+  y <- take_term(parts$label, data, parts$env, call)
+  list(x = x, y = y, label = name_term(parts$label))
 }
 
-# The same for `list(price, cut) ~ .`: one label for each output.
-split_outputs <- function(terms, data, env, call) {
-  labels <- label_calls(stats::formula(terms)[[2]])
-  y <- lapply(labels, function(label) {
-    only <- stats::terms(stats::as.formula(call("~", label, 1), env = env))
-    evaluate_terms(only, data, env, call)[[1]]
-  })
-  frame <- evaluate_terms(stats::delete.response(terms), data, env, call)
-  list(x = frame, y = y, label = "formula", formula = deparse_one(terms))
+# The feature columns alone; the label is not needed.
+take_features <- function(parts, data, call = caller_env()) {
+  frame <- lapply(parts$features, take_term, data, parts$env, call)
+  names(frame) <- vapply(parts$features, name_term, "")
+  structure(frame, class = "data.frame", row.names = attr(data, "row.names"))
 }
 
-# The feature columns of new data by a recipe's formula; the label is not needed.
-apply_formula <- function(formula, data, env, call = caller_env()) {
-  terms <- stats::delete.response(stats::terms(stats::as.formula(formula, env = env)))
-  evaluate_terms(terms, data, env, call)
+name_term <- function(term) {
+  if (is.name(term)) as.character(term) else paste(deparse(term, 500L), collapse = " ")
 }
 
-evaluate_terms <- function(terms, data, env, call) {
-  environment(terms) <- env
-  wanted <- setdiff(all.vars(terms), names(data))
-  if (length(wanted) > 0) {
-    # A variable of the session would do today, and be another or gone when a prediction is made.
+# The values of a column, or of a call on columns, for each row.
+take_term <- function(term, data, env, call) {
+  check_term(term, data, call)
+  named <- if (is.name(term)) data[[as.character(term)]]
+  values <- named %||% evaluate_term(term, data, env, call)
+  if (NROW(values) != nrow(data)) {
     abort_gpukeras(
-      sprintf("The data lacks the column `%s` that the formula names.", wanted[1]),
-      code = "data", hint = "Every variable of the formula must be a column.",
-      arg = "data", column = wanted[1], call = call
+      sprintf(
+        "The term `%s` of the formula gives %d values for %d rows.",
+        name_term(term), NROW(values), nrow(data)
+      ),
+      code = "data", arg = "formula", call = call
     )
   }
-  lists <- vapply(data, inherits, NA, "POSIXlt") # model.frame() takes vectors only
-  data[lists] <- lapply(data[lists], as.POSIXct)
-  frame <- stats::model.frame(terms, data, na.action = stats::na.pass)
+  values
+}
+
+check_term <- function(term, data, call) {
+  wanted <- all.vars(term)
+  lacking <- setdiff(wanted, names(data))
+  if (length(lacking) > 0) {
+    # A variable of the session would do today, and be another or gone when a prediction is made.
+    abort_gpukeras(
+      sprintf("The data lacks the column `%s` that the formula names.", lacking[1]),
+      code = "data", hint = "Every variable of the formula must be a column.",
+      arg = "data", column = lacking[1], call = call
+    )
+  }
+  code <- Filter(function(name) is.function(data[[name]]), wanted) # the formula could call it
+  if (length(code) > 0) {
+    abort_gpukeras(
+      sprintf("The column `%s` is a function.", code[1]),
+      code = "data", arg = "data", column = code[1], call = call
+    )
+  }
+}
+
+# On the left of a formula, where operators are those of numbers.
+evaluate_term <- function(term, data, env, call) {
+  terms <- stats::terms(stats::as.formula(base::call("~", term, 1), env = env))
+  used <- data[all.vars(term)]
+  lists <- vapply(used, inherits, NA, "POSIXlt") # model.frame() takes vectors only
+  used[lists] <- lapply(used[lists], as.POSIXct)
+  frame <- stats::model.frame(terms, used, na.action = stats::na.pass)
   learned <- attr(attr(frame, "terms"), "predvars")
   if (!is.null(learned) && !identical(learned, attr(terms, "variables"))) {
     abort_gpukeras(
@@ -56,8 +87,7 @@ evaluate_terms <- function(terms, data, env, call) {
       code = "data", hint = "Compute that column first.", arg = "formula", call = call
     )
   }
-  attr(frame, "terms") <- NULL
-  frame
+  frame[[1]]
 }
 
 check_terms <- function(terms, env, call) {

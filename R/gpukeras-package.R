@@ -11,6 +11,7 @@ the$condition <- NULL # what stopped a user's function that Python had called
 the$warnings <- list() # the warnings of such a function
 the$python_before <- NULL # whether Python ran before gpukeras was loaded
 the$prepared <- list() # prepped recipes of the package recipes, by their marks
+the$formulas <- list() # functions of formulas that the user has written, by their marked texts
 the$events <- 0 # conditions that a child of gpu_run() has signalled
 
 # Python is chosen when reticulate is there, and again after packages that choose for themselves.

@@ -113,7 +113,7 @@ format.gpu_histories <- function(x, ...) {
 
 #' @export
 print.gpu_histories <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 

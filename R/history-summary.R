@@ -97,6 +97,6 @@ format_times <- function(epoch_s, elapsed_s) {
 
 #' @export
 print.summary.gpu_history <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }

@@ -313,55 +313,6 @@ format_peak <- function(bytes) {
 
 #' @export
 print.gpu_history <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
-}
-
-#' Read a history that was saved beside a checkpoint
-#'
-#' [gpu_fit()] with `checkpoint` keeps its history in the same folder, in the file `history.json`,
-#' and renews it after each epoch. So the history is there even when the process has died.
-#'
-#' @param path The checkpoint's folder, or the file.
-#' @return A [gpu_history]. Numbers that were NaN or infinite are NaN.
-#' @section Errors:
-#' `gpukeras_error_data` where there is no history, or the file holds something else.
-#' @examplesIf gpukeras:::can_run_examples()
-#' train <- gpu_dataset(mpg ~ ., data = mtcars)
-#' folder <- tempfile("checkpoint-")
-#' fit <- gpu_fit(gpu_mlp(train), train, epochs = 5, checkpoint = folder, verbose = FALSE)
-#' read_history(folder)
-#' @export
-read_history <- function(path) {
-  check_string(path)
-  file <- if (dir.exists(path)) file.path(path, "history.json") else path
-  if (!file.exists(file)) {
-    abort_history(file, "There is no history `%s`.", "Give a folder that was a `checkpoint`.")
-  }
-  if (grepl("[.]keras$", file)) {
-    return(archive_history(file))
-  }
-  report <- parse_file(file)
-  needed <- c("history", "epochs", "elapsed_s", "epoch_s", "stopped", "plan", "engine")
-  if (!is.list(report) || !all(needed %in% names(report))) {
-    abort_history(file, "The file `%s` is not the history of a training.")
-  }
-  new_gpu_history(report)
-}
-
-parse_file <- function(file, call = caller_env()) {
-  if (!isTRUE(file.size(file) > 0)) { # a pipe too, at which reading would wait for ever
-    abort_history(file, "The file `%s` is not JSON.", call = call)
-  }
-  text <- paste(readLines(file, warn = FALSE, encoding = "UTF-8"), collapse = "\n")
-  tryCatch(jsonlite::parse_json(text, simplifyVector = FALSE), error = function(condition) {
-    abort_history(file, "The file `%s` is not JSON.", call = call)
-  })
-}
-
-abort_history <- function(file, message, hint = "", call = caller_env()) {
-  abort_gpukeras(
-    sprintf(message, basename(file)),
-    code = "data", hint = hint, arg = "path", path = file, call = call
-  )
 }

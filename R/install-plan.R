@@ -105,10 +105,10 @@ format.gpu_install <- function(x, ...) {
 
 #' @export
 print.gpu_install <- function(x, ...) {
-  cli::cat_line(format(x))
+  cat_lines(format(x))
   if (is.null(x$wheels)) {
-    cli::cat_line("For a computer without a network, fetch the packages elsewhere:")
-    cli::cat_line(x$download)
+    cat_lines("For a computer without a network, fetch the packages elsewhere:")
+    cat_lines(x$download)
   }
   invisible(x)
 }

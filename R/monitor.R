@@ -240,7 +240,7 @@ format_bytes_rate <- function(rate) {
 
 #' @export
 print.gpu_monitor <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 

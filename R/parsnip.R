@@ -216,7 +216,7 @@ format.gpu_mlp_fit <- function(x, ...) {
 
 #' @export
 print.gpu_mlp_fit <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 

@@ -357,9 +357,9 @@ format.gpu_dataset <- function(x, ...) {
 #' @export
 print.gpu_dataset <- function(x, cost = FALSE, ...) {
   check_flag(cost)
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   if (cost) {
-    cli::cat_line(format_cost(call_core("cost", list(data = check_alive(x)$handle))))
+    cat_lines(format_cost(call_core("cost", list(data = check_alive(x)$handle))))
   }
   invisible(x)
 }

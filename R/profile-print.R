@@ -145,7 +145,7 @@ format_gains <- function(advice) {
 
 #' @export
 print.gpu_profile <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 

@@ -57,7 +57,7 @@ line_printer <- function(most = 20) {
     every <- max(1, event$epochs %/% most)
     last <- event$epoch == event$epochs
     if (event$kind == "epoch" && (event$epoch %% every == 0 || last)) {
-      cli::cat_line(format_event(event))
+      cat_lines(format_event(event))
     }
   }
 }

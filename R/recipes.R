@@ -65,7 +65,7 @@ format.gpu_recipe <- function(x, ...) {
 
 #' @export
 print.gpu_recipe <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 

@@ -40,3 +40,20 @@ format_value <- function(value) {
   }
   paste(vapply(value, format, character(1)), collapse = ", ")
 }
+
+# Lines for a terminal. What a file says must not drive it: its control characters are shown.
+cat_lines <- function(...) cli::cat_line(show_controls(paste0(...)))
+
+# Control characters, and those that turn the direction of writing, as they are written in code.
+show_controls <- function(text) {
+  text <- enc2utf8(as.character(text))
+  broken <- !validUTF8(text)
+  text[broken] <- iconv(text[broken], "UTF-8", "UTF-8", sub = "byte")
+  hidden <- "[\\x01-\\x08\\x0b-\\x1f\\x7f\\x{80}-\\x{9f}\\x{202a}-\\x{202e}\\x{2066}-\\x{2069}]"
+  found <- gregexpr(paste0("(*UTF8)", hidden), text, perl = TRUE)
+  regmatches(text, found) <- lapply(regmatches(text, found), function(signs) {
+    codes <- vapply(signs, utf8ToInt, 0L)
+    sprintf(c("\\u%04x", "\\x%02x")[1 + (codes < 256)], codes)
+  })
+  text
+}

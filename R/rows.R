@@ -46,7 +46,7 @@ abort_parts <- function(problem, arg, call) {
 # Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as those that trained
 # `source`, a dataset's handle or a model, whose recipe has `formula` and `columns`.
 as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "data",
-                       env = caller_env(2), model = NULL, call = caller_env()) {
+                       model = NULL, call = caller_env()) {
   data <- open_saved(data)
   if (inherits(data, "gpu_dataset")) {
     return(check_alive(data, call))
@@ -62,7 +62,7 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
   data <- name_parts(data, model, "inputs", call)
   y <- name_parts(y, model, "outputs", call)
   if (is.data.frame(data) && nzchar(formula)) {
-    parts <- split_new_rows(formula, data, env, call)
+    parts <- split_new_rows(formula, data, call)
     data <- parts$x
     y <- parts$y
     own <- parts$label %||% own

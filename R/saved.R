@@ -47,6 +47,12 @@ new_saved <- function(packed) {
 #' that load another program (`TFSMLayer`, `TorchModuleWrapper`, `JaxLayer`, `FlaxLayer`); weights
 #' that lie in another file; members outside of the archive's own folder, links, encrypted ones and
 #' zip bombs; files that are damaged; and classes and functions that are not registered with Keras.
+#'
+#' The formula in a file is data. [gpu_predict()] and [gpu_evaluate()] take it where it is made of
+#' columns, arithmetic, comparisons and functions such as `log()`, `sqrt()`, `ifelse()`, `factor()`
+#' and `cut()`, and refuse it by name where it holds anything else. For a model of your own whose
+#' formula calls other functions, give the rows as `gpu_dataset(formula, data = , recipe = model)`.
+#' A history that is damaged is left out, with a note.
 #' @param x Path of a `.keras` file; or a `gpu_saved_model` or `gpu_saved_dataset` of [gpu_run()].
 #'   Anything else is given back as it is.
 #' @return A Keras model, compiled as it was, with its optimizer's state; [gpu_predict()] takes a
@@ -76,6 +82,12 @@ gpu_load <- function(x) {
       "is a file of plain Keras: it has no recipe."
     cli::cli_inform(
       c(i = paste(basename(x), told, "gpu_predict() takes rows as the model does.")),
+      class = "gpukeras_message"
+    )
+  }
+  if (nzchar(record$history_fault)) {
+    cli::cli_inform(
+      c(i = paste0("The history in ", basename(x), " is left out: ", record$history_fault, ".")),
       class = "gpukeras_message"
     )
   }
@@ -135,6 +147,6 @@ format_saved_model <- function(record) {
 
 #' @export
 print.gpu_saved <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }

@@ -181,7 +181,7 @@ format.gpu_schedule <- function(x, ...) {
 
 #' @export
 print.gpu_schedule <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 

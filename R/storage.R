@@ -56,7 +56,7 @@ gpu_dataset_save <- function(data, path, format = c("parquet", "tfrecord"), shar
     rlang::interrupt()
   }
   if (verbose) {
-    cli::cat_line(format_saved(record))
+    cat_lines(format_saved(record))
   }
   invisible(path)
 }

@@ -107,6 +107,6 @@ format.gpu_tensorboard <- function(x, ...) {
 
 #' @export
 print.gpu_tensorboard <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }

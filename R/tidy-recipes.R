@@ -228,7 +228,7 @@ hold_prepared <- function(recipe) {
 
 format_formula <- function(formula) {
   if (!is_mark(formula)) {
-    return(paste("formula: ", formula))
+    return(paste("formula: ", formula_text(formula)))
   }
   steps <- sub("^[^:]*: ", "", formula)
   paste("prepared: by a recipe", if (nzchar(steps)) paste("of", steps) else "without steps")
@@ -259,9 +259,9 @@ abort_unprepared <- function(arg, hint, call) {
 }
 
 # Features and labels of new rows, by what training had: a formula, or a prepped recipe.
-split_new_rows <- function(formula, data, env, call = caller_env()) {
+split_new_rows <- function(formula, data, call = caller_env()) {
   if (!is_mark(formula)) {
-    return(split_formula(stats::as.formula(formula, env = env), data, env, call))
+    return(split_parts(read_formula(formula, call), data, call))
   }
   prepared <- find_prepared(formula, call)
   check_baked(prepared, data, "outcome", "data", "holds the labels", call)
@@ -270,9 +270,9 @@ split_new_rows <- function(formula, data, env, call = caller_env()) {
 }
 
 # Features alone.
-select_features <- function(formula, data, env, call = caller_env()) {
+select_features <- function(formula, data, call = caller_env()) {
   if (!is_mark(formula)) {
-    return(apply_formula(formula, data, env, call))
+    return(take_features(read_formula(formula, call), data, call))
   }
   prepared <- find_prepared(formula, call)
   baked_predictors(prepared, bake_rows(prepared, data, "newdata", call))

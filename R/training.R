@@ -224,10 +224,9 @@ as_validation <- function(validation, data, model = NULL, call = caller_env()) {
   if (is.function(validation)) {
     validation <- gpu_dataset(validation, recipe = data)
   }
-  env <- caller_env(2)
   as_dataset(
     validation, data$handle, data,
-    arg = "validation", env = env, model = model, call = call
+    arg = "validation", model = model, call = call
   )$handle
 }
 
@@ -332,17 +331,17 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   if (inherits(newdata, "gpu_dataset")) {
     args$data <- check_alive(newdata)$handle
   } else {
-    args$features <- as_new_features(newdata, recipe, env = caller_env())
+    args$features <- as_new_features(newdata, recipe)
   }
   as_prediction(call_core("predict", args), room)
 }
 
-as_new_features <- function(newdata, recipe, env, call = caller_env()) {
+as_new_features <- function(newdata, recipe, call = caller_env()) {
   if (is.data.frame(newdata)) {
     check_names(newdata, "newdata", call)
   }
   newdata <- if (is.data.frame(newdata) && nzchar(recipe$formula %||% "")) {
-    select_features(recipe$formula, newdata, env, call)
+    select_features(recipe$formula, newdata, call)
   } else {
     known_columns(newdata, recipe, call)
   }

@@ -147,7 +147,7 @@ show_size <- function(event) {
   } else {
     paste(count_text(signif(event$rows_per_s, 3)), "rows/s")
   }
-  cli::cat_line("batch size ", count_text(event$batch_size), ": ", speed)
+  cat_lines("batch size ", count_text(event$batch_size), ": ", speed)
 }
 
 # Batch sizes --------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ format_sizes <- function(frame, recommended) {
 
 #' @export
 print.gpu_batch_size <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 
@@ -306,7 +306,7 @@ format_found <- function(rate) {
 
 #' @export
 print.gpu_learning_rate <- function(x, ...) {
-  cli::cat_line(format(x, ...))
+  cat_lines(format(x, ...))
   invisible(x)
 }
 

@@ -2,6 +2,8 @@ frame <- function() {
   data.frame(y = 1:3, a = c(1, 2, 3), b = c("u", "v", "u"), "a b" = 4:6, check.names = FALSE)
 }
 
+apply_text <- function(text, data) take_features(read_formula(text), data)
+
 test_that("a formula splits features from the label", {
   parts <- split_formula(y ~ a + b, frame(), globalenv())
   expect_named(parts$x, c("a", "b"))
@@ -30,7 +32,7 @@ test_that("transformations of rows by themselves are allowed on both sides", {
 
 test_that("new data need not have the label, and its rows are taken one by one", {
   text <- split_formula(y ~ a + b, frame(), globalenv())$formula
-  new <- apply_formula(text, frame()[2, c("b", "a")], globalenv())
+  new <- apply_text(text, frame()[2, c("b", "a")])
   expect_identical(new$a, 2)
   expect_identical(new$b, "v")
 })
@@ -46,7 +48,7 @@ test_that("a long formula stays one line", {
   names(wide) <- c("y", sprintf("a_long_name_for_the_column_%d", 1:59))
   text <- split_formula(y ~ ., wide, globalenv())$formula
   expect_length(text, 1)
-  expect_named(apply_formula(text, wide, globalenv()), names(wide)[-1])
+  expect_named(apply_text(text, wide), names(wide)[-1])
 })
 
 test_that("what a network learns by itself, or what depends on other rows, is refused", {
@@ -60,6 +62,20 @@ test_that("what a network learns by itself, or what depends on other rows, is re
   }
 })
 
+test_that("a term with other numbers of values than rows is named", {
+  error <- expect_error(
+    split_formula(y ~ a + I(c(1, 2)), frame(), globalenv()),
+    class = "gpukeras_error_data"
+  )
+  expect_match(conditionMessage(error), "`I(c(1, 2))` of the formula gives 2 values for 3 rows", fixed = TRUE)
+})
+
+test_that("cut() of a number of breaks is refused, as it depends on the other rows", {
+  kinds <- split_formula(y ~ cut(a, c(0, 1.5, 4)), frame(), globalenv())$x
+  expect_identical(as.integer(kinds[[1]]), c(1L, 2L, 2L))
+  expect_error(split_formula(y ~ cut(a, 3), frame(), globalenv()), class = "gpukeras_error_data")
+})
+
 test_that("a column that is not there is named", {
   error <- expect_error(
     split_formula(y ~ a + no_such_column, frame(), globalenv()),
@@ -67,7 +83,7 @@ test_that("a column that is not there is named", {
   )
   expect_identical(error$column, "no_such_column")
   error <- expect_error(
-    apply_formula("y ~ a + `a b`", frame()["a"], globalenv()),
+    apply_text("y ~ a + `a b`", frame()["a"]),
     class = "gpukeras_error_data"
   )
   expect_identical(error$column, "a b")

@@ -81,7 +81,7 @@ def tie_recipe(model: Any, recipe: Any) -> None:
 def _parse(text: str, arg: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"`{arg}` is not a recipe that gpukeras saved.",
             hint="Make it again by gpu_recipe().",

@@ -19,7 +19,7 @@ from .archive_masks import MEMBER, pack_masks, unpack_masks
 from .archived_code import check_code
 from .compression.masks import apply_masks, read_masks
 from .errors import DataError, SpecError
-from .histories import history_of, keep_history
+from .histories import explain_history, history_of, keep_history, keep_stored
 from .keras_files import (
     check_ending,
     check_room,
@@ -87,7 +87,8 @@ def load_archive(path: str, arg: str = "path") -> dict[str, Any]:
         arg: The user's name for it, for messages.
 
     Returns:
-        `{model, kind, name, parameters, compiled, ours, recipe, history, masks}`: `ours` says
+        `{model, kind, name, parameters, compiled, ours, recipe, history, history_fault, masks}`:
+        `history_fault` says why a damaged history was left out, or is ""; `ours` says
         whether gpukeras wrote the file; `recipe` as `carried.carry_recipe()` gives it, or None;
         `history` is the training's record as JSON text, or None.
 
@@ -100,9 +101,8 @@ def load_archive(path: str, arg: str = "path") -> dict[str, Any]:
     source = check_ending(path, arg)
     model, about, masks = read_model(source, arg)
     carried.tie_recipe(model, about.get("recipe"))
-    history = about.get("history")
-    if history is not None:
-        keep_history(model, history)
+    fault = keep_stored(model, about.get("history"))
+    history = None if fault else about.get("history")
     known = models.recipe_of(model) is not None
     return {
         "model": model,
@@ -111,6 +111,7 @@ def load_archive(path: str, arg: str = "path") -> dict[str, Any]:
         "ours": bool(about),
         "recipe": carried.carry_recipe(model) if known else None,
         "history": None if history is None else json.dumps(history),
+        "history_fault": fault,
         "masks": masks,
     }
 
@@ -147,7 +148,7 @@ def _parse_history(text: str) -> Any:
         found = json.loads(text)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or "history" not in found:
+    if explain_history(found):
         raise SpecError("`history` must be a gpu_history.", arg="history")
     return found
 

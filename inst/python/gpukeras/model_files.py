@@ -15,7 +15,7 @@ from typing import Any
 from . import carried, models, runtime
 from .archived_code import check_code
 from .errors import DataError, SpecError
-from .histories import keep_history
+from .histories import keep_stored
 from .keras_files import check_ending, write_model, written_beside
 from .model_archives import collect_extras, describe_model, read_model
 from .pipeline import Dataset
@@ -79,8 +79,7 @@ def load_model(path: str, recipe: Any = None, arg: str = "model") -> Any:
     """
     model, about, _ = read_model(check_ending(path), arg)
     carried.tie_recipe(model, recipe)
-    if about.get("history") is not None:
-        keep_history(model, about["history"])
+    keep_stored(model, about.get("history"))
     return model
 
 

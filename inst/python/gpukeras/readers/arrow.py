@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from ..errors import RuntimeMissingError
+
+SAFE = (14, 0, 1)  # before, a file could name a pickle, which was read (CVE-2023-47248)
 
 try:
     import pyarrow as pa
@@ -15,6 +19,22 @@ except ImportError as _error:
         "pyarrow is needed to read CSV, Parquet and Arrow files, and cannot be imported.",
         hint="Install it: pip install pyarrow.",
     ) from _error
+
+
+def check_version(version: str) -> None:
+    """Refuses a pyarrow that runs code out of Parquet and Arrow files.
+
+    Raises:
+        RuntimeMissingError: for one before 14.0.1.
+    """
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < SAFE:
+        raise RuntimeMissingError(
+            f"pyarrow {version} runs code that a Parquet or Arrow file holds (CVE-2023-47248).",
+            hint="Update it: pip install --upgrade pyarrow.",
+        )
+
+
+check_version(pa.__version__)
 
 __all__ = ["ipc", "pa", "pacsv", "pc", "pq"]
 

@@ -378,7 +378,8 @@ def write_formula(labels: Sequence[str], columns: Sequence[str]) -> str:
 
 
 def _quote(name: str) -> str:
-    return f"`{name}`".replace("\\", "\\\\")
+    escaped = name.replace("\\", "\\\\").replace("`", "\\`")  # a name must not end its quotes
+    return f"`{escaped}`"
 
 
 def _learning(
