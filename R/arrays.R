@@ -7,6 +7,9 @@
 # column, for a list by input; `scale` says whether the inputs of a list are standardised.
 as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list(),
                         scale = NULL) {
+  if (is_alone(x)) {
+    x <- x[[1]]
+  }
   if (is_named_list(x)) {
     return(as_inputs(x, arg, call, zones, scale))
   }
@@ -126,8 +129,8 @@ recorded_zones <- function(recipe) {
   stats::setNames(lapply(times, `[[`, "zone"), vapply(times, `[[`, "", "name"))
 }
 
-# Labels: a factor, character, logical or numeric vector, a numeric matrix, a .npy file's path, or a
-# named list of these.
+# Labels: a factor, character, logical or numeric vector, an array with several numbers a row in any
+# shape, a .npy file's path, or a named list of these.
 as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
   if (is_named_list(y)) {
     return(as_outputs(y, arg, call))
@@ -139,20 +142,23 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
     y <- y[[1]]
   }
   y <- plain_tensor(plain_integer64(y, arg, call))
-  if (is_label_matrix(y)) {
-    names <- as.list(colnames(y))
-    return(list(arg = arg, kind = "matrix", values = with_nan(y), names = names))
+  if (is_label_array(y)) {
+    names <- if (length(dim(y)) == 2) as.list(colnames(y))
+    return(list(arg = arg, kind = "matrix", values = with_nan(y), names = names %||% list()))
   }
+  shape <- if (is_number_array(y)) dim(y)
   if (is.array(y) && length(y) == nrow(y)) {
     y <- as.vector(y)
   }
   kind <- check_label_kind(column_kind(plain_column(y)), y, arg, call)
-  c(list(name = arg, arg = arg, kind = kind), column_values(plain_column(y), kind))
+  labels <- c(list(name = arg, arg = arg, kind = kind), column_values(plain_column(y), kind))
+  if (!is.null(shape)) dim(labels$values) <- shape
+  labels
 }
 
 check_label_kind <- function(kind, y, arg, call) {
   if (is.null(kind) || kind %in% c("date", "time", "duration")) {
-    hint <- "Labels are a factor, character, logical or numeric vector, or a numeric matrix."
+    hint <- "Labels are a factor, character, logical or numeric vector, or an array of numbers."
     abort_gpukeras(
       sprintf("`%s` cannot be labels: it is %s.", arg, describe(y)),
       code = "data",
@@ -189,9 +195,10 @@ plain_integer64 <- function(x, arg, call) {
   if (is.null(dim(x))) values else array(values, dim(x), dimnames(x))
 }
 
-is_label_matrix <- function(y) {
-  is.numeric(y) && length(dim(y)) == 2 && ncol(y) > 1
-}
+is_number_array <- function(y) (is.numeric(y) || is.logical(y)) && length(dim(y)) > 1
+
+# Several numbers a row.
+is_label_array <- function(y) is_number_array(y) && length(y) > nrow(y)
 
 column_kind <- function(x) {
   if (is.factor(x)) {

@@ -19,7 +19,8 @@
 #'   * a function that gives a batch a call: see the section on generators;
 #'   * a `tf.data.Dataset`, such as tfdatasets makes.
 #' @param y Labels, one a row: a factor or character vector (classes), a logical or 0/1 vector (two
-#'   classes), a numeric vector, or a numeric matrix (several numbers a row); or a named list of
+#'   classes), a numeric vector, or a numeric or logical matrix or array with several numbers a row:
+#'   masks of images, images, a class or one-hot classes for each time step; or a named list of
 #'   these, one element for each of the model's outputs. For a data frame or files that hold
 #'   columns, the name of the label column, or of several, one for each output. For other `x` also
 #'   the path of a `.npy` file, which is read as a whole.
@@ -70,7 +71,8 @@
 #'   `print()` says how many and which was the first.
 #' @param buffer Rows of the shuffle buffer where rows come in sequence.
 #' @param weights Weights of the rows in the loss, or `NULL`; for files with columns, the name of
-#'   the column that holds them.
+#'   the column that holds them. For labels of several dimensions an array with rows first: one
+#'   weight for each time step or pixel, or a dimension of 1 where it holds for all of them.
 #' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
 #'   levels; applies to training rows only.
 #' @param recipe A [gpu_recipe()], or another `gpu_dataset` or a trained model that has one, which
@@ -82,6 +84,12 @@
 #'   (`print(cost = TRUE)` measures what each stage of the pipeline costs). The rows live in Python:
 #'   the object cannot be saved with `saveRDS()`; [gpu_dataset_save()] writes the rows, and
 #'   [gpu_recipe()] gives what was learned as an R value.
+#' @section Rows without labels:
+#' A model whose loss is its own takes rows without `y`: a variational autoencoder or a pair of
+#' adversarial networks with a `train_step()`, or layers that call `add_loss()`. Their rows are
+#' `gpu_dataset(x)` or `list(x)`, a function that gives `list(x)`, or a `tf.data.Dataset` of `x`. As
+#' in Keras, `train_step()` gets `x` itself, and `(x,)` where a function or pipeline gives that.
+#' Labels that a loss of `compile()` needs are missed before anything is trained.
 #' @section Missing values:
 #' With `na = "drop"`, rows with a missing feature or label are left out, with their weights, before
 #' anything is learned or set apart for validation; `print()` says how many. [gpu_predict()] gives
@@ -283,7 +291,8 @@ as_weights <- function(weights, call) {
       code = "data", arg = "weights", call = call
     )
   }
-  as.array(as.double(weights))
+  storage.mode(weights) <- "double"
+  as.array(weights)
 }
 
 as_class_weight <- function(class_weight, call) {

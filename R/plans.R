@@ -74,7 +74,9 @@ format_label <- function(label) {
     number = sprintf("numbers from %s to %s", signif(label$minimum, 4), signif(label$maximum, 4)),
     binary = "two classes, 0 and 1",
     class = sprintf("%d classes (%s)", label$units, shorten(unlist(label$levels))),
-    matrix = sprintf("%d numbers a row", label$units)
+    matrix = paste(
+      paste(unlist(label$shape) %||% label$units, collapse = " x "), "numbers a row"
+    )
   )
 }
 

@@ -43,6 +43,17 @@ abort_parts <- function(problem, arg, call) {
   )
 }
 
+# Whether a list is list(x) or list(x, NULL): rows without labels.
+is_alone <- function(data) {
+  rlang::is_bare_list(data) && length(data) %in% 1:3 && is.null(names(data)) &&
+    !is.null(data[[1]]) && all(vapply(data[-1], is.null, NA))
+}
+
+#' @export
+gpu_dataset.list <- function(x, ...) {
+  if (is_alone(x)) gpu_dataset(x[[1]], ...) else gpu_dataset.default(x, ...)
+}
+
 # Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as those that trained
 # `source`, a dataset's handle or a model, whose recipe has `formula` and `columns`.
 as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "data",

@@ -307,9 +307,10 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #'   or 0 and 1, as the labels were.
 #' @inheritParams gpu_evaluate
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
-#'   class or output; of a model with several outputs a named list of these, where `type = "class"`
-#'   gives classes for those that have any, and numbers for the others. Where training had
-#'   `na = "drop"`, rows with a missing value get `NA`; a [gpu_dataset()] has left them out already.
+#'   class or output, or an array with rows first where the output has more dimensions; of a model
+#'   with several outputs a named list of these, where `type = "class"` gives classes for those that
+#'   have any, and numbers for the others. Where training had `na = "drop"`, rows with a missing value
+#'   get `NA`; a [gpu_dataset()] has left them out already.
 #' @section Errors:
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
 #' another type; for missing values, unless `na` of [gpu_dataset()] said otherwise in training.

@@ -84,7 +84,7 @@ FLOORS = [
     ["blocks", "unpacking"],
     ["finishing"],
     ["feeding", "storage.saving", "storage.opening"],
-    ["costs", "compiling"],
+    ["costs", "compiling", "targets", "variables"],
     ["engine", "assembly", "matching"],
     ["models", "snapshots", "optimizers", "predicting"],
     ["profiling.flops"],

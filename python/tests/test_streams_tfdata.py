@@ -21,29 +21,31 @@ def spec(*shapes, dtype="float32"):
 
 
 @pytest.mark.parametrize(
-    ("shapes", "batched", "row_shape", "units"),
+    ("shapes", "batched", "row_shape", "labels"),
     [
-        ([(5,), ()], False, (5,), 1),
-        ([(), ()], False, (1,), 1),
-        ([(5,), (3,)], False, (5,), 3),
-        ([(5,), (5,)], False, (5,), 5),
-        ([(8, 8, 3), ()], False, (8, 8, 3), 1),
-        ([(8, 8, 3), (2,)], False, (8, 8, 3), 2),
-        ([(None, 5), (None,)], True, (5,), 1),
-        ([(None, 5), (None, 1)], True, (5,), 1),
-        ([(None, 5), (None, 3)], True, (5,), 3),
-        ([(None,), (None,)], True, (1,), 1),
-        ([(32, 5), (32,)], True, (5,), 1),
-        ([(32, 8, 8, 3), (32, 2)], True, (8, 8, 3), 2),
-        ([(32, 5), (32,), (32,)], True, (5,), 1),
-        ([(None, 5)], True, (5,), 0),
-        ([(5,)], False, (5,), 0),
+        ([(5,), ()], False, (5,), ()),
+        ([(), ()], False, (1,), ()),
+        ([(5,), (3,)], False, (5,), (3,)),
+        ([(5,), (5,)], False, (5,), (5,)),
+        ([(8, 8, 3), ()], False, (8, 8, 3), ()),
+        ([(8, 8, 3), (2,)], False, (8, 8, 3), (2,)),
+        ([(None, 5), (None,)], True, (5,), ()),
+        ([(None, 5), (None, 1)], True, (5,), (1,)),
+        ([(None, 5), (None, 3)], True, (5,), (3,)),
+        ([(None,), (None,)], True, (1,), ()),
+        ([(32, 5), (32,)], True, (5,), ()),
+        ([(32, 8, 8, 3), (32, 2)], True, (8, 8, 3), (2,)),
+        ([(32, 5), (32,), (32,)], True, (5,), ()),
+        ([(None, 8, 8, 3), (None, 8, 8)], True, (8, 8, 3), (8, 8)),
+        ([(32, 4, 2), (32, 4, 1), (32, 4)], True, (4, 2), (4, 1)),
+        ([(None, 5)], True, (5,), ()),
+        ([(5,)], False, (5,), ()),
     ],
 )
-def test_shapes_tell_rows_from_batches(shapes, batched, row_shape, units):
+def test_shapes_tell_rows_from_batches(shapes, batched, row_shape, labels):
     found = parse_elements(spec(*shapes))
-    assert (found.batched, found.row_shape, found.units) == (batched, row_shape, units)
-    assert found.weighted == (len(shapes) == 3)
+    assert (found.batched, found.row_shape, found.label_shape) == (batched, row_shape, labels)
+    assert found.weight_shape == (tuple(shapes[2][1:]) if len(shapes) == 3 else ())
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,6 @@ X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 3
         (lambda: dataset(X, Y.astype(str)), "`y` of the tf.data dataset must be numeric"),
         (lambda: dataset(X.astype(np.complex64), Y), "must be numeric, not complex64"),
         (lambda: dataset(runtime.tensorflow().ragged.constant([[1.0], [2.0, 3.0]])), "a Ragged"),
-        (lambda: dataset(X, np.zeros((20, 2, 2))), "`y` of .* must be a number or a vector a row"),
         (lambda: dataset(X[:0], Y[:0]), "has no rows"),
     ],
 )

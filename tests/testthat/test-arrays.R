@@ -147,6 +147,16 @@ test_that("new times get the offsets of the zone that the recipe recorded", {
   expect_length(recorded_zones(NULL), 0)
 })
 
+test_that("labels of several dimensions keep them", {
+  for (y in list(array(1, c(2, 2, 2)), array(c(TRUE, NA), c(2, 3, 4)), matrix(1:4, 2))) {
+    labels <- as_labels(y)
+    expect_identical(labels$kind, "matrix")
+    expect_identical(dim(labels$values), dim(y))
+  }
+  expect_identical(dim(as_labels(matrix(c(TRUE, FALSE), 2))$values), c(2L, 1L))
+  expect_identical(dim(as_labels(array(1:2, c(2, 1, 1)))$values), c(2L, 1L, 1L))
+})
+
 test_that("a difftime crosses with its units", {
   column <- as_column(as.difftime(c(1, 2), units = "mins"), "s", NULL, "x", NULL)
   expect_identical(column$kind, "duration")
@@ -166,7 +176,7 @@ test_that("what cannot be a feature or a label is refused", {
     expect_identical(error$column, "odd")
   }
   times <- list(Sys.Date(), Sys.time(), Sys.time() - Sys.time(), I(Sys.Date()))
-  for (y in c(times, list(mean, list(1, 2), array(1, c(2, 2, 2)), matrix("a", 2, 2)))) {
+  for (y in c(times, list(mean, list(1, 2), matrix("a", 2, 2)))) {
     expect_error(as_labels(y), class = "gpukeras_error_data")
   }
 })

@@ -265,3 +265,131 @@ test_that("a user's file is not changed", {
   gpu_predict(model, file)
   expect_identical(tools::md5sum(file), before)
 })
+
+# A dense layer on each pixel or time step, compiled as given, always with the same weights.
+a_pixel_model <- function(shape, units, activation, loss) {
+  keras <- import_keras()
+  keras$utils$set_random_seed(3L)
+  model <- keras$Sequential(list(
+    keras$Input(as.list(as.integer(shape))), keras$layers$Dense(units, activation)
+  ))
+  model$compile("sgd", loss)
+  model
+}
+
+# The losses of Keras' own fit().
+fit_in_keras <- function(model, ...) {
+  fit <- model$fit(..., batch_size = 8L, epochs = 2L, shuffle = FALSE, verbose = 0L)
+  unlist(as_r(fit$history)$loss)
+}
+
+test_that("labels of several dimensions train as in Keras, and come back as arrays", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  set.seed(1)
+  images <- array(stats::runif(40 * 4 * 5 * 2), c(40, 4, 5, 2))
+  masks <- array(sample(0:2, 40 * 4 * 5, TRUE), c(40, 4, 5))
+  hot <- array(as.numeric(c(masks == 0, masks == 1, masks == 2)), c(40, 4, 5, 3))
+  cases <- list(
+    list(y = masks, units = 3L, activation = "softmax", loss = "sparse_categorical_crossentropy"),
+    list(y = hot, units = 3L, activation = "softmax", loss = "categorical_crossentropy"),
+    list(y = masks == 1, units = 1L, activation = "sigmoid", loss = "binary_crossentropy"),
+    list(y = images, units = 2L, activation = NULL, loss = "mse")
+  )
+  for (case in cases) {
+    make <- function() a_pixel_model(c(4, 5, 2), case$units, case$activation, case$loss)
+    own <- fit_in_keras(make(), images, case$y + 0)
+    model <- make()
+    data <- gpu_dataset(images, case$y, batch_size = 8, shuffle = FALSE)
+    fit <- gpu_fit(model, data, epochs = 2, engine = "superstep", verbose = 0)
+    expect_equal(fit$history$loss, own, tolerance = 1e-5)
+    predicted <- gpu_predict(model, images[1:6, , , ])
+    expect_identical(dim(predicted), c(6L, 4L, 5L, case$units))
+    theirs <- as_r(model$predict(images[1:6, , , ], verbose = 0L))
+    expect_equal(predicted, theirs, tolerance = 1e-5)
+    loss <- as_r(model$evaluate(images, case$y + 0, verbose = 0L))
+    expect_equal(gpu_evaluate(model, images, case$y)[["loss"]], loss, tolerance = 1e-5)
+  }
+})
+
+test_that("a step of a sequence has a label and a weight of its own", {
+  skip_without_tensorflow()
+  set.seed(1)
+  x <- array(stats::rnorm(40 * 6 * 2), c(40, 6, 2))
+  y <- matrix(sample(0:2, 40 * 6, TRUE), 40)
+  weights <- matrix(stats::runif(40 * 6), 40)
+  make <- function() a_pixel_model(c(6, 2), 3L, "softmax", "sparse_categorical_crossentropy")
+  own <- fit_in_keras(make(), x, y, sample_weight = weights)
+  data <- gpu_dataset(x, y, weights = weights, batch_size = 8, shuffle = FALSE)
+  fit <- gpu_fit(make(), data, epochs = 2, engine = "superstep", verbose = 0)
+  expect_equal(fit$history$loss, own, tolerance = 1e-5)
+  at <- 0
+  chunks <- function() {
+    rows <- at + 1:8
+    at <<- (at + 8) %% 40
+    list(x[rows, , ], y[rows, ], weights[rows, ])
+  }
+  data <- gpu_dataset(chunks, steps = 5)
+  fit <- gpu_fit(make(), data, epochs = 2, engine = "superstep", verbose = 0)
+  expect_equal(fit$history$loss, own, tolerance = 1e-5)
+})
+
+test_that("labels and weights of another shape than the output's are refused", {
+  skip_without_tensorflow()
+  x <- array(0, c(8, 6, 2))
+  y <- matrix(rep(0:2, 16), 8)
+  model <- a_pixel_model(c(6, 2), 3L, "softmax", "sparse_categorical_crossentropy")
+  expect_snapshot(error = TRUE, {
+    gpu_fit(model, list(x, y[, 1:5]))
+    gpu_fit(model, list(x, y + 1))
+    gpu_fit(model, gpu_dataset(x, y, weights = rep(1, 8)))
+  })
+  expect_snapshot(gpu_dataset(x, x, batch_size = 4, seed = 1))
+})
+
+test_that("rows need no labels where the loss needs none", {
+  skip_without_tensorflow()
+  reticulate::py_run_string(paste(
+    "import keras, tensorflow as tf",
+    "class Again(keras.Sequential):",
+    "  def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):",
+    "    assert y is None",
+    "    return tf.reduce_mean((x - y_pred) ** 2)",
+    "def make_again():",
+    "  keras.utils.set_random_seed(3)",
+    "  model = Again([keras.Input((3,)), keras.layers.Dense(3)])",
+    "  model.compile('sgd')",
+    "  return model",
+    sep = "\n"
+  ), convert = FALSE)
+  make <- function() reticulate::py_eval("make_again()", convert = FALSE)
+  x <- a_matrix(40)
+  own <- fit_in_keras(make(), x)
+  at <- 0
+  chunks <- function() {
+    at <<- at + 8
+    if (at > 40) at <<- 0
+    if (at > 0) list(x[at - 7:0, ])
+  }
+  tensors <- runtime()$tensorflow()$data$Dataset$from_tensor_slices(x)$batch(8L)
+  makers <- list(
+    function() gpu_dataset(x, batch_size = 8, shuffle = FALSE),
+    function() gpu_dataset(list(x), batch_size = 8, shuffle = FALSE),
+    function() gpu_dataset(list(x, NULL), batch_size = 8, shuffle = FALSE),
+    function() gpu_dataset(chunks),
+    function() gpu_dataset(tensors)
+  )
+  for (data in makers) {
+    model <- make()
+    fit <- gpu_fit(model, data(), epochs = 2, engine = "superstep", verbose = 0)
+    expect_equal(fit$history$loss, own, tolerance = 1e-5)
+  }
+  for (rows in list(list(x), list(x, NULL))) {
+    expect_identical(gpu_fit(make(), rows, epochs = 1, verbose = 0)$rows, 40L)
+    loss <- as_r(model$evaluate(x, verbose = 0L))
+    expect_equal(gpu_evaluate(model, rows)[["loss"]], loss, tolerance = 1e-5)
+  }
+  expect_equal(gpu_evaluate(model, x)[["loss"]], loss, tolerance = 1e-5)
+  expect_identical(dim(gpu_predict(model, list(x))), c(40L, 3L))
+  expect_snapshot(gpu_fit(a_model(), list(x)), error = TRUE)
+})

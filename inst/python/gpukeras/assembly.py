@@ -98,6 +98,7 @@ def _vary(
     """The dataset with what happens to its rows on the device, in the recipe too."""
     if augment:
         data.augment = AugmentSpec.from_dict({"seed": data.spec.seed, **augment})
+        _check_displaced(data)
     recipe = choose_augmented(data.recipe, data.augment)
     if recipe.mixed and recipe.label is not None and recipe.label.outputs:
         raise SpecError(
@@ -118,6 +119,21 @@ def _vary(
         recipe = replace(recipe, mapped=True)
     data.recipe = recipe
     return data
+
+
+def _check_displaced(data: Dataset | StreamDataset) -> None:
+    """Pixels of `x` are not moved away from labels that are images too."""
+    spec, label = data.augment, data.recipe.label
+    stays = spec.crop is None and spec.flip == "none" and spec.keeps_values
+    if stays or label is None:
+        return
+    rules = [output.rule for output in label.outputs] or [label]
+    if any(len(rule.row_shape) > 1 for rule in rules):
+        raise SpecError(
+            "`augment` moves the pixels of `x`, but not those of `y`.",
+            hint="Vary both alike in a function that gives list(x, y), or in a tf.data pipeline.",
+            arg="augment",
+        )
 
 
 def explain_varied(data: Dataset | StreamDataset) -> str:

@@ -21,15 +21,16 @@ class Block:
     """Some batches' rows on the device.
 
     Args:
-        arrays: Features, labels and weights; `capacity * batch_size` rows, or fewer in a tail.
-            Several inputs or outputs are a dict of tensors by their names. Where several devices
-            share each batch, one such tuple for each device of this process.
+        arrays: What a step takes, of `capacity * batch_size` rows, or fewer in a tail: features,
+            labels and weights as a tuple, or features alone, see `as_data()`. Several inputs or
+            outputs are a dict of tensors by their names. Where several devices share each batch,
+            one such nest for each device of this process.
         batches: Full batches that may be trained; the rest is padding of a fixed shape.
         rows: Rows of one of its batches, on all devices together.
         tail: Whether it is the short last batch instead.
     """
 
-    arrays: tuple[Any, ...]
+    arrays: Any
     batches: int
     rows: int
     tail: bool = False
@@ -43,6 +44,7 @@ class AnyFeed(ABC):
         device: Where the blocks are to be.
         finish: Applied to a block's arrays there; None for nothing.
         shares: How several devices share each batch; None where there is one.
+        wrapped: See `as_data()`.
 
     Attributes:
         wait_s: Seconds that were spent waiting for rows.
@@ -56,9 +58,15 @@ class AnyFeed(ABC):
     exact: bool
 
     def __init__(
-        self, batch_size: int, device: str, finish: Finish | None, shares: Shares | None = None
+        self,
+        batch_size: int,
+        device: str,
+        finish: Finish | None,
+        shares: Shares | None = None,
+        wrapped: bool = False,
     ) -> None:
         """Starts the clock at 0."""
+        self._wrapped = wrapped
         self.batch_size, self.shares = batch_size, shares
         self.capacity = 0
         self.wait_s = 0.0
@@ -82,19 +90,18 @@ class AnyFeed(ABC):
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """The plan with what an epoch has taught: how many rows there are."""
 
-    def _complete(
-        self, arrays: tuple[Any, ...], key: tuple[int, int], device: str = ""
-    ) -> tuple[Any, ...]:
+    def _complete(self, arrays: tuple[Any, ...], key: tuple[int, int], device: str = "") -> Any:
         """The arrays on a device as the model takes them: augmented, features as floats."""
         tf = runtime.tensorflow()
         with tf.device(f"/{device or self._device}"):
             arrays = tuple(tf.identity(array) for array in arrays)  # a copy only from elsewhere
             end_stage("send", arrays)
-            return as_floats(arrays if self._finish is None else self._finish(arrays, key))
+            arrays = as_floats(arrays if self._finish is None else self._finish(arrays, key))
+            return as_data(arrays, self._wrapped)
 
     def _complete_parts(
         self, parts: Sequence[tuple[Any, ...]], key: tuple[int, int]
-    ) -> tuple[tuple[Any, ...], ...]:
+    ) -> tuple[Any, ...]:
         """The parts of the devices that share a block, each on its own, with its own numbers."""
         epoch, block = key
         return tuple(
@@ -103,6 +110,16 @@ class AnyFeed(ABC):
                 parts, self.shares.ranks, self.shares.devices, strict=True
             )
         )
+
+
+def as_data(arrays: tuple[Any, ...], wrapped: bool = False) -> Any:
+    """What Keras gives to a step: features alone are no tuple, so that its `data` is `x` itself.
+
+    Args:
+        arrays: Features, labels and weights, as many as there are.
+        wrapped: Whether they came as `(x,)`, from a pipeline or a function, which Keras keeps so.
+    """
+    return arrays if len(arrays) > 1 or wrapped else arrays[0]
 
 
 def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -78,7 +78,7 @@ class Feed(AnyFeed):
         shares: Shares | None = None,
     ) -> None:
         """Places the rows."""
-        super().__init__(batch_size, plan.device, finish, shares)
+        super().__init__(batch_size, plan.device, finish, shares, dataset.wrapped)
         here = batch_size if shares is None else shares.count_here(batch_size)
         self._sizes = here * dataset.row_bytes, steps
         self.capacity = choose_capacity(*self._sizes)
@@ -202,7 +202,7 @@ class StreamFeed(AnyFeed):
         shares: Shares | None = None,
     ) -> None:
         """Opens the stream; nothing is read yet."""
-        super().__init__(batch_size, plan.device, finish, shares)
+        super().__init__(batch_size, plan.device, finish, shares, data.wrapped)
         self.steps = -(-plan.rows // batch_size) or None
         capacity = choose_capacity(batch_size * data.row_bytes, min(self.steps or most, most))
         capacity = choose_ahead(capacity, self.steps) if plan.ahead else capacity

@@ -18,7 +18,7 @@ from .distribution.losing import telling
 from .distribution.predictions import predict_together
 from .distribution.teams import Team, open_team
 from .engine import Logs, read_engine_facts
-from .errors import DataError, ModelError
+from .errors import DataError
 from .features import Features
 from .feeding import has_rows, open_evaluation, sample_rows
 from .labels import decode, name_columns
@@ -42,7 +42,7 @@ from .running import Runner
 from .sources import open_features
 from .specs import check_choice, check_count
 from .streams.dataset import StreamDataset
-from .wording import find_reason
+from .variables import build_variables
 
 AnyDataset = Dataset | StreamDataset
 SAMPLE = 32  # rows that a model's variables are built from
@@ -72,7 +72,7 @@ def evaluate(
     size = None if batch_size is None else check_count("batch_size", batch_size)
     models.check_model(model)
     models.check_encoding(model, data.recipe)
-    models.check_rows(model, data)
+    models.check_rows(model, data, step="test")
     if not has_rows(data, part):
         raise DataError("`data` has no validation rows.", arg="part")
     began, team = time.perf_counter(), open_team(devices)
@@ -138,6 +138,7 @@ def predict(
             raise unmapped("newdata")
         rows, complete = _encode_new(recipe, given)
     matching.check_input(model, recipe)
+    models.check_call(model, "predict")
     name = partial(name_columns, recipe.label)
     held = None if room is None or type == "class" else Room(room, name)
     with heeding_jit(model):
@@ -296,20 +297,8 @@ def endless_ticks() -> Any:
 
 
 def build_on(model: Any, data: AnyDataset) -> None:
-    """Creates the variables from a batch of rows, see `build_variables()`."""
-    build_variables(model, sample_rows(data, fixed_rows(model) or SAMPLE))
-
-
-def build_variables(model: Any, batch: tuple[Any, ...]) -> None:
-    """Creates the variables of the model, its metrics and its optimizer, from some rows."""
-    try:
-        runtime.build_state(model, batch)
-    except (ValueError, TypeError) as error:
-        raise ModelError(
-            f"Keras cannot build the model on this data: {find_reason(error)}.",
-            hint="Check the layers' shapes against the data's columns.",
-            arg="model",
-        ) from error
+    """Creates the variables from a batch of rows, see `variables.build_variables()`."""
+    build_variables(model, sample_rows(data, fixed_rows(model) or SAMPLE), data.wrapped)
 
 
 @contextmanager

@@ -1,14 +1,16 @@
 """Labels into numbers, and a model's output back into the labels' own terms.
 
 Labels come as dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
-"character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix". They are read
-in blocks, so that what is needed beside them and their encoding does not grow with their number.
+"character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix": several numbers
+a row, in any shape, such as a mask's height and width. They are read in blocks, so that what is
+needed beside them and their encoding does not grow with their number.
 
 Labels of several outputs come as `{kind: "outputs", outputs: [{name, labels}]}`: see `outputs`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,9 +40,10 @@ class LabelRule:
     """How labels become numbers, and predictions become values again.
 
     Args:
-        kind: "number", "binary" (0/1 or logical), "class" (levels), "matrix", or "outputs".
-        units: Output units that fit: 1, the number of levels, or the matrix's columns; of
-            "outputs", the columns of all of them.
+        kind: "number", "binary" (0/1 or logical), "class" (levels), "matrix": several numbers a
+            row, or "outputs".
+        units: Output units that fit: 1, the number of levels, or the numbers a row; of "outputs",
+            those of all of them.
         levels: Levels of a "class".
         names: Column names of a "matrix".
         logical: Whether a "binary" was R's logical.
@@ -50,6 +53,7 @@ class LabelRule:
         maximum: Largest number seen.
         whole: Whether all numbers seen are whole.
         outputs: The rules of several outputs, in the order of their columns.
+        shape: Of one row of the labels as they were given: `(units,)` where that is left out.
     """
 
     kind: str
@@ -63,6 +67,17 @@ class LabelRule:
     maximum: float = 0.0
     whole: bool = True
     outputs: tuple[Output, ...] = ()
+    shape: tuple[int, ...] = ()
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row as the model takes it; that of a class or of a number is empty."""
+        return self.shape or ((self.units,) if self.kind == "matrix" else ())
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has the range of the labels."""
+        return self.kind in ("number", "matrix")
 
     @property
     def columns(self) -> int:
@@ -119,21 +134,24 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
             raise DataError(f"`{arg}` needs at least two levels, not {len(levels)}.", arg=arg)
         return LabelRule("class", units=len(levels), levels=levels)
     values = _label_numbers(y, arg)
+    shape = tuple(values.shape[1:])
     if y["kind"] == "matrix":
-        return LabelRule("matrix", units=values.shape[1], names=tuple(y.get("names") or ()))
+        names = tuple(y.get("names") or ()) if len(shape) == 1 else ()
+        return LabelRule("matrix", units=math.prod(shape), names=names, shape=shape)
     if y["kind"] == "logical" or _zero_one(values):
-        return LabelRule("binary", logical=y["kind"] == "logical", maximum=1.0)
+        return LabelRule("binary", logical=y["kind"] == "logical", maximum=1.0, shape=shape)
     center, deviation = moments(values.reshape(-1, 1), keep)
     return LabelRule(
         "number",
         center=float(center[0]),
         scale=float(deviation[0]),
+        shape=shape,
     )
 
 
 def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """The rule with the range of these labels: what a loss can take is checked against it."""
-    if rule.kind != "number":
+    if not rule.measured:
         return rule
     whole = all(bool((encoded[rows] % 1 == 0).all()) for rows in _blocks(encoded))
     return replace(rule, minimum=float(encoded.min()), maximum=float(encoded.max()), whole=whole)
@@ -159,18 +177,28 @@ def encode_label(
     if rule.kind == "class":
         return recode({**y, "name": arg}, rule.levels, arg)
     y = order_columns(y, rule.names, arg) if y["kind"] == "matrix" else y
-    values = _label_numbers(y, arg)
-    if rule.kind == "matrix" and values.shape[1:] != (rule.units,):
-        raise DataError(f"`{arg}` must have {count_of(rule.units, 'column')}.", arg=arg)
+    values = _check_row(rule, _label_numbers(y, arg), arg)
     out, names = aligned_empty(values.shape), _names(y, arg)
     with np.errstate(over="ignore"):
         for rows in _blocks(values):
             out[rows] = values[rows]
             if notes is not None:
-                notes.look(values[rows], names, arg, scaled=False)
+                notes.look(_columns(values[rows]), names, arg, scaled=False)
     if not np.isfinite([out.max(initial=0), out.min(initial=0)]).all():
         _refuse_numbers(values, names, np.finfo(np.float32).max, arg)
     return out
+
+
+def _check_row(rule: LabelRule, values: np.ndarray, arg: str) -> np.ndarray:
+    """The values in the shape that training had; one number a row is so in any shape."""
+    wanted, found = rule.row_shape, tuple(values.shape[1:])
+    if found == wanted or math.prod(found) == math.prod(wanted) == 1:
+        return values.reshape(-1, *wanted)
+    if len(wanted) == len(found) == 1:
+        raise DataError(f"`{arg}` must have {count_of(rule.units, 'column')}.", arg=arg)
+    raise DataError(
+        f"Each row of `{arg}` must have shape {wanted}, as in training, not {found}.", arg=arg
+    )
 
 
 def _blocks(values: np.ndarray) -> Iterator[slice]:
@@ -178,14 +206,19 @@ def _blocks(values: np.ndarray) -> Iterator[slice]:
 
 
 def _names(y: Mapping[str, Any], arg: str) -> tuple[str, ...]:
-    return tuple(y.get("names") or ()) if y["kind"] == "matrix" else (arg,)
+    """Names of the columns of a matrix; an array of more dimensions is one column."""
+    several = y["kind"] == "matrix" and np.ndim(y["values"]) == 2
+    return tuple(y.get("names") or ()) if several else (arg,)
+
+
+def _columns(values: np.ndarray) -> np.ndarray:
+    return values if values.ndim == 2 else values.reshape(-1, 1)
 
 
 def _label_numbers(y: Mapping[str, Any], arg: str) -> np.ndarray:
     """The numbers as they are given, refused if some are missing or infinite."""
     values = np.asarray(y["values"])
     values = values if values.dtype.kind in "fiub" else values.astype(np.float64)
-    values = values if y["kind"] == "matrix" else values.reshape(-1)
     if values.dtype.kind == "f":
         _refuse_numbers(values, _names(y, arg), np.inf, arg)
     return values
@@ -193,10 +226,9 @@ def _label_numbers(y: Mapping[str, Any], arg: str) -> np.ndarray:
 
 def _refuse_numbers(values: np.ndarray, names: Sequence[str], largest: float, arg: str) -> None:
     """Names the first column with values missing, infinite, or larger than `largest`."""
-    columns = values.shape[1] if values.ndim > 1 else 1
-    counts = np.zeros((3, columns), dtype=np.int64)
+    counts = np.zeros((3, _columns(values[:1]).shape[1]), dtype=np.int64)
     for rows in _blocks(values):
-        block = values[rows].reshape(-1, columns)
+        block = _columns(values[rows])
         if not np.isfinite(block).all():
             counts[0] += np.isnan(block).sum(axis=0)
             counts[1] += np.isinf(block).sum(axis=0)

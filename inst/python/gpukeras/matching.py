@@ -6,22 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import runtime
-from .errors import DataError, ModelError
+from .errors import ModelError
 from .groups import Part, input_parts
 from .labels import LabelRule, name_label
 from .recipes import Recipe
-from .wording import count_of
-
-Shape = tuple[int | None, ...]
-
-# Losses that take a label for each unit. A user's own, and some of Keras', take others.
-ELEMENTWISE = frozenset(
-    ("meansquarederror", "mse", "meanabsoluteerror", "mae", "meanabsolutepercentageerror", "mape")
-    + ("meansquaredlogarithmicerror", "msle", "huber", "logcosh", "poisson", "kldivergence", "kld")
-    + ("hinge", "squaredhinge", "categoricalhinge", "cosinesimilarity", "binarycrossentropy")
-    + ("binaryfocalcrossentropy", "categoricalfocalcrossentropy", "categoricalcrossentropy")
-    + ("dice", "tversky")
-)
+from .targets import CATEGORICAL, SPARSE, Shape, check_target, loss_name
 
 
 def check_fit(model: Any, recipe: Recipe) -> None:
@@ -37,7 +26,7 @@ def check_fit(model: Any, recipe: Recipe) -> None:
         _check_outputs(model, label, recipe.formula)
         return
     loss = loss_name(model.loss)
-    if recipe.mixes_classes and loss != "categoricalcrossentropy":
+    if (recipe.mixes_classes and loss != CATEGORICAL) or (recipe.mixed and loss == SPARSE):
         raise ModelError(
             "Training mixes classes by `mixup`: each becomes a column, which needs another loss.",
             hint='Compile with "categorical_crossentropy", with an output unit a class.',
@@ -47,8 +36,19 @@ def check_fit(model: Any, recipe: Recipe) -> None:
     if label is None:
         return
     _check_single_output(model)
-    if shape is not None and len(shape) == 1 and shape[0] is not None:
-        _check_labels(label, shape[0], loss, name_label(recipe.formula))
+    if shape is not None:
+        check_target(label, shape, loss, name_label(recipe.formula))
+
+
+def weighed_outputs(model: Any) -> list[tuple[Shape, str]]:
+    """Shape of a row of each output that has a loss, and the loss by its name."""
+    outputs = read_outputs(model) or {"": _shape_of(model, "output_shape")}
+    losses = _losses_of(model, list(outputs))
+    return [
+        (shape, loss_name(losses[name]))
+        for name, shape in outputs.items()
+        if shape is not None and losses[name] is not None
+    ]
 
 
 # Inputs ------------------------------------------------------------------------------------------
@@ -196,10 +196,10 @@ def _check_outputs(model: Any, label: LabelRule, formula: str) -> None:
     _check_names("outputs", needed, given)
     for output in label.outputs:
         shape = outputs[output.name]
-        if shape is not None and len(shape) == 1 and shape[0] is not None:
-            _check_labels(
+        if shape is not None:
+            check_target(
                 output.rule,
-                shape[0],
+                shape,
                 loss_name(losses[output.name]),
                 name_label(formula, output.name),
                 f"The output `{output.name}`",
@@ -227,66 +227,3 @@ def _losses_of(model: Any, names: list[str]) -> dict[str, Any]:
     if isinstance(loss, (list, tuple)) and len(loss) == len(names):
         return dict(zip(names, loss, strict=True))
     return dict.fromkeys(names, loss)
-
-
-def loss_name(loss: Any) -> str:
-    """A loss by its name without underscores, or "" where it is nothing that has a name."""
-    if isinstance(loss, (list, tuple, Mapping)) and len(loss) == 1:
-        (loss,) = loss.values() if isinstance(loss, Mapping) else loss
-    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
-    return str(name or "").lower().replace("_", "")
-
-
-def _check_labels(
-    label: LabelRule, units: int, loss: str, arg: str, layer: str = "The output layer"
-) -> None:
-    if loss == "sparsecategoricalcrossentropy":
-        _check_class_range(label, units, arg)
-    elif loss == "categoricalcrossentropy" and label.kind != "matrix":
-        raise ModelError(
-            "The loss categorical_crossentropy needs one column a class, "
-            f"but `{arg}` is {label.kind}.",
-            hint='Compile with "sparse_categorical_crossentropy".',
-            arg="model",
-        )
-    elif loss == "binarycrossentropy" and not 0 <= _lowest(label) <= _highest(label) <= 1:
-        raise _range_error(label, "0 to 1", "binary_crossentropy", arg)
-    elif loss in ELEMENTWISE and label.columns != units:
-        raise ModelError(
-            f"{layer} has {count_of(units, 'unit')}, but `{arg}` has {label.columns} a row.",
-            hint=f"Change the units, or the loss if `{arg}` holds classes.",
-            arg="model",
-        )
-
-
-def _check_class_range(label: LabelRule, units: int, arg: str) -> None:
-    if label.kind == "matrix" or not label.whole:
-        raise DataError(
-            f"`{arg}` must hold one class a row for sparse_categorical_crossentropy, "
-            f"not {label.kind}.",
-            arg=arg,
-        )
-    if not 0 <= _lowest(label) <= _highest(label) < units:
-        raise _range_error(
-            label, f"0 to {units - 1}", f"an output of {count_of(units, 'unit')}", arg
-        )
-
-
-def _range_error(label: LabelRule, wanted: str, why: str, arg: str) -> DataError:
-    low, high = _lowest(label), _highest(label)
-    hint = "Check the number of output units."
-    if low == 1:
-        hint = f"Labels that count from 1 as in R: use `{arg} - 1`, or a factor."
-    return DataError(
-        f"`{arg}` has labels from {low:g} to {high:g}, but {why} needs {wanted}.",
-        hint=hint,
-        arg=arg,
-    )
-
-
-def _lowest(label: LabelRule) -> float:
-    return label.minimum if label.kind == "number" else 0.0
-
-
-def _highest(label: LabelRule) -> float:
-    return {"number": label.maximum, "class": label.units - 1.0}.get(label.kind, 1.0)

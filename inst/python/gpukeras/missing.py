@@ -105,10 +105,10 @@ def _each_missing(
             if known is None or column["name"] in known:
                 yield arg, column["name"], is_missing(column)
     for own, part in () if labels is None else each_label(labels):
-        if part["kind"] == "matrix":
+        if part["kind"] == "matrix" and np.ndim(part["values"]) == 2:
             yield from _each_missing_of_array(part, own)
         else:
-            yield own, own, is_missing(part)
+            yield own, own, _miss_label(part)
 
 
 def _each_missing_of_array(
@@ -148,7 +148,7 @@ def miss_labels(labels: Mapping[str, Any]) -> np.ndarray:
 
 def _miss_label(labels: Mapping[str, Any]) -> np.ndarray:
     if labels["kind"] == "matrix":
-        return np.isnan(labels["values"]).any(axis=-1)
+        return np.isnan(labels["values"]).reshape(len(labels["values"]), -1).any(axis=1)
     return is_missing(labels)
 
 

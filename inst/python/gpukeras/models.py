@@ -18,10 +18,12 @@ from .errors import DataError, ModelError, SpecError
 from .groups import Part, input_parts
 from .identifiers import check_names, suggest
 from .labels import LabelRule
-from .matching import check_fit
+from .matching import check_fit, weighed_outputs
 from .pipeline import Dataset
 from .recipes import Recipe, check_order, same_encoding
 from .specs import MlpSpec, describe
+from .targets import check_weights
+from .variables import has_call
 from .wording import find_reason
 
 # Where the classes of Keras 2 are, as tf_keras and as the keras of old.
@@ -193,7 +195,11 @@ def _output_layers(
     )
     last = {"dtype": "float32", **({} if name is None else {"name": name})}
     own = last if label.kind != "number" else {"dtype": "float32"}
+    shaped = len(label.row_shape) > 1  # its numbers have a shape: the last layer gives it to them
+    own = {"dtype": "float32"} if shaped else own
     dense = layers.Dense(units, activation, kernel_initializer=_initializer(seed, -1), **own)
+    if shaped:
+        return [dense, layers.Reshape(label.row_shape, **last)]
     if label.kind != "number":
         return [dense]
     return [dense, layers.Rescaling(label.scale, label.center, **last)]
@@ -293,11 +299,52 @@ def needing_loss() -> Iterator[None]:
         ) from error
 
 
-def check_rows(model: Any, data: Dataset, arg: str = "data") -> None:
-    """The model can be trained or evaluated on these rows: they have labels, and both fit."""
-    if len(data.sources) < 2:
-        raise DataError(f"`{arg}` has no labels.", hint="Give `y`.", arg=arg)
+def check_rows(model: Any, data: Dataset, arg: str = "data", step: str = "train") -> None:
+    """The model can be trained ("train") or evaluated ("test") on these rows: both fit.
+
+    Raises:
+        DataError: if they have no labels, and the loss needs some.
+        ModelError: if they do not fit.
+    """
+    check_call(model, step)
+    if len(data.sources) < 2 and _needs_labels(model, step):
+        raise DataError(
+            f"`{arg}` has no labels.",
+            hint="Give `y`: the loss that `model` was compiled with needs it.",
+            arg=arg,
+        )
     check_fit(model, data.recipe)
+    if len(data.sources) > 2:
+        _check_weights(model, data.sources[2].shape[1:])
+
+
+def _check_weights(model: Any, shape: tuple[int, ...]) -> None:
+    """Weights, `shape` a row, fit the losses; steps and losses of the user's own may take any."""
+    if runtime.overrides(model, "train_step") or runtime.overrides(model, "compute_loss"):
+        return
+    for output, loss in weighed_outputs(model):
+        check_weights(shape, output, loss)
+
+
+def _needs_labels(model: Any, step: str) -> bool:
+    """Whether the loss of `compile()` will be asked; a step of the user's own may have another."""
+    own = (f"{step}_step", "compute_loss")
+    return model.loss is not None and not any(runtime.overrides(model, name) for name in own)
+
+
+def check_call(model: Any, step: str) -> None:
+    """A model without a step of its own is called, so it must have a call.
+
+    Raises:
+        ModelError: if it has neither.
+    """
+    if has_call(model) or runtime.overrides(model, f"{step}_step"):
+        return
+    raise ModelError(
+        f"`model` has neither a `call()` nor a `{step}_step()` of its own.",
+        hint="Give its class one of them, or use a model that it holds.",
+        arg="model",
+    )
 
 
 # Recipes -----------------------------------------------------------------------------------------

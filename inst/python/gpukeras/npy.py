@@ -278,14 +278,12 @@ def open_npy(path: str, arg: str) -> NpyFile:
 def read_npy_labels(labels: dict[str, Any]) -> dict[str, Any]:
     """Labels in a file, as labels that came from R; they are small enough for memory."""
     file = open_npy(labels["path"], "y")
-    if len(file.shape) > 2:
-        raise file.error(f"has {len(file.shape)} dimensions, labels have 1 or 2.", "Save columns.")
     values = file.read_range(slice(0, file.rows))
     kind = {"b": "logical", "f": "numeric"}.get(file.dtype.kind, "integer")
     single = file.width == 1
     return {
         "kind": kind if single else "matrix",
-        "values": values[:, 0] if single else values,
+        "values": values[:, 0] if values.shape[1:] == (1,) else values,
         "levels": [],
         "names": [],
     }

@@ -141,12 +141,12 @@ def each_place(rule: LabelRule) -> Iterator[tuple[Output, slice]]:
         start = stop
 
 
-def split_labels(rule: LabelRule, encoded: Any) -> list[tuple[LabelRule, Any]]:
-    """Each output's rule with its part of encoded labels, an array or a tensor."""
+def split_labels(rule: LabelRule, encoded: np.ndarray) -> list[tuple[LabelRule, np.ndarray]]:
+    """Each output's rule with its part of encoded labels, in the shape that it was given in."""
     if rule.kind != SEVERAL:
         return [(rule, encoded)]
     return [
-        (output.rule, encoded[:, columns if output.rule.kind == "matrix" else columns.start])
+        (output.rule, encoded[:, columns].reshape(-1, *output.rule.row_shape))
         for output, columns in each_place(rule)
     ]
 
@@ -166,7 +166,7 @@ def widen_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
 
 
 def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
-    if rule.kind != "number" or not len(encoded):
+    if not rule.measured or not len(encoded):
         return rule
     found = measure_range(rule, encoded)
     return replace(

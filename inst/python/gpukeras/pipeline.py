@@ -46,7 +46,10 @@ class Dataset:
     Attributes:
         augment: How rows are varied in training, or None.
         map: Applied to a block's features on the device, or None.
+        wrapped: Whether rows without labels came as `(x,)`, see `blocks.as_data()`.
     """
+
+    wrapped = False
 
     def __init__(
         self,
@@ -147,7 +150,7 @@ def build_dataset(
         options: Fields of `DatasetSpec`.
         labels: `{kind, values, levels}`, see `labels`, `{kind: "npy", path}`, or several outputs
             of these; None also where the features hold them.
-        weights: One weight a row, at least 0.
+        weights: One weight a row, or an array with more of them a row, at least 0.
         class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
@@ -276,16 +279,18 @@ def _row_weights(
 ) -> np.ndarray | None:
     if weights is None and class_weight is None:
         return None
-    out = aligned_empty((len(codes),))
+    out = aligned_empty((len(codes),) if weights is None else weights.shape)
     out[...] = 1.0 if weights is None else weights
     if class_weight is not None:
+        codes = codes.reshape(len(codes), -1)[:, 0]
         by_class = _class_weights(class_weight, label, codes[keep])
-        out[keep] *= by_class[codes[keep].astype(np.int64)]
+        own = by_class[codes[keep].astype(np.int64)]
+        out[keep] *= own.reshape(-1, *[1] * (out.ndim - 1))
     return out
 
 
 def _check_weights(weights: np.ndarray, rows: int) -> np.ndarray:
-    values = np.asarray(weights, dtype=np.float64).reshape(-1)
+    values = np.asarray(weights, dtype=np.float64)
     check_lengths(rows, len(values), "weights")
     if not np.isfinite(values).all() or values.min() < 0:
         raise DataError(

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from .errors import DataError
+from .labels import LabelRule
 from .recipes import Recipe
 
 FORMAT = "gpukeras recipe"
@@ -140,8 +141,18 @@ def _check_parts(recipe: Recipe) -> None:
     width = sum(math.prod(part.recipe.shape) for part in recipe.inputs)
     if recipe.kind == "inputs" and recipe.shape != (width,):
         raise _broken("recipe$inputs")
-    outputs = () if recipe.label is None else recipe.label.outputs
-    if outputs and recipe.label.units != sum(output.rule.columns for output in outputs):
+    if recipe.label is not None:
+        _check_label(recipe.label)
+
+
+def _check_label(label: LabelRule) -> None:
+    """The shape of a row has as many numbers as a row; so have several outputs together."""
+    whole = min(label.shape, default=1) > 0 and math.prod(label.row_shape) == label.units
+    if label.kind == "matrix" and not whole:
+        raise _broken("recipe$label$shape")
+    for output in label.outputs:
+        _check_label(output.rule)
+    if label.outputs and label.units != sum(output.rule.columns for output in label.outputs):
         raise _broken("recipe$label$outputs")
 
 

@@ -84,7 +84,7 @@ def predict_stream(model: Any, data: StreamDataset) -> Any:
     size = fixed_rows(model) or most
     outputs = []
     for block in feed.epoch(0):
-        features = block.arrays[0]
+        features = runtime.keras().utils.unpack_x_y_sample_weight(block.arrays)[0]
         rows = len(nest.flatten(features)[0]) if block.tail else block.batches * feed.batch_size
         outputs += [_predict(model, piece) for piece in _pieces(features, rows, size)]
         del features, block

@@ -15,6 +15,7 @@ import numpy as np
 
 from . import runtime
 from .errors import ModelError
+from .variables import other_optimizers
 
 Form = tuple[tuple[int, ...], str]  # shape and dtype
 
@@ -24,9 +25,10 @@ class Snapshot:
     """A model's state.
 
     Args:
-        arrays: One array a variable, by part ("weights", "optimizer", "metrics", "random",
-            "step") and place there, such as "weights/0003". Keras' own names count the layers of
-            a session ("dense_3"), so they would be others where a model is made again.
+        arrays: One array a variable, by part ("weights", "optimizer", "metrics", "random", "step",
+            and "others": of optimizers that the model holds besides) and place there, such as
+            "weights/0003". Keras' own names count the layers of a session ("dense_3"), so they
+            would be others where a model is made again.
     """
 
     arrays: dict[str, np.ndarray]
@@ -71,6 +73,7 @@ def state_variables(model: Any, more: Sequence[Any] = ()) -> dict[str, Any]:
         "metrics": model.metrics_variables,
         "random": runtime.global_seed_state(),
         "step": more,
+        "others": [each for one in other_optimizers(model) for each in one.variables],
     }
     return {
         f"{part}/{place:04d}": variable

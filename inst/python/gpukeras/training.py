@@ -12,6 +12,7 @@ from .distribution.losing import telling
 from .distribution.teams import open_team
 from .errors import DataError, SpecError
 from .exhaustion import memory_errors
+from .feeding import has_rows
 from .fit_report import FitReport
 from .histories import keep_history
 from .inference import own_functions
@@ -61,6 +62,8 @@ def fit(
         models.compile_model(model, compiling)
     models.check_model(model)
     models.check_rows(model, data)
+    if validation is None and has_rows(data, "validation"):
+        models.check_rows(model, data, step="test")
     if validation is not None:
         _check_validation(model, data, validation)
     _check_callbacks(callbacks, spec)
@@ -107,7 +110,7 @@ def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
 
 
 def _check_validation(model: Any, data: AnyDataset, validation: AnyDataset) -> None:
-    models.check_rows(model, validation, "validation")
+    models.check_rows(model, validation, "validation", step="test")
     if not models.same_encoding(data.recipe, validation.recipe):
         raise DataError(
             "`validation` was encoded by its own means and levels, not by those of `data`.",

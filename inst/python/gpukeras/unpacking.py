@@ -8,7 +8,7 @@ from typing import Any
 from . import runtime
 from .groups import Part, input_parts
 from .labels import SEVERAL, LabelRule
-from .outputs import each_place, split_labels
+from .outputs import each_place
 from .recipes import Recipe
 from .stages import end_stage
 
@@ -51,9 +51,9 @@ def _unpack_features(parts: tuple[Part, ...], features: Any) -> dict[str, Any]:
 
 def _unpack_labels(label: LabelRule, labels: Any) -> dict[str, Any]:
     tf = runtime.tensorflow()
-    names = [output.name for output, _ in each_place(label)]
-    parts = split_labels(label, labels)
-    return {
-        name: tf.cast(values, tf.int32) if rule.kind == "class" else values
-        for name, (rule, values) in zip(names, parts, strict=True)
-    }
+    parts = {}
+    for output, columns in each_place(label):
+        values = tf.reshape(labels[:, columns], (-1, *output.rule.row_shape))
+        classes = output.rule.kind == "class"
+        parts[output.name] = tf.cast(values, tf.int32) if classes else values
+    return parts

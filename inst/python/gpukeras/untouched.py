@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import inference
+from .variables import build_variables, other_optimizers
 
 PARTS = [
     "optimizer",
@@ -36,7 +37,7 @@ def untouched(model: Any, data: Any) -> Iterator[None]:
         # Not by setattr(): Keras would take note of each copy, and save it with the model.
         vars(model).update(_unbuilt_copies(model))
         if not _is_built(model):  # twice would give a LossScaleOptimizer further variables
-            inference.build_variables(model, data.batch(inference.SAMPLE))
+            build_variables(model, data.batch(inference.SAMPLE))
         with _values_kept(model):
             yield
     finally:
@@ -63,13 +64,16 @@ def _unbuilt_copies(model: Any) -> dict[str, Any]:
 
 def _is_built(model: Any) -> bool:
     parts = model.optimizer, model._compile_metrics, model._compile_loss
-    return all(each is None or each.built for each in [*parts, *model._flatten_layers()])
+    own = *parts, *other_optimizers(model), *model._flatten_layers()
+    return all(each is None or each.built for each in own)
 
 
 @contextmanager
 def _values_kept(model: Any) -> Iterator[None]:
     """Gives every variable of a model, its metrics and its optimizer its value back."""
-    everything = [*model.variables, *model.metrics_variables, *model.optimizer.variables]
+    optimizers = [model.optimizer, *other_optimizers(model)]
+    everything = [*model.variables, *model.metrics_variables]
+    everything += [each for one in optimizers if one is not None for each in one.variables]
     once = {id(each): each for each in everything}.values()
     values = [(each, np.array(each.numpy())) for each in once]  # numpy() alone may share memory
     try:

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from . import devices, evidence, inference, models, runtime
+from .blocks import Block, as_data
 from .errors import DataError
-from .feeding import Block, open_feed, sample_rows
+from .feeding import open_feed, sample_rows
 from .pipeline import Dataset
 from .rows import MemoryRows
 from .running import wait_for
@@ -116,9 +117,10 @@ class Source:
         """Places nothing yet."""
         own = isinstance(data, (Dataset, StreamDataset))
         self.sources = data.sources if own else tuple(MemoryRows(array) for array in data)
-        if len(self.sources) < 2 or len({len(source) for source in self.sources}) != 1:
+        if not own and (len(data) < 2 or len({len(array) for array in data}) != 1):
             raise DataError("Features and labels of one length are needed.", arg="data")
         self._dataset = data if own else None
+        self._wrapped = own and data.wrapped
         self._device = device
         self.wait_s = 0.0
         if self._dataset is not None:
@@ -134,11 +136,11 @@ class Source:
             return runtime.tensorflow().nest.map_structure(np.asarray, first)
         return tuple(source.gather(slice(rows)) for source in self.sources)
 
-    def place(self, arrays: Iterable[np.ndarray]) -> tuple[Any, ...]:
-        """Copies arrays to the device."""
+    def place(self, arrays: Iterable[np.ndarray]) -> Any:
+        """Copies arrays to the device, as a step takes them."""
         tf = runtime.tensorflow()
         with runtime.on_device(self._device, soft=True):
-            return tf.nest.map_structure(tf.constant, tuple(arrays))
+            return as_data(tf.nest.map_structure(tf.constant, tuple(arrays)), self._wrapped)
 
     def passes(self, count: int) -> Iterator[list[tuple[Any, ...]]]:
         """Lists of at most `count` batches, without end; `wait_s` is what the last one took."""
@@ -162,10 +164,10 @@ class Source:
                 if not block.tail:
                     yield block
 
-    def _cut(self, arrays: Sequence[Any], index: int) -> tuple[Any, ...]:
+    def _cut(self, arrays: Any, index: int) -> Any:
         first = index * self.batch_size
         rows = slice(first, first + self.batch_size)
-        return runtime.tensorflow().nest.map_structure(lambda array: array[rows], tuple(arrays))
+        return runtime.tensorflow().nest.map_structure(lambda array: array[rows], arrays)
 
 
 # Reading -----------------------------------------------------------------------------------------

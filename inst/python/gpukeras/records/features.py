@@ -213,7 +213,7 @@ def _to_labels(
         codes = (codes.reshape(-1) + 1).astype(np.int32)
         return {"kind": kind, "name": "y", "values": codes, "levels": list(levels)}
     if field.shape:
-        values = values.reshape(len(values), -1).astype(np.float64)
+        values = values.reshape(len(values), *field.shape).astype(np.float64)
         return {"kind": "matrix", "name": "y", "values": values, "levels": [], "names": []}
     kind = "integer" if field.dtype == "int64" else "numeric"
     return {"kind": kind, "name": "y", "values": values, "levels": []}

@@ -17,7 +17,7 @@ from ..recipes import Recipe, check_form, check_unmarked
 from ..sources import open_features
 from ..specs import DatasetSpec
 from ..wording import count_of
-from .chunks import encode_chunk, learn_chunk, measure_labels
+from .chunks import encode_chunk, learn_chunk, measure_labels, read_parts
 from .dataset import GeneratorStream, StreamDataset, TensorStream
 from .draining import Drain, Record
 from .generators import Chunk, Generator
@@ -51,7 +51,24 @@ def build_stream(
         DataError: for rows that cannot be trained on.
         GeneratorError: if the function failed.
     """
-    spec = DatasetSpec.from_dict(options)
+    data = _build(
+        features, DatasetSpec.from_dict(options), options, recipe, arg, text, class_weight
+    )
+    data.wrapped = features["kind"] == "generator" or isinstance(
+        getattr(features["dataset"], "element_spec", None), (tuple, list)
+    )
+    return data
+
+
+def _build(
+    features: Mapping[str, Any],
+    spec: DatasetSpec,
+    options: Mapping[str, Any],
+    recipe: Recipe | None,
+    arg: str,
+    text: Mapping[str, Any] | None,
+    class_weight: str | Mapping[str, float] | None,
+) -> StreamDataset | Dataset:
     if spec.cache not in ("auto", "none"):
         rows, labels, weights = _drain(features, spec, arg)
         rows = {**rows, "groups": features.get("groups")}
@@ -95,8 +112,7 @@ def _build_generator(
 ) -> StreamDataset:
     generator = Generator(features["call"], features.get("steps"))
     first = generator.peek()
-    weighted = (first.labels is not None, first.weights is not None)
-    stream = GeneratorStream(generator, na, weighted, arg)
+    stream = GeneratorStream(generator, na, read_parts(first), arg)
     try:
         groups = features.get("groups")
         if recipe is None:

@@ -27,8 +27,16 @@ from ..specs import DatasetSpec
 from .generators import Chunk
 from .rebatching import Arrays
 
+Parts = tuple[bool, tuple[int, ...] | None]  # whether there are labels; shape of a row's weights
 
-def check_parts(before: tuple[bool, bool] | None, chunk: Chunk) -> None:
+
+def read_parts(chunk: Chunk) -> Parts:
+    """What a chunk has besides features."""
+    weights = None if chunk.weights is None else np.shape(np.atleast_1d(chunk.weights))[1:]
+    return chunk.labels is not None, weights
+
+
+def check_parts(before: Parts | None, chunk: Chunk) -> None:
     """A chunk has labels and weights if, and only if, the first one had.
 
     Raises:
@@ -36,11 +44,17 @@ def check_parts(before: tuple[bool, bool] | None, chunk: Chunk) -> None:
     """
     if before is None:
         return
-    now = (chunk.labels is not None, chunk.weights is not None)
-    for name, had, has in zip(("labels", "weights"), before, now, strict=True):
+    now = read_parts(chunk)
+    shown = zip(("labels", "weights"), (before[0], before[1] is not None), strict=True)
+    for (name, had), has in zip(shown, (now[0], now[1] is not None), strict=True):
         if had != has:
             found, wanted = ("no ", "some") if had else ("", "none")
             raise DataError(f"There are {found}{name}, the first batch had {wanted}.", arg="x")
+    if now != before:
+        raise DataError(
+            f"`weights` has the shape {now[1]} a row, in the first batch it had {before[1]}.",
+            arg="weights",
+        )
 
 
 def learn_chunk(
@@ -101,7 +115,7 @@ def _check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
     if chunk.weights is not None:
         if chunk.labels is None:
             raise DataError("`weights` needs labels to weigh.", hint="Give `y`.", arg="weights")
-        check_lengths(rows, np.size(chunk.weights), "weights", arg)
+        check_lengths(rows, len(np.atleast_1d(chunk.weights)), "weights", arg)
 
 
 def _find_complete(
@@ -142,7 +156,7 @@ def check_rows(recipe: Recipe, labels: np.ndarray, weights: np.ndarray) -> None:
 
 
 def _take_weights(weights: np.ndarray, complete: np.ndarray | None) -> np.ndarray:
-    values = np.asarray(weights, dtype=np.float64).reshape(-1)
+    values = np.atleast_1d(np.asarray(weights, dtype=np.float64))
     values = values if complete is None else values[complete]
     out = aligned_empty(values.shape)
     out[...] = values

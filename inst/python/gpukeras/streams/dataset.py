@@ -24,7 +24,7 @@ from ..recipes import Recipe
 from ..rows import MemoryRows
 from ..specs import DatasetSpec
 from ..stages import end_stage
-from .chunks import check_parts, encode_chunk
+from .chunks import Parts, check_parts, encode_chunk
 from .generators import Chunk, Generator
 from .rebatching import Arrays, HostBlock, Rebatcher, shuffle_rows
 from .tfdata import TfStream
@@ -73,9 +73,11 @@ class StreamDataset:
         augment: How rows are varied in training, or None.
         map: Applied to a block's features on the device, or None.
         notes: Sentences about the data that their owner may not expect.
+        wrapped: Whether rows without labels came as `(x,)`, see `blocks.as_data()`.
     """
 
     notes: tuple[str, ...] = ()
+    wrapped = False
     skipped = ""
 
     def __init__(
@@ -134,13 +136,13 @@ class GeneratorStream:
     Args:
         generator: The function.
         na: What happens to missing values.
-        weighted: Whether chunks have labels and weights.
+        parts: What chunks have besides features.
         arg: The user's name for the features.
     """
 
     generator: Generator
     na: str
-    weighted: tuple[bool, bool]
+    parts: Parts
     arg: str
     what: str = "a batch at a time from a function"
 
@@ -156,7 +158,7 @@ class GeneratorStream:
             DataError: naming the batch.
         """
         try:
-            check_parts(self.weighted, chunk)
+            check_parts(self.parts, chunk)
             return encode_chunk(chunk, recipe, self.na, self.arg)
         except DataError as error:
             raise chunk.blame(error) from error

@@ -23,7 +23,7 @@ from ..rows import MemoryRows, RowSource
 from ..scratch import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
 from ..sources import OPENERS, ArrayFeatures, open_features
 from ..times import read_number
-from .chunks import check_parts
+from .chunks import Parts, check_parts, read_parts
 from .generators import Chunk
 
 Record = dict[str, Any]
@@ -44,7 +44,7 @@ class Drain:
         self._features: _Array | _Columns | _Several | None = None
         self._labels: _Column | _Array | _Several | None = None
         self._weights: list[np.ndarray] = []
-        self._shown: tuple[bool, bool] | None = None
+        self._shown: Parts | None = None
         self.rows = 0
 
     def run(self, chunks: Iterable[Chunk]) -> tuple[Record, Record | None, np.ndarray | None]:
@@ -84,7 +84,7 @@ class Drain:
         except DataError as error:
             raise chunk.blame(error) from error
         if chunk.weights is not None:
-            self._weights.append(np.array(chunk.weights, np.float64).reshape(-1))
+            self._weights.append(np.atleast_1d(np.array(chunk.weights, np.float64)))
         self.rows += rows
         self._check_room(features)
 
@@ -92,9 +92,9 @@ class Drain:
         if chunk.labels is not None:
             check_label_rows(chunk.labels, rows, self._arg)
         if chunk.weights is not None:
-            check_lengths(rows, len(np.asarray(chunk.weights).reshape(-1)), "weights", self._arg)
+            check_lengths(rows, len(np.atleast_1d(chunk.weights)), "weights", self._arg)
         check_parts(self._shown, chunk)
-        self._shown = (chunk.labels is not None, chunk.weights is not None)
+        self._shown = read_parts(chunk)
 
     def _check_room(self, features: Mapping[str, Any]) -> None:
         held = self._features.held if self._features else 0
@@ -325,7 +325,7 @@ class _Column:
             return np.array([0, *own], np.int32)[codes]
         if column["kind"] == "duration":
             return np.array(read_number(column, self._first["units"]), np.float64).reshape(-1)
-        return np.array(column["values"], np.float64).reshape(-1)
+        return np.atleast_1d(np.array(column["values"], np.float64))
 
 
 class StoredArray(ArrayFeatures):

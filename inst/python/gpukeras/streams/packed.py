@@ -29,7 +29,7 @@ class Slot:
 
     Args:
         name: Its key.
-        shape: Of one row; a number is a row of one.
+        shape: Of one row; a number among features is a row of one.
         kind: Of labels, see `labels`; "" for features.
     """
 
@@ -77,7 +77,7 @@ class Layout:
                 "name": slot.name,
                 "labels": {
                     "kind": slot.kind,
-                    "values": part if slot.kind == "matrix" else part.reshape(-1),
+                    "values": part.reshape(-1, *slot.shape),
                 },
             }
             for slot, part in _split(self.outputs, values)
@@ -190,8 +190,8 @@ def _input(name: str, tensor: Any, batched: bool) -> Slot:
 
 def _output(name: str, tensor: Any, batched: bool) -> Slot:
     row = tuple(tensor.shape)[1:] if batched else tuple(tensor.shape)
-    units, kind = parse_labels(row, tensor)
-    return Slot(name, (units,), kind)
+    shape, kind = parse_labels(row, tensor)
+    return Slot(name, shape, kind)
 
 
 def check_plain(recipe: Recipe, scale: bool) -> None:

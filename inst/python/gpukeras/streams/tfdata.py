@@ -9,6 +9,7 @@ Elements are `x`, `(x, y)` or `(x, y, weights)`, each a tensor of numbers, batch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,18 +36,18 @@ class Elements:
     Args:
         batched: Whether one holds many rows.
         row_shape: Shape of one row of `x`; a number is a row of one.
-        units: Numbers a row of `y`; 0 without labels.
-        label_kind: "integer", "logical", "numeric" or "matrix" (see `labels`), or "".
-        weighted: Whether there are weights.
+        label_shape: Shape of one row of `y`.
+        label_kind: "integer", "logical", "numeric" or "matrix" (see `labels`), or "" without `y`.
+        weight_shape: Shape of the weights of one row.
         batch_rows: Rows of an element, where all have as many; or None.
         dtype: Name of the type of `x`.
     """
 
     batched: bool
     row_shape: tuple[int, ...]
-    units: int
+    label_shape: tuple[int, ...]
     label_kind: str
-    weighted: bool
+    weight_shape: tuple[int, ...]
     batch_rows: int | None
     dtype: str
 
@@ -77,14 +78,15 @@ def parse_elements(spec: Any, batched: bool | None = None) -> Elements:
     many = choose_batched(shapes) if batched is None else check_flag("batched", batched)
     rows = [shape[1:] for shape in shapes] if many else shapes
     row_shape = rows[0] or (1,)
-    units, kind = parse_labels(rows[1], parts[1]) if len(parts) > 1 else (0, "")
+    label_shape, kind = parse_labels(rows[1], parts[1]) if len(parts) > 1 else ((), "")
     check_known(row_shape, "x")
+    check_known(rows[2] if len(parts) > 2 else (), "weights")
     return Elements(
         batched=many,
         row_shape=row_shape,
-        units=units,
+        label_shape=label_shape,
         label_kind=kind,
-        weighted=len(parts) > 2,
+        weight_shape=rows[2] if len(parts) > 2 else (),
         batch_rows=shapes[0][0] if many else 1,
         dtype=parts[0].dtype.name,
     )
@@ -131,17 +133,14 @@ def choose_batched(shapes: list[tuple[int | None, ...]]) -> bool:
     )
 
 
-def parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[int, str]:
-    """Numbers a row of labels, and their kind."""
-    if len(row) > 1:
-        raise DataError("`y` of the tf.data dataset must be a number or a vector a row.", arg="y")
+def parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[tuple[int, ...], str]:
+    """Shape of one row of labels, and their kind."""
     check_known(row, "y")
-    units = int(row[0] or 0) if row else 1
-    if units != 1:
-        return units, "matrix"
+    if math.prod(row) != 1:
+        return row, "matrix"
     if part.dtype.is_bool:
-        return 1, "logical"
-    return 1, "integer" if part.dtype.is_integer else "numeric"
+        return row, "logical"
+    return row, "integer" if part.dtype.is_integer else "numeric"
 
 
 def check_known(row: tuple[int | None, ...], name: str) -> None:
@@ -218,7 +217,7 @@ class TfStream:
         """A batch as arrays, a row of `x` never a single number."""
         parts = element if isinstance(element, (tuple, list)) else (element,)
         x, *others = (np.asarray(part) for part in parts)
-        return (x.reshape(-1, *self.elements.row_shape), *(_flat(other) for other in others))
+        return (x.reshape(-1, *self.elements.row_shape), *others)
 
     def expect_rows(self, first: int) -> int | None:
         """Rows of all elements, from those of the first; None where it cannot be known."""
@@ -271,10 +270,9 @@ class TfStream:
             x = tf.debugging.check_numerics(
                 tf.cast(x, tf.float32), "`x` has missing or infinite values"
             )
-        shape = (-1,) if self.elements.units == 1 else (-1, self.elements.units)
-        shapes = [shape, (-1,)]
+        shapes = (self.elements.label_shape, self.elements.weight_shape)
         others = zip(parts[1:], shapes, strict=False)
-        return (x, *(tf.cast(tf.reshape(part, shape), tf.float32) for part, shape in others))
+        return (x, *(tf.cast(tf.reshape(part, (-1, *row)), tf.float32) for part, row in others))
 
 
 class TfPass:
@@ -376,7 +374,3 @@ def _pull(puller: Puller, epoch: int, idle: Callable[[], None] = lambda: None) -
 
 def _pad(tf: Any, array: Any, room: int) -> Any:
     return tf.pad(array, [[0, room - array.shape[0]]] + [[0, 0]] * (len(array.shape) - 1))
-
-
-def _flat(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1) if array.ndim < 2 or array.shape[1] == 1 else array
