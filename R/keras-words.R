@@ -123,6 +123,9 @@ check_rows <- function(data, y, options, call) {
 
 # Unnamed inputs or outputs by the names that a model has for them, in its order.
 name_parts <- function(x, model, which, call = caller_env()) {
+  if (is_alone(x)) {
+    return(x[[1]])
+  }
   if (!rlang::is_bare_list(x) || !is.null(names(x)) || is.null(model)) {
     return(x)
   }
