@@ -28,9 +28,13 @@
 #'   `compile(jit_compile = )` said.
 #' @param threads Threads on the CPU, within one operation and across
 #'   operations; `NULL` leaves it as it is (at first, all cores).
-#' @param seed Seed of Python, NumPy and TensorFlow.
-#' @param deterministic Only deterministic kernels? Slower on a GPU, and cannot
-#'   be switched off again. Needs a seed; without one it is 0.
+#' @param seed Seed of R, Python, NumPy and TensorFlow.
+#' @param deterministic Whether a training repeats, bit by bit on a CPU: only
+#'   deterministic kernels, and nothing that changes results goes by measured
+#'   times, such as the choice of an engine. So does a training that was killed
+#'   and resumed from a checkpoint. Slower on a GPU, and cannot be switched off
+#'   again. Needs a seed; without one it is 0. Call it again before what is to
+#'   repeat within a session.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (what came too late, CUDA libraries that gpukeras loaded before
@@ -55,7 +59,10 @@ gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", ji
     device = device, memory = memory, precision = precision, jit = jit,
     threads = threads, seed = seed, deterministic = deterministic, tf32 = tf32
   )
-  new_gpu_setup(call_core("setup", check_no_na_options(options)))
+  record <- call_core("setup", check_no_na_options(options))
+  # Seeds that gpukeras draws for datasets and models are R's.
+  if (!is.null(seed) || deterministic) set.seed(as.integer(seed %||% 0L))
+  new_gpu_setup(record)
 }
 
 new_gpu_setup <- function(record) {

@@ -134,8 +134,9 @@
 #' @section Checkpoints:
 #' A checkpoint holds the weights, the optimizer, the epoch and batch, the random state, schedule,
 #' averages, early stopping and the history, with checksums, and is written beside and renamed: a
-#' process that is killed at any moment leaves a good one. With a seed and a given engine other than
-#' `"auto"` the resumed training ends on a CPU with the same weights, bit for bit. A folder that
+#' process that is killed at any moment leaves a good one. With
+#' `gpu_setup(seed = , deterministic = TRUE)` the resumed training ends on a CPU with the same
+#' weights, bit for bit. A folder that
 #' holds another training (model, rows, batch size, seed, schedule) is an error, so give
 #' [gpu_dataset()] a `seed`, or call `set.seed()` before it; more `epochs` are fine, unless the
 #' schedule spans them. A damaged checkpoint is passed over for the one before. When saving fails,

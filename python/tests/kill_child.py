@@ -1,5 +1,6 @@
 """A training that is killed: `python kill_child.py FOLDER WEIGHTS ENGINE EPOCHS ROWS`.
 
+Asks for determinism, as gpu_setup(seed = , deterministic = TRUE) does.
 Trains with all that has a state: dropout, Adam, batch normalisation, shuffling, and a decaying
 rate. Prints "begin", then "epoch 3" after each epoch, and writes the final weights to WEIGHTS,
 whole or not at all. With FOLDER "none" nothing is saved.
@@ -11,12 +12,13 @@ from pathlib import Path
 import numpy as np
 from conftest import make_dataset
 
-from gpukeras import runtime, training
+from gpukeras import devices, runtime, training
 
 
-def make_model(columns, units):
+def make_model(columns, units, seed=7):
     keras = runtime.keras()
-    keras.utils.set_random_seed(7)
+    if seed is not None:
+        keras.utils.set_random_seed(seed)
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -43,7 +45,8 @@ def main(folder, weights, engine, epochs, rows):
     options["schedule"] = {"kind": "exponential", "decay": 0.9}
     if folder != "none":
         options["checkpoint"] = {"folder": folder, "every_s": 0.1}
-    model = make_model(20, 3)
+    devices.setup(seed=7, deterministic=True)
+    model = make_model(20, 3, seed=None)
     print("begin", flush=True)
     report = training.fit(model, data, options, on_event=tell)
     assert (report.stopped, report.epochs) == ("completed", int(epochs))

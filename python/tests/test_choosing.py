@@ -19,7 +19,7 @@ THREE = ("superstep", "keras", "compiled")
         (EngineFacts(eager=True), ("keras",), "run_eagerly"),
         (EngineFacts(batch_hook="Mine"), ("keras",), "callback Mine works on every batch"),
         (EngineFacts(own_function=True), ("keras",), "its own train function"),
-        (EngineFacts(deterministic=True), ("superstep",), "would not repeat"),
+        (EngineFacts(deterministic=True), ("superstep", "keras"), "would not repeat"),
         (EngineFacts(eager=True, jit=True), ("keras",), "run_eagerly"),
     ],
 )

@@ -1,7 +1,4 @@
-"""A training that is killed at any moment and started again ends as if nothing had happened.
-
-GPUKERAS_KILLS=20 kills as often as that, and with Keras' own engine as well.
-"""
+"""A training that is killed at any moment and started again ends as if nothing had happened."""
 
 import os
 import subprocess
@@ -17,8 +14,6 @@ import gpukeras
 from gpukeras.checkpoints.store import CheckpointStore
 
 TESTS = Path(__file__).parent
-KILLS = int(os.environ.get("GPUKERAS_KILLS", "2"))
-ENGINES = ["superstep", "keras"] if KILLS >= 10 else ["superstep"]
 EPOCHS, ROWS = 6, 20_000
 
 pytestmark = pytest.mark.tf
@@ -73,18 +68,29 @@ def assert_equal(found, expected, kills):
         assert found[name].tobytes() == value.tobytes(), f"{name} differs after {kills} kills"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_training_that_is_killed_ends_with_the_weights_of_an_undisturbed_one(tmp_path, engine):
+def kill(tmp_path, engine, wanted):
+    """Kills trainings so many times, and compares each with two that nothing disturbs."""
     expected, lasts = train("none", tmp_path / "undisturbed.npz", engine)
-    rng = np.random.default_rng([KILLS, len(engine)])
+    assert_equal(train("none", tmp_path / "again.npz", engine)[0], expected, 0)
+    rng = np.random.default_rng([wanted, len(engine)])
     kills = trainings = 0
-    while kills < KILLS:  # a training that comes to its end is followed by another one
+    while kills < wanted:  # a training that comes to its end is followed by another one
         trainings += 1
         folder, weights = tmp_path / f"run-{trainings}", tmp_path / f"{trainings}.npz"
         killed, before = True, kills
-        while killed and kills < KILLS:
+        while killed and kills < wanted:
             killed, told = train_until(folder, weights, engine, rng.uniform(0, 0.7 * lasts))
             assert count_saved(folder) >= told  # no finished epoch is lost
             kills += killed
         found, _ = train(folder, weights, engine)
         assert_equal(found, expected, kills - before)
+
+
+def test_a_training_that_is_killed_ends_with_the_weights_of_an_undisturbed_one(tmp_path):
+    kill(tmp_path, "auto", 2)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("engine", ["auto", "keras", "superstep", "compiled"])
+def test_trainings_of_each_engine_are_killed_twenty_times(tmp_path, engine):
+    kill(tmp_path, engine, 20)

@@ -116,7 +116,11 @@ test_that("the real core lists devices and sets TensorFlow up", {
   expect_gt(devices$memory_bytes[1], 2^28)
   memory <- gpu_memory()
   expect_lte(memory$current_bytes[1], memory$peak_bytes[1])
+  withr::local_preserve_seed()
   setup <- gpu_setup(seed = 1)
+  drawn <- draw_seed()
+  gpu_setup(seed = 1)
+  expect_identical(draw_seed(), drawn) # the seed of a dataset or a model
   expect_true(setup$device %in% devices$name)
   expect_identical(setup$settings$value[setup$settings$name == "seed"], "1")
   expect_error(gpu_setup(device = "GPU:31"), class = "gpukeras_error_no_device")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Batches a call where a step of the user's own is to repeat bit by bit: the last one of each call
+# runs outside of the loop, where XLA may round otherwise.
+FIXED_BATCHES = 16
 CALL_S = 0.2  # seconds a call should take: progress and interrupts stay alive
 PREPARING_CALL_S = 0.05  # and while another engine is being compiled, which may be faster
 TRIAL_S = (0.05, 0.5)  # seconds a timed trial must last to be trusted: at least, at most
@@ -35,6 +38,7 @@ class EngineFacts:
         batch_hook: Name of a callback that must see every batch, or "".
         own_function: Whether the model's class brings its own `make_train_function()`.
         replicas: Of the model.
+        own_step: Whether its class brings a step of its own.
     """
 
     wanted: str = "auto"
@@ -45,6 +49,7 @@ class EngineFacts:
     batch_hook: str = ""
     own_function: bool = False
     replicas: int = 1
+    own_step: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,12 +87,13 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
         (facts.eager, "keras", "the model was compiled with run_eagerly"),
         (facts.own_function, "keras", "the model brings its own train function"),
         (bool(facts.batch_hook), "keras", f"callback {facts.batch_hook} works on every batch"),
-        (facts.deterministic, "superstep", "a choice by timing would not repeat (deterministic)"),
         (facts.replicas > 1, "superstep", "XLA compiles for one device, and there are several"),
         (facts.jit is True, "compiled", "gpu_setup(jit = TRUE)"),
     ):
         if condition:
             return (engine,), reason
+    if facts.deterministic:  # the first that runs the model
+        return ("superstep", "keras"), "a choice by timing would not repeat (deterministic)"
     if facts.jit is False or not facts.model_jit:
         return ("superstep", "keras"), ""
     return ("superstep", "keras", "compiled"), ""
@@ -159,6 +165,7 @@ class Chooser:
         reason: Why there is only one candidate, if so.
         started_s: What the first one's start took when it was traced, if that was in an earlier
             training; 0 if it is still to be.
+        facts: Where they ask for determinism nothing that changes results goes by time.
 
     Attributes:
         started_s: What the first one's start took, now or then.
@@ -173,12 +180,16 @@ class Chooser:
         batches: int,
         reason: str = "",
         started_s: float = 0.0,
+        facts: EngineFacts | None = None,
     ) -> None:
         """Starts with the first candidate."""
+        facts = facts or EngineFacts()
+        self._first = facts.deterministic
+        self._fixed = FIXED_BATCHES if facts.deterministic and facts.own_step else 0
         self.started_s = started_s
         self._waiting = list(candidates[1:])
         self._batches_left = batches
-        self._alone = reason if len(candidates) == 1 else ""
+        self._alone = reason
         self._begin_trial()
         self._batch_s: float | None = None
         self.trials: tuple[Trial, ...] = ()
@@ -187,6 +198,8 @@ class Chooser:
 
     def count(self, left: int) -> int:
         """Batches for the next call, at most `left`."""
+        if self._fixed:
+            return min(left, self._fixed)
         if self.choice:
             return choose_count(self._batch_s, left)
         if self.preparing:
@@ -204,6 +217,8 @@ class Chooser:
         elif self._start_s is None:
             self._start_s = seconds
             self.started_s = self.started_s or seconds
+            if self._first:
+                self.choice = EngineChoice(self.engine, self._alone, self.trials)
         else:
             self._record_trial(count, seconds)
 

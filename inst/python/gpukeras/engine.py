@@ -345,6 +345,7 @@ def read_engine_facts(model: Any, wanted: str, callbacks: Sequence[Any] = ()) ->
         deterministic=setup.deterministic,
         batch_hook=find_batch_hook(callbacks),
         own_function=runtime.overrides(model, "make_train_function"),
+        own_step=any(runtime.overrides(model, name) for name in ("train_step", "test_step")),
     )
 
 

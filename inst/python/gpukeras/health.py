@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from . import devices
 from .optimizers import read_rate
 from .reuse import open_watch
 from .snapshots import apply_snapshot, take_snapshot
@@ -62,7 +63,8 @@ class Health:
             done: Batches of this one that were done before a resumption.
         """
         self._epoch, self._first_step = epoch, self._count_steps() - done
-        if self._took_s <= KEEPING_SHARE * (time.perf_counter() - self._kept_at):
+        spent_s = time.perf_counter() - self._kept_at
+        if devices.current().deterministic or self._took_s <= KEEPING_SHARE * spent_s:
             self._keep(epoch)
 
     def rewind(self) -> bool:

@@ -257,7 +257,7 @@ class EvaluationLoop:
         engines = team.open_evaluation(self._model, self._feed.batch_size, self._device)
         candidates = choose_evaluation_candidates(replace(facts, replicas=team.replicas))
         passes = (self._feed.steps or 1) * max(1, self._epochs - self._epoch)
-        chooser = Chooser(candidates, passes, started_s=engines.started_s)
+        chooser = Chooser(candidates, passes, "", engines.started_s, facts)
         self._runner = Runner(engines, chooser, agree_time=team.agreement.agree_time)
 
     @property

@@ -178,7 +178,8 @@ class Job:
         steps, left = self.feed.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
         short = not self.feed.exact or self.plan.last_batch < self.plan.batch_size
         engines.expect(steps * self.spec.epochs, short and fixed_rows(self.model) is None)
-        return engines, Chooser(candidates, steps * max(1, left), reason, engines.started_s)
+        batches = steps * max(1, left)
+        return engines, Chooser(candidates, batches, reason, engines.started_s, self.facts)
 
     # Through Keras --------------------------------------------------------------------------------
 
