@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, SpecError, arrays, columns, hashing, pipeline, recipes
+from gpukeras import DataError, SpecError, arrays, columns, encodings, hashing, pipeline, recipes
 
 NAN = np.nan
 
@@ -354,7 +354,7 @@ def test_dropping_and_imputing_differ_only_where_values_are_missing():
     assert dropped.indicators == ()
     imputed = recipes.learn_columns(given_columns, np.ones(3, bool), True, "onehot", na="impute")
     assert imputed.indicators == ("size",)
-    assert not recipes.same_encoding(dropped, imputed)
+    assert not encodings.same_encoding(dropped, imputed)
 
 
 def test_notes_name_columns_and_arrays_through_a_recipe():

@@ -29,8 +29,9 @@ from gpukeras import (
     pipeline,
     portable,
 )
+from gpukeras.encodings import same_encoding
 from gpukeras.groups import group_columns, input_parts
-from gpukeras.recipes import Recipe, same_encoding
+from gpukeras.recipes import Recipe
 
 # Packing -----------------------------------------------------------------------------------------
 

@@ -36,8 +36,8 @@ from gpukeras import (
     pipeline,
     training,
 )
+from gpukeras.encodings import same_encoding
 from gpukeras.feeding import open_feed, sample_rows
-from gpukeras.recipes import same_encoding
 from gpukeras.storage.saving import save_dataset
 
 # Training ----------------------------------------------------------------------------------------

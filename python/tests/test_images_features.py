@@ -22,10 +22,11 @@ from pictures import (
 )
 
 from gpukeras import DataError, SpecError, runtime
+from gpukeras.encodings import same_encoding
 from gpukeras.images import features as images
 from gpukeras.images import files as image_files
 from gpukeras.images import rows as image_rows
-from gpukeras.recipes import Recipe, same_encoding
+from gpukeras.recipes import Recipe
 from gpukeras.rows import MemoryRows
 from gpukeras.scratch import DiskRows
 from gpukeras.specs import DatasetSpec

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from test_sparse import slots
 
 from gpukeras import DataError, labels, models, naming, pipeline, sources
-from gpukeras.recipes import Input, Recipe, check_order
+from gpukeras.encodings import check_order
+from gpukeras.recipes import Input, Recipe
 from gpukeras.streams.chunks import encode_chunk
 from gpukeras.streams.draining import _Array
 from gpukeras.streams.generators import Chunk

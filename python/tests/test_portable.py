@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, portable, recipes
+from gpukeras import DataError, encodings, portable, recipes
 from gpukeras.columns import ColumnRule
 from gpukeras.labels import LabelRule, Output
 from gpukeras.recipes import Recipe
@@ -217,4 +217,4 @@ def test_replacing_keeps_a_recipe_portable():
     recipe = replace(COLUMNS, formula="y ~ größe", label=LabelRule("class", 2, ("ä", "日本")))
     again = portable.from_portable(json.loads(json.dumps(portable.to_portable(recipe))))
     assert again == recipe
-    assert recipes.same_encoding(again, recipe)
+    assert encodings.same_encoding(again, recipe)

@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from gpukeras import DataError, recipes
+from gpukeras import DataError, encodings, recipes
 
 ALL = np.ones(4, dtype=bool)
 
@@ -195,5 +195,5 @@ def test_a_recipe_is_plain_data_that_another_session_can_apply():
 def test_same_encoding_ignores_the_labels_statistics_and_names():
     x = np.zeros((4, 2))
     one = recipes.learn_array(x, ALL, False, ["a", "b"])
-    assert recipes.same_encoding(one, recipes.learn_array(x, ALL, False, []))
-    assert not recipes.same_encoding(one, recipes.learn_array(x, ALL, True, []))
+    assert encodings.same_encoding(one, recipes.learn_array(x, ALL, False, []))
+    assert not encodings.same_encoding(one, recipes.learn_array(x, ALL, True, []))

@@ -13,7 +13,7 @@ from .groups import input_parts
 from .images.augment import AugmentSpec, choose_augmented
 from .mapping import trace_map, unmapped
 from .pipeline import Dataset, build_dataset
-from .recipes import Recipe
+from .recipes import AS_IS, Recipe
 from .storage.opening import build_saved
 from .streams.building import STREAM_KINDS, build_stream
 from .streams.dataset import StreamDataset
@@ -96,6 +96,13 @@ def _vary(
     function: Callable[[Any], Any] | None,
 ) -> Dataset | StreamDataset:
     """The dataset with what happens to its rows on the device, in the recipe too."""
+    if data.recipe.kind == AS_IS and (augment or function is not None):
+        arg = "augment" if augment else "map"
+        raise SpecError(
+            f"`{arg}` needs rows of numbers of one shape: the batches are taken as they come.",
+            hint="Apply it in the tf.data pipeline, by its own map().",
+            arg=arg,
+        )
     if augment:
         data.augment = AugmentSpec.from_dict({"seed": data.spec.seed, **augment})
         _check_displaced(data)

@@ -27,13 +27,15 @@ class Block:
             one such nest for each device of this process.
         batches: Full batches that may be trained; the rest is padding of a fixed shape.
         rows: Rows of one of its batches, on all devices together.
-        tail: Whether it is the short last batch instead.
+        tail: Whether it is a batch for itself instead, such as the short last one.
+        whole: Why only Keras' own function can take it, or "".
     """
 
     arrays: Any
     batches: int
     rows: int
     tail: bool = False
+    whole: str = ""
 
 
 class AnyFeed(ABC):
@@ -125,10 +127,11 @@ def as_data(arrays: tuple[Any, ...], wrapped: bool = False) -> Any:
 def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arrays with features as the model takes them: bytes and whole numbers become float32.
 
-    Several inputs, which were floats before they were taken apart, stay as they are.
+    Several inputs, which were floats before they were taken apart, and texts stay as they are.
     """
     features, *others = arrays
-    if not isinstance(features, dict) and not features.dtype.is_floating:
+    kept = isinstance(features, dict) or features.dtype.name == "string"
+    if not kept and not features.dtype.is_floating:
         features = runtime.tensorflow().cast(features, "float32")
         end_stage("cast", (features,))
     return (features, *others)

@@ -18,6 +18,7 @@ PRICE = {"superstep": 1.0, "keras": 1.0, "compiled": 3.0}
 # Seconds a batch below which a call a batch cannot win: the call alone takes 0.3 to 1 ms. What it
 # does better, ops that run on several threads in a loop of their own, shows in slow batches only.
 KERAS_BATCH_S = 1e-3
+NO_TEXT = "XLA cannot compile a model that takes text"
 # An engine is tried when the time left is so many times its price. Where batches are fast, the
 # first engine saves more over Keras than a trial costs. Where they are slow, it saves nothing, and
 # another may not either: there the trial must be lost in the time that is left.
@@ -39,6 +40,7 @@ class EngineFacts:
         own_function: Whether the model's class brings its own `make_train_function()`.
         replicas: Of the model.
         own_step: Whether its class brings a step of its own.
+        text: Whether the model gets texts.
     """
 
     wanted: str = "auto"
@@ -50,6 +52,7 @@ class EngineFacts:
     own_function: bool = False
     replicas: int = 1
     own_step: bool = False
+    text: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,9 @@ class EngineChoice:
 
 
 def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
-    """The engines to measure, in order of their price; with one, why it is alone."""
+    """The engines to measure, in order of their price; and why others are not, or ""."""
+    if facts.text and (facts.wanted == "compiled" or (facts.wanted, facts.jit) == ("auto", True)):
+        return ("superstep",), f"{NO_TEXT}, as was asked"
     if facts.wanted != "auto":
         return (facts.wanted,), "as asked"
     for condition, engine, reason in (
@@ -94,8 +99,8 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
             return (engine,), reason
     if facts.deterministic:  # the first that runs the model
         return ("superstep", "keras"), "a choice by timing would not repeat (deterministic)"
-    if facts.jit is False or not facts.model_jit:
-        return ("superstep", "keras"), ""
+    if facts.jit is False or not facts.model_jit or facts.text:
+        return ("superstep", "keras"), NO_TEXT if facts.text else ""
     return ("superstep", "keras", "compiled"), ""
 
 
@@ -162,7 +167,7 @@ class Chooser:
     Args:
         candidates: Engines to measure, cheapest first.
         batches: Batches of all epochs.
-        reason: Why there is only one candidate, if so.
+        reason: Why other engines are no candidates, or "".
         started_s: What the first one's start took when it was traced, if that was in an earlier
             training; 0 if it is still to be.
         facts: Where they ask for determinism nothing that changes results goes by time.
@@ -189,7 +194,7 @@ class Chooser:
         self.started_s = started_s
         self._waiting = list(candidates[1:])
         self._batches_left = batches
-        self._alone = reason
+        self._reason = reason
         self._begin_trial()
         self._batch_s: float | None = None
         self.trials: tuple[Trial, ...] = ()
@@ -218,7 +223,7 @@ class Chooser:
             self._start_s = seconds
             self.started_s = self.started_s or seconds
             if self._first:
-                self.choice = EngineChoice(self.engine, self._alone, self.trials)
+                self.choice = EngineChoice(self.engine, self._reason, self.trials)
         else:
             self._record_trial(count, seconds)
 
@@ -227,6 +232,13 @@ class Chooser:
         self.engine, self.preparing = self.preparing, ""
         self._begin_trial()
         self._prepared_s = took_s
+
+    def settle(self, engine: str, why: str) -> None:
+        """There is no choice any more: only this engine takes the batches that come now."""
+        asked = "" if self._reason != "as asked" or self.engine == engine else self.engine
+        why += f'; "{asked}" was asked' if asked else ""
+        self.choice = EngineChoice(engine, why, self.trials)
+        self.engine, self.preparing, self._batch_s = engine, "", None
 
     def refuse(self, why: str) -> bool:
         """The engine on trial, or in preparation, cannot run this model; false without another."""
@@ -243,7 +255,7 @@ class Chooser:
             known = tuple(t for t in self.trials if t.batch_s is not None)
             if known:
                 return choose_fastest(self.trials, (self.preparing,) if self.preparing else ())
-            return EngineChoice(self.engine, self._alone or "too few batches to measure another")
+            return EngineChoice(self.engine, self._reason or "too few batches to measure another")
         return self.choice
 
     def _begin_trial(self) -> None:
@@ -280,7 +292,7 @@ class Chooser:
                 return
             skipped += [engine] if engine != "keras" or best >= KERAS_BATCH_S else []
         choice = choose_fastest(self.trials, tuple(skipped))
-        reason = f"{self._alone}: {choice.reason}" if self._alone else choice.reason
+        reason = f"{self._reason}: {choice.reason}" if self._reason else choice.reason
         self.choice = EngineChoice(choice.engine, reason, self.trials)
         self.engine, self._batch_s = choice.engine, best
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from . import runtime
 from .blocks import AnyFeed, Block, Finish, as_floats
+from .errors import SpecError
 from .finishing import finish_for
 from .pipeline import Dataset
 from .plans import (
@@ -36,9 +37,10 @@ from .plans import (
     choose_evaluation_rows,
 )
 from .readers.ahead import letting_go
-from .recipes import Recipe
+from .recipes import AS_IS, Recipe
 from .shares import Shares, round_batch_size
 from .stages import end_stage, heard_by
+from .streams.as_is import AsIsDataset, count_rows
 from .streams.chunks import check_rows
 from .streams.dataset import StreamDataset
 from .wording import count_of
@@ -202,6 +204,12 @@ class StreamFeed(AnyFeed):
         shares: Shares | None = None,
     ) -> None:
         """Opens the stream; nothing is read yet."""
+        if shares is not None and data.recipe.kind == AS_IS:
+            raise SpecError(
+                f"Several devices cannot share batches of {data.stream.why}.",
+                hint="Train on one device.",
+                arg="devices",
+            )
         super().__init__(batch_size, plan.device, finish, shares, data.wrapped)
         self.steps = -(-plan.rows // batch_size) or None
         capacity = choose_capacity(batch_size * data.row_bytes, min(self.steps or most, most))
@@ -223,9 +231,8 @@ class StreamFeed(AnyFeed):
                     if piece is None:
                         break
                     arrays, batches, tail = piece
-                    count = len(arrays[0]) if tail else batches * self.batch_size
-                    self._look(arrays, count)
-                    block = self._make_block(arrays, batches, tail, (number, steps))
+                    count = count_rows(arrays) if tail else batches * self.batch_size
+                    block = self._make_block(arrays, batches, tail, (number, steps), count)
                 del arrays, piece
                 self.wait_s += time.perf_counter() - began
                 steps, rows = steps + batches, rows + count
@@ -236,13 +243,18 @@ class StreamFeed(AnyFeed):
             blocks.close()
 
     def _make_block(
-        self, arrays: tuple[Any, ...], batches: int, tail: bool, key: tuple[int, int]
+        self, arrays: tuple[Any, ...], batches: int, tail: bool, key: tuple[int, int], count: int
     ) -> Block:
-        size = len(arrays[0]) if tail else self.batch_size
+        if self._data.recipe.kind == AS_IS:  # in host memory, from where TensorFlow sends the rest
+            return Block(arrays, 1, count, True, self._pass.whole)
+        self._look(arrays, count)
+        if self._pass.whole:
+            self._check(replace(self._data.recipe, shape=tuple(arrays[0].shape[1:])))
+        size = count if tail else self.batch_size
         if self.shares is None:
             arrays = _adopt(arrays)
             end_stage(self._pass.stage, arrays)
-            return Block(self._complete(arrays, key), batches, size, tail)
+            return Block(self._complete(arrays, key), batches, size, tail, self._pass.whole)
         columns = [self.shares.split(np.asarray(array), self.batch_size, tail) for array in arrays]
         with runtime.on_device("CPU:0", soft=True):
             constant = runtime.tensorflow().constant
@@ -358,6 +370,8 @@ def open_evaluation(
 def sample_rows(data: Dataset | StreamDataset, rows: int) -> tuple[Any, ...]:
     """The first rows as the model takes them, to build its variables from."""
     tf, finish = runtime.tensorflow(), finish_for(data, False, rows)
+    if isinstance(data, AsIsDataset):
+        return data.sample()
     with runtime.on_device("CPU:0", soft=True):
         arrays = tuple(tf.constant(array) for array in data.batch(rows))
         return as_floats(arrays if finish is None else finish(arrays, (0, 0)))

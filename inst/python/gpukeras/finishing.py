@@ -5,7 +5,8 @@ Images are augmented, a function of the user's is applied, several inputs are ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,22 @@ from .streams.dataset import StreamDataset
 from .unpacking import build_unpack
 
 Map = Callable[[Any], Any]
+Texts = Mapping[str, Sequence[str]]
+NO_TEXTS: Texts = MappingProxyType({})
 
 
-def open_finish(recipe: Recipe, rows: int, function: Map | None = None) -> Map:
+def open_finish(
+    recipe: Recipe, rows: int, function: Map | None = None, texts: Texts = NO_TEXTS
+) -> Map:
     """What makes encoded features ready to be predicted, `rows` at a time.
 
     Args:
         recipe: Their encoding.
         rows: Rows of a batch.
         function: The user's own, or None.
+        texts: What codes stand for, see `RowSource`.
     """
-    finish = _compose(build_finish(recipe, None, False, rows), function, recipe)
+    finish = _compose(build_finish(recipe, None, False, rows), function, recipe, texts)
 
     def complete(features: np.ndarray) -> Any:
         if finish is None:
@@ -49,15 +55,18 @@ def finish_for(data: Dataset | StreamDataset, training: bool, batch_size: int) -
         batch_size: Rows of a batch there.
     """
     varied = build_finish(data.recipe, data.augment, training, batch_size)
-    return _compose(varied, data.map, data.recipe)
+    texts = data.sources[0].texts if data.sources else NO_TEXTS
+    return _compose(varied, data.map, data.recipe, texts)
 
 
-def _compose(finish: Finish | None, function: Map | None, recipe: Recipe) -> Finish | None:
+def _compose(
+    finish: Finish | None, function: Map | None, recipe: Recipe, texts: Texts
+) -> Finish | None:
     """The user's own function takes the features that the model would take without it.
 
     Several inputs and outputs are taken apart last: what comes before knows of rows.
     """
-    unpack = build_unpack(recipe)
+    unpack = build_unpack(recipe, texts)
     if function is None and unpack is None:
         return finish
 

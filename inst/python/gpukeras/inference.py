@@ -29,6 +29,7 @@ from .outputs import decode_outputs
 from .packing import InputsFeatures
 from .pipeline import Dataset
 from .predicting import (
+    Batches,
     check_whole,
     fixed_rows,
     model_device,
@@ -122,7 +123,7 @@ def predict(
         See `labels.decode`, `values` being "room" where they were written there; and `missing`, the
         numbers from 1 of rows that have no prediction, because training left out such rows. They
         keep their place. Of a model with several outputs: `{outputs}`, such a record of each, with
-        its `name`.
+        its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each.
     """
     check_choice("type", type, ("response", "class"))
     recipe = models.recipe_of(model)
@@ -130,10 +131,11 @@ def predict(
     complete = None
     if data is not None:
         models.check_encoding(model, data.recipe)
+        data.open_axes = matching.read_open_axes(model)
         recipe, rows = recipe or data.recipe, _rows_of(data)
     else:
         given = open_features(features or {}, "newdata", recipe=recipe)
-        recipe = recipe or _plain_recipe(given)
+        recipe = matching.open_shape(model, recipe or _plain_recipe(given), given.row_shape)
         if recipe.mapped:
             raise unmapped("newdata")
         rows, complete = _encode_new(recipe, given)
@@ -148,12 +150,24 @@ def predict(
             function = None if data is None else data.map
             output = _predict(model, rows, recipe, function, held, devices)
     as_class = type == "class"
+    if isinstance(output, Batches):
+        return {"batches": [decode(recipe.label, part, as_class) for part in output]}
     if isinstance(output, np.ndarray):
         record = _keep_places(decode(recipe.label, output, as_class), complete)
         in_room = held is not None and held.holds(record["values"])
         return {**record, "values": "room"} if in_room else record
-    records = decode_outputs(recipe.label, _by_name(model, output), as_class)
+    by_name = _by_name(model, output)
+    if any(isinstance(values, Batches) for values in by_name.values()):
+        return {"outputs": [_decode_varying(name, by_name[name]) for name in by_name]}
+    records = decode_outputs(recipe.label, by_name, as_class)
     return {"outputs": [_keep_places(record, complete) for record in records]}
+
+
+def _decode_varying(name: str, values: Any) -> dict[str, Any]:
+    """One of several outputs, of which some have rows whose shape varies: as numbers."""
+    if not isinstance(values, Batches):
+        return {"name": name, **decode(None, values, False)}
+    return {"name": name, "batches": [decode(None, part, False) for part in values]}
 
 
 def _predict(
@@ -235,7 +249,7 @@ class EvaluationLoop:
     ) -> None:
         """Places the rows; `epochs` is how often they will be evaluated."""
         self._model, self._device, self._epochs, self._wanted = model, device, epochs, wanted
-        self._team = team or Team()
+        self._team, self._has_texts = team or Team(), data.recipe.has_texts
         self._open_feed = partial(
             open_evaluation,
             data,
@@ -254,8 +268,9 @@ class EvaluationLoop:
         if self._fixed is not None and self._feed.exact:
             check_whole(self._fixed, self._feed.row_count)
         team, facts = self._team, read_engine_facts(self._model, self._wanted)
+        facts = replace(facts, replicas=team.replicas, text=self._has_texts)
         engines = team.open_evaluation(self._model, self._feed.batch_size, self._device)
-        candidates = choose_evaluation_candidates(replace(facts, replicas=team.replicas))
+        candidates = choose_evaluation_candidates(facts)
         passes = (self._feed.steps or 1) * max(1, self._epochs - self._epoch)
         chooser = Chooser(candidates, passes, "", engines.started_s, facts)
         self._runner = Runner(engines, chooser, agree_time=team.agreement.agree_time)

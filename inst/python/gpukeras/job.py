@@ -134,7 +134,8 @@ class Job:
         self.aids = held.enter_context(aids)
         self.health = Health(self.model, self.aids.averages)
         facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
-        self.facts = replace(facts, replicas=self.team.replicas)
+        texts = self.data.recipe.has_texts
+        self.facts = replace(facts, replicas=self.team.replicas, text=texts)
         if state is not None and state.engine and self.facts.wanted == "auto":
             self.facts = replace(self.facts, wanted=state.engine)
         self.ticks = choose_ticks(self.feed.steps, self.feed.exact, bool(self.facts.batch_hook))

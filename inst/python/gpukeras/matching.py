@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from . import runtime
+from .encodings import keeps_values
 from .errors import ModelError
 from .groups import Part, input_parts
 from .labels import LabelRule, name_label
-from .recipes import Recipe
+from .recipes import AS_IS, Recipe
 from .targets import CATEGORICAL, SPARSE, Shape, check_target, loss_name
 
 
@@ -60,7 +62,9 @@ def check_input(model: Any, recipe: Recipe) -> None:
     Raises:
         ModelError: if not.
     """
-    _check_numbers(model)
+    if recipe.kind == AS_IS:
+        return
+    _check_texts(model, recipe)
     parts, inputs = input_parts(recipe), read_inputs(model)
     if parts:
         _check_inputs(model, parts, inputs)
@@ -80,17 +84,23 @@ def check_input(model: Any, recipe: Recipe) -> None:
         )
 
 
-def _check_numbers(model: Any) -> None:
-    """Rows are numbers on the device: text is made of them before."""
-    for tensor in getattr(model, "inputs", None) or ():
-        if getattr(tensor, "dtype", "") == "string":
-            raise ModelError(
-                f"The input `{tensor.name}` of `model` takes text, but gpukeras feeds numbers.",
-                hint="Apply its text layer to the rows: gpu_dataset(text = ), or map() of a "
-                "tf.data pipeline.",
-                arg="model",
-                input=tensor.name,
-            )
+def _check_texts(model: Any, recipe: Recipe) -> None:
+    """Inputs that take text get it, and no others do."""
+    own = {part.name: part.recipe.has_texts for part in recipe.inputs}
+    for name, tensor in read_tensors(model).items():
+        wants, gets = tensor.dtype == "string", own.get(name, recipe.has_texts and not own)
+        if wants == gets:
+            continue
+        hint = "Put a layer such as TextVectorization into it, or use gpu_dataset(text = )."
+        if wants:
+            hint = 'Give a character matrix, or gpu_dataset(encode = "none") of a data frame.'
+        raise ModelError(
+            f"The input `{name}` of `model` takes {'text' if wants else 'numbers'}, "
+            f"but the data has {'text' if gets else 'numbers'}.",
+            hint=hint,
+            arg="model",
+            input=name,
+        )
 
 
 def _check_inputs(
@@ -112,7 +122,24 @@ def _check_inputs(
             )
 
 
+def read_open_axes(model: Any) -> frozenset[int]:
+    """Axes of a row along which a model of one input takes any length."""
+    wanted = _shape_of(model, "input_shape") or ()
+    return frozenset(axis for axis, length in enumerate(wanted) if length is None)
+
+
+def open_shape(model: Any, recipe: Recipe, shape: Shape | None) -> Recipe:
+    """The recipe for rows that are longer or shorter along axes that the model leaves open."""
+    if shape is None or recipe.kind != "array" or not keeps_values(recipe):
+        return recipe
+    have = zip(shape, recipe.shape, strict=False)
+    odd = {axis for axis, (given, learned) in enumerate(have) if given != learned}
+    fits = len(shape) == len(recipe.shape) and odd <= read_open_axes(model)
+    return replace(recipe, shape=tuple(shape)) if fits else recipe
+
+
 def _fits(wanted: Shape, have: Shape) -> bool:
+    wanted = wanted or (1,)  # Keras takes away the axis of a single number
     return len(wanted) == len(have) and all(
         want in (None, given) for want, given in zip(wanted, have, strict=True)
     )
@@ -140,11 +167,18 @@ def read_inputs(model: Any) -> dict[str, Shape | None] | None:
     """The shape of a row of each of a functional model's inputs, by name; None of others."""
     if not hasattr(model, "output_names"):
         return None
-    struct = model.input
+    return {name: _row(tensor) for name, tensor in read_tensors(model).items()}
+
+
+def read_tensors(model: Any) -> dict[str, Any]:
+    """A model's input tensors by name; none of one that is not built, or that subclassing made."""
+    if not getattr(model, "inputs", None):
+        return {}
+    struct = getattr(model, "input", model.inputs)  # a sequential model that never ran has none
     if isinstance(struct, dict):
-        return {str(name): _row(struct[name]) for name in struct}
+        return {str(name): struct[name] for name in struct}
     tensors = struct if isinstance(struct, (list, tuple)) else [struct]
-    return {getattr(tensor, "name", ""): _row(tensor) for tensor in tensors}
+    return {getattr(tensor, "name", ""): tensor for tensor in tensors}
 
 
 def read_parts(model: Any) -> dict[str, list[str]]:

@@ -14,13 +14,14 @@ from itertools import pairwise
 from typing import Any
 
 from . import machine, runtime
+from .encodings import check_order, same_encoding
 from .errors import DataError, ModelError, SpecError
 from .groups import Part, input_parts
 from .identifiers import check_names, suggest
 from .labels import LabelRule
-from .matching import check_fit, weighed_outputs
+from .matching import check_fit, read_open_axes, weighed_outputs
 from .pipeline import Dataset
-from .recipes import Recipe, check_order, same_encoding
+from .recipes import AS_IS, Recipe
 from .specs import MlpSpec, describe
 from .targets import check_weights
 from .variables import has_call
@@ -56,6 +57,12 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     spec, recipe = MlpSpec.from_dict(options), data.recipe
     if recipe.label is None:
         raise DataError("`data` has no labels to learn.", hint="Give `y`.", arg="data")
+    if recipe.has_texts:
+        raise SpecError(
+            "gpu_mlp() makes models that take numbers, but `data` has texts.",
+            hint="Encode them by gpu_dataset(text = ).",
+            arg="data",
+        )
     _check_size(recipe, spec)
     keras = runtime.keras()
     try:
@@ -302,10 +309,15 @@ def needing_loss() -> Iterator[None]:
 def check_rows(model: Any, data: Dataset, arg: str = "data", step: str = "train") -> None:
     """The model can be trained ("train") or evaluated ("test") on these rows: both fit.
 
+    Of batches that are taken as they come nothing is known before: Keras itself looks at them.
+
     Raises:
         DataError: if they have no labels, and the loss needs some.
         ModelError: if they do not fit.
     """
+    data.open_axes = read_open_axes(model)
+    if data.recipe.kind == AS_IS:
+        return
     check_call(model, step)
     if len(data.sources) < 2 and _needs_labels(model, step):
         raise DataError(
@@ -357,7 +369,8 @@ def tie_recipe(model: Any, recipe: Recipe) -> None:
         DataError: if the model was trained on data encoded otherwise.
     """
     check_encoding(model, recipe)
-    _RECIPES.setdefault(model, recipe)
+    if recipe.kind != AS_IS:
+        _RECIPES.setdefault(model, recipe)
 
 
 def recipe_of(model: Any) -> Recipe | None:

@@ -26,7 +26,14 @@ from .specs import DatasetSpec
 
 KIND = "inputs"
 Opener = Callable[..., Features]
-INSIDE = ("array", "columns", "sparse", "npy", "stored")  # kinds of features that an input may be
+INSIDE = (
+    "array",
+    "columns",
+    "sparse",
+    "npy",
+    "stored",
+    "strings",
+)  # kinds of features that an input may be
 
 
 class InputsFeatures(Features):
@@ -95,7 +102,7 @@ class InputsFeatures(Features):
 
     def plain_recipe(self) -> Recipe:
         """The recipe that takes the numbers of arrays as they are."""
-        recipes = {name: Recipe("array", each.row_shape) for name, each in self.inputs.items()}
+        recipes = {name: Recipe(each.kind, each.row_shape) for name, each in self.inputs.items()}
         return _join(recipes, "error")
 
     def check_policy(self, na: str) -> None:
@@ -137,14 +144,17 @@ class InputsFeatures(Features):
         """
         self._check_inputs(recipe)
         rows = self.rows if complete is None else int(complete.sum())
-        packed, start = aligned_empty((rows, *recipe.shape)), 0
+        packed, texts, start = aligned_empty((rows, *recipe.shape)), {}, 0
         for part in recipe.inputs:
             source = self.inputs[part.name].encode(part.recipe, complete, notes, keep)
             stop = start + math.prod(part.recipe.shape)
             for block in row_blocks(rows, source.row_bytes):
                 packed[block, start:stop] = source.gather(block).reshape(-1, stop - start)
+            texts.update((part.name, own) for own in source.texts.values())
             start = stop
-        return MemoryRows(packed)
+        made = MemoryRows(packed)
+        made.texts = texts
+        return made
 
     def find_complete(self, known: Collection[str] | None = None) -> np.ndarray:
         """Which rows have no missing feature in any input."""

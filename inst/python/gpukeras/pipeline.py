@@ -47,9 +47,11 @@ class Dataset:
         augment: How rows are varied in training, or None.
         map: Applied to a block's features on the device, or None.
         wrapped: Whether rows without labels came as `(x,)`, see `blocks.as_data()`.
+        open_axes: Axes of a row along which the model takes any length.
     """
 
     wrapped = False
+    open_axes: frozenset[int] = frozenset()
 
     def __init__(
         self,

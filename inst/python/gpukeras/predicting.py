@@ -64,7 +64,7 @@ def predict_rows(
     # Of a fixed length are batches for models with a state, which is that of the batch before.
     workers = 0 if model.run_eagerly or function is not None or fixed else WORKERS
     while output.written < len(source):
-        finish = open_finish(recipe, size, function)
+        finish = open_finish(recipe, size, function, source.texts)
         work = partial(_predict_batch, model, source, finish, device, size)
         try:
             with closing(_map(work, range(output.written, len(source), size), workers)) as results:
@@ -77,18 +77,31 @@ def predict_rows(
     return output.values
 
 
+class Batches(list[np.ndarray]):
+    """An output's arrays by batch, where their rows differ in shape."""
+
+
 def predict_stream(model: Any, data: StreamDataset) -> Any:
-    """A model's output for an epoch of rows in sequence, see `predict_rows()`."""
+    """A model's output for an epoch of rows in sequence, see `predict_rows()`.
+
+    Where the shape of a row of an output varies, there is an array for each batch: `Batches`.
+    """
     feed, nest = open_evaluation(data, model_device(model)), runtime.tensorflow().nest
     most = choose_rows(2**31, data.row_bytes, count_row_bytes(model))
     size = fixed_rows(model) or most
     outputs = []
     for block in feed.epoch(0):
         features = runtime.keras().utils.unpack_x_y_sample_weight(block.arrays)[0]
-        rows = len(nest.flatten(features)[0]) if block.tail else block.batches * feed.batch_size
-        outputs += [_predict(model, piece) for piece in _pieces(features, rows, size)]
+        rows = block.rows if block.tail else block.batches * feed.batch_size
+        whole = [features] if block.whole else _pieces(features, rows, size)
+        outputs += [_predict(model, piece) for piece in whole]
         del features, block
-    return nest.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+    return nest.map_structure(_join, *outputs)
+
+
+def _join(*parts: np.ndarray) -> Any:
+    same = len({part.shape[1:] for part in parts}) == 1
+    return np.concatenate(parts) if same else Batches(parts)
 
 
 class Output:

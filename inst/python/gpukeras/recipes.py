@@ -20,8 +20,10 @@ from .columns import ColumnRule, Learning, bake_column, learn_column, take_rows
 from .errors import DataError
 from .labels import LabelRule
 from .missing import learn_fill, observed
-from .naming import check_same_names
 from .text import TextSpec
+
+STRINGS = "strings"  # the kind of recipe of texts that stay texts
+AS_IS = "batches"  # the kind of recipe of batches that are taken as they come
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Recipe:
     """The encoding of features and labels.
 
     Args:
-        kind: "array", "columns", "images", or "inputs": several, see `packing`.
+        kind: "array", "strings", "columns", "images", "inputs": several, see `packing`; or
+            "batches", of which nothing is known.
         shape: Shape of one row of features as the model takes it.
         columns: One rule a column, for "columns".
         center: Subtracted from an array's last axis, or None.
@@ -94,6 +97,11 @@ class Recipe:
     mapped: bool = False
     groups: tuple[Group, ...] = ()
     inputs: tuple[Input, ...] = ()
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the model gets texts."""
+        return self.kind == STRINGS or any(part.recipe.has_texts for part in self.inputs)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -270,6 +278,7 @@ def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> N
         known = {
             "columns": "a data frame",
             "images": "image files",
+            STRINGS: "texts",
             "inputs": "a named list of inputs",
         }
         wanted = known.get(recipe.kind, "a matrix or array")
@@ -363,35 +372,3 @@ def check_names(names: Sequence[str], arg: str) -> None:
             arg=arg,
             column=repeated[0],
         )
-
-
-def same_encoding(one: Recipe, other: Recipe) -> bool:
-    """Whether two recipes turn the same values into the same numbers."""
-
-    def essence(recipe: Recipe) -> tuple[Any, ...]:
-        labels = (recipe.label and _label_essence(recipe.label), recipe.label and recipe.mixed)
-        numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
-        image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
-        parts = (recipe.groups, [(part.name, essence(part.recipe)) for part in recipe.inputs])
-        own = (recipe.kind, recipe.shape, recipe.columns, recipe.mapped)
-        return (own, numbers, image, parts, labels)
-
-    return essence(one) == essence(other)
-
-
-def check_order(one: Recipe, other: Recipe, arg: str) -> None:
-    """Encoded rows have their columns in the order of training, as far as names tell.
-
-    Args:
-        one: The recipe of training.
-        other: That of the encoded rows.
-        arg: The user's name for them, for messages.
-    """
-    check_same_names(one.names, other.names, arg)
-    for part, own in zip(one.inputs, other.inputs, strict=True):
-        check_order(part.recipe, own.recipe, f"{arg}${part.name}")
-
-
-def _label_essence(label: LabelRule) -> tuple[Any, ...]:
-    outputs = [(output.name, _label_essence(output.rule)) for output in label.outputs]
-    return (label.kind, label.levels, label.units, outputs)

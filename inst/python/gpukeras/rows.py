@@ -7,7 +7,8 @@ staged in memory, on a device, in a file, or in a form that is not dense.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,13 @@ class RowSource(ABC):
         streamed: Why each block of rows must be made anew, or "" for rows that lie in memory.
 
     Attributes:
+        texts: What codes stand for by the input's name ("" for the only one), where there are any.
         movable: Whether all rows lie ready, so that a device could take them; not so where making
             them costs much, or makes other rows each time.
     """
 
     movable = True
+    texts: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32, streamed: str = "") -> None:
         """Keeps what the plan needs to know."""

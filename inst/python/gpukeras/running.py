@@ -94,6 +94,8 @@ class Runner:
 
     def _call(self, block: Block, wanted: float) -> None:
         left = block.batches - self._first
+        if block.whole and self.chooser.engine != "keras":
+            self.chooser.settle("keras", block.whole)
         if not block.tail:
             self._prepare(block)
         with self._surviving(block) as survived:

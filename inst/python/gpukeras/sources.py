@@ -22,6 +22,7 @@ from .rows import MemoryRows, Rows, RowSource
 from .scratch import DiskRows, RowsWriter
 from .sparse import open_sparse
 from .specs import DatasetSpec
+from .strings import StringFeatures, keeps_text, open_kept
 
 Given = Mapping[str, Any]
 # Where rows go that are made once, by `cache`.
@@ -197,9 +198,18 @@ def _open_records(*given: Any) -> Features:
     return open_records(*given)
 
 
+def _open_columns(
+    features: Given, arg: str, spec: DatasetSpec | None, recipe: Recipe | None, text: Given | None
+) -> Features:
+    if keeps_text(spec, recipe):
+        return open_kept(features["columns"], arg, recipe, open_features)
+    return ColumnFeatures(features, arg, text)
+
+
 OPENERS: dict[str, Callable[..., Features]] = {
     "array": lambda features, arg, *_: ArrayFeatures(features, arg),
-    "columns": lambda features, arg, _, __, text: ColumnFeatures(features, arg, text),
+    "columns": _open_columns,
+    "strings": lambda features, arg, *_: StringFeatures(features, arg),
     "npy": lambda features, arg, *_: open_npy(features["path"], arg),
     "sparse": lambda features, arg, *_: open_sparse(features, arg),
     "table": _open_table,
@@ -245,4 +255,6 @@ def _keep_rows(source: RowSource, keep: str, arg: str) -> RowSource:
     except BaseException:
         writer.close()
         raise
-    return writer.finish()
+    rows = writer.finish()
+    rows.texts = source.texts
+    return rows

@@ -197,7 +197,8 @@ class DatasetSpec(Spec):
             (the fastest that fits; what `TRUE` and `FALSE` mean is "keep" and "none").
         validation: Share of the rows kept for validation, in [0, 1).
         encode: Categories as "onehot" columns, as "codes" (0, 1, ...), or "hash" (0/1 columns of
-            `hash_bins` bins); or one of these for each column by name.
+            `hash_bins` bins); or one of these for each column by name; or "none": columns are given
+            to the model as they are, texts as texts.
         hash_bins: Bins of a hashed category.
         scale: Standardise numeric features by the training rows' mean and standard deviation;
             those of a sparse matrix by the standard deviation alone; images become 0 to 1.
@@ -260,7 +261,7 @@ def _check_cache(cache: Any) -> str:
 def _check_encode(encode: Any) -> str | dict[str, str]:
     if isinstance(encode, Mapping):
         return {str(name): way for name, way in encode.items()}  # checked where columns are known
-    return check_choice("encode", encode, ("onehot", "codes", "hash"))
+    return check_choice("encode", encode, ("onehot", "codes", "hash", "none"))
 
 
 def _check_shard(shard: Any) -> tuple[int, int]:

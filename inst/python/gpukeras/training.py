@@ -10,6 +10,7 @@ from . import models, runtime
 from .callbacks import Functions, check_hooks
 from .distribution.losing import telling
 from .distribution.teams import open_team
+from .encodings import check_order
 from .errors import DataError, SpecError
 from .exhaustion import memory_errors
 from .feeding import has_rows
@@ -18,7 +19,6 @@ from .histories import keep_history
 from .inference import own_functions
 from .job import AnyDataset, Job
 from .listening import Listener, OnEvent
-from .recipes import check_order
 from .specs import FitSpec, describe
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from . import runtime
@@ -15,11 +16,14 @@ from .stages import end_stage
 Unpack = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
 
-def build_unpack(recipe: Recipe) -> Unpack | None:
+def build_unpack(
+    recipe: Recipe, texts: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Unpack | None:
     """What takes a block's rows apart.
 
     Args:
         recipe: Their encoding.
+        texts: What codes stand for, see `RowSource`.
 
     Returns:
         `unpack((features, labels, weights)) -> arrays`: features become a dict of tensors by the
@@ -28,13 +32,15 @@ def build_unpack(recipe: Recipe) -> Unpack | None:
     """
     parts, label = input_parts(recipe), recipe.label
     several = label is not None and label.kind == SEVERAL
-    if not parts and not several:
+    if not parts and not several and not texts:
         return None
+    spell = _build_spell(texts)
 
     def unpack(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         features, *others = arrays
         if parts:
             features = _unpack_features(parts, features)
+        features = spell(features)
         if others and several:
             others[0] = _unpack_labels(label, others[0])
         arrays = (features, *others)
@@ -42,6 +48,25 @@ def build_unpack(recipe: Recipe) -> Unpack | None:
         return arrays
 
     return unpack
+
+
+def _build_spell(texts: Mapping[str, Sequence[str]]) -> Callable[[Any], Any]:
+    """What puts the texts in the place of their codes, in host memory."""
+    tf = runtime.tensorflow()
+    with runtime.on_device("CPU:0", soft=True):
+        tables = {name: tf.constant(list(own), tf.string) for name, own in texts.items()}
+
+    def spell(features: Any) -> Any:
+        with tf.device("/CPU:0"):
+            if "" in tables:
+                return tf.gather(tables[""], tf.cast(features, tf.int32))
+            spelled = {
+                name: tf.gather(table, tf.cast(features[name], tf.int32))
+                for name, table in tables.items()
+            }
+        return {**features, **spelled} if tables else features
+
+    return spell
 
 
 def _unpack_features(parts: tuple[Part, ...], features: Any) -> dict[str, Any]:

@@ -61,7 +61,8 @@ def _predict_run(
     """What the model gives for a run of rows."""
     devices = team.shares.devices
     size = choose_rows(-(-len(rows) // len(devices)), source.row_bytes, count_row_bytes(model))
-    finish, output = open_finish(recipe, size, function), Output(len(rows))
+    finish = open_finish(recipe, size, function, source.texts)
+    output = Output(len(rows))
     program, step = _build(team, model), size * len(devices)
     for start in range(rows.start, rows.stop, step):
         given = source.gather(slice(start, min(start + step, rows.stop)))

@@ -23,6 +23,7 @@ from ..errors import DataError, SpecError
 from ..own_files import open_regular
 from ..pipeline import Dataset
 from ..portable import to_portable
+from ..recipes import AS_IS
 from ..rows import RowSource
 from ..specs import check_choice, check_count, check_flag, describe
 from ..streams.dataset import StreamDataset
@@ -177,10 +178,13 @@ def open_rows(data: Any) -> RowReader:
     Raises:
         SpecError: if it is none.
     """
+    if not isinstance(data, (Dataset, StreamDataset)):
+        raise SpecError(f"`data` must be a gpu_dataset, not {describe(data)}.", arg="data")
+    if data.recipe.kind == AS_IS or data.recipe.has_texts:
+        what = "texts" if data.recipe.has_texts else data.stream.why
+        raise SpecError(f"`data` gives {what}: only rows of numbers can be saved.", arg="data")
     if isinstance(data, Dataset):
         return DatasetReader(data)
-    if not isinstance(data, StreamDataset):
-        raise SpecError(f"`data` must be a gpu_dataset, not {describe(data)}.", arg="data")
     names = zip(("x", "y", "w"), data.sources, strict=False)
     return BlockReader(_stream_blocks(data), {name: _field(source) for name, source in names})
 

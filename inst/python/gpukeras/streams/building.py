@@ -17,6 +17,7 @@ from ..recipes import Recipe, check_form, check_unmarked
 from ..sources import open_features
 from ..specs import DatasetSpec
 from ..wording import count_of
+from .as_is import build_as_is, find_obstacle
 from .chunks import encode_chunk, learn_chunk, measure_labels, read_parts
 from .dataset import GeneratorStream, StreamDataset, TensorStream
 from .draining import Drain, Record
@@ -83,6 +84,10 @@ def _build(
     if na == "impute" and recipe is None:
         raise _needs_rows("na", '`na` = "impute"')
     if features["kind"] == "tfdata":
+        given = getattr(features["dataset"], "element_spec", None)
+        why = find_obstacle(given, features.get("batched"))
+        if why:
+            return build_as_is(features, spec, recipe, why)
         return _build_tfdata(features, spec, recipe, na)
     return _build_generator(features, spec, recipe, na, arg, text)
 

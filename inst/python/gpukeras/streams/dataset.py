@@ -10,13 +10,15 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import DataError
+from ..encodings import keeps_values
+from ..errors import DataError, SpecError
 from ..images.augment import AugmentSpec
 from ..outputs import widen_labels
 from ..plans import PipelinePlan, StreamFacts, plan_stream
@@ -26,7 +28,7 @@ from ..specs import DatasetSpec
 from ..stages import end_stage
 from .chunks import Parts, check_parts, encode_chunk
 from .generators import Chunk, Generator
-from .rebatching import Arrays, HostBlock, Rebatcher, shuffle_rows
+from .rebatching import Arrays, HostBlock, Rebatcher, align, shuffle_rows
 from .tfdata import TfStream
 
 BUFFER_BYTES = 64 * 2**20  # of a shuffle buffer
@@ -37,9 +39,11 @@ class Pass(Protocol):
 
     Attributes:
         stage: What the last stage on the host is, see `costs.WHAT`.
+        whole: Why the batch that it gave last goes to Keras' own function as it is, or "".
     """
 
     stage: str
+    whole: str
     dropped: int
     idle: Callable[[], None]
 
@@ -72,6 +76,7 @@ class StreamDataset:
     Attributes:
         augment: How rows are varied in training, or None.
         map: Applied to a block's features on the device, or None.
+        open_axes: Axes of a row along which the model takes any length.
         notes: Sentences about the data that their owner may not expect.
         wrapped: Whether rows without labels came as `(x,)`, see `blocks.as_data()`.
     """
@@ -79,6 +84,7 @@ class StreamDataset:
     notes: tuple[str, ...] = ()
     wrapped = False
     skipped = ""
+    open_axes: frozenset[int] = frozenset()
 
     def __init__(
         self,
@@ -117,6 +123,27 @@ class StreamDataset:
         wider = widen_labels(rule, labels)
         self.recipe = replace(self.recipe, label=wider)
         return wider != rule
+
+    def fit_shape(self, features: Mapping[str, Any]) -> Recipe:
+        """The recipe for rows that may differ from the first ones along the model's open axes.
+
+        Raises:
+            SpecError: for such rows, if batches are to be made anew.
+        """
+        shape = self.recipe.shape
+        given = np.shape(features.get("values"))[1:] if features["kind"] == "array" else shape
+        axes = {a for a, (one, other) in enumerate(zip(given, shape, strict=False)) if one != other}
+        same_rank = len(given) == len(shape) and keeps_values(self.recipe)
+        if not axes or not same_rank or not axes <= self.open_axes:
+            return self.recipe
+        asked = "batch_size" if self.spec.batch_size != "auto" else "buffer"
+        if asked == "batch_size" or self.buffer is not None:
+            raise SpecError(
+                f"`{asked}` needs rows of one shape: those of the function vary.",
+                hint="Leave it out: batches are then taken as they come.",
+                arg=asked,
+            )
+        return replace(self.recipe, shape=given)
 
     @property
     def buffer(self) -> int | None:
@@ -168,6 +195,7 @@ class GeneratorPass:
     """One epoch after another of a function."""
 
     stage = "gather"
+    whole = ""
 
     def __init__(
         self, stream: GeneratorStream, data: StreamDataset, rebatcher: Rebatcher, training: bool
@@ -184,7 +212,25 @@ class GeneratorPass:
         chunks = self._encoded(epoch)
         if self._buffer is not None:
             chunks = shuffle_rows(chunks, self._buffer, [self._data.spec.seed, epoch])
-        yield from self._rebatcher.blocks(chunks)
+        odd: list[Arrays] = []
+        yield from self._rebatcher.blocks(self._alike(chunks, odd))
+        for arrays in itertools.chain(
+            odd, chunks
+        ):  # rows of other shapes: a batch is one for itself
+            self.whole = "rows vary in shape, so each batch is trained as it comes"
+            yield tuple(map(align, arrays)), 1, True
+
+    def _alike(self, chunks: Iterator[Arrays], odd: list[Arrays]) -> Iterator[Arrays]:
+        """Chunks up to the first one whose rows have another shape, which is put aside."""
+        if self.whole:
+            return
+        first: Arrays = ()
+        for arrays in chunks:
+            first = first or arrays
+            if arrays[0].shape[1:] != first[0].shape[1:]:
+                odd.append(arrays)
+                return
+            yield arrays
 
     def close(self) -> None:
         """Nothing is held: the next epoch calls the function again."""
@@ -192,7 +238,8 @@ class GeneratorPass:
     def _encoded(self, epoch: int) -> Iterator[Arrays]:
         for chunk in self._stream.generator.chunks(epoch):
             end_stage("read")
-            arrays, dropped = self._stream.encode(chunk, self._data.recipe)
+            recipe = self._data.fit_shape(chunk.features)
+            arrays, dropped = self._stream.encode(chunk, recipe)
             self.dropped += dropped
             end_stage("decode")
             if len(arrays[0]):

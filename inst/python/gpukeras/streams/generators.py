@@ -109,6 +109,7 @@ class Generator:
             raise GeneratorError(f"The function failed at batch {batch} of epoch {epoch}.")
         if made.get("interrupted"):
             raise GeneratorInterrupt(f"Interrupted at batch {batch} of epoch {epoch}.")
+        _refuse_text(made["features"], epoch, batch)
         return Chunk(made["features"], made.get("labels"), made.get("weights"), epoch, batch)
 
     def _check_end(self, epoch: int, batch: int) -> None:
@@ -123,6 +124,19 @@ class Generator:
                 epoch=epoch,
                 batch=batch,
             )
+
+
+def _refuse_text(features: Mapping[str, Any], epoch: int, batch: int) -> None:
+    """Texts are numbered for all rows at once."""
+    parts = [part["features"] for part in features.get("inputs") or ()] or [features]
+    if any(part["kind"] == "strings" for part in parts):
+        raise DataError(
+            f"Batch {batch} of epoch {epoch}: a function's batches cannot hold text.",
+            hint="Give a tf.data pipeline, or a data frame whose text columns `text` names.",
+            arg="x",
+            batch=batch,
+            epoch=epoch,
+        )
 
 
 def _nothing(epoch: int) -> DataError:

@@ -96,7 +96,7 @@ class Rebatcher:
     def _end(self, block: list[np.ndarray], filled: int, full: int) -> Iterator[HostBlock]:
         batches = filled // self.batch_size
         rest = slice(batches * self.batch_size, filled)
-        tail = tuple(_aligned(array[rest]) for array in block)
+        tail = tuple(align(array[rest]) for array in block)
         if batches:
             yield _full(block, filled, batches)
         if rest.stop > rest.start and not (self.drop_last and full + batches):
@@ -114,7 +114,8 @@ def _copy(chunk: Arrays, start: int, block: list[np.ndarray], filled: int, count
         out[filled : filled + count] = array[start : start + count]
 
 
-def _aligned(array: np.ndarray) -> np.ndarray:
+def align(array: np.ndarray) -> np.ndarray:
+    """A copy that TensorFlow can adopt."""
     out = aligned_empty(array.shape, array.dtype)
     out[...] = array
     return out

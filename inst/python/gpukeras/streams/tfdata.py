@@ -148,7 +148,7 @@ def check_known(row: tuple[int | None, ...], name: str) -> None:
     if None in row or 0 in row:
         raise DataError(
             f"A row of `{name}` of the tf.data dataset has the shape {row}: it must be known.",
-            hint="Give it a shape by tf.ensure_shape() in its map().",
+            hint="Give it a shape by tf.ensure_shape() in its map(), or use padded_batch().",
             arg="x",
         )
 
@@ -196,7 +196,7 @@ class TfStream:
         rows = self.dataset if self.elements.batched else self.dataset.batch(PEEK_ROWS)
         puller = Puller(lambda: rows.take(1))
         try:
-            first = _pull(puller, 1)
+            first = pull_element(puller, 1)
         finally:
             puller.close()
         if first is None:
@@ -208,7 +208,7 @@ class TfStream:
         rows = self.dataset if self.elements.batched else self.dataset.batch(PEEK_ROWS)
         puller = Puller(lambda: rows)
         try:
-            while (element := _pull(puller, 1)) is not None:
+            while (element := pull_element(puller, 1)) is not None:
                 yield self.plain(element)
         finally:
             puller.close()
@@ -288,6 +288,7 @@ class TfPass:
     """
 
     stage = "pull"  # TensorFlow's own threads overlap what is within
+    whole = ""
     dropped = 0
 
     def __init__(
@@ -332,11 +333,11 @@ class TfPass:
     def _next(self, epoch: int, seen: int) -> tuple[Any, ...] | None:
         fresh = self._puller is None
         self._puller = self._puller or Puller(lambda: self._make(epoch))
-        arrays = _pull(self._puller, epoch, self.idle)
+        arrays = pull_element(self._puller, epoch, self.idle)
         if arrays is None and not fresh and seen == 0:  # it ended just with the epoch before
             self.close()
             self._puller = Puller(lambda: self._make(epoch))
-            arrays = _pull(self._puller, epoch, self.idle)
+            arrays = pull_element(self._puller, epoch, self.idle)
         if arrays is None and (self._rows is not None or seen == 0):
             raise DataError(
                 f"The tf.data dataset ended before batch {seen // self._batch_size + 1} "
@@ -360,7 +361,7 @@ class TfPass:
             yield tuple(array[full * size :] for array in arrays), 1, True
 
 
-def _pull(puller: Puller, epoch: int, idle: Callable[[], None] = lambda: None) -> Any:
+def pull_element(puller: Puller, epoch: int, idle: Callable[[], None] = lambda: None) -> Any:
     """The next element; what fails in the user's pipeline is an error in the data."""
     try:
         return puller.pull(idle)

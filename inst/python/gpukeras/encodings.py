@@ -1,0 +1,55 @@
+"""Whether two recipes encode alike, and whether one encodes at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .labels import LabelRule
+from .naming import check_same_names
+from .recipes import AS_IS, STRINGS, Recipe
+
+
+def keeps_values(recipe: Recipe) -> bool:
+    """Whether a model gets the values as they are given."""
+    numbers = (recipe.center, recipe.scale, recipe.fill, recipe.mapped or None)
+    own = recipe.kind in ("array", STRINGS, AS_IS) and numbers == (None,) * 4
+    inputs = recipe.kind == "inputs" and all(keeps_values(part.recipe) for part in recipe.inputs)
+    return own or inputs
+
+
+def same_encoding(one: Recipe, other: Recipe) -> bool:
+    """Whether two recipes turn the same values into the same numbers."""
+    if AS_IS in (one.kind, other.kind):
+        return keeps_values(one) and keeps_values(other)
+
+    def essence(recipe: Recipe) -> tuple[Any, ...]:
+        labels = (recipe.label and _label_essence(recipe.label), recipe.label and recipe.mixed)
+        numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
+        image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
+        parts = (recipe.groups, [(part.name, essence(part.recipe)) for part in recipe.inputs])
+        # Whether a model takes another shape is told by the model, where values stay as they are.
+        shape = () if recipe.kind == "array" and keeps_values(recipe) else recipe.shape
+        own = (recipe.kind, shape, recipe.columns, recipe.mapped)
+        return (own, numbers, image, parts, labels)
+
+    return essence(one) == essence(other)
+
+
+def check_order(one: Recipe, other: Recipe, arg: str) -> None:
+    """Encoded rows have their columns in the order of training, as far as names tell.
+
+    Args:
+        one: The recipe of training.
+        other: That of the encoded rows.
+        arg: The user's name for them, for messages.
+    """
+    if AS_IS in (one.kind, other.kind):
+        return
+    check_same_names(one.names, other.names, arg)
+    for part, own in zip(one.inputs, other.inputs, strict=True):
+        check_order(part.recipe, own.recipe, f"{arg}${part.name}")
+
+
+def _label_essence(label: LabelRule) -> tuple[Any, ...]:
+    outputs = [(output.name, _label_essence(output.rule)) for output in label.outputs]
+    return (label.kind, label.levels, label.units, outputs)

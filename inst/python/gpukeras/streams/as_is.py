@@ -1,0 +1,299 @@
+"""Batches of a tf.data pipeline that Keras gets as they come, each for itself.
+
+    text, ragged rows, rows whose shape varies by batch --> one block a batch --> Keras' function
+
+Blocks of batches need rows of one shape made of numbers. What has none is neither encoded nor put
+together anew: Keras' own train function takes it, in whatever structure the pipeline gives. It
+stays in host memory; TensorFlow sends the numbers to the device, and keeps the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import runtime
+from ..encodings import keeps_values
+from ..errors import DataError, SpecError
+from ..plans import PipelinePlan, StreamFacts
+from ..recipes import AS_IS, Recipe
+from ..specs import DatasetSpec, check_count, check_flag
+from .dataset import StreamDataset
+from .pulling import Puller
+from .rebatching import HostBlock
+from .tfdata import INFINITE, choose_batched, pull_element
+
+PAD = "Batch it with padded_batch() or ragged_batch()."
+UNBATCHED_ROWS = 32  # of a batch, where the elements are rows: as many as Keras takes
+
+
+def find_obstacle(spec: Any, batched: bool | None = None) -> str:
+    """Why elements of this `element_spec` cannot be put together to blocks of numbers.
+
+    Args:
+        spec: `element_spec` of a dataset.
+        batched: Whether elements are batches; None where the shapes tell.
+
+    Returns:
+        Such as "text", or "" where they can.
+    """
+    parts = _leaves(spec)
+    if any(type(part).__name__ == "RaggedTensorSpec" for part in parts):
+        return "ragged rows"
+    if not all(type(part).__name__ == "TensorSpec" for part in parts):
+        return ""
+    if any(part.dtype.name == "string" for part in parts):
+        return "text"
+    rows = [tuple(part.shape)[1:] for part in parts if part.shape.rank]
+    varies = any(None in row for row in rows) and _are_batches(spec, batched)
+    return "rows whose shape varies" if varies else ""
+
+
+def _are_batches(spec: Any, batched: bool | None) -> bool:
+    """Whether elements are batches; texts with as many labels are."""
+    if batched is not None:
+        return check_flag("batched", batched)
+    shapes = [(None,) if s.rank is None else tuple(s) for s in (p.shape for p in _leaves(spec))]
+    if all(len(shape) == 1 for shape in shapes) and len(set(shapes)) == 1:
+        return True
+    return choose_batched(shapes)
+
+
+def _leaves(spec: Any) -> list[Any]:
+    return runtime.tensorflow().nest.flatten(spec)
+
+
+# Building ----------------------------------------------------------------------------------------
+
+
+def build_as_is(
+    features: Mapping[str, Any], spec: DatasetSpec, recipe: Recipe | None, why: str
+) -> AsIsDataset:
+    """A dataset whose batches are taken as they come.
+
+    Args:
+        features: `{kind: "tfdata", dataset, steps, batched}`.
+        spec: The options.
+        recipe: That of the model, which must take values as they are; or None.
+        why: See `find_obstacle()`.
+
+    Raises:
+        SpecError: for an option that needs rows of one shape.
+        DataError: for a recipe that encodes, or elements that are neither batches nor rows.
+    """
+    _check_options(spec, why)
+    if recipe is not None and not keeps_values(recipe):
+        raise DataError(
+            f"The tf.data dataset gives {why}, but `model` was trained on encoded rows.",
+            hint="Give rows of the kind that trained it.",
+            arg="x",
+        )
+    stream = open_as_is(features, spec, why)
+    head = stream.peek()
+    rows = count_rows(head)
+    known = stream.steps or max(0, stream.cardinality)
+    facts = StreamFacts(
+        what=f"by the user's tf.data pipeline, a batch at a time as it comes: {why}",
+        chunk_rows=rows,
+        rows=known * rows,
+        row_bytes=max(1, count_bytes(head) // max(1, rows)),
+        ahead=1,
+    )
+    return AsIsDataset(stream, spec, head, facts)
+
+
+def _check_options(spec: DatasetSpec, why: str) -> None:
+    asked = {
+        "batch_size": spec.batch_size not in ("auto", None),
+        "buffer": spec.buffer != "auto",
+        "drop_last": spec.drop_last,
+        "scale": spec.scale,
+        "na": spec.na != "error",
+    }
+    for name, given in asked.items():
+        if given:
+            raise _refuse(name, why)
+
+
+def _refuse(name: str, why: str) -> SpecError:
+    return SpecError(
+        f"`{name}` needs rows of numbers of one shape: the tf.data dataset gives {why}.",
+        hint="Its batches are taken as they come: say it in the pipeline.",
+        arg=name,
+    )
+
+
+def open_as_is(features: Mapping[str, Any], spec: DatasetSpec, why: str) -> AsIsStream:
+    """The stream of batches; elements that are rows are batched."""
+    dataset, steps = features["dataset"], features.get("steps")
+    steps = None if steps is None else check_count("steps", steps)
+    if isinstance(dataset.element_spec, Mapping) and set(dataset.element_spec) == {"x", "y"}:
+        dataset = dataset.map(lambda element: (element["x"], element["y"]))
+    if not _are_batches(dataset.element_spec, features.get("batched")):
+        if why != "text" or any(
+            None in tuple(part.shape) for part in _leaves(dataset.element_spec)
+        ):
+            raise DataError(f"Elements of the tf.data dataset are {why}.", hint=PAD, arg="x")
+        dataset = dataset.batch(UNBATCHED_ROWS)
+    cardinality = int(dataset.cardinality())
+    if cardinality == INFINITE and steps is None:
+        raise SpecError(
+            "The tf.data dataset has no end: `steps` must say how many batches an epoch has.",
+            arg="steps",
+        )
+    if 0 <= cardinality < (steps or 0):
+        raise SpecError(
+            f"`steps` is {steps}, but the tf.data dataset has {cardinality} batches.",
+            hint="Leave `steps` out, or repeat() the dataset.",
+            arg="steps",
+        )
+    return AsIsStream(dataset, steps, cardinality, why)
+
+
+def count_rows(element: Any) -> int:
+    """Rows of a batch, in whatever structure it comes."""
+    first = runtime.tensorflow().nest.flatten(element)[0]
+    return int(first.nrows() if hasattr(first, "nrows") else first.shape[0])
+
+
+def count_bytes(element: Any) -> int:
+    """Bytes of a batch's tensors; of a text those of its place."""
+    parts = runtime.tensorflow().nest.flatten(element, expand_composites=True)
+    return sum(int(part.shape.num_elements() or 0) * (part.dtype.size or 8) for part in parts)
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class AsIsStream:
+    """A pipeline whose batches are taken as they come.
+
+    Args:
+        dataset: The user's, batched.
+        steps: Batches an epoch, or None: until it ends.
+        cardinality: Its batches, negative where that is unknown.
+        why: See `find_obstacle()`.
+    """
+
+    dataset: Any
+    steps: int | None
+    cardinality: int
+    why: str
+    what: str = "by the user's tf.data pipeline"
+
+    def peek(self) -> Any:
+        """The first batch."""
+        puller = Puller(lambda: self.dataset.take(1))
+        try:
+            first = pull_element(puller, 1)
+        finally:
+            puller.close()
+        if first is None:
+            raise DataError("The tf.data dataset has no rows.", arg="x")
+        return first
+
+    def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> AsIsPass:
+        """The batches of one epoch after another."""
+        return AsIsPass(self)
+
+
+class AsIsPass:
+    """One epoch after another; where it has a length, the next goes on where the last one ended."""
+
+    stage = "pull"
+    dropped = 0
+
+    def __init__(self, stream: AsIsStream) -> None:
+        """Reads nothing yet."""
+        self._stream, self._puller = stream, None
+        self.whole = f"the tf.data pipeline gives {stream.why}, a batch at a time"
+        self.idle: Callable[[], None] = lambda: None
+
+    def blocks(self, epoch: int) -> Iterator[HostBlock]:
+        """The batches of an epoch, counted from 1.
+
+        Raises:
+            DataError: if the user's pipeline fails, or ends before an epoch does.
+        """
+        steps, seen, whole = self._stream.steps, 0, False
+        try:
+            while steps is None or seen < steps:
+                batch = self._next(epoch, seen)
+                if batch is None:
+                    break
+                seen += 1
+                yield batch if isinstance(batch, tuple) else (batch,), 1, True
+            if steps is not None and seen < steps:
+                raise self._ended(epoch, seen + 1)
+            whole = True
+        finally:
+            if steps is None or not whole:
+                self.close()
+
+    def close(self) -> None:
+        """Leaves the dataset where it is; the next epoch starts it anew."""
+        if self._puller is not None:
+            self._puller.close()
+        self._puller = None
+
+    def _next(self, epoch: int, seen: int) -> Any:
+        fresh = self._puller is None
+        self._puller = self._puller or Puller(self._make)
+        batch = pull_element(self._puller, epoch, self.idle)
+        if batch is None and not fresh and seen == 0:  # it ended just with the epoch before
+            self.close()
+            return self._next(epoch, seen)
+        return batch
+
+    def _make(self) -> Any:
+        given = self._stream
+        goes_on = given.steps is not None and given.cardinality >= 0
+        return (given.dataset.repeat() if goes_on else given.dataset).prefetch(1)
+
+    def _ended(self, epoch: int, batch: int) -> DataError:
+        return DataError(
+            f"The tf.data dataset ended before batch {batch} of epoch {epoch}.",
+            hint="Use fewer `steps`, or repeat() it.",
+            arg="steps",
+            epoch=epoch,
+            batch=batch,
+        )
+
+
+class AsIsDataset(StreamDataset):
+    """Batches of a pipeline that are taken as they come: a handle that R holds.
+
+    Args:
+        stream: Where they come from.
+        spec: The options given.
+        head: The first one.
+        facts: What the plan is made from.
+    """
+
+    def __init__(
+        self, stream: AsIsStream, spec: DatasetSpec, head: Any, facts: StreamFacts
+    ) -> None:
+        """Keeps the parts."""
+        super().__init__(stream, Recipe(AS_IS, ()), spec, (), facts)
+        self._head = head if isinstance(head, tuple) else (head,)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of the first batch."""
+        return self.facts.row_bytes
+
+    def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
+        """The plan for a device.
+
+        Raises:
+            SpecError: for another size of batches than they have.
+        """
+        if batch_size not in (None, "auto"):
+            raise _refuse("batch_size", self.stream.why)
+        return super().plan(device)
+
+    def sample(self) -> tuple[Any, ...]:
+        """The first batch, to build a model's variables from."""
+        return self._head
