@@ -2,8 +2,8 @@
 # integers, logicals and factors would arrive in Python as ordinary numbers: these cross as NaN, and
 # codes as 0. What happens to them is decided there.
 
-# Features: a matrix or array, the columns of a data frame, a sparse matrix, a file's path, or a
-# named list of these. `zones` names the time zone in which training took the weekday and hour of a
+# Features: a matrix or array, of texts too, the columns of a data frame, a sparse matrix, a file's
+# path, or a named list of these. `zones` names the time zone in which training took the weekday and hour of a
 # column, for a list by input; `scale` says whether the inputs of a list are standardised.
 as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list(),
                         scale = NULL) {
@@ -30,6 +30,9 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
   if (is_path(x)) {
     return(as_file(x, arg, call))
   }
+  if (is.character(x)) {
+    return(as_strings(x, arg, call))
+  }
   if (!is.numeric(x) && !is.logical(x)) {
     abort_no_features(x, arg, call)
   }
@@ -45,8 +48,6 @@ last_names <- function(x) {
 abort_no_features <- function(x, arg, call) {
   hint <- if (is.list(x)) {
     "Several inputs are a list with a name for each."
-  } else if (is.character(x)) {
-    "Text needs levels: put it into a data frame, as character or factor columns."
   }
   abort_gpukeras(
     sprintf("`%s` must be numeric or a data frame, not %s.", arg, describe(x)),

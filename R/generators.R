@@ -8,7 +8,9 @@
 #' A function without arguments gives a batch a call: `list(x, y)`, `list(x, y, weights)` or
 #' `list(x)`. Its `x` is a data frame, a matrix (also a sparse one), an array, or a named list of
 #' these for several inputs; its `y` what labels may be, a named list for several outputs. All
-#' batches have the columns of the first one; the number of rows may vary. `NULL`, or what an
+#' batches have the columns of the first one; the number of rows may vary, and the shape of a row
+#' along dimensions that the model leaves open (`NA` in its input's shape): from the first such
+#' batch on, Keras' own function trains each batch as it comes. `NULL`, or what an
 #' exhausted coro generator gives, ends an epoch; with the next call the function must start again.
 #' With `steps` it need not end at all.
 #'
@@ -46,6 +48,16 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
 #' share it, they are batches. TensorFlow itself puts them together to blocks of batches. The order
 #' is the dataset's own, unless `buffer` rows are shuffled; `cache = TRUE` keeps all rows, as for a
 #' function. With `steps` the next epoch goes on where the last one ended.
+#'
+#' Batches of text, ragged ones and those whose shape varies, as `padded_batch()` makes them, go to
+#' Keras' own function as they come, in whatever structure; options that need rows of one shape are
+#' refused.
+#' @section Texts:
+#' A model that takes text, by a `TextVectorization` or `StringLookup` layer of its own, gets it from
+#' a character matrix (a text for each column), from a `tf.data.Dataset`, or from a data frame with
+#' `encode = "none"`: if all columns hold texts, they are one input, else each column is an input of
+#' its name. In `gpu_fit(model, list(x, y))` the model says so itself. Texts stay in the computer's
+#' memory, XLA cannot compile such a model, and the rest of a step runs on the device.
 #' @rdname gpu_dataset
 #' @export
 gpu_dataset.tensorflow.python.data.ops.dataset_ops.DatasetV2 <- function( # nolint

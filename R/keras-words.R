@@ -72,6 +72,7 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, call = cal
     options$weights <- parts$weights %||% options$weights
   }
   check_rows(data, y, options, call)
+  options$encode <- encode_for(data, model)
   data <- name_parts(data, model, "inputs", call)
   y <- name_parts(y, model, "outputs", call)
   # By their names, so that no call of an error holds the rows.

@@ -44,7 +44,8 @@
 #' @param validation Share of the rows, drawn at random, that is kept for validation.
 #' @param encode Factors and texts as `"onehot"` columns, as `"codes"` from 0, or as `"hash"`: 0/1
 #'   columns of `hash_bins` bins, for many levels, none of which is ever unknown. A named vector
-#'   such as `c(city = "hash")` says it for some columns; the others are one-hot.
+#'   such as `c(city = "hash")` says it for some columns; the others are one-hot. `"none"` gives the
+#'   columns of a data frame to the model as they are: see the section on texts.
 #' @param hash_bins Bins of a hashed column. Different levels may share one.
 #' @param text Names of text columns, which are split into words by Keras' `TextVectorization`; or a
 #'   list of `columns`, `max_tokens` (1000), `output` (`"tf_idf"`, `"multi_hot"`, `"count"`, or
@@ -343,7 +344,7 @@ format.gpu_dataset <- function(x, ...) {
   c(
     format_rows(plan),
     format_inputs(x),
-    format_outputs(x$label),
+    if (!identical(x$kind, "batches")) format_outputs(x$label),
     paste("batches: ", format_batches(plan)),
     paste("shuffle: ", plan$shuffle_reason),
     sprintf("rows:     %s (%s)", plan$mode, plan$reason),

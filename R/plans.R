@@ -39,7 +39,13 @@ format_batches <- function(plan) {
 }
 
 format_features <- function(x) {
+  if (identical(x$kind, "batches")) {
+    return("as the pipeline gives them, the labels too")
+  }
   shape <- paste(unlist(x$shape), collapse = " x ")
+  if (identical(x$kind, "strings")) {
+    return(paste(shape, if (shape == "1") "text" else "texts", "a row, given to the model as such"))
+  }
   if (length(x$columns) == 0) {
     return(paste0(shape, " a row, ", format_scaling(x)))
   }

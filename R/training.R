@@ -310,8 +310,9 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
 #'   class or output, or an array with rows first where the output has more dimensions; of a model
 #'   with several outputs a named list of these, where `type = "class"` gives classes for those that
-#'   have any, and numbers for the others. Where training had `na = "drop"`, rows with a missing value
-#'   get `NA`; a [gpu_dataset()] has left them out already.
+#'   have any, and numbers for the others. Where the shape of a row of the output varies by batch, as
+#'   of padded sequences, a list with the array of each batch. Where training had `na = "drop"`, rows
+#'   with a missing value get `NA`; a [gpu_dataset()] has left them out already.
 #' @section Errors:
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
 #' another type; for missing values, unless `na` of [gpu_dataset()] said otherwise in training.
@@ -355,6 +356,9 @@ as_prediction <- function(record, room) {
   if (!is.null(record$outputs)) {
     names <- vapply(record$outputs, `[[`, "", "name")
     return(stats::setNames(lapply(record$outputs, as_prediction, room), names))
+  }
+  if (!is.null(record$batches)) {
+    return(lapply(record$batches, as_prediction, room))
   }
   values <- if (identical(record$values, "room")) room$take() else record$values
   if (length(record$missing) > 0) {

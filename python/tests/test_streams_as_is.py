@@ -163,6 +163,10 @@ def test_text_is_predicted_from_rows_and_from_batches():
     for dataset in (text_batches(), rows, text_batches().map(lambda x, y: x)):
         found = inference.predict(model, data=data_of(dataset))["values"]
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+    levels = sorted(set(TEXTS))
+    codes = np.array([[levels.index(text) + 1] for text in TEXTS])
+    matrix = {"kind": "strings", "values": codes, "levels": levels, "names": []}
+    np.testing.assert_allclose(inference.predict(model, matrix)["values"], expected, rtol=1e-5)
 
 
 def test_steps_go_on_where_the_last_epoch_ended():

@@ -214,7 +214,7 @@ def test_texts_and_numbers_are_not_mixed_up():
 @pytest.mark.parametrize(
     ("features", "said"),
     [
-        ({**matrix(TEXTS), "values": np.array([[1], [0]])}, "`x` has missing texts in 1 rows"),
+        ({**matrix(TEXTS), "values": np.array([[1], [0]])}, "`x` has missing texts in 1 row"),
         ({**matrix(TEXTS), "values": np.zeros((0, 1))}, "`x` has no rows"),
         (
             frame(column("words", TEXTS), column("day", AGES, "date")),

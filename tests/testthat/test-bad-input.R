@@ -37,8 +37,8 @@ expect_refused(list(
     case("data", "Column `a` of `x`", gpu_dataset(column(a = factor(c("u", NA, "v", "u"))), y)),
   "an NA in a text column" =
     case("data", "Column `a` of `x`", gpu_dataset(column(a = c("u", NA, "v", "u")), y)),
-  "a character matrix" =
-    case("data", "`x` must be numeric", gpu_dataset(matrix(letters[1:8], 4), y)),
+  "a character array of three dimensions" =
+    case("data", "`x` must be a char", gpu_dataset(array(letters[1:8], c(4, 2, 1)), y)),
   "a text column with a different value in each row" =
     case("data", "Column `id` of `x`", gpu_dataset(texts, rep(0:1, 60))),
   "a factor without levels" =

@@ -161,6 +161,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "take_rows": assembly.take_rows,
     "model_parts": matching.read_parts,
     "recipe": models.recipe_of,
+    "takes_text": matching.takes_text,
     "fit": training.fit,
     "join_cluster": session.join_cluster,
     "leave_cluster": session.leave_cluster,

@@ -36,7 +36,7 @@ from .predicting import (
     predict_rows,
     predict_stream,
 )
-from .recipes import Recipe
+from .recipes import STRINGS, Recipe
 from .rooms import Room
 from .rows import MemoryRows, RowSource
 from .running import Runner
@@ -354,4 +354,4 @@ def _plain_recipe(given: Features) -> Recipe:
         )
     if isinstance(given, InputsFeatures):
         return given.plain_recipe()
-    return Recipe("array", given.row_shape)
+    return Recipe(STRINGS if given.kind == STRINGS else "array", given.row_shape)

@@ -170,6 +170,11 @@ def read_inputs(model: Any) -> dict[str, Shape | None] | None:
     return {name: _row(tensor) for name, tensor in read_tensors(model).items()}
 
 
+def takes_text(model: Any) -> bool:
+    """Whether one of a model's inputs takes text."""
+    return any(tensor.dtype == "string" for tensor in read_tensors(model).values())
+
+
 def read_tensors(model: Any) -> dict[str, Any]:
     """A model's input tensors by name; none of one that is not built, or that subclassing made."""
     if not getattr(model, "inputs", None):

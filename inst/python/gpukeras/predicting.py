@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
@@ -89,6 +90,8 @@ def predict_stream(model: Any, data: StreamDataset) -> Any:
     feed, nest = open_evaluation(data, model_device(model)), runtime.tensorflow().nest
     most = choose_rows(2**31, data.row_bytes, count_row_bytes(model))
     size = fixed_rows(model) or most
+    if data.open_axes:  # the user's own batches, which may vary in shape
+        size = data.facts.chunk_rows
     outputs = []
     for block in feed.epoch(0):
         features = runtime.keras().utils.unpack_x_y_sample_weight(block.arrays)[0]
@@ -201,8 +204,19 @@ def model_device(model: Any) -> str:
     return names[0] if names else "CPU:0"
 
 
+_RANKS: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()
+
+
 def _predict(model: Any, features: Any) -> Any:
-    """Keras' own function; not compiled any more once XLA refuses it."""
+    """Keras' own function; not compiled any more once XLA refuses it.
+
+    TensorFlow would trace it for any number of dimensions once it has seen two, such as texts that
+    are a vector and a column, and layers cannot work with that.
+    """
+    ranks = tuple(len(part.shape) for part in runtime.tensorflow().nest.flatten(features))
+    if _RANKS.get(model, ranks) != ranks:
+        model.predict_function = None
+    _RANKS[model] = ranks
     try:
         return model.predict_on_batch(features)
     except runtime.refusals():

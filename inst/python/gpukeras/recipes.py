@@ -281,7 +281,8 @@ def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> N
             STRINGS: "texts",
             "inputs": "a named list of inputs",
         }
-        wanted = known.get(recipe.kind, "a matrix or array")
+        array = "numbers" if kind == STRINGS else "a matrix or array"
+        wanted = known.get(recipe.kind, array)
         raise DataError(f"`{arg}` must be {wanted}, as in training.", arg=arg)
     if tuple(shape) != recipe.raw_shape:
         raise DataError(

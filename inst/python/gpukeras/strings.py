@@ -73,7 +73,8 @@ class StringFeatures(Features):
         codes, levels = np.asarray(self.features["values"]), list(self.features["levels"])
         missing = int((codes < 1).any(axis=1).sum())
         if missing:
-            raise DataError(f"`{self.arg}` has missing texts in {missing:,} rows.", arg=self.arg)
+            rows = "1 row" if missing == 1 else f"{missing:,} rows"
+            raise DataError(f"`{self.arg}` has missing texts in {rows}.", arg=self.arg)
         if len(levels) >= EXACT_FLOAT32:
             raise DataError(
                 f"`{self.arg}` has {len(levels):,} different texts, more than {EXACT_FLOAT32:,}.",

@@ -1,0 +1,26 @@
+# Texts that stay texts, for models that take them: TextVectorization or StringLookup inside.
+
+# A character vector or matrix as it crosses: codes, and the texts that they mean.
+as_strings <- function(x, arg, call) {
+  if (length(dim(x)) > 2) {
+    abort_gpukeras(
+      sprintf("`%s` must be a character vector or matrix, not %s.", arg, describe(x)),
+      code = "data", hint = "A row holds a text for each column.", arg = arg, call = call
+    )
+  }
+  texts <- code_values(factor(x, levels = sort(unique(as.vector(x)), method = "radix")))
+  rows <- if (is.null(dim(x))) length(x) else nrow(x)
+  list(
+    kind = "strings", values = matrix(texts$values, rows), levels = texts$levels,
+    names = as.list(colnames(x))
+  )
+}
+
+# How the columns of a data frame reach a model: as they are, if it takes texts and they hold some;
+# else NULL.
+encode_for <- function(x, model) {
+  has_texts <- is.data.frame(x) && any(vapply(x, is.character, NA))
+  if (has_texts && !is.null(model) && call_core("takes_text", list(model = model))) {
+    "none"
+  }
+}

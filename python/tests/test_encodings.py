@@ -1,0 +1,36 @@
+"""Whether recipes encode alike, and whether one encodes at all."""
+
+import pytest
+
+from gpukeras.encodings import keeps_values, same_encoding
+from gpukeras.recipes import AS_IS, STRINGS, Input, Recipe
+
+PLAIN = Recipe("array", (4,))
+SCALED = Recipe("array", (4,), center=(0.0,) * 4, scale=(1.0,) * 4)
+COLUMNS = Recipe("columns", (4,))
+TEXTS = Recipe(STRINGS, (1,))
+BATCHES = Recipe(AS_IS, ())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "keeps"),
+    [
+        (PLAIN, True),
+        (TEXTS, True),
+        (BATCHES, True),
+        (SCALED, False),
+        (COLUMNS, False),
+        (Recipe("inputs", (5,), inputs=(Input("a", PLAIN), Input("b", TEXTS))), True),
+        (Recipe("inputs", (5,), inputs=(Input("a", PLAIN), Input("b", SCALED))), False),
+    ],
+)
+def test_a_recipe_that_learned_nothing_keeps_values(recipe, keeps):
+    assert keeps_values(recipe) == keeps
+    assert same_encoding(recipe, BATCHES) == keeps
+    assert same_encoding(BATCHES, recipe) == keeps
+
+
+def test_rows_of_another_length_are_the_models_business_where_values_are_kept():
+    assert same_encoding(PLAIN, Recipe("array", (7,)))
+    assert not same_encoding(PLAIN, TEXTS)
+    assert not same_encoding(SCALED, Recipe("array", (7,), center=(0.0,) * 7, scale=(1.0,) * 7))
