@@ -96,11 +96,12 @@ walk <- function(x, where, visit) {
   parts
 }
 
-load_packed <- function(packed, call = caller_env()) {
+load_packed <- function(packed, call = caller_env(), needs = NULL) {
   record <- packed$record
   if (packed$kind == "model") {
     return(call_core("load_model", list(
-      path = packed$path, recipe = record$recipe$portable, arg = record$name
+      path = packed$path, recipe = record$recipe$portable, arg = record$name,
+      custom_objects = needs$custom_objects, safe_mode = needs$safe_mode %||% TRUE
     ), call = call))
   }
   do.call(gpu_dataset, c(list(packed$path), Filter(Negate(is.null), record$options)))

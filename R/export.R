@@ -14,12 +14,14 @@
 #' @param path Path of the file; it ends with `.keras`. The folder it is in must exist.
 #' @param overwrite Whether a file that is there is replaced. A folder never is.
 #' @param history A [gpu_history] to save; `NULL` is that of the model's last [gpu_fit()].
-#' @param verbose Whether a line says what was saved.
+#' @param verbose Whether a line says what was saved, and others what [gpu_load()] will need: the
+#'   names of layers, losses and functions of one's own, which are not in the file, and where
+#'   lambdas are.
 #' @return `path`, invisibly.
 #' @section Errors:
 #' `gpukeras_error_data` if the path exists or cannot be written; `gpukeras_error_model` for a model
-#' that Keras cannot save, or that its safe mode would not load again: one with a Lambda layer;
-#' `gpukeras_error_spec` for another ending than `.keras`.
+#' that Keras cannot save, or one with a layer that loads another program; `gpukeras_error_spec` for
+#' another ending than `.keras`.
 #' @seealso [gpu_load()]; [gpu_export()] for other programs.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
@@ -39,7 +41,7 @@ gpu_save <- function(model, path, overwrite = FALSE, history = NULL, verbose = T
     history = history_text(history)
   )))
   if (verbose) {
-    cat_lines(format_archive(record))
+    cat_lines(c(format_archive(record), format_needs(record$needs)))
   }
   invisible(path)
 }
@@ -70,6 +72,20 @@ format_archive <- function(record) {
   sprintf(
     "saved %s \"%s\" with %s (%s)", record$kind, record$name, paste(parts, collapse = ", "),
     kept_text(record$bytes)
+  )
+}
+
+# What gpu_load() will need that the file has not.
+format_needs <- function(needs) {
+  objects <- c(unlist(needs$objects), unlist(needs$compiled))
+  short <- sub("^.*>", "", objects)
+  given <- paste(sprintf("%s = ", short), collapse = ", ")
+  lambdas <- paste(unlist(needs$lambdas), collapse = ", ")
+  c(
+    if (length(objects) > 0) sprintf("gpu_load() needs custom_objects = list(%s)", given),
+    if (length(needs$lambdas) > 0) {
+      sprintf("gpu_load() needs safe_mode = FALSE: there is a Python lambda in %s", lambdas)
+    }
   )
 }
 

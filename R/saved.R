@@ -42,19 +42,32 @@ new_saved <- function(packed) {
 #'
 #' @section What is refused:
 #' A file may come from anywhere, so it is looked through before Keras sees it, and Keras loads it
-#' in its safe mode; no code of the file is run, also where safe mode was switched off for others.
+#' in its safe mode; unless `safe_mode` is `FALSE` no code of the file is run, also where safe mode was
+#' switched off for others.
 #' Refused are Python lambdas, such as a Lambda layer's function; pickles, wherever they lie; layers
 #' that load another program (`TFSMLayer`, `TorchModuleWrapper`, `JaxLayer`, `FlaxLayer`); weights
 #' that lie in another file; members outside of the archive's own folder, links, encrypted ones and
-#' zip bombs; files that are damaged; and classes and functions that are not registered with Keras.
+#' zip bombs; files that are damaged; and classes and functions that are neither in
+#' `custom_objects` nor registered with Keras.
 #'
 #' The formula in a file is data. [gpu_predict()] and [gpu_evaluate()] take it where it is made of
 #' columns, arithmetic, comparisons and functions such as `log()`, `sqrt()`, `ifelse()`, `factor()`
 #' and `cut()`, and refuse it by name where it holds anything else. For a model of your own whose
 #' formula calls other functions, give the rows as `gpu_dataset(formula, data = , recipe = model)`.
 #' A history that is damaged is left out, with a note.
+#' @section Layers, losses and functions of one's own:
+#' A file holds their names, not what they are: [gpu_save()] lists them. Give them as
+#' `custom_objects = list(Scale = Scale, my_loss = my_loss)`: Python classes, keras3's
+#' `new_layer_class()` and its like, R functions. If only `compile()` needs what is not known, such
+#' as a loss, the model of a path is loaded without being compiled, and a message says so: it
+#' predicts, and `compile()` makes it trainable, with a new optimizer. A lambda is Python code in the
+#' file: it is only loaded with `safe_mode = FALSE`, as in Keras.
 #' @param x Path of a `.keras` file; or a `gpu_saved_model` or `gpu_saved_dataset` of [gpu_run()].
 #'   Anything else is given back as it is.
+#' @param custom_objects A named list of classes and functions that the model in a file needs, or
+#'   `NULL`.
+#' @param safe_mode Whether a file with a Python lambda is refused. `FALSE` runs the code of the
+#'   file: only for files that you trust.
 #' @return A Keras model, compiled as it was, with its optimizer's state; [gpu_predict()] takes a
 #'   data frame again. [read_history()] reads the history in the file, [gpu_recipe()] gives the
 #'   recipe of the model. Of a `gpu_saved_dataset` a [gpu_dataset()]. Loading a `gpu_saved` one
@@ -72,11 +85,17 @@ new_saved <- function(packed) {
 #' again <- gpu_load(path)
 #' head(gpu_predict(again, mtcars))
 #' @export
-gpu_load <- function(x) {
+gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
+  check_flag(safe_mode)
+  needs <- list(custom_objects = as_custom_objects(custom_objects), safe_mode = safe_mode)
   if (!rlang::is_string(x)) {
-    return(as_live(x))
+    return(as_live(x, needs = needs))
   }
-  record <- call_core("load_archive", list(path = absolute_paths(x), arg = "x"))
+  record <- call_core("load_archive", list(
+    path = absolute_paths(x), arg = "x", custom_objects = needs$custom_objects,
+    safe_mode = safe_mode
+  ))
+  tell_left(record$left, x)
   if (is.null(record$recipe)) {
     told <- if (record$ours) "has no recipe: gpu_fit() had not trained it." else
       "is a file of plain Keras: it has no recipe."
@@ -94,8 +113,57 @@ gpu_load <- function(x) {
   record$model
 }
 
+# Names that only compile() needs, and that nobody knows.
+tell_left <- function(left, path) {
+  if (length(left) > 0) {
+    cli::cli_inform(
+      c(
+        i = sprintf(
+          "%s is loaded, but not compiled: its compile() needs %s.",
+          basename(path), paste(unlist(left), collapse = ", ")
+        ),
+        i = "Give it by `custom_objects`, or call compile() before training."
+      ),
+      class = "gpukeras_message"
+    )
+  }
+}
+
+# Classes and functions by the names that Keras wrote. keras3 wraps a class of R's into a function
+# that holds it; an R function has its name in Python too, so that the model is saved with it again.
+as_custom_objects <- function(objects, call = caller_env()) {
+  if (is.null(objects)) {
+    return(NULL)
+  }
+  names <- names(objects) %||% ""
+  if (!rlang::is_bare_list(objects) || !all(nzchar(names)) || anyDuplicated(names)) {
+    abort_gpukeras(
+      "`custom_objects` must be a list with a name of its own for each element.",
+      code = "spec", hint = "Such as list(my_loss = my_loss).", arg = "custom_objects", call = call
+    )
+  }
+  Map(as_custom_object, objects, names, list(call))
+}
+
+as_custom_object <- function(object, name, call) {
+  object <- attr(object, "Layer", exact = TRUE) %||% object
+  if (inherits(object, c("python.builtin.object", "R6ClassGenerator"))) {
+    return(object)
+  }
+  if (!is.function(object)) {
+    abort_spec(
+      object, sprintf("custom_objects$%s", name), "a function, or a class of Python or keras3", call
+    )
+  }
+  wrapped <- get0("__class__", environment(object), inherits = FALSE)
+  if (is.null(wrapped)) {
+    attr(object, "py_function_name") <- name
+  }
+  wrapped %||% object
+}
+
 # The model or dataset that a gpu_saved one stands for; anything else as it is.
-as_live <- function(x, call = caller_env()) {
+as_live <- function(x, call = caller_env(), needs = NULL) {
   if (inherits(x, "gpu_mlp_fit")) {
     return(model_of_fit(x, call))
   }
@@ -104,12 +172,12 @@ as_live <- function(x, call = caller_env()) {
   }
   state <- x$state
   if (is.null(state$live)) {
-    state$live <- load_saved(x, call)
+    state$live <- load_saved(x, call, needs)
   }
   state$live
 }
 
-load_saved <- function(x, call) {
+load_saved <- function(x, call, needs = NULL) {
   path <- x$state$path
   if (!file.exists(path)) {
     abort_gpukeras(
@@ -117,7 +185,7 @@ load_saved <- function(x, call) {
       code = if (x$kind == "model") "model" else "data", hint = "Make it again.", call = call
     )
   }
-  live <- load_packed(list(kind = x$kind, path = path, record = x$record), call)
+  live <- load_packed(list(kind = x$kind, path = path, record = x$record), call, needs)
   if (x$kind == "model") {
     unlink(path)
   } else {

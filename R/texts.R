@@ -2,9 +2,10 @@
 
 # A character vector or matrix as it crosses: codes, and the texts that they mean.
 as_strings <- function(x, arg, call) {
-  if (length(dim(x)) > 2) {
+  dimensions <- length(dim(x))
+  if (dimensions > 2) {
     abort_gpukeras(
-      sprintf("`%s` must be a character vector or matrix, not %s.", arg, describe(x)),
+      sprintf("`%s` must be a character vector or matrix, not of %d dimensions.", arg, dimensions),
       code = "data", hint = "A row holds a text for each column.", arg = arg, call = call
     )
   }

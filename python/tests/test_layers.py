@@ -28,6 +28,7 @@ FLOORS = [
     ["distribution.watching"],
     ["distribution.hub", "distribution.member"],
     ["board_program", "stages", "archives", "archived_code", "archive_masks", "forks"],
+    ["archived_needs"],
     ["storage.checksums", "storage.folders", "streams.pulling"],
     ["monitoring.measures", "monitoring.host"],
     ["monitoring.nvml", "monitoring.summary"],

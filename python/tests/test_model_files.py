@@ -95,7 +95,7 @@ def test_classes_that_keras_does_not_know_are_a_hint(tmp_path):
     model = Own()
     model(np.zeros((1, 3)))
     save_model(model, path)
-    with pytest.raises(ModelError, match="Could not locate class 'Own'") as told:
+    with pytest.raises(ModelError, match="needs Own, which Keras does not know") as told:
         load_model(path)
     assert "register_keras_serializable" in told.value.hint
     assert told.value.details["path"] == path

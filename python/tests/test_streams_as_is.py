@@ -8,6 +8,7 @@ from gpukeras import (
     SpecError,
     assembly,
     border,
+    costs,
     feeding,
     inference,
     runtime,
@@ -18,6 +19,7 @@ from gpukeras.shares import Shares
 from gpukeras.storage import saving
 from gpukeras.streams import building as sequences
 from gpukeras.streams.as_is import AsIsDataset
+from gpukeras.tuning import batch_sizes
 
 pytestmark = pytest.mark.tf
 
@@ -215,6 +217,10 @@ def test_what_else_needs_rows_of_one_shape_is_refused_by_name():
         )
     with pytest.raises(SpecError, match="Several devices cannot share batches of text"):
         feeding.open_feed(data, data.plan("CPU:0"), shares=Shares(2, 0, ("CPU:0", "CPU:0")))
+    with pytest.raises(SpecError, match="`data` gives text: rows of numbers of one shape are need"):
+        batch_sizes.find_batch_size(text_model(), data, {})
+    with pytest.raises(SpecError, match="`cost` cannot be measured: the tf.data dataset gives tex"):
+        costs.measure_costs(data)
     with pytest.raises(SpecError, match="`batch_size` needs rows of numbers"):
         training.fit(text_model(), data, {"epochs": 1}, batch_size=4)
     with pytest.raises(SpecError, match="The tf.data dataset has no end"):

@@ -78,8 +78,6 @@ test_that("dangerous and damaged files are refused by name", {
   lambda <- keras$Sequential(layers)
   lambda$save(at("lambda.keras"))
   expect_error(gpu_load(at("lambda.keras")), "lambda in `evil`", class = "gpukeras_error_model")
-  expect_error(gpu_save(lambda, at("new.keras")), "lambda", class = "gpukeras_error_model")
-  expect_false(file.exists(at("new.keras")))
   pickle <- reticulate::import("pickle", convert = FALSE)
   pathlib <- reticulate::import("pathlib", convert = FALSE)
   pathlib$Path(at("pickle.keras"))$write_bytes(pickle$dumps(list(1L), protocol = 4L))
@@ -93,6 +91,99 @@ test_that("dangerous and damaged files are refused by name", {
   expect_identical(error$arg, "x")
   expect_error(gpu_load(at("none.keras")), "does not exist", class = "gpukeras_error_model")
   expect_error(gpu_load(at("old.h5")), "must end with", class = "gpukeras_error_spec")
+})
+
+# Layers, losses and functions of one's own --------------------------------------------------------
+
+# The size of a file differs by version.
+without_sizes <- function(lines) sub("[(][0-9.]+ [A-Za-z]+[)]$", "(SIZE)", lines)
+
+own_class <- function() {
+  reticulate::py_run_string(paste(
+    "import keras", "class Scale(keras.layers.Layer):", "    def call(self, x):",
+    "        return 2 * x",
+    sep = "\n"
+  ), local = TRUE, convert = FALSE)$Scale
+}
+
+r_loss <- function(y_true, y_pred) {
+  tf <- runtime()$tensorflow()
+  tf$reduce_mean(tf$abs(tf$subtract(y_true, y_pred)), axis = -1L)
+}
+
+needing_model <- function(scale, loss = r_loss) {
+  keras <- import_keras()
+  model <- keras$Sequential(list(
+    keras$Input(list(3L)), scale, keras$layers$Dense(1L, name = "out")
+  ), name = "needing")
+  attr(loss, "py_function_name") <- "r_loss"
+  model$compile(optimizer = "sgd", loss = loss)
+  model
+}
+
+test_that("what a file needs is told at saving, and taken at loading", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  withr::local_dir(withr::local_tempdir())
+  class <- own_class()
+  model <- needing_model(class())
+  gpu_fit(model, list(a_matrix(), a_matrix()[, 1]), verbose = 0)
+  expect_snapshot(gpu_save(model, "own.keras"), transform = without_sizes)
+  expect_snapshot(gpu_load("own.keras"), error = TRUE)
+  expect_snapshot(half <- gpu_load("own.keras", custom_objects = list(Scale = own_class())))
+  expect_false(as_r(half$compiled))
+  again <- gpu_load("own.keras", custom_objects = list(Scale = own_class(), r_loss = r_loss))
+  expect_true(as_r(again$compiled))
+  expect_equal(gpu_predict(again, a_matrix()), gpu_predict(model, a_matrix()))
+  expect_equal(gpu_predict(half, a_matrix()), gpu_predict(model, a_matrix()))
+  rows <- list(a_matrix(), a_matrix()[, 1])
+  expect_equal(
+    gpu_fit(again, rows, epochs = 2, verbose = 0)$history$loss[1],
+    gpu_evaluate(model, rows[[1]], rows[[2]])[["loss"]],
+    tolerance = 0.1
+  )
+  gpu_save(again, "again.keras", verbose = FALSE) # the R function kept its name
+  given <- list(Scale = structure(identity, Layer = own_class()), r_loss = r_loss)
+  expect_true(as_r(gpu_load("again.keras", custom_objects = given)$compiled))
+})
+
+test_that("a lambda is told at saving, and loaded if its user says so", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  withr::local_dir(withr::local_tempdir())
+  keras <- import_keras()
+  python <- reticulate::py_eval("lambda x: 2.0 * x", convert = FALSE)
+  model <- needing_model(keras$layers$Lambda(python, name = "double"), "mse")
+  expect_snapshot(gpu_save(model, "lambda.keras"), transform = without_sizes)
+  expect_snapshot(gpu_load("lambda.keras"), error = TRUE)
+  again <- suppressMessages(gpu_load("lambda.keras", safe_mode = FALSE))
+  expect_equal(gpu_predict(again, a_matrix()), gpu_predict(model, a_matrix()))
+  function_of_r <- function(x) runtime()$tensorflow()$negative(x)
+  model <- needing_model(keras$layers$Lambda(function_of_r, name = "minus"), "mse")
+  expect_output(gpu_save(model, "r.keras"), "custom_objects = list(", fixed = TRUE)
+  name <- unlist(call_core("save_archive", list(
+    model = model, path = absolute_paths("r.keras"), overwrite = TRUE
+  ))$needs$objects)
+  again <- suppressMessages(
+    gpu_load("r.keras", custom_objects = stats::setNames(list(function_of_r), name))
+  )
+  expect_equal(gpu_predict(again, a_matrix()), gpu_predict(model, a_matrix()))
+})
+
+test_that("custom objects are a named list of classes and functions", {
+  expect_snapshot(error = TRUE, {
+    gpu_load("a.keras", custom_objects = list(identity))
+    gpu_load("a.keras", custom_objects = c(a = "b"))
+    gpu_load("a.keras", custom_objects = list(a = 1))
+    gpu_load("a.keras", safe_mode = NA)
+  })
+  wrapper <- local({
+    `__class__` <- structure(list(), class = "python.builtin.type")
+    function(...) NULL
+  })
+  found <- as_custom_objects(list(a = wrapper, b = identity))
+  expect_s3_class(found$a, "python.builtin.type")
+  expect_identical(attr(found$b, "py_function_name"), "b")
 })
 
 test_that("options are checked before Python is asked", {

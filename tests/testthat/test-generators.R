@@ -321,7 +321,7 @@ test_that("what a tf.data dataset cannot give is named", {
   slices <- tf_slices(x, x[, 1])
   expect_error(gpu_dataset(slices$`repeat`()), class = "gpukeras_error_spec", "`steps`")
   expect_error(gpu_dataset(slices$batch(20L), steps = 4), class = "gpukeras_error_spec", "`steps`")
-  texts <- tf_slices(rep("a", 60), x[, 1])
+  texts <- tf_slices(x, rep("a", 60))
   expect_error(gpu_dataset(texts), class = "gpukeras_error_data", "must be numeric")
   listed <- runtime()$tensorflow()$data$Dataset$from_tensor_slices(
     reticulate::tuple(reticulate::tuple(x, x), x[, 1])

@@ -26,18 +26,19 @@ PROGRAMS = {
 }
 
 
-def check_code(path: Path, arg: str) -> None:
+def check_code(path: Path, arg: str, lambdas: bool = True) -> None:
     """Refuses a `.keras` file with code in it, which is never run.
 
     Args:
         path: Of an archive that may be read, see `archives`.
         arg: The user's name for the model, for messages.
+        lambdas: Whether lambdas are refused too; their user may know where the file is from.
 
     Raises:
         ModelError: naming the layers; or for weights that lie in another file.
     """
     try:
-        _check_settings(_read_settings(path), path, arg)
+        _check_settings(read_settings(path), path, arg, lambdas)
         link = next(_find_links(path), "")
     except RecursionError as error:
         raise ModelError(
@@ -52,7 +53,7 @@ def check_code(path: Path, arg: str) -> None:
         )
 
 
-def _read_settings(path: Path) -> Any:
+def read_settings(path: Path) -> Any:
     """The settings, or None where they cannot be read: Keras cannot either, and says so."""
     damaged = suppress(OSError, KeyError, ValueError, zipfile.BadZipFile)
     with damaged, zipfile.ZipFile(path) as archive:
@@ -60,15 +61,16 @@ def _read_settings(path: Path) -> Any:
     return None
 
 
-def _check_settings(config: Any, path: Path, arg: str) -> None:
-    known = list(_walk(config))
-    lambdas = (owner or "its compile()" for one, owner in known if _is_lambda(one))
-    names = list(dict.fromkeys(lambdas))
-    if names:
+def _check_settings(config: Any, path: Path, arg: str, refused: bool) -> None:
+    known = list(walk_settings(config))
+    found = (owner or "its compile()" for one, owner in known if is_lambda(one))
+    names = list(dict.fromkeys(found))
+    if names and refused:
         raise ModelError(
             f"`{arg}` holds Python code that Keras' safe mode does not load: a lambda in "
             f"{', '.join(names)}.",
-            hint="Use keras.ops or a registered layer class or function in place of it.",
+            hint="Use keras.ops or a registered layer class or function in place of it; a file "
+            "that you trust loads by gpu_load(safe_mode = FALSE).",
             arg=arg,
             path=str(path),
         )
@@ -84,14 +86,14 @@ def _check_settings(config: Any, path: Path, arg: str) -> None:
         )
 
 
-def _walk(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+def walk_settings(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str]]:
     """All records within a configuration, each with the layer that it belongs to, or ""."""
     if isinstance(config, dict):
         owner = _name_owner(config, owner)
         yield config, owner
     items = config.values() if isinstance(config, dict) else config
     for item in items if isinstance(config, (dict, list)) else ():
-        yield from _walk(item, owner)
+        yield from walk_settings(item, owner)
 
 
 def _name_owner(config: dict[str, Any], owner: str) -> str:
@@ -100,7 +102,7 @@ def _name_owner(config: dict[str, Any], owner: str) -> str:
     return f"`{inner['name']}`" if named else owner
 
 
-def _is_lambda(config: dict[str, Any]) -> bool:
+def is_lambda(config: dict[str, Any]) -> bool:
     """Keras 3 says so; Keras 2 has bytes of a function, its defaults, what it refers to."""
     inner = config.get("config")
     return config.get("class_name") == "__lambda__" or (

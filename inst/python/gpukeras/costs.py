@@ -17,6 +17,7 @@ from .blocks import AnyFeed
 from .errors import SpecError
 from .feeding import open_feed
 from .pipeline import Dataset
+from .recipes import AS_IS
 from .stages import Clock
 from .streams.dataset import GeneratorStream, StreamDataset
 
@@ -107,6 +108,12 @@ def measure_costs(data: Dataset | StreamDataset) -> list[StageCost]:
         raise SpecError(
             "`cost` cannot be measured for a function that is called in each epoch.",
             hint="Use `cache = TRUE`, or system.time() around the function.",
+            arg="cost",
+        )
+    if data.recipe.kind == AS_IS:
+        raise SpecError(
+            f"`cost` cannot be measured: the tf.data dataset gives {data.stream.why}.",
+            hint="Its stages are its own.",
             arg="cost",
         )
     feed = open_feed(data, data.plan(devices.current().device))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .errors import SpecError
 from .labels import LabelRule
 from .naming import check_same_names
 from .recipes import AS_IS, STRINGS, Recipe
@@ -48,6 +49,22 @@ def check_order(one: Recipe, other: Recipe, arg: str) -> None:
     check_same_names(one.names, other.names, arg)
     for part, own in zip(one.inputs, other.inputs, strict=True):
         check_order(part.recipe, own.recipe, f"{arg}${part.name}")
+
+
+def check_numbers(data: Any, arg: str) -> None:
+    """A dataset's rows are numbers of one shape.
+
+    Raises:
+        SpecError: if not.
+    """
+    if not data.recipe.has_texts and data.recipe.kind != AS_IS:
+        return
+    gives = "texts" if data.recipe.has_texts else data.stream.why
+    raise SpecError(
+        f"`{arg}` gives {gives}: rows of numbers of one shape are needed.",
+        hint="Such rows are taken by gpu_fit(), gpu_evaluate() and gpu_predict().",
+        arg=arg,
+    )
 
 
 def _label_essence(label: LabelRule) -> tuple[Any, ...]:

@@ -73,7 +73,7 @@ def evaluate(
     size = None if batch_size is None else check_count("batch_size", batch_size)
     models.check_model(model)
     models.check_encoding(model, data.recipe)
-    models.check_rows(model, data, step="test")
+    models.check_rows(model, data, step="test", fits=True)
     if not has_rows(data, part):
         raise DataError("`data` has no validation rows.", arg="part")
     began, team = time.perf_counter(), open_team(devices)

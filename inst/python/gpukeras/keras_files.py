@@ -1,7 +1,7 @@
 """Files that Keras writes and loads: whole or not at all, and in safe mode, after a look inside.
 
 with written_beside(target, "model") as partial: write_model(model, partial, "model"); place(...)
-model = load_safely(path, "path")
+model, left = load_safely(path, "path")
 """
 
 from __future__ import annotations
@@ -9,19 +9,23 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from . import archives, runtime
 from .archived_code import check_code
+from .archived_needs import Needs, find_missing, read_needs, short_name, spread_names
 from .errors import DataError, ModelError, SpecError
 from .own_files import private_folder
 from .specs import describe
 from .wording import find_reason
 
 SUFFIX = ".keras"
+# Where Keras looks for functions that a file names.
+WITH_FUNCTIONS = ("activations", "constraints", "initializers", "losses", "metrics", "regularizers")
 
 
 def check_ending(path: Any, arg: str = "path") -> Path:
@@ -111,9 +115,9 @@ def write_model(
         with warnings.catch_warnings():  # of lambdas, which are refused; of models not yet built
             warnings.simplefilter("ignore")
             model.save(str(path))
-    except OSError:
-        raise
     except Exception as error:  # NotImplementedError, TypeError, what a get_config() raises
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise refused(
             f"`{arg}`: Keras cannot save the model: {explain_error(error)}",
             arg,
@@ -132,35 +136,78 @@ def _build_optimizer(model: Any) -> None:
         optimizer.build(model.trainable_variables)
 
 
-def load_safely(source: Path, arg: str) -> Any:
-    """A model from a file that was looked through first; no code of the file is run.
+def load_safely(
+    source: Path,
+    arg: str,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+) -> tuple[Any, tuple[str, ...]]:
+    """A model from a file that was looked through first; in safe mode no code of the file is run.
 
     Args:
         source: The file.
         arg: The user's name for the model, for messages.
+        custom_objects: Classes and functions that it needs, by name.
+        safe_mode: Whether lambdas are refused; no other code is ever run.
 
     Returns:
-        The Keras model, compiled as it was, with its optimizer's state.
+        The Keras model, compiled as it was, with its optimizer's state; and the names of what only
+        its `compile()` needs and is not known: if there are any, it is not compiled.
 
     Raises:
         ModelError: if the file is not there, is damaged or dangerous, holds code, or needs classes
-            that are not registered with Keras.
+            or functions that are neither given nor registered with Keras.
     """
     fault = archives.explain_fault(source)
     if fault:
         raise refused(f"`{arg}`: the file {source.name} {fault}.", arg, source)
-    check_code(source, arg)
+    check_code(source, arg, lambdas=safe_mode)
+    needs = needs_of(source)
+    given = spread_names(custom_objects or {}, (*needs.objects, *needs.compiled))
+    knows = partial(_is_known, given)
+    missing, left = find_missing(needs.objects, knows), find_missing(needs.compiled, knows)
+    if missing:
+        raise lacking(source, arg, missing)
     try:
-        return runtime.keras().models.load_model(str(source), safe_mode=True)
+        model = runtime.keras().models.load_model(
+            str(source), custom_objects=given, compile=not left, safe_mode=safe_mode
+        )
     except Exception as error:  # Keras raises ValueError, TypeError, and what its classes raise
         said = explain_error(error)
         raise refused(
             f"`{arg}`: Keras cannot load {source.name}: {said}",
             arg,
             source,
-            "Classes and functions of one's own must be registered before, by "
-            "`keras.saving.register_keras_serializable()`.",
+            "Classes and functions of one's own must be given by `custom_objects`, or registered "
+            "by `keras.saving.register_keras_serializable()`.",
         ) from error
+    return model, left
+
+
+def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
+    """A file that needs classes or functions that nobody knows."""
+    return refused(
+        f"`{arg}`: {source.name} needs {', '.join(names)}, which Keras does not know here.",
+        arg,
+        source,
+        f"Give it by name: gpu_load(custom_objects = list({short_name(names[0])} = )), or register "
+        "it by `keras.saving.register_keras_serializable()`.",
+    )
+
+
+def needs_of(path: Path) -> Needs:
+    """What loading a file needs besides Keras."""
+    return read_needs(path, _is_function_of_keras)
+
+
+def _is_function_of_keras(name: str) -> bool:
+    """Keras writes functions of its own by their name alone."""
+    keras = runtime.keras()
+    return any(hasattr(getattr(keras, module), name) for module in WITH_FUNCTIONS)
+
+
+def _is_known(given: Mapping[str, Any], name: str) -> bool:
+    return name in given or runtime.keras().saving.get_registered_object(name) is not None
 
 
 def explain_error(error: BaseException) -> str:

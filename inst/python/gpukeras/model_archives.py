@@ -24,12 +24,14 @@ from .keras_files import (
     check_ending,
     check_room,
     load_safely,
+    needs_of,
     place,
     refused,
     write_model,
     written_beside,
 )
 from .portable import to_portable
+from .specs import check_flag
 
 ABOUT = "gpukeras.json"
 FORMAT = "gpukeras model"
@@ -48,13 +50,14 @@ def save_archive(
         history: A training's record as JSON text, or None for the model's last one here.
 
     Returns:
-        `{path, kind, name, parameters, bytes, compiled, recipe, epochs, masks}`: class and name of
-        the model, number of its weights, size of the file, whether it has a recipe, how many epochs
-        its history has (0 without), how many of its weights' arrays are masked.
+        `{path, kind, name, parameters, bytes, compiled, recipe, epochs, masks, needs}`: class and
+        name of the model, number of its weights, size of the file, whether it has a recipe, how
+        many epochs its history has (0 without), how many of its weights' arrays are masked, what
+        loading needs (see `archived_needs.Needs`).
 
     Raises:
         SpecError: if it is no Keras model, or for another ending.
-        ModelError: if Keras cannot save it, or safe mode would not load it again.
+        ModelError: if Keras cannot save it, or it holds another program.
         DataError: if the file is there and not to be replaced, or cannot be written.
     """
     target = check_ending(path)
@@ -65,7 +68,8 @@ def save_archive(
     extras = collect_extras(model)
     with written_beside(target, "model") as partial:
         write_model(model, partial, "model", extras)
-        check_code(partial, "model")
+        check_code(partial, "model", lambdas=False)
+        needs = needs_of(partial)
         place(partial, target, overwrite)
     about = json.loads(extras[ABOUT])
     return {
@@ -76,18 +80,27 @@ def save_archive(
         "recipe": about["recipe"] is not None,
         "epochs": _count_epochs(about["history"]),
         "masks": len(about["masks"]),
+        "needs": needs,
     }
 
 
-def load_archive(path: str, arg: str = "path") -> dict[str, Any]:
+def load_archive(
+    path: str,
+    arg: str = "path",
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+) -> dict[str, Any]:
     """A model from a `.keras` file, in Keras' safe mode, with what gpukeras knew of it.
 
     Args:
         path: Of the file, of `save_archive()` or of plain Keras.
         arg: The user's name for it, for messages.
+        custom_objects: Classes and functions that it needs, by name.
+        safe_mode: Whether lambdas are refused.
 
     Returns:
-        `{model, kind, name, parameters, compiled, ours, recipe, history, history_fault, masks}`:
+        `{model, kind, name, parameters, compiled, left, ours, recipe, history, history_fault,
+        masks}`: `left` are names that its `compile()` needs and nobody knows;
         `history_fault` says why a damaged history was left out, or is ""; `ours` says
         whether gpukeras wrote the file; `recipe` as `carried.carry_recipe()` gives it, or None;
         `history` is the training's record as JSON text, or None.
@@ -99,7 +112,9 @@ def load_archive(path: str, arg: str = "path") -> dict[str, Any]:
         DataError: for a recipe that a newer gpukeras wrote.
     """
     source = check_ending(path, arg)
-    model, about, masks = read_model(source, arg)
+    model, about, masks, left = read_model(
+        source, arg, custom_objects, check_flag("safe_mode", safe_mode)
+    )
     carried.tie_recipe(model, about.get("recipe"))
     fault = keep_stored(model, about.get("history"))
     history = None if fault else about.get("history")
@@ -108,6 +123,7 @@ def load_archive(path: str, arg: str = "path") -> dict[str, Any]:
         "model": model,
         **describe_model(model),
         "compiled": bool(model.compiled),
+        "left": left,
         "ours": bool(about),
         "recipe": carried.carry_recipe(model) if known else None,
         "history": None if history is None else json.dumps(history),
@@ -160,23 +176,30 @@ def _count_epochs(history: Mapping[str, Any] | None) -> int:
 # Reading -----------------------------------------------------------------------------------------
 
 
-def read_model(source: Path, arg: str) -> tuple[Any, dict[str, Any], int]:
+def read_model(
+    source: Path,
+    arg: str,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+) -> tuple[Any, dict[str, Any], int, tuple[str, ...]]:
     """A model with its masks, from a file of gpukeras or of plain Keras.
 
     Args:
         source: The file.
         arg: The user's name for the model, for messages.
+        custom_objects: Classes and functions that it needs, by name.
+        safe_mode: Whether lambdas are refused.
 
     Returns:
         The model; what gpukeras keeps of it, empty for a file of plain Keras; how many of its
-        arrays are masked.
+        arrays are masked; names that its `compile()` needs and nobody knows.
 
     Raises:
         ModelError: as `load_safely()`, or if what gpukeras kept is damaged or newer.
     """
-    model = load_safely(source, arg)
+    model, left = load_safely(source, arg, custom_objects, safe_mode)
     about = _read_about(source, arg)
-    return model, about, _put_masks_on(model, source, about.get("masks") or [], arg)
+    return model, about, _put_masks_on(model, source, about.get("masks") or [], arg), left
 
 
 def _read_about(source: Path, arg: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ data also goes beside the file, as text, for who looks at a model before loading
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +17,7 @@ from . import carried, models, runtime
 from .archived_code import check_code
 from .errors import DataError, SpecError
 from .histories import keep_stored
-from .keras_files import check_ending, write_model, written_beside
+from .keras_files import check_ending, lacking, write_model, written_beside
 from .model_archives import collect_extras, describe_model, read_model
 from .pipeline import Dataset
 from .specs import describe
@@ -62,13 +63,21 @@ def save_model(model: Any, path: str, arg: str = "model", loadable: bool = True)
     }
 
 
-def load_model(path: str, recipe: Any = None, arg: str = "model") -> Any:
-    """A model from a `.keras` file, in Keras' safe mode: no code of the file is run.
+def load_model(
+    path: str,
+    recipe: Any = None,
+    arg: str = "model",
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+) -> Any:
+    """A model from a `.keras` file; in Keras' safe mode no code of the file is run.
 
     Args:
         path: Of the file.
         recipe: Tied to the model if not None; see `carried.recipes_from()`.
         arg: The user's name for the model, for messages.
+        custom_objects: Classes and functions that it needs, by name.
+        safe_mode: Whether lambdas are refused.
 
     Returns:
         The Keras model, compiled as it was, with its optimizer's state, history and masks.
@@ -77,7 +86,10 @@ def load_model(path: str, recipe: Any = None, arg: str = "model") -> Any:
         ModelError: if the file is not there, is damaged, holds code, or needs classes that are
             not registered with Keras.
     """
-    model, about, _ = read_model(check_ending(path), arg)
+    source = check_ending(path)
+    model, about, _, left = read_model(source, arg, custom_objects, safe_mode)
+    if left:
+        raise lacking(source, arg, left)
     carried.tie_recipe(model, recipe)
     keep_stored(model, about.get("history"))
     return model

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from . import machine, runtime
-from .encodings import check_order, same_encoding
+from .encodings import check_numbers, check_order, same_encoding
 from .errors import DataError, ModelError, SpecError
 from .groups import Part, input_parts
 from .identifiers import check_names, suggest
@@ -306,16 +306,22 @@ def needing_loss() -> Iterator[None]:
         ) from error
 
 
-def check_rows(model: Any, data: Dataset, arg: str = "data", step: str = "train") -> None:
+def check_rows(
+    model: Any, data: Dataset, arg: str = "data", step: str = "train", fits: bool = False
+) -> None:
     """The model can be trained ("train") or evaluated ("test") on these rows: both fit.
 
-    Of batches that are taken as they come nothing is known before: Keras itself looks at them.
+    Of batches that are taken as they come nothing is known before: Keras itself looks at them. With
+    `fits` the model is trained or evaluated alone: what measures and searches needs numbers.
 
     Raises:
+        SpecError: for rows that are no numbers, where such are needed.
         DataError: if they have no labels, and the loss needs some.
         ModelError: if they do not fit.
     """
     data.open_axes = read_open_axes(model)
+    if not fits:
+        check_numbers(data, arg)
     if data.recipe.kind == AS_IS:
         return
     check_call(model, step)

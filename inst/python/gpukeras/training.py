@@ -61,9 +61,9 @@ def fit(
     if compiling:
         models.compile_model(model, compiling)
     models.check_model(model)
-    models.check_rows(model, data)
+    models.check_rows(model, data, fits=True)
     if validation is None and has_rows(data, "validation"):
-        models.check_rows(model, data, step="test")
+        models.check_rows(model, data, step="test", fits=True)
     if validation is not None:
         _check_validation(model, data, validation)
     _check_callbacks(callbacks, spec)
@@ -110,7 +110,7 @@ def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
 
 
 def _check_validation(model: Any, data: AnyDataset, validation: AnyDataset) -> None:
-    models.check_rows(model, validation, "validation", step="test")
+    models.check_rows(model, validation, "validation", step="test", fits=True)
     if not models.same_encoding(data.recipe, validation.recipe):
         raise DataError(
             "`validation` was encoded by its own means and levels, not by those of `data`.",

@@ -10,7 +10,7 @@ stays in host memory; TensorFlow sends the numbers to the device, and keeps the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import runtime
@@ -39,12 +39,14 @@ def find_obstacle(spec: Any, batched: bool | None = None) -> str:
         Such as "text", or "" where they can.
     """
     parts = _leaves(spec)
-    if any(type(part).__name__ == "RaggedTensorSpec" for part in parts):
+    if any(_is_ragged(part) for part in parts):
         return "ragged rows"
     if not all(type(part).__name__ == "TensorSpec" for part in parts):
         return ""
-    if any(part.dtype.name == "string" for part in parts):
-        return "text"
+    texts = [part for part in parts if part.dtype.name == "string"]
+    if texts:  # as labels they are refused, as everywhere
+        features = _leaves(spec[0] if isinstance(spec, (tuple, list)) else spec)
+        return "text" if len(texts) == sum(p.dtype.name == "string" for p in features) else ""
     rows = [tuple(part.shape)[1:] for part in parts if part.shape.rank]
     varies = any(None in row for row in rows) and _are_batches(spec, batched)
     return "rows whose shape varies" if varies else ""
@@ -54,10 +56,16 @@ def _are_batches(spec: Any, batched: bool | None) -> bool:
     """Whether elements are batches; texts with as many labels are."""
     if batched is not None:
         return check_flag("batched", batched)
+    if any(_is_ragged(part) and (part.shape.rank or 0) < 2 for part in _leaves(spec)):
+        return False
     shapes = [(None,) if s.rank is None else tuple(s) for s in (p.shape for p in _leaves(spec))]
     if all(len(shape) == 1 for shape in shapes) and len(set(shapes)) == 1:
         return True
     return choose_batched(shapes)
+
+
+def _is_ragged(part: Any) -> bool:
+    return type(part).__name__ == "RaggedTensorSpec"
 
 
 def _leaves(spec: Any) -> list[Any]:
@@ -276,7 +284,8 @@ class AsIsDataset(StreamDataset):
         self, stream: AsIsStream, spec: DatasetSpec, head: Any, facts: StreamFacts
     ) -> None:
         """Keeps the parts."""
-        super().__init__(stream, Recipe(AS_IS, ()), spec, (), facts)
+        given = replace(spec, shuffle=False)  # the order is the pipeline's own
+        super().__init__(stream, Recipe(AS_IS, ()), given, (), facts)
         self._head = head if isinstance(head, tuple) else (head,)
 
     @property
@@ -292,7 +301,7 @@ class AsIsDataset(StreamDataset):
         """
         if batch_size not in (None, "auto"):
             raise _refuse("batch_size", self.stream.why)
-        return super().plan(device)
+        return replace(super().plan(device), na_reason="as the pipeline gives them")
 
     def sample(self) -> tuple[Any, ...]:
         """The first batch, to build a model's variables from."""

@@ -28,6 +28,7 @@ from ..feeding import open_feed
 from ..inference import build_on
 from ..pipeline import Dataset
 from ..predicting import model_device
+from ..recipes import AS_IS
 from ..rows import MemoryRows
 from ..running import wait_for
 from ..specs import ENGINES, Spec, check_choice, check_count, check_number
@@ -149,7 +150,7 @@ def remembered_batch_size(model: Any) -> int | None:
 
 def remembered_size(model: Any, data: AnyDataset) -> int | None:
     """The batch size that was found for the model, as far as the data has rows for it."""
-    size = remembered_batch_size(model)
+    size = None if data.recipe.kind == AS_IS else remembered_batch_size(model)
     if size is None or isinstance(data, StreamDataset):
         return size
     return min(size, len(data.rows("train")))
