@@ -103,7 +103,7 @@ def test_inputs_are_matched_by_name_or_place():
     rows = {"b": np.zeros(1), "a": np.ones(1)}
     assert match_inputs(["a", "b"], rows)["a"] is rows["a"]
     assert match_inputs(["x", "y"], rows) == {"x": rows["b"], "y": rows["a"]}
-    with pytest.raises(ValueError, match="1 inputs, not 2"):
+    with pytest.raises(ValueError, match="1 input, not 2"):
         match_inputs(["a"], rows)
 
 

@@ -18,7 +18,8 @@ def test_ticks(steps, expected):
         (600, True, True, 600),
         (600, False, False, 1),
         (None, False, False, 1),
-        (9, False, True, None),
+        (9, False, True, 9),
+        (None, False, True, None),
     ],
 )
 def test_ticks_of_rows_in_sequence(steps, exact, each, expected):

@@ -178,18 +178,50 @@ def test_epochs_may_differ_in_length():
     assert report.rows == 60
 
 
+def as_four():
+    return tfdata(slices(X[:96], CODES[:96]).repeat().batch(32), steps=4)
+
+
 def test_a_callback_that_works_on_batches_sees_every_batch():
     class Counter(runtime.keras().callbacks.Callback):
         seen = 0
 
+        begun = 0
+
+        def on_train_batch_begin(self, batch, logs=None):
+            self.begun += 1
+
         def on_train_batch_end(self, batch, logs=None):
             self.seen += 1
 
-    for make in (as_function, as_batched, as_steps):
+    # Keras too begins one more where nobody can know that the rows end.
+    for make, begun in ((as_function, 5), (as_batched, 4), (as_steps, 4), (as_four, 4)):
         counter = Counter()
         report = training.fit(make_model(), make(), {"epochs": 3}, callbacks=[counter])
-        assert counter.seen == 3 * 4
+        assert (counter.begun, counter.seen) == (3 * begun, 3 * 4)
         assert report.engine.engine == "keras"
+
+
+def test_an_epoch_may_have_other_numbers_of_batches_than_its_first_chunk_makes_expect():
+    told = []
+
+    class Listing(runtime.keras().callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            told.append(("begin", batch))
+
+        def on_train_batch_end(self, batch, logs=None):
+            told.append(("end", batch))
+
+    def batches(count):
+        return [(kind, batch) for batch in range(count) for kind in ("begin", "end")]
+
+    growing = Function(X, CODES, [10, 20, 20], ends=False)  # 5 batches of 10, where 3 are expected
+    training.fit(make_model(), stream(growing, steps=3), {"epochs": 1}, callbacks=[Listing()])
+    assert told == [*batches(5)[:-1], ("end", 2)]  # Keras counts the last one itself
+    told.clear()
+    shrinking = Function(X, CODES, [20, 10, 10], ends=False)
+    training.fit(make_model(), stream(shrinking, steps=3), {"epochs": 2}, callbacks=[Listing()])
+    assert told == 2 * [*batches(2), ("begin", 2)]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,39 @@ def test_a_callback_that_works_on_batches_sees_every_batch(model):
     assert "Counter works on every batch" in report.engine.reason
 
 
+def test_a_callback_sees_batches_in_groups_where_the_model_executes_several_a_call():
+    class Listing(runtime.keras().callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.told = []
+
+        def on_train_batch_begin(self, batch, logs=None):
+            self.told.append(("begin", batch))
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.told.append(("end", batch, round(float(logs["loss"]), 4)))
+
+    data = make_dataset(210, batch_size=20, shuffle=False)
+    told, weights = [], []
+    for ours in (True, False):
+        model, listing = make_model(), Listing()
+        model.steps_per_execution = 4
+        more = {"epochs": 2, "callbacks": [listing]}
+        if ours:
+            callbacks = more.pop("callbacks")
+            training.fit(model, data, more, callbacks=callbacks)
+        else:
+            model.fit(*data.arrays, batch_size=20, shuffle=False, verbose=0, **more)
+        assert model.steps_per_execution == 4
+        told.append(listing.told)
+        weights.append(np.concatenate([w.ravel() for w in model.get_weights()]))
+    assert [one[:2] for one in told[0]][:6] == [
+        (kind, batch) for at in (0, 4, 8) for kind, batch in (("begin", at), ("end", at + 3))
+    ]
+    assert told[0] == told[1]
+    np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-6)
+
+
 def test_the_listener_is_told_and_may_stop(model):
     events = []
 

@@ -211,7 +211,7 @@ class StreamFeed(AnyFeed):
                 arg="devices",
             )
         super().__init__(batch_size, plan.device, finish, shares, data.wrapped)
-        self.steps = -(-plan.rows // batch_size) or None
+        self.steps = (plan.steps_per_epoch if training else -(-plan.rows // batch_size)) or None
         capacity = choose_capacity(batch_size * data.row_bytes, min(self.steps or most, most))
         capacity = choose_ahead(capacity, self.steps) if plan.ahead else capacity
         self._data, self._check = data, check

@@ -317,14 +317,17 @@ def build_on(model: Any, data: AnyDataset) -> None:
 
 
 @contextmanager
-def own_functions(model: Any) -> Iterator[None]:
-    """Gives Keras its functions, settings and losses back: its own fit() works as before."""
+def own_functions(model: Any) -> Iterator[int]:
+    """Gives Keras its functions, settings and losses back: its own fit() works as before.
+
+    Inside is the `steps_per_execution` that the model was compiled with; of Keras' is 1.
+    """
     steps, functions = model.steps_per_execution, (model.train_function, model.test_function)
     began = model._initial_epoch
     model.steps_per_execution = 1
     try:
         with heeding_jit(model), weighing_rows(model):
-            yield
+            yield steps
     finally:
         model.steps_per_execution, model._initial_epoch = steps, began
         # Those of a training that is going on, where a callback evaluates; else Keras' own.

@@ -14,13 +14,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from . import devices, models, runtime
 from .aids import open_aids
 from .batches import explain_rows, plan_batches
 from .blocks import Block
-from .callbacks import Functions, build_function_callback, end_callbacks
+from .callbacks import Functions, build_function_callback, end_callbacks, tell_next_batch
 from .checkpoints.state import TrainingState
 from .choosing import Chooser, choose_candidates
 from .distribution.teams import Team
@@ -30,12 +31,7 @@ from .exhaustion import explain_exhaustion
 from .feeding import has_rows, open_feed
 from .fit_report import FitReport
 from .health import Health, NonFiniteLoss
-from .inference import (
-    EvaluationLoop,
-    build_on,
-    endless_ticks,
-    ticks,
-)
+from .inference import EvaluationLoop, build_on, endless_ticks, ticks
 from .listening import Listener
 from .losses import depends_on_batch
 from .metrics import Value, read_metrics, split_components
@@ -43,7 +39,6 @@ from .optimizers import read_rate
 from .pipeline import Dataset
 from .predicting import fixed_rows, model_device
 from .progress import Progress, choose_ticks
-from .recipes import Recipe
 from .running import Runner
 from .saver import open_saver
 from .snapshots import apply_snapshot, take_snapshot
@@ -87,6 +82,7 @@ class Job:
     resumed: TrainingState | None = None
     tick: int = 0
     ticks: int | None = 1
+    together: int = 1
     micro: int = 0
     stopped: str = "completed"
     reason: str = ""
@@ -154,7 +150,8 @@ class Job:
         self.notes += explain_rows(plan, self.data, self.batch_size)
         self.plan = self.team.fit_plan(plan, self.data, self.batch_size)
         self.micro, shares = self.plan.batch_size, self.team.shares
-        self.feed = open_feed(self.data, self.plan, self._check_labels, self._idle, shares=shares)
+        check = partial(models.check_fit, self.model)
+        self.feed = open_feed(self.data, self.plan, check, self._idle, shares=shares)
 
     def _resume(self, state: TrainingState) -> None:
         apply_snapshot(self.model, state.snapshot)
@@ -192,6 +189,7 @@ class Job:
             on_epoch_end=lambda epoch, logs: self._end_epoch(logs),
         )
         asked = build_function_callback(self.functions)
+        self.model.steps_per_execution = self.together if self.facts.batch_hook else 1
         validation = self._validation_loop()
         with warnings.catch_warnings():
             # An epoch of unknown length ends so, and nothing is wrong.
@@ -258,23 +256,28 @@ class Job:
             NonFiniteLoss: if the loss is no number any more.
         """
         self.tick += 1
-        if self.ticks is None:
-            logs = self.runner.advance(self.tick)
-            self.health.check()
-            if self.runner.ended:
-                raise StopIteration
-            return logs or self.model.get_metrics_result()
-        if not self.feed.exact:
+        if self.facts.batch_hook:
+            logs = self._run_batches()
+        elif not self.feed.exact:
             logs = self.runner.advance()
         else:
-            logs = self.runner.advance((self.feed.steps or 0) * self.tick // self.ticks)
+            logs = self.runner.advance((self.feed.steps or 0) * self.tick // (self.ticks or 1))
         if self.tick == self.ticks or self.facts.batch_hook:
             self.health.check()
         # No batch is left where the checkpoint was made after the epoch's last one.
         return logs or self.model.get_metrics_result()
 
-    def _check_labels(self, recipe: Recipe) -> None:
-        models.check_fit(self.model, recipe)
+    def _run_batches(self) -> Logs:
+        """What Keras counts as one batch, where callbacks work on batches."""
+        done, runner = self.runner.position, self.runner
+        logs = runner.advance(self.tick * self.together)
+        if runner.ended and runner.position == done:
+            raise StopIteration
+        if self.ticks is not None and self.tick * self.together >= self.ticks:
+            while runner.has_more():  # an epoch of rows in sequence is longer than it seemed
+                tell_next_batch(self.callbacks, runner.position - 1, logs)
+                logs = runner.advance(runner.position + self.together)
+        return logs
 
     def _idle(self) -> None:
         """Rows are waited for: an interrupt may come in."""

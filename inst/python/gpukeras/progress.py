@@ -93,11 +93,11 @@ def choose_ticks(steps: int | None, exact: bool = True, each: bool = False) -> i
     Args:
         steps: Batches an epoch, or None if that is unknown.
         exact: Whether it is known for certain; else an epoch is one tick, and runs to its end.
-        each: Whether a callback must see every batch.
+        each: Whether a callback must see every batch: as many as Keras would count on.
 
     Returns:
         Their number, or None for one a batch until there are no more.
     """
     if each:
-        return steps if exact else None
+        return steps
     return max(1, min(MAX_TICKS, (steps or 1) // TICK_BATCHES)) if exact else 1

@@ -82,15 +82,19 @@ class Runner:
         Returns:
             The last logs.
         """
-        while self.position < target and not self.stopped:
-            if self._block is None:
-                self._block, self._first = next(self._blocks, None), 0
-            if self._block is None:
-                self.ended = True
-                break
+        while self.position < target and self.has_more():
             self._call(self._block, target - self.position)
             self.stopped = self.after_call(self.position, self._logs)
         return self._logs
+
+    def has_more(self) -> bool:
+        """Whether batches of the epoch are left to run; the next block is taken to tell."""
+        if self.stopped:
+            return False
+        if self._block is None:
+            self._block, self._first = next(self._blocks, None), 0
+            self.ended = self._block is None
+        return self._block is not None
 
     def _call(self, block: Block, wanted: float) -> None:
         left = block.batches - self._first

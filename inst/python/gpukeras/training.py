@@ -74,7 +74,8 @@ def fit(
     spec, listener = team.own_spec(spec), Listener(on_event, spec.epochs)
     job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, listener, team)
     model._initial_epoch = None  # BackupAndRestore leaves there where an earlier training went on
-    with telling(), own_functions(model), memory_errors(job.explain_memory), models.needing_loss():
+    own = own_functions(model)
+    with telling(), own as job.together, memory_errors(job.explain_memory), models.needing_loss():
         report = job.run()
     keep_history(model, report)
     return report

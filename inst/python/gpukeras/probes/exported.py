@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import runtime
+from ..wording import count_of
 
 Rows = Mapping[str, np.ndarray]
 Ran = tuple[str, Sequence[np.ndarray], Sequence[str]]  # by which program, outputs, names of inputs
@@ -76,7 +77,7 @@ RUNNERS = {"savedmodel": run_saved_model, "onnx": run_onnx, "litert": run_litert
 def match_inputs(inputs: Sequence[str], rows: Rows) -> dict[str, np.ndarray]:
     """The rows of each of the file's inputs: by name, or by place where the names are others."""
     if len(inputs) != len(rows):
-        raise ValueError(f"it has {len(inputs)} inputs, not {len(rows)}")
+        raise ValueError(f"it has {count_of(len(inputs), 'input')}, not {len(rows)}")
     if set(inputs) == set(rows):
         return {name: rows[name] for name in inputs}
     return dict(zip(inputs, rows.values(), strict=True))
