@@ -29,7 +29,8 @@
 #' Callbacks that work on every batch (a class of your own with `on_train_batch_end()`), or on every
 #' so many (`save_freq = 100` of Keras' `ModelCheckpoint`), switch to `"keras"`; Keras' other
 #' callbacks see several batches as one, as with its `steps_per_execution`. With an engine that is
-#' given they see every batch too, a call each. Validation rows are one batch to all callbacks. Where
+#' given they see every batch too, a call each, or as many a call as the model was compiled for
+#' (`steps_per_execution`). Validation rows are one batch to all callbacks. Where
 #' the loss becomes no number, Keras callbacks see the end of that epoch, and no functions do.
 #'
 #' @param model A Keras 3 model: from keras3, from reticulate, or from [gpu_mlp()]. It is compiled,

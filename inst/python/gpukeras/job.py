@@ -258,10 +258,9 @@ class Job:
         self.tick += 1
         if self.facts.batch_hook:
             logs = self._run_batches()
-        elif not self.feed.exact:
-            logs = self.runner.advance()
         else:
-            logs = self.runner.advance((self.feed.steps or 0) * self.tick // (self.ticks or 1))
+            share = (self.feed.steps or 0) * self.tick // (self.ticks or 1)
+            logs = self.runner.advance(share if self.feed.exact else math.inf)
         if self.tick == self.ticks or self.facts.batch_hook:
             self.health.check()
         # No batch is left where the checkpoint was made after the epoch's last one.
