@@ -7,9 +7,11 @@ import pytest
 from conftest import make_model
 from hypothesis import given
 from hypothesis import strategies as st
+from streamed import chunk, slices, stream, tfdata
 
 from gpukeras import inference, predicting, runtime
 from gpukeras.arrays import aligned_empty
+from gpukeras.errors import ModelError
 from gpukeras.recipes import Recipe
 from gpukeras.rows import MemoryRows
 
@@ -201,3 +203,48 @@ def test_batches_that_were_predicted_before_memory_ran_out_are_kept(monkeypatch)
     model.predict_on_batch = limited
     close(predict(model), model.predict(ROWS, verbose=0))
     assert starts == [float(ROWS[row, 0]) for row in (0, 80, 80, 120, 160, 200)]
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        (lambda x: {"text": runtime.tensorflow().strings.as_string(x), "x": x}, "text"),
+        (lambda x: runtime.tensorflow().strings.as_string(x), "text"),
+        (lambda x: [x, runtime.tensorflow().constant("text")], "text"),
+        (lambda x: [x, "ab"], "text"),
+        (lambda x: [x, runtime.tensorflow().constant(1.0)], "a single number for all rows"),
+    ],
+    ids=["nested", "alone", "of no row", "of Python", "number"],
+)
+def test_outputs_that_are_no_numbers_are_refused_by_a_sentence(output, found):
+    class Model(runtime.keras().Model):
+        def call(self, x):
+            return output(x)
+
+    wanted = f"`model` gives {found}, but each of its outputs must hold numbers for every row"
+    with pytest.raises(ModelError, match=wanted):
+        inference.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
+    with pytest.raises(ModelError, match=wanted):
+        inference.predict(Model(), data=tfdata(slices(ROWS).batch(50)))
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [((), ROWS[:, 0]), ((), ROWS[:, :1]), ((5, 1), ROWS), ((5,), ROWS[..., None])],
+    ids=["vector", "column", "longer", "shorter"],
+)
+def test_a_last_axis_of_one_is_added_or_taken_away_as_in_keras(wanted, rows):
+    keras = runtime.keras()
+    given = keras.Input(wanted)
+    model = keras.Model(given, 2.0 * given + 1.0)
+    model.compile("sgd", "mse")
+    expected = model.predict(rows, verbose=0)
+    for more in (
+        {"features": {"kind": "array", "values": rows, "names": []}},
+        {"data": tfdata(slices(rows).batch(50), batched=True)},
+        {"data": stream(lambda epoch, batch: chunk(rows) if batch == 1 else None)},
+    ):
+        found = inference.predict(model, **more)["values"]
+        close(found.reshape(expected.shape), expected)

@@ -130,8 +130,7 @@ class Job:
         self.aids = held.enter_context(aids)
         self.health = Health(self.model, self.aids.averages)
         facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
-        texts = self.data.recipe.has_texts
-        self.facts = replace(facts, replicas=self.team.replicas, text=texts)
+        self.facts = replace(facts, replicas=self.team.replicas, text=self.data.recipe.has_texts)
         if state is not None and state.engine and self.facts.wanted == "auto":
             self.facts = replace(self.facts, wanted=state.engine)
         self.ticks = choose_ticks(self.feed.steps, self.feed.exact, bool(self.facts.batch_hook))
@@ -268,11 +267,11 @@ class Job:
 
     def _run_batches(self) -> Logs:
         """What Keras counts as one batch, where callbacks work on batches."""
-        done, runner = self.runner.position, self.runner
-        logs = runner.advance(self.tick * self.together)
+        done, runner, count = self.runner.position, self.runner, self.tick * self.together
+        logs = runner.advance(count)
         if runner.ended and runner.position == done:
             raise StopIteration
-        if self.ticks is not None and self.tick * self.together >= self.ticks:
+        if count >= (self.ticks or math.inf):
             while runner.has_more():  # an epoch of rows in sequence is longer than it seemed
                 tell_next_batch(self.callbacks, runner.position - 1, logs)
                 logs = runner.advance(runner.position + self.together)

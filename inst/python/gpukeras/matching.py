@@ -139,7 +139,10 @@ def open_shape(model: Any, recipe: Recipe, shape: Shape | None) -> Recipe:
 
 
 def _fits(wanted: Shape, have: Shape) -> bool:
-    wanted = wanted or (1,)  # Keras takes away the axis of a single number
+    """Whether rows fit an input: Keras adds a last axis of 1, or takes it away."""
+    longer, shorter = sorted((wanted, have), key=len, reverse=True)
+    if len(longer) == len(shorter) + 1 and longer[-1] == 1:
+        wanted, have = wanted[: len(shorter)], have[: len(shorter)]
     return len(wanted) == len(have) and all(
         want in (None, given) for want, given in zip(wanted, have, strict=True)
     )

@@ -103,6 +103,7 @@ def predict_stream(model: Any, data: StreamDataset) -> Any:
 
 
 def _join(*parts: np.ndarray) -> Any:
+    check_numbers(parts[0])
     same = len({part.shape[1:] for part in parts}) == 1
     return np.concatenate(parts) if same else Batches(parts)
 
@@ -135,6 +136,7 @@ class Output:
         self.written += count
 
     def _make(self, like: np.ndarray) -> np.ndarray:
+        check_numbers(like)
         shape = (self._rows, *like.shape[1:])
         made = None if self._room is None else self._room.make(shape, like.dtype)
         return aligned_empty(shape, like.dtype) if made is None else made
@@ -182,6 +184,23 @@ def fixed_rows(model: Any) -> int | None:
         return None
     known = {tensor.shape[0] for tensor in tensors if len(tensor.shape)} - {None}
     return min(known, default=None)
+
+
+def check_numbers(values: Any) -> None:
+    """What a model gives is numbers, with rows.
+
+    Raises:
+        ModelError: if it is text, or no array.
+    """
+    kind = getattr(values, "dtype", np.dtype(type(values))).kind
+    if kind in "fiub" and np.ndim(values):
+        return
+    found = "text" if kind in "OSU" else "a single number for all rows"
+    raise ModelError(
+        f"`model` gives {found}, but each of its outputs must hold numbers for every row.",
+        hint="Predict with a model without that output.",
+        arg="model",
+    )
 
 
 def check_whole(fixed: int, last: int) -> None:
