@@ -106,7 +106,6 @@ def test_only_missing_values_get_the_hint_on_their_policy():
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (np.zeros((0, 3)), "no rows"),
         (np.zeros((3, 0)), "no columns"),
         (np.zeros((1,) * 6), "2 to 5 dimensions"),
         (np.array([["a"]]), "must be numeric"),
@@ -116,6 +115,12 @@ def test_only_missing_values_get_the_hint_on_their_policy():
 def test_check_features_refuses(x, message):
     with pytest.raises(DataError, match=message):
         arrays.check_features(x)
+
+
+def test_no_rows_are_nothing_to_learn_from_and_a_shape_all_the_same():
+    assert arrays.check_features(np.zeros((0, 3))).shape == (0, 3)
+    with pytest.raises(DataError, match="`x` has no rows"):
+        arrays.check_some(0)
 
 
 def test_check_features_takes_a_vector_as_one_column():

@@ -137,7 +137,7 @@ def test_a_cache_larger_than_memory_is_refused(monkeypatch):
         ({"x": np.array([1.0, np.nan, 1.0])}, "Column `b` of `x` has 1 missing value"),
         ({"x": np.array([np.inf, np.inf, 1.0])}, "Column `a` of `x` .*: 1 infinite"),
         ({"x": np.array([1.0, 1.0, 1e300])}, "Column `3` of `x` .*: 1 too large for float32"),
-        ({"dim": [0, 3]}, "`x` has no rows"),
+        ({"dim": [0, 3]}, "slots do not fit together"),
         ({"dim": [3, 0]}, "`x` has no columns"),
         ({"dim": [2, 3]}, "slots do not fit together"),
         ({"dim": [3, 4]}, "slots do not fit together"),

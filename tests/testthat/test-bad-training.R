@@ -88,7 +88,7 @@ expect_refused(list(
     case("data", "no validation rows", gpu_evaluate(a_model(), classes, part = "validation")),
   "classes of a number" =
     case("data", "`type = \"class\"`", gpu_predict(fitted, x, type = "class")),
-  "new rows without rows" = case("data", "`newdata` has no rows", gpu_predict(fitted, x[0, ])),
+  "evaluating no rows" = case("data", "`data` has no rows", gpu_evaluate(fitted, x[0, ], y[0])),
   "new rows of another width" = case("data", "`newdata`", gpu_predict(fitted, x[, 1:2])),
   "new rows of text" = case("data", "`newdata` must be", gpu_predict(fitted, matrix("a", 1, 3))),
   "a data frame for a model of a matrix" =

@@ -124,6 +124,49 @@ test_that("a wrong type and a misspelled argument are classed as the others", {
   refused("spec", "bathc_size", gpu_dataset(x, y, bathc_size = 2))
 })
 
+# No rows ------------------------------------------------------------------------------------------
+
+# What no rows give has the type, the columns and the levels of what rows give.
+expect_none <- function(data, rows, type = "response") {
+  model <- trained(data)
+  some <- gpu_predict(model, rows, type = type)
+  none <- gpu_predict(model, rows[0, , drop = FALSE], type = type)
+  first <- function(x) if (is.matrix(x)) x[0, , drop = FALSE] else x[0]
+  expect_identical(none, if (rlang::is_bare_list(some)) lapply(some, first) else first(some))
+}
+
+test_that("predictions of no rows are none, of the right type", {
+  skip_without_tensorflow()
+  wide <- as.matrix(mtcars[2:5])
+  cars <- transform(mtcars, cyl = factor(cyl), am = am == 1)
+  expect_none(gpu_dataset(Species ~ ., data = iris), iris)
+  expect_none(gpu_dataset(Species ~ ., data = iris), iris, "class")
+  expect_none(gpu_dataset(am ~ ., data = cars), cars, "class")
+  expect_none(gpu_dataset(mpg ~ ., data = mtcars, na = "drop"), mtcars)
+  expect_none(gpu_dataset(cbind(mpg, wt) ~ hp, data = mtcars, na = "impute"), mtcars)
+  expect_none(gpu_dataset(list(mpg, cyl) ~ ., data = cars), cars, "class")
+  expect_none(gpu_dataset(wide, mtcars$mpg, na = "drop"), wide)
+})
+
+test_that("no rows of a sparse matrix, of several inputs and of a model of Keras' own give none", {
+  skip_without_tensorflow()
+  if (rlang::is_installed("Matrix")) {
+    sparse <- methods::as(as.matrix(mtcars[2:5]), "CsparseMatrix")
+    expect_none(gpu_dataset(sparse, mtcars$mpg), sparse)
+  }
+  inputs <- list(one = as.matrix(mtcars[2:5]), two = mtcars[6:7])
+  model <- trained(gpu_dataset(inputs, mtcars$mpg))
+  expect_identical(gpu_predict(model, lapply(inputs, function(part) part[0, ])), numeric())
+  expect_identical(gpu_predict(a_model(4), inputs$one[0, ]), matrix(0, 0, 3))
+})
+
+test_that("no rows are encoded all the same: a column that lacks is named", {
+  skip_without_tensorflow()
+  model <- trained(gpu_dataset(iris[1:4], iris$Species))
+  refused("data", "lacks the column `Sepal.Length`", gpu_predict(model, iris[0, 2:4]))
+  refused("data", "`data` has no rows", gpu_evaluate(model, iris[0, 1:4], iris$Species[0]))
+})
+
 # Messages that name something else ------------------------------------------------------------------
 
 test_that("errors name the argument that the user gave", {
@@ -131,7 +174,6 @@ test_that("errors name the argument that the user gave", {
   refused("data", "of `data`", gpu_dataset(mpg ~ ., holes))
   refused("data", "`data` has no rows", gpu_dataset(mpg ~ ., mtcars[0, ]))
   refused("spec", "`recipe`", gpu_dataset(x, y, recipe = "x"))
-  refused("data", "`validation`", gpu_fit(a_model(), list(x, y), 1, validation = 0.2))
   model <- trained(gpu_dataset(mpg ~ ., mtcars))
   refused("data", "of `data`", gpu_evaluate(model, holes))
 })

@@ -32,7 +32,7 @@ def aligned_empty(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
 
 
 def check_features(x: Any, arg: str = "x") -> np.ndarray:
-    """A numeric array of rank 2 to 5 with rows; a vector becomes one column.
+    """A numeric array of rank 2 to 5 with columns; a vector becomes one column.
 
     Raises:
         DataError: naming `arg`, the type or shape found, and what to do.
@@ -44,11 +44,19 @@ def check_features(x: Any, arg: str = "x") -> np.ndarray:
         x = x.reshape(-1, 1)
     if not 2 <= x.ndim <= MAX_RANK:
         raise DataError(f"`{arg}` must have 2 to {MAX_RANK} dimensions, not {x.ndim}.", arg=arg)
-    if x.shape[0] == 0:
-        raise DataError(f"`{arg}` has no rows.", arg=arg)
     if 0 in x.shape[1:]:
         raise DataError(f"`{arg}` has no columns: its shape is {x.shape}.", arg=arg)
     return x
+
+
+def check_some(rows: int, arg: str = "x") -> None:
+    """There is something to learn from; predictions of no rows are none, and no error.
+
+    Raises:
+        DataError: naming `arg`.
+    """
+    if rows == 0:
+        raise DataError(f"`{arg}` has no rows.", arg=arg)
 
 
 def check_lengths(rows: int, other: int, arg: str, of: str = "x") -> None:

@@ -206,16 +206,18 @@ def _rows_of(data: AnyDataset) -> RowSource | StreamDataset:
 
 def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray | None]:
     """New rows encoded, and which of them, or None for all."""
-    if recipe.na != "drop" or given.kind != recipe.kind or given.refuses:
-        return given.encode_later(recipe), None
-    complete = given.find_complete(recipe.known)
-    if complete.all():
-        return given.encode_later(recipe), None
-    rows = given.encode(recipe, complete)
-    # One row of zeros where none is complete: the output's shape comes from the model alone.
-    return rows if len(rows) else MemoryRows(
-        np.zeros((1, *recipe.staged_shape), np.float32)
-    ), complete
+    complete = None
+    if recipe.na == "drop" and given.kind == recipe.kind and not given.refuses:
+        complete = given.find_complete(recipe.known)
+    if complete is None or complete.all():
+        rows, complete = given.encode_later(recipe), None
+    else:
+        rows = given.encode(recipe, complete)
+    if len(rows):
+        return rows, complete
+    # One row of zeros where there is none: the output's shape comes from the model alone.
+    blank = MemoryRows(np.zeros((1, *recipe.staged_shape), np.float32))
+    return blank, np.zeros(0, dtype=bool) if complete is None else complete
 
 
 def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:

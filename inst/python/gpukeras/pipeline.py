@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import devices
-from .arrays import Notes, aligned_empty, check_lengths, epoch_order, split_rows
+from .arrays import Notes, aligned_empty, check_lengths, check_some, epoch_order, split_rows
 from .errors import DataError, SpecError
 from .features import Features
 from .groups import check_settled, group_columns
@@ -211,6 +211,7 @@ def _check_counts(
     class_weight: str | Mapping[str, float] | None,
     arg: str,
 ) -> None:
+    check_some(rows, arg)
     if labels is not None:
         check_label_rows(labels, rows, arg)
     elif weights is not None or class_weight is not None:

@@ -300,13 +300,12 @@ def check_unmarked(recipe: Recipe, arg: str) -> None:
 
 
 def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
-    """Rows of checked features; refuses none."""
+    """Rows of checked features; refuses those without columns."""
     if features["kind"] == "array":
         return len(check_features(features["values"], arg))
-    rows = len(features["columns"][0]["values"]) if features["columns"] else 0
-    if rows == 0:
-        raise DataError(f"`{arg}` has no {'rows' if features['columns'] else 'columns'}.", arg=arg)
-    return rows
+    if not features["columns"]:
+        raise DataError(f"`{arg}` has no columns.", arg=arg)
+    return len(features["columns"][0]["values"])
 
 
 def _bake_array(

@@ -45,7 +45,7 @@ class InMemory(Features):
 
     @property
     def rows(self) -> int:
-        """Rows, at least one."""
+        """Rows."""
         return count_rows(self.features, self.arg)
 
     def complete_rows(

@@ -127,9 +127,8 @@ class SparseMatrix(Features):
             DataError: if its parts do not fit together, or a value is missing or infinite.
         """
         rows, columns = self.shape
-        for what, count in (("rows", rows), ("columns", columns)):
-            if count == 0:
-                raise DataError(f"`{self.arg}` has no {what}.", arg=self.arg)
+        if columns == 0:
+            raise DataError(f"`{self.arg}` has no columns.", arg=self.arg)
         ends = len(self.starts) == columns + 1 and self.starts[0] == 0
         ends = ends and self.starts[-1] == len(self.indices) == len(self.values)
         inside = ends and (len(self.indices) == 0 or 0 <= self.indices.min() <= self.indices.max())
@@ -181,7 +180,7 @@ class SparseRows(RowSource):
 
     def __init__(self, shape: tuple[int, int], stored: ByRows, background: np.ndarray) -> None:
         """Keeps the parts."""
-        size, cells = f"{stored.nbytes / 2**20:,.1f} MiB", shape[0] * shape[1]
+        size, cells = f"{stored.nbytes / 2**20:,.1f} MiB", max(1, shape[0] * shape[1])
         share = f"{100 * len(stored.values) / cells:.2g} % of the values are stored"
         super().__init__(shape, np.float32, f"expanded a block at a time from {size}, {share}")
         self.stored = stored

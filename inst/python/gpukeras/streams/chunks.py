@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import aligned_empty, check_lengths
+from ..arrays import aligned_empty, check_lengths, check_some
 from ..errors import DataError
 from ..features import Features
 from ..groups import group_columns
@@ -110,6 +110,7 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
 
 
 def _check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
+    check_some(rows, arg)
     if chunk.labels is not None:
         check_label_rows(chunk.labels, rows, arg)
     if chunk.weights is not None:

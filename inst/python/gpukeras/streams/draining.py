@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import machine
-from ..arrays import Notes, check_features, check_lengths, row_blocks
+from ..arrays import Notes, check_features, check_lengths, check_some, row_blocks
 from ..columns import kind_of
 from ..errors import DataError
 from ..labels import CATEGORIES, SEVERAL
@@ -89,6 +89,7 @@ class Drain:
         self._check_room(features)
 
     def _check_parts(self, chunk: Chunk, rows: int) -> None:
+        check_some(rows, self._arg)
         if chunk.labels is not None:
             check_label_rows(chunk.labels, rows, self._arg)
         if chunk.weights is not None:
