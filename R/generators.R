@@ -7,7 +7,8 @@
 #' @section Functions:
 #' A function without arguments gives a batch a call: `list(x, y)`, `list(x, y, weights)` or
 #' `list(x)`. Its `x` is a data frame, a matrix (also a sparse one), an array, or a named list of
-#' these for several inputs; its `y` what labels may be, a named list for several outputs. All
+#' these for several inputs; its `y` what labels may be, a named list for several outputs. Given to
+#' [gpu_fit()] itself, the function may leave out the names: the order is that of the model. All
 #' batches have the columns of the first one; the number of rows may vary, and the shape of a row
 #' along dimensions that the model leaves open (`NA` in its input's shape): from the first such
 #' batch on, Keras' own function trains each batch as it comes. `NULL`, or what an
@@ -88,7 +89,8 @@ check_no_labels <- function(y, call = caller_env()) {
 # What Python calls for each batch, and whether `x` is a data frame: the first batch tells, and is
 # kept for Python's first call.
 new_caller <- function(f, zones = list(), bar = NULL, scale = NULL, call = caller_env()) {
-  first <- as_chunk(f(), 1, 1, zones, call, scale)
+  parts <- attr(f, "parts", exact = TRUE)
+  first <- as_chunk(f(), 1, 1, zones, call, scale, parts)
   frame <- identical(first$features$kind, "columns")
   zones <- utils::modifyList(recorded_zones(first$features), zones)
   waiting <- TRUE
@@ -99,13 +101,14 @@ new_caller <- function(f, zones = list(), bar = NULL, scale = NULL, call = calle
     }
     first <<- NULL
     if (!is.null(bar)) bar(batch)
-    as_chunk(f(), epoch, batch, zones, NULL, scale)
+    as_chunk(f(), epoch, batch, zones, NULL, scale, parts)
   }
   list(call = function(epoch, batch) keep_condition(give(epoch, batch)), frame = frame)
 }
 
-# What one call of the user's function gave, as it crosses the border; NULL at an end.
-as_chunk <- function(value, epoch, batch, zones, call, scale = NULL) {
+# What one call of the user's function gave, as it crosses the border; NULL at an end. Unnamed lists
+# of inputs and outputs are in the order of the model, as far as `model` names them.
+as_chunk <- function(value, epoch, batch, zones, call, scale = NULL, model = NULL) {
   if (is.null(value) || identical(value, quote(.__exhausted__.))) {
     return(NULL)
   }
@@ -114,8 +117,10 @@ as_chunk <- function(value, epoch, batch, zones, call, scale = NULL) {
       check_chunk(value, call)
       parts <- as_parts(value, "x", call)
       list(
-        features = as_features(parts$x, "x", call, zones, scale),
-        labels = if (!is.null(parts$y)) as_labels(parts$y, "y", call),
+        features = as_features(name_parts(parts$x, model, "inputs", call), "x", call, zones, scale),
+        labels = if (!is.null(parts$y)) {
+          as_labels(name_parts(parts$y, model, "outputs", call), "y", call)
+        },
         weights = if (!is.null(parts$weights)) as_weights(parts$weights, call)
       )
     },

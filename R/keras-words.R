@@ -75,6 +75,7 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, call = cal
   options$encode <- encode_for(data, model)
   data <- name_parts(data, model, "inputs", call)
   y <- name_parts(y, model, "outputs", call)
+  if (is.function(data) && !is_python(data)) attr(data, "parts") <- parts_of(model, call)
   # By their names, so that no call of an error holds the rows.
   asked <- lapply(rlang::set_names(names(options)), function(name) call("[[", quote(options), name))
   rlang::inject(gpu_dataset(data, y, !!!asked))
@@ -122,7 +123,18 @@ check_rows <- function(data, y, options, call) {
   }
 }
 
-# Unnamed inputs or outputs by the names that a model has for them, in its order.
+is_python <- function(x) inherits(x, "python.builtin.object") # which is a function if it is callable
+
+# What gives the names of a model's inputs and outputs, asked for once; NULL without a model.
+parts_of <- function(model, call) {
+  known <- NULL
+  if (!is.null(model)) {
+    function() known <<- known %||% call_core("model_parts", list(model = model), call)
+  }
+}
+
+# Unnamed inputs or outputs by the names that a model has for them, in its order. `model` may be
+# what parts_of() gave.
 name_parts <- function(x, model, which, call = caller_env()) {
   if (is_alone(x)) {
     return(x[[1]])
@@ -130,7 +142,8 @@ name_parts <- function(x, model, which, call = caller_env()) {
   if (!rlang::is_bare_list(x) || !is.null(names(x)) || is.null(model)) {
     return(x)
   }
-  names <- unlist(call_core("model_parts", list(model = model), call)[[which]])
+  parts <- if (is_python(model)) parts_of(model, call) else model
+  names <- unlist(parts()[[which]])
   if (length(names) != length(x)) {
     abort_gpukeras(
       sprintf("The model has %s, but the list has %d.", count_of(length(names), which), length(x)),

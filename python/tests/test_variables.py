@@ -284,3 +284,35 @@ def test_the_use_of_a_gpu_is_read_from_rows_without_labels(wrapped):
     model = make_vae((lambda data: data[0]) if wrapped else (lambda data: data))
     use = usage.read_use(model, as_pipeline(wrapped=wrapped), "CPU:0", 2)
     assert use["median_s"] > 0
+
+
+@pytest.mark.parametrize("loss", [["mse", "mae"], "mse"], ids=["a list of losses", "one loss"])
+def test_several_labels_of_a_model_without_names_for_its_outputs_are_refused(loss):
+    keras = runtime.keras()
+
+    class Two(keras.Model):
+        def __init__(self, named):
+            super().__init__()
+            self.heads, self.named = [keras.layers.Dense(1), keras.layers.Dense(1)], named
+
+        def call(self, x):
+            found = [head(x) for head in self.heads]
+            return dict(zip("ba", found, strict=True)) if self.named else found
+
+    rng = np.random.default_rng(1)
+    x, parts = rng.normal(size=(40, 3)), {name: rng.normal(size=40) for name in "ba"}
+    outputs = [
+        {"name": name, "labels": {"name": "y", "kind": "numeric", "values": values, "levels": []}}
+        for name, values in parts.items()
+    ]
+    features = {"kind": "array", "values": x, "names": []}
+    data = pipeline.build_dataset(
+        features, {"batch_size": 8}, {"kind": "outputs", "outputs": outputs}
+    )
+    model = Two(named=False)
+    model.compile("sgd", loss=loss)
+    with pytest.raises(ModelError, match="no names for its outputs that the labels b, a would"):
+        training.fit(model, data, {"epochs": 1})
+    named = Two(named=True)
+    named.compile("sgd", loss={"a": "mse", "b": "mse"})
+    assert training.fit(named, data, {"epochs": 1}).epochs == 1

@@ -82,6 +82,29 @@ test_that("unnamed lists are inputs and outputs in the model's order", {
   expect_equal(after[[1]], after[[2]], tolerance = 1e-6)
 })
 
+test_that("so they are in the batches of a function", {
+  skip_without_tensorflow()
+  functions <- list(
+    named = function() list(list(b = x, a = 2 * x), list(p = y, o = 3 * y)),
+    listed = function() list(list(x, 2 * x), list(y, 3 * y))
+  )
+  # By the order in which the inputs were made, not that of their names.
+  after <- lapply(functions, function(f) {
+    model <- two_by_two()
+    start <- lapply(model$get_weights(), function(weight) 0 * weight + 0.1)
+    model$set_weights(start)
+    gpu_fit(model, f, steps_per_epoch = 3, epochs = 2, engine = "keras", verbose = 0)
+    unlist(lapply(model$get_weights(), as.vector))
+  })
+  expect_equal(after$named, after$listed, tolerance = 1e-6)
+  wrong <- function() list(list(x, x, x), list(y, y))
+  expect_error(
+    gpu_fit(two_by_two(), wrong, steps_per_epoch = 3, verbose = 0),
+    "Batch 1 of epoch 1: The model has 2 inputs, but the list has 3",
+    class = "gpukeras_error_data"
+  )
+})
+
 made <- if (has_tensorflow()) gpu_dataset(x, y)
 model <- if (has_tensorflow()) trained(made)
 

@@ -35,11 +35,21 @@ def build_variables(model: Any, batch: tuple[Any, ...], wrapped: bool = False) -
         if not has_call(model) or not all(one.built for one in other_optimizers(model)):
             _trace_step(model, as_data(batch, wrapped))
     except (ValueError, TypeError) as error:
+        if len(batch) > 1 and isinstance(batch[1], dict) and not hasattr(model, "output_names"):
+            raise _unnamed_outputs(list(batch[1])) from error
         raise ModelError(
             f"Keras cannot build the model on this data: {find_reason(error)}.",
             hint="Check the layers' shapes against the data's columns.",
             arg="model",
         ) from error
+
+
+def _unnamed_outputs(names: list[str]) -> ModelError:
+    return ModelError(
+        f"`model` has no names for its outputs that the labels {', '.join(names)} would match.",
+        hint="Let its call() give a dict with these names, or use a functional model.",
+        arg="model",
+    )
 
 
 def _trace_step(model: Any, data: Any) -> None:
