@@ -116,11 +116,13 @@ as_chunk <- function(value, epoch, batch, zones, call, scale = NULL, model = NUL
     {
       check_chunk(value, call)
       parts <- as_parts(value, "x", call)
+      if (!is.null(model)) {
+        parts$x <- name_parts(parts$x, model, "inputs", call)
+        parts$y <- name_parts(parts$y, model, "outputs", call)
+      }
       list(
-        features = as_features(name_parts(parts$x, model, "inputs", call), "x", call, zones, scale),
-        labels = if (!is.null(parts$y)) {
-          as_labels(name_parts(parts$y, model, "outputs", call), "y", call)
-        },
+        features = as_features(parts$x, "x", call, zones, scale),
+        labels = if (!is.null(parts$y)) as_labels(parts$y, "y", call),
         weights = if (!is.null(parts$weights)) as_weights(parts$weights, call)
       )
     },
