@@ -24,7 +24,9 @@ def build():
 def test_a_wrong_name_is_answered_by_those_there_are(wrong, noun, hint):
     model = build()
     model.compile("sgd", **wrong)
-    with pytest.raises(ModelError, match=f'`model` has the {noun} ".*", which Keras') as caught:
+    with pytest.raises(
+        ModelError, match=f'`model` has the {noun} ".*", which Keras does not know.'
+    ) as caught:
         training.fit(model, make_dataset(), {"epochs": 1})
     assert hint in caught.value.hint
 
