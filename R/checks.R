@@ -98,6 +98,10 @@ check_data_frame <- function(x, arg = caller_arg(x), call = caller_env()) {
 }
 
 check_names <- function(x, arg = caller_arg(x), call = caller_env()) {
+  damaged <- which(!validEnc(names(x)))
+  if (length(damaged) > 0) {
+    abort_name(damaged[1], x, "is no valid text", "Give it another name.", arg, call)
+  }
   twice <- names(x)[duplicated(names(x))]
   if (length(twice) > 0) {
     abort_gpukeras(
@@ -106,6 +110,32 @@ check_names <- function(x, arg = caller_arg(x), call = caller_env()) {
       arg = arg, column = twice[1], call = call
     )
   }
+}
+
+# Columns that a formula means are names in R's language, of which some are words of its own.
+check_formula_names <- function(formula, data, call) {
+  used <- all.vars(formula)
+  names <- names(data)
+  words <- is.na(names) | !nzchar(names) | nchar(names, "bytes") > 10000
+  words <- words | grepl("^[.][.]([.]|[0-9]+)$", names)
+  meant <- which(words & ("." %in% used | names %in% used))
+  if (length(meant) > 0) {
+    abort_name(
+      meant[1], data, "cannot stand in a formula",
+      "Give it another name, or use gpu_dataset(x, y).", "data", call
+    )
+  }
+}
+
+# A name of any length and bytes, in a few characters.
+abort_name <- function(place, data, problem, hint, arg, call) {
+  name <- names(data)[place]
+  shown <- iconv(substr(iconv(name, "", "UTF-8", sub = "byte"), 1, 40), "UTF-8", "UTF-8")
+  shown <- if (isTRUE(nzchar(shown))) sprintf("\"%s\"", shown) else "empty"
+  abort_gpukeras(
+    sprintf("The name of column %d of `%s`, %s, %s.", place, arg, shown, problem),
+    code = "data", hint = hint, arg = arg, column = place, call = call
+  )
 }
 
 check_column <- function(column, data, arg = caller_arg(column), call = caller_env()) {

@@ -3,11 +3,50 @@
 # Splits data by a formula that the user has written. The formula comes back expanded, as text: it
 # is part of the recipe, so that gpu_predict() can evaluate it again, in another session too.
 split_formula <- function(formula, data, env, call = caller_env()) {
-  terms <- check_terms(stats::terms(formula, data = data), env, call)
-  parts <- formula_parts(stats::formula(terms))
-  kept <- keep_formula(parts, deparse_one(terms), env)
+  check_formula_names(formula, data, call)
+  parts <- expand_dot(formula, data) %||% {
+    terms <- check_terms(find_terms(formula, data, call), env, call)
+    c(formula_parts(stats::formula(terms)), text = deparse_one(terms))
+  }
+  check_some_features(parts$features, call)
+  kept <- keep_formula(parts, parts$text, env)
   parts$env <- kept$env
   c(split_parts(parts, data, call), formula = kept$text)
+}
+
+# The parts of `y ~ .`, and its text: without terms(), which tens of thousands of columns exhaust.
+# NULL for other formulas.
+expand_dot <- function(formula, data) {
+  parts <- formula_parts(formula)
+  named <- all.vars(parts$label)
+  vector <- is.null(parts$label) || is.name(parts$label) || is.call(parts$label)
+  if (!identical(parts$features, list(quote(.))) || "." %in% named || !vector) {
+    return(NULL)
+  }
+  parts$features <- lapply(setdiff(names(data), named), as.name)
+  label <- if (!is.null(parts$label)) paste(deparse_term(parts$label), "~ ") else "~"
+  features <- vapply(parts$features, deparse_term, "")
+  c(parts, text = paste0(label, paste(features, collapse = " + ")))
+}
+
+deparse_term <- function(term) {
+  paste(deparse(term, width.cutoff = 500L, backtick = TRUE), collapse = " ")
+}
+
+# terms() makes a matrix of columns by columns, and overflows R's stack from 20,000 on.
+WIDEST_TERMS <- 5000L
+
+find_terms <- function(formula, data, call) {
+  if ("." %in% all.vars(formula) && ncol(data) > WIDEST_TERMS) {
+    abort_gpukeras(
+      sprintf(
+        "The formula changes a `.` that stands for %d columns: R cannot expand it.", ncol(data)
+      ),
+      code = "data", hint = "Remove columns from `data` and use `y ~ .`, or use gpu_dataset(x, y).",
+      arg = "formula", call = call
+    )
+  }
+  stats::terms(formula, data = data)
 }
 
 # Features and labels by the parts of a formula. `label` is how a message names the labels.
@@ -55,7 +94,7 @@ take_term <- function(term, data, env, call) {
 
 check_term <- function(term, data, call) {
   wanted <- all.vars(term)
-  lacking <- setdiff(wanted, names(data))
+  lacking <- wanted[!wanted %in% names(data)] # setdiff() would copy all names for each term
   if (length(lacking) > 0) {
     # A variable of the session would do today, and be another or gone when a prediction is made.
     abort_gpukeras(
@@ -79,7 +118,10 @@ evaluate_term <- function(term, data, env, call) {
   used <- data[all.vars(term)]
   lists <- vapply(used, inherits, NA, "POSIXlt") # model.frame() takes vectors only
   used[lists] <- lapply(used[lists], as.POSIXct)
-  frame <- stats::model.frame(terms, used, na.action = stats::na.pass)
+  frame <- tryCatch(
+    stats::model.frame(terms, used, na.action = stats::na.pass),
+    simpleError = function(condition) abort_term(term, used, condition, call)
+  )
   learned <- attr(attr(frame, "terms"), "predvars")
   if (!is.null(learned) && !identical(learned, attr(terms, "variables"))) {
     abort_gpukeras(
@@ -88,6 +130,19 @@ evaluate_term <- function(term, data, env, call) {
     )
   }
   frame[[1]]
+}
+
+# What R says of a column that is a list, or of a call that fails, names no column.
+abort_term <- function(term, used, condition, call) {
+  list <- names(used)[vapply(used, is.list, NA)][1]
+  abort_gpukeras(
+    sprintf(
+      "The term `%s` of the formula cannot be computed: %s.", name_term(term),
+      sub("[.]?\\s*$", "", conditionMessage(condition))
+    ),
+    code = "data", arg = "formula", column = if (!is.na(list)) list, call = call,
+    hint = if (is.na(list)) "" else sprintf("The column `%s` is %s.", list, describe(used[[list]]))
+  )
 }
 
 check_terms <- function(terms, env, call) {
@@ -106,15 +161,19 @@ check_terms <- function(terms, env, call) {
 drop_unused <- function(terms, env, call) {
   variables <- as.list(attr(terms, "variables"))[-1]
   used <- rowSums(as.matrix(attr(terms, "factors"))) > 0
-  if (length(attr(terms, "term.labels")) == 0) {
+  check_some_features(attr(terms, "term.labels"), call)
+  response <- attr(terms, "response")
+  label <- if (response > 0) variables[[response]]
+  stats::terms(sum_formula(label, variables[used], env))
+}
+
+check_some_features <- function(features, call) {
+  if (length(features) == 0) {
     abort_gpukeras(
       "The formula names no feature.",
       code = "data", hint = "Use `y ~ .` for all columns.", arg = "formula", call = call
     )
   }
-  response <- attr(terms, "response")
-  label <- if (response > 0) variables[[response]]
-  stats::terms(sum_formula(label, variables[used], env))
 }
 
 # The formula of a label and its features, none of which is named by text that would need quotes.

@@ -198,8 +198,8 @@ gpu_dataset.data.frame <- function(x, y = NULL, ...) {
   check_names(x)
   if (rlang::is_string(y) || is.character(y) && length(y) < nrow(x)) {
     for (column in y) check_column(column, x, "y")
-    features <- lapply(setdiff(names(x), y), as.name)
-    return(gpu_dataset(sum_formula(label_of(y), features, caller_env()), data = x, ...))
+    formula <- sum_formula(label_of(y), list(quote(.)), caller_env())
+    return(gpu_dataset(formula, data = x, ...))
   }
   gpu_dataset.default(x, y, ...)
 }

@@ -109,6 +109,71 @@ test_that("dates and times come through, also as POSIXlt, which model.frame() do
   expect_identical(kinds, c("date", "time", "time", "duration", "duration"))
 })
 
+test_that("a dot is expanded as terms() expands it", {
+  kept <- data.frame(y = 1:3, a = c(1, 2, 3), "a b" = 4:6, "if" = 7:9, check.names = FALSE)
+  for (formula in c(y ~ ., log(y) ~ ., list(y, a) ~ ., cbind(a, `a b`) ~ ., `if` ~ ., ~.)) {
+    terms <- stats::formula(stats::terms(formula, data = kept))
+    parts <- expand_dot(formula, kept)
+    expect_identical(parts$text, deparse_one(terms))
+    expect_identical(parts$features, formula_parts(terms)$features)
+  }
+  for (formula in c(y ~ a, y ~ . - a, y ~ . + log(a), y ~ I(.))) {
+    expect_null(expand_dot(formula, kept))
+  }
+})
+
+test_that("tens of thousands of columns are a dot", {
+  wide <- as.data.frame(matrix(0, 1, 14000))
+  names(wide)[1] <- "y"
+  parts <- split_formula(y ~ ., wide, globalenv())
+  expect_named(parts$x, names(wide)[-1])
+  expect_length(read_formula(parts$formula)$features, 13999)
+})
+
+# Names and columns that formulas do not take ------------------------------------------------------
+
+called <- function(name) stats::setNames(data.frame(y = 1:3, a = c(1, 2, 3)), c("y", name))
+listed <- data.frame(y = 1:3, a = c(1, 2, 3))
+listed$z <- list(1, 2, 3)
+listed$f <- data.frame(u = 1:3, v = 4:6)
+wide <- as.data.frame(matrix(0, 1, 14000))
+names(wide)[1] <- "y"
+
+expect_refused(list(
+  "a column that is a word of R in a formula" =
+    case("data", "column 2 of `data`, \"..1\"", gpu_dataset(y ~ ., called("..1"))),
+  "a column of dots in a formula" =
+    case("data", "column 2 of `data`, \"...\"", gpu_dataset(y ~ ., called("..."))),
+  "a column that a formula names by a word of R" =
+    case("data", "column 2 of `data`, \"..2\"", gpu_dataset(y ~ ..2, called("..2"))),
+  "a column without a name in a formula" =
+    case("data", "column 2 of `data`, empty", gpu_dataset(called(""), "y")),
+  "a column with a name that R's language has no room for" =
+    case("data", "column 2 of `data`", gpu_dataset(y ~ ., called(strrep("x", 1e5)))),
+  "a column with a name of damaged bytes" =
+    case("data", "column 2 of `x`, \"bad<ff>\"", gpu_dataset(called("bad\xff"), 1:3)),
+  "a column with a name of damaged bytes in a formula" =
+    case("data", "column 2 of `data`", gpu_dataset(y ~ ., called("bad\xff"))),
+  "more columns than R expands" = case(
+    "data", "14000 columns",
+    gpu_dataset(y ~ . - V2, wide)
+  ),
+  "a list as a term" = case("data", "Column `z`", gpu_dataset(y ~ z, listed)),
+  "a data frame as a term" = case("data", "Column `f`", gpu_dataset(y ~ f, listed)),
+  "a list in a call" = case("data", "column `z` is a list", gpu_dataset(y ~ I(z), listed)),
+  "a data frame in a call" = case("data", "column `f` is", gpu_dataset(y ~ log(f), listed)),
+  "a call that fails on a list" = case("data", "`log(z)`", gpu_dataset(log(z) ~ a, listed)),
+  "a call that fails" = case("data", "`stop(\"now\")`", gpu_dataset(y ~ stop("now"), listed))
+))
+
+test_that("names that no formula holds are features elsewhere, and errors in calls keep a class", {
+  expect_s3_class(gpu_dataset(called("..1")[2], c(1, 2, 4)), "gpu_dataset")
+  few <- cbind(listed["a"], called("..."))
+  expect_named(split_formula(y ~ a, few, globalenv())$x, "a")
+  own <- function(x) rlang::abort("mine", class = "my_class")
+  expect_error(split_formula(y ~ own(a), listed, environment()), class = "my_class")
+})
+
 # Labels are called by their column's name ---------------------------------------------------------
 
 lacking <- function(...) {
