@@ -144,6 +144,9 @@ name_parts <- function(x, model, which, call = caller_env()) {
   }
   parts <- if (is_python(model)) parts_of(model, call) else model
   names <- unlist(parts()[[which]])
+  if (length(names) == 0) { # a model that is not built yet has none
+    return(x)
+  }
   if (length(names) != length(x)) {
     abort_gpukeras(
       sprintf("The model has %s, but the list has %d.", count_of(length(names), which), length(x)),

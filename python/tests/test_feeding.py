@@ -12,6 +12,7 @@ pytestmark = pytest.mark.tf
 
 
 def numbers(rows, **options):
+    """Features alone, so that a block's arrays are no tuple."""
     x = np.arange(rows, dtype=float).reshape(-1, 1)
     return pipeline.build_dataset({"kind": "array", "values": x}, options)
 
@@ -24,7 +25,7 @@ def open_feed(data, capacity=None, **options):
 
 def test_a_block_has_one_shape_so_that_one_program_serves():
     feed = open_feed(numbers(100, batch_size=10), capacity=4)
-    assert [tuple(block.arrays[0].shape) for block in feed.epoch(0)] == [(40, 1)] * 3
+    assert [tuple(block.arrays.shape) for block in feed.epoch(0)] == [(40, 1)] * 3
 
 
 def small_blocks(monkeypatch):
@@ -36,8 +37,8 @@ def test_blocks_come_to_suit_an_engine_and_no_row_is_lost(monkeypatch):
     small_blocks(monkeypatch)
     feed, sizes, rows = open_feed(numbers(304, batch_size=10)), [], []
     for block in feed.epoch(0):
-        sizes.append(0 if block.tail else len(block.arrays[0]))
-        rows += np.ravel(block.arrays[0])[: 4 if block.tail else 10 * block.batches].tolist()
+        sizes.append(0 if block.tail else len(block.arrays))
+        rows += np.ravel(block.arrays)[: 4 if block.tail else 10 * block.batches].tolist()
         feed.suit("compiled" if len(sizes) < 4 else "superstep")
     assert sizes == [20, 20, 50, 50, 50, 20, 20, 20, 20, 20, 20, 0]
     assert sorted(rows) == list(range(304))
@@ -87,7 +88,7 @@ def test_an_epochs_order_is_the_datasets():
     feed = open_feed(data)
     for epoch in (0, 1):
         (block,) = feed.epoch(epoch)
-        np.testing.assert_array_equal(block.arrays[0][:, 0], data.order(epoch))
+        np.testing.assert_array_equal(block.arrays[:, 0], data.order(epoch))
 
 
 def test_bytes_become_floats_on_the_way():
@@ -95,7 +96,7 @@ def test_bytes_become_floats_on_the_way():
     rows[...] = 7
     data.sources = (MemoryRows(rows),)
     for block in open_feed(data).epoch(0):
-        assert block.arrays[0].dtype == runtime.tensorflow().float32
+        assert block.arrays.dtype == runtime.tensorflow().float32
 
 
 def test_what_finishes_a_block_gets_its_arrays_and_a_key_of_its_own():
@@ -108,7 +109,7 @@ def test_what_finishes_a_block_gets_its_arrays_and_a_key_of_its_own():
     data = numbers(25, batch_size=5, shuffle=False)
     feed = feeding.Feed(data, data.plan("CPU:0"), 4, 6, finish)
     feed.capacity = 2
-    rows = [row for block in feed.epoch(3) for row in block.arrays[0].numpy()[:, 0]]
+    rows = [row for block in feed.epoch(3) for row in block.arrays.numpy()[:, 0]]
     assert rows[:4] == [0, 2, 4, 6]
     assert len(set(keys)) == len(keys) == 4
     assert {epoch for epoch, _ in keys} == {3}
@@ -122,8 +123,8 @@ def test_a_function_of_the_users_takes_what_the_model_would_take():
     rows[...] = np.arange(10)[:, None]
     data.sources, data.map = (MemoryRows(rows),), lambda features: features * 2
     (block,) = open_feed(data).epoch(0)
-    assert block.arrays[0].dtype == tf.float32
-    np.testing.assert_array_equal(block.arrays[0][:, 0], 2 * np.arange(10))
+    assert block.arrays.dtype == tf.float32
+    np.testing.assert_array_equal(block.arrays[:, 0], 2 * np.arange(10))
     model = keras.Sequential([keras.Input((1,)), keras.layers.Identity()])
     values = inference.predict(model, data=data)["values"]
     np.testing.assert_array_equal(values.reshape(-1), 2 * np.arange(10))

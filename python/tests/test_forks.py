@@ -1,10 +1,9 @@
 """Refusing what would hang: TensorFlow in a fork of the process that imported it."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+from children import run_python
 
 FORKED = """
 import os, sys
@@ -29,7 +28,5 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), runtime.keras() is ker
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 def test_a_fork_is_refused_and_its_parent_goes_on():
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_python("-c", FORKED)
     assert done.stdout.split() == ["0", "True"], done.stderr

@@ -77,8 +77,8 @@ def check_feed(data, rows, batch_size, capacity, shuffle):
     feed.capacity = capacity
     fed, steps = [], 0
     for block in feed.epoch(0):
-        used = len(block.arrays[0]) if block.tail else block.batches * batch_size
-        fed.extend(block.arrays[0].numpy()[:used, 0])
+        used = block.rows if block.tail else block.batches * batch_size
+        fed.extend(block.arrays.numpy()[:used, 0])  # features alone are no tuple
         steps += block.batches
     assert sorted(fed) == list(range(rows))
     assert steps == plan.steps_per_epoch
@@ -121,7 +121,6 @@ def test_class_weights_spare_the_validation_rows():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"options": {"batch_size": 11}}, SpecError, "`batch_size` is 11"),
         ({"options": {"batchsize": 1}}, SpecError, "Unknown option `batchsize`"),
         ({"options": {"validation": 0.01}}, DataError, "leaves no row to validate"),
         ({"options": {"cache": "tape"}}, SpecError, "`cache` must be one of"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras import DataError, GpuKerasError, SpecError, pipeline, scratch
+from gpukeras import DataError, GpuKerasError, pipeline, scratch
 from gpukeras.readers.arrow_columns import to_column
 from gpukeras.readers.reader import TableReader
 from gpukeras.tables import spool
@@ -223,7 +223,6 @@ def test_one_row_of_one_column(tmp_path):
         ({"y": [1.0]}, {"label": "y"}, {}, DataError, "`x` has no feature columns"),
         ({"a": [1.0]}, {"label": "z"}, {}, DataError, "`x` has no column `z`"),
         ({"a": [1.0]}, {"columns": ["a", "b"]}, {}, DataError, "`x` has no column `b`"),
-        ({"a": [1.0], "y": [1.0]}, {}, {"batch_size": 2}, SpecError, "`batch_size` is 2"),
         (
             {"a": [None, 1.0, None], "y": [1, 2, 3]},
             {"label": "y"},

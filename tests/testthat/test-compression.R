@@ -131,7 +131,7 @@ test_that("bad arguments are refused", {
   expect_error(gpu_quantize(model, "int2"), '"int8", "int4", "float8"')
   expect_error(gpu_quantize(model, max_drop = 0.1), "needs `data`", class = "gpukeras_error_spec")
   expect_error(gpu_separable(model), "No convolution", class = "gpukeras_error_model")
-  expect_error(gpu_distill(model, 3), class = "gpukeras_error_spec")
+  expect_error(gpu_distill(model, 3), class = "gpukeras_error_data")
 })
 
 test_that("a model becomes smaller, and predicts data frames again", {

@@ -81,7 +81,7 @@ test_that("datasets and recipes say what their inputs and outputs are", {
   data <- gpu_dataset(list(image = pixels, table = cars), both)
   lines <- format(data)
   expect_true(any(grepl("input: +`image`, 4 x 4 x 1 a row, as they are", lines)))
-  expect_true(any(grepl("input: +`table`, 5 from 2 numbers and 1 categories", lines)))
+  expect_true(any(grepl("input: +`table`, 5 from 2 numbers and 1 category", lines)))
   expect_true(any(grepl("output: +`cut`, 3 classes", lines)))
   lines <- format(gpu_recipe(gpu_dataset(
     list(price, cut) ~ ., frame, inputs = list(a = "depth", b = "carat")

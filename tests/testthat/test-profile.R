@@ -208,7 +208,7 @@ test_that("options reach the core as they were given", {
   expect_error(gpu_profile(model, train, log_dir = 1), class = "gpukeras_error_spec")
   expect_error(gpu_profile(model, train, steps = NA), class = "gpukeras_error_spec")
   expect_error(gpu_profile("model", train), class = "gpukeras_error_spec")
-  expect_error(gpu_profile(model, mtcars), class = "gpukeras_error_spec")
+  expect_error(gpu_profile(model, mtcars), class = "gpukeras_error_data")
 })
 
 test_that("an interrupt ends a profile, and is one in R", {

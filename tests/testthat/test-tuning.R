@@ -156,7 +156,7 @@ test_that("options are named as in R when they are refused", {
   refused(gpu_learning_rate(model, data, from = 1, to = 1), "to")
   refused(gpu_learning_rate(model, data, steps = 3), "steps")
   refused(gpu_learning_rate(model, data, batch_size = "big"), "batch_size")
-  expect_error(gpu_learning_rate(model, 1:3), class = "gpukeras_error_spec")
+  expect_error(gpu_learning_rate(model, 1:3), class = "gpukeras_error_data")
 })
 
 # Real searches ------------------------------------------------------------------------------------
