@@ -39,8 +39,8 @@ def test_other_names_are_inputs():
     assert [slot.name for slot in layout.inputs] == ["a", "b"]
 
 
-def test_text_is_told_where_numbers_are_made_of_it():
-    texts = slices((np.array([["a"], ["b"]]), np.arange(2.0))).batch(1)
+def test_labels_that_are_text_are_told_where_numbers_are_made_of_it():
+    texts = slices((np.ones((2, 1)), np.array(["a", "b"]))).batch(1)
     with pytest.raises(DataError, match="numeric, not string. Apply a text or lookup layer"):
         build_stream({"kind": "tfdata", "dataset": texts}, {}, None, "x")
 

@@ -108,8 +108,8 @@ def test_no_descent_no_rate(losses):
     assert choice.reason.startswith("the loss never fell by more than its noise")
 
 
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_a_curve_that_ends_at_once_gives_no_rate(count):
+@pytest.mark.parametrize(("count", "words"), [(0, "0 steps"), (1, "1 step"), (5, "5 steps")])
+def test_a_curve_that_ends_at_once_gives_no_rate(count, words):
     choice = choose_rate(plan_rates(1.0, 10.0, 100)[:count], np.ones(count))
     assert choice.recommended is None
-    assert choice.reason == f"the loss diverged within {count} steps: begin with smaller rates"
+    assert choice.reason == f"the loss diverged within {words}: begin with smaller rates"
