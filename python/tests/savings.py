@@ -14,6 +14,7 @@ from gpukeras import pipeline
 from gpukeras.recipes import Recipe
 from gpukeras.rows import MemoryRows
 from gpukeras.specs import DatasetSpec
+from gpukeras.storage import opening, saving
 
 FORMATS = ["parquet", "tfrecord"]
 PYTHON_PATH = str(Path(gpukeras.__file__).parents[1])
@@ -33,6 +34,14 @@ def plain_dataset(x, y=None, w=None, validation=()):
     sources = tuple(MemoryRows(array) for array in (x, y, w) if array is not None)
     recipe = Recipe("array", x.shape[1:])
     return pipeline.Dataset(sources, recipe, DatasetSpec(), rows[~held], rows[held])
+
+
+def opened(folder, **options):
+    return opening.build_saved({"kind": "saved", "path": str(folder)}, options)
+
+
+def save(folder, data, form="parquet", **options):
+    return saving.save_dataset(data, str(folder / "saved"), form, **options)["path"]
 
 
 def run_child(code, *args):

@@ -4,20 +4,16 @@ Whatever they send, and whenever: the workers who know the secret start, train a
 else had been there.
 """
 
-import json
-import os
 import resource
-import shutil
 import socket
 import struct
-import subprocess
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-import channels
 import pytest
-from channels import PATIENCE_S, SECRET, Peer, free_address, make_spec, run_threads
+from channels import PATIENCE_S, SECRET, Peer, free_address, make_spec
+from strangers import JOINED, PLAIN, close_connections, connect, join, recorded, say
 
 from gpukeras.distribution import watching
 from gpukeras.distribution.calls import CALL_FORM, GATHER
@@ -27,48 +23,11 @@ from gpukeras.distribution.frames import HEADER, MAGIC, FrameKind
 from gpukeras.distribution.seals import CHIEF, WORKER, StrangerError
 from gpukeras.errors import ClusterError
 
-JOINED = [[{"index": 0}, {"index": 1}]] * 2
-
-
-opened = []
-
 
 @pytest.fixture(autouse=True)
 def close_all():
     yield
-    while opened:
-        opened.pop().close()
-
-
-def connect(control):
-    opened.append(channels.connect(control))
-    return opened[-1]
-
-
-def say(kind, record):
-    """A message of the first protocol, which had no tags."""
-    body = record if isinstance(record, bytes) else json.dumps(record).encode()
-    return HEADER.pack(MAGIC, kind, len(body)) + body
-
-
-def hello(index, **alike):
-    workers = list(make_spec("127.0.0.1:1", 2, 1).workers)
-    return {"index": index, "alike": {"protocol": 1, "workers": workers, **alike}}
-
-
-LONG = b'{"index": ' + b"9" * 4300 + b', "alike": {}}'
-PLAIN = {
-    "a hello with other versions": say(1, hello(1, tensorflow="0.1")),
-    "a hello of the chief's place": say(1, hello(0)),
-    "a hello of no place": say(1, hello(7)),
-    "an index of 4300 digits": say(1, LONG),
-    "true for an index": say(1, hello(True)),
-    "64 GiB announced": HEADER.pack(MAGIC, 1, 2**36) + b"x" * 1000,
-    "1 MiB announced": HEADER.pack(MAGIC, 1, 2**20) + b"x" * 1000,
-    "a nested record": say(1, b"[" * 10**5),
-    "NaN": say(1, b'{"index": NaN, "alike": {}}'),
-    "half a greeting": b"GPUK\x02\x02",
-}
+    close_connections()
 
 
 @contextmanager
@@ -363,175 +322,6 @@ def test_a_bit_that_is_changed_on_the_way_is_noticed():
         told = join(specs, lambda channel: [channel.exchange("e", {}) for _ in range(1000)])
     assert all(isinstance(one, ClusterError) for one in told)
     assert "sent what is no message of this program" in told[0].message, told
-
-
-def join(specs, work=None):
-    """What each of the workers gets, by threads."""
-    outcomes = [None] * len(specs)
-
-    def run(place, spec):
-        try:
-            with open_channel(spec, {}, None, 20) as channel:
-                told = channel.exchange("joined", {"index": spec.index})
-                outcomes[place] = work(channel) if work else told
-        except Exception as error:
-            outcomes[place] = error
-
-    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(specs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
-    return outcomes
-
-
-def pass_on(source, target, kept, spoil_after):
-    with suppress(OSError):
-        while data := source.recv(2**16):
-            place = spoil_after - len(kept)
-            kept.extend(data)
-            changed = bytearray(data)
-            if 0 <= place < len(data):
-                changed[place] ^= 1
-            target.sendall(changed)
-        target.shutdown(socket.SHUT_WR)
-
-
-@contextmanager
-def recorded(control, spoil_after=-1):
-    """Someone between a worker and the chief, who keeps what the worker sends, or changes it."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    sent, threads = [], []
-
-    def run():
-        while True:
-            try:
-                inner, _ = listener.accept()
-            except OSError:
-                return
-            outer = connect(control)
-            opened.append(inner)
-            sent.append(bytearray())
-            ways = (inner, outer, sent[-1], spoil_after), (outer, inner, bytearray(), -1)
-            threads.extend(threading.Thread(target=pass_on, args=way, daemon=True) for way in ways)
-            for thread in threads[-2:]:
-                thread.start()
-
-    threading.Thread(target=run, daemon=True).start()
-    yield f"127.0.0.1:{listener.getsockname()[1]}", sent
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    for thread in threads:
-        thread.join(5)
-
-
-# TLS ---------------------------------------------------------------------------------------------
-
-
-def run_openssl(*arguments):
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-
-def make_authority(folder, name):
-    key, cert = folder / f"{name}.key", folder / f"{name}.pem"
-    run_openssl(
-        *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"),
-        *("-keyout", str(key), "-out", str(cert)),
-    )
-    return cert, key
-
-
-def make_certificate(folder, name, authority, address="IP:127.0.0.1"):
-    cert, key, request = (folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
-    (folder / f"{name}.ext").write_text(f"subjectAltName={address}\n")
-    run_openssl(
-        *("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"),
-        *("-keyout", str(key), "-out", str(request)),
-    )
-    run_openssl(
-        *("x509", "-req", "-in", str(request), "-days", "2", "-CA", str(authority[0])),
-        *("-CAkey", str(authority[1]), "-CAcreateserial", "-out", str(cert)),
-        *("-extfile", str(folder / f"{name}.ext")),
-    )
-    os.chmod(key, 0o600)
-    return Credentials(b"", (str(cert), str(key), str(authority[0])))
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no program openssl here, which makes certificates")
-    folder = tmp_path_factory.mktemp("tls")
-    ours, theirs = (make_authority(folder, name) for name in ("ours", "theirs"))
-    return {
-        "worker": make_certificate(folder, "worker", ours),
-        "other host": make_certificate(folder, "other", ours, "IP:192.0.2.1"),
-        "stranger": make_certificate(folder, "stranger", theirs),
-    }
-
-
-def test_workers_with_certificates_speak_over_tls(certificates):
-    def work(channel):
-        told = [channel.exchange(f"step {i}", {"of": channel.index}) for i in range(50)]
-        assert told == [[{"of": w} for w in range(3)]] * 50
-        much = bytes(range(256)) * 2**16
-        assert channel.gather(much[: channel.index]) == [much[:w] for w in range(3)]
-        return channel.broadcast(much if channel.index == 0 else None) == much
-
-    assert run_threads(3, work, credentials=certificates["worker"], timeout_s=20.0) == [True] * 3
-
-
-def test_nothing_is_said_in_the_clear_with_tls(certificates):
-    control, known = free_address(), certificates["worker"]
-    with recorded(control) as (front, sent):
-        specs = [make_spec(control, 2, 0, 5.0, known), make_spec(front, 2, 1, 5.0, known)]
-        assert join(specs) == JOINED
-    assert len(sent[0]) > 100
-    assert b"index" not in sent[0]
-    assert MAGIC not in sent[0]
-
-
-def test_strangers_without_a_certificate_of_ours_do_not_end_a_start(certificates):
-    control, known = free_address(), certificates["worker"]
-    specs = [make_spec(control, 2, index, 5.0, known) for index in range(2)]
-    outcomes = []
-
-    def run(spec):
-        with open_channel(spec, {}, None, 20) as channel:
-            outcomes.append(channel.exchange("joined", {"index": spec.index}))
-
-    chief = threading.Thread(target=run, args=(specs[0],))
-    chief.start()
-    plain = connect(control)
-    plain.sendall(PLAIN["a hello with other versions"])
-    spec = make_spec(control, 2, 1, 5.0, certificates["stranger"])
-    with pytest.raises(ClusterError, match="has not been found"):
-        open_channel(spec, {}, None, 1.0)
-    with pytest.raises(ClusterError, match="has not been found"):
-        open_channel(make_spec(control, 2, 1), {}, None, 1.0)  # without TLS
-    run(specs[1])
-    chief.join(PATIENCE_S)
-    plain.close()
-    assert outcomes == JOINED
-
-
-@pytest.mark.parametrize("chief", ["stranger", "other host"])
-def test_a_chief_without_a_certificate_for_its_address_is_not_believed(certificates, chief):
-    control = free_address()
-    outcomes = []
-
-    def run():
-        with pytest.raises(ClusterError) as caught:
-            open_channel(make_spec(control, 2, 0, 5.0, certificates[chief]), {}, None, 2.0)
-        outcomes.append(caught.value.message)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    with pytest.raises(ClusterError, match="has not been found at 127.0.0.1"):
-        open_channel(make_spec(control, 2, 1, 5.0, certificates["worker"]), {}, None, 1.0)
-    thread.join(PATIENCE_S)
-    assert outcomes == ["Worker 2 (127.0.0.1:2002) has not come within 2 s."]
 
 
 def test_sides_have_other_numbers():
