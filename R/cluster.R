@@ -111,9 +111,8 @@ as_workers <- function(workers) {
 }
 
 new_gpu_cluster <- function(record) {
-  for (name in c("workers", "devices", "notes")) {
-    record[[name]] <- as.character(unlist(record[[name]]))
-  }
+  texts <- c("workers", "devices", "notes")
+  record[texts] <- lapply(record[texts], function(values) as.character(unlist(values)))
   structure(record, class = "gpu_cluster")
 }
 

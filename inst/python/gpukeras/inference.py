@@ -126,19 +126,7 @@ def predict(
         its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each.
     """
     check_choice("type", type, ("response", "class"))
-    recipe = models.recipe_of(model)
-    rows: RowSource | StreamDataset
-    complete = None
-    if data is not None:
-        models.check_encoding(model, data.recipe)
-        data.open_axes = matching.read_open_axes(model)
-        recipe, rows = recipe or data.recipe, _rows_of(data)
-    else:
-        given = open_features(features or {}, "newdata", recipe=recipe)
-        recipe = matching.open_shape(model, recipe or _plain_recipe(given), given.row_shape)
-        if recipe.mapped:
-            raise unmapped("newdata")
-        rows, complete = _encode_new(recipe, given)
+    recipe, rows, complete = _open_rows(model, features, data)
     matching.check_input(model, recipe)
     models.check_call(model, "predict")
     name = partial(name_columns, recipe.label)
@@ -161,6 +149,22 @@ def predict(
         return {"outputs": [_decode_varying(name, by_name[name]) for name in by_name]}
     records = decode_outputs(recipe.label, by_name, as_class)
     return {"outputs": [_keep_places(record, complete) for record in records]}
+
+
+def _open_rows(
+    model: Any, features: Mapping[str, Any] | None, data: AnyDataset | None
+) -> tuple[Recipe, RowSource | StreamDataset, np.ndarray | None]:
+    """The rows to predict, their recipe, and which of them are complete, or None for all."""
+    recipe = models.recipe_of(model)
+    if data is not None:
+        models.check_encoding(model, data.recipe)
+        data.open_axes = matching.read_open_axes(model)
+        return recipe or data.recipe, _rows_of(data), None
+    given = open_features(features or {}, "newdata", recipe=recipe)
+    recipe = matching.open_shape(model, recipe or _plain_recipe(given), given.row_shape)
+    if recipe.mapped:
+        raise unmapped("newdata")
+    return recipe, *_encode_new(recipe, given)
 
 
 def _decode_varying(name: str, values: Any) -> dict[str, Any]:
