@@ -35,3 +35,16 @@ as_generic_call <- function(call) {
   ours <- is.call(call) && is.symbol(call[[1]]) && grepl("^gpu_dataset[.]", call[[1]])
   if (ours) quote(gpu_dataset()) else call
 }
+
+# A note to the user. cli_inform() would run what a text out of a file has in braces; rlang does not.
+inform_gpukeras <- function(...) {
+  text <- c(...)
+  text[] <- show_controls(text)
+  rlang::inform(text, class = "gpukeras_message")
+}
+
+# A warning of the same kind.
+warn_gpukeras <- function(message, code) {
+  message[] <- show_controls(message)
+  rlang::warn(message, class = c(paste0("gpukeras_warning_", code), "gpukeras_warning"))
+}

@@ -259,7 +259,7 @@ stage_rows <- function(source, options, weights = NULL, class_weight = NULL, rec
 # What was done to the data that its owner may not expect, such as numbers that float32 rounds.
 warn_notes <- function(data) {
   for (note in unlist(data$notes)) {
-    rlang::warn(note, class = c("gpukeras_warning_data", "gpukeras_warning"))
+    warn_gpukeras(note, "data")
   }
   data
 }

@@ -90,7 +90,7 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
 # A dataset that nobody prints still says how many rows it left out.
 tell_dropped <- function(data) {
   if (data$plan$dropped_rows > 0) {
-    cli::cli_inform(c(i = data$plan$na_reason))
+    inform_gpukeras(i = data$plan$na_reason)
   }
   data
 }

@@ -9,9 +9,9 @@ keep_saved <- function(packed) {
     return(saved)
   }
   tryCatch(as_live(saved), gpukeras_error_model = function(condition) {
-    rlang::warn(
+    warn_gpukeras(
       c(conditionMessage(condition), i = "It is given back as a gpu_saved_model: see ?gpu_load."),
-      class = c("gpukeras_warning_model", "gpukeras_warning")
+      "model"
     )
     saved
   })
@@ -99,15 +99,11 @@ gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
   if (is.null(record$recipe)) {
     told <- if (record$ours) "has no recipe: gpu_fit() had not trained it." else
       "is a file of plain Keras: it has no recipe."
-    cli::cli_inform(
-      c(i = paste(basename(x), told, "gpu_predict() takes rows as the model does.")),
-      class = "gpukeras_message"
-    )
+    inform_gpukeras(i = paste(basename(x), told, "gpu_predict() takes rows as the model does."))
   }
   if (nzchar(record$history_fault)) {
-    cli::cli_inform(
-      c(i = paste0("The history in ", basename(x), " is left out: ", record$history_fault, ".")),
-      class = "gpukeras_message"
+    inform_gpukeras(
+      i = paste0("The history in ", basename(x), " is left out: ", record$history_fault, ".")
     )
   }
   record$model
@@ -116,15 +112,12 @@ gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
 # Names that only compile() needs, and that nobody knows.
 tell_left <- function(left, path) {
   if (length(left) > 0) {
-    cli::cli_inform(
-      c(
-        i = sprintf(
-          "%s is loaded, but not compiled: its compile() needs %s.",
-          basename(path), paste(unlist(left), collapse = ", ")
-        ),
-        i = "Give it by `custom_objects`, or call compile() before training."
+    inform_gpukeras(
+      i = sprintf(
+        "%s is loaded, but not compiled: its compile() needs %s.",
+        basename(path), paste(unlist(left), collapse = ", ")
       ),
-      class = "gpukeras_message"
+      i = "Give it by `custom_objects`, or call compile() before training."
     )
   }
 }

@@ -56,7 +56,7 @@ gpu_tensorboard <- function(log_dir, port = NULL, open = interactive()) {
   ))
   board <- new_gpu_tensorboard(record)
   for (note in board$notes) {
-    rlang::inform(c(i = note), class = "gpukeras_message")
+    inform_gpukeras(i = note)
   }
   if (open) utils::browseURL(board$url)
   board

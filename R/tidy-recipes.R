@@ -106,9 +106,8 @@ tell_trained <- function(prepared, data) {
     }
   )
   if (length(said) > 0) {
-    cli::cli_inform(
-      c(i = paste(said, collapse = " "), i = "Give the recipe as it was before prep()."),
-      class = "gpukeras_message"
+    inform_gpukeras(
+      i = paste(said, collapse = " "), i = "Give the recipe as it was before prep()."
     )
   }
 }

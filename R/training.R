@@ -247,7 +247,7 @@ expand_folder <- function(given) {
 warn_stopped <- function(history) {
   if (identical(history$stopped, "non_finite")) {
     why <- grep("^Stopped: ", unlist(history$notes), value = TRUE)
-    rlang::warn(why, class = c("gpukeras_warning_non_finite", "gpukeras_warning"))
+    warn_gpukeras(why, "non_finite")
   }
   history
 }
