@@ -1,5 +1,5 @@
-# A function in an R process of its own: run-child.R is what happens there, run-listening.R passes
-# on what it says, run-outcome.R tells how it ended, and crossing.R is what crosses.
+# A function in an R process of its own: run-child.R is what happens there, run-events.R passes on
+# what it says, run-result.R tells how it ended, and run-serialize.R is what crosses.
 
 #' Run a function in another R process, and free the card
 #'

@@ -1,5 +1,5 @@
 # Rows that come in sequence: functions that make batches, and tf.data datasets. Python calls a
-# user's function on R's main thread, between two steps; conditions.R keeps what stops it.
+# user's function on R's main thread, between two steps; api-conditions.R keeps what stops it.
 
 #' @param steps For a function: its calls an epoch, or `NULL` for one that says itself when an epoch
 #'   ends. For a `tf.data.Dataset`: batches an epoch, or `NULL`: all of it. Needed where there is no
