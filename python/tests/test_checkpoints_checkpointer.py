@@ -1,21 +1,14 @@
 import json
 import math
 
-import numpy as np
 import pytest
 from checkpointed import damage, small_files
+from saved_states import IDENTITY, make_state
 
 from gpukeras import CheckpointError
 from gpukeras.checkpoints.checkpointer import Checkpointer
-from gpukeras.checkpoints.state import TrainingState, pack_state
+from gpukeras.checkpoints.state import pack_state
 from gpukeras.checkpoints.store import CheckpointStore
-from gpukeras.snapshots import Snapshot
-
-IDENTITY = {"batch_size": 32, "versions": {"Keras": "3.15.1"}}
-
-
-def make_state(epoch, size=10):
-    return TrainingState(Snapshot({"weights/0000": np.full(size, float(epoch))}), epoch=epoch)
 
 
 def test_a_training_goes_on_where_it_was_saved(tmp_path):

@@ -6,27 +6,14 @@ import textwrap
 
 import numpy as np
 import pytest
+from compiled_blocks import BATCHES, make_block, make_engines
 from conftest import make_model
 
-from gpukeras import compiling, inference, runtime
-from gpukeras.blocks import Block
+from gpukeras import compiling, runtime
 from gpukeras.choosing import Chooser
-from gpukeras.engine import Engines
 from gpukeras.running import Runner
 
 pytestmark = pytest.mark.tf
-BATCHES = 40
-
-
-def make_block(batches=BATCHES, size=4):
-    tf, rng = runtime.tensorflow(), np.random.default_rng(1)
-    x = rng.normal(size=(batches * size, 5)).astype(np.float32)
-    return Block((tf.constant(x), tf.constant((x[:, 0] > 0).astype(np.int32))), batches, size)
-
-
-def make_engines(model, block):
-    inference.build_variables(model, tuple(array[:4] for array in block.arrays))
-    return Engines(model, "train", 4, "CPU:0")
 
 
 def wait_until_ready(engines, block):

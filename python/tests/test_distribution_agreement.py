@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from channels import run_threads
-from test_checkpoints_state import WHOLE, assert_same
+from training_states import WHOLE, assert_same
 
 from gpukeras.blocks import Block
 from gpukeras.checkpoints.state import TrainingState

@@ -9,6 +9,22 @@ import inspect
 
 import numpy as np
 import pytest
+from keras_fits import (
+    BATCH,
+    EPOCHS,
+    RNG,
+    ROWS,
+    X,
+    Y,
+    assert_equivalent,
+    assert_same_losses,
+    classes,
+    dataset,
+    fit_ours,
+    fit_plain,
+    flat,
+    keras,
+)
 from streamed import Function, stream, tfdata
 from streamed import array as as_array
 
@@ -17,27 +33,8 @@ from gpukeras.labels import SEVERAL
 
 pytestmark = pytest.mark.tf
 
-ROWS, BATCH, EPOCHS = 44, 8, 2  # 5 batches and a short one
 WHOLE = 40  # rows without it: nothing is traced for it
-RNG = np.random.default_rng(1)
-X = RNG.normal(size=(ROWS, 5)).astype(np.float32)
-Y = np.digitize(X[:, 0], [-0.5, 0.5]).astype(np.int32)
 WEIGHTS = RNG.uniform(0.2, 2, ROWS).astype(np.float32)
-
-
-def classes(rows=ROWS):
-    return {"kind": "factor", "values": Y[:rows] + 1, "levels": ["a", "b", "c"]}
-
-
-def keras():
-    return runtime.keras()
-
-
-def dataset(x=X, labels=None, **more):
-    options = {"batch_size": BATCH, "seed": 3, "shuffle": False, **more.pop("options", {})}
-    return pipeline.build_dataset(
-        {"kind": "array", "values": x}, options, labels or classes(), **more
-    )
 
 
 def dense():
@@ -50,51 +47,6 @@ def dense():
 def compiled(model, optimizer="sgd", loss="sparse_categorical_crossentropy", **more):
     model.compile(optimizer, loss, **more)
     return model
-
-
-def flat(model):
-    values = [np.ravel(variable.numpy()) for variable in model.variables if variable.trainable]
-    others = [np.ravel(value) for value in model.get_weights()]
-    return np.concatenate([*values, *others]).astype(np.float64)
-
-
-def fit_plain(build, batches, **options):
-    """Keras' own `fit()`."""
-    keras().utils.set_random_seed(7)
-    model = build()
-    options = {"epochs": EPOCHS, "shuffle": False, "verbose": 0, **options}
-    if isinstance(batches, tuple):
-        options["batch_size"] = BATCH
-        batches, options = batches[0], {"y": batches[1], **options}
-    history = model.fit(batches, **options).history
-    return history, flat(model)
-
-
-def fit_ours(build, data, engine, **options):
-    keras().utils.set_random_seed(7)
-    model = build()
-    data = data() if callable(data) else data
-    report = training.fit(model, data, {"epochs": EPOCHS, "engine": engine, **options})
-    assert report.engine.engine == engine
-    assert (report.stopped, report.epochs, report.notes) == ("completed", EPOCHS, ())
-    return report.history, flat(model)
-
-
-def assert_same_losses(found, expected):
-    for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-3, atol=1e-6, err_msg=name)
-
-
-def assert_equivalent(build, data, batches, engines=("superstep",), **options):
-    """The engine "keras" gives what Keras gives, the other engines the same loss."""
-    history, weights = fit_plain(build, batches, **options)
-    found, ours = fit_ours(build, data, "keras")
-    np.testing.assert_array_equal(ours, weights)
-    for name, values in history.items():
-        np.testing.assert_array_equal(found[name], np.float64(values), err_msg=name)
-    for engine in engines:
-        found, _ = fit_ours(build, data, engine)
-        assert_same_losses(found, history)
 
 
 # Optimizers --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_sparse import slots
+from sparse_slots import slots
 
 from gpukeras import DataError, labels, models, naming, pipeline, sources
 from gpukeras.encodings import check_order

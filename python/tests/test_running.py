@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from compiled_blocks import make_block, make_engines
 from conftest import make_model
-from test_compiling import make_block, make_engines
 
 from gpukeras.choosing import Chooser
 from gpukeras.running import Runner

@@ -1,6 +1,6 @@
 import pytest
 from conftest import make_dataset, make_model
-from test_checkpoints_checkpointer import IDENTITY, make_state
+from saved_states import IDENTITY, make_state
 
 from gpukeras import CheckpointError, SpecError
 from gpukeras.checkpoints.checkpointer import Checkpointer

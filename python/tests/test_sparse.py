@@ -4,22 +4,9 @@ from conftest import make_model
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from sparse_slots import slots
 
 from gpukeras import DataError, inference, models, pipeline, sparse, training
-
-
-def slots(dense, names=()):
-    """What R sends of a dgCMatrix."""
-    dense = np.asarray(dense, dtype=np.float64)
-    columns, rows = np.nonzero(dense.T)
-    return {
-        "kind": "sparse",
-        "dim": list(dense.shape),
-        "p": np.searchsorted(columns, np.arange(dense.shape[1] + 1)).astype(np.int32),
-        "i": rows.astype(np.int32),
-        "x": dense[rows, columns],
-        "names": list(names),
-    }
 
 
 def dense_features(values):

@@ -8,6 +8,7 @@ import functools
 
 import numpy as np
 import pytest
+from keras_fits import assert_equivalent, assert_same_losses, fit_ours, fit_plain
 from shaped import (
     BATCH,
     CASES,
@@ -32,7 +33,6 @@ from shaped import (
     two_headed,
 )
 from streamed import array, stream, tfdata
-from test_equivalence import assert_equivalent, assert_same_losses, fit_ours, fit_plain
 
 from gpukeras import (
     inference,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_dataset, make_model
+from conftest import make_dataset
+from searched import assert_same, make_stream, state_of, stochastic_model, train_once
 
 import gpukeras
 from gpukeras import DataError, ModelError, SpecError, models, runtime, snapshots
-from gpukeras.streams import building
 from gpukeras.tuning import batch_sizes
 from gpukeras.tuning.batch_sizes import (
     BatchSearchSpec,
@@ -27,29 +27,6 @@ def short(monkeypatch):
     """What is measured is not tested, so it need not take long."""
     monkeypatch.setattr(batch_sizes, "MEASURE_S", 0.01)
     monkeypatch.setattr(batch_sizes, "CALL_S", 0.005)
-
-
-def state_of(model):
-    return {name: np.array(v.numpy()) for name, v in snapshots.state_variables(model).items()}
-
-
-def assert_same(model, before):
-    after = state_of(model)
-    assert after.keys() == before.keys()
-    for name, value in before.items():
-        np.testing.assert_array_equal(after[name], value, err_msg=name)
-
-
-def stochastic_model():
-    """A model with every kind of state: moments, moving statistics, random generators."""
-    keras = runtime.keras()
-    layers = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
-    return make_model(optimizer="adam", layers=layers)
-
-
-def train_once(model, data):
-    """One update by Keras' own function, so that optimizer and random state have moved."""
-    return model.train_on_batch(*[array[:32] for array in data.arrays])
 
 
 # What is searched --------------------------------------------------------------------------------
@@ -203,20 +180,6 @@ def test_a_model_that_was_not_built_is_built_and_measured():
 
 
 # Rows in sequence --------------------------------------------------------------------------------
-
-
-def make_stream(calls):
-    """Endless chunks of 20 rows."""
-    rng = np.random.default_rng(1)
-
-    def call(epoch, batch):
-        calls.append((epoch, batch))
-        features = {"kind": "array", "values": np.asfortranarray(rng.normal(size=(20, 5)))}
-        codes = np.arange(20, dtype=np.int32) % 3 + 1
-        labels = {"name": "y", "kind": "factor", "values": codes, "levels": list("abc")}
-        return {"features": {**features, "names": []}, "labels": labels, "weights": None}
-
-    return building.build_stream({"kind": "generator", "call": call, "steps": None}, {})
 
 
 @pytest.mark.tf

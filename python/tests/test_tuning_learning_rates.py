@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from conftest import make_dataset, make_model
-from test_tuning_batch_sizes import (
+from searched import (
     assert_same,
     make_stream,
     state_of,

@@ -6,8 +6,8 @@ import functools
 import numpy as np
 import pytest
 from conftest import make_model
+from keras_fits import assert_same_losses, fit_ours, fit_plain
 from streamed import array, stream, tfdata
-from test_equivalence import assert_same_losses, fit_ours, fit_plain
 
 from gpukeras import DataError, ModelError, inference, pipeline, runtime, training, usage, variables
 from gpukeras.storage import opening, saving

@@ -1,0 +1,20 @@
+"""A block of batches and the engines that train on it."""
+
+import numpy as np
+
+from gpukeras import inference, runtime
+from gpukeras.blocks import Block
+from gpukeras.engine import Engines
+
+BATCHES = 40
+
+
+def make_block(batches=BATCHES, size=4):
+    tf, rng = runtime.tensorflow(), np.random.default_rng(1)
+    x = rng.normal(size=(batches * size, 5)).astype(np.float32)
+    return Block((tf.constant(x), tf.constant((x[:, 0] > 0).astype(np.int32))), batches, size)
+
+
+def make_engines(model, block):
+    inference.build_variables(model, tuple(array[:4] for array in block.arrays))
+    return Engines(model, "train", 4, "CPU:0")
