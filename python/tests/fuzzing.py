@@ -188,7 +188,8 @@ def build_body(case: Case, inputs: Any) -> Any:
         after = [layers.MaxPooling2D(2)] if case.body == "conv" else [layers.BatchNormalization()]
         return _apply([plain, *after, layers.Flatten()], inputs)
     if case.body == "attention":
-        mixed = layers.MultiHeadAttention(2, 3)(inputs, inputs)
+        # A key's bias has the gradient 0 but for rounding, of which Lion takes the sign.
+        mixed = layers.MultiHeadAttention(2, 3, use_bias=False)(inputs, inputs)
         return layers.GlobalAveragePooling1D()(layers.LayerNormalization()(mixed))
     if case.body == "conv1d":
         convolution = layers.Conv1D(4, 2, activation="tanh", kernel_regularizer=penalty)
