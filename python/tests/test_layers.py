@@ -96,7 +96,7 @@ FLOORS = [
     ["feeding", "storage.saving", "storage.opening"],
     ["costs", "compiling", "targets", "variables"],
     ["engine", "assembly", "matching"],
-    ["models", "snapshots", "optimizers", "predicting"],
+    ["models", "snapshots", "optimizers", "predicting", "batch_size_memo"],
     ["profiling.flops"],
     ["profiling.op_flops"],
     ["profiling.model_calls"],

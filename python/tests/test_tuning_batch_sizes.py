@@ -11,12 +11,12 @@ from searched import assert_same, make_stream, state_of, stochastic_model, train
 
 import gpukeras
 from gpukeras import DataError, ModelError, SpecError, models, runtime, snapshots
+from gpukeras.batch_size_memo import remembered_batch_size
 from gpukeras.tuning import batch_sizes
 from gpukeras.tuning.batch_sizes import (
     BatchSearchSpec,
     choose_range,
     find_batch_size,
-    remembered_batch_size,
     repeat_head,
 )
 from gpukeras.tuning.knees import FITS, FULL

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from .batch_size_memo import remembered_size
 from .errors import ModelError
 from .pipeline import Dataset
 from .plans import PipelinePlan
 from .predicting import check_whole, fixed_rows
 from .streams.dataset import StreamDataset
-from .tuning.batch_sizes import remembered_size
 
 AnyDataset = Dataset | StreamDataset
 

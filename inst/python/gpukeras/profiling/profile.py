@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import evidence, models, runtime
+from ..batch_size_memo import remembered_size
 from ..choosing import choose_candidates
 from ..engine import UntraceableError, read_engine_facts
 from ..errors import DataError, GpuKerasError, ModelError, SpecError
@@ -29,7 +30,6 @@ from ..reuse import ATTRIBUTE
 from ..specs import ENGINES, Spec, check_choice, check_count, check_flag, describe
 from ..steps import single_replica
 from ..streams.dataset import GeneratorStream, StreamDataset
-from ..tuning.batch_sizes import remembered_size
 from ..tuning.keeping import kept_model
 from ..untouched import untouched
 from ..wording import count_of, find_reason

@@ -9,7 +9,6 @@ throughput is not accuracy, which is why by default an epoch keeps ten updates.
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -19,6 +18,7 @@ import numpy as np
 
 from .. import models, runtime
 from ..arrays import aligned_empty
+from ..batch_size_memo import remember_batch_size
 from ..blocks import Block
 from ..choosing import choose_candidates
 from ..engine import Engines, read_engine_facts
@@ -28,7 +28,6 @@ from ..feeding import open_feed
 from ..inference import build_on
 from ..pipeline import Dataset
 from ..predicting import model_device
-from ..recipes import AS_IS
 from ..rows import MemoryRows
 from ..running import wait_for
 from ..specs import ENGINES, Spec, check_choice, check_count, check_number
@@ -47,8 +46,6 @@ SAMPLES = 3
 
 AnyDataset = Dataset | StreamDataset
 OnEvent = Callable[[dict[str, Any]], Any]
-
-_REMEMBERED: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -139,21 +136,8 @@ def find_batch_size(
         stopped = search.run(began)
     report = search.report(stopped, time.perf_counter() - began)
     if report.recommended is not None and stopped != "interrupted":
-        _REMEMBERED[model] = report.recommended
+        remember_batch_size(model, report.recommended)
     return report
-
-
-def remembered_batch_size(model: Any) -> int | None:
-    """What the last search found for a model in this session, or None."""
-    return _REMEMBERED.get(model)
-
-
-def remembered_size(model: Any, data: AnyDataset) -> int | None:
-    """The batch size that was found for the model, as far as the data has rows for it."""
-    size = None if data.recipe.kind == AS_IS else remembered_batch_size(model)
-    if size is None or isinstance(data, StreamDataset):
-        return size
-    return min(size, len(data.rows("train")))
 
 
 # Searching ---------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import models, runtime
+from ..batch_size_memo import remembered_size
 from ..blocks import Block
 from ..choosing import choose_count
 from ..engine import cut
@@ -30,7 +31,6 @@ from ..recipes import Recipe
 from ..specs import Spec, check_count, check_number
 from ..streams.dataset import StreamDataset
 from ..wording import count_of
-from .batch_sizes import remembered_size
 from .keeping import kept_model
 from .rate_curves import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
 
