@@ -37,10 +37,10 @@ as_generic_call <- function(call) {
 }
 
 # A note to the user. cli_inform() would run what a text out of a file has in braces; rlang does not.
-inform_gpukeras <- function(...) {
+inform_gpukeras <- function(..., class = NULL) {
   text <- c(...)
   text[] <- show_controls(text)
-  rlang::inform(text, class = "gpukeras_message")
+  rlang::inform(text, class = c("gpukeras_message", class))
 }
 
 # A warning of the same kind.
@@ -48,3 +48,6 @@ warn_gpukeras <- function(message, code) {
   message[] <- show_controls(message)
   rlang::warn(message, class = c(paste0("gpukeras_warning_", code), "gpukeras_warning"))
 }
+
+# What another condition says, without the colours of a terminal, which would be shown as code.
+said_by <- function(condition) cli::ansi_strip(conditionMessage(condition))

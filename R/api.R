@@ -68,7 +68,7 @@ start_python <- function(call) {
   declare_python(replace = FALSE)
   tryCatch(reticulate::py_config(), error = function(condition) {
     abort_gpukeras(
-      paste("There is no Python for R:", sub("[.]?\\s*$", ".", conditionMessage(condition))),
+      paste("There is no Python for R:", sub("[.]?\\s*$", ".", said_by(condition))),
       code = "runtime_missing", hint = "install_gpukeras() makes an environment for it.",
       call = call
     )
@@ -110,7 +110,7 @@ require_packages <- function(replace, computer = read_computer()) {
   declare <- getExportedValue("reticulate", "py_require")
   planned <- plan_declared(declare()$packages, computer, replace)
   if (length(planned$message) > 0) {
-    rlang::inform(planned$message, class = c("gpukeras_message", "packageStartupMessage"))
+    inform_gpukeras(planned$message, class = "packageStartupMessage")
   }
   if (length(planned$remove) > 0) {
     declare(planned$remove, action = "remove")
@@ -163,7 +163,10 @@ is_dead <- function(handle) {
 
 # Whether TensorFlow is there already: it takes the card's memory, so nothing starts it unasked.
 tensorflow_runs <- function() {
-  python_runs() && !is_fork() && isTRUE(reticulate::py_eval("'tensorflow' in __import__('sys').modules"))
+  if (!python_runs() || is_fork()) {
+    return(FALSE)
+  }
+  isTRUE(reticulate::py_eval("'tensorflow' in __import__('sys').modules"))
 }
 
 # The Python of this session, for another process to use; "" where none is chosen yet.

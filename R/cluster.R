@@ -248,9 +248,7 @@ gpu_launch <- function(script, workers = 2, args = character(), log_dir = NULL, 
   if (!wait || !record$running) {
     return(launch)
   }
-  rlang::inform(
-    c(i = sprintf("The workers' logs are in %s.", record$log_dir)), class = "gpukeras_message"
-  )
+  inform_gpukeras(i = sprintf("The workers' logs are in %s.", record$log_dir))
   launch$wait()
 }
 

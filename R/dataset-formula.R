@@ -138,7 +138,7 @@ abort_term <- function(term, used, condition, call) {
   abort_gpukeras(
     sprintf(
       "The term `%s` of the formula cannot be computed: %s.", name_term(term),
-      sub("[.]?\\s*$", "", conditionMessage(condition))
+      sub("[.]?\\s*$", "", said_by(condition))
     ),
     code = "data", arg = "formula", column = if (!is.na(list)) list, call = call,
     hint = if (is.na(list)) "" else sprintf("The column `%s` is %s.", list, describe(used[[list]]))

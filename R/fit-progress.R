@@ -62,11 +62,12 @@ line_printer <- function(most = 20) {
   }
 }
 
+# A bar of cli does not run what has braces, but passes a terminal's codes on.
 format_event <- function(event, most = 8) {
   metrics <- utils::head(event$metrics, most)
   shown <- paste0(names(metrics), ": ", format_numbers(metrics))
   if (length(event$metrics) > most) shown <- c(shown, "...")
-  paste(c(sprintf("epoch %d/%d", event$epoch, event$epochs), shown), collapse = "  ")
+  show_controls(paste(c(sprintf("epoch %d/%d", event$epoch, event$epochs), shown), collapse = "  "))
 }
 
 # Four significant digits, each number by itself.

@@ -152,16 +152,16 @@ check_gpu <- function(gpu, computer, call = caller_env()) {
 carry_out <- function(plan, pip_options, verbose, call = caller_env()) {
   check_feasible(plan, call)
   if (length(plan$lacking) == 0) {
-    rlang::inform(c(v = sprintf("%s has all it needs.", plan$path)), class = "gpukeras_message")
+    inform_gpukeras(v = sprintf("%s has all it needs.", plan$path))
     return()
   }
-  rlang::inform(paste(format(plan), collapse = "\n"), class = "gpukeras_message")
+  inform_gpukeras(paste(format(plan), collapse = "\n"))
   if (plan$exists && !plan$new) {
     install_packages(plan, plan$python, pip_options, verbose, call)
   } else {
     replace_environment(plan$path, make_environment(plan, pip_options, verbose, call))
   }
-  rlang::inform(tell_done(plan), class = "gpukeras_message")
+  inform_gpukeras(tell_done(plan))
 }
 
 check_feasible <- function(plan, call) {

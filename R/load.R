@@ -10,7 +10,7 @@ keep_saved <- function(packed) {
   }
   tryCatch(as_live(saved), gpukeras_error_model = function(condition) {
     warn_gpukeras(
-      c(conditionMessage(condition), i = "It is given back as a gpu_saved_model: see ?gpu_load."),
+      c(said_by(condition), i = "It is given back as a gpu_saved_model: see ?gpu_load."),
       "model"
     )
     saved

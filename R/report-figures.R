@@ -17,7 +17,7 @@ html_figures <- function(part, id, kind = figure_kind()) {
       label <- sprintf("%s: plot", part$title)
       unlist(Map(html_figure, files, label, paste0(id, "-", seq_along(files), "-"), kind))
     },
-    gpukeras_error = function(error) html_tag("p", conditionMessage(error), class = "note")
+    gpukeras_error = function(error) html_tag("p", said_by(error), class = "note")
   )
 }
 

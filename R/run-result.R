@@ -37,7 +37,7 @@ abort_ended <- function(child, output, call) {
     abort_gpukeras(message, code = "run", hint = hint, ..., output = output, call = call)
   }
   if (inherits(remote, "condition")) {
-    said <- sprintf("The R process could not start: %s", conditionMessage(remote))
+    said <- sprintf("The R process could not start: %s", said_by(remote))
     abort(said, "It needs gpukeras and the packages attached here.", reason = "start")
   }
   if (isTRUE(status < 0)) {

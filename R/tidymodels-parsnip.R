@@ -231,9 +231,9 @@ register_tidymodels <- function() {
 # What parsnip does not take must not keep either package from loading.
 try_register <- function(register = register_engine) {
   tryCatch(register(), error = function(condition) {
-    rlang::warn(
-      c("mlp() has no engine \"gpukeras\": parsnip refused it.", x = conditionMessage(condition)),
-      class = c("gpukeras_warning_parsnip", "gpukeras_warning")
+    warn_gpukeras(
+      c("mlp() has no engine \"gpukeras\": parsnip refused it.", x = said_by(condition)),
+      "parsnip"
     )
   })
 }

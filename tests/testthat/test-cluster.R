@@ -175,9 +175,9 @@ test_that("workers run an R script, with this session's libraries and Python", {
     "cat('\\n', .libPaths()[1], '\\n', sep = '')", "cat(Sys.getenv('RETICULATE_PYTHON'), '\\n')"
   )
   logs <- withr::local_tempdir()
-  expect_message(
+  expect_snapshot(
     launch <- gpu_launch(script, 2, args = c("a b", "c"), log_dir = logs),
-    "logs are in", class = "gpukeras_message"
+    transform = function(lines) gsub(logs, "LOGS", lines, fixed = TRUE)
   )
   frame <- as.data.frame(launch)
   expect_identical(frame$status, c("done", "done"))

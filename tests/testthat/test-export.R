@@ -116,7 +116,7 @@ needing_model <- function(scale, loss = r_loss) {
   model <- keras$Sequential(list(
     keras$Input(list(3L)), scale, keras$layers$Dense(1L, name = "out")
   ), name = "needing")
-  attr(loss, "py_function_name") <- "r_loss"
+  attr(loss, "py_function_name") <- attr(loss, "py_function_name") %||% "r_loss"
   model$compile(optimizer = "sgd", loss = loss)
   model
 }
@@ -168,6 +168,18 @@ test_that("a lambda is told at saving, and loaded if its user says so", {
     gpu_load("r.keras", custom_objects = stats::setNames(list(function_of_r), name))
   )
   expect_equal(gpu_predict(again, a_matrix()), gpu_predict(model, a_matrix()))
+})
+
+test_that("a name out of a file is told, and never run", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  withr::local_dir(withr::local_tempdir())
+  loss <- function(y_true, y_pred) runtime()$tensorflow()$reduce_mean(y_pred)
+  attr(loss, "py_function_name") <- "{file.create('ran')}\u001b[2J"
+  gpu_save(needing_model(own_class()(), loss), "evil.keras", verbose = FALSE)
+  said <- expect_message(gpu_load("evil.keras", list(Scale = own_class())), "but not compiled")
+  expect_match(conditionMessage(said), "{file.create('ran')}\\x1b[2J", fixed = TRUE)
+  expect_false(file.exists("ran"))
 })
 
 test_that("custom objects are a named list of classes and functions", {

@@ -7,7 +7,7 @@ texts_of_conditions <- function() {
     if (is.call(code)) {
       called <- paste(deparse(code[[1]]), collapse = "")
       if (called == "covr:::count") return() # which stands before each expression for its time
-      ours <- ours || grepl("(^|::)(abort|cli_abort|cli_warn|cli_inform)(_|$)", called)
+      ours <- ours || grepl("(^|::)(cli_)?(abort|warn|inform)(_|$)", called)
       for (part in as.list(code)[-1]) if (!missing(part)) walk(part, ours, place)
     } else if (ours && is.character(code)) {
       found[[place]] <<- c(found[[place]], code)

@@ -318,6 +318,16 @@ test_that("a saved model of another session is told", {
   expect_identical(gpu_load(3), 3)
 })
 
+test_that("a model that cannot be loaded is kept as its file, with a warning", {
+  skip_without_tensorflow()
+  file <- withr::local_tempfile(lines = "no archive", fileext = ".keras")
+  record <- list(kind = "Sequential", name = "mlp", parameters = 1234, bytes = 3e6)
+  packed <- new_packed("model", file, record)
+  withr::local_options(cli.num_colors = 256L) # its colours are no part of what is told
+  expect_snapshot(saved <- keep_saved(packed))
+  expect_true(file.exists(saved$state$path))
+})
+
 test_that("saved files of a child of a child are moved, once", {
   record <- list(kind = "Sequential", name = "mlp", parameters = 1, bytes = 1)
   saved <- new_saved(new_packed("model", withr::local_tempfile(lines = "content"), record))
