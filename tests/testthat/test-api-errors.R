@@ -31,3 +31,10 @@ test_that("errors read well", {
   )
   expect_snapshot(gpu_setup(device = "gpu"), error = TRUE)
 })
+
+test_that("another condition is quoted without its colours", {
+  withr::local_options(cli.num_colors = 256L)
+  condition <- rlang::catch_cnd(abort_gpukeras("Bad.", "data", hint = "Look."))
+  expect_match(conditionMessage(condition), "\u001b[", fixed = TRUE)
+  expect_no_match(said_by(condition), "\u001b[", fixed = TRUE)
+})

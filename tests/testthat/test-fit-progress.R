@@ -80,25 +80,29 @@ test_that("a bar counts batches, and goes when the function is left", {
 })
 
 test_that("a metric's name is shown, and neither run nor obeyed", {
-  withr::local_options(
-    cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_only = "cli",
-    cli.width = 200L
-  )
   withr::local_dir(withr::local_tempdir())
   name <- "{file.create('ran')} {.val {1}} \u001b]0;title\a\u001b[2J"
-  run <- function() {
-    show <- bar_printer(frame = environment())
-    for (step in 1:2) {
-      Sys.sleep(0.3) # cli draws no more often
-      show(event(kind = "progress", step = step, metrics = rlang::set_names(list(0.5), name)))
-    }
-  }
-  drawn <- paste(capture.output(run(), type = "message"), collapse = "")
   shown <- "{file.create('ran')} {.val {1}} \\x1b]0;title\\x07\\x1b[2J: 0.5"
+  named <- event(kind = "progress", metrics = rlang::set_names(list(0.5), name))
+  saveRDS(named, "event.rds")
+  writeLines(con = "draw.R", c(
+    "options(cli.dynamic = TRUE, cli.progress_show_after = 0, cli.width = 200L)",
+    "event <- readRDS('event.rds')",
+    "draw <- function() {",
+    "  show <- asNamespace('gpukeras')$bar_printer(frame = environment())",
+    "  for (step in 1:5) {",
+    "    Sys.sleep(0.3)",
+    "    show(utils::modifyList(event, list(step = step)))",
+    "  }",
+    "}",
+    "draw()"
+  ))
+  env <- c(callr::rcmd_safe_env(), CLI_TICK_TIME = "100") # cli draws when its clock ticks
+  drawn <- callr::rscript("draw.R", stderr = "2>&1", show = FALSE, env = env)$stdout
   expect_match(drawn, shown, fixed = TRUE)
   expect_no_match(drawn, "\u001b]0;", fixed = TRUE)
-  line <- capture.output(line_printer()(event(metrics = rlang::set_names(list(0.5), name))))
-  expect_match(line, shown, fixed = TRUE)
+  named$kind <- "epoch"
+  expect_match(capture.output(line_printer()(named)), shown, fixed = TRUE)
   expect_false(file.exists("ran"))
 })
 
