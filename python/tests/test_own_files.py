@@ -9,12 +9,11 @@ import socket
 import stat
 import zipfile
 
-import keras
 import numpy as np
 import pytest
 from checkpointed import numbers, save
 
-from gpukeras import CheckpointError, DataError, own_files
+from gpukeras import CheckpointError, DataError, own_files, runtime
 from gpukeras.checkpoints.locks import FolderLock
 from gpukeras.checkpoints.store import LOCK, CheckpointStore
 from gpukeras.keras_files import written_beside
@@ -158,6 +157,7 @@ def test_a_pipe_for_a_manifest_is_not_waited_at(folder):
 
 @pytest.mark.tf
 def test_a_model_is_written_where_nobody_can_have_put_a_link(folder, precious):
+    keras = runtime.keras()
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     for name in (f".m.partial-{os.getpid()}.keras", ".m.partial-.keras"):
         (folder / name).symlink_to(precious)
