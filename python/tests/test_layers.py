@@ -20,6 +20,7 @@ FLOORS = [
         "loader_log",
         "probes.codes",
         "own_files",
+        "keras_private",
         "distribution.seals",
     ],
     ["distribution.frames", "distribution.confinement", "installed", "naming"],

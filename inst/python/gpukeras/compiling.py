@@ -20,7 +20,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from . import runtime
+from . import keras_private, runtime
 
 STAND_IN_BYTES = 256 * 2**20  # of variables that may exist twice; larger models compile in front
 
@@ -46,7 +46,7 @@ class Compilation:
         handles = [getattr(each, "handle", each) for each in captured]
         try:
             with runtime.tensorflow().device(handles[0].device if handles else None):
-                concrete._call_flat(tensors, handles)
+                keras_private.call_flat(concrete, tensors, handles)
         except Exception as error:
             self._error = error
         finally:
@@ -82,7 +82,7 @@ def begin_compiling(concrete: Any, tensors: Sequence[Any]) -> Compilation | None
     """
     try:
         captured = _make_stand_ins(concrete)
-        if captured is None or not callable(concrete._call_flat):
+        if captured is None or not keras_private.can_call_flat(concrete):
             return None
         return Compilation(concrete, tensors, captured)
     except (AttributeError, TypeError, runtime.tensorflow().errors.ResourceExhaustedError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import runtime
+from . import keras_private, runtime
 
 PASS_S = 0.3  # seconds that steps of one kind may take, unless a single one takes longer
 # What an output may be off by, relative to the largest. float32: a GPU may multiply with 10 bits of
@@ -27,8 +27,8 @@ TELLING = ("Cannot assign a device", "Could not satisfy", "Cannot place", "devic
 def read_policy(model: Any) -> str:
     """The dtype policy that most of a model's weights follow."""
     weights: Counter[str] = Counter({model.dtype_policy.name: 0})
-    for layer in model._flatten_layers():
-        own = sum(int(np.prod(variable.shape)) for variable in layer._trainable_variables)
+    for layer in keras_private.list_layers(model):
+        own = sum(int(np.prod(variable.shape)) for variable in keras_private.own_trainable(layer))
         weights[layer.dtype_policy.name] += own
     return weights.most_common(1)[0][0]
 
@@ -36,7 +36,7 @@ def read_policy(model: Any) -> str:
 def read_rnn(model: Any) -> list[dict[str, str]]:
     """The recurrent layers, also nested ones, that cannot use cuDNN, and what forbids it."""
     found = []
-    for layer in model._flatten_layers():
+    for layer in keras_private.list_layers(model):
         if isinstance(layer, runtime.keras().layers.RNN):
             argument = choose_forbidding(_settings(layer))
             if argument:

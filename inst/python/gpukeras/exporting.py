@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from . import models, runtime
+from . import keras_private, models, runtime
 from .errors import DataError, ModelError
 from .export_formats import FORMATS, Format, check_packages, choose_format
 from .export_samples import (
@@ -159,7 +159,7 @@ def export_model(
 def _read_tolerance(model: Any, given: float | None) -> tuple[float, str]:
     if given is not None:
         return check_positive("tolerance", given), "as asked"
-    types = {str(layer.compute_dtype) for layer in model._flatten_layers()}
+    types = {str(layer.compute_dtype) for layer in keras_private.list_layers(model)}
     return choose_tolerance(sorted(types), model_device(model))
 
 

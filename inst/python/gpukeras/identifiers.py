@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from . import runtime
+from . import keras_private, runtime
 from .errors import ModelError
 
 SHORT = ("mse", "mae", "mape", "msle")
@@ -29,9 +29,8 @@ def check_names(model: Any) -> None:
         ModelError: for the first one that is not.
     """
     _check("losses", getattr(model, "loss", None))
-    metrics = getattr(model, "_compile_metrics", None)
-    for given in ("_user_metrics", "_user_weighted_metrics"):
-        _check("metrics", getattr(metrics, given, None))
+    for given in keras_private.given_metrics(keras_private.compiled_metrics(model)):
+        _check("metrics", given)
 
 
 def _check(kind: str, given: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import devices, matching, models, runtime
+from . import devices, keras_private, matching, models, runtime
 from .choosing import Chooser, choose_evaluation_candidates
 from .distribution.losing import telling
 from .distribution.predictions import predict_together
@@ -329,13 +329,14 @@ def own_functions(model: Any) -> Iterator[int]:
     Inside is the `steps_per_execution` that the model was compiled with; of Keras' is 1.
     """
     steps, functions = model.steps_per_execution, (model.train_function, model.test_function)
-    began = model._initial_epoch
+    began = keras_private.initial_epoch(model)
     model.steps_per_execution = 1
     try:
         with heeding_jit(model), weighing_rows(model):
             yield steps
     finally:
-        model.steps_per_execution, model._initial_epoch = steps, began
+        model.steps_per_execution = steps
+        keras_private.set_initial_epoch(model, began)
         # Those of a training that is going on, where a callback evaluates; else Keras' own.
         model.train_function, model.test_function = functions
 

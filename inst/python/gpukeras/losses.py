@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from . import runtime
+from . import keras_private, runtime
 
 KERAS_ROWS = 32  # of a batch of Keras' own evaluate()
 ADDITIVE = ("sum_over_batch_size", "mean")  # reductions whose mean over batches is that over rows
@@ -35,7 +35,7 @@ def depends_on_batch(model: Any) -> bool:
     """
     if any(runtime.overrides(model, name) for name in ("test_step", "compute_loss")):
         return True
-    if not all(_is_keras(type(layer)) for layer in model._flatten_layers()):
+    if not all(_is_keras(type(layer)) for layer in keras_private.list_layers(model)):
         return True  # it may add to the loss while it is called
     return not all(_is_mean(one) for one in losses_of(model.loss))
 
@@ -58,7 +58,7 @@ def weighing_rows(model: Any) -> Iterator[None]:
     Keras weighs a batch by its rows only where their number is known as the step is traced, else as
     one row: where the last batch is short, the losses of outputs do not add up to the total.
     """
-    loss = getattr(model, "_compile_loss", None)
+    loss = keras_private.compiled_loss(model)
     if loss is None or "call" in vars(loss):
         yield
         return

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from . import runtime
+from . import keras_private, runtime
 from .errors import ModelError, SpecError
 from .schedules import ScheduleSpec, draw_rates_at
 from .specs import check_positive
@@ -131,14 +131,14 @@ def hold_schedule(
         ModelError: if the optimizer has not one rate, but several.
     """
     optimizer = find_optimizer(model, "schedule")
-    start = int(optimizer._iterations.numpy()) if start is None else start
+    start = int(keras_private.step_count(optimizer).numpy()) if start is None else start
     base = read_own_rate(optimizer, start)
     steps = None if steps_per_epoch is None else steps_per_epoch * epochs
     stride = -(-(steps or 1) // LONGEST_TABLE)
     table = draw_rates_at(spec, base, np.arange(0, steps or 1, stride), steps, steps_per_epoch)
-    rates = Rates(optimizer._iterations, base, table, start, stride)
+    rates = Rates(keras_private.step_count(optimizer), base, table, start, stride)
     # Not the public `learning_rate`: setting it drops the rate's variable from the optimizer's.
-    with _held(optimizer, _learning_rate=_schedule_class()(rates)):
+    with _held(optimizer, **{keras_private.LEARNING_RATE: _schedule_class()(rates)}):
         yield rates
 
 
@@ -230,12 +230,14 @@ def read_rate(model: Any, ahead: int = 0) -> float:
         optimizer = find_optimizer(model, "schedule")
     except ModelError:
         return float("nan")
-    return read_own_rate(optimizer, max(0, int(optimizer._iterations.numpy()) + ahead))
+    return read_own_rate(
+        optimizer, max(0, int(keras_private.step_count(optimizer).numpy()) + ahead)
+    )
 
 
 def read_own_rate(optimizer: Any, step: int) -> float:
     """The rate that an optimizer has at a step: of its variable, its schedule or its function."""
-    own = optimizer._learning_rate
+    own = keras_private.learning_rate(optimizer)
     if isinstance(own, runtime.keras().optimizers.schedules.LearningRateSchedule):
         return float(own(step))
     return float(own.numpy() if hasattr(own, "numpy") else own())
@@ -283,7 +285,7 @@ def require_plain_rate(model: Any, arg: str) -> None:
     """
     optimizer = find_optimizer(model, arg)
     schedule = runtime.keras().optimizers.schedules.LearningRateSchedule
-    if isinstance(optimizer._learning_rate, schedule):
+    if isinstance(keras_private.learning_rate(optimizer), schedule):
         raise SpecError(
             f"`{arg}` multiplies a rate, and the optimizer has a schedule of Keras'.",
             hint="Give `schedule`, such as schedule_one_cycle(), instead.",

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from . import runtime
+from . import keras_private, runtime
 from .arrays import aligned_empty
 from .errors import ModelError
 from .feeding import open_evaluation
@@ -176,7 +176,7 @@ def fixed_rows(model: Any) -> int | None:
     Those are models with states of recurrent layers, one for each row. Of others the length that
     their inputs have may be that of the first batch that Keras saw, and means nothing.
     """
-    if not any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
+    if not any(getattr(layer, "stateful", False) for layer in keras_private.list_layers(model)):
         return None
     try:
         tensors = runtime.tensorflow().nest.flatten(model.inputs)

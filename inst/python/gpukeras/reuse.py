@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import devices
+from . import devices, keras_private
 from .engine import Engines
 from .optimizers import CLIPPING
 from .steps import TrainingStep, Watch, step_counter
@@ -87,15 +87,15 @@ def _read_terms(
     settings = devices.current(), model.jit_compile, model.run_eagerly
     own = getattr(model, f"{kind}_step")
     # Batch normalisation works otherwise when it is frozen, and may have no weights that tell.
-    frozen = tuple(layer.trainable for layer in model._flatten_layers())
+    frozen = tuple(layer.trainable for layer in keras_private.list_layers(model))
     return Terms(
         (batch_size, micro, device, *settings, clipping, frozen),
         (
             getattr(own, "__func__", own),
             optimizer,
-            getattr(inner, "_learning_rate", None),
-            getattr(model, "_compile_loss", None),
-            getattr(model, "_compile_metrics", None),
+            keras_private.learning_rate(inner),
+            keras_private.compiled_loss(model),
+            keras_private.compiled_metrics(model),
             *(() if step is None else step.parts),
             *model.trainable_variables,
             *(variable.constraint for variable in model.trainable_variables),

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from . import forks, preload
+from . import forks, keras_private, preload
 from .errors import DataError, RuntimeMissingError
 
 ABORTED = 10  # gRPC's code for work that somebody ended
@@ -127,7 +127,7 @@ def imported() -> bool:
 
 def started() -> bool:
     """Whether TensorFlow has started its devices, after which most settings are too late."""
-    return _context()._context_handle is not None  # no public API says this
+    return keras_private.is_context_started(_context())
 
 
 def _context() -> Any:
@@ -285,7 +285,7 @@ def is_keras_model(value: Any) -> bool:
 
 def build_state(model: Any, batch: tuple[Any, ...]) -> None:
     """Creates all variables of a compiled model, its metrics and optimizer, from one batch."""
-    model._symbolic_build(data_batch=batch)  # Keras' JAX trainer calls it at the same place
+    keras_private.build_symbolically(model, batch)
     if not model.optimizer.built:  # LossScaleOptimizer would add its counters again
         model.optimizer.build(model.trainable_variables)
 
@@ -330,7 +330,7 @@ def allows_xla(model: Any) -> bool:
     """
     if model.jit_compile or physical_devices("GPU"):
         return bool(model.jit_compile)
-    return all(layer.supports_jit for layer in model._flatten_layers())
+    return all(layer.supports_jit for layer in keras_private.list_layers(model))
 
 
 def overrides(model: Any, method: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import runtime
+from . import keras_private, runtime
 from .engine import Logs, cut
 from .losses import sums_rows
 
@@ -26,7 +26,7 @@ def step_counter(model: Any) -> Any:
 
     Not its `iterations`: where gradients are accumulated, that is a count of updates, calculated.
     """
-    return getattr(model.optimizer, "inner_optimizer", model.optimizer)._iterations
+    return keras_private.step_count(getattr(model.optimizer, "inner_optimizer", model.optimizer))
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def single_replica(model: Any) -> Iterator[None]:
     it nor the function's graph: 4 MB a training of a small model (measured, TensorFlow 2.21).
     """
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    found = [inner, *getattr(inner, "_inner_optimizers", [])]
+    found = [inner, *keras_private.inner_optimizers(inner)]
     if runtime.tensorflow().distribute.has_strategy():
         found = []
     found = [one for one in found if hasattr(one, REDUCING) and REDUCING not in vars(one)]
@@ -249,11 +249,14 @@ class TrainingStep:
         tf, keras, model = runtime.tensorflow(), runtime.keras(), self._model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(cut(data, start, size))
         with tf.GradientTape() as tape:
-            predicted = model(x, training=True) if model._call_has_training_arg else model(x)
-            loss = model._compute_loss(
-                x=x, y=y, y_pred=predicted, sample_weight=weight, training=True
+            takes_training = keras_private.takes_training(model)
+            predicted = model(x, training=True) if takes_training else model(x)
+            loss = keras_private.compute_loss(
+                model, x=x, y=y, y_pred=predicted, sample_weight=weight, training=True
             )
-            model._loss_tracker.update_state(loss, sample_weight=tf.cast(size, "float32"))
+            keras_private.loss_tracker(model).update_state(
+                loss, sample_weight=tf.cast(size, "float32")
+            )
             share = 1.0 if sums_rows(model.loss) else tf.cast(size / rows, loss.dtype)
             loss = model.optimizer.scale_loss(loss * share)
         model.compute_metrics(x, y, predicted, sample_weight=weight)

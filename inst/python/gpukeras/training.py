@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from . import models, runtime
+from . import keras_private, models, runtime
 from .callbacks import Functions, check_hooks
 from .distribution.losing import telling
 from .distribution.teams import open_team
@@ -73,7 +73,8 @@ def fit(
     team.check(model, spec.engine)
     spec, listener = team.own_spec(spec), Listener(on_event, spec.epochs)
     job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, listener, team)
-    model._initial_epoch = None  # BackupAndRestore leaves there where an earlier training went on
+    # BackupAndRestore leaves there where an earlier training went on.
+    keras_private.set_initial_epoch(model, None)
     own = own_functions(model)
     with telling(), own as job.together, memory_errors(job.explain_memory), models.needing_loss():
         report = job.run()

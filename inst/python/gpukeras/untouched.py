@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from . import inference
+from . import inference, keras_private
 from .variables import build_variables, other_optimizers
 
 PARTS = [
     "optimizer",
-    "_compile_metrics",
-    "_compile_loss",
+    keras_private.COMPILED_METRICS,
+    keras_private.COMPILED_LOSS,
     "train_function",
     "test_function",
     "predict_function",
@@ -48,23 +48,26 @@ def untouched(model: Any, data: Any) -> Iterator[None]:
 
 def _unbuilt_copies(model: Any) -> dict[str, Any]:
     """Copies of those parts of a compiled model that Keras builds in its first step."""
-    optimizer, metrics, loss = model.optimizer, model._compile_metrics, model._compile_loss
+    optimizer = model.optimizer
+    metrics, loss = keras_private.compiled_metrics(model), keras_private.compiled_loss(model)
     made: dict[str, Any] = {}
     if optimizer is not None and not optimizer.built:
         with suppress(Exception):  # a user's own class may know no config: then it gets built
             made["optimizer"] = type(optimizer).from_config(optimizer.get_config())
     if metrics is not None and not metrics.built:
-        given = metrics._user_metrics, metrics._user_weighted_metrics
-        made["_compile_metrics"] = type(metrics)(*given, output_names=metrics.output_names)
+        given = keras_private.given_metrics(metrics)
+        again = type(metrics)(*given, output_names=metrics.output_names)
+        made[keras_private.COMPILED_METRICS] = again
     if loss is not None and not loss.built:
-        given = loss._user_loss, loss._user_loss_weights
-        made["_compile_loss"] = type(loss)(*given, output_names=loss.output_names)
+        given = keras_private.given_losses(loss)
+        again = type(loss)(*given, output_names=loss.output_names)
+        made[keras_private.COMPILED_LOSS] = again
     return made
 
 
 def _is_built(model: Any) -> bool:
-    parts = model.optimizer, model._compile_metrics, model._compile_loss
-    own = *parts, *other_optimizers(model), *model._flatten_layers()
+    parts = keras_private.compiled_metrics(model), keras_private.compiled_loss(model)
+    own = model.optimizer, *parts, *other_optimizers(model), *keras_private.list_layers(model)
     return all(each is None or each.built for each in own)
 
 
@@ -81,4 +84,4 @@ def _values_kept(model: Any) -> Iterator[None]:
     finally:
         for variable, value in values:
             variable.assign(value)
-        model._clear_losses()  # tensors of graphs that are gone
+        keras_private.forget_losses(model)

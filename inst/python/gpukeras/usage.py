@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from . import devices, evidence, inference, models, runtime
+from . import devices, evidence, inference, keras_private, models, runtime
 from .blocks import Block, as_data
 from .errors import DataError
 from .feeding import open_feed, sample_rows
@@ -372,7 +372,7 @@ class _Reading:
             raise _UnreadError("the device is the CPU itself, there is nothing to compare with")
         features = self.source.batch(self.source.batch_size)[0]
         there, here = (self._outputs(features, place) for place in (self.device, "CPU:0"))
-        dtypes = {layer.compute_dtype for layer in self.model._flatten_layers()}
+        dtypes = {layer.compute_dtype for layer in keras_private.list_layers(self.model)}
         return {"numeric": evidence.judge_outputs(there, here, dtypes)}
 
     def _outputs(self, features: np.ndarray, device: str) -> list[np.ndarray]:

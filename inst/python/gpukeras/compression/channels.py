@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import runtime
+from .. import keras_private, runtime
 from ..profiling.flops import KERAS, keras_kind
 
 Ids = np.ndarray  # of units, one for each channel of a tensor (its last axis)
@@ -121,27 +121,26 @@ def wire_model(model: Any) -> Wiring:
 
 def find_graph(model: Any) -> Any:
     """The functional model behind a Sequential one; another one itself."""
-    return getattr(model, "_functional", None) or model
+    return keras_private.functional_of(model) or model
 
 
 def is_graph(layer: Any) -> bool:
     """Whether a layer is a model whose layers are known."""
     models = runtime.keras().models
     if isinstance(layer, models.Sequential):
-        return getattr(layer, "_functional", None) is not None
-    return hasattr(layer, "_nodes_by_depth") and isinstance(layer, models.Model)
+        return keras_private.functional_of(layer) is not None
+    return keras_private.has_nodes(layer) and isinstance(layer, models.Model)
 
 
 def _follow(wiring: Wiring, graph: Any, given: Sequence[Ids | None], above: str) -> list[Any]:
     """The units of a graph's outputs from those of its inputs."""
     known = {id(tensor): ids for tensor, ids in zip(graph.inputs, given, strict=True)}
-    for depth in sorted(graph._nodes_by_depth, reverse=True):
-        for node in graph._nodes_by_depth[depth]:
-            if node.is_input:
-                continue
-            inputs = [known.get(id(tensor)) for tensor in node.input_tensors]
-            found = _pass(wiring, node, inputs, above)
-            known.update(zip(map(id, node.outputs), found, strict=True))
+    for node in keras_private.list_nodes(graph):
+        if node.is_input:
+            continue
+        inputs = [known.get(id(tensor)) for tensor in node.input_tensors]
+        found = _pass(wiring, node, inputs, above)
+        known.update(zip(map(id, node.outputs), found, strict=True))
     return [known.get(id(tensor)) for tensor in graph.outputs]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .. import models, runtime
+from .. import keras_private, models, runtime
 from ..errors import ModelError
 from ..wording import find_reason
 
@@ -55,7 +55,7 @@ def check_graph(model: Any, arg: str = "model") -> None:
     Raises:
         ModelError: for one made by subclassing.
     """
-    if not hasattr(model, "_functional") and not hasattr(model, "_run_through_graph"):
+    if not (keras_private.is_sequential_like(model) or keras_private.runs_through_graph(model)):
         raise ModelError(
             f"`{arg}` must be a sequential or functional model: nobody but its own code knows how "
             "the layers of another are connected.",
@@ -119,7 +119,7 @@ def copy_variables(model: Any, copy: Any) -> None:
 
 def renew_means(copy: Any) -> None:
     """A Normalization computes by what it made of its weights: makes it anew of the given ones."""
-    for layer in copy._flatten_layers():
+    for layer in keras_private.list_layers(copy):
         if isinstance(layer, runtime.keras().layers.Normalization) and layer.built:
             layer.finalize_state()
 
@@ -128,13 +128,14 @@ def copy_compile(model: Any, copy: Any) -> None:
     """Compiles another model as a model is, with an optimizer, loss and metrics of its own."""
     if not model.compiled:
         return
-    loss, metrics = model._compile_loss, model._compile_metrics
+    loss, loss_weights = keras_private.given_losses(keras_private.compiled_loss(model))
+    metrics, weighted = keras_private.given_metrics(keras_private.compiled_metrics(model))
     copy.compile(
         optimizer=copy_optimizer(model.optimizer),
-        loss=_renew(loss._user_loss) if loss is not None else None,
-        loss_weights=loss._user_loss_weights if loss is not None else None,
-        metrics=_renew(metrics._user_metrics) if metrics is not None else None,
-        weighted_metrics=_renew(metrics._user_weighted_metrics) if metrics is not None else None,
+        loss=_renew(loss),
+        loss_weights=loss_weights,
+        metrics=_renew(metrics),
+        weighted_metrics=_renew(weighted),
         run_eagerly=model.run_eagerly,
         jit_compile=model.jit_compile,
         auto_scale_loss=False,  # the optimizer is wrapped where it was

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import inference, runtime
+from .. import inference, keras_private, runtime
 from ..errors import ModelError, SpecError
 from ..feeding import has_rows, sample_rows
 from ..inference import AnyDataset
@@ -174,7 +174,7 @@ def count_weights(model: Any) -> tuple[int, int]:
 def unpack_weights(model: Any) -> Iterator[np.ndarray]:
     """The values of a model's weights, those of 4 bits one by one: two of them are in a byte."""
     packed, scales = {}, set[int]()
-    for layer in model._flatten_layers():
+    for layer in keras_private.list_layers(model):
         if getattr(layer, "quantization_mode", None):
             scales |= {id(one) for one in layer.weights if one.name.endswith(SCALES)}
         for own, whole in _PACKED.items():

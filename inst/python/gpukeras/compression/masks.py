@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import reuse, runtime
+from .. import keras_private, reuse, runtime
 from ..errors import DataError
 
 # By the names of Keras' own layers. Depthwise kernels are a hundredth of a model, and all it needs
@@ -101,7 +101,7 @@ def list_kernels(model: Any) -> list[Kernel]:
 
 def list_layers(model: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """All layers inside a model with their names, joined by "/" from below the model down."""
-    for layer in model._flatten_layers(include_self=False, recursive=False):
+    for layer in keras_private.list_layers(model, include_self=False, recursive=False):
         name = f"{above}/{layer.name}" if above else layer.name
         yield name, layer
         yield from list_layers(layer, name)
@@ -110,7 +110,7 @@ def list_layers(model: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 def _own_kernels(layer: Any) -> list[Any]:
     if type(layer).__name__ in DEPTHWISE or getattr(layer, "quantization_mode", None) is not None:
         return []
-    below = layer._flatten_layers(include_self=False, recursive=False)
+    below = keras_private.list_layers(layer, include_self=False, recursive=False)
     inside = {id(weight) for one in below for weight in one.weights}
     return [
         weight

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import models, training
+from .. import keras_private, models, training
 from ..errors import DataError, ModelError, SpecError
 from ..feeding import sample_rows
 from ..fit_report import FitReport
@@ -159,7 +159,9 @@ def _train_masks(
         spec.ramp,
         spec.frequency,
     )
-    growth = Growth(kernels, find_optimizer(model, "schedule")._iterations, ramp, _is_whole(spec))
+    growth = Growth(
+        kernels, keras_private.step_count(find_optimizer(model, "schedule")), ramp, _is_whole(spec)
+    )
     options = late_stopping(spec, -(-ramp.last // epoch_steps))
     report = fine_tune(model, data, spec, options, validation, on_event)
     if report.stopped == "completed":

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .. import models, runtime, training
+from .. import keras_private, models, runtime, training
 from ..errors import ModelError
 from ..inference import AnyDataset
 from ..specs import check_choice
@@ -76,7 +76,7 @@ def quantize(
     began, spec = time.perf_counter(), QuantizeSpec.from_dict(options or {})
     models.check_model(model, compiled=data is not None)
     check_wanted(spec, data, validation)
-    names = [layer.name for layer in model._flatten_layers(include_self=False)]
+    names = [layer.name for layer in keras_private.list_layers(model, include_self=False)]
     check_excluded(spec.exclude, names)
     copy = copy_model(model)
     if all(layer_mode(layer) for layer in leaf_layers(copy)):
@@ -133,8 +133,8 @@ def leaf_layers(model: Any) -> list[Any]:
     """Layers with weights and without layers inside, at any depth."""
     return [
         layer
-        for layer in model._flatten_layers()
-        if layer.weights and len(list(layer._flatten_layers())) == 1
+        for layer in keras_private.list_layers(model)
+        if layer.weights and len(keras_private.list_layers(layer)) == 1
     ]
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import models, runtime, training
+from .. import keras_private, models, runtime, training
 from ..errors import ModelError
 from ..inference import AnyDataset
 from ..listening import OnEvent
@@ -96,7 +96,7 @@ def separate(
     check_graph(model)
     check_built(model)
     check_wanted(spec, data, validation)
-    names = [layer.name for layer in model._flatten_layers(include_self=False)]
+    names = [layer.name for layer in keras_private.list_layers(model, include_self=False)]
     check_excluded(spec.exclude, names)
     chosen, listed = choose_layers(trace_model(model, input_specs(model)).seen, spec)
     if not chosen:
@@ -208,13 +208,13 @@ def _replace(model: Any, names: set[str], rank: int) -> Any:
 def _copy_weights(model: Any, made: Any) -> dict[str, float]:
     """Gives the new model the old one's weights; what share of each kernel is kept, by layer."""
     kept = {}
-    pairs = zip(model._flatten_layers(), made._flatten_layers(), strict=True)
+    pairs = zip(*map(keras_private.list_layers, (model, made)), strict=True)
     for old, new in pairs:
         if type(old).__name__ in SEPARABLE and type(new).__name__ not in SEPARABLE:
             depthwise, pointwise, share = factor_kernel(old.kernel.numpy(), new.depth_multiplier)
             new.set_weights([depthwise, pointwise, *([old.bias.numpy()] if old.use_bias else [])])
             kept[old.name] = share
-        elif len(list(old._flatten_layers())) == 1 and old.weights:
+        elif len(keras_private.list_layers(old)) == 1 and old.weights:
             new.set_weights(old.get_weights())
     renew_means(made)
     return kept

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import runtime
+from .. import keras_private, runtime
 from ..errors import ModelError
 from ..profiling.flops import activation_flops, layer_flops
 from ..profiling.model_calls import input_specs, trace_model
@@ -105,9 +105,9 @@ def narrow_model(
 
 def _check_kind(model: Any) -> None:
     keras = runtime.keras()
-    known = isinstance(model, keras.Sequential) or hasattr(model, "_nodes_by_depth")
+    known = isinstance(model, keras.Sequential) or keras_private.has_nodes(model)
     plain = type(model).call in (keras.Sequential.call, _functional_class().call)
-    if not known or not plain or not hasattr(find_graph(model), "_nodes_by_depth"):
+    if not known or not plain or not keras_private.has_nodes(find_graph(model)):
         raise ModelError(
             "`model` is neither sequential nor functional: how its layers are connected is only "
             "in its code.",

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from .. import runtime
+from .. import keras_private, runtime
 from ..errors import SpecError
 from ..profiling.flops import keras_kind
 from .copies import check_built, check_graph, clone_layers, copy_compile, renew_means
@@ -136,7 +136,7 @@ def narrow_width(units: int, width: float) -> int:
 
 def _copy_given(teacher: Any, student: Any) -> None:
     """Weights that nothing trains (means of a Normalization, a frozen embedding) stay."""
-    pairs = zip(teacher._flatten_layers(), student._flatten_layers(), strict=True)
+    pairs = zip(*map(keras_private.list_layers, (teacher, student)), strict=True)
     for old, new in pairs:
         given = old.weights and not old.trainable_weights and not _layers_inside(old)
         if given and [w.shape for w in old.weights] == [w.shape for w in new.weights]:
@@ -145,7 +145,7 @@ def _copy_given(teacher: Any, student: Any) -> None:
 
 
 def _layers_inside(layer: Any) -> bool:
-    return len(list(layer._flatten_layers())) > 1
+    return len(keras_private.list_layers(layer)) > 1
 
 
 # Widths through a model --------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def _layers_inside(layer: Any) -> bool:
 
 def read_groups(model: Any) -> Groups:
     """Which widths of a sequential or functional model belong together, and which must stay."""
-    graph, groups = getattr(model, "_functional", None) or model, Groups()
+    graph, groups = keras_private.functional_of(model) or model, Groups()
     nest = runtime.tensorflow().nest
     widths: dict[int, Part] = {}
     for tensor in nest.flatten(graph.inputs):
@@ -171,12 +171,11 @@ def read_groups(model: Any) -> Groups:
 
 def _nodes(graph: Any) -> Iterator[Any]:
     """The calls of a graph's layers, each after those that it needs."""
-    for depth in sorted(graph._nodes_by_depth, reverse=True):
-        yield from (node for node in graph._nodes_by_depth[depth] if not node.is_input)
+    yield from (node for node in keras_private.list_nodes(graph) if not node.is_input)
 
 
 def _operations(model: Any) -> list[Any]:
-    return list((getattr(model, "_functional", None) or model)._operations)
+    return keras_private.list_operations(keras_private.functional_of(model) or model)
 
 
 def _follow(groups: Groups, layer: Any, given: list[Part], place: int) -> Part:

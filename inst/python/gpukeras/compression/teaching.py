@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from .. import matching, runtime
+from .. import keras_private, matching, runtime
 from ..errors import ModelError
 from ..reuse import ATTRIBUTE
 
@@ -34,18 +34,18 @@ Distance = Callable[[Any, Any, Any], Any]
 
 def list_losses(model: Any) -> list[Any]:
     """The loss of each output of a compiled model, in their order; None for an output without."""
-    given, nest = model._compile_loss._user_loss, runtime.tensorflow().nest
+    given, _ = keras_private.given_losses(keras_private.compiled_loss(model))
     names = matching.read_outputs(model) or [""]
     if isinstance(given, Mapping):
         return [given.get(name) for name in names]
     if isinstance(given, (list, tuple)):
-        return list(nest.flatten(given))
+        return list(runtime.tensorflow().nest.flatten(given))
     return [given] * max(1, len(names))
 
 
 def list_shares(model: Any, count: int) -> list[float]:
     """The weight of each output's loss."""
-    given = model._compile_loss._user_loss_weights
+    _, given = keras_private.given_losses(keras_private.compiled_loss(model))
     names = matching.read_outputs(model) or [""]
     if isinstance(given, Mapping):
         return [float(given.get(name, 1.0)) for name in names]
@@ -83,7 +83,7 @@ def name_loss(loss: Any) -> str:
 
 def reads_logits(loss: Any) -> bool:
     """Whether a loss takes outputs before their softmax or sigmoid."""
-    given = getattr(loss, "_fn_kwargs", {}).get("from_logits", False)
+    given = keras_private.loss_options(loss).get("from_logits", False)
     return bool(getattr(loss, "from_logits", given))
 
 

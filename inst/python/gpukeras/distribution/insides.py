@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from .. import runtime
+from .. import keras_private, runtime
 from ..errors import RuntimeMissingError
 from ..shares import Shares
 
@@ -82,7 +82,7 @@ def open_mirrored(devices: tuple[str, ...]) -> Any:
     those of a group that it knows for that group's, and fails where its size is another.
     """
     strategy = runtime.tensorflow().distribute.MirroredStrategy
-    strategy._collective_key_base += GROUPS_APART
+    keras_private.separate_collective_keys(strategy, GROUPS_APART)
     return strategy(list(devices))
 
 
@@ -154,9 +154,8 @@ def _copy_to(variable: Any, device: str) -> Any:
 
 def seed_states(model: Any) -> list[Any]:
     """The variables of a model's own random generators."""
-    generators = [
-        generator for layer in model._flatten_layers() for generator in layer._seed_generators
-    ]
+    layers = keras_private.list_layers(model)
+    generators = [each for layer in layers for each in keras_private.list_seed_generators(layer)]
     return list({id(one.state): one.state for one in generators}.values())
 
 
@@ -246,18 +245,20 @@ def hold_reduction(optimizer: Any) -> Iterator[Reduction]:
     reduction, inner = Reduction(optimizer), getattr(optimizer, "inner_optimizer", optimizer)
     base = next(one for one in type(inner).__mro__ if one.__name__ == "BaseOptimizer")
     with ExitStack() as held:
-        for one in [inner, *getattr(inner, "_inner_optimizers", [])]:
+        for one in [inner, *keras_private.inner_optimizers(inner)]:
             own = {name: types.MethodType(getattr(base, name), one) for name in THROUGH_STRATEGY}
-            held.enter_context(_held(one, **own, _var_key=_key_by_first(one)))
+            own[keras_private.VARIABLE_KEY] = _key_by_first(one)
+            held.enter_context(_held(one, **own))
         held.enter_context(_held(optimizer, scale_loss=reduction.scale_loss, apply=reduction.apply))
         if inner is not optimizer:
-            held.enter_context(_held(optimizer, _tf_apply=optimizer._common_apply))
+            apply = {keras_private.APPLY: keras_private.common_apply(optimizer)}
+            held.enter_context(_held(optimizer, **apply))
         yield reduction
 
 
 def _key_by_first(optimizer: Any) -> Callable[[Any], Any]:
     """A variable has one place in an optimizer, whichever of its copies is asked for."""
-    own, keras = optimizer._var_key, runtime.keras()
+    own, keras = keras_private.variable_key(optimizer), runtime.keras()
 
     def key(variable: Any) -> Any:
         copied = isinstance(variable, keras.Variable) and COPIES in vars(variable)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .. import devices, runtime
+from .. import devices, keras_private, runtime
 from ..engine import Engines
 from ..errors import ModelError, SpecError
 from ..losses import sums_rows
@@ -216,7 +216,11 @@ def _check_single(name: str) -> None:
 @contextmanager
 def _synchronized(model: Any) -> Iterator[None]:
     """Normalises by the means of the whole batch, not of each replica's part."""
-    layers = [one for one in model._flatten_layers() if getattr(one, "synchronized", True) is False]
+    layers = [
+        one
+        for one in keras_private.list_layers(model)
+        if getattr(one, "synchronized", True) is False
+    ]
     for layer in layers:
         layer.synchronized = True
     try:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import runtime
+from .. import keras_private, runtime
 from ..errors import ModelError, SpecError
 from ..specs import check_counts
 from ..wording import count_of, find_reason
@@ -109,7 +109,7 @@ def trace_model(model: Any, specs: Any, *, gradients: bool = False) -> Traced:
             arg="model",
         ) from error
     finally:
-        model._clear_losses()  # tensors of a graph that is gone
+        keras_private.forget_losses(model)  # tensors of a graph that is gone
     rows = flat[0].shape[0]
     return Traced(
         watcher.found(),
@@ -194,9 +194,9 @@ class _Watcher:
 
 def find_layers(model: Any) -> list[Any]:
     """All layers of a model at any depth, itself included, and its operations that are none."""
-    layers = list(model._flatten_layers(include_self=True, recursive=True))
-    graphs = [getattr(layer, "_functional", None) or layer for layer in layers]
-    operations = [one for graph in graphs for one in getattr(graph, "_operations", ())]
+    layers = keras_private.list_layers(model)
+    graphs = [keras_private.functional_of(layer) or layer for layer in layers]
+    operations = [one for graph in graphs for one in keras_private.list_operations(graph)]
     return list({id(one): one for one in [*layers, *operations]}.values())
 
 
@@ -242,7 +242,7 @@ def input_specs(model: Any, input_shape: Any = None) -> Any:
     if not getattr(model, "inputs", None):
         _build(model, input_shape)
     if getattr(model, "inputs", None):
-        structure = (getattr(model, "_functional", None) or model).input
+        structure = (keras_private.functional_of(model) or model).input
         tensors = tf.nest.flatten(structure)
         shapes = _choose_shapes(tensors, input_shape)
         pairs = zip(shapes, tensors, strict=True)
@@ -297,7 +297,7 @@ def _known_shape(model: Any, input_shape: Any) -> tuple[int, ...]:
     given = _split_shapes(input_shape, ["inputs"])
     if len(given) == 1:
         return given[0]
-    built = dict(getattr(model, "_build_shapes_dict", None) or {})
+    built = keras_private.read_build_shapes(model)
     shape = next(iter(built.values()), None) if len(built) == 1 else None
     if given or not isinstance(shape, (list, tuple)) or not all(map(_is_size, shape)):
         raise ModelError(
@@ -314,12 +314,14 @@ def _is_size(value: Any) -> bool:
 
 def _build(model: Any, input_shape: Any) -> None:
     """Gives a model its weights, as its first batch would."""
-    if model.built and all(layer.built for layer in model._flatten_layers()):
+    if model.built and all(layer.built for layer in keras_private.list_layers(model)):
         return
     tf, shape = runtime.tensorflow(), _known_shape(model, input_shape)
     spec = tf.TensorSpec((None, *shape), runtime.keras().config.floatx())
     try:
-        if hasattr(model, "_functional"):  # a Sequential would keep the batch of its first call
+        if keras_private.is_sequential_like(
+            model
+        ):  # a Sequential would keep the batch of its first call
             model.build((None, *shape))
         else:
             tf.function(lambda batch: model(batch), autograph=False).get_concrete_function(spec)

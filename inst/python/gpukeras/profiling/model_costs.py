@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import models
+from .. import keras_private, models
 from ..errors import ModelError
 from ..predicting import model_device
 from ..specs import check_count, check_positive
@@ -189,7 +189,7 @@ def _costs(cost: LayerCost) -> bool:
 
 
 def _has_layers(layer: Any) -> bool:
-    return bool(getattr(layer, "_layers", None))
+    return keras_private.has_layers(layer)
 
 
 def _describe(seen: Seen, rows: int, kept: Kept | None, taken: set[int]) -> LayerCost:
@@ -222,7 +222,7 @@ def _own_weights(layer: Any) -> list[Any]:
 
 
 def _below(layer: Any) -> list[Any]:
-    return list(layer._flatten_layers(include_self=False, recursive=False))
+    return keras_private.list_layers(layer, include_self=False, recursive=False)
 
 
 def _count_flops(seen: Seen, rows: int) -> tuple[float | None, list[str]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import models, runtime
+from .. import keras_private, models, runtime
 from ..batch_size_memo import remembered_size
 from ..blocks import Block
 from ..choosing import choose_count
@@ -273,7 +273,7 @@ def rate_variable(model: Any) -> Iterator[Any]:
     Keras' public setter is avoided: it drops the rate's variable from the optimizer's.
     """
     optimizer, tf = find_optimizer(model, "learning_rate"), runtime.tensorflow()
-    own = optimizer._learning_rate
+    own = keras_private.learning_rate(optimizer)
     if isinstance(own, runtime.keras().Variable):
         before = own.numpy()
         try:
@@ -281,13 +281,14 @@ def rate_variable(model: Any) -> Iterator[Any]:
         finally:
             own.assign(before)
         return
-    with tf.device(optimizer._iterations.value.device):
+    with tf.device(keras_private.step_count(optimizer).value.device):
         rate = tf.Variable(0.0, trainable=False)
-    optimizer._learning_rate = rate.read_value  # Keras calls what is neither variable nor schedule
+    # Keras calls what is neither variable nor schedule.
+    keras_private.set_learning_rate(optimizer, rate.read_value)
     try:
         yield rate
     finally:
-        optimizer._learning_rate = own
+        keras_private.set_learning_rate(optimizer, own)
 
 
 def _full_blocks(feed: Any) -> Iterator[Block]:
