@@ -38,6 +38,16 @@ raise_warnings <- function() {
   for (condition in kept) warning(condition)
 }
 
+# Raises what stopped an R function that only Python and reticulate know of, such as a method of a
+# keras3 callback: its fields come back as attributes of Python's exception. reticulate 1.28 keeps
+# the message alone.
+raise_crossed <- function(fields) {
+  if (!is.null(fields)) {
+    own <- setdiff(names(fields), c("r_class", "args"))
+    stop(structure(fields[own], class = as.character(fields$r_class)))
+  }
+}
+
 # Raises what stopped the user's code, as it was.
 raise_kept <- function() {
   condition <- the$condition

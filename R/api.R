@@ -12,6 +12,7 @@ call_core <- function(name, args = list(), call = caller_env()) {
   raise_warnings()
   if (!isTRUE(envelope$ok)) {
     if (identical(envelope$code, "generator")) raise_kept()
+    raise_crossed(envelope$condition)
     abort_core(envelope, call = call)
   }
   envelope$value

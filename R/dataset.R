@@ -264,8 +264,8 @@ warn_notes <- function(data) {
   data
 }
 
-# A named vector crosses as a mapping, everything else as it is.
-named_list <- function(x) if (is.null(names(x))) x else as.list(x)
+# A named vector crosses as a mapping, everything else as it is: Python's objects have names too.
+named_list <- function(x) if (is.null(names(x)) || is_python(x)) x else as.list(x)
 
 # Text columns: their names, or a list of options with them.
 as_text <- function(text, call = caller_env()) {

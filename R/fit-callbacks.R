@@ -13,6 +13,9 @@
 #' as itself, with its class, message and a traceback for [rlang::last_trace()]; an interrupt ends
 #' the training as any other. The model keeps what it has learned. Warnings come when the training
 #' has ended. A function for each epoch costs no more than its own time: the engine stays.
+#'
+#' An R error in a method of a Keras callback, a loss, a layer or a `train_step()` made in R arrives
+#' as itself, too, where reticulate keeps its class (1.46 does; 1.28 passes on the message alone).
 #' @name gpu_fit
 #' @rdname gpu_fit
 NULL

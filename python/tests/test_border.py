@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import gpukeras
 from gpukeras import border
+from gpukeras.errors import DataError
 
 
 def test_the_contract_file_is_up_to_date():
@@ -40,6 +41,30 @@ def test_an_error_comes_with_its_parts():
 def test_a_bug_passes_through():
     with pytest.raises(TypeError):
         border.invoke("dataset", {"nonsense": 1})
+
+
+def raise_r(how):
+    """Raises what reticulate makes of an R condition, as Keras and the core pass it on."""
+    raised = RuntimeError("x")
+    raised.r_class, raised.message, raised.extra = ["mine", "error"], "x", 7
+    if how == "itself":
+        raise raised
+    try:
+        raise raised
+    except RuntimeError as error:
+        if how == "wrapped":
+            raise ValueError("in layer: x") from None
+        raise DataError("The model fails.") from error
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [("itself", "generator"), ("wrapped", "generator"), ("ours", "data")]
+)
+def test_a_condition_of_r_comes_with_its_fields(monkeypatch, how, code):
+    monkeypatch.setitem(border.ENTRY_POINTS, "raise_r", raise_r)
+    answer = border.invoke("raise_r", {"how": how})
+    assert (answer["ok"], answer["code"]) == (False, code)
+    assert answer["condition"] == {"r_class": ["mine", "error"], "message": "x", "extra": 7}
 
 
 plain = st.recursive(

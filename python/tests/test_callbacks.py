@@ -231,3 +231,10 @@ def test_callbacks_see_the_end_of_an_epoch_that_ended_as_no_number(engine, each,
     assert saved.epoch == 0
     assert math.isnan(saved.logs["loss"])
     assert all(np.isfinite(weights).all() for weights in saved.weights)  # none saves what is NaN
+
+
+def test_a_class_made_in_r_may_be_of_no_module():
+    made: dict = {"base": runtime.keras().callbacks.Callback}
+    exec("kind = type('Mine', (base,), {'on_train_batch_end': lambda *args: None})", made)
+    assert not hasattr(made["kind"], "__module__")
+    assert find_batch_hook([made["kind"]()]) == "Mine"

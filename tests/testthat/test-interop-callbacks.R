@@ -117,3 +117,41 @@ test_that("averages that keras3's optimizer keeps are swapped in by its callback
   )
   expect_identical(fit$stopped, "completed")
 })
+
+test_that("an error in a method of a callback keeps its class, fields and trace", {
+  skip_without_keras3()
+  mine <- function(...) rlang::abort("Enough.", class = "mine", extra = 7)
+  callbacks <- list(
+    keras3::Callback("Mine", on_epoch_end = function(epoch, logs) mine())(),
+    keras3::callback_lambda(on_train_batch_end = mine),
+    keras3::callback_learning_rate_scheduler(mine)
+  )
+  for (callback in callbacks) {
+    model <- keras3_model(3, 1, "linear", "mse")
+    caught <- tryCatch(fit_briefly(model, callbacks = list(callback)), mine = identity)
+    expect_s3_class(caught, c("mine", "rlang_error", "error", "condition"), exact = TRUE)
+    expect_identical(conditionMessage(caught), "Enough.")
+    expect_identical(caught$extra, 7)
+    expect_s3_class(caught$trace, "rlang_trace")
+    expect_length(fit_briefly(model)$history$loss, 2) # and the model goes on
+  }
+})
+
+test_that("an error of R in a loss, a metric, a layer or a train_step keeps its class", {
+  skip_without_keras3()
+  mine <- function(...) rlang::abort("Enough.", class = "mine")
+  Layer <- keras3::Layer("Failing", call = function(x) mine()) # nolint: object_name_linter.
+  of_loss <- keras3_model(3, 1, "linear", function(y_true, y_pred) mine())
+  expect_error(fit_briefly(of_loss), "Enough.", class = "mine")
+  metric <- keras3::custom_metric("m", function(y_true, y_pred) mine())
+  of_metric <- keras3_model(3, 1, "linear", "mse", list(metric))
+  expect_error(fit_briefly(of_metric), "Enough.", class = "mine")
+  stepping <- keras3::new_model_class("Stepping", train_step = function(data) mine())
+  inputs <- keras3::keras_input(3)
+  of_step <- stepping(inputs, keras3::layer_dense(inputs, 1))
+  keras3::compile(of_step, "sgd", "mse")
+  expect_error(fit_briefly(of_step), "Enough.", class = "mine")
+  of_layer <- keras3::keras_model_sequential(layers = list(Layer(), keras3::layer_dense(units = 1)))
+  keras3::compile(of_layer, "sgd", "mse")
+  expect_error(fit_briefly(of_layer), "Enough.", class = "mine")
+})

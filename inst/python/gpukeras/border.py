@@ -52,7 +52,8 @@ def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         args: Its arguments by name, plain values or handles.
 
     Returns:
-        `{"ok": True, "value": ...}`, or `{"ok": False, "code", "message", "hint", "details"}`.
+        `{"ok": True, "value": ...}`, or `{"ok": False, "code", "message", "hint", "details"}`; with
+        `condition` if an R function that Python called raised one: its fields, and `r_class`.
     """
     environment.sync_environment()  # what R's Sys.setenv() changed since the last call
     session.wake()
@@ -66,9 +67,33 @@ def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
             "message": error.message,
             "hint": error.hint,
             "details": to_plain(error.details),
+            **_find_condition(error),
         }
+    except Exception as error:
+        condition = _find_condition(error)
+        if not condition:
+            raise
+        details = {"code": "generator", "message": str(error), "hint": "", "details": {}}
+        return {"ok": False, **details, **condition}
     finally:
         session.rest()
+
+
+def _find_condition(error: BaseException) -> dict[str, Any]:
+    """The R condition that an exception came from: `{"condition": fields}`, or nothing.
+
+    reticulate (since 1.29) keeps its fields as attributes of the exception, its class as `r_class`.
+    Keras and AutoGraph raise another exception in its place, whose context it is.
+    """
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        fields = vars(link)
+        if "r_class" in fields:
+            return {"condition": {name: fields[name] for name in fields if name[:2] != "__"}}
+        seen.add(id(link))
+        link = link.__cause__ or link.__context__
+    return {}
 
 
 def to_plain(value: Any) -> Any:

@@ -353,7 +353,8 @@ def find_batch_hook(callbacks: Sequence[Any]) -> str:
     """The name of the first callback that works on every batch, or on every so many; or ""."""
     for callback in callbacks:
         lambdas = isinstance(callback, runtime.keras().callbacks.LambdaCallback)
-        if type(callback).__module__.startswith("keras.") and not lambdas:
+        module = getattr(type(callback), "__module__", "")  # which a class made in R may lack
+        if module.startswith("keras.") and not lambdas:
             if _counts_batches(callback):
                 return type(callback).__name__
             continue  # Keras' own know of several batches a call (`steps_per_execution`)

@@ -249,8 +249,8 @@ def refuse_old(model: Any, arg: str = "model") -> None:
     Raises:
         ModelError: if it is one.
     """
-    modules = [one.__module__ for one in type(model).__mro__ if one.__name__ == "Model"]
-    if any(module.startswith(OLD_KERAS) for module in modules):
+    kinds = [one for one in type(model).__mro__ if one.__name__ == "Model"]
+    if any(getattr(one, "__module__", "").startswith(OLD_KERAS) for one in kinds):
         raise ModelError(
             f"`{arg}` is a Keras 2 model, as the R package keras and tf_keras make them. "
             "gpukeras trains Keras 3 models.",

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import keras_private, runtime
-from ..profiling.flops import KERAS, keras_kind
+from ..profiling.flops import is_keras_layer, keras_kind
 
 Ids = np.ndarray  # of units, one for each channel of a tensor (its last axis)
 
@@ -180,8 +180,7 @@ class _Node:
 
 def find_kind(layer: Any) -> str:
     """Keras' own class of a layer whose weights and settings are known; "" for any other."""
-    own = type(layer).__module__.startswith(KERAS)
-    if not own or getattr(layer, "quantization_mode", None) is not None:
+    if not is_keras_layer(type(layer)) or getattr(layer, "quantization_mode", None) is not None:
         return ""
     if getattr(layer, "data_format", None) == "channels_first" or getattr(layer, "groups", 1) > 1:
         return ""

@@ -97,10 +97,14 @@ def find_formula(layer: Any) -> Callable[[Call], float] | None:
 def keras_kind(layer: Any) -> str:
     """Name of the Keras class whose `call` a layer runs; "" for a class of the user's own."""
     maker = next((one for one in type(layer).__mro__ if "call" in vars(one)), object)
-    if not maker.__module__.startswith(KERAS):
+    if not is_keras_layer(maker):
         return ""
-    own = (one for one in type(layer).__mro__ if one.__module__.startswith(KERAS))
-    return next(own).__name__
+    return next(filter(is_keras_layer, type(layer).__mro__)).__name__
+
+
+def is_keras_layer(kind: type) -> bool:
+    """Whether a class is one of Keras' own layers; a class made in R may be of no module."""
+    return getattr(kind, "__module__", "").startswith(KERAS)
 
 
 # Products ----------------------------------------------------------------------------------------
