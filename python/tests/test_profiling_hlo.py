@@ -5,7 +5,7 @@ import pytest
 from xspaces import content_of
 
 from gpukeras import runtime
-from gpukeras.profiling.hlo import parse_program, read_programs
+from gpukeras.profiling.hlo import read_program, read_programs
 
 pytestmark = pytest.mark.tf
 
@@ -45,7 +45,7 @@ def test_what_xla_made_itself_counts_for_the_op_that_it_takes_from():
     message = make_program(
         ("one", "a/dense/MatMul", []), ("copy", "", [0]), ("two", "", [1]), ("alone", "", [])
     )
-    program = parse_program(message.SerializeToString())
+    program = read_program(message.SerializeToString())
     assert [program[n].scope for n in ("one", "copy", "two")] == ["a/dense/MatMul"] * 3
     assert (program["alone"].scope, program["alone"].type) == ("", "")
 
@@ -56,19 +56,19 @@ def test_a_fusion_without_a_name_is_named_by_its_root():
     for number, scope in ((20, "a/dense/Mul"), (21, "a/dense/Relu")):
         inner.instructions.add(name=f"i{number}", id=number).metadata.op_name = scope
     message.hlo_module.computations[0].instructions[0].called_computation_ids.append(9)
-    assert parse_program(message.SerializeToString())["fusion"].scope == "a/dense/Relu"
+    assert read_program(message.SerializeToString())["fusion"].scope == "a/dense/Relu"
 
 
 def test_a_damaged_program_is_an_error_or_a_program():
     whole = make_program(("one", "a/b", []), ("two", "", [0])).SerializeToString()
-    assert parse_program(b"") == {}
+    assert read_program(b"") == {}
     random, outcomes = np.random.default_rng(3), set()
     for _ in range(300):
         damaged = bytearray(whole[: random.integers(1, len(whole) + 1)])
         damaged[random.integers(len(damaged))] = random.integers(256)
         try:
-            parse_program(bytes(damaged))
+            read_program(bytes(damaged))
             outcomes.add("program")
-        except (ValueError, IndexError):
+        except ValueError:
             outcomes.add("error")
     assert outcomes == {"program", "error"}

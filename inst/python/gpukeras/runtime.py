@@ -347,12 +347,13 @@ def variable_devices(model: Any) -> list[str]:
 # Evidence ----------------------------------------------------------------------------------------
 
 
-def trace_message() -> Any:
-    """An empty message of the kind that a profiler trace is."""
+def trace_message(program: bool = False) -> Any:
+    """An empty message: a profiler trace (XSpace), or a compiled program in it (HloProto)."""
     tensorflow()
+    from tensorflow.compiler.xla.service import hlo_pb2
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    return xplane_pb2.XSpace()
+    return hlo_pb2.HloProto() if program else xplane_pb2.XSpace()
 
 
 @contextmanager

@@ -2,24 +2,21 @@
 
 An event of a compiled program only names an instruction ("fusion.3"). The trace's plane
 "/host:metadata" holds each program (an HloProto), whose instructions say from which op they were
-made. Of that message few fields are needed, so it is read here field by field.
-
-Field numbers: https://github.com/openxla/xla/blob/main/xla/service/hlo.proto (HloProto: hlo_module
-1; HloModuleProto: computations 3; HloComputationProto: instructions 2, id 5; HloInstructionProto:
-name 1, opcode 2, metadata 7, id 35, operand_ids 36, called_computation_ids 38) and xla_data.proto
-(OpMetadata: op_type 1, op_name 2).
+made.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .. import runtime
+
 METADATA_PLANE = "/host:metadata"
 NUMBERED = re.compile(r"^(.*)\(\d+\)$")  # "module(14)": a program's name and number
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+XLA_OWN = "XLA_"  # what a program is given and gives back, not an op
 STEPS_BACK = 8  # instructions to go back from one that XLA made itself
 
 
@@ -42,19 +39,6 @@ class Instruction:
 Program = Mapping[str, Instruction]
 
 
-@dataclass(frozen=True)
-class _Found:
-    """An instruction as it is stored."""
-
-    name: str
-    opcode: str
-    scope: str
-    type: str
-    number: int
-    operands: tuple[int, ...]
-    called: tuple[int, ...]
-
-
 def read_programs(planes: Any) -> dict[str, Program]:
     """Instructions by name, for each program by its number and by its name.
 
@@ -67,119 +51,53 @@ def read_programs(planes: Any) -> dict[str, Program]:
         for number, entry in plane.event_metadata.items():
             contents = [stat.bytes_value for stat in entry.stats if stat.bytes_value]
             try:
-                program = parse_program(contents[0]) if contents else {}
-            except (ValueError, IndexError):
+                program = read_program(contents[0]) if contents else {}
+            except ValueError:
                 continue
             match = NUMBERED.match(entry.name)
             found[match[1] if match else entry.name] = found[str(number)] = program
     return found
 
 
-def parse_program(content: bytes) -> dict[str, Instruction]:
+def read_program(content: bytes) -> dict[str, Instruction]:
     """The instructions of an HloProto by their names.
 
     Raises:
-        ValueError, IndexError: if it is damaged.
+        ValueError: if it is damaged.
     """
-    computations: dict[int, list[_Found]] = {}
-    for module in _messages(content, 1):
-        for computation in _messages(module, 3):
-            number = next((int(v) for f, v in _fields(computation) if f == 5), 0)
-            computations[number] = [_parse_one(one) for one in _messages(computation, 2)]
-    instructions = [one for ones in computations.values() for one in ones]
-    everything = {one.number: one for one in instructions}
+    message = runtime.trace_message(program=True)
+    try:
+        message.ParseFromString(content)
+    except Exception as error:  # protobuf's own class; naming it would import protobuf here
+        raise ValueError(f"The program is damaged: {type(error).__name__}.") from error
+    computations = message.hlo_module.computations
+    inside = {computation.id: computation.instructions for computation in computations}
+    everything = {one.id: one for ones in inside.values() for one in ones}
     named = {}
-    for one in instructions:
-        source = _find_source(one, everything, computations)
-        named[one.name] = Instruction(one.opcode, source.scope, source.type)
+    for one in everything.values():
+        source = _find_source(one, everything, inside)
+        scope = _scope(source)
+        kind = source.metadata.op_type if scope else ""
+        named[one.name] = Instruction(one.opcode, scope, kind)
     return named
 
 
-def _parse_one(content: bytes) -> _Found:
-    number, operands, called, metadata = 0, [], [], {}
-    texts: dict[int, str] = {}
-    for field, value in _fields(content):
-        if field == 35:
-            number = int(value)
-        elif field in (36, 38):
-            (operands if field == 36 else called).extend(_numbers(value))
-        elif field == 7:
-            metadata = dict(_fields(value))
-        elif field in (1, 2):
-            texts[field] = _text(value)
-    scope, kind = _text(metadata.get(2, b"")), _text(metadata.get(1, b""))
-    if scope.startswith("XLA_"):  # what a program is given and gives back, not an op
-        scope = kind = ""
-    name, opcode = texts.get(1, ""), texts.get(2, "")
-    return _Found(name, opcode, scope, kind, number, tuple(operands), tuple(called))
+def _scope(one: Any) -> str:
+    name = one.metadata.op_name
+    return "" if name.startswith(XLA_OWN) else name
 
 
-def _find_source(
-    one: _Found, everything: Mapping[int, _Found], computations: Mapping[int, list[_Found]]
-) -> _Found:
+def _find_source(one: Any, everything: Mapping[int, Any], inside: Mapping[int, Any]) -> Any:
     """The instruction that names the op which one was made from; itself, if none does."""
-    level, known = [one], {one.number}
+    level, known = [one], {one.id}
     for _ in range(STEPS_BACK):
         for each in level:
-            inner = [i for c in each.called for i in computations.get(c, ()) if i.scope]
-            if each.scope or inner:
-                return each if each.scope else inner[-1]  # a computation ends with its root
-        before = {n for each in level for n in each.operands} - known
+            called = [
+                i for c in each.called_computation_ids for i in inside.get(c, ()) if _scope(i)
+            ]
+            if _scope(each) or called:
+                return each if _scope(each) else called[-1]  # a computation ends with its root
+        before = {n for each in level for n in each.operand_ids} - known
         known |= before
         level = [everything[number] for number in sorted(before) if number in everything]
     return one
-
-
-# The format --------------------------------------------------------------------------------------
-
-
-def _text(value: bytes | int) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
-
-
-def _messages(content: bytes, number: int) -> Iterator[bytes]:
-    return (v for field, v in _fields(content) if field == number and isinstance(v, bytes))
-
-
-def _numbers(value: bytes | int) -> Iterator[int]:
-    """The numbers of a repeated field, of which many may be packed into one."""
-    if isinstance(value, int):
-        yield value
-        return
-    at = 0
-    while at < len(value):
-        number, at = _varint(value, at)
-        yield number
-
-
-def _fields(content: bytes | int) -> Iterator[tuple[int, bytes | int]]:
-    """Number and value of each field of a message; fixed-width numbers are passed over."""
-    if isinstance(content, int):
-        raise ValueError("A number is no message.")
-    at = 0
-    while at < len(content):
-        key, at = _varint(content, at)
-        kind = key & 7
-        if kind == VARINT:
-            value, at = _varint(content, at)
-            yield key >> 3, value
-        elif kind in (FIXED64, FIXED32):
-            at += 8 if kind == FIXED64 else 4
-        elif kind == BYTES:
-            length, at = _varint(content, at)
-            if at + length > len(content):
-                raise ValueError("A field is longer than its message.")
-            yield key >> 3, content[at : at + length]
-            at += length
-        else:
-            raise ValueError(f"There is no wire type {kind}.")
-
-
-def _varint(content: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = content[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
