@@ -9,7 +9,7 @@ stays in host memory; TensorFlow sends the numbers to the device, and keeps the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +18,10 @@ from ..encodings import keeps_values
 from ..errors import DataError, SpecError
 from ..plans import PipelinePlan, StreamFacts
 from ..recipes import AS_IS, Recipe
-from ..specs import DatasetSpec, check_count, check_flag
+from ..specs import DatasetSpec, check_flag
 from .dataset import StreamDataset
-from .pulling import Puller
 from .rebatching import HostBlock
-from .tfdata import INFINITE, choose_batched, pull_element
+from .tfdata import TfPass, check_steps, choose_batched, pull_first
 
 PAD = "Batch it with padded_batch() or ragged_batch()."
 UNBATCHED_ROWS = 32  # of a batch, where the elements are rows: as many as Keras takes
@@ -97,7 +96,7 @@ def build_as_is(
             hint="Give rows of the kind that trained it.",
             arg="x",
         )
-    stream = open_as_is(features, spec, why)
+    stream = open_as_is(features, why)
     head = stream.peek()
     rows = count_rows(head)
     known = stream.steps or max(0, stream.cardinality)
@@ -132,10 +131,9 @@ def _refuse(name: str, why: str) -> SpecError:
     )
 
 
-def open_as_is(features: Mapping[str, Any], spec: DatasetSpec, why: str) -> AsIsStream:
+def open_as_is(features: Mapping[str, Any], why: str) -> AsIsStream:
     """The stream of batches; elements that are rows are batched."""
-    dataset, steps = features["dataset"], features.get("steps")
-    steps = None if steps is None else check_count("steps", steps)
+    dataset = features["dataset"]
     if isinstance(dataset.element_spec, Mapping) and set(dataset.element_spec) == {"x", "y"}:
         dataset = dataset.map(lambda element: (element["x"], element["y"]))
     if not _are_batches(dataset.element_spec, features.get("batched")):
@@ -145,18 +143,7 @@ def open_as_is(features: Mapping[str, Any], spec: DatasetSpec, why: str) -> AsIs
             raise DataError(f"Elements of the tf.data dataset are {why}.", hint=PAD, arg="x")
         dataset = dataset.batch(UNBATCHED_ROWS)
     cardinality = int(dataset.cardinality())
-    if cardinality == INFINITE and steps is None:
-        raise SpecError(
-            "The tf.data dataset has no end: `steps` must say how many batches an epoch has.",
-            arg="steps",
-        )
-    if 0 <= cardinality < (steps or 0):
-        raise SpecError(
-            f"`steps` is {steps}, but the tf.data dataset has {cardinality} batches.",
-            hint="Leave `steps` out, or repeat() the dataset.",
-            arg="steps",
-        )
-    return AsIsStream(dataset, steps, cardinality, why)
+    return AsIsStream(dataset, check_steps(features.get("steps"), cardinality), cardinality, why)
 
 
 def count_rows(element: Any) -> int:
@@ -193,81 +180,28 @@ class AsIsStream:
 
     def peek(self) -> Any:
         """The first batch."""
-        puller = Puller(lambda: self.dataset.take(1))
-        try:
-            first = pull_element(puller, 1)
-        finally:
-            puller.close()
-        if first is None:
-            raise DataError("The tf.data dataset has no rows.", arg="x")
-        return first
+        return pull_first(self.dataset)
 
     def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> AsIsPass:
         """The batches of one epoch after another."""
         return AsIsPass(self)
 
 
-class AsIsPass:
+class AsIsPass(TfPass):
     """One epoch after another; where it has a length, the next goes on where the last one ended."""
-
-    stage = "pull"
-    dropped = 0
 
     def __init__(self, stream: AsIsStream) -> None:
         """Reads nothing yet."""
-        self._stream, self._puller = stream, None
+        goes_on = stream.steps is not None and stream.cardinality >= 0
+        dataset = stream.dataset.repeat() if goes_on else stream.dataset
+        super().__init__(lambda epoch: dataset.prefetch(1), 1, 1, stream.steps, False)
         self.whole = f"the tf.data pipeline gives {stream.why}, a batch at a time"
-        self.idle: Callable[[], None] = lambda: None
 
-    def blocks(self, epoch: int) -> Iterator[HostBlock]:
-        """The batches of an epoch, counted from 1.
+    def _count(self, batch: Any) -> int:
+        return 1
 
-        Raises:
-            DataError: if the user's pipeline fails, or ends before an epoch does.
-        """
-        steps, seen, whole = self._stream.steps, 0, False
-        try:
-            while steps is None or seen < steps:
-                batch = self._next(epoch, seen)
-                if batch is None:
-                    break
-                seen += 1
-                yield batch if isinstance(batch, tuple) else (batch,), 1, True
-            if steps is not None and seen < steps:
-                raise self._ended(epoch, seen + 1)
-            whole = True
-        finally:
-            if steps is None or not whole:
-                self.close()
-
-    def close(self) -> None:
-        """Leaves the dataset where it is; the next epoch starts it anew."""
-        if self._puller is not None:
-            self._puller.close()
-        self._puller = None
-
-    def _next(self, epoch: int, seen: int) -> Any:
-        fresh = self._puller is None
-        self._puller = self._puller or Puller(self._make)
-        batch = pull_element(self._puller, epoch, self.idle)
-        if batch is None and not fresh and seen == 0:  # it ended just with the epoch before
-            self.close()
-            return self._next(epoch, seen)
-        return batch
-
-    def _make(self) -> Any:
-        given = self._stream
-        goes_on = given.steps is not None and given.cardinality >= 0
-        return (given.dataset.repeat() if goes_on else given.dataset).prefetch(1)
-
-    def _ended(self, epoch: int, batch: int) -> DataError:
-        return DataError(
-            f"The tf.data dataset ended before batch {batch} of epoch {epoch}.",
-            hint="Use fewer `steps`, or repeat() it.",
-            arg="steps",
-            epoch=epoch,
-            batch=batch,
-        )
+    def _cut(self, batch: Any, first: bool) -> Iterator[HostBlock]:
+        yield batch if isinstance(batch, tuple) else (batch,), 1, True
 
 
 class AsIsDataset(StreamDataset):

@@ -177,41 +177,23 @@ class TfStream:
         self.dataset = dataset
         self.elements = parse_elements(dataset.element_spec, batched)
         self.cardinality = int(dataset.cardinality())
-        self.steps = None if steps is None else check_count("steps", steps)
-        if self.cardinality == INFINITE and self.steps is None:
-            raise SpecError(
-                "The tf.data dataset has no end: `steps` must say how many batches an epoch has.",
-                arg="steps",
-            )
-        if self.elements.batched and 0 <= self.cardinality < (self.steps or 0):
-            raise SpecError(
-                f"`steps` is {self.steps}, but the tf.data dataset has "
-                f"{count_of(self.cardinality, 'batch')}.",
-                hint="Leave `steps` out, or repeat() the dataset.",
-                arg="steps",
-            )
+        self.steps = check_steps(steps, self.cardinality, self.elements.batched)
 
     def peek(self) -> tuple[np.ndarray, ...]:
         """The first batch, or the first rows, as they are."""
-        rows = self.dataset if self.elements.batched else self.dataset.batch(PEEK_ROWS)
-        puller = Puller(lambda: rows.take(1))
-        try:
-            first = pull_element(puller, 1)
-        finally:
-            puller.close()
-        if first is None:
-            raise DataError("The tf.data dataset has no rows.", arg="x")
-        return self.plain(first)
+        return self.plain(pull_first(self._rows()))
 
     def batches(self) -> Iterator[tuple[np.ndarray, ...]]:
         """All elements, as they are, many rows at a time."""
-        rows = self.dataset if self.elements.batched else self.dataset.batch(PEEK_ROWS)
-        puller = Puller(lambda: rows)
+        puller = Puller(self._rows)
         try:
             while (element := pull_element(puller, 1)) is not None:
                 yield self.plain(element)
         finally:
             puller.close()
+
+    def _rows(self) -> Any:
+        return self.dataset if self.elements.batched else self.dataset.batch(PEEK_ROWS)
 
     def plain(self, element: Any) -> tuple[np.ndarray, ...]:
         """A batch as arrays, a row of `x` never a single number."""
@@ -314,11 +296,11 @@ class TfPass:
         seen, whole = 0, False
         try:
             while self._rows is None or seen < self._rows:
-                arrays = self._next(epoch, seen)
-                if arrays is None:
+                element = self._next(epoch, seen)
+                if element is None:
                     break
-                yield from self._cut(arrays, seen == 0)
-                seen += int(arrays[0].shape[0])
+                yield from self._cut(element, seen == 0)
+                seen += self._count(element)
             whole = True
         finally:
             if self._rows is None or not whole:
@@ -330,15 +312,14 @@ class TfPass:
             self._puller.close()
         self._puller = None
 
-    def _next(self, epoch: int, seen: int) -> tuple[Any, ...] | None:
+    def _next(self, epoch: int, seen: int) -> Any:
         fresh = self._puller is None
         self._puller = self._puller or Puller(lambda: self._make(epoch))
-        arrays = pull_element(self._puller, epoch, self.idle)
-        if arrays is None and not fresh and seen == 0:  # it ended just with the epoch before
+        element = pull_element(self._puller, epoch, self.idle)
+        if element is None and not fresh and seen == 0:  # it ended just with the epoch before
             self.close()
-            self._puller = Puller(lambda: self._make(epoch))
-            arrays = pull_element(self._puller, epoch, self.idle)
-        if arrays is None and (self._rows is not None or seen == 0):
+            return self._next(epoch, seen)
+        if element is None and (self._rows is not None or seen == 0):
             raise DataError(
                 f"The tf.data dataset ended before batch {seen // self._batch_size + 1} "
                 f"of epoch {epoch}.",
@@ -347,10 +328,13 @@ class TfPass:
                 epoch=epoch,
                 batch=seen // self._batch_size + 1,
             )
-        return arrays
+        return element
+
+    def _count(self, arrays: tuple[Any, ...]) -> int:
+        return int(arrays[0].shape[0])
 
     def _cut(self, arrays: tuple[Any, ...], first: bool) -> Iterator[HostBlock]:
-        tf, rows, size = runtime.tensorflow(), int(arrays[0].shape[0]), self._batch_size
+        tf, rows, size = runtime.tensorflow(), self._count(arrays), self._batch_size
         full, room = rows // size, size * self._capacity
         if rows == room:
             yield arrays, full, False
@@ -359,6 +343,43 @@ class TfPass:
             yield tuple(_pad(tf, array, room) for array in arrays), full, False
         if rows % size and not (self._drop_last and (full or not first)):
             yield tuple(array[full * size :] for array in arrays), 1, True
+
+
+def check_steps(steps: Any, cardinality: int, batched: bool = True) -> int | None:
+    """Batches an epoch of a dataset, as the user gave them; None: until it ends.
+
+    Raises:
+        SpecError: if it has no end and `steps` is not given, or fewer batches.
+    """
+    if steps is None and cardinality == INFINITE:
+        raise SpecError(
+            "The tf.data dataset has no end: `steps` must say how many batches an epoch has.",
+            arg="steps",
+        )
+    steps = None if steps is None else check_count("steps", steps)
+    if batched and 0 <= cardinality < (steps or 0):
+        raise SpecError(
+            f"`steps` is {steps}, but the tf.data dataset has {count_of(cardinality, 'batch')}.",
+            hint="Leave `steps` out, or repeat() the dataset.",
+            arg="steps",
+        )
+    return steps
+
+
+def pull_first(dataset: Any) -> Any:
+    """The first element.
+
+    Raises:
+        DataError: if there is none.
+    """
+    puller = Puller(lambda: dataset.take(1))
+    try:
+        first = pull_element(puller, 1)
+    finally:
+        puller.close()
+    if first is None:
+        raise DataError("The tf.data dataset has no rows.", arg="x")
+    return first
 
 
 def pull_element(puller: Puller, epoch: int, idle: Callable[[], None] = lambda: None) -> Any:
