@@ -160,6 +160,7 @@ def test_columns_of_texts_alone_are_one_input():
     same_weights(mine, theirs)
     new = frame(column("other", AGES, "numeric"), column("words", TEXTS[:5], "factor"))
     assert inference.predict(mine, new)["values"].shape == (5,)
+    assert inference.predict(mine, frame(column("words", [])))["values"].shape[0] == 0
     with pytest.raises(DataError, match="lacks the column `words` that the model was trained on"):
         inference.predict(mine, frame(column("other", AGES, "numeric")))
 

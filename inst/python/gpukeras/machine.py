@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .monitoring.nvml import choose_visible
+
 CONTAINER_MARKERS = (".dockerenv", "run/.containerenv", ".singularity.d")
 CONTAINER_GROUPS = ("docker", "kubepods", "containerd", "libpod", "lxc")
 
@@ -101,22 +103,14 @@ def match_nvml(
         gpus: What NVML knows.
         visible: CUDA_VISIBLE_DEVICES, or None if unset.
     """
-    chosen = list(gpus) if visible is None else _select_visible(gpus, visible)
+    chosen = list(gpus)
+    if visible is not None:
+        named = choose_visible([gpu.uuid for gpu in gpus], visible)
+        chosen = [gpus[one] for one in named if isinstance(one, int)]
     if [gpu.name for gpu in chosen] == list(labels):
         return list(chosen)
     namesakes = [[gpu for gpu in gpus if gpu.name == label] for label in labels]
     return [found[0] if len(found) == 1 else None for found in namesakes]
-
-
-def _select_visible(gpus: Sequence[NvmlGpu], visible: str) -> list[NvmlGpu]:
-    chosen = []
-    for token in (part.strip() for part in visible.split(",")):
-        chosen += [
-            gpu
-            for index, gpu in enumerate(gpus)
-            if token == str(index) or (token.startswith("GPU-") and gpu.uuid.startswith(token))
-        ]
-    return chosen
 
 
 # Processor and memory ----------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from .packing import InputsFeatures
 from .recipes import STRINGS, Recipe, check_form, check_names
 from .rows import MemoryRows
 from .specs import DatasetSpec
+from .wording import count_of
 
 NUMBERS = ("numeric", "integer", "logical")
 TEXTS = ("character", "factor")
@@ -37,9 +38,7 @@ class StringFeatures(Features):
 
     @property
     def rows(self) -> int:
-        """Rows, at least one."""
-        if not len(self.features["values"]):
-            raise DataError(f"`{self.arg}` has no rows.", arg=self.arg)
+        """Rows."""
         return len(self.features["values"])
 
     @property
@@ -73,7 +72,7 @@ class StringFeatures(Features):
         codes, levels = np.asarray(self.features["values"]), list(self.features["levels"])
         missing = int((codes < 1).any(axis=1).sum())
         if missing:
-            rows = "1 row" if missing == 1 else f"{missing:,} rows"
+            rows = count_of(missing, "row")
             raise DataError(f"`{self.arg}` has missing texts in {rows}.", arg=self.arg)
         if len(levels) >= EXACT_FLOAT32:
             raise DataError(

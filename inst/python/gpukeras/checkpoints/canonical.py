@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -34,11 +34,18 @@ def canonical(value: Any) -> Any:
 
 def rounded(value: Any) -> Any:
     """JSON values with 6 digits of each number."""
+    return map_leaves(
+        lambda leaf: float(f"{leaf:.{DIGITS}g}") if isinstance(leaf, float) else leaf, value
+    )
+
+
+def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
+    """A value whose mappings and sequences, however deep, hold what `change` makes of theirs."""
     if isinstance(value, Mapping):
-        return {str(key): rounded(item) for key, item in value.items()}
+        return {str(key): map_leaves(change, item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [rounded(item) for item in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+        return [map_leaves(change, item) for item in value]
+    return change(value)
 
 
 class _Canon:

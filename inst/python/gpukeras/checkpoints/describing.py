@@ -23,7 +23,7 @@ from ..portable import to_portable
 from ..recipes import Recipe
 from ..rows import RowSource
 from ..streams.dataset import StreamDataset
-from .canonical import as_number, canonical, digest, rounded, unnumber
+from .canonical import as_number, canonical, digest, map_leaves, rounded, unnumber
 
 WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to there all are looked at (0.1 s)
 SAMPLED_ROWS = 32  # of more rows, or of those that must be made
@@ -78,8 +78,8 @@ def _describe_model(model: Any) -> dict[str, Any]:
             for variable in model.variables
         ],
         "model": digest([type(model).__name__, _config(model)]),
-        "loss": _name_loss(loss),
-        "loss_options": digest([_config_loss(loss), _loss_weights(model)]),
+        "loss": map_leaves(_name_loss, loss),
+        "loss_options": digest([map_leaves(_config_loss, loss), _loss_weights(model)]),
         "metrics": [
             unnumber(metric.name)
             for group in model.metrics
@@ -111,20 +111,12 @@ def _ask(settings: Callable[[], Any]) -> Any:
 
 
 def _name_loss(loss: Any) -> Any:
-    if isinstance(loss, Mapping):
-        return {str(name): _name_loss(item) for name, item in loss.items()}
-    if isinstance(loss, (list, tuple)):
-        return [_name_loss(item) for item in loss]
     if loss is None or isinstance(loss, str):
         return loss
     return getattr(loss, "__name__", None) or type(loss).__name__
 
 
 def _config_loss(loss: Any) -> Any:
-    if isinstance(loss, Mapping):
-        return {str(name): _config_loss(item) for name, item in loss.items()}
-    if isinstance(loss, (list, tuple)):
-        return [_config_loss(item) for item in loss]
     return _config(loss) if hasattr(loss, "get_config") else None
 
 

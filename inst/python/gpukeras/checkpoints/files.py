@@ -25,6 +25,7 @@ import numpy as np
 
 from ..errors import CheckpointError
 from ..own_files import create_file, open_regular
+from .canonical import as_number
 
 MAGIC = b"gpukeras"
 VERSION = 1
@@ -80,7 +81,7 @@ def write_file(path: Path, plain: Mapping[str, Any], arrays: Mapping[str, np.nda
         [name, array.dtype.name, array.shape, zlib.crc32(parts[name])]
         for name, array in arrays.items()
     ]
-    header = json.dumps({"plain": plain, "arrays": listed}, default=_number).encode()
+    header = json.dumps({"plain": plain, "arrays": listed}, default=as_number).encode()
     with create_file(path) as file:
         file.write(HEAD.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
         file.write(header)
@@ -110,12 +111,6 @@ def _as_bytes(name: str, array: np.ndarray) -> np.ndarray:
             arg="checkpoint",
         )
     return np.asarray(array, order="C").reshape(-1).view(np.uint8)
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 # Reading -----------------------------------------------------------------------------------------

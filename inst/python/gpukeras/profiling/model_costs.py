@@ -122,7 +122,7 @@ def model_cost(
     known = [layer.flops for layer in layers if layer.flops is not None]
     params = count_numbers(model.weights)
     complete, flops = len(known) == len(layers), sum(known)
-    savings = suggest_savings(traced.seen, traced.rows, flops * traced.rows, params)
+    savings = suggest_savings(traced.seen, flops * traced.rows, params)
     return ModelCost(
         name=model.name,
         layers=tuple(layers),

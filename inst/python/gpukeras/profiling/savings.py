@@ -52,14 +52,11 @@ class _Saving:
     params_saved: float
 
 
-def suggest_savings(
-    seen: Sequence[Seen], rows: int, flops: float, params: float
-) -> list[Suggestion]:
+def suggest_savings(seen: Sequence[Seen], flops: float, params: float) -> list[Suggestion]:
     """Cheaper layers, by what they save.
 
     Args:
         seen: The layers of a traced model.
-        rows: Rows of the trace.
         flops: The model's, for the trace's batch.
         params: The model's.
     """

@@ -105,7 +105,7 @@ class Drain:
             if not isinstance(self._features, _Columns):
                 check_disk(scratch_folder(), MEMORY_BYTES, self._arg)
             else:
-                _check_memory(self.rows, held)
+                _check_memory(held)
         except DataError as error:
             raise DataError(
                 f"The first {self.rows:,} rows fill the place there is: {error.message}",
@@ -114,7 +114,7 @@ class Drain:
             ) from error
 
 
-def _check_memory(rows: int, held: int) -> None:
+def _check_memory(held: int) -> None:
     free = machine.read_free_memory()
     if free is not None and free < held:  # they are joined, and encoded, in more memory
         raise DataError(f"{held / 2**20:,.0f} MiB, of {free / 2**20:,.0f} MiB that are free.")
