@@ -53,12 +53,16 @@ def test_integers_and_logicals_without_a_mask_miss_nothing():
         assert not missing.is_missing(column(values, "integer")).any()
 
 
+def complete(features, labels, rows, known=None):
+    return missing.choose_complete(*missing.count_missing(features, rows, known, "x"), labels, "x")
+
+
 def test_complete_rows_looks_at_features_and_labels():
     features = frame(column([1.0, NAN, 3.0, 4.0]), column([1, 1, 0, 1], "factor", "u", name="f"))
     label = {"kind": "numeric", "values": np.array([NAN, 1.0, 1.0, 1.0])}
-    rows = missing.complete_rows(features, label, 4)
+    rows = complete(features, label, 4)
     np.testing.assert_array_equal(rows, [False, False, False, True])
-    known = missing.complete_rows(features, None, 4, {"f"})
+    known = complete(features, None, 4, {"f"})
     np.testing.assert_array_equal(known, [True, True, False, True])
 
 
@@ -66,24 +70,24 @@ def test_complete_rows_of_an_array_of_any_rank():
     x = np.zeros((3, 2, 2))
     x[1, 0, 1] = NAN
     labels = {"kind": "matrix", "values": np.array([[1.0, 2.0], [1.0, 2.0], [NAN, 2.0]])}
-    rows = missing.complete_rows(array(x), labels, 3)
+    rows = complete(array(x), labels, 3)
     np.testing.assert_array_equal(rows, [True, False, False])
-    np.testing.assert_array_equal(missing.find_complete(array(x), 3, (), "x"), [True, False, True])
+    np.testing.assert_array_equal(complete(array(x), None, 3), [True, False, True])
 
 
 def test_that_no_row_is_left_names_the_column_that_lacks_most():
     features = frame(column([NAN, 1.0, 2.0]), column([1.0, NAN, NAN], name="other"))
     with pytest.raises(DataError, match="leaves no row: each of 3") as caught:
-        missing.complete_rows(features, None, 3)
+        complete(features, None, 3)
     assert caught.value.hint == "Column `other` of `x` lacks the most: 2."
     label = {"kind": "numeric", "values": np.full(3, NAN)}
     with pytest.raises(DataError, match="`y` lacks the most: 3"):
-        missing.complete_rows(frame(column([1.0, 2.0, 3.0])), label, 3)
+        complete(frame(column([1.0, 2.0, 3.0])), label, 3)
 
 
 def test_new_rows_may_all_be_incomplete():
     features = frame(column([NAN, NAN]))
-    assert not missing.find_complete(features, 2, {"size"}, "newdata").any()
+    assert not missing.count_missing(features, 2, {"size"}, "newdata")[0].any()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 from .arrays import Notes
 from .columns import note_numbers
 from .errors import SpecError
+from .missing import choose_complete
 from .recipes import Recipe
 from .rows import RowSource
 from .specs import DatasetSpec
@@ -115,10 +116,14 @@ class Features(ABC):
         Raises:
             DataError: if there is none.
         """
-        raise self._refuse("drop")
+        return choose_complete(*self.count_missing(known), labels, self.arg)
 
     def find_complete(self, known: Collection[str] | None = None) -> np.ndarray:
         """Which rows have no missing feature; that there is none is no error."""
+        return self.count_missing(known)[0]
+
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Which rows have no missing feature, and how many lack what, see `missing`."""
         raise self._refuse("drop")
 
     def check_policy(self, na: str) -> None:

@@ -41,83 +41,66 @@ def is_missing(column: Mapping[str, Any]) -> np.ndarray:
     return values == 0 if column["kind"] in CATEGORIES else np.isnan(values)
 
 
-def complete_rows(
-    features: Mapping[str, Any],
-    labels: Mapping[str, Any] | None,
-    rows: int,
-    known: Collection[str] | None = None,
-    arg: str = "x",
-) -> np.ndarray:
-    """Which rows have neither a missing feature nor a missing label.
+def count_missing(
+    features: Mapping[str, Any], rows: int, known: Collection[str] | None, arg: str
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Which rows of features in memory lack nothing, and how many lack what.
 
     Args:
         features: As they come from R.
-        labels: As they come from R, or None.
         rows: Their number.
         known: Columns of a data frame that count, or None for all.
         arg: The features' name, for messages.
+    """
+    complete, counts = np.ones(rows, dtype=bool), {}
+    for name, missing in _each_missing(features, known, arg):
+        complete &= ~missing
+        counts[f"Column `{name}` of `{arg}`"] = int(missing.sum())
+    return complete, counts
+
+
+def choose_complete(
+    complete: np.ndarray, counts: dict[str, int], labels: Mapping[str, Any] | None, arg: str
+) -> np.ndarray:
+    """Which rows lack neither a feature nor a label.
+
+    Args:
+        complete: Which rows lack no feature.
+        counts: How many lack what, by its name in a sentence.
+        labels: As they come from R, or None.
+        arg: The features' name, for messages.
 
     Raises:
-        DataError: if no row is complete; names the column that lacks most values.
+        DataError: if no row is complete; names what most rows lack.
     """
-    incomplete = np.zeros(rows, dtype=bool)
-    most, worst = 0, ""
-    for where, name, missing in _each_missing(features, labels, known, arg):
-        incomplete |= missing
-        if missing.sum() > most:
-            most = int(missing.sum())
-            worst = f"`{where}`" if name == where else f"Column `{name}` of `{where}`"
-    if incomplete.all():
-        raise none_complete(rows, worst, most, arg)
-    return ~incomplete
-
-
-def none_complete(rows: int, worst: str, most: int, arg: str) -> DataError:
-    """The error for rows that all lack a value, `worst` the most."""
-    return DataError(
-        f'`na = "drop"` leaves no row: each of {rows} lacks a value.',
-        hint=f"{worst} lacks the most: {most}.",
-        arg=arg,
-    )
-
-
-def find_complete(
-    features: Mapping[str, Any], rows: int, known: Collection[str], arg: str
-) -> np.ndarray:
-    """Which rows have no missing feature; that none is complete is no error."""
-    complete = np.ones(rows, dtype=bool)
-    for _, _, missing in _each_missing(features, None, known, arg):
-        complete &= ~missing
+    for own, part in () if labels is None else each_label(labels):
+        missing = _miss_label(part)
+        complete = complete & ~missing
+        counts[f"`{own}`"] = int(missing.sum())
+    if not complete.any():
+        worst = max(counts, key=counts.__getitem__)
+        raise DataError(
+            f'`na = "drop"` leaves no row: each of {len(complete)} lacks a value.',
+            hint=f"{worst} lacks the most: {counts[worst]}.",
+            arg=arg,
+        )
     return complete
 
 
 def _each_missing(
-    features: Mapping[str, Any],
-    labels: Mapping[str, Any] | None,
-    known: Collection[str] | None,
-    arg: str,
-) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Argument, column and which rows miss it."""
-    if features["kind"] == "array":
-        yield from _each_missing_of_array(features, arg)
-    else:
-        for column in features["columns"]:
-            if known is None or column["name"] in known:
-                yield arg, column["name"], is_missing(column)
-    for own, part in () if labels is None else each_label(labels):
-        if part["kind"] == "matrix" and np.ndim(part["values"]) == 2:
-            yield from _each_missing_of_array(part, own)
-        else:
-            yield own, own, _miss_label(part)
-
-
-def _each_missing_of_array(
-    array: Mapping[str, Any], arg: str
-) -> Iterator[tuple[str, str, np.ndarray]]:
-    x, names = check_features(array["values"], arg), array.get("names") or ()
+    features: Mapping[str, Any], known: Collection[str] | None, arg: str
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Each column's name, and which rows miss it."""
+    if features["kind"] != "array":
+        columns = features["columns"]
+        yield from (
+            (c["name"], is_missing(c)) for c in columns if known is None or c["name"] in known
+        )
+        return
+    x, names = check_features(features["values"], arg), features.get("names") or ()
     within = tuple(range(1, x.ndim - 1))
     for column in range(x.shape[-1]):  # R's columns lie together in memory
-        yield arg, column_name(names, column), np.isnan(x[..., column]).any(axis=within)
+        yield column_name(names, column), np.isnan(x[..., column]).any(axis=within)
 
 
 def check_labels(labels: Mapping[str, Any]) -> None:

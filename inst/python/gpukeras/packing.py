@@ -17,8 +17,6 @@ import numpy as np
 from .arrays import Notes, aligned_empty, check_lengths, row_blocks
 from .errors import DataError, SpecError
 from .features import Features
-from .labels import each_label
-from .missing import miss_labels, none_complete
 from .outputs import check_part_names
 from .recipes import Input, Recipe
 from .rows import MemoryRows, RowSource
@@ -156,25 +154,11 @@ class InputsFeatures(Features):
         made.texts = texts
         return made
 
-    def find_complete(self, known: Collection[str] | None = None) -> np.ndarray:
-        """Which rows have no missing feature in any input."""
-        return np.logical_and.reduce([*self._each_complete(known).values()])
-
-    def complete_rows(
-        self, labels: Mapping[str, Any] | None, known: Collection[str] | None = None
-    ) -> np.ndarray:
-        """Which rows have neither a missing feature nor a missing label."""
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Which rows have no missing feature in any input, and how many lack one in which."""
         found = self._each_complete(known)
-        if labels is not None:
-            found["y"] = ~miss_labels(labels)
-        complete = np.logical_and.reduce([*found.values()])
-        if not complete.any():
-            most = {name: int((~each).sum()) for name, each in found.items()}
-            worst = max(most, key=most.__getitem__)
-            own = "y" if labels is None else next(each_label(labels))[0]
-            where = f"`{own}`" if worst == "y" and labels is not None else f"`{self.arg}${worst}`"
-            raise none_complete(len(complete), where, most[worst], self.arg)
-        return complete
+        counts = {f"`{self.arg}${name}`": int((~each).sum()) for name, each in found.items()}
+        return np.logical_and.reduce([*found.values()]), counts
 
     def _each_complete(self, known: Collection[str] | None) -> dict[str, np.ndarray]:
         found = {}

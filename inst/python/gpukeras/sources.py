@@ -13,7 +13,7 @@ from .errors import DataError
 from .features import Features
 from .images.features import open_images
 from .labels import SEVERAL
-from .missing import complete_rows, find_complete
+from .missing import count_missing
 from .naming import order_columns
 from .npy import open_npy, read_npy_labels
 from .packing import InputsFeatures
@@ -48,15 +48,9 @@ class InMemory(Features):
         """Rows."""
         return count_rows(self.features, self.arg)
 
-    def complete_rows(
-        self, labels: Given | None, known: Collection[str] | None = None
-    ) -> np.ndarray:
-        """Which rows have neither a missing feature nor a missing label."""
-        return complete_rows(self.features, labels, self.rows, known, self.arg)
-
-    def find_complete(self, known: Collection[str] | None = None) -> np.ndarray:
-        """Which rows have no missing feature."""
-        return find_complete(self.features, self.rows, known, self.arg)
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Which rows have no missing feature, and how many lack which column."""
+        return count_missing(self.features, self.rows, known, self.arg)
 
     def encode(
         self,

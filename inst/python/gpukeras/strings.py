@@ -52,9 +52,9 @@ class StringFeatures(Features):
         """The recipe: nothing is learned."""
         return Recipe(STRINGS, self.row_shape, names=tuple(self.features.get("names") or ()))
 
-    def find_complete(self, known: Collection[str] | None = None) -> np.ndarray:
-        """Which rows have no missing text: none of them may, see `encode()`."""
-        return np.ones(self.rows, dtype=bool)
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """No row has a missing text: none of them may, see `encode()`."""
+        return np.ones(self.rows, dtype=bool), {}
 
     def encode(
         self,

@@ -19,8 +19,8 @@ from ..arrays import Notes
 from ..columns import Learning, take_rows
 from ..errors import DataError
 from ..features import Features
-from ..labels import SEVERAL, each_label
-from ..missing import is_missing, miss_labels, none_complete
+from ..labels import SEVERAL
+from ..missing import is_missing
 from ..readers.table import open_table
 from ..readers.zones import utc_offsets
 from ..recipes import Recipe, check_columns, check_form, check_names, learn_rules
@@ -152,38 +152,16 @@ class TableFeatures(Features):
             )
         return column["values"]
 
-    def complete_rows(
-        self, labels: Mapping[str, Any] | None, known: Collection[str] | None = None
-    ) -> np.ndarray:
-        """Which rows have neither a missing feature nor a missing label.
-
-        Raises:
-            DataError: if there is none.
-        """
-        complete, counts = self._find_complete(known)
-        if labels is not None:
-            absent = miss_labels(labels)
-            complete &= ~absent
-            counts["y"] = int(absent.sum())
-        if not complete.any():
-            worst = max(counts, key=counts.__getitem__)
-            where = f"Column `{worst}` of `{self.arg}`"
-            where = f"`{next(each_label(labels))[0]}`" if labels and worst == "y" else where
-            raise none_complete(self.rows, where, counts[worst], self.arg)
-        return complete
-
-    def find_complete(self, known: Collection[str] | None = None) -> np.ndarray:
-        """Which rows have no missing feature; that none is complete is no error."""
-        return self._find_complete(known)[0]
-
-    def _find_complete(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Which rows have no missing feature, and how many lack which column."""
         names = [name for name in self.columns if known is None or name in known]
-        complete, counts, start = np.ones(self.rows, dtype=bool), dict.fromkeys(names, 0), 0
+        complete, start = np.ones(self.rows, dtype=bool), 0
+        counts = {f"Column `{name}` of `{self.arg}`": 0 for name in names}
         for columns, _, rows in self.blocks(names):
             for name, column in columns.items():
                 absent = is_missing(column)
                 complete[start : start + rows] &= ~absent
-                counts[name] += int(absent.sum())
+                counts[f"Column `{name}` of `{self.arg}`"] += int(absent.sum())
             start += rows
         return complete, counts
 
