@@ -8,8 +8,9 @@ from profiled import SlowFunction, make_sleepy_model
 
 from gpukeras import DataError, feeding
 from gpukeras.inference import build_variables
-from gpukeras.profiling.measuring import Bench, draw
+from gpukeras.profiling.measuring import Bench
 from gpukeras.profiling.xspace import read_activity
+from gpukeras.running import draw
 from gpukeras.stages import Clock
 from gpukeras.tuning.keeping import kept_model
 

@@ -10,7 +10,7 @@ from conftest import make_dataset
 from searched import assert_same, make_stream, state_of, stochastic_model, train_once
 
 import gpukeras
-from gpukeras import DataError, ModelError, SpecError, models, runtime, snapshots
+from gpukeras import DataError, ModelError, SpecError, models, running, runtime, snapshots
 from gpukeras.batch_size_memo import remembered_batch_size
 from gpukeras.tuning import batch_sizes
 from gpukeras.tuning.batch_sizes import (
@@ -26,7 +26,7 @@ from gpukeras.tuning.knees import FITS, FULL
 def short(monkeypatch):
     """What is measured is not tested, so it need not take long."""
     monkeypatch.setattr(batch_sizes, "MEASURE_S", 0.01)
-    monkeypatch.setattr(batch_sizes, "CALL_S", 0.005)
+    monkeypatch.setattr(running, "CALL_S", 0.005)
 
 
 # What is searched --------------------------------------------------------------------------------
@@ -213,11 +213,11 @@ LIMITED = """
 import json, resource, sys
 import numpy as np
 from conftest import make_dataset, make_model
-from gpukeras import runtime, snapshots
+from gpukeras import running, runtime, snapshots
 from gpukeras.errors import OutOfMemoryError
 from gpukeras.tuning import batch_sizes
 
-batch_sizes.MEASURE_S, batch_sizes.CALL_S = 0.01, 0.005
+batch_sizes.MEASURE_S, running.CALL_S = 0.01, 0.005
 keras = runtime.keras()
 model = make_model(layers=[
     keras.layers.RepeatVector(4096), keras.layers.Activation("gelu"),

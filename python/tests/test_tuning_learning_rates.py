@@ -222,7 +222,7 @@ def test_a_stream_without_a_full_batch_is_refused(model):
         return {"features": features, "labels": labels, "weights": None}
 
     data = building.build_stream({"kind": "generator", "call": call, "steps": None}, {})
-    with pytest.raises(DataError, match="no full batch of 32 rows"):
+    with pytest.raises(DataError, match="fewer rows than a batch of 32"):
         find_learning_rate(model, data, {**SHORT, "batch_size": 32})
 
 

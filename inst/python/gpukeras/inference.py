@@ -221,6 +221,7 @@ def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray 
         return rows, complete
     # One row of zeros where there is none: the output's shape comes from the model alone.
     blank = MemoryRows(np.zeros((1, *recipe.staged_shape), np.float32))
+    blank.texts = rows.texts
     return blank, np.zeros(0, dtype=bool) if complete is None else complete
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -12,11 +13,14 @@ from . import runtime
 from .blocks import AnyFeed, Block
 from .choosing import Chooser
 from .engine import Engines, Logs, UntraceableError
-from .errors import ModelError
+from .errors import DataError, ModelError
 from .snapshots import apply_snapshot, take_snapshot
 from .wording import find_reason
 
+CALL_S = 0.05  # of a call that is measured: what calling costs is then 2 % of it at most
+
 BackOff = Callable[[BaseException], tuple[Engines, Chooser]]
+Drawn = Generator[tuple[Block, float], None, None]
 Rewind = Callable[[], tuple[Iterator[Block], int]]
 
 
@@ -196,3 +200,39 @@ def wait_for(logs: Logs) -> None:
     """Returns when the device has really done the work: a GPU's calls return before."""
     for value in list(logs.values())[:1]:
         value.numpy()
+
+
+def draw(feed: AnyFeed) -> Drawn:
+    """Blocks of full batches, epoch after epoch, with the seconds each was waited for.
+
+    Raises:
+        DataError: if an epoch has none.
+    """
+    for number in itertools.count():
+        full, began = False, time.perf_counter()
+        with contextlib.closing(feed.epoch(number)) as blocks:
+            for block in blocks:
+                if not block.tail:
+                    full = True
+                    yield block, time.perf_counter() - began
+                began = time.perf_counter()
+        if not full:
+            raise DataError(
+                f"An epoch has fewer rows than a batch of {feed.batch_size:,}.",
+                hint="Use a smaller `batch_size`.",
+                arg="batch_size",
+            )
+
+
+def calibrate(take: Callable[[int], float], most: int) -> tuple[int, float]:
+    """Batches of a call that takes about `CALL_S`, and its seconds.
+
+    Args:
+        take: Runs a call of so many batches, and gives its seconds.
+        most: Batches that a call may have.
+    """
+    count, run_s = 1, take(1)
+    while run_s < CALL_S / 2 and count < most:
+        count = min(8 * count, most, int(CALL_S * count / run_s) + 1)
+        run_s = take(count)
+    return count, run_s

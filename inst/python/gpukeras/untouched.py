@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import numpy as np
-
 from . import inference, keras_private
+from .snapshots import apply_snapshot, take_snapshot
 from .variables import build_variables, other_optimizers
 
 PARTS = [
@@ -38,8 +37,12 @@ def untouched(model: Any, data: Any) -> Iterator[None]:
         vars(model).update(_unbuilt_copies(model))
         if not _is_built(model):  # twice would give a LossScaleOptimizer further variables
             build_variables(model, data.batch(inference.SAMPLE))
-        with _values_kept(model):
+        snapshot = take_snapshot(model)
+        try:
             yield
+        finally:
+            apply_snapshot(model, snapshot)
+            keras_private.forget_losses(model)  # tensors of graphs that are gone
     finally:
         for name in PARTS:
             vars(model).pop(name, None)
@@ -69,19 +72,3 @@ def _is_built(model: Any) -> bool:
     parts = keras_private.compiled_metrics(model), keras_private.compiled_loss(model)
     own = model.optimizer, *parts, *other_optimizers(model), *keras_private.list_layers(model)
     return all(each is None or each.built for each in own)
-
-
-@contextmanager
-def _values_kept(model: Any) -> Iterator[None]:
-    """Gives every variable of a model, its metrics and its optimizer its value back."""
-    optimizers = [model.optimizer, *other_optimizers(model)]
-    everything = [*model.variables, *model.metrics_variables]
-    everything += [each for one in optimizers if one is not None for each in one.variables]
-    once = {id(each): each for each in everything}.values()
-    values = [(each, np.array(each.numpy())) for each in once]  # numpy() alone may share memory
-    try:
-        yield
-    finally:
-        for variable, value in values:
-            variable.assign(value)
-        keras_private.forget_losses(model)

@@ -6,24 +6,22 @@ in sequence is smaller where rows come slowly, so that a profile of a slow sourc
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from .. import models, runtime
-from ..blocks import AnyFeed, Block
+from ..blocks import AnyFeed
 from ..choosing import choose_count
 from ..costs import WHAT, StageClock, order_stages
 from ..engine import Engines, Logs
-from ..errors import DataError
 from ..feeding import open_feed
 from ..pipeline import Dataset
 from ..plans import BLOCK_BATCHES, PipelinePlan
-from ..running import wait_for
+from ..running import Drawn, calibrate, draw, wait_for
 from ..stages import Clock
 from ..streams.dataset import StreamDataset
 from .report import StageTime
@@ -36,13 +34,11 @@ PASS_BLOCKS = 2  # of each, at least: one alone could not be waited for behind t
 DRAIN_S = 0.3  # of the input alone
 ROUNDS = 3  # of traced steps, the quietest of which counts
 ROUNDS_S = 1.0  # of all rounds; one alone may take longer
-CALL_S = 0.05  # of a call of many batches: what calling costs is then 2 % of it at most
 BLOCK_S = 0.2  # of drawing a block of rows in sequence
 PROBE_BATCHES = 2  # drawn to tell how slow the source is
 
 AnyDataset = Dataset | StreamDataset
 Tell = Callable[[str], None]
-Drawn = Generator[tuple[Block, float], None, None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,8 @@ class Bench:
         with closing(draw(self._feed)) as blocks:
             self._block, _ = next(blocks)
         self._time(1)  # traces and compiles
-        self.count, self.step_s = self._calibrate()
+        count, run_s = calibrate(self._time, self._block.batches)
+        self.count, self.step_s = choose_count(run_s / count, self._block.batches), run_s / count
 
     def measure(self) -> StepTimes:
         """Passes with real input, each followed by one on its last rows repeated."""
@@ -189,15 +186,6 @@ class Bench:
         again = sum(min(count, self._block.batches) for count in counts)
         return StepTimes(real_s / sum(counts), waited / sum(counts), repeated_s / again)
 
-    def _calibrate(self) -> tuple[int, float]:
-        """Batches of a call that takes about `CALL_S`, as far as a block has them; step seconds."""
-        most, count = self._block.batches, 1
-        run_s = self._time(1)
-        while run_s < CALL_S / 2 and count < most:
-            count = min(8 * count, most, int(CALL_S * count / run_s) + 1)
-            run_s = self._time(count)
-        return choose_count(run_s / count, most), run_s / count
-
     def _split_calls(self, steps: int) -> list[int]:
         """Batches of each traced call: single ones where training calls for each, too."""
         most = 1 if self.engine == "keras" else min(self.count, self._block.batches)
@@ -226,25 +214,3 @@ def list_stages(spent_s: Mapping[str, float], batch_s: float) -> tuple[StageTime
         StageTime(stage, batch_s * spent / whole, spent / whole, WHAT[stage])
         for stage, spent in order_stages(spent_s).items()
     )
-
-
-def draw(feed: AnyFeed) -> Drawn:
-    """Blocks of full batches, epoch after epoch, with the seconds each was waited for.
-
-    Raises:
-        DataError: if an epoch has none.
-    """
-    for number in itertools.count():
-        full, began = False, time.perf_counter()
-        with closing(feed.epoch(number)) as blocks:
-            for block in blocks:
-                if not block.tail:
-                    full = True
-                    yield block, time.perf_counter() - began
-                began = time.perf_counter()
-        if not full:
-            raise DataError(
-                f"An epoch has fewer rows than a batch of {feed.batch_size:,}.",
-                hint="Use a smaller `batch_size`.",
-                arg="batch_size",
-            )

@@ -9,7 +9,7 @@ throughput is not accuracy, which is why by default an epoch keeps ten updates.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -29,7 +29,7 @@ from ..inference import build_on
 from ..pipeline import Dataset
 from ..predicting import model_device
 from ..rows import MemoryRows
-from ..running import wait_for
+from ..running import calibrate, draw, wait_for
 from ..specs import ENGINES, Spec, check_choice, check_count, check_number
 from ..streams.dataset import StreamDataset
 from ..wording import find_reason
@@ -40,7 +40,6 @@ SMALLEST = 32  # Keras' own default, where the search starts
 UPDATES = 10  # an epoch's fewest, where `to` is not given
 STREAM_ROWS = 2**20  # of a stream whose length is not known
 MEASURE_S = 0.2  # of a size's calls, at least
-CALL_S = 0.05  # of one of them
 LONGEST_S = 1.0  # a size's calls end here even if there were less than `SAMPLES`
 SAMPLES = 3
 
@@ -224,10 +223,10 @@ class _Search:
         """Rows a second: the median over blocks, their gathering included."""
         feed = open_feed(self.data, self.data.plan(self.device, size))
         engines = Engines(self.model, "train", size, self.device)
-        blocks = _endless(feed)
+        blocks = draw(feed)
         block, _ = next(blocks)
         self._time(engines, block, 1)  # traces and places
-        count = self._calibrate(engines, block)
+        count, _ = calibrate(lambda count: self._time(engines, block, count), block.batches)
         rates, total_s = [], 0.0
         while total_s < MEASURE_S or (len(rates) < SAMPLES and total_s < LONGEST_S):
             block, wait_s = next(blocks)
@@ -238,15 +237,6 @@ class _Search:
             total_s += run_s + wait_s
         blocks.close()
         return median(rates)
-
-    def _calibrate(self, engines: Engines, block: Block) -> int:
-        """Batches of a call that takes about `CALL_S`, as far as a block has them."""
-        count, run_s = 1, self._time(engines, block, 1)
-        while run_s < CALL_S / 2 and count < block.batches:
-            enough = int(CALL_S * count / run_s) + 1
-            count = min(8 * count, enough, block.batches)
-            run_s = self._time(engines, block, count)
-        return count
 
     def _time(self, engines: Engines, block: Block, count: int) -> float:
         """Seconds of a call, the device's work included."""
@@ -263,19 +253,6 @@ class _Search:
 
 class _Interrupted(Exception):
     """The listener asked for the end."""
-
-
-def _endless(feed: Any) -> Iterator[tuple[Block, float]]:
-    """Blocks of full batches, epoch after epoch, with the seconds each was waited for."""
-    epoch = 0
-    while True:
-        blocks = feed.epoch(epoch)
-        began = time.perf_counter()
-        for block in blocks:
-            if not block.tail:
-                yield block, time.perf_counter() - began
-            began = time.perf_counter()
-        epoch += 1
 
 
 # What is searched --------------------------------------------------------------------------------

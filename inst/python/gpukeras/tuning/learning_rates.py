@@ -20,7 +20,7 @@ from ..batch_size_memo import remembered_size
 from ..blocks import Block
 from ..choosing import choose_count
 from ..engine import cut
-from ..errors import DataError, ModelError, OutOfMemoryError, SpecError
+from ..errors import ModelError, OutOfMemoryError, SpecError
 from ..exhaustion import explain_exhaustion, memory_errors
 from ..feeding import open_feed
 from ..inference import build_on
@@ -28,9 +28,9 @@ from ..optimizers import find_optimizer, read_rate
 from ..pipeline import Dataset
 from ..predicting import model_device
 from ..recipes import Recipe
+from ..running import draw
 from ..specs import Spec, check_count, check_number
 from ..streams.dataset import StreamDataset
-from ..wording import count_of
 from .keeping import kept_model
 from .rate_curves import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
 
@@ -186,11 +186,11 @@ class _Test:
 
     def run(self, feed: Any) -> None:
         """Trains a batch a rate until they end, the loss diverges or the listener stops it."""
-        blocks, program = _full_blocks(feed), None
+        blocks, program = draw(feed), None
         with rate_variable(self.model) as rate, closing(blocks):
             try:
                 while self._is_going():
-                    block = next(blocks)
+                    block, _ = next(blocks)
                     program = program or self._build(rate, block)
                     self._run_block(program, block)
             except KeyboardInterrupt:
@@ -289,25 +289,3 @@ def rate_variable(model: Any) -> Iterator[Any]:
         yield rate
     finally:
         keras_private.set_learning_rate(optimizer, own)
-
-
-def _full_blocks(feed: Any) -> Iterator[Block]:
-    """Blocks of full batches, epoch after epoch.
-
-    Raises:
-        DataError: if an epoch has none.
-    """
-    epoch = 0
-    while True:
-        found = False
-        for block in feed.epoch(epoch):
-            if not block.tail:
-                found = True
-                yield block
-        if not found:
-            raise DataError(
-                f"`data` has no full batch of {count_of(feed.batch_size, 'row')}.",
-                hint="Use a smaller `batch_size`.",
-                arg="batch_size",
-            )
-        epoch += 1
