@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from .specs import (
     check_fraction,
     check_number,
     check_positive,
-    describe,
+    check_text,
+    option,
 )
 
+POLICIES = ("triangular", "triangular2", "exp_range")
 HIGHEST = 1e3  # no optimizer learns anything beyond
 
 
@@ -37,15 +39,8 @@ class ScheduleSpec(Spec, ABC):
     """
 
     kind: ClassVar[str] = ""
-    warmup: float = 0.0
-    warmup_from: float = 0.01
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        self._set(
-            warmup=check_number("warmup", self.warmup, 0.0),
-            warmup_from=check_number("warmup_from", self.warmup_from, 0.0, 1.0),
-        )
+    warmup: float = option(0.0, check_number, 0.0)
+    warmup_from: float = option(0.01, check_number, 0.0, 1.0)
 
     @property
     def needs_steps(self) -> bool:
@@ -87,22 +82,11 @@ class OneCycleSpec(ScheduleSpec):
     """
 
     kind: ClassVar[str] = "one_cycle"
-    max_rate: float | None = None
-    pct_start: float = 0.3
-    div_factor: float = 25.0
-    final_div: float = 1e4
-    anneal: str = "cos"
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        super().__post_init__()
-        check_choice("anneal", self.anneal, ("cos", "linear"))
-        self._set(
-            max_rate=_check_rate("max_rate", self.max_rate),
-            pct_start=check_number("pct_start", self.pct_start, 0.0, 1.0),
-            div_factor=check_number("div_factor", self.div_factor, 1.0),
-            final_div=check_number("final_div", self.final_div, 1.0),
-        )
+    max_rate: float | None = option(None, check_positive, HIGHEST)
+    pct_start: float = option(0.3, check_number, 0.0, 1.0)
+    div_factor: float = option(25.0, check_number, 1.0)
+    final_div: float = option(1e4, check_number, 1.0)
+    anneal: str = option("cos", check_choice, ("cos", "linear"))
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
         """The rates after the warm-up."""
@@ -144,25 +128,12 @@ class CyclicSpec(ScheduleSpec):
     """
 
     kind: ClassVar[str] = "cyclic"
-    max_rate: float | None = None
-    min_rate: float | None = None
-    policy: str = "triangular"
-    step_size: float = 2.0
-    unit: str = "epochs"
-    gamma: float = 0.99994  # of the paper's experiments
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        super().__post_init__()
-        check_choice("policy", self.policy, ("triangular", "triangular2", "exp_range"))
-        check_choice("unit", self.unit, ("epochs", "steps"))
-        low = None if self.min_rate is None else check_number("min_rate", self.min_rate, 0, HIGHEST)
-        self._set(
-            max_rate=_check_rate("max_rate", self.max_rate),
-            min_rate=low,
-            step_size=check_positive("step_size", self.step_size),
-            gamma=check_positive("gamma", self.gamma, 1.0),
-        )
+    max_rate: float | None = option(None, check_positive, HIGHEST)
+    min_rate: float | None = option(None, check_number, 0.0, HIGHEST)
+    policy: str = option("triangular", check_choice, POLICIES)
+    step_size: float = option(2.0, check_positive)
+    unit: str = option("epochs", check_choice, ("epochs", "steps"))
+    gamma: float = option(0.99994, check_positive, 1.0)  # of the paper's experiments
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
         """The rates after the warm-up."""
@@ -195,19 +166,10 @@ class WarmupCosineSpec(ScheduleSpec):
     """
 
     kind: ClassVar[str] = "warmup_cosine"
-    warmup: float = 1.0
-    max_rate: float | None = None
-    min_rate: float = 0.0
-    cycles: int = 1
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        super().__post_init__()
-        self._set(
-            max_rate=_check_rate("max_rate", self.max_rate),
-            min_rate=check_number("min_rate", self.min_rate, 0.0, HIGHEST),
-            cycles=check_count("cycles", self.cycles, 1, 10**6),
-        )
+    warmup: float = option(1.0, check_number, 0.0)
+    max_rate: float | None = option(None, check_positive, HIGHEST)
+    min_rate: float = option(0.0, check_number, 0.0, HIGHEST)
+    cycles: int = option(1, check_count, 1, 10**6)
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
         """The rates after the warm-up."""
@@ -233,22 +195,11 @@ class ExponentialSpec(ScheduleSpec):
     """
 
     kind: ClassVar[str] = "exponential"
-    rate: float | None = None
-    decay: float = 0.9
-    every: float = 1.0
-    staircase: bool = False
-    min_rate: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        super().__post_init__()
-        check_flag("staircase", self.staircase)
-        self._set(
-            rate=_check_rate("rate", self.rate),
-            decay=check_positive("decay", self.decay, 1.0),
-            every=check_positive("every", self.every),
-            min_rate=check_number("min_rate", self.min_rate, 0.0, HIGHEST),
-        )
+    rate: float | None = option(None, check_positive, HIGHEST)
+    decay: float = option(0.9, check_positive, 1.0)
+    every: float = option(1.0, check_positive)
+    staircase: bool = option(False, check_flag)
+    min_rate: float = option(0.0, check_number, 0.0, HIGHEST)
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
         """The rates after the warm-up."""
@@ -267,12 +218,7 @@ class ConstantSpec(ScheduleSpec):
     """
 
     kind: ClassVar[str] = "constant"
-    rate: float | None = None
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        super().__post_init__()
-        self._set(rate=_check_rate("rate", self.rate))
+    rate: float | None = option(None, check_positive, HIGHEST)
 
     @property
     def needs_steps(self) -> bool:
@@ -301,25 +247,13 @@ class PlateauSpec(ConstantSpec):
     """
 
     kind: ClassVar[str] = "plateau"
-    factor: float = 0.5
-    patience: int = 5
-    monitor: str | None = None
-    mode: str | None = None
-    min_delta: float = 1e-4
-    cooldown: int = 0
-    min_rate: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        super().__post_init__()
-        check_monitor(self.monitor, self.mode)
-        self._set(
-            factor=check_fraction("factor", self.factor),
-            patience=check_count("patience", self.patience),
-            min_delta=check_number("min_delta", self.min_delta, 0.0),
-            cooldown=check_count("cooldown", self.cooldown, 0),
-            min_rate=check_number("min_rate", self.min_rate, 0.0, HIGHEST),
-        )
+    factor: float = option(0.5, check_fraction)
+    patience: int = option(5, check_count)
+    monitor: str | None = option(None, check_text, "the name of a metric")
+    mode: str | None = option(None, check_choice, ("min", "max"))
+    min_delta: float = option(1e-4, check_number, 0.0)
+    cooldown: int = option(0, check_count, 0)
+    min_rate: float = option(0.0, check_number, 0.0, HIGHEST)
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
         """The rates after the warm-up."""
@@ -328,20 +262,6 @@ class PlateauSpec(ConstantSpec):
 
 
 # Checks ------------------------------------------------------------------------------------------
-
-
-def check_monitor(monitor: Any, mode: Any) -> None:
-    """Name of a metric and its direction, or None for the usual ones."""
-    if monitor is not None and not (isinstance(monitor, str) and monitor):
-        raise SpecError(
-            f"`monitor` must be the name of a metric, not {describe(monitor)}.", arg="monitor"
-        )
-    if mode is not None:
-        check_choice("mode", mode, ("min", "max"))
-
-
-def _check_rate(arg: str, value: Any) -> float | None:
-    return None if value is None else check_positive(arg, value, HIGHEST)
 
 
 def _check_floor(low: float, top: float) -> float:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from .errors import SpecError
 
 RATE_SCALINGS = ("none", "linear", "sqrt")
 ENGINES = ("auto", "keras", "superstep", "compiled")
+PRECISIONS = ("auto", "float32", "mixed_float16", "mixed_bfloat16", "float64")
+MOST_SEED = 2**31 - 1
+A_FOLDER = "the path of a folder"
 SpecType = TypeVar("SpecType", bound="Spec")
 
 
@@ -96,6 +99,13 @@ def describe(value: Any) -> str:
     return f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(value).__name__}"
 
 
+def check_text(arg: str, value: Any, what: str, hint: str = "") -> str:
+    """A text that is not empty; `what` says in the error what it must be."""
+    if not isinstance(value, str) or not value:
+        raise SpecError(f"`{arg}` must be {what}, not {describe(value)}.", hint=hint, arg=arg)
+    return value
+
+
 def _range_text(low: float, high: float) -> str:
     if low == -math.inf and high == math.inf:
         return ""
@@ -104,9 +114,30 @@ def _range_text(low: float, high: float) -> str:
     return f" from {low:g} to {high:g}"
 
 
+def option(default: Any, check: Callable[..., Any], *limits: Any, arg: str = "") -> Any:
+    """A field of an options record that is checked, and normalised, when the record is made.
+
+    Args:
+        default: Its default; None and "auto" are taken as they are where they are the default.
+        check: Takes the field's name and value, raises a SpecError, gives the value to keep.
+        limits: What `check` takes besides.
+        arg: The user's name for the field; by default its own.
+    """
+    return field(default=default, metadata={"check": check, "limits": limits, "arg": arg})
+
+
 @dataclass(frozen=True)
 class Spec:
-    """Base of all options records."""
+    """Base of all options records, whose fields `option()` makes."""
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        for each in fields(self):
+            value, how = getattr(self, each.name), each.metadata
+            unset = each.default in (None, "auto") and type(value) is type(each.default)
+            if how and not (unset and value == each.default):
+                checked = how["check"](how["arg"] or each.name, value, *how["limits"])
+                self._set(**{each.name: checked})
 
     @classmethod
     def from_dict(cls: type[SpecType], options: Mapping[str, Any]) -> SpecType:
@@ -126,9 +157,16 @@ class Spec:
         return cls(**options)
 
     def _set(self, **values: Any) -> None:
-        # The one place that writes to a frozen record: normalising inside __post_init__.
+        # The one place that writes to a frozen record.
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+
+def _check_memory(arg: str, value: Any) -> str | int:
+    choices = ("growth", "all")
+    return (
+        check_choice(arg, value, choices) if isinstance(value, str) else check_count(arg, value, 64)
+    )
 
 
 @dataclass(frozen=True)
@@ -149,40 +187,46 @@ class SetupSpec(Spec):
             yes), true or false.
     """
 
-    device: str = "auto"
-    memory: str | int = "growth"
-    precision: str = "auto"
-    jit: str | bool = "auto"
-    threads: int | None = None
-    seed: int | None = None
-    deterministic: bool = False
-    tf32: str | bool = "auto"
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        precisions = ("auto", "float32", "mixed_float16", "mixed_bfloat16", "float64")
-        if not isinstance(self.device, str):
-            raise SpecError(
-                f'`device` must be a string such as "auto", "gpu", "cpu" or "GPU:0", '
-                f"not {describe(self.device)}.",
-                arg="device",
-            )
-        check_choice("precision", self.precision, precisions)
-        check_flag("deterministic", self.deterministic)
-        for arg in ("jit", "tf32"):
-            if getattr(self, arg) != "auto":
-                check_flag(arg, getattr(self, arg))
-        if self.memory not in ("growth", "all"):
-            if isinstance(self.memory, str):
-                check_choice("memory", self.memory, ("growth", "all"))
-            self._set(memory=check_count("memory", self.memory, 64))
-        if self.threads is not None:
-            self._set(threads=check_count("threads", self.threads, 1, 4096))
-        if self.seed is not None:
-            self._set(seed=check_count("seed", self.seed, 0, 2**31 - 1))
+    device: str = option("auto", check_text, 'a string such as "auto", "gpu", "cpu" or "GPU:0"')
+    memory: str | int = option("growth", _check_memory)
+    precision: str = option("auto", check_choice, PRECISIONS)
+    jit: str | bool = option("auto", check_flag)
+    threads: int | None = option(None, check_count, 1, 4096)
+    seed: int | None = option(None, check_count, 0, MOST_SEED)
+    deterministic: bool = option(False, check_flag)
+    tf32: str | bool = option("auto", check_flag)
 
 
 CACHES = ("auto", "device", "host", "disk", "none")
+
+
+def _check_validation(arg: str, value: Any) -> float:
+    if check_number(arg, value, 0.0, 1.0) == 1.0:
+        raise SpecError(f"`{arg}` must leave rows to train on, not 1.", arg=arg)
+    return float(value)
+
+
+def _check_cache(arg: str, cache: Any) -> str:
+    if isinstance(cache, bool):
+        return "keep" if cache else "none"
+    return cache if cache == "keep" else check_choice(arg, cache, CACHES)
+
+
+def _check_encode(arg: str, encode: Any) -> str | dict[str, str]:
+    if isinstance(encode, Mapping):
+        return {str(name): way for name, way in encode.items()}  # checked where columns are known
+    return check_choice(arg, encode, ("onehot", "codes", "hash", "none"))
+
+
+def _check_shard(arg: str, shard: Any) -> tuple[int, int]:
+    values = check_counts(arg, shard)
+    if len(values) != 2 or values[0] > values[1]:
+        raise SpecError(
+            "`shard` must be this worker's number, counted from 1, and the number of workers.",
+            hint="Such as c(1, 4) for the first of four.",
+            arg="shard",
+        )
+    return values[0], values[1]
 
 
 @dataclass(frozen=True)
@@ -212,67 +256,19 @@ class DatasetSpec(Spec):
         seed: Seed of the split and of the shuffles.
     """
 
-    batch_size: str | int = "auto"
-    shuffle: bool = True
-    cache: str | bool = "auto"
-    validation: float = 0.0
-    encode: str | Mapping[str, str] = "onehot"
-    hash_bins: int = 64
-    scale: bool = False
-    na: str = "error"
-    drop_last: bool = False
-    shard: tuple[int, int] = (1, 1)
-    on_error: str = "stop"
-    buffer: str | int = "auto"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        check_choice("na", self.na, ("error", "impute", "drop"))
-        check_choice("on_error", self.on_error, ("stop", "skip"))
-        check_flag("shuffle", self.shuffle)
-        check_flag("scale", self.scale)
-        check_flag("drop_last", self.drop_last)
-        validation = check_number("validation", self.validation, 0.0, 1.0)
-        if validation == 1.0:
-            raise SpecError("`validation` must leave rows to train on, not 1.", arg="validation")
-        self._set(
-            validation=validation,
-            cache=_check_cache(self.cache),
-            encode=_check_encode(self.encode),
-            hash_bins=check_count("hash_bins", self.hash_bins, 2, 2**20),
-            batch_size=_check_auto("batch_size", self.batch_size),
-            buffer=_check_auto("buffer", self.buffer),
-            shard=_check_shard(self.shard),
-            seed=check_count("seed", self.seed, 0, 2**31 - 1),
-        )
-
-
-def _check_auto(arg: str, value: Any) -> str | int:
-    return value if value == "auto" else check_count(arg, value)
-
-
-def _check_cache(cache: Any) -> str:
-    if isinstance(cache, bool):
-        return "keep" if cache else "none"
-    return cache if cache == "keep" else check_choice("cache", cache, CACHES)
-
-
-def _check_encode(encode: Any) -> str | dict[str, str]:
-    if isinstance(encode, Mapping):
-        return {str(name): way for name, way in encode.items()}  # checked where columns are known
-    return check_choice("encode", encode, ("onehot", "codes", "hash", "none"))
-
-
-def _check_shard(shard: Any) -> tuple[int, int]:
-    values = check_counts("shard", shard)
-    if len(values) != 2 or values[0] > values[1]:
-        raise SpecError(
-            "`shard` must be this worker's number, counted from 1, and the number of workers.",
-            hint="Such as c(1, 4) for the first of four.",
-            arg="shard",
-        )
-    return values[0], values[1]
+    batch_size: str | int = option("auto", check_count)
+    shuffle: bool = option(True, check_flag)
+    cache: str | bool = option("auto", _check_cache)
+    validation: float = option(0.0, _check_validation)
+    encode: str | Mapping[str, str] = option("onehot", _check_encode)
+    hash_bins: int = option(64, check_count, 2, 2**20)
+    scale: bool = option(False, check_flag)
+    na: str = option("error", check_choice, ("error", "impute", "drop"))
+    drop_last: bool = option(False, check_flag)
+    shard: tuple[int, int] = option((1, 1), _check_shard)
+    on_error: str = option("stop", check_choice, ("stop", "skip"))
+    buffer: str | int = option("auto", check_count)
+    seed: int = option(0, check_count, 0, MOST_SEED)
 
 
 @dataclass(frozen=True)
@@ -290,35 +286,32 @@ class MlpSpec(Spec):
         seed: Seed of initial weights and dropout.
     """
 
-    units: tuple[int, ...] = (64,)
-    activation: str = "relu"
-    dropout: float = 0.0
-    batch_norm: bool = False
-    penalty: float = 0.0
-    optimizer: str = "adam"
-    learning_rate: float | None = None
-    seed: int = 0
+    units: tuple[int, ...] = option((64,), check_counts)
+    activation: str = option("relu", check_text, "the name of a Keras activation")
+    dropout: float = option(0.0, check_number, 0.0, 0.99)
+    batch_norm: bool = option(False, check_flag)
+    penalty: float = option(0.0, check_number, 0.0)
+    optimizer: str = option("adam", check_text, "the name of a Keras optimizer")
+    learning_rate: float | None = option(None, check_number, 1e-12, 1e3)
+    seed: int = option(0, check_count, 0, MOST_SEED)
 
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        check_flag("batch_norm", self.batch_norm)
-        dropout = check_number("dropout", self.dropout, 0.0, 0.99)
-        penalty = check_number("penalty", self.penalty, 0.0)
-        if self.learning_rate is not None:
-            check_number("learning_rate", self.learning_rate, 1e-12, 1e3)
-        for arg in ("activation", "optimizer"):
-            if not isinstance(getattr(self, arg), str):
-                raise SpecError(
-                    f"`{arg}` must be the name of a Keras {arg}, "
-                    f"not {describe(getattr(self, arg))}.",
-                    arg=arg,
-                )
-        self._set(
-            units=check_counts("units", self.units),
-            dropout=dropout,
-            penalty=penalty,
-            seed=check_count("seed", self.seed, 0, 2**31 - 1),
-        )
+
+def _check_shorthand(arg: str, value: Any, *plain: type) -> Any:
+    """A plain value, or options by name."""
+    if isinstance(value, Mapping):
+        return value
+    if not isinstance(value, plain) or isinstance(value, bool):
+        wanted = "a folder" if str in plain else "a number of epochs"
+        message = f"`{arg}` must be {wanted} or a list of options, not {describe(value)}."
+        raise SpecError(message, arg=arg)
+    return value
+
+
+def _check_schedule(arg: str, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        message = f"`{arg}` must be made by a schedule_*(), not {describe(value)}."
+        raise SpecError(message, arg=arg)
+    return value
 
 
 @dataclass(frozen=True)
@@ -342,44 +335,15 @@ class FitSpec(Spec):
             number (Goyal et al. 2017); "sqrt", times its square root (Krizhevsky 2014).
     """
 
-    epochs: int = 10
-    engine: str = "auto"
-    schedule: Mapping[str, Any] | None = None
-    clip_norm: float | None = None
-    clip_value: float | None = None
-    clip_global_norm: float | None = None
-    ema: float | None = None
-    early_stopping: int | Mapping[str, Any] | None = None
-    checkpoint: str | Mapping[str, Any] | None = None
-    on_oom: str = "halve"
-    tensorboard: str | Mapping[str, Any] | None = None
-    rate_scaling: str = "none"
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field; options of other records are checked there."""
-        check_choice("engine", self.engine, ENGINES)
-        check_choice("on_oom", self.on_oom, ("halve", "stop"))
-        check_choice("rate_scaling", self.rate_scaling, RATE_SCALINGS)
-        for arg in ("clip_norm", "clip_value", "clip_global_norm"):
-            if getattr(self, arg) is not None:
-                self._set(**{arg: check_positive(arg, getattr(self, arg))})
-        if self.ema is not None:
-            self._set(ema=check_fraction("ema", self.ema))
-        if self.schedule is not None and not isinstance(self.schedule, Mapping):
-            message = f"`schedule` must be made by a schedule_*(), not {describe(self.schedule)}."
-            raise SpecError(message, arg="schedule")
-        numbers, folder = (int, float), (str,)
-        shorthands = {"early_stopping": numbers, "checkpoint": folder, "tensorboard": folder}
-        for arg, plain in shorthands.items():
-            _check_shorthand(arg, getattr(self, arg), plain)
-        self._set(epochs=check_count("epochs", self.epochs))
-
-
-def _check_shorthand(arg: str, value: Any, plain: tuple[type, ...]) -> None:
-    """None, a plain value, or options by name."""
-    if value is None or isinstance(value, Mapping):
-        return
-    if not isinstance(value, plain) or isinstance(value, bool):
-        wanted = "a folder" if str in plain else "a number of epochs"
-        message = f"`{arg}` must be {wanted} or a list of options, not {describe(value)}."
-        raise SpecError(message, arg=arg)
+    epochs: int = option(10, check_count)
+    engine: str = option("auto", check_choice, ENGINES)
+    schedule: Mapping[str, Any] | None = option(None, _check_schedule)
+    clip_norm: float | None = option(None, check_positive)
+    clip_value: float | None = option(None, check_positive)
+    clip_global_norm: float | None = option(None, check_positive)
+    ema: float | None = option(None, check_fraction)
+    early_stopping: int | Mapping[str, Any] | None = option(None, _check_shorthand, int, float)
+    checkpoint: str | Mapping[str, Any] | None = option(None, _check_shorthand, str)
+    on_oom: str = option("halve", check_choice, ("halve", "stop"))
+    tensorboard: str | Mapping[str, Any] | None = option(None, _check_shorthand, str)
+    rate_scaling: str = option("none", check_choice, RATE_SCALINGS)

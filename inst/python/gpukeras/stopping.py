@@ -12,17 +12,26 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
 
 from . import runtime
-from .curves import PlateauSpec, check_monitor
+from .curves import PlateauSpec
 from .errors import SpecError
 from .metrics import read_metrics, split_components
 from .optimizers import Rates
-from .specs import Spec, check_count, check_flag, check_number, describe
+from .specs import (
+    Spec,
+    check_choice,
+    check_count,
+    check_flag,
+    check_number,
+    check_text,
+    describe,
+    option,
+)
 
 # Words in the names of metrics of which more is better; "loss" among them outweighs all.
 MAXIMISED = {"acc", "accuracy", "auc", "precision", "recall", "f1", "fbeta", "r2", "iou", "dice"}
@@ -45,22 +54,12 @@ class EarlyStoppingSpec(Spec):
         start_epoch: The first epoch, counted from 1, that is looked at.
     """
 
-    patience: int
-    monitor: str | None = None
-    min_delta: float = 0.0
-    mode: str | None = None
-    restore_best: bool = True
-    start_epoch: int = 1
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        check_monitor(self.monitor, self.mode)
-        check_flag("restore_best", self.restore_best)
-        self._set(
-            patience=check_count("patience", self.patience),
-            min_delta=check_number("min_delta", self.min_delta, 0.0),
-            start_epoch=check_count("start_epoch", self.start_epoch),
-        )
+    patience: int = option(MISSING, check_count)
+    monitor: str | None = option(None, check_text, "the name of a metric")
+    min_delta: float = option(0.0, check_number, 0.0)
+    mode: str | None = option(None, check_choice, ("min", "max"))
+    restore_best: bool = option(True, check_flag)
+    start_epoch: int = option(1, check_count)
 
 
 def parse_early_stopping(given: Any) -> EarlyStoppingSpec:

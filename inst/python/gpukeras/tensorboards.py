@@ -31,12 +31,16 @@ from .errors import SpecError
 from .metrics import split_components
 from .own_files import private_folder
 from .progress import Progress
-from .specs import FitSpec, Spec, check_count, check_flag, describe
+from .specs import A_FOLDER, FitSpec, Spec, check_count, check_flag, check_text, option
 from .wording import find_reason
 
 BUCKETS = 30  # of a histogram, as in TensorBoard's own
 BLOCK = 2**20  # weights that are counted at once
 PROFILE_S = 2.0  # seconds of a trace, at most: xprof is slow on much more
+
+
+def _check_histograms(arg: str, value: Any) -> int:
+    return int(value) if isinstance(value, bool) else check_count(arg, value, 0)
 
 
 @dataclass(frozen=True)
@@ -51,22 +55,11 @@ class BoardSpec(Spec):
         profile: Whether to trace the first two seconds of the second epoch, or of the only one.
     """
 
-    folder: str = ""
-    histograms: int = 0
-    profile: bool = False
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        if not isinstance(self.folder, str) or not self.folder:
-            raise SpecError(
-                f"`tensorboard` must be the path of a folder, not {describe(self.folder)}.",
-                hint='Such as tensorboard = "logs/run-1".',
-                arg="tensorboard",
-            )
-        check_flag("profile", self.profile)
-        if isinstance(self.histograms, bool):
-            self._set(histograms=int(self.histograms))
-        self._set(histograms=check_count("histograms", self.histograms, 0))
+    folder: str = option(
+        "", check_text, A_FOLDER, 'Such as tensorboard = "logs/run-1".', arg="tensorboard"
+    )
+    histograms: int = option(0, _check_histograms)
+    profile: bool = option(False, check_flag)
 
 
 def parse_board(given: str | Mapping[str, Any] | None) -> BoardSpec | None:

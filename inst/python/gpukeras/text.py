@@ -18,7 +18,7 @@ from .arrays import EXACT_FLOAT32, row_blocks
 from .errors import DataError, SpecError
 from .labels import count_codes, spread_codes
 from .missing import nothing_observed
-from .specs import Spec, check_choice, check_count
+from .specs import Spec, check_choice, check_count, option
 
 OUTPUTS = ("tf_idf", "multi_hot", "count", "int")
 STANDARDIZE = ("lower_and_strip_punctuation", "lower", "strip_punctuation")
@@ -28,6 +28,19 @@ MAX_NGRAM = 100  # tokens; runs that long are never seen twice
 CHARACTER_BYTES = 32  # what TensorFlow needs for one, if each is a token
 
 
+def _check_columns(arg: str, columns: Any) -> tuple[str, ...]:
+    names = columns if isinstance(columns, (list, tuple)) else (columns,)
+    if not all(isinstance(name, str) for name in names):
+        raise SpecError(f"`{arg}` must be the names of columns.", arg=arg)
+    return tuple(names)
+
+
+def _check_ngrams(arg: str, ngrams: Any) -> tuple[int, ...]:
+    if isinstance(ngrams, (list, tuple)):
+        return tuple(check_count(arg, length, 1, MAX_NGRAM) for length in ngrams)
+    return tuple(range(1, check_count(arg, ngrams, 1, MAX_NGRAM) + 1))
+
+
 @dataclass(frozen=True)
 class TextSpec(Spec):
     """How columns of texts become numbers.
@@ -35,7 +48,8 @@ class TextSpec(Spec):
     Args:
         columns: Their names.
         max_tokens: Size of the vocabulary, with the one token that stands for all unknown ones
-            (and, for "int", with the padding): the most frequent tokens of the training rows.
+            (and, for "int", with the padding): the most frequent tokens of the training rows. At
+            most 2^24, up to which float32 is exact.
         output: "tf_idf" (counts weighted by how rare a token is), "count" or "multi_hot" (0 or 1)
             make one feature a token; "int" makes one a place in the text: the token's number,
             0 for padding, 1 for an unknown one, which an Embedding layer can take.
@@ -48,49 +62,25 @@ class TextSpec(Spec):
         split: Tokens are separated by "whitespace", or each "character" is one.
     """
 
-    columns: tuple[str, ...] = ()
-    max_tokens: int = 1000
-    output: str = "tf_idf"
-    sequence_length: int | None = None
-    ngrams: int | tuple[int, ...] | None = None
+    columns: tuple[str, ...] = option((), _check_columns)
+    max_tokens: int = option(1000, check_count, 2, EXACT_FLOAT32)
+    output: str = option("tf_idf", check_choice, OUTPUTS)
+    sequence_length: int | None = option(None, check_count)
+    ngrams: int | tuple[int, ...] | None = option(None, _check_ngrams)
     standardize: str | None = STANDARDIZE[0]
-    split: str = SPLIT[0]
+    split: str = option(SPLIT[0], check_choice, SPLIT)
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
-        check_choice("output", self.output, OUTPUTS)
-        check_choice("split", self.split, SPLIT)
+        super().__post_init__()
         if self.standardize is not None:
             check_choice("standardize", self.standardize, STANDARDIZE)
-        length = self.sequence_length
-        if length is not None:
-            length = check_count("sequence_length", length)
-        if length is not None and self.output != "int":
+        if self.sequence_length is not None and self.output != "int":
             raise SpecError(
                 f'`sequence_length` needs `output = "int"`, not "{self.output}".',
                 arg="sequence_length",
             )
-        specials = 2 if self.output == "int" else 1
-        self._set(
-            columns=_check_columns(self.columns),
-            # Beyond 2^24, a token's number would not be exact in float32.
-            max_tokens=check_count("max_tokens", self.max_tokens, specials + 1, EXACT_FLOAT32),
-            sequence_length=length,
-            ngrams=None if self.ngrams is None else _check_ngrams(self.ngrams),
-        )
-
-
-def _check_columns(columns: Any) -> tuple[str, ...]:
-    names = columns if isinstance(columns, (list, tuple)) else (columns,)
-    if not all(isinstance(name, str) for name in names):
-        raise SpecError("`columns` must be the names of columns.", arg="columns")
-    return tuple(names)
-
-
-def _check_ngrams(ngrams: Any) -> tuple[int, ...]:
-    if isinstance(ngrams, (list, tuple)):
-        return tuple(check_count("ngrams", length, 1, MAX_NGRAM) for length in ngrams)
-    return tuple(range(1, check_count("ngrams", ngrams, 1, MAX_NGRAM) + 1))
+        check_count("max_tokens", self.max_tokens, 3 if self.output == "int" else 2, EXACT_FLOAT32)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import SpecError
-from ..specs import Spec, check_count, check_number, describe
+from ..specs import A_FOLDER, Spec, check_count, check_number, check_text, option
 from .store import KEEP
 
 
@@ -22,21 +21,11 @@ class CheckpointSpec(Spec):
         keep: Good checkpoints that stay.
     """
 
-    folder: str = ""
-    every_s: float | None = None
-    keep: int = KEEP
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        if not isinstance(self.folder, str) or not self.folder:
-            raise SpecError(
-                f"`checkpoint` must be the path of a folder, not {describe(self.folder)}.",
-                hint='Such as checkpoint = "run-1".',
-                arg="checkpoint",
-            )
-        if self.every_s is not None:
-            self._set(every_s=check_number("every_s", self.every_s, 0.0))
-        self._set(keep=check_count("keep", self.keep))
+    folder: str = option(
+        "", check_text, A_FOLDER, 'Such as checkpoint = "run-1".', arg="checkpoint"
+    )
+    every_s: float | None = option(None, check_number, 0.0)
+    keep: int = option(KEEP, check_count)
 
 
 def parse_checkpoint(given: Any) -> CheckpointSpec | None:

@@ -12,7 +12,7 @@ from ..errors import SpecError
 from ..feeding import sample_rows
 from ..inference import AnyDataset
 from ..listening import OnEvent
-from ..specs import check_count, check_fraction, check_number, check_positive
+from ..specs import check_count, check_fraction, check_number, check_positive, option
 from .copies import clone_layers, copy_compile, copy_model
 from .masks import apply_masks, read_masks
 from .naming import check_options
@@ -30,13 +30,13 @@ class TrainedSpec(ReportSpec):
         fit: Further fields of `FitSpec`, such as `schedule` or `early_stopping`.
     """
 
-    epochs: int = 10
+    epochs: int = option(10, check_count, 0)
     fit: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
         super().__post_init__()
-        self._set(epochs=check_count("epochs", self.epochs, 0), fit=check_options(self.fit))
+        self._set(fit=check_options(self.fit))
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,10 @@ class DistillSpec(TrainedSpec):
         width: Share of its teacher's units and filters that a derived student has.
     """
 
-    epochs: int = 100
-    temperature: float = 3.0
-    alpha: float = 0.5
-    width: float = 0.5
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        super().__post_init__()
-        check_count("epochs", self.epochs)
-        self._set(
-            temperature=check_positive("temperature", self.temperature),
-            alpha=check_number("alpha", self.alpha, 0.0, 1.0),
-            width=check_fraction("width", self.width),
-        )
+    epochs: int = option(100, check_count)
+    temperature: float = option(3.0, check_positive)
+    alpha: float = option(0.5, check_number, 0.0, 1.0)
+    width: float = option(0.5, check_fraction)
 
 
 def distill(

@@ -14,6 +14,7 @@ from ..specs import (
     check_flag,
     check_fraction,
     check_positive,
+    option,
 )
 from ..stopping import parse_early_stopping
 from .growing import POWERS
@@ -46,40 +47,24 @@ class PruneSpec(ReportSpec):
         fit: More fields of `FitSpec`.
     """
 
-    sparsity: float = 0.8
-    schedule: str = "cubic"
-    structured: bool = False
-    epochs: int = 5
-    scope: str = "layer"
-    exclude: tuple[str, ...] = ()
-    frequency: int | None = None
+    sparsity: float = option(0.8, check_fraction)
+    schedule: str = option("cubic", check_choice, tuple(POWERS))
+    structured: bool = option(False, check_flag)
+    epochs: int = option(5, check_count, 0)
+    scope: str = option("layer", check_choice, SCOPES)
+    exclude: tuple[str, ...] = option((), check_names)
+    frequency: int | None = option(None, check_count)
     initial: float = 0.0
-    ramp: float = 0.75
-    target: str = "flops"
-    norm: str = "l2"
-    learning_rate: float | None = None
+    ramp: float = option(0.75, check_positive, 1.0)
+    target: str = option("flops", check_choice, TARGETS)
+    norm: str = option("l2", check_choice, NORMS)
+    learning_rate: float | None = option(None, check_positive)
     fit: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
         super().__post_init__()
-        check_choice("schedule", self.schedule, tuple(POWERS))
-        check_choice("scope", self.scope, SCOPES)
-        check_choice("target", self.target, TARGETS)
-        check_choice("norm", self.norm, NORMS)
-        check_flag("structured", self.structured)
-        self._set(
-            sparsity=check_fraction("sparsity", self.sparsity),
-            epochs=check_count("epochs", self.epochs, 0),
-            exclude=check_names("exclude", self.exclude),
-            fit=_check_fit(self.fit),
-            ramp=check_positive("ramp", self.ramp, 1.0),
-        )
-        if self.frequency is not None:
-            self._set(frequency=check_count("frequency", self.frequency))
-        if self.learning_rate is not None:
-            self._set(learning_rate=check_positive("learning_rate", self.learning_rate))
-        self._set(initial=_check_initial(self.initial, self.sparsity))
+        self._set(fit=_check_fit(self.fit), initial=_check_initial(self.initial, self.sparsity))
 
     @property
     def settings(self) -> dict[str, Any]:

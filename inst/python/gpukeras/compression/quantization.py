@@ -22,7 +22,7 @@ from typing import Any
 from .. import keras_private, models, runtime, training
 from ..errors import ModelError
 from ..inference import AnyDataset
-from ..specs import check_choice
+from ..specs import check_choice, option
 from .copies import copy_model, copy_optimizer
 from .figures import SCALES
 from .naming import check_excluded, check_names
@@ -41,14 +41,8 @@ class QuantizeSpec(ReportSpec):
         exclude: Names of layers that stay as they are.
     """
 
-    mode: str = "int8"
-    exclude: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        super().__post_init__()
-        check_choice("mode", self.mode, MODES)
-        self._set(exclude=check_names("exclude", self.exclude))
+    mode: str = option("int8", check_choice, MODES)
+    exclude: tuple[str, ...] = option((), check_names)
 
 
 def quantize(

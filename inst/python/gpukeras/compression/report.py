@@ -15,7 +15,7 @@ from ..errors import CompressionError, SpecError
 from ..fit_report import FitReport
 from ..inference import AnyDataset
 from ..predicting import model_device
-from ..specs import Spec, check_count, check_number, describe
+from ..specs import Spec, check_count, check_number, check_text, option
 from ..stopping import choose_mode
 from .figures import Figures, measure_pair
 
@@ -31,21 +31,9 @@ class ReportSpec(Spec):
         metric: The metric that `max_drop` is about; None for the first that is not the loss.
     """
 
-    batch_size: int | None = None
-    max_drop: float | None = None
-    metric: str | None = None
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        if self.batch_size is not None:
-            self._set(batch_size=check_count("batch_size", self.batch_size))
-        if self.max_drop is not None:
-            self._set(max_drop=check_number("max_drop", self.max_drop, 0.0))
-        if self.metric is not None and not isinstance(self.metric, str):
-            raise SpecError(
-                f"`metric` must be the name of a metric, not {describe(self.metric)}.",
-                arg="metric",
-            )
+    batch_size: int | None = option(None, check_count)
+    max_drop: float | None = option(None, check_number, 0.0)
+    metric: str | None = option(None, check_text, "the name of a metric")
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ..inference import AnyDataset
 from ..listening import OnEvent
 from ..profiling.flops import keras_kind, layer_flops
 from ..profiling.model_calls import Seen, input_specs, trace_model
-from ..specs import check_count, check_number
+from ..specs import check_count, check_number, option
 from .copies import check_built, check_graph, clone_layers, copy_compile, copy_recipe, renew_means
 from .distillation import TrainedSpec
 from .masks import apply_masks, list_kernels, read_masks
@@ -52,19 +52,10 @@ class SeparateSpec(TrainedSpec):
         exclude: Names of layers that stay as they are.
     """
 
-    epochs: int = 5
-    rank: int = 1
-    least_gain: float = 1.0
-    exclude: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        super().__post_init__()
-        self._set(
-            rank=check_count("rank", self.rank),
-            least_gain=check_number("least_gain", self.least_gain, 1.0),
-            exclude=check_names("exclude", self.exclude),
-        )
+    epochs: int = option(5, check_count, 0)
+    rank: int = option(1, check_count)
+    least_gain: float = option(1.0, check_number, 1.0)
+    exclude: tuple[str, ...] = option((), check_names)
 
 
 def separate(

@@ -26,7 +26,7 @@ import numpy as np
 from .. import runtime
 from ..errors import SpecError
 from ..recipes import Recipe
-from ..specs import Spec, check_choice, check_count, check_counts, check_number
+from ..specs import MOST_SEED, Spec, check_choice, check_count, check_counts, check_number, option
 from ..stages import end_stage
 from . import geometry
 
@@ -44,6 +44,28 @@ Finish = Callable[..., Arrays]  # (arrays, (epoch, block)) to arrays
 
 
 # Options -----------------------------------------------------------------------------------------
+
+
+def check_pair(arg: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Two values."""
+    if len(values) != 2:
+        raise SpecError(f"`{arg}` must be two numbers, not {len(values)}.", arg=arg)
+    return values
+
+
+def _check_crop(arg: str, value: Any) -> tuple[Any, ...]:
+    return check_pair(arg, check_counts(arg, value))
+
+
+def _check_range(arg: str, value: Any) -> tuple[float, float]:
+    values = tuple(value) if isinstance(value, (list, tuple, np.ndarray)) else (value,)
+    low, high = check_pair(arg, values)
+    low = check_number(arg, low)
+    high = check_number(arg, high)
+    if low >= high:
+        message = f"`{arg}` must be the lowest, then the highest value."
+        raise SpecError(message, arg=arg)
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -70,29 +92,16 @@ class AugmentSpec(Spec):
     the image by reflection, as Keras does.
     """
 
-    crop: tuple[int, int] | None = None
-    flip: str = "none"
-    rotation: float = 0.0
-    zoom: float = 0.0
-    translation: float = 0.0
-    brightness: float = 0.0
-    contrast: float = 0.0
-    mixup: float = 0.0
-    value_range: tuple[float, float] | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        check_choice("flip", self.flip, tuple(FLIPS))
-        highest = {"rotation": 1.0, "zoom": 0.99, "translation": 1.0, "brightness": 1.0}
-        highest.update(contrast=1.0, mixup=MAX_ALPHA)
-        for name, high in highest.items():
-            self._set(**{name: check_number(name, getattr(self, name), 0.0, high)})
-        if self.crop is not None:
-            self._set(crop=check_pair("crop", check_counts("crop", self.crop)))
-        if self.value_range is not None:
-            self._set(value_range=_check_range(self.value_range))
-        self._set(seed=check_count("seed", self.seed, 0, 2**31 - 1))
+    crop: tuple[int, int] | None = option(None, _check_crop)
+    flip: str = option("none", check_choice, tuple(FLIPS))
+    rotation: float = option(0.0, check_number, 0.0, 1.0)
+    zoom: float = option(0.0, check_number, 0.0, 0.99)
+    translation: float = option(0.0, check_number, 0.0, 1.0)
+    brightness: float = option(0.0, check_number, 0.0, 1.0)
+    contrast: float = option(0.0, check_number, 0.0, 1.0)
+    mixup: float = option(0.0, check_number, 0.0, MAX_ALPHA)
+    value_range: tuple[float, float] | None = option(None, _check_range)
+    seed: int = option(0, check_count, 0, MOST_SEED)
 
     @property
     def moves(self) -> bool:
@@ -113,24 +122,6 @@ class AugmentSpec(Spec):
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one row after the crop."""
         return shape if self.crop is None else (*self.crop, shape[-1])
-
-
-def check_pair(arg: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Two values."""
-    if len(values) != 2:
-        raise SpecError(f"`{arg}` must be two numbers, not {len(values)}.", arg=arg)
-    return values
-
-
-def _check_range(value: Any) -> tuple[float, float]:
-    values = tuple(value) if isinstance(value, (list, tuple, np.ndarray)) else (value,)
-    low, high = check_pair("value_range", values)
-    low = check_number("value_range", low)
-    high = check_number("value_range", high)
-    if low >= high:
-        message = "`value_range` must be the lowest, then the highest value."
-        raise SpecError(message, arg="value_range")
-    return low, high
 
 
 def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:

@@ -23,7 +23,7 @@ from ..features import Features
 from ..recipes import Recipe, check_form
 from ..rows import RowSource
 from ..scratch import RowsWriter
-from ..specs import DatasetSpec, Spec, check_choice, check_counts, check_flag, describe
+from ..specs import DatasetSpec, Spec, check_choice, check_counts, check_flag, describe, option
 from ..wording import count_of
 from .files import ImageFiles, list_images
 from .rows import ImageForm, ImageRows, decode_all
@@ -34,6 +34,14 @@ INTERPOLATIONS = ("bilinear", "nearest", "bicubic", "lanczos3", "lanczos5")
 
 
 # Options -----------------------------------------------------------------------------------------
+
+
+def _check_size(arg: str, value: Any) -> tuple[int, ...]:
+    size = check_counts(arg, value)
+    if len(size) != 2:
+        found = count_of(len(size), "number")
+        raise SpecError(f"`image_size` must be height and width, not {found}.", arg=arg)
+    return size
 
 
 @dataclass(frozen=True)
@@ -49,27 +57,10 @@ class ImageSpec(Spec):
             image; default false.
     """
 
-    image_size: tuple[int, int] | None = None
-    color: str | None = None
-    interpolation: str | None = None
-    crop_to_aspect_ratio: bool | None = None
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field that is given."""
-        if self.image_size is not None:
-            size = check_counts("image_size", self.image_size)
-            if len(size) != 2:
-                raise SpecError(
-                    f"`image_size` must be height and width, not {count_of(len(size), 'number')}.",
-                    arg="image_size",
-                )
-            self._set(image_size=size)
-        if self.color is not None:
-            check_choice("color", self.color, tuple(COLORS))
-        if self.interpolation is not None:
-            check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        if self.crop_to_aspect_ratio is not None:
-            check_flag("crop_to_aspect_ratio", self.crop_to_aspect_ratio)
+    image_size: tuple[int, int] | None = option(None, _check_size)
+    color: str | None = option(None, check_choice, tuple(COLORS))
+    interpolation: str | None = option(None, check_choice, INTERPOLATIONS)
+    crop_to_aspect_ratio: bool | None = option(None, check_flag)
 
     @property
     def form(self) -> ImageForm:

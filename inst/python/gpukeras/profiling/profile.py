@@ -27,7 +27,7 @@ from ..feeding import sample_rows
 from ..plans import PipelinePlan
 from ..predicting import model_device
 from ..reuse import ATTRIBUTE
-from ..specs import ENGINES, Spec, check_choice, check_count, check_flag, describe
+from ..specs import ENGINES, Spec, check_choice, check_count, check_flag, check_text, option
 from ..steps import single_replica
 from ..streams.dataset import GeneratorStream, StreamDataset
 from ..tuning.keeping import kept_model
@@ -55,6 +55,10 @@ CHEAP_S = 1e-5  # of an optimizer's whole update: some of its operations are mis
 COSTLY = re.compile("Conv|Attention")  # layers that the model's cost has cheaper ways for
 
 
+def _check_size(arg: str, value: Any) -> int | None:
+    return None if value == "auto" else check_count(arg, value)
+
+
 @dataclass(frozen=True)
 class ProfileSpec(Spec):
     """How a training is profiled.
@@ -69,23 +73,11 @@ class ProfileSpec(Spec):
         log_dir: A folder for the trace, where TensorBoard finds it; None keeps no trace.
     """
 
-    steps: int = 20
-    engine: str = "auto"
-    batch_size: int | str | None = None
-    verify: bool = False
-    log_dir: str | None = None
-
-    def __post_init__(self) -> None:
-        """Checks and normalises every field."""
-        check_choice("engine", self.engine, ENGINES)
-        check_flag("verify", self.verify)
-        size = None if self.batch_size == "auto" else self.batch_size
-        if size is not None:
-            size = check_count("batch_size", size)
-        if self.log_dir is not None and (not isinstance(self.log_dir, str) or not self.log_dir):
-            message = f"`log_dir` must be the name of a folder, not {describe(self.log_dir)}."
-            raise SpecError(message, arg="log_dir")
-        self._set(steps=check_count("steps", self.steps, 1, 1000), batch_size=size)
+    steps: int = option(20, check_count, 1, 1000)
+    engine: str = option("auto", check_choice, ENGINES)
+    batch_size: int | str | None = option(None, _check_size)
+    verify: bool = option(False, check_flag)
+    log_dir: str | None = option(None, check_text, "the name of a folder")
 
 
 def profile(

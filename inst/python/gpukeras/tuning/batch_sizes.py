@@ -30,7 +30,7 @@ from ..pipeline import Dataset
 from ..predicting import model_device
 from ..rows import MemoryRows
 from ..running import calibrate, draw, wait_for
-from ..specs import ENGINES, Spec, check_choice, check_count, check_number
+from ..specs import ENGINES, Spec, check_choice, check_count, check_number, option
 from ..streams.dataset import StreamDataset
 from ..wording import find_reason
 from .keeping import kept_model
@@ -60,19 +60,17 @@ class BatchSearchSpec(Spec):
         seconds: For the whole search; a size that has begun is finished.
     """
 
-    low: int | None = None
-    high: int | None = None
-    until: str = "knee"
-    engine: str = "auto"
-    seconds: float = 20.0
+    low: int | None = option(None, check_count, arg="from")
+    high: int | None = option(None, check_count, arg="to")
+    until: str = option("knee", check_choice, ("knee", "memory"))
+    engine: str = option("auto", check_choice, ENGINES)
+    seconds: float = option(20.0, check_number, 0.0)
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
-        check_choice("until", self.until, ("knee", "memory"))
-        check_choice("engine", self.engine, ENGINES)
-        low = None if self.low is None else check_count("from", self.low)
-        high = None if self.high is None else check_count("to", self.high, low or 1)
-        self._set(low=low, high=high, seconds=check_number("seconds", self.seconds, 0.0))
+        super().__post_init__()
+        if self.high is not None:
+            check_count("to", self.high, self.low or 1)
 
 
 @dataclass(frozen=True)

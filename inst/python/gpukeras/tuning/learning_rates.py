@@ -29,7 +29,7 @@ from ..pipeline import Dataset
 from ..predicting import model_device
 from ..recipes import Recipe
 from ..running import draw
-from ..specs import Spec, check_count, check_number
+from ..specs import Spec, check_count, check_number, option
 from ..streams.dataset import StreamDataset
 from .keeping import kept_model
 from .rate_curves import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
@@ -50,24 +50,16 @@ class RateSearchSpec(Spec):
             session, or else the dataset's own.
     """
 
-    low: float = 1e-7
-    high: float = 10.0
-    steps: int = 100
-    batch_size: str | int = "auto"
+    low: float = option(1e-7, check_number, 1e-30, 1e30, arg="from")
+    high: float = option(10.0, check_number, 1e-30, 1e30, arg="to")
+    steps: int = option(100, check_count, 10, 100_000)
+    batch_size: str | int = option("auto", check_count)
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
-        low = check_number("from", self.low, 1e-30, 1e30)
-        high = check_number("to", self.high, 1e-30, 1e30)
-        if not low < high:
-            raise SpecError(f"`to` must be above `from`, which is {low:g}.", arg="to")
-        size = self.batch_size
-        self._set(
-            low=low,
-            high=high,
-            steps=check_count("steps", self.steps, 10, 100_000),
-            batch_size=size if size == "auto" else check_count("batch_size", size),
-        )
+        super().__post_init__()
+        if not self.low < self.high:
+            raise SpecError(f"`to` must be above `from`, which is {self.low:g}.", arg="to")
 
 
 @dataclass(frozen=True)
