@@ -85,6 +85,15 @@ class RowsWriter:
             self._check_memory(rows)
             self._whole = aligned_empty((rows, *row_shape), dtype)
 
+    def __enter__(self) -> RowsWriter:
+        """Gives up at an error inside."""
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Removes the scratch file after an error; else `finish()` gives the rows."""
+        if error is not None:
+            self.close()
+
     def room(self, rows: int) -> np.ndarray:
         """Aligned memory for the next rows, to be filled and given to `write()`."""
         if self._whole is not None:

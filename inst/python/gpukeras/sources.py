@@ -242,13 +242,9 @@ def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
 
 
 def _keep_rows(source: RowSource, keep: str, arg: str) -> RowSource:
-    writer = RowsWriter(source.shape[1:], source.dtype, keep, arg, len(source))
-    try:
+    with RowsWriter(source.shape[1:], source.dtype, keep, arg, len(source)) as writer:
         for rows in row_blocks(len(source), source.row_bytes):
             writer.write(source.gather(rows))
-    except BaseException:
-        writer.close()
-        raise
     rows = writer.finish()
     rows.texts = source.texts
     return rows

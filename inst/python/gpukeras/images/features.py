@@ -286,11 +286,7 @@ def _check_classes(files: ImageFiles) -> None:
 def _keep_rows(
     blocks: Iterator[np.ndarray], files: ImageFiles, form: ImageForm, keep: str
 ) -> RowSource:
-    writer = RowsWriter(form.shape, np.uint8, keep, files.arg, len(files))
-    try:
+    with RowsWriter(form.shape, np.uint8, keep, files.arg, len(files)) as writer:
         for rows in blocks:
             writer.write(rows)
-    except BaseException:
-        writer.close()
-        raise
     return writer.finish()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Notes, standardise
+from ..arrays import Notes, check_some, standardise
 from ..errors import DataError
 from ..features import Features
 from ..images.features import ImageSpec, choose_form
@@ -133,13 +133,9 @@ class RecordArray(Features):
         if self.kind == "images" or (recipe.center is None and recipe.scale is None):
             return source
         center, scale = (part and np.array(part) for part in (recipe.center, recipe.scale))
-        writer = RowsWriter(source.shape[1:], np.float32, keep, self.arg, len(source))
-        try:
+        with RowsWriter(source.shape[1:], np.float32, keep, self.arg, len(source)) as writer:
             for rows in _blocks(source):
                 writer.write(standardise(source.gather(rows), center, scale))
-        except BaseException:
-            writer.close()
-            raise
         self._source = None  # they can be read again
         return writer.finish()
 
@@ -149,16 +145,11 @@ class RecordArray(Features):
             return self._source
         dtype = np.uint8 if self.kind == "images" else np.float32
         keep = {"host": "memory", "disk": "disk"}.get(self._spec.cache, "auto")
-        writer = RowsWriter(self.row_shape, dtype, keep, self.arg)
         self._beside = {kind: [] for kind, _ in self._names_beside()}
-        try:
+        with RowsWriter(self.row_shape, dtype, keep, self.arg) as writer:
             self._write(writer)
             self._source = writer.finish()
-        except BaseException:
-            writer.close()
-            raise
-        if not len(self._source):
-            raise DataError(f"`{self.arg}` has no rows.", arg=self.arg)
+        check_some(len(self._source), self.arg)
         return self._source
 
     def _write(self, writer: RowsWriter) -> None:

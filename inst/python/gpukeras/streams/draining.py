@@ -341,15 +341,11 @@ class StoredArray(ArrayFeatures):
     ) -> RowSource:
         """The rows, in memory or in another scratch file."""
         values = self.features["values"]
-        writer = RowsWriter(recipe.staged_shape, keep=keep, arg=self.arg)
-        try:
+        with RowsWriter(recipe.staged_shape, keep=keep, arg=self.arg) as writer:
             for rows in row_blocks(len(values), 8 * values[0].size):
                 taken = None if complete is None else complete[rows]
                 part = {**self.features, "values": values[rows]}
                 writer.write(bake(recipe, part, self.arg, taken, notes))
-        except BaseException:
-            writer.close()
-            raise
         return writer.finish()
 
 

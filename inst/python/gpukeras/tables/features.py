@@ -201,17 +201,13 @@ class TableFeatures(Features):
         check_form(recipe, "columns", recipe.raw_shape, self.arg)
         check_columns(recipe, self.columns, self.arg)
         rows = self.rows if complete is None else int(complete.sum())
-        writer = RowsWriter(recipe.shape, np.float32, keep, self.arg, rows)
-        try:
-            self._write(Encoder(recipe.columns, self.arg, notes), recipe, complete, writer)
-        except DataError as error:
-            writer.close()
-            blocks = self._encodable(recipe, complete)
-            error = explain_fault(recipe, blocks, self.arg) or error
-            raise self._located(error, complete) from error
-        except BaseException:
-            writer.close()
-            raise
+        with RowsWriter(recipe.shape, np.float32, keep, self.arg, rows) as writer:
+            try:
+                self._write(Encoder(recipe.columns, self.arg, notes), recipe, complete, writer)
+            except DataError as error:
+                blocks = self._encodable(recipe, complete)
+                error = explain_fault(recipe, blocks, self.arg) or error
+                raise self._located(error, complete) from error
         self._scanned().close()
         return writer.finish()
 

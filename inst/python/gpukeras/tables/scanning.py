@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import check_some
 from ..columns import Learning, kind_of
-from ..errors import DataError
 from ..readers.ahead import read_ahead
 from ..readers.arrow import pa, row_bytes
 from ..readers.arrow_columns import to_column
@@ -161,8 +161,7 @@ class Scan:
         except BaseException:
             self.spool.close()
             raise
-        if not self.spool.rows:
-            raise DataError(f"`{arg}` has no rows.", arg=arg)
+        check_some(self.spool.rows, arg)
 
     def close(self) -> None:
         """The rows are not needed any more."""
