@@ -49,35 +49,7 @@ def test_a_wish_that_does_not_suit_is_warned_of(wanted, gpus, warning):
 
 
 @pytest.mark.parametrize(
-    ("policy", "compute", "variable", "scaling"),
-    [
-        ("float32", "float32", "float32", False),
-        ("float64", "float64", "float64", False),
-        ("mixed_float16", "float16", "float32", True),
-        ("mixed_bfloat16", "bfloat16", "float32", False),
-    ],
-)
-def test_dtypes_agree_with_keras(policy, compute, variable, scaling):
-    precision = choose_policy(policy, [])
-    found = (precision.compute_dtype, precision.variable_dtype, precision.loss_scaling)
-    assert found == (compute, variable, scaling)
-
-
-@pytest.mark.parametrize(
     ("text", "value"), [("8.6", 8.6), ("12.0", 12.0), ("", None), (None, None)]
 )
 def test_capabilities_are_parsed(text, value):
     assert parse_capability(text) == value
-
-
-@pytest.mark.tf
-@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_float16", "mixed_bfloat16"])
-def test_keras_says_the_same(policy):
-    from gpukeras import runtime
-
-    known = runtime.keras().dtype_policies.DTypePolicy(policy)
-    chosen = choose_policy(policy, [])
-    assert (known.compute_dtype, known.variable_dtype) == (
-        chosen.compute_dtype,
-        chosen.variable_dtype,
-    )

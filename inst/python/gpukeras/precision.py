@@ -15,12 +15,6 @@ from dataclasses import dataclass
 FLOAT16_FROM = 7.0
 BFLOAT16_FROM = 8.0
 TF32_FROM = 8.0
-COMPUTE_DTYPES = {
-    "float32": "float32",
-    "float64": "float64",
-    "mixed_float16": "float16",
-    "mixed_bfloat16": "bfloat16",
-}
 
 
 @dataclass(frozen=True)
@@ -28,9 +22,6 @@ class Precision:
     """A Keras dtype policy and why it was chosen."""
 
     policy: str
-    compute_dtype: str
-    variable_dtype: str
-    loss_scaling: bool
     reason: str
 
 
@@ -52,7 +43,7 @@ def choose_policy(wanted: str, gpus: Sequence[str]) -> Precision:
         policy, reason = _suit_capability(weakest, len(capabilities))
     if wanted != "auto":
         policy, reason = wanted, _judge_wish(wanted, weakest)
-    return _describe_policy(policy, reason)
+    return Precision(policy, reason)
 
 
 def parse_capability(text: str) -> float | None:
@@ -87,9 +78,3 @@ def _judge_wish(wanted: str, capability: float | None) -> str:
             f"as asked; compute capability {capability:.1f} is below {needed}, so it will be slow"
         )
     return "as asked"
-
-
-def _describe_policy(policy: str, reason: str) -> Precision:
-    variable_dtype = "float64" if policy == "float64" else "float32"
-    scaled = policy == "mixed_float16"
-    return Precision(policy, COMPUTE_DTYPES[policy], variable_dtype, scaled, reason)

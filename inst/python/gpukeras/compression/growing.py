@@ -51,12 +51,6 @@ class Ramp:
         done = (step - self.first) / (self.last - self.first)
         return self.final + (self.initial - self.final) * (1.0 - done) ** self.power
 
-    @property
-    def updates(self) -> list[int]:
-        """The steps with an update of the masks."""
-        steps = list(range(self.first, self.last + 1, self.every))
-        return steps if steps[-1] == self.last else [*steps, self.last]
-
 
 def plan_ramp(
     steps: int,

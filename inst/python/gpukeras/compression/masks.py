@@ -181,13 +181,6 @@ def apply_masks(model: Any, masks: Mapping[str, np.ndarray]) -> None:
         forget_programs(model)
 
 
-def remove_masks(model: Any) -> None:
-    """Takes a model's masks away: its next training may change the zeros."""
-    for kernel in list_kernels(model):
-        kernel.variable.constraint = own_constraint(kernel.variable)
-    forget_programs(model)
-
-
 def _check_mask(path: str, keep: Any, kernel: Kernel | None) -> None:
     if kernel is None:
         raise DataError(f"A mask is of `{path}`, which the model does not have.", arg="masks")

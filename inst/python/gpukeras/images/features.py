@@ -131,7 +131,7 @@ class ImageFeatures(Features):
         """Reads nothing yet."""
         self.arg = files.arg
         self.files = files
-        self._spec, self._keep, self._on_error = spec, keep, on_error
+        self._spec, self._keep = spec, keep
         self._form = spec.form if recipe is None else self._form_of(recipe)
         self._kept: tuple[ImageForm, RowSource] | None = None
         self._checked = on_error == "stop"

@@ -60,7 +60,7 @@ class RecordArray(Features):
         self._files, self._description, self._spec = files, description, spec
         self._name = description.array or ""
         self._field = description.fields[self._name]
-        self._image, self._note, self._seen = image, note, Notes()
+        self._note, self._seen = note, Notes()
         if self._field.dtype == "image":
             self.kind = "images"
             trained = recipe is not None and recipe.kind == "images"
