@@ -1,9 +1,12 @@
 """Makes a socket that listens on all addresses answer on one only.
 
-TensorFlow's server of a worker listens on every address of the computer, whatever address it was
-given.  A packet filter on its socket (Linux lets a process filter its own sockets) drops what was
-sent to any other address: from outside it is as if the socket were bound to one, but for a refusal
-that is a silence.  Connections that it accepts inherit the filter; those accepted before do not.
+The threat: TensorFlow's server asks nobody for a secret, so whoever reaches a worker's port can run
+code as its user, and it listens on every address of the computer, whatever address it was given.
+Where the workers have a private network and the computer another one besides, all of that other one
+reaches it.  A packet filter on its socket (Linux lets a process filter its own sockets) drops what
+was sent to any other address: from outside it is as if the socket were bound to one, but for a
+refusal that is a silence.  Connections that it accepts inherit the filter; those accepted before do
+not.
 """
 
 from __future__ import annotations
