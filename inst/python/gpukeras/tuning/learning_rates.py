@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,13 @@ from ..batch_size_memo import remembered_size
 from ..blocks import Block
 from ..choosing import choose_count
 from ..engine import cut
-from ..errors import ModelError, OutOfMemoryError, SpecError
+from ..errors import ModelError, SpecError
 from ..exhaustion import explain_exhaustion, memory_errors
 from ..feeding import open_feed
 from ..inference import build_on
 from ..optimizers import find_optimizer, read_rate
 from ..pipeline import Dataset
 from ..predicting import model_device
-from ..recipes import Recipe
 from ..running import draw
 from ..specs import Spec, check_count, check_number, option
 from ..streams.dataset import StreamDataset
@@ -127,19 +127,11 @@ def find_learning_rate(
     current = read_rate(model)
     test = _Test(model, plan_rates(spec.low, spec.high, spec.steps), plan.batch_size, on_event)
     with kept_model(model):
-        feed = open_feed(data, plan, lambda recipe: check_labels(model, recipe), test.idle)
-        with memory_errors(lambda: _explain_memory(device, plan.batch_size)):
+        feed = open_feed(data, plan, partial(models.check_fit, model), test.idle)
+        smaller = "Use a smaller `batch_size`."
+        with memory_errors(lambda: explain_exhaustion(device, plan.batch_size, smaller)):
             test.run(feed)
     return _report(test, current, device, time.perf_counter() - began)
-
-
-def _explain_memory(device: str, batch_size: int) -> OutOfMemoryError:
-    return explain_exhaustion(device, batch_size, "Use a smaller `batch_size`.")
-
-
-def check_labels(model: Any, recipe: Recipe) -> None:
-    """Labels of a stream that lie outside of those seen so far still fit the model."""
-    models.check_fit(model, recipe)
 
 
 def _report(test: _Test, current: float, device: str, elapsed_s: float) -> RateSearch:
