@@ -1,6 +1,6 @@
 import pytest
 
-from gpukeras.wording import LENGTH, count_of, find_reason, percent
+from gpukeras.wording import LENGTH, count_of, find_reason, mib, percent
 
 
 @pytest.mark.parametrize(("share", "text"), [(0, "0 %"), (0.125, "12 %"), (1, "100 %")])
@@ -38,3 +38,8 @@ def test_nouns_agree_with_their_number(number, noun, text):
 )
 def test_the_line_of_an_error_that_says_why_is_found(said, reason):
     assert find_reason(ValueError(said)) == reason
+
+
+def test_bytes_are_mebibytes():
+    assert mib(2**30) == "1,024 MiB"
+    assert mib(3 * 2**19, 1) == "1.5 MiB"

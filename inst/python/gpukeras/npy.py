@@ -24,6 +24,7 @@ from .recipes import Recipe, check_form, check_unmarked
 from .rows import Rows, RowSource, row_numbers
 from .specs import DatasetSpec
 from .stages import end_stage
+from .wording import mib
 
 MAP_BYTES = 16 * 2**20  # of the file, mapped at once; 32 was no faster and took 18 MiB more
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -217,7 +218,7 @@ class NpyRows(RowSource):
         scale: tuple[float, ...] | None = None,
     ) -> None:
         """Reads nothing yet."""
-        size = f"{file.stamp[0] / 2**20:,.1f} MiB"
+        size = mib(file.stamp[0], 1)
         slow = "; it is in Fortran order, which reads slowly" if file.fortran else ""
         reason = f"a block at a time from {file.path.name}, {size}{slow}"
         super().__init__(file.shape, np.float32, reason)

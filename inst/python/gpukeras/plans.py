@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .specs import DatasetSpec
-from .wording import count_of
+from .wording import count_of, mib
 
 # With 200 columns and 2 cores 2 and 4 MiB trained slower (1.35 and 1.05 times), 16 at 0.95 times;
 # two blocks are in memory at a time.
@@ -265,7 +265,7 @@ def balanced_weights(counts: np.ndarray) -> np.ndarray:
 
 
 def _choose_mode(whole: int, facts: PipelineFacts, cache: str) -> tuple[str, str]:
-    size = f"{whole / 2**20:,.1f} MiB"
+    size = mib(whole, 1)
     on_cpu = facts.device.startswith("CPU")
     if facts.streamed and (on_cpu or not facts.movable or cache in ("disk", "host")):
         return "streamed", facts.streamed
@@ -278,7 +278,7 @@ def _choose_mode(whole: int, facts: PipelineFacts, cache: str) -> tuple[str, str
     mode, why = ("streamed", f"{facts.streamed}: ") if facts.streamed else ("staged", "")
     if facts.free_bytes is None:
         return mode, f"{why}{size} stay off the device: free memory of {facts.device} is unknown"
-    free = f"{facts.free_bytes / 2**20:,.0f} MiB free on {facts.device}"
+    free = f"{mib(facts.free_bytes)} free on {facts.device}"
     if whole <= RESIDENT_SHARE * facts.free_bytes:
         return "resident", f"{size} fit in half of {free}"
     return mode, f"{why}{size} do not fit in half of {free}"

@@ -22,6 +22,7 @@ from .arrays import aligned_empty
 from .errors import DataError
 from .npy import NpyFile, read_stamp
 from .rows import MemoryRows, Rows, RowSource, row_numbers
+from .wording import mib
 
 MEMORY_BYTES = 256 * 2**20  # what is kept in memory without being asked; see the module's top
 SPARE_BYTES = 256 * 2**20  # of the disk that a scratch file leaves to others
@@ -36,7 +37,7 @@ class DiskRows(RowSource):
 
     def __init__(self, file: NpyFile) -> None:
         """Takes the file over."""
-        size = f"{file.stamp[0] / 2**20:,.1f} MiB"
+        size = mib(file.stamp[0], 1)
         super().__init__(file.shape, file.dtype, f"a block at a time from a scratch file, {size}")
         self.file = file
         weakref.finalize(self, _remove, file.path)
@@ -150,8 +151,7 @@ class RowsWriter:
         needed, free = rows * self._row_bytes, machine.read_free_memory()
         if free is not None and needed > free:
             raise DataError(
-                f"`{self._arg}` takes {needed / 2**20:,.0f} MiB as a whole, "
-                f"more than the {free / 2**20:,.0f} MiB free.",
+                f"`{self._arg}` takes {mib(needed)} as a whole, more than the {mib(free)} free.",
                 hint='Use `cache = "disk"` or `cache = "auto"`.',
                 arg=self._arg,
             )
@@ -194,7 +194,7 @@ def check_disk(folder: Path, needed: int, arg: str) -> None:
     """
     free = shutil.disk_usage(folder).free
     if needed + SPARE_BYTES > free:
-        raise disk_full(folder, arg, f"{needed / 2**20:,.0f} MiB of {free / 2**20:,.0f} MiB free")
+        raise disk_full(folder, arg, f"{mib(needed)} of {mib(free)} free")
 
 
 def disk_full(folder: Path, arg: str, sizes: str = "") -> DataError:

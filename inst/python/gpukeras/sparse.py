@@ -20,6 +20,7 @@ from .recipes import Recipe, check_form, check_unmarked
 from .rows import Rows, RowSource, row_numbers
 from .specs import DatasetSpec
 from .stages import end_stage
+from .wording import mib
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class SparseRows(RowSource):
 
     def __init__(self, shape: tuple[int, int], stored: ByRows, background: np.ndarray) -> None:
         """Keeps the parts."""
-        size, cells = f"{stored.nbytes / 2**20:,.1f} MiB", max(1, shape[0] * shape[1])
+        size, cells = mib(stored.nbytes, 1), max(1, shape[0] * shape[1])
         share = f"{100 * len(stored.values) / cells:.2g} % of the values are stored"
         super().__init__(shape, np.float32, f"expanded a block at a time from {size}, {share}")
         self.stored = stored

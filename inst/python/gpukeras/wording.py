@@ -25,6 +25,11 @@ def count_of(number: float, noun: str) -> str:
     return f"{text} {noun}{ending}"
 
 
+def mib(size: float, digits: int = 0) -> str:
+    """Bytes as mebibytes, such as "1,024 MiB"."""
+    return f"{size / 2**20:,.{digits}f} MiB"
+
+
 def find_reason(error: BaseException) -> str:
     """The line of Keras', TensorFlow's or a user's error that says why.
 

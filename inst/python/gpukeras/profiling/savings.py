@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..wording import count_of, percent
+from ..wording import count_of, mib, percent
 from .flops import Call, attention_scores, keras_kind, layer_flops
 from .memory_needs import MemoryNeed
 from .model_calls import Seen
@@ -81,7 +81,7 @@ def suggest_memory(need: MemoryNeed, policy: str) -> list[Suggestion]:
     if tight and policy == "float32" and not need.device.startswith("CPU"):
         text = (
             "Activations are most of the memory: under mixed precision (gpu_setup(precision = "
-            f'"auto") before the model is made) they take about half, {half / 2**20:,.0f} MiB less.'
+            f'"auto") before the model is made) they take about half, {mib(half)} less.'
         )
         found.append(Suggestion("mixed_precision", (), text, bytes_saved=half))
     return found
@@ -92,7 +92,7 @@ def _suggest_batch(need: MemoryNeed) -> Suggestion:
     more = (need.total_bytes or 0) - (need.available_bytes or 0)
     if largest:
         text = (
-            f"A batch of {count_of(need.batch_size, 'row')} needs {more / 2**20:,.0f} MiB "
+            f"A batch of {count_of(need.batch_size, 'row')} needs {mib(more)} "
             f"more than there is: "
             f"up to about {count_of(largest, 'row')} fit. For the updates of larger "
             f"batches compile the "

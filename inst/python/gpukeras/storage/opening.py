@@ -29,7 +29,7 @@ from ..rows import Rows, RowSource, row_numbers
 from ..scratch import MEMORY_BYTES, RowsWriter
 from ..specs import DatasetSpec
 from ..stages import end_stage
-from ..wording import count_of
+from ..wording import count_of, mib
 from .checksums import file_crc32
 from .examples import Field, from_bytes
 from .manifest import MANIFEST, Manifest, parse_manifest
@@ -89,7 +89,7 @@ class SavedRows(RowSource):
         """Reads nothing yet."""
         rows = runs[-1].first + runs[-1].rows
         files = len({run.path for run in runs})
-        size = f"{rows * field.row_bytes / 2**20:,.1f} MiB"
+        size = mib(rows * field.row_bytes, 1)
         reason = f"a block at a time from {files} saved file{'s' * (files > 1)}, {size}"
         super().__init__((rows, *field.shape), field.dtype, reason)
         self._field, self._runs, self._arg, self._row_bytes = field, runs, arg, row_bytes

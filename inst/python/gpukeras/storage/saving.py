@@ -27,6 +27,7 @@ from ..recipes import AS_IS
 from ..rows import RowSource
 from ..specs import check_choice, check_count, check_flag, describe
 from ..streams.dataset import StreamDataset
+from ..wording import mib
 from .examples import Field
 from .folders import clean_up, move_folder, partial_folder, write_text
 from .manifest import MANIFEST, Manifest, parse_manifest
@@ -372,7 +373,7 @@ def _check_room(folder: Path, rows: RowReader) -> None:
     needed = rows.rows * sum(field.record_bytes for field in rows.fields.values())
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise _full(folder, f"{needed / 2**20:,.0f} MiB of {free / 2**20:,.0f} MiB free")
+        raise _full(folder, f"{mib(needed)} of {mib(free)} free")
 
 
 @contextmanager

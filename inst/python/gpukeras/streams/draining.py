@@ -23,6 +23,7 @@ from ..rows import MemoryRows, RowSource
 from ..scratch import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
 from ..sources import OPENERS, ArrayFeatures, open_features
 from ..times import read_number
+from ..wording import mib
 from .chunks import Parts, check_parts, read_parts
 from .generators import Chunk
 
@@ -117,7 +118,7 @@ class Drain:
 def _check_memory(held: int) -> None:
     free = machine.read_free_memory()
     if free is not None and free < held:  # they are joined, and encoded, in more memory
-        raise DataError(f"{held / 2**20:,.0f} MiB, of {free / 2**20:,.0f} MiB that are free.")
+        raise DataError(f"{mib(held)}, of {mib(free)} that are free.")
 
 
 def _dense(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
