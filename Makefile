@@ -143,7 +143,7 @@ contract: setup-contract ## write inst/python/contract.json from the Python core
 	@mv inst/python/contract.json.new inst/python/contract.json
 
 clean: ## remove what the targets made, except .venv
-	rm -rf .rlib doc gpukeras.Rcheck gpukeras_*.tar.gz demo-* Rplots.pdf inst/python/contract.json.new
+	rm -rf .rlib doc gpukeras.Rcheck gpukeras_*.tar.gz demo.png Rplots.pdf inst/python/contract.json.new
 	rm -rf .hypothesis .ruff_cache .pytest_cache python/.pytest_cache
 	find inst python tools -name __pycache__ -prune -exec rm -rf {} +
 

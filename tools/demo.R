@@ -28,10 +28,33 @@ cli::cat_line(sprintf("mean absolute error of the network: %5.0f dollars", netwo
 cli::cat_line(sprintf("mean absolute error of lm():        %5.0f dollars", linear))
 cli::cat_line(sprintf("the network errs by %.2f times as much", network / linear))
 
-grDevices::png("demo-loss.png", width = 900, height = 700, res = 120)
-plot(fit)
-invisible(grDevices::dev.off())
-cli::cat_line("the loss over the epochs: demo-loss.png")
-
 say("5. Is a GPU used?")
-gpu_check()
+check <- gpu_check()
+print(check)
+
+# The verdict as text beside the training's curves. Lines about the computer itself, such as paths
+# and the kernel's version, stay out of a picture that may be published.
+draw_demo <- function(check, fit, file, lines_at_most = 9) {
+  lines <- format(check)
+  lines <- lines[!grepl("[/\\\\]|Operating system", lines)]
+  verdict <- unlist(lapply(utils::head(lines, lines_at_most), strwrap, width = 46, exdent = 2))
+  curves <- ggplot2::autoplot(fit) +
+    ggplot2::scale_y_log10() +
+    ggplot2::labs(title = "autoplot(fit)", x = "epoch", y = NULL) +
+    ggplot2::theme_minimal(base_size = 11) +
+    ggplot2::theme(legend.position = "top", legend.title = ggplot2::element_blank())
+  grDevices::png(file, width = 1400, height = 560, res = 130)
+  on.exit(grDevices::dev.off())
+  grid::grid.newpage()
+  grid::grid.text(
+    "gpu_check()", 0.02, 0.965, just = c("left", "top"), gp = grid::gpar(fontsize = 14)
+  )
+  grid::grid.text(
+    paste(verdict, collapse = "\n"), 0.02, 0.875, just = c("left", "top"),
+    gp = grid::gpar(fontfamily = "mono", fontsize = 12, lineheight = 1.15)
+  )
+  print(curves, vp = grid::viewport(0.76, 0.5, width = 0.48))
+}
+
+draw_demo(check, fit, "demo.png")
+cli::cat_line("\nthe verdict and the training's curves as a picture: demo.png")

@@ -47,6 +47,17 @@ test_that("the R code of README.md runs in a fresh session, in order, and leaves
   expect_identical(dir(folder), character())
 })
 
+test_that("README.md is short, and what it links to and shows is there", {
+  lines <- readLines(source_file("README.md"), encoding = "UTF-8")
+  expect_lte(length(lines), 150)
+  links <- unlist(regmatches(lines, gregexpr("(?<=\\]\\()[^)]+(?=\\))", lines, perl = TRUE)))
+  expect_true(all(c("SECURITY.md", "CONTRIBUTING.md", "man/figures/demo.png") %in% links))
+  for (link in links) expect_true(file.exists(source_file(link)), info = link)
+  expect_lt(file.size(source_file("man", "figures", "demo.png")), 1e5)
+  named <- regmatches(lines, gregexpr("(?<=vignette\\(\")[a-z-]+", lines, perl = TRUE))
+  expect_identical(setdiff(unlist(named), sub("[.]Rmd$", "", basename(vignettes()))), character())
+})
+
 test_that("the shell code of README.md is make's targets", {
   commands <- blocks_in(code_blocks(source_file("README.md")), "sh")
   makefile <- readLines(source_file("Makefile"))
@@ -64,7 +75,7 @@ test_that("each R block of a vignette runs when it is built", {
   }
 })
 
-test_that("a start for the impatient takes 40 lines of code", {
+test_that("the code of Get started takes 40 lines", {
   blocks <- code_blocks(source_file("vignettes", "gpukeras.Rmd"))
   shown <- Filter(function(block) !grepl("include = FALSE", block$header), blocks)
   lines <- unlist(lapply(shown, `[[`, "lines"))
@@ -81,10 +92,15 @@ test_that("functions that README, vignettes and cheat sheet call are there", {
   }
 })
 
-test_that("the cheat sheet shows every function there is", {
-  said <- functions_said(readLines(source_file("inst", "cheatsheet", "cheatsheet.html")))
+test_that("cheat sheet and Get started show every function there is", {
   ours <- grep("^(gpu|schedule|install)_", getNamespaceExports("gpukeras"), value = TRUE)
-  expect_identical(sort(setdiff(ours, c(said, "gpu_mlp_fit"))), character())
+  files <- c(
+    source_file("inst", "cheatsheet", "cheatsheet.html"), source_file("vignettes", "gpukeras.Rmd")
+  )
+  for (path in files) {
+    said <- functions_said(readLines(path, encoding = "UTF-8"))
+    expect_identical(sort(setdiff(ours, c(said, "gpu_mlp_fit"))), character(), info = path)
+  }
 })
 
 test_that("the package can be cited", {
