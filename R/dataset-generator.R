@@ -44,7 +44,8 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
 #' @section tf.data:
 #' A `tf.data.Dataset`, and so what the package tfdatasets makes, has elements `x`, `(x, y)` or
 #' `(x, y, weights)`, each a tensor of numbers; map it to such pairs if its elements are named.
-#' For several inputs or outputs `x` or `y` is a dict (a named list) of tensors.
+#' For several inputs or outputs `x` or `y` is a dict (a named list) of tensors, or a tuple in the
+#' model's order.
 #' Where `y` is a number, elements are rows; where the first dimension is unknown, or `x` and `y`
 #' share it, they are batches. TensorFlow itself puts them together to blocks of batches. The order
 #' is the dataset's own, unless `buffer` rows are shuffled; `cache = TRUE` keeps all rows, as for a

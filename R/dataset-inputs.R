@@ -3,6 +3,13 @@
 # A list of inputs or outputs. One without any name is none: what it is, its user is told elsewhere.
 is_named_list <- function(x) rlang::is_bare_list(x) && !is.null(names(x))
 
+# A list without names for a model that has none either: its parts cross by their places, and the
+# model gets a list of them.
+place_parts <- function(x, which) {
+  names <- paste0(sub("s$", "_", which), seq_along(x))
+  structure(stats::setNames(x, names), listed = TRUE)
+}
+
 # Inputs as they cross: each with its features, and whether its numbers are standardised.
 as_inputs <- function(x, arg, call, zones = list(), scale = NULL) {
   check_part_names(x, arg, call)
@@ -20,7 +27,7 @@ as_inputs <- function(x, arg, call, zones = list(), scale = NULL) {
       scale = scale %||% is.data.frame(part)
     )
   })
-  list(kind = "inputs", inputs = inputs)
+  list(kind = "inputs", inputs = inputs, listed = isTRUE(attr(x, "listed")))
 }
 
 # Labels of several outputs as they cross.
@@ -30,7 +37,7 @@ as_outputs <- function(y, arg, call) {
     own <- if (arg == "formula") name else sprintf("%s$%s", arg, name) # a formula's are columns
     list(name = name, labels = as_labels(y[[name]], own, call))
   })
-  list(kind = "outputs", outputs = outputs)
+  list(kind = "outputs", outputs = outputs, listed = isTRUE(attr(y, "listed")))
 }
 
 # Groups of columns as they cross; NULL for a single input.

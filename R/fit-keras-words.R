@@ -144,8 +144,8 @@ name_parts <- function(x, model, which, call = caller_env()) {
   }
   parts <- if (is_python(model)) parts_of(model, call) else model
   names <- unlist(parts()[[which]])
-  if (length(names) == 0) { # a model that is not built yet has none
-    return(x)
+  if (length(names) == 0) { # nor has one that is not built yet, or that is a class of one's own
+    return(place_parts(x, which))
   }
   if (length(names) != length(x)) {
     abort_gpukeras(

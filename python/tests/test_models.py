@@ -204,6 +204,16 @@ def test_mixed_classes_want_a_loss_of_one_column_a_class():
     assert inference.evaluate(model, again)["metrics"].keys() == {"loss", "accuracy"}
 
 
+@pytest.mark.tf
+def test_labels_that_come_later_are_remembered_too():
+    model, label = make_model(), LabelRule("class", units=2, levels=("a", "b"))
+    for own in (None, label, LabelRule("class", units=2, levels=("a", "b"))):
+        models.tie_recipe(model, Recipe("array", (5,), label=own))
+    assert models.recipe_of(model).label is label
+    with pytest.raises(DataError, match="was encoded by its own means and levels"):
+        models.tie_recipe(model, Recipe("array", (5,), label=LabelRule("number")))
+
+
 def old_model():
     """A model of Keras 2, with one weight file of it."""
     old = pytest.importorskip("tf_keras", reason="tf_keras is not installed")

@@ -214,8 +214,9 @@ def test_batches_that_were_predicted_before_memory_ran_out_are_kept(monkeypatch)
         (lambda x: [x, runtime.tensorflow().constant("text")], "text"),
         (lambda x: [x, "ab"], "text"),
         (lambda x: [x, runtime.tensorflow().constant(1.0)], "a single number for all rows"),
+        (lambda x: runtime.tensorflow().RaggedTensor.from_tensor(x), "ragged rows"),
     ],
-    ids=["nested", "alone", "of no row", "of Python", "number"],
+    ids=["nested", "alone", "of no row", "of Python", "number", "ragged"],
 )
 def test_outputs_that_are_no_numbers_are_refused_by_a_sentence(output, found):
     class Model(runtime.keras().Model):

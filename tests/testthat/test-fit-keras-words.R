@@ -82,6 +82,46 @@ test_that("unnamed lists are inputs and outputs in the model's order", {
   expect_equal(after[[1]], after[[2]], tolerance = 1e-6)
 })
 
+# A class of one's own has no names for them: its call() takes a list and gives one.
+two_of_own <- function() {
+  reticulate::py_run_string("
+import keras
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.heads = [keras.layers.Dense(1, kernel_initializer='ones') for _ in range(2)]
+    def call(self, inputs):
+        one, other = inputs
+        return [self.heads[0](one), self.heads[1](other)]
+own = Own()
+own.compile('sgd', loss=['mse', 'mae'])
+")$own
+}
+
+test_that("a class of one's own, which has no names for them, gets lists", {
+  skip_without_tensorflow()
+  rows <- list(x = list(x, 2 * x), y = list(matrix(y), matrix(3 * y)))
+  theirs <- two_of_own()
+  theirs$fit(unname(rows$x), unname(rows$y), batch_size = 8L, shuffle = FALSE, verbose = 0L)
+  for (engine in c("keras", "superstep")) {
+    ours <- two_of_own()
+    gpu_fit(
+      ours, list(rows$x, rows$y),
+      epochs = 1, batch_size = 8, shuffle = FALSE, engine = engine, verbose = FALSE
+    )
+    expect_equal(ours$get_weights(), theirs$get_weights(), tolerance = 1e-6)
+  }
+  found <- gpu_predict(ours, rows$x)
+  expect_named(found, c("output_1", "output_2"))
+  wanted <- theirs$predict(unname(rows$x), verbose = 0L)
+  expect_equal(unname(found), lapply(wanted, as.vector), tolerance = 1e-6)
+  expect_equal(
+    gpu_evaluate(ours, rows$x, rows$y)[["loss"]],
+    theirs$evaluate(unname(rows$x), unname(rows$y), batch_size = 8L, verbose = 0L)[[1]],
+    tolerance = 1e-6
+  )
+})
+
 test_that("so they are in the batches of a function", {
   skip_without_tensorflow()
   functions <- list(

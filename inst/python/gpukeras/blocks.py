@@ -23,8 +23,8 @@ class Block:
     Args:
         arrays: What a step takes, of `capacity * batch_size` rows, or fewer in a tail: features,
             labels and weights as a tuple, or features alone, see `as_data()`. Several inputs or
-            outputs are a dict of tensors by their names. Where several devices share each batch,
-            one such nest for each device of this process.
+            outputs are a dict of tensors by their names, or a list without such. Where several
+            devices share each batch, one such nest for each device of this process.
         batches: Full batches that may be trained; the rest is padding of a fixed shape.
         rows: Rows of one of its batches, on all devices together.
         tail: Whether it is a batch for itself instead, such as the short last one.
@@ -130,7 +130,7 @@ def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     Several inputs, which were floats before they were taken apart, and texts stay as they are.
     """
     features, *others = arrays
-    kept = isinstance(features, dict) or features.dtype.name == "string"
+    kept = isinstance(features, (dict, list)) or features.dtype.name == "string"
     if not kept and not features.dtype.is_floating:
         features = runtime.tensorflow().cast(features, "float32")
         end_stage("cast", (features,))

@@ -24,16 +24,26 @@ def same_encoding(one: Recipe, other: Recipe) -> bool:
         return keeps_values(one) and keeps_values(other)
 
     def essence(recipe: Recipe) -> tuple[Any, ...]:
-        labels = (recipe.label and _label_essence(recipe.label), recipe.label and recipe.mixed)
         numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
         image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
         parts = (recipe.groups, [(part.name, essence(part.recipe)) for part in recipe.inputs])
         # Whether a model takes another shape is told by the model, where values stay as they are.
         shape = () if recipe.kind == "array" and keeps_values(recipe) else recipe.shape
         own = (recipe.kind, shape, recipe.columns, recipe.mapped)
-        return (own, numbers, image, parts, labels)
+        return (own, numbers, image, parts)
 
-    return essence(one) == essence(other)
+    return essence(one) == essence(other) and _same_labels(one, other)
+
+
+def _same_labels(one: Recipe, other: Recipe) -> bool:
+    """Whether labels, where both have some, become the same numbers.
+
+    Only classes are encoded. All others are taken as they are, whatever kind their values made of
+    them: of 0 and 1 a part may hold nothing but 1.
+    """
+    if one.label is None or other.label is None:
+        return True
+    return one.mixed == other.mixed and _label_essence(one.label) == _label_essence(other.label)
 
 
 def check_order(one: Recipe, other: Recipe, arg: str) -> None:
@@ -69,4 +79,4 @@ def check_numbers(data: Any, arg: str) -> None:
 
 def _label_essence(label: LabelRule) -> tuple[Any, ...]:
     outputs = [(output.name, _label_essence(output.rule)) for output in label.outputs]
-    return (label.kind, label.levels, label.units, outputs)
+    return (label.levels, outputs)

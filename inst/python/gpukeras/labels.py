@@ -5,7 +5,8 @@ Labels come as dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "
 a row, in any shape, such as a mask's height and width. They are read in blocks, so that what is
 needed beside them and their encoding does not grow with their number.
 
-Labels of several outputs come as `{kind: "outputs", outputs: [{name, labels}]}`: see `outputs`.
+Labels of several outputs come as `{kind: "outputs", outputs: [{name, labels}], listed}`: see
+`outputs`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class LabelRule:
         whole: Whether all numbers seen are whole.
         outputs: The rules of several outputs, in the order of their columns.
         shape: Of one row of the labels as they were given: `(units,)` where that is left out.
+        listed: Whether several outputs were given without names: the model gets a list of labels.
     """
 
     kind: str
@@ -68,6 +70,7 @@ class LabelRule:
     whole: bool = True
     outputs: tuple[Output, ...] = ()
     shape: tuple[int, ...] = ()
+    listed: bool = False
 
     @property
     def row_shape(self) -> tuple[int, ...]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from . import runtime
 from .encodings import keeps_values
 from .errors import ModelError
 from .groups import Part, input_parts
-from .labels import LabelRule, name_label
+from .labels import LabelRule, Output, name_label
 from .recipes import AS_IS, Recipe
 from .targets import CATEGORICAL, SPARSE, Shape, check_target, loss_name
+
+Named = TypeVar("Named", Part, Output)
 
 
 def check_fit(model: Any, recipe: Recipe) -> None:
@@ -67,7 +69,8 @@ def check_input(model: Any, recipe: Recipe) -> None:
     _check_texts(model, recipe)
     parts, inputs = input_parts(recipe), read_inputs(model)
     if parts:
-        _check_inputs(model, parts, inputs)
+        known = () if inputs is None or isinstance(model.input, dict) else inputs
+        _check_inputs(model, _by_place(known, parts) if recipe.listed else parts, inputs)
         return
     if inputs is not None and len(inputs) > 1:
         raise ModelError(
@@ -104,7 +107,7 @@ def _check_texts(model: Any, recipe: Recipe) -> None:
 
 
 def _check_inputs(
-    model: Any, parts: tuple[Part, ...], inputs: Mapping[str, Shape | None] | None
+    model: Any, parts: Sequence[Part], inputs: Mapping[str, Shape | None] | None
 ) -> None:
     if inputs is None:
         _refuse_sequential(model, "inputs")
@@ -120,6 +123,13 @@ def _check_inputs(
                 arg="model",
                 input=part.name,
             )
+
+
+def _by_place(known: Collection[str], parts: Sequence[Named]) -> Sequence[Named]:
+    """Inputs or outputs that were given without names have those of the model, in its order."""
+    if len(known) != len(parts):
+        return parts
+    return [replace(part, name=name) for part, name in zip(parts, known, strict=True)]
 
 
 def read_open_axes(model: Any) -> frozenset[int]:
@@ -229,14 +239,17 @@ def _shape_of(model: Any, name: str) -> Shape | None:
 
 
 def _check_outputs(model: Any, label: LabelRule, formula: str) -> None:
-    outputs, given = read_outputs(model), [output.name for output in label.outputs]
+    outputs = read_outputs(model)
     if outputs is None:
         _refuse_sequential(model, "outputs")
         return
+    known = () if isinstance(model.output, dict) else outputs
+    parts = _by_place(known, label.outputs) if label.listed else label.outputs
+    given = [output.name for output in parts]
     losses = _losses_of(model, list(outputs))
     needed = [name for name in outputs if name in given or losses[name] is not None]
     _check_names("outputs", needed, given)
-    for output in label.outputs:
+    for output in parts:
         shape = outputs[output.name]
         if shape is not None:
             check_target(

@@ -369,14 +369,15 @@ def check_call(model: Any, step: str) -> None:
 
 
 def tie_recipe(model: Any, recipe: Recipe) -> None:
-    """Remembers how the data that trains a model was encoded.
+    """Remembers how the data that trains a model was encoded: the first one, and the first labels.
 
     Raises:
         DataError: if the model was trained on data encoded otherwise.
     """
     check_encoding(model, recipe)
-    if recipe.kind != AS_IS:
-        _RECIPES.setdefault(model, recipe)
+    tied = _RECIPES.get(model)
+    if recipe.kind != AS_IS and (tied is None or tied.label is None):
+        _RECIPES[model] = recipe
 
 
 def recipe_of(model: Any) -> Recipe | None:

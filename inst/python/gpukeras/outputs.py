@@ -71,6 +71,7 @@ def learn_labels(labels: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
         SEVERAL,
         units=sum(rule.columns for rule in rules),
         outputs=tuple(map(Output, names, rules)),
+        listed=bool(labels.get("listed")),
     )
 
 

@@ -38,9 +38,9 @@ class InputsFeatures(Features):
     """Several inputs.
 
     Args:
-        features: `{kind: "inputs", inputs: [{name, features, scale}]}`: each input's features as
-            `sources` takes them, and whether its numbers are standardised (default: as `spec`
-            says).
+        features: `{kind: "inputs", inputs: [{name, features, scale}], listed}`: each input's
+            features as `sources` takes them, and whether its numbers are standardised (default: as
+            `spec` says); `listed` where they had no names and are "input_1", "input_2" and so on.
         arg: The user's name for them, for messages.
         open_part: Opens the features of one input: `sources.open_features()`.
         spec: The options, as far as they say how to read.
@@ -73,6 +73,7 @@ class InputsFeatures(Features):
             )
             for part in given
         }
+        self._listed = bool(features.get("listed"))
         self._scales = {part["name"]: part.get("scale") for part in given}
         self._columns = {part["name"]: _column_names(part["features"]) for part in given}
         self.refuses = next((each.refuses for each in self.inputs.values() if each.refuses), "")
@@ -101,7 +102,7 @@ class InputsFeatures(Features):
     def plain_recipe(self) -> Recipe:
         """The recipe that takes the numbers of arrays as they are."""
         recipes = {name: Recipe(each.kind, each.row_shape) for name, each in self.inputs.items()}
-        return _join(recipes, "error")
+        return self._join(recipes, "error")
 
     def check_policy(self, na: str) -> None:
         """Looks whether each input can follow a policy for missing values."""
@@ -121,7 +122,7 @@ class InputsFeatures(Features):
             name: each.learn(keep, self._spec_of(name, spec), complete)
             for name, each in self.inputs.items()
         }
-        return _join(recipes, spec.na)
+        return self._join(recipes, spec.na)
 
     def remarks(self, recipe: Recipe, spec: DatasetSpec) -> tuple[str, ...]:
         """Sentences about what was learned of each input that its owner may not expect."""
@@ -186,6 +187,11 @@ class InputsFeatures(Features):
                     column=column,
                 )
 
+    def _join(self, recipes: Mapping[str, Recipe], na: str) -> Recipe:
+        width = sum(math.prod(recipe.shape) for recipe in recipes.values())
+        inputs = tuple(map(Input, recipes, recipes.values()))
+        return Recipe(KIND, (width,), na=na, inputs=inputs, listed=self._listed)
+
     def _check_inputs(self, recipe: Recipe) -> None:
         wanted = [part.name for part in recipe.inputs]
         if recipe.kind != KIND:
@@ -197,11 +203,6 @@ class InputsFeatures(Features):
                 f"not {', '.join(self.inputs)}.",
                 arg=self.arg,
             )
-
-
-def _join(recipes: Mapping[str, Recipe], na: str) -> Recipe:
-    width = sum(math.prod(recipe.shape) for recipe in recipes.values())
-    return Recipe(KIND, (width,), na=na, inputs=tuple(map(Input, recipes, recipes.values())))
 
 
 def _check_kind(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:

@@ -190,17 +190,26 @@ def check_numbers(values: Any) -> None:
     """What a model gives is numbers, with rows.
 
     Raises:
-        ModelError: if it is text, or no array.
+        ModelError: if it is text, ragged, or no array.
     """
-    kind = getattr(values, "dtype", np.dtype(type(values))).kind
-    if kind in "fiub" and np.ndim(values):
+    found = _odd(values)
+    if not found:
         return
-    found = "text" if kind in "OSU" else "a single number for all rows"
     raise ModelError(
         f"`model` gives {found}, but each of its outputs must hold numbers for every row.",
         hint="Predict with a model without that output.",
         arg="model",
     )
+
+
+def _odd(values: Any) -> str:
+    """What an output is, if it is no array of numbers with rows."""
+    if hasattr(values, "row_splits"):  # Keras hands a ragged tensor on as it is
+        return "ragged rows"
+    kind = getattr(values, "dtype", np.dtype(type(values))).kind
+    if kind in "OSU":
+        return "text"
+    return "" if kind in "fiub" and np.ndim(values) else "a single number for all rows"
 
 
 def check_whole(fixed: int, last: int) -> None:

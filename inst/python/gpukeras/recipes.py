@@ -77,6 +77,7 @@ class Recipe:
         groups: Which of the columns each input takes, in the order of `columns`; none where the
             model has one input.
         inputs: The encodings of "inputs", in the order in which they lie in a row.
+        listed: Whether those were given without names: the model gets a list of them.
     """
 
     kind: str
@@ -97,6 +98,7 @@ class Recipe:
     mapped: bool = False
     groups: tuple[Group, ...] = ()
     inputs: tuple[Input, ...] = ()
+    listed: bool = False
 
     @property
     def has_texts(self) -> bool:

@@ -27,8 +27,9 @@ def build_unpack(
 
     Returns:
         `unpack((features, labels, weights)) -> arrays`: features become a dict of tensors by the
-        inputs' names, labels one by the outputs' names; weights stay one a row. None where there
-        is one input and one output, which take rows as they are.
+        inputs' names, labels one by the outputs' names; where they were given without names, a
+        list. Weights stay one a row. None where there is one input and one output, which take rows
+        as they are.
     """
     parts, label = input_parts(recipe), recipe.label
     several = label is not None and label.kind == SEVERAL
@@ -41,8 +42,11 @@ def build_unpack(
         if parts:
             features = _unpack_features(parts, features)
         features = spell(features)
+        if recipe.listed:
+            features = list(features.values())
         if others and several:
-            others[0] = _unpack_labels(label, others[0])
+            found = _unpack_labels(label, others[0])
+            others[0] = list(found.values()) if label.listed else found
         arrays = (features, *others)
         end_stage("unpack", arrays)
         return arrays

@@ -1,6 +1,8 @@
-"""Elements of a `tf.data.Dataset` that hold dicts of tensors: several inputs or outputs.
+"""Elements of a `tf.data.Dataset` that hold several tensors: of several inputs or outputs.
 
     {image, table}, {price, cut} --pack_elements()--> [image | table], [price | cut]
+
+They are dicts, or tuples, whose parts have no names: they are "input_1", "output_1" and so on.
 
 TensorFlow lays them side by side in the user's own pipeline, so that what follows knows of one
 tensor of features and one of labels, as everywhere (see `groups` and `outputs`).
@@ -22,13 +24,15 @@ from ..recipes import Recipe
 from ..specs import check_flag
 from .tfdata import check_known, check_part, choose_batched, parse_labels
 
+PARTS = ("input", "output")
+
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor of a dict.
+    """One of several tensors.
 
     Args:
-        name: Its key.
+        name: Its key, or its place.
         shape: Of one row; a number among features is a row of one.
         kind: Of labels, see `labels`; "" for features.
     """
@@ -51,11 +55,13 @@ class Layout:
         batched: Whether one holds many rows.
         inputs: Of `x`, in their order in a row; none if it is one tensor.
         outputs: Of `y`, the same.
+        listed: Which of `x` and `y` were tuples, or lists.
     """
 
     batched: bool
     inputs: tuple[Slot, ...] = ()
     outputs: tuple[Slot, ...] = ()
+    listed: tuple[bool, bool] = (False, False)
 
     def features(self, values: np.ndarray) -> dict[str, Any]:
         """Packed features as they would come from R."""
@@ -68,7 +74,7 @@ class Layout:
             }
             for slot, part in _split(self.inputs, values)
         ]
-        return {"kind": "inputs", "inputs": inputs}
+        return {"kind": "inputs", "inputs": inputs, "listed": self.listed[0]}
 
     def labels(self, values: np.ndarray) -> dict[str, Any]:
         """Packed labels of several outputs as they would come from R."""
@@ -82,7 +88,7 @@ class Layout:
             }
             for slot, part in _split(self.outputs, values)
         ]
-        return {"kind": SEVERAL, "outputs": outputs}
+        return {"kind": SEVERAL, "outputs": outputs, "listed": self.listed[1]}
 
 
 def _split(slots: Sequence[Slot], values: np.ndarray) -> list[tuple[Slot, np.ndarray]]:
@@ -103,15 +109,15 @@ def pack_elements(
         recipe: An encoding to be applied, whose order the parts then have.
 
     Returns:
-        The dataset itself and None where it has no dicts.
+        The dataset itself and None where `x` and `y` are one tensor each.
 
     Raises:
-        DataError: for dicts of anything but tensors of numbers, or with other keys than the recipe.
+        DataError: for anything but tensors of numbers, or with other keys than the recipe.
     """
     dataset = _unname(dataset, recipe)
     spec = getattr(dataset, "element_spec", None)
     parts = list(spec) if isinstance(spec, (tuple, list)) else [spec]
-    if not any(isinstance(part, Mapping) for part in parts[:2]):
+    if not any(isinstance(part, (Mapping, tuple, list)) for part in parts[:2]):
         return dataset, None
     layout = parse_layout(parts, batched, recipe)
 
@@ -119,7 +125,8 @@ def pack_elements(
         packed = list(elements)
         for place, slots in enumerate((layout.inputs, layout.outputs)):
             if slots:
-                packed[place] = _join(elements[place], slots, layout.batched)
+                named = _by_name(elements[place], PARTS[place])
+                packed[place] = _join(named, slots, layout.batched)
         return tuple(packed) if len(packed) > 1 else packed[0]
 
     return dataset.map(pack), layout
@@ -144,7 +151,9 @@ def _join(values: Mapping[str, Any], slots: Sequence[Slot], batched: bool) -> An
 
 
 def parse_layout(parts: Sequence[Any], batched: bool | None, recipe: Recipe | None) -> Layout:
-    """What elements with dicts hold; see `pack_elements()`."""
+    """What elements with several tensors hold; see `pack_elements()`."""
+    listed = [isinstance(part, (tuple, list)) for part in parts[:2]]
+    parts = [_by_name(*pair) for pair in zip(parts, (*PARTS, ""), strict=False)]
     named = [
         (f"{name}${key}", tensor)
         for name, part in zip(("x", "y"), parts, strict=False)
@@ -166,7 +175,14 @@ def parse_layout(parts: Sequence[Any], batched: bool | None, recipe: Recipe | No
         )
         if sum(slot.width for slot in outputs) == 1:
             raise DataError("`y` has a single output.", hint="Give the tensor itself.", arg="y")
-    return Layout(many, inputs, outputs)
+    return Layout(many, inputs, outputs, (listed[0], listed[1:] == [True]))
+
+
+def _by_name(part: Any, what: str) -> Any:
+    """A tuple's or list's parts by their places; a dict and a tensor as they are."""
+    if not what or not isinstance(part, (tuple, list)):
+        return part
+    return {f"{what}_{place}": tensor for place, tensor in enumerate(part, 1)}
 
 
 def _order(part: Mapping[str, Any], known: Sequence[str] | None, arg: str) -> list[str]:
