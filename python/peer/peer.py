@@ -5,7 +5,8 @@
 The folder is a git clone or an unpacked archive of Keras' sources at the installed version. The
 tests of its trainers, callbacks, optimizers and models that call `fit()`, `evaluate()` or
 `predict()` and pass there are run again for each engine. Each then passes, is refused by a sentence
-of gpukeras', or differs; the last must not happen, and makes the exit status 1.
+of gpukeras', differs for a reason that `explained` gives, or differs; the last must not happen, and
+makes the exit status 1. README.md has the table of the last whole run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from explained import explain
+
 ENGINES = ("auto", "keras", "superstep", "compiled")
 FOLDERS = ("trainers", "callbacks", "optimizers", "models")
 CALL = re.compile(r"\.(fit|evaluate|predict)\(")
@@ -29,6 +32,7 @@ HERE = Path(__file__).resolve().parent
 CORE = HERE.parents[1] / "inst" / "python"
 LIMIT_S = 3600  # a run
 Records = dict[str, dict[str, Any]]
+Found = dict[str, list[tuple[str, str]]]
 
 
 def check_source(folder: str, installed: str) -> str:
@@ -92,33 +96,46 @@ def run_tests(source: Path, tests: list[str], engine: str, only: str, folder: Pa
 
 
 def judge(record: dict[str, Any] | None) -> tuple[str, str]:
-    """What became of a test that Keras passes: "passes", "refused" or "differs", and why."""
+    """What became of a test that Keras passes: "passes", "refused" and so on, and why."""
     if record is None:
         return "differs", "It was not run to its end."
     if record["outcome"] == "passed":
         return "passes", ""
     if record.get("refusal"):
         return "refused", record["refusal"]
-    return "differs", " ".join(record["error"].split())[:200]
+    reason = explain(record["test"])
+    return ("explained", reason) if reason else ("differs", " ".join(record["error"].split())[:200])
 
 
-def compare(wanted: list[str], records: Records) -> dict[str, list[tuple[str, str]]]:
+def compare(wanted: list[str], records: Records) -> Found:
     """Tests with their reasons, by what became of them."""
-    found: dict[str, list[tuple[str, str]]] = {"passes": [], "refused": [], "differs": []}
+    found: Found = {kind: [] for kind in ("passes", "refused", "explained", "differs")}
     for test in wanted:
         kind, why = judge(records.get(test))
         found[kind].append((test, why))
     return found
 
 
-def show(engine: str, found: dict[str, list[tuple[str, str]]]) -> None:
+def show(engine: str, found: Found) -> None:
     """Prints an engine's part of the table."""
-    counts = ", ".join(f"{len(tests)} {kind}" for kind, tests in found.items())
-    print(f"\n{engine}: {counts}")
-    for sentence, count in Counter(why for _, why in found["refused"]).most_common():
-        print(f"  refused, {count}: {sentence}")
+    print(f"\n{engine}: {count_kinds(found)}")
+    for folder in FOLDERS:
+        own = {
+            kind: [pair for pair in tests if pair[0].startswith(f"keras/src/{folder}/")]
+            for kind, tests in found.items()
+        }
+        if any(own.values()):
+            print(f"  {folder}: {count_kinds(own)}")
+    for kind in ("refused", "explained"):
+        for sentence, count in Counter(why for _, why in found[kind]).most_common():
+            print(f"  {kind}, {count}: {sentence}")
     for test, why in found["differs"]:
         print(f"  differs: {test.split('::', 1)[-1]}\n    {why}", flush=True)
+
+
+def count_kinds(found: Found) -> str:
+    """How many tests there are of each kind, in words."""
+    return ", ".join(f"{len(tests)} {kind}" for kind, tests in found.items())
 
 
 def show_native(records: Records) -> None:

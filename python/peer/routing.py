@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras import assembly, inference, runtime, training
+from gpukeras import assembly, inference, matching, models, runtime, training
 from gpukeras.errors import SpecError
 
 ENGINES = ("auto", "keras", "superstep", "compiled")
@@ -49,12 +49,13 @@ class Given:
 
 
 def features_of(x: Any, model: Any) -> dict[str, Any]:
-    """Arrays as `sources` takes them; the inputs of a list by the model's names for them."""
+    """Arrays as `sources` takes them; the inputs of a list by the model's names, if it has any."""
     if isinstance(x, Mapping):
         parts = [{"name": name, "features": features_of(value, None)} for name, value in x.items()]
         return {"kind": "inputs", "inputs": parts}
     if isinstance(x, (list, tuple)):
-        return features_of(dict(zip(input_names(model, len(x)), x, strict=False)), model)
+        names = matching.read_parts(model)["inputs"]
+        return _by_name(x, names, "input", lambda named: features_of(named, model))
     if isinstance(x, runtime.tensorflow().SparseTensor):
         return sparse_features(runtime.tensorflow().sparse.to_dense(x).numpy())
     return {"kind": "array", "values": np.asarray(x), "names": []}
@@ -69,14 +70,17 @@ def sparse_features(dense: np.ndarray) -> dict[str, Any]:
     return {"kind": "sparse", "dim": list(dense.shape), **parts, "x": values, "names": []}
 
 
-def input_names(model: Any, count: int) -> list[str]:
-    """The model's names of its inputs, or those that it would get."""
-    found = [getattr(one, "name", "") for one in getattr(model, "inputs", None) or []]
-    return _names(found, "input", count)
+def _by_name(
+    parts: Sequence[Any], known: Sequence[str], what: str, cross: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """A list as it crosses: with the model's names, or else with places in their stead."""
+    unnamed = len(known) != len(parts)
+    names = _places(what, len(parts)) if unnamed else known
+    return {**cross(dict(zip(names, parts, strict=True))), "listed": unnamed}
 
 
-def _names(known: list[str], part: str, count: int) -> list[str]:
-    return known if len(known) == count else [f"{part}_{place + 1}" for place in range(count)]
+def _places(what: str, count: int) -> list[str]:
+    return [f"{what}_{place + 1}" for place in range(count)]
 
 
 def labels_of(y: Any, model: Any) -> dict[str, Any] | None:
@@ -84,8 +88,8 @@ def labels_of(y: Any, model: Any) -> dict[str, Any] | None:
     if y is None:
         return None
     if isinstance(y, (list, tuple)):
-        names = _names(list(getattr(model, "output_names", None) or []), "output", len(y))
-        y = dict(zip(names, y, strict=True))
+        names = matching.read_parts(model)["outputs"]
+        return _by_name(y, names, "output", lambda named: labels_of(named, model))
     if isinstance(y, Mapping):
         outputs = [{"name": name, "labels": labels_of(part, model)} for name, part in y.items()]
         return {"kind": "outputs", "outputs": outputs}
@@ -125,11 +129,15 @@ def chunks_of(given: Given, model: Any) -> Callable[[int, int], dict[str, Any] |
 
 
 def dataset_of(
-    given: Given, model: Any, options: Mapping[str, Any], class_weight: Any = None, like: Any = None
+    given: Given,
+    model: Any,
+    options: Mapping[str, Any],
+    class_weight: Any = None,
+    recipe: Any = None,
 ) -> Any:
-    """A dataset of the core; `like` is one whose encoding holds for this one too."""
-    more = {} if like is None else {"recipe": like.recipe}
-    given = with_steps(given, options.get("batch_size", 32))
+    """A dataset of the core; `recipe` is the encoding that holds for it."""
+    more = {} if recipe is None else {"recipe": recipe}
+    given = with_steps(given, options.get("batch_size", 32), model.steps_per_execution)
     if given.is_pipeline:
         features = {"kind": "tfdata", "dataset": given.x, "steps": given.steps, "batched": None}
     elif given.is_sequence:
@@ -145,13 +153,28 @@ def dataset_of(
     return assembly.assemble(features, options, **more)
 
 
-def with_steps(given: Given, batch_size: int) -> Given:
-    """Arrays of which so many batches make an epoch are a pipeline; all others stay as they are."""
-    if given.steps is None or given.is_pipeline or given.is_sequence:
+def with_steps(given: Given, batch_size: int, together: int) -> Given:
+    """Arrays of which so many batches make an epoch are a pipeline; so are ragged ones.
+
+    R refuses `steps_per_epoch` of arrays. So it is refused here where a pipeline does another thing
+    than Keras, which makes the last epoch of a pass a short one, and one with `steps_per_execution`
+    a longer one.
+
+    Raises:
+        SpecError: as R does.
+    """
+    ragged = isinstance(given.x, runtime.tensorflow().RaggedTensor)
+    if (given.steps is None and not ragged) or given.is_pipeline or given.is_sequence:
         return given
     parts = tuple(part for part in (given.x, given.y, given.weights) if part is not None)
-    rows = runtime.tensorflow().data.Dataset.from_tensor_slices(parts)
-    return Given(rows.batch(batch_size), steps=given.steps)
+    rows = runtime.tensorflow().data.Dataset.from_tensor_slices(parts).batch(batch_size)
+    if given.steps and (int(rows.cardinality()) % given.steps or given.steps % together):
+        raise SpecError(
+            "`steps_per_epoch` is for rows that come in sequence: an epoch is all rows of `data`.",
+            hint="Leave it out.",
+            arg="steps_per_epoch",
+        )
+    return Given(rows, steps=given.steps)
 
 
 def split_last(given: Given, share: float) -> tuple[Given, Given]:
@@ -183,7 +206,8 @@ def refuse_others(name: str, given: Mapping[str, Any], plain: Mapping[str, Any])
     """
     for argument, value in given.items():
         if value is not None and value != plain.get(argument):
-            raise SpecError(f"{name}() has no argument `{argument}`.", arg=argument)
+            hint = "It is for gpu_fit()." if argument == "callbacks" else ""
+            raise SpecError(f"Unknown argument `{argument}` of {name}().", hint=hint, arg=argument)
 
 
 # Keras' functions --------------------------------------------------------------------------------
@@ -221,7 +245,7 @@ def fit(
     validation = None
     if last is not None:
         own = _dataset_options(last, validation_batch_size or batch_size, False)
-        validation = dataset_of(last, model, own, like=data)
+        validation = dataset_of(last, model, own, recipe=data.recipe)
     wanted = {"epochs": epochs, "engine": engine}
     training.fit(model, data, wanted, validation, callbacks=as_callbacks(callbacks))
     return model.history
@@ -255,12 +279,10 @@ def evaluate(
     """`Model.evaluate()` through the core."""
     refuse_others("gpu_evaluate", {**others, "callbacks": callbacks}, {})
     given = Given(x, y, sample_weight, steps)
-    data = dataset_of(given, model, _dataset_options(given, batch_size, False))
+    options = _dataset_options(given, batch_size, False)
+    data = dataset_of(given, model, options, recipe=models.recipe_of(model))
     found = inference.evaluate(model, data, batch_size=batch_size)["metrics"]
-    if return_dict:
-        return found
-    values = list(found.values())
-    return values if len(values) > 1 else values[0]
+    return found if return_dict else model._flatten_metrics_in_order(found)
 
 
 def predict(
@@ -273,17 +295,19 @@ def predict(
 ) -> Any:
     """`Model.predict()` through the core, in float32."""
     refuse_others("gpu_predict", {"callbacks": callbacks}, {})
-    given = Given(x, steps=steps)
+    given = with_steps(Given(x, steps=steps), batch_size or 32, 1)
     if given.is_pipeline or given.is_sequence:
-        data = dataset_of(given, model, _dataset_options(given, batch_size, False))
+        options = _dataset_options(given, batch_size, False)
+        data = dataset_of(given, model, options, recipe=models.recipe_of(model))
         record = inference.predict(model, data=data)
     else:
         record = inference.predict(model, features_of(x, model))
     if "outputs" in record:
         outputs = [np.asarray(part["values"], np.float32) for part in record["outputs"]]
         names = [part["name"] for part in record["outputs"]]
-        unnamed = names == _names([], "output", len(names))
+        unnamed = names == _places("output", len(names))
         known = getattr(model, "output", [] if unnamed else {})
         return dict(zip(names, outputs, strict=True)) if isinstance(known, Mapping) else outputs
     values = np.asarray(record["values"], np.float32)
-    return values[:, None] if values.ndim == 1 else values  # R gets a vector of a single unit
+    scalar = getattr(model, "output_shape", None) == (None,)
+    return values if scalar or values.ndim > 1 else values[:, None]  # R gets a vector of one unit

@@ -47,8 +47,12 @@ def test_each_test_passes_is_refused_or_differs():
         "a": record("a", "passed", refusal="a sentence that the test expected"),
         "b": record("b", "failed", refusal="`x` must be numeric.", error="DataError: ..."),
         "c": record("c", "failed", error="Arrays are not\nequal"),
+        "test_fit_sparse_tf": record("test_fit_sparse_tf", "failed", error="False is not true"),
     }
-    assert peer.compare(["a", "b", "c", "d"], records) == {
+    found = peer.compare(["a", "b", "c", "d", "test_fit_sparse_tf"], records)
+    [(_, reason)] = found.pop("explained")
+    assert reason.startswith("Sparse rows reach the model as dense ones")
+    assert found == {
         "passes": [("a", "")],
         "refused": [("b", "`x` must be numeric.")],
         "differs": [("c", "Arrays are not equal"), ("d", "It was not run to its end.")],

@@ -1,0 +1,16 @@
+"""What Keras' tests show that gpukeras does otherwise on purpose, and why."""
+
+from __future__ import annotations
+
+VALIDATION = "To callbacks all validation rows are one batch: they are evaluated together."
+# Parts of the names of tests, and the reason.
+EXPLAINED = {
+    "test_fit_sparse": "Sparse rows reach the model as dense ones, so no update is sparse.",
+    "test_callbacks_can_update_state_at_batch_boundary": VALIDATION,
+    "test_validation_data_infinite_generator": VALIDATION,
+}
+
+
+def explain(test: str) -> str:
+    """Why a test that Keras passes does not pass here, or ""."""
+    return next((why for part, why in EXPLAINED.items() if part in test), "")
