@@ -98,6 +98,20 @@ def test_a_model_that_nothing_trained_predicts_from_a_list():
         np.testing.assert_allclose(part["values"], theirs[:, 0], rtol=1e-6)
 
 
+def test_outputs_of_one_layer_have_no_names_of_their_own():
+    keras = runtime.keras()
+    given = keras.Input((2,))
+    heads = [keras.layers.Dense(1, kernel_initializer="ones")(given)] * 2
+    model = keras.Model(given, heads)
+    model.compile("sgd", loss=["mse", "mse"])
+    features = {"kind": "array", "values": X[0], "names": []}
+    data = assembly.assemble(features, {"batch_size": 8}, labels=listed_labels(Y))
+    wanted = model.evaluate(X[0], Y, verbose=0)[0]
+    np.testing.assert_allclose(inference.evaluate(model, data)["metrics"]["loss"], wanted, 1e-5)
+    found = inference.predict(model, features)["outputs"]
+    assert [part["name"] for part in found] == ["output_1", "output_2"]
+
+
 def test_a_model_whose_inputs_have_names_is_not_fed_by_place():
     model = make_functional(named=True)
     model.compile("sgd", loss="mse")

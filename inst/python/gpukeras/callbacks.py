@@ -161,7 +161,7 @@ def end_callbacks(
     Keras' own `fit()` ends the epoch, and they see what it ended with.
 
     Args:
-        callbacks: Those that the user gave.
+        callbacks: Those that the user gave, and Keras' own history.
         epoch: Counted from 0.
         steps: Batches of it that were done.
         logs: What they are told, the loss among it.

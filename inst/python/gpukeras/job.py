@@ -1,8 +1,7 @@
 """One training in progress.
 
 gpukeras trains through Keras' own `fit()`: callbacks, metrics, validation and history stay Keras'.
-Keras counts a few ticks an epoch; at each tick its train function, which is the job's, runs the
-epoch's batches up to the tick's share through the engine.
+At each of its few ticks an epoch the job's train function runs the batches up to the tick's share.
 """
 
 from __future__ import annotations
@@ -103,7 +102,8 @@ class Job:
             except NonFiniteLoss as error:
                 logs = {"loss": math.nan, **read_metrics(self.model.get_metrics_result())}
                 self._give_up(str(error))
-                end_callbacks(self.callbacks, self.progress.epoch, self.runner.position, logs)
+                told, epoch = [*self.callbacks, self.model.history], self.progress.epoch
+                end_callbacks(told, epoch, self.runner.position, logs)
             else:
                 self.aids.settle()
             report = self._report()

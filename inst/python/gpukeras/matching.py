@@ -212,7 +212,8 @@ def read_parts(model: Any) -> dict[str, list[str]]:
 def read_outputs(model: Any) -> dict[str, Shape | None] | None:
     """The shape of a row of each of a functional model's outputs, by name; None of others.
 
-    They are in the order in which Keras flattens them, which is that of lists of losses.
+    They are in the order in which Keras flattens them, which is that of lists of losses. Where one
+    layer makes several of them, they have no names of their own: None.
     """
     if not hasattr(model, "output_names"):
         return None
@@ -220,7 +221,8 @@ def read_outputs(model: Any) -> dict[str, Shape | None] | None:
     if isinstance(struct, dict):
         return {str(name): _row(struct[name]) for name in sorted(struct)}
     tensors = struct if isinstance(struct, (list, tuple)) else [struct]
-    return dict(zip(model.output_names, map(_row, tensors), strict=False))
+    found = dict(zip(model.output_names, map(_row, tensors), strict=False))
+    return found if len(found) == len(tensors) else None
 
 
 def _row(tensor: Any) -> Shape | None:
