@@ -138,6 +138,8 @@ def dataset_of(
     """A dataset of the core; `recipe` is the encoding that holds for it."""
     more = {} if recipe is None else {"recipe": recipe}
     given = with_steps(given, options.get("batch_size", 32), model.steps_per_execution)
+    if given.is_pipeline or given.is_sequence:
+        options = {"shuffle": False}
     if given.is_pipeline:
         features = {"kind": "tfdata", "dataset": given.x, "steps": given.steps, "batched": None}
     elif given.is_sequence:
@@ -240,11 +242,11 @@ def fit(
         last = validation_of(validation_data, validation_steps)
     elif validation_split:
         given, last = split_last(given, validation_split)
-    options = _dataset_options(given, batch_size, bool(shuffle))
+    options = _dataset_options(batch_size, bool(shuffle))
     data = dataset_of(given, model, options, class_weight)
     validation = None
     if last is not None:
-        own = _dataset_options(last, validation_batch_size or batch_size, False)
+        own = _dataset_options(validation_batch_size or batch_size, False)
         validation = dataset_of(last, model, own, recipe=data.recipe)
     wanted = {"epochs": epochs, "engine": engine}
     training.fit(model, data, wanted, validation, callbacks=as_callbacks(callbacks))
@@ -257,10 +259,8 @@ def as_callbacks(callbacks: Any) -> Sequence[Any]:
     return list(held) if isinstance(held, (list, tuple)) else [held] if held is not None else []
 
 
-def _dataset_options(given: Given, batch_size: int | None, shuffle: bool) -> dict[str, Any]:
-    """Keras shuffles arrays only, and takes 32 rows where nothing is said."""
-    if given.is_pipeline or given.is_sequence:
-        return {"shuffle": False}
+def _dataset_options(batch_size: int | None, shuffle: bool) -> dict[str, Any]:
+    """Keras takes 32 rows where nothing is said."""
     return {"shuffle": shuffle, "batch_size": batch_size or 32}
 
 
@@ -279,7 +279,7 @@ def evaluate(
     """`Model.evaluate()` through the core."""
     refuse_others("gpu_evaluate", {**others, "callbacks": callbacks}, {})
     given = Given(x, y, sample_weight, steps)
-    options = _dataset_options(given, batch_size, False)
+    options = _dataset_options(batch_size, False)
     data = dataset_of(given, model, options, recipe=models.recipe_of(model))
     found = inference.evaluate(model, data, batch_size=batch_size)["metrics"]
     return found if return_dict else model._flatten_metrics_in_order(found)
@@ -297,7 +297,7 @@ def predict(
     refuse_others("gpu_predict", {"callbacks": callbacks}, {})
     given = with_steps(Given(x, steps=steps), batch_size or 32, 1)
     if given.is_pipeline or given.is_sequence:
-        options = _dataset_options(given, batch_size, False)
+        options = _dataset_options(batch_size, False)
         data = dataset_of(given, model, options, recipe=models.recipe_of(model))
         record = inference.predict(model, data=data)
     else:

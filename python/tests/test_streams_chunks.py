@@ -213,7 +213,7 @@ def test_imputing_needs_a_recipe_or_the_cache():
     holes = X.copy()
     holes[3, 2] = np.nan
     function = Function(holes, CODES, [50, 50])
-    with pytest.raises(SpecError, match='`na` = "impute" needs rows that have numbers'):
+    with pytest.raises(SpecError, match='`na` = "impute" needs all rows at once'):
         stream(function, na="impute")
     cached = stream(Function(holes, CODES, [50, 50]), na="impute", cache=True)
     assert cached.recipe.indicators == ("3",)
@@ -224,8 +224,8 @@ def test_imputing_needs_a_recipe_or_the_cache():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"validation": 0.2}, "A share for `validation` needs rows that have numbers"),
-        ({"shard": [1, 2]}, "`shard` needs rows that have numbers"),
+        ({"validation": 0.2}, "A share for `validation` needs all rows at once"),
+        ({"shard": [1, 2]}, "`shard` needs all rows at once"),
         ({"steps": 0}, "`steps` must be a whole number of at least 1"),
         ({"nonsense": 1}, "Unknown option `nonsense`"),
     ],

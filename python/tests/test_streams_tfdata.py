@@ -76,7 +76,7 @@ X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 3
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: dataset((X, X), Y), "`x` of the tf.data dataset is several tensors"),
+        (lambda: dataset(((X, X), X), Y), "`x.input_1` of the tf.data dataset is several tensors"),
         (lambda: dataset(X, Y, Y, Y), "have 4 parts"),
         (lambda: dataset(X, Y.astype(str)), "`y` of the tf.data dataset must be numeric"),
         (lambda: dataset(X.astype(np.complex64), Y), "must be numeric, not complex64"),
@@ -99,8 +99,8 @@ def stream(made, steps=None, **options):
     [
         (lambda: dataset(X, Y).repeat(), {}, "has no end: `steps` must say"),
         (lambda: dataset(X, Y).batch(5), {"steps": 5}, "`steps` is 5, but .* has 4 batches"),
-        (lambda: dataset(X, Y), {"na": "drop"}, '`na` = "drop" needs rows that have numbers'),
-        (lambda: dataset(X, Y), {"validation": 0.5}, "`validation` needs rows that have numbers"),
+        (lambda: dataset(X, Y), {"na": "drop"}, '`na` = "drop" needs all rows at once'),
+        (lambda: dataset(X, Y), {"validation": 0.5}, "`validation` needs all rows at once"),
         (lambda: [1, 2], {}, "`x` must be a tf.data.Dataset, not a list"),
     ],
 )

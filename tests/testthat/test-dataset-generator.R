@@ -324,7 +324,7 @@ test_that("what a tf.data dataset cannot give is named", {
   texts <- tf_slices(x, rep("a", 60))
   expect_error(gpu_dataset(texts), class = "gpukeras_error_data", "must be numeric")
   listed <- runtime()$tensorflow()$data$Dataset$from_tensor_slices(
-    reticulate::tuple(reticulate::tuple(x, x), x[, 1])
+    reticulate::tuple(reticulate::tuple(reticulate::tuple(x, x), x), x[, 1])
   )
   expect_error(gpu_dataset(listed), class = "gpukeras_error_data", "several tensors")
   alone <- runtime()$tensorflow()$data$Dataset$from_tensor_slices(array(0, c(6, 4, 4)))

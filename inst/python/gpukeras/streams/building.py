@@ -101,7 +101,7 @@ def _check_options(spec: DatasetSpec) -> None:
 
 def _needs_rows(arg: str, what: str) -> SpecError:
     return SpecError(
-        f"{what} needs rows that have numbers: these come in sequence.",
+        f"{what} needs all rows at once: these come in sequence.",
         hint="Use `cache = TRUE`, which keeps them.",
         arg=arg,
     )
