@@ -303,11 +303,16 @@ def predict(
     else:
         record = inference.predict(model, features_of(x, model))
     if "outputs" in record:
-        outputs = [np.asarray(part["values"], np.float32) for part in record["outputs"]]
+        outputs = [_as_array(part, model) for part in record["outputs"]]
         names = [part["name"] for part in record["outputs"]]
         unnamed = names == _places("output", len(names))
         known = getattr(model, "output", [] if unnamed else {})
         return dict(zip(names, outputs, strict=True)) if isinstance(known, Mapping) else outputs
+    return _as_array(record, model)
+
+
+def _as_array(record: Mapping[str, Any], model: Any) -> np.ndarray:
+    """What R gets as a vector is one of a single unit, unless the model's output is a number."""
     values = np.asarray(record["values"], np.float32)
     scalar = getattr(model, "output_shape", None) == (None,)
-    return values if scalar or values.ndim > 1 else values[:, None]  # R gets a vector of one unit
+    return values if scalar or values.ndim > 1 else values[:, None]

@@ -231,6 +231,17 @@ def test_outputs_that_are_no_numbers_are_refused_by_a_sentence(output, found):
 
 
 @pytest.mark.tf
+@pytest.mark.parametrize("make", [lambda x: {"a": (x, x), "b": x}, lambda x: [{"c": x}, x]])
+def test_outputs_within_outputs_are_refused_by_a_sentence(make):
+    class Model(runtime.keras().Model):
+        def call(self, x):
+            return make(x)
+
+    with pytest.raises(ModelError, match="The output `(a|output_1)` of `model` is several itself"):
+        inference.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
+
+
+@pytest.mark.tf
 @pytest.mark.parametrize(
     ("wanted", "rows"),
     [((), ROWS[:, 0]), ((), ROWS[:, :1]), ((5, 1), ROWS), ((5,), ROWS[..., None])],

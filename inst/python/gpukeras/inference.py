@@ -18,7 +18,7 @@ from .distribution.losing import telling
 from .distribution.predictions import predict_together
 from .distribution.teams import Team, open_team
 from .engine import Logs, read_engine_facts
-from .errors import DataError
+from .errors import DataError, ModelError
 from .features import Features
 from .feeding import has_rows, open_evaluation, sample_rows
 from .labels import decode, name_columns
@@ -196,12 +196,24 @@ def count_weights(model: Any) -> int:
 
 
 def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:
-    """What each output of a model gave, in the model's order."""
-    if isinstance(output, Mapping):
-        return dict(output)
-    known = matching.read_outputs(model)
-    names = known or [f"output_{place}" for place in range(1, len(output) + 1)]
-    return dict(zip(names, output, strict=True))
+    """What each output of a model gave, in the model's order.
+
+    Raises:
+        ModelError: if one is a dict or list of several itself.
+    """
+    if not isinstance(output, Mapping):
+        known = matching.read_outputs(model) or ()
+        places = [f"output_{place}" for place in range(1, len(output) + 1)]
+        output = dict(zip(known if len(known) == len(places) else places, output, strict=True))
+    for name, values in output.items():
+        if not isinstance(values, (np.ndarray, Batches)):
+            raise ModelError(
+                f"The output `{name}` of `model` is several itself: rows are predicted by models "
+                "whose outputs are a list or a dict of arrays.",
+                hint="Predict with a model that gives them side by side.",
+                arg="model",
+            )
+    return dict(output)
 
 
 def _rows_of(data: AnyDataset) -> RowSource | StreamDataset:
