@@ -307,7 +307,9 @@ def predict(
         names = [part["name"] for part in record["outputs"]]
         unnamed = names == _places("output", len(names))
         known = getattr(model, "output", [] if unnamed else {})
-        return dict(zip(names, outputs, strict=True)) if isinstance(known, Mapping) else outputs
+        if isinstance(known, Mapping):
+            return dict(zip(names, outputs, strict=True))
+        return runtime.tensorflow().nest.pack_sequence_as(known, outputs) if known else outputs
     return _as_array(record, model)
 
 
