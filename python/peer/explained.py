@@ -8,6 +8,9 @@ EXPLAINED = {
     "test_fit_sparse": "Sparse rows reach the model as dense ones, so no update is sparse.",
     "test_callbacks_can_update_state_at_batch_boundary": VALIDATION,
     "test_validation_data_infinite_generator": VALIDATION,
+    "test_stop_training_csv": (
+        "A loss that is no number ends the training at once: that epoch is not validated any more."
+    ),
     "test_warning_for_mismatched_inputs_structure": (
         "An unnamed list goes to inputs with names in the model's order, without Keras' warning."
     ),
