@@ -3,8 +3,8 @@
 # codes as 0. What happens to them is decided there.
 
 # Features: a matrix or array, of texts too, the columns of a data frame, a sparse matrix, a file's
-# path, or a named list of these. `zones` names the time zone in which training took the weekday and hour of a
-# column, for a list by input; `scale` says whether the inputs of a list are standardised.
+# path, or a named list of these. `zones` names the time zone in which training took the weekday and
+# hour of a column, for a list by input; `scale` says whether the inputs of a list are standardised.
 as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list(),
                         scale = NULL) {
   if (is_alone(x)) {
@@ -16,7 +16,11 @@ as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = lis
   if (is_tf_dataset(x)) {
     return(tf_features(x))
   }
-  x <- plain_tensor(plain_integer64(x, arg, call))
+  as_plain_features(plain_tensor(plain_integer64(x, arg, call)), arg, call, zones)
+}
+
+# Features that are no list of inputs.
+as_plain_features <- function(x, arg, call, zones) {
   if (is.data.frame(x)) {
     columns <- Map(
       as_column, as.list(x), names(x), zones[names(x)],
@@ -147,6 +151,11 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
     names <- if (length(dim(y)) == 2) as.list(colnames(y))
     return(list(arg = arg, kind = "matrix", values = with_nan(y), names = names %||% list()))
   }
+  as_label_column(y, arg, call)
+}
+
+# A label for each row; numbers keep the shape of their array.
+as_label_column <- function(y, arg, call) {
   shape <- if (is_number_array(y)) dim(y)
   if (is.array(y) && length(y) == nrow(y)) {
     y <- as.vector(y)

@@ -36,7 +36,7 @@ as_generic_call <- function(call) {
   if (ours) quote(gpu_dataset()) else call
 }
 
-# A note to the user. cli_inform() would run what a text out of a file has in braces; rlang does not.
+# A note to the user, by rlang: cli_inform() would run what a text out of a file has in braces.
 inform_gpukeras <- function(..., class = NULL) {
   text <- c(...)
   text[] <- show_controls(text)

@@ -34,10 +34,10 @@ deparse_term <- function(term) {
 }
 
 # terms() makes a matrix of columns by columns, and overflows R's stack from 20,000 on.
-WIDEST_TERMS <- 5000L
+widest_terms <- 5000L
 
 find_terms <- function(formula, data, call) {
-  if ("." %in% all.vars(formula) && ncol(data) > WIDEST_TERMS) {
+  if ("." %in% all.vars(formula) && ncol(data) > widest_terms) {
     abort_gpukeras(
       sprintf(
         "The formula changes a `.` that stands for %d columns: R cannot expand it.", ncol(data)

@@ -55,11 +55,11 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
 #' Keras' own function as they come, in whatever structure; options that need rows of one shape are
 #' refused.
 #' @section Texts:
-#' A model that takes text, by a `TextVectorization` or `StringLookup` layer of its own, gets it from
-#' a character matrix (a text for each column), from a `tf.data.Dataset`, or from a data frame with
-#' `encode = "none"`: if all columns hold texts, they are one input, else each column is an input of
-#' its name. In `gpu_fit(model, list(x, y))` the model says so itself. Texts stay in the computer's
-#' memory, XLA cannot compile such a model, and the rest of a step runs on the device.
+#' A model that takes text, by a `TextVectorization` or `StringLookup` layer of its own, gets it
+#' from a character matrix (a text for each column), from a `tf.data.Dataset`, or from a data frame
+#' with `encode = "none"`: if all columns hold texts, they are one input, else each column is an
+#' input of its name. In `gpu_fit(model, list(x, y))` the model says so itself. Texts stay in the
+#' computer's memory, XLA cannot compile such a model, and the rest of a step runs on the device.
 #' @rdname gpu_dataset
 #' @export
 gpu_dataset.tensorflow.python.data.ops.dataset_ops.DatasetV2 <- function( # nolint

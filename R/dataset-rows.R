@@ -50,7 +50,7 @@ is_alone <- function(data) {
 }
 
 #' @export
-gpu_dataset.list <- function(x, ...) {
+gpu_dataset.list <- function(x, ...) { # nolint: object_name_linter.
   if (is_alone(x)) gpu_dataset(x[[1]], ...) else gpu_dataset.default(x, ...)
 }
 

@@ -101,20 +101,23 @@ parse_formula <- function(text, call) {
 
 # What is not on the closed list, in words; NULL if there is nothing.
 find_foreign_part <- function(parts) {
-  for (feature in parts$features) {
-    operator <- rlang::is_call(feature, term_operators)
-    if (operator) {
-      return(sprintf("`%s` between its terms", as.character(feature[[1]])))
-    }
-    if (!is.name(feature) && !is.call(feature)) {
-      return("a term that is no column")
-    }
+  found <- unlist(lapply(parts$features, find_foreign_feature))
+  if (length(found) > 0) {
+    return(found[1])
   }
   for (term in c(parts$labels, parts$features)) {
     found <- if (missing(term)) "an empty argument" else find_foreign(term)
     if (!is.null(found)) {
       return(found)
     }
+  }
+}
+
+find_foreign_feature <- function(feature) {
+  if (rlang::is_call(feature, term_operators)) {
+    sprintf("`%s` between its terms", as.character(feature[[1]]))
+  } else if (!is.name(feature) && !is.call(feature)) {
+    "a term that is no column"
   }
 }
 

@@ -24,7 +24,9 @@ check_words <- function(words, taken, call = caller_env()) {
     training <- unknown %in% c(names(row_words), "validation_data")
     hint <- if (training) "It is for gpu_fit()." else unname(other_words[unknown])
     abort_gpukeras(
-      if (nzchar(unknown)) sprintf("Unknown argument `%s`.", unknown) else {
+      if (nzchar(unknown)) {
+        sprintf("Unknown argument `%s`.", unknown)
+      } else {
         "An argument has no name."
       },
       code = "spec", arg = unknown, call = call,
@@ -112,9 +114,7 @@ check_rows <- function(data, y, options, call) {
       arg = "y", call = call
     )
   }
-  known <- is.numeric(data) || is.logical(data) || is.character(data) || is.list(data) ||
-    inherits(data, c("formula", "sparseMatrix", "numpy.ndarray", "tensorflow.tensor"))
-  if (!known && !sequence || inherits(data, "python.builtin.generator")) {
+  if (!sequence && !are_rows(data) || inherits(data, "python.builtin.generator")) {
     abort_gpukeras(
       sprintf("`data` must be a gpu_dataset or rows, not %s.", describe(data)),
       code = "spec", arg = "data", call = call,
@@ -123,7 +123,13 @@ check_rows <- function(data, y, options, call) {
   }
 }
 
-is_python <- function(x) inherits(x, "python.builtin.object") # which is a function if it is callable
+are_rows <- function(x) {
+  is.numeric(x) || is.logical(x) || is.character(x) || is.list(x) ||
+    inherits(x, c("formula", "sparseMatrix", "numpy.ndarray", "tensorflow.tensor"))
+}
+
+# Which is a function if it is callable.
+is_python <- function(x) inherits(x, "python.builtin.object")
 
 # What gives the names of a model's inputs and outputs, asked for once; NULL without a model.
 parts_of <- function(model, call) {

@@ -271,8 +271,8 @@ warn_stopped <- function(history) {
 #'   call, and all get the whole result.
 #' @param ... Words of keras3's: `x`, `sample_weight` in [gpu_evaluate()]; `verbose`, which changes
 #'   nothing, and `batch_size` in [gpu_predict()], which takes large ones.
-#' @return A named numeric vector: the loss and each metric; of a metric whose value is an array each
-#'   component, such as `f1_score[1]`.
+#' @return A named numeric vector: the loss and each metric; of a metric whose value is an array
+#'   each component, such as `f1_score[1]`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])
 #' model <- gpu_mlp(train)
@@ -311,9 +311,9 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
 #'   class or output, or an array with rows first where the output has more dimensions; of a model
 #'   with several outputs a named list of these, where `type = "class"` gives classes for those that
-#'   have any, and numbers for the others. Where the shape of a row of the output varies by batch, as
-#'   of padded sequences, a list with the array of each batch. Where training had `na = "drop"`, rows
-#'   with a missing value get `NA`; a [gpu_dataset()] has left them out already.
+#'   have any, and numbers for the others. Where the shape of a row of the output varies by batch,
+#'   as of padded sequences, a list with the array of each batch. Where training had `na = "drop"`,
+#'   rows with a missing value get `NA`; a [gpu_dataset()] has left them out already.
 #' @section Errors:
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
 #' another type; for missing values, unless `na` of [gpu_dataset()] said otherwise in training.
@@ -373,9 +373,13 @@ as_prediction <- function(record, room) {
     values <- as.vector(values)
     return(if (isTRUE(record$logical)) values == 1 else values)
   }
-  named <- identical(colnames(values), unlist(record$names)) # naming it again would copy it
-  if (!named && length(record$names) == ncol(values)) {
-    colnames(values) <- unlist(record$names)
+  name_columns(values, unlist(record$names))
+}
+
+# Naming columns again would copy them.
+name_columns <- function(values, names) {
+  if (!identical(colnames(values), names) && length(names) == ncol(values)) {
+    colnames(values) <- names
   }
   values
 }

@@ -95,8 +95,8 @@ is_list_of <- function(x, holds, named = FALSE) {
   if (!named && is.atomic(x) && length(x) == 1) {
     return(holds(x))
   }
-  rlang::is_bare_list(x) && (!named || length(x) == 0 || rlang::is_named(x)) &&
-    all(vapply(x, holds, NA))
+  has_names <- !named || length(x) == 0 || rlang::is_named(x)
+  rlang::is_bare_list(x) && has_names && all(vapply(x, holds, NA))
 }
 
 # A metric's value: a number, NULL for none, or an array of them.

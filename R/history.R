@@ -20,8 +20,8 @@ as_numbers <- function(x) {
   vapply(as.list(x), function(one) as.numeric(one %||% NaN), 0, USE.NAMES = FALSE)
 }
 
-# Each epoch's value of a metric: a vector, or a matrix with a row for each epoch where a value is an
-# array. An epoch that has none has NaN.
+# Each epoch's value of a metric: a vector, or a matrix with a row for each epoch where a value is
+# an array. An epoch that has none has NaN.
 as_values <- function(values, name) {
   rows <- lapply(as.list(values), as_components, name)
   if (max(0, lengths(rows)) < 2) {
@@ -68,7 +68,8 @@ name_reasons <- function(report) {
 #' @section Fields:
 #' - `$history`: a vector of each metric, named as Keras names them, with `val_` in front of those
 #'   of the validation rows. Of a metric whose value is an array, such as `F1Score()`, a matrix with
-#'   a row for each epoch; elsewhere each of its components counts as a metric: `f1_score[1]`. `$learning_rate` at the end of each epoch.
+#'   a row for each epoch; elsewhere each of its components counts as a metric: `f1_score[1]`.
+#'   `$learning_rate` at the end of each epoch.
 #' - `$where`: on which devices the model's variables are, as text.
 #' - `$throughput`: training rows a second of each epoch, its validation included;
 #'   `$samples_per_s` of the fastest one.

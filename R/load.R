@@ -42,8 +42,8 @@ new_saved <- function(packed) {
 #'
 #' @section What is refused:
 #' A file may come from anywhere, so it is looked through before Keras sees it, and Keras loads it
-#' in its safe mode; unless `safe_mode` is `FALSE` no code of the file is run, also where safe mode was
-#' switched off for others.
+#' in its safe mode; unless `safe_mode` is `FALSE` no code of the file is run, also where safe mode
+#' was switched off for others.
 #' Refused are Python lambdas, such as a Lambda layer's function; pickles, wherever they lie; layers
 #' that load another program (`TFSMLayer`, `TorchModuleWrapper`, `JaxLayer`, `FlaxLayer`); weights
 #' that lie in another file; members outside of the archive's own folder, links, encrypted ones and
@@ -60,8 +60,8 @@ new_saved <- function(packed) {
 #' `custom_objects = list(Scale = Scale, my_loss = my_loss)`: Python classes, keras3's
 #' `new_layer_class()` and its like, R functions. If only `compile()` needs what is not known, such
 #' as a loss, the model of a path is loaded without being compiled, and a message says so: it
-#' predicts, and `compile()` makes it trainable, with a new optimizer. A lambda is Python code in the
-#' file: it is only loaded with `safe_mode = FALSE`, as in Keras.
+#' predicts, and `compile()` makes it trainable, with a new optimizer. A lambda is Python code in
+#' the file: it is only loaded with `safe_mode = FALSE`, as in Keras.
 #' @param x Path of a `.keras` file; or a `gpu_saved_model` or `gpu_saved_dataset` of [gpu_run()].
 #'   Anything else is given back as it is.
 #' @param custom_objects A named list of classes and functions that the model in a file needs, or

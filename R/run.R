@@ -39,8 +39,8 @@
 #' end.
 #'
 #' @section Forks:
-#' `parallel::mclapply()`, `mcparallel()` and `future::plan(multicore)` copy this session without the
-#' threads of TensorFlow, which would be waited for without end. In such a copy every call into
+#' `parallel::mclapply()`, `mcparallel()` and `future::plan(multicore)` copy this session without
+#' the threads of TensorFlow, which would be waited for without end. In such a copy every call into
 #' Python is an error of class `gpukeras_error_fork`, except [gpu_check()] and [gpu_report()].
 #' `gpu_run()` works there, and so do processes that start anew, such as those of mirai.
 #' @param f A function.
