@@ -20,6 +20,8 @@ PYTHON_CODE := inst/python python tools
 RUFF := .venv/bin/python -m ruff
 RUFF_CONFIG := --config python/pyproject.toml
 PYTEST := .venv/bin/python -m pytest -q
+# One file's tests share a process, and with it TensorFlow; the longest files come first.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 TESTTHAT := Rscript -e 'testthat::test_dir("tests/testthat", package = "gpukeras", \
 	load_package = "installed", reporter = "summary", stop_on_failure = TRUE)'
 LINTR := Rscript -e 'lints <- c(list(lintr::lint_package()), \
@@ -47,14 +49,13 @@ demo: setup-demo install ## install what is missing and show what gpukeras does
 # Side by side, as each leaves a core idle for half of its time; what pytest says comes last.
 test: setup-test install ## run all tests, Python and R
 	@logs=$$(mktemp -d); failed=0; \
-	$(PYTEST) python/tests/test_[a-i]*.py >$$logs/1 2>&1 & one=$$!; \
-	$(PYTEST) python/tests/test_[j-z]*.py >$$logs/2 2>&1 & two=$$!; \
-	trap 'kill $$one $$two 2>/dev/null; rm -rf "$$logs"' EXIT; \
+	$(PYTEST) $(PARALLEL) python/tests >$$logs/1 2>&1 & one=$$!; \
+	trap 'kill $$one 2>/dev/null; rm -rf "$$logs"' EXIT; \
 	$(TESTTHAT) || failed=1; \
-	wait $$one || failed=1; wait $$two || failed=1; cat $$logs/1 $$logs/2; exit $$failed
+	wait $$one || failed=1; cat $$logs/1; exit $$failed
 
 test-python: setup-test-python ## run the tests of the Python core
-	@$(PYTEST) python/tests
+	@$(PYTEST) $(PARALLEL) python/tests
 
 test-r: setup-test-r install ## run the tests of the R package
 	@$(TESTTHAT)
@@ -77,6 +78,7 @@ coverage: setup-coverage ## count the lines that the tests run, Python and R (so
 lint: setup-lint install ## check the style of the code with ruff and lintr
 	@failed=0; $(RUFF) check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
 	$(RUFF) format --check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
+	(cd python && PYTHONPATH=../inst/python ../.venv/bin/lint-imports) || failed=1; \
 	$(LINTR) || failed=1; exit $$failed
 
 format: setup-format ## format the code with ruff, and with styler if R has it
@@ -139,7 +141,7 @@ gpu-evidence: ## on a computer with an NVIDIA GPU: prove and measure it, in 10 m
 
 # Renamed only when complete, so that a failure leaves the old contract in place.
 contract: setup-contract ## write inst/python/contract.json from the Python core
-	@PYTHONPATH=inst/python .venv/bin/python -m gpukeras.contract >inst/python/contract.json.new
+	@PYTHONPATH=inst/python .venv/bin/python -m gpukeras contract >inst/python/contract.json.new
 	@mv inst/python/contract.json.new inst/python/contract.json
 
 clean: ## remove what the targets made, except .venv

@@ -55,7 +55,7 @@ core <- function(call = caller_env()) {
     path <- system.file("python", package = "gpukeras", mustWork = TRUE)
     the$lacks <- read_lacks(path)
     if (lacks_numpy(the$lacks)) abort_lacking(the$lacks, call)
-    the$core <- reticulate::import_from_path("gpukeras.border", path = path)
+    the$core <- reticulate::import_from_path("gpukeras.api", path = path)
     the$pid <- Sys.getpid()
   }
   the$core
@@ -84,7 +84,7 @@ read_lacks <- function(path) {
   if (numeric_version(version) < oldest) {
     return(list(list(wanted = paste0("python>=", oldest), found = paste("python", version))))
   }
-  installed <- reticulate::import_from_path("gpukeras.installed", path = path)
+  installed <- reticulate::import_from_path("gpukeras.system.requirements", path = path)
   installed$read_lacking(as.list(choose_least()))
 }
 

@@ -4,7 +4,7 @@
 
 # The session's only mutable state, declared field by field.
 the <- new.env(parent = emptyenv())
-the$core <- NULL # the Python module gpukeras.border, loaded on first use
+the$core <- NULL # the Python module gpukeras.api, loaded on first use
 the$lacks <- list() # requirements that the Python of this session does not meet
 the$pid <- NULL # the process that loaded the core: another one is a fork of it
 the$condition <- NULL # what stopped a user's function that Python had called

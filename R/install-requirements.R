@@ -4,7 +4,7 @@
 # What is known to work together. `lines`: a line of TensorFlow and what goes with it, the best
 # first, for a system, a kind of processor, and reticulate from a version on ("" is any).
 known_good <- function() {
-  path <- system.file("python/gpukeras/known_good.json", package = "gpukeras", mustWork = TRUE)
+  path <- system.file("python/gpukeras/system/known_good.json", package = "gpukeras", mustWork = TRUE)
   jsonlite::fromJSON(path)
 }
 

@@ -23,13 +23,8 @@ measure_python() {
     config=--rcfile=python/pyproject.toml
     export COVERAGE_FILE="$copy/data/coverage"  # the tests' child processes write beside it
     mkdir "$copy/data"
-    # In two halves, side by side, as `make test` runs them.
-    "$python" -m coverage run "$config" -m pytest -q python/tests/test_[a-i]*.py \
-        >"$copy/1" 2>&1 & one=$!
-    "$python" -m coverage run "$config" -m pytest -q python/tests/test_[j-z]*.py \
-        >"$copy/2" 2>&1 & two=$!
-    wait $one || { failed=1; tail -n 50 "$copy/1"; }
-    wait $two || { failed=1; tail -n 50 "$copy/2"; }
+    "$python" -m coverage run "$config" -m pytest -q -n 2 --dist loadfile python/tests \
+        >"$copy/1" 2>&1 || { failed=1; tail -n 50 "$copy/1"; }
     "$python" -m coverage combine "$config" --quiet
     "$python" -m coverage report "$config" --fail-under=$least || failed=1
 }

@@ -20,11 +20,10 @@ from statistics import median
 from typing import Any
 
 from bench_table import Row, make_parser, run_cases
+from ring_costs import Measurement, RingFit, fit_ring
 from scale_group import FREE, explain_no_limit, run_group
 from scale_tables import format_tables
-
-from gpukeras.distribution.ring_costs import Measurement, RingFit, fit_ring
-from gpukeras.distribution.scaling import predict
+from scaling import predict
 
 WORKERS = (2, 4)
 MBIT_PER_S = 200  # little enough for two cores to serve four workers

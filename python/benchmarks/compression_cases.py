@@ -22,12 +22,12 @@ from compression_digits import (
     train,
 )
 
-from gpukeras import inference
-from gpukeras.compression.copies import copy_model
+from gpukeras.compression.clone import copy_model
 from gpukeras.compression.distillation import distill
 from gpukeras.compression.pruning import prune
 from gpukeras.compression.quantization import quantize
 from gpukeras.compression.report import CompressionReport
+from gpukeras.training import evaluate
 
 FIRST, MORE = 15, 10  # epochs of a model before it is compressed, and of the fine-tuning
 WIDE, FILTERS, DENSE, SMALL = (2048, 2048), (64, 128), (512, 512), (32,)
@@ -37,7 +37,7 @@ FIT = {"fit": {"engine": "superstep"}}
 
 def rate(model: Any, data: Any) -> float:
     """Accuracy on the rows that a dataset holds out, in points."""
-    return 100 * float(inference.evaluate(model, data, "validation")["metrics"]["accuracy"])
+    return 100 * float(evaluate.evaluate(model, data, "validation")["metrics"]["accuracy"])
 
 
 def describe(report: CompressionReport) -> dict[str, Any]:

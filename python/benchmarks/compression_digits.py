@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras import pipeline, runtime, training
+from gpukeras.backend import runtime
+from gpukeras.data import dataset
+from gpukeras.training import fit
 
 DIGITS = Path(__file__).parents[2] / "inst" / "extdata" / "digits.csv.gz"
 BATCH_SIZE = 32
@@ -68,7 +70,7 @@ def _shift(images: np.ndarray, down: int, right: int) -> np.ndarray:
 def build_dataset(images: np.ndarray, classes: np.ndarray, options: dict[str, Any]) -> Any:
     """A dataset as the core makes it of an R array and a factor."""
     labels = {"kind": "factor", "values": classes + 1, "levels": [str(one) for one in range(10)]}
-    return pipeline.build_dataset({"kind": "array", "values": images}, options, labels)
+    return dataset.build_dataset({"kind": "array", "values": images}, options, labels)
 
 
 def make_dense(seed: int, units: tuple[int, ...], rate: float = 0.001) -> Any:
@@ -98,7 +100,7 @@ def _compile(seed: int, layers: list[Any], rate: float = 0.001) -> Any:
 
 def train(model: Any, data: Any, epochs: int) -> Any:
     """Trains a model in place by the engine that needs no compiling; gives it back."""
-    training.fit(model, data, {"epochs": epochs, "engine": "superstep"})
+    fit.fit(model, data, {"epochs": epochs, "engine": "superstep"})
     return model
 
 

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 from data_files import write_images, write_table
 
-from gpukeras import assembly, feeding, pipeline
+from gpukeras.data import builder
+from gpukeras.data import dataset as data_dataset
+from gpukeras.data.loading import loader
 
 BATCH = 256
 REPETITIONS = 3
@@ -40,7 +42,7 @@ def time_ways(ways: Mapping[str, Callable[[], Any]], times: int = REPETITIONS) -
 def draw_epoch(data: Any, epoch: int = 0) -> int:
     """Draws all blocks of an epoch; gives the rows."""
     plan = data.plan("CPU:0")
-    feed = feeding.open_feed(data, plan)
+    feed = loader.open_feed(data, plan)
     rows = 0
     for block in feed.epoch(epoch):
         rows += len(block.arrays[0]) if block.tail else block.batches * plan.batch_size
@@ -66,7 +68,7 @@ def open_table(path: Path, **options: Any) -> Any:
     """A dataset of a file that `data_files` wrote."""
     features = {"kind": "table", "paths": [str(path)], "format": "auto", "label": "y"}
     options = {"batch_size": BATCH, "scale": True, **options}
-    return pipeline.build_dataset(features, options)
+    return data_dataset.build_dataset(features, options)
 
 
 def draw_csv_dataset(path: Path) -> None:
@@ -90,7 +92,7 @@ def gather_case(rows: int, columns: int = 100) -> dict[str, float]:
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(rows, columns)).astype(np.float32), rng.normal(size=rows)
     labels = {"kind": "numeric", "values": y, "levels": []}
-    data = pipeline.build_dataset({"kind": "array", "values": x}, {"batch_size": BATCH}, labels)
+    data = data_dataset.build_dataset({"kind": "array", "values": x}, {"batch_size": BATCH}, labels)
     y = y.astype(np.float32).reshape(-1, 1)
     adapter = ArrayDataAdapter(x, y, batch_size=BATCH, shuffle=True)
     ways = {
@@ -139,7 +141,7 @@ def image_case(count: int) -> dict[str, float]:
 def draw_images(folder: str) -> Any:
     """Reads a folder of images and draws an epoch of it."""
     features = {"kind": "images", "paths": [folder], "image_size": list(IMAGE_SIZE)}
-    data = assembly.assemble(features, {"batch_size": 32}, augment=AUGMENT)
+    data = builder.assemble(features, {"batch_size": 32}, augment=AUGMENT)
     draw_epoch(data)
     return data
 

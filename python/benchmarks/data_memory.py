@@ -18,7 +18,8 @@ from typing import Any
 from data_cases import open_table
 from data_files import write_table
 
-from gpukeras import models, training
+from gpukeras.models import builder
+from gpukeras.training import fit
 
 BATCH = 1024
 
@@ -37,8 +38,8 @@ def reset_peak() -> None:
 def train(path: Path) -> Any:
     """One epoch of a small network on a file or a glob."""
     data = open_table(path, batch_size=BATCH)
-    model = models.build_mlp(data, {"units": [64]})
-    return training.fit(model, data, {"epochs": 1, "engine": "superstep"})
+    model = builder.build_mlp(data, {"units": [64]})
+    return fit.fit(model, data, {"epochs": 1, "engine": "superstep"})
 
 
 def measure(folder: Path, suffix: str) -> dict[str, float]:

@@ -26,9 +26,9 @@ from evidence_cases import LEAST_S, Case, choose_cases, is_enough, limit_case, s
 from evidence_models import make_rows
 from evidence_questions import ARRAYS, LIMIT, NO_TIME, PIPELINE
 
-from gpukeras import devices, runtime
-from gpukeras.errors import GpuKerasError
-from gpukeras.monitoring.monitor import start_monitor
+from gpukeras.backend import devices, runtime
+from gpukeras.core.errors import GpuKerasError
+from gpukeras.monitor.monitor import start_monitor
 
 TURNS = (3, 9)  # of each way: at least, where the time allows; at most
 QUICK_TURNS = (3, 3)

@@ -59,7 +59,7 @@ def run_bench(
     limit_s: float,
 ) -> dict[str, Any]:
     """How a process that measures cases ended."""
-    from gpukeras.children import run_child
+    from gpukeras.core.child_process import run_child
 
     options = [f"--{flag.replace('_', '-')}" for flag in flags]
     seconds = str(limit_s - END_S)

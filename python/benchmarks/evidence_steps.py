@@ -14,7 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras import devices, diagnosis, models, pipeline, runtime, traces
+from gpukeras.backend import devices, runtime
+from gpukeras.data import dataset
+from gpukeras.diagnostics import check
+from gpukeras.models import builder
+from gpukeras.profiler.trace import gpu_summary
 
 ROWS, COLUMNS, CLASSES = 100_000, 64, 10
 BATCH, SEED = 256, 1
@@ -27,19 +31,19 @@ def make_rows() -> tuple[np.ndarray, np.ndarray]:
     return features, np.argmax(features[:, :CLASSES], axis=1)
 
 
-def make_data() -> pipeline.Dataset:
+def make_data() -> dataset.Dataset:
     """The rows as gpukeras stages them."""
     features, labels = make_rows()
     options = {"batch_size": BATCH, "scale": False, "seed": SEED}
     label = {"name": "y", "kind": "integer", "values": labels, "levels": []}
-    return pipeline.build_dataset({"kind": "array", "values": features}, options, label)
+    return dataset.build_dataset({"kind": "array", "values": features}, options, label)
 
 
 def run_use() -> dict[str, Any]:
     """`gpu_check(model, data)` in this process."""
     devices.setup()
     data = make_data()
-    found = asdict(diagnosis.check(None, models.build_mlp(data, {}), data))
+    found = asdict(check.check(None, builder.build_mlp(data, {}), data))
     return {name: found[name] for name in ("verdict", "cause", "evidence", "findings")} | {
         "use": found["facts"].get("use")
     }
@@ -50,7 +54,7 @@ def run_trace() -> dict[str, Any]:
     devices.setup()
     folder = Path(os.environ["EVIDENCE_FOLDER"])
     data = make_data()
-    model = models.build_mlp(data, {})
+    model = builder.build_mlp(data, {})
     x, y = (array[: 20 * BATCH] for array in data.arrays[:2])
     model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # compiled before it is traced
     with runtime.profile(str(folder / "profile")):
@@ -60,7 +64,7 @@ def run_trace() -> dict[str, Any]:
     space.ParseFromString(found.read_bytes())
     space.ClearField("hostnames")
     (folder / "trace.xplane.pb").write_bytes(space.SerializeToString())
-    return traces.read_trace(found).to_facts()
+    return gpu_summary.read_trace(found).to_facts()
 
 
 STEPS = {"use": run_use, "trace": run_trace}

@@ -22,7 +22,10 @@ from bench_models import EpochClock
 from evidence_cases import Case
 from evidence_models import Rows, make_model
 
-from gpukeras import devices, pipeline, reuse, runtime, training
+from gpukeras.backend import devices, runtime
+from gpukeras.data import dataset
+from gpukeras.engine import engine_cache
+from gpukeras.training import fit
 
 # Epochs that gpukeras is asked for when it chooses its engine: a long training, unless it is quick.
 ENDLESS = {True: 20, False: 100_000}
@@ -138,7 +141,7 @@ class OurWay(Way):
             features = {"kind": "npy", "path": str(path)}
         labels = {"kind": "integer", "values": y, "levels": []}
         options = {"batch_size": given.case.batch, "cache": place}
-        self._data = pipeline.build_dataset(features, options, labels)
+        self._data = dataset.build_dataset(features, options, labels)
         wanted = {None: "auto", True: "compiled", False: "superstep"}
         self.engine = engine or wanted[given.case.jit]
 
@@ -154,7 +157,7 @@ class OurWay(Way):
 
     def _fit(self, epochs: int, callbacks: list[Any]) -> Any:
         options = {"epochs": epochs, "engine": self.engine}
-        return training.fit(self.model, self._data, options, callbacks=callbacks)
+        return fit.fit(self.model, self._data, options, callbacks=callbacks)
 
     def describe(self) -> dict[str, str]:
         """Mode of the plan and engine, each with its reason."""
@@ -235,7 +238,7 @@ class StopWhenChosen(runtime.keras().callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Ends the training, or not."""
-        engines = vars(self.model)[reuse.ATTRIBUTE]["train"][1]
+        engines = vars(self.model)[engine_cache.ATTRIBUTE]["train"][1]
         self.late = not engines.chosen and time.perf_counter() > self._end
         self.model.stop_training = bool(engines.chosen) or self.late
 

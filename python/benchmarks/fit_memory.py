@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 CORE = Path(__file__).parents[2] / "inst" / "python"
-TESTS = Path(__file__).parents[1] / "tests"
+TESTS = Path(__file__).parents[1] / "tests" / "support"
 ENGINES = ("superstep", "auto")
 MARKS = (10, 25, 50, 75, 100)
 
@@ -27,15 +27,15 @@ def measure(kind: str, engine: str, fits: int) -> dict[int, float]:
         engine: What trains.
         fits: How often.
     """
-    from conftest import make_dataset, make_model
+    from small_fits import make_dataset, make_model
 
-    from gpukeras import training
+    from gpukeras.training import fit as training_fit
 
     data, model, found = make_dataset(2000, validation=0.1), make_model(optimizer="adam"), {}
     for fit in range(1, fits + 1):
         if kind == "new":
             model = make_model(optimizer="adam")
-        training.fit(model, data, {"epochs": 2, "engine": engine})
+        training_fit.fit(model, data, {"epochs": 2, "engine": engine})
         if fit in MARKS or fit == fits:
             found[fit] = resident_mib()
     return found

@@ -97,7 +97,7 @@ def collect(options: argparse.Namespace) -> dict[str, Any]:
 
 def make_environment(folder: str, on_cpu: bool) -> dict[str, str]:
     """The environment of the steps; without a GPU nothing may be taken for one's work."""
-    path = os.pathsep.join((str(CORE), str(TESTS), str(HERE)))
+    path = os.pathsep.join((str(CORE), str(TESTS / "support"), str(HERE)))
     hidden = {"CUDA_VISIBLE_DEVICES": "-1"} if on_cpu else {}
     return {**os.environ, "PYTHONPATH": path, "EVIDENCE_FOLDER": folder, **hidden}
 
@@ -106,7 +106,7 @@ def run_step(
     name: str, options: argparse.Namespace, environment: Mapping[str, str], limit_s: float
 ) -> dict[str, Any]:
     """A step's answer, within its limit."""
-    from gpukeras.children import run_child
+    from gpukeras.core.child_process import run_child
 
     if name == "cases":
         cases = [case.name for case in choose_cases(options.only)]
@@ -128,7 +128,7 @@ def list_arguments(name: str) -> tuple[str, ...]:
 
 def find_gpu_tests() -> list[str]:
     """The files with tests marked `gpu`: collecting all others takes longer than running these."""
-    files = sorted(TESTS.glob("test_*.py"))
+    files = sorted(TESTS.rglob("test_*.py"))
     return [str(file) for file in files if "mark.gpu" in file.read_text(encoding="utf-8")]
 
 
@@ -159,8 +159,8 @@ def read_tests(stdout: str, problem: str) -> dict[str, Any]:
 
 def write_results(results: dict[str, Any], out: Path) -> None:
     """Writes the facts and the results, without the names of user, host and home."""
-    from gpukeras.diagnosis import read_names
-    from gpukeras.reporting import redact
+    from gpukeras.diagnostics.check import read_names
+    from gpukeras.diagnostics.report import redact
 
     names = read_names()
     facts = results["check"].pop("facts", None)

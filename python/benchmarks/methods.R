@@ -104,7 +104,7 @@ write_parquet <- function(data) {
 
 # Compiles in front of the first compiled step, and not beside the steps before it.
 compile_in_front <- function(data) {
-  compiling <- reticulate::import("gpukeras.compiling")
+  compiling <- reticulate::import("gpukeras.engine.async_compile")
   compiling$STAND_IN_BYTES <- 0L
   data
 }

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from gpukeras import assembly, pipeline, runtime, training
-from gpukeras.monitoring.monitor import start_monitor
-from gpukeras.profiling.profile import profile
+from gpukeras.backend import runtime
+from gpukeras.data import builder, dataset
+from gpukeras.monitor.monitor import start_monitor
+from gpukeras.profiler.profile import profile
+from gpukeras.training import fit
 
 STEP_S = 0.02  # of the model whose step takes a known time
 
@@ -23,14 +25,14 @@ def monitor(pairs: str) -> dict[str, Any]:
     model = make_dense((20,), [64])
     data = make_rows(20_000, 20)
     train = {"epochs": 15, "engine": "superstep"}
-    training.fit(model, data, train)
+    fit.fit(model, data, train)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     shares = []
     for turn in range(int(pairs)):
         for watched in (turn % 2 == 0, turn % 2 == 1):
             watch = start_monitor(0.2) if watched else None
             before = time.perf_counter()
-            training.fit(model, data, train)
+            fit.fit(model, data, train)
             took_s = time.perf_counter() - before
             seconds[watched].append(took_s)
             if watch is not None:
@@ -89,12 +91,12 @@ def advice(epochs: str) -> dict[str, Any]:
     """Rows a second of gpu_fit() before and after the first advice that it can follow."""
     data, train = make_rows(20_000, 5, batch_size=32), {"epochs": int(epochs), "engine": "keras"}
     report = profile(make_dense((5,), [8]), data, {"engine": "keras"})
-    before = training.fit(make_dense((5,), [8]), data, train)
+    before = fit.fit(make_dense((5,), [8]), data, train)
     best = next(each for each in report.advice if each.apply)
     apply = dict(best.apply)
     size = apply.pop("batch_size", None)
     train = {**train, "epochs": 4 * int(epochs), **apply}
-    after = training.fit(make_dense((5,), [8]), data, train, batch_size=size)
+    after = fit.fit(make_dense((5,), [8]), data, train, batch_size=size)
     return {
         "verdict": report.verdict,
         "advice": ", ".join(f"{name} = {value}" for name, value in best.apply.items()),
@@ -110,7 +112,7 @@ def make_rows(rows: int, columns: int, batch_size: int = 32) -> Any:
     codes = rng.integers(1, 11, rows).astype(np.int32)
     labels = {"kind": "factor", "values": codes, "levels": [str(level) for level in range(10)]}
     options = {"batch_size": batch_size, "seed": 1}
-    return pipeline.build_dataset({"kind": "array", "values": values}, options, labels)
+    return dataset.build_dataset({"kind": "array", "values": values}, options, labels)
 
 
 def make_delayed(delay_s: float) -> Any:
@@ -124,7 +126,7 @@ def make_delayed(delay_s: float) -> Any:
         values = {"kind": "array", "values": rng.normal(size=(32, 5)), "names": []}
         return {"features": values, "labels": labels, "weights": None}
 
-    return assembly.assemble({"kind": "generator", "call": call, "steps": 20}, {"batch_size": 32})
+    return builder.assemble({"kind": "generator", "call": call, "steps": 20}, {"batch_size": 32})
 
 
 def make_dense(shape: tuple[int, ...], units: list[int], layers: list[Any] | None = None) -> Any:

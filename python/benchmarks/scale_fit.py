@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 from scale_worker import CLASSES, COLUMNS, UNITS
 
-from gpukeras import pipeline, training
+from gpukeras.data import dataset
+from gpukeras.training import fit
 
 STEPS = 10  # in an epoch
 
@@ -25,7 +26,7 @@ def main(rounds: int, batch_size: int) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     workers = join()
     data = make_rows(STEPS * workers * batch_size, workers * batch_size)
-    report = training.fit(make_model(), data, {"epochs": rounds + 1, "engine": "superstep"})
+    report = fit.fit(make_model(), data, {"epochs": rounds + 1, "engine": "superstep"})
     seconds = [epoch_s / STEPS for epoch_s in report.epoch_s[1:]]
     print(json.dumps({"seconds": {"together": seconds}}), flush=True)
 
@@ -34,13 +35,13 @@ def join() -> int:
     """Joins the cluster in TF_CONFIG, if any; gives the number of workers."""
     if "TF_CONFIG" not in os.environ:
         return 1
-    from gpukeras.distribution import session
+    from gpukeras.distributed import session
 
     session.join_cluster({})
     return len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
 
 
-def make_rows(rows: int, batch_size: int) -> pipeline.Dataset:
+def make_rows(rows: int, batch_size: int) -> dataset.Dataset:
     """Random rows of all workers, the same on each, with the batch of all of them."""
     rng = np.random.default_rng(1)
     x = np.asfortranarray(rng.normal(size=(rows, COLUMNS)))
@@ -48,7 +49,7 @@ def make_rows(rows: int, batch_size: int) -> pipeline.Dataset:
     levels = [str(code) for code in range(CLASSES)]
     labels = {"kind": "factor", "values": codes, "levels": levels}
     options = {"batch_size": batch_size, "seed": 1}
-    return pipeline.build_dataset({"kind": "array", "values": x}, options, labels)
+    return dataset.build_dataset({"kind": "array", "values": x}, options, labels)
 
 
 def make_model() -> keras.Model:

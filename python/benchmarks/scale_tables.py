@@ -1,7 +1,7 @@
 """What more GPUs are reckoned to bring, as the Markdown tables of the vignette.
 
 `bench_scale.py --only predict` prints them; nothing is measured. The assumptions are those of
-`gpukeras.distribution.ring_costs`: links reach 80 % of their nominal speed, a message costs 3.4
+`ring_costs`: links reach 80 % of their nominal speed, a message costs 3.4
 microseconds over NVLink and 14 over a network, nothing of an exchange hides behind computing.
 """
 
@@ -9,14 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpukeras.distribution.ring_costs import (
-    PER_NODE,
-    Exchange,
-    plan_link,
-    plan_nodes,
-    plan_nvlink,
-)
-from gpukeras.distribution.scaling import count_gradient_bytes, find_step_s, predict_table
+from ring_costs import PER_NODE, Exchange, plan_link, plan_nodes, plan_nvlink
+from scaling import count_gradient_bytes, find_step_s, predict_table
 
 MODELS = {"1 million": 1e6, "25 million": 25e6, "100 million": 100e6, "350 million": 350e6}
 GBIT_PER_S = (10, 25, 100, 200, 400)

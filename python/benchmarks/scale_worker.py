@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gpukeras.distribution.confinement import confine_listener
+from gpukeras.distributed.listen_filter import confine_listener
 
 COLUMNS, UNITS, CLASSES = 256, 1024, 10  # 1.3 million parameters
 STEPS = 4  # in one call, so that the call itself costs little

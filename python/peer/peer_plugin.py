@@ -19,8 +19,8 @@ import keras
 import pytest
 import routing
 
-from gpukeras import runtime
-from gpukeras.errors import GpuKerasError
+from gpukeras.backend import runtime
+from gpukeras.core.errors import GpuKerasError
 
 ENGINE = os.environ.get("PEER_ENGINE", "")
 OTHER_BACKENDS = ("jax", "torch", "grain", "pandas", "scipy")  # imported by tests that skip them

@@ -11,8 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras import assembly, inference, matching, models, runtime, training
-from gpukeras.errors import SpecError
+from gpukeras.backend import runtime
+from gpukeras.core.errors import SpecError
+from gpukeras.data import builder
+from gpukeras.models import builder as models_builder
+from gpukeras.models import compatibility
+from gpukeras.training import evaluate as training_evaluate
+from gpukeras.training import fit as training_fit
 
 ENGINES = ("auto", "keras", "superstep", "compiled")
 
@@ -54,7 +59,7 @@ def features_of(x: Any, model: Any) -> dict[str, Any]:
         parts = [{"name": name, "features": features_of(value, None)} for name, value in x.items()]
         return {"kind": "inputs", "inputs": parts}
     if isinstance(x, (list, tuple)):
-        names = matching.read_parts(model)["inputs"]
+        names = compatibility.read_parts(model)["inputs"]
         return _by_name(x, names, "input", lambda named: features_of(named, model))
     if isinstance(x, runtime.tensorflow().SparseTensor):
         return sparse_features(runtime.tensorflow().sparse.to_dense(x).numpy())
@@ -88,7 +93,7 @@ def labels_of(y: Any, model: Any) -> dict[str, Any] | None:
     if y is None:
         return None
     if isinstance(y, (list, tuple)):
-        names = matching.read_parts(model)["outputs"]
+        names = compatibility.read_parts(model)["outputs"]
         return _by_name(y, names, "output", lambda named: labels_of(named, model))
     if isinstance(y, Mapping):
         outputs = [{"name": name, "labels": labels_of(part, model)} for name, part in y.items()]
@@ -152,7 +157,7 @@ def dataset_of(
             more["weights"] = np.asarray(given.weights, np.float64)
     if class_weight is not None:
         more["class_weight"] = {str(level): value for level, value in class_weight.items()}
-    return assembly.assemble(features, options, **more)
+    return builder.assemble(features, options, **more)
 
 
 def with_steps(given: Given, batch_size: int, together: int) -> Given:
@@ -249,7 +254,7 @@ def fit(
         own = _dataset_options(validation_batch_size or batch_size, False)
         validation = dataset_of(last, model, own, recipe=data.recipe)
     wanted = {"epochs": epochs, "engine": engine}
-    training.fit(model, data, wanted, validation, callbacks=as_callbacks(callbacks))
+    training_fit.fit(model, data, wanted, validation, callbacks=as_callbacks(callbacks))
     return model.history
 
 
@@ -280,8 +285,8 @@ def evaluate(
     refuse_others("gpu_evaluate", {**others, "callbacks": callbacks}, {})
     given = Given(x, y, sample_weight, steps)
     options = _dataset_options(batch_size, False)
-    data = dataset_of(given, model, options, recipe=models.recipe_of(model))
-    found = inference.evaluate(model, data, batch_size=batch_size)["metrics"]
+    data = dataset_of(given, model, options, recipe=models_builder.recipe_of(model))
+    found = training_evaluate.evaluate(model, data, batch_size=batch_size)["metrics"]
     return found if return_dict else model._flatten_metrics_in_order(found)
 
 
@@ -298,10 +303,10 @@ def predict(
     given = with_steps(Given(x, steps=steps), batch_size or 32, 1)
     if given.is_pipeline or given.is_sequence:
         options = _dataset_options(batch_size, False)
-        data = dataset_of(given, model, options, recipe=models.recipe_of(model))
-        record = inference.predict(model, data=data)
+        data = dataset_of(given, model, options, recipe=models_builder.recipe_of(model))
+        record = training_evaluate.predict(model, data=data)
     else:
-        record = inference.predict(model, features_of(x, model))
+        record = training_evaluate.predict(model, features_of(x, model))
     if "outputs" in record:
         outputs = [_as_array(part, model) for part in record["outputs"]]
         names = [part["name"] for part in record["outputs"]]

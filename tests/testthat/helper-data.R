@@ -39,7 +39,7 @@ a_sparse_matrix <- function(rows = 60, columns = 3) {
 # TensorFlow and Keras through the core's door, which mutes what C++ says at their import.
 runtime <- function() {
   path <- system.file("python", package = "gpukeras", mustWork = TRUE)
-  reticulate::import_from_path("gpukeras.runtime", path = path, convert = FALSE)
+  reticulate::import_from_path("gpukeras.backend.runtime", path = path, convert = FALSE)
 }
 
 has_tensorflow <- function() {

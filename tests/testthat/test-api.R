@@ -113,7 +113,7 @@ test_that("once Python starts, the core prepares for TensorFlow before anyone im
     "library(gpukeras)",
     "invisible(reticulate::py_config())",
     "invisible(reticulate::import('tensorflow'))",
-    "preload <- reticulate::import('gpukeras.preload')",
+    "preload <- reticulate::import('gpukeras.backend.cuda_preload')",
     "cat(preload$done$status)"
   ))
   expect_identical(run$status, 0L)

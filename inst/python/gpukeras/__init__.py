@@ -4,8 +4,8 @@ The Python core of the R package gpukeras. R enters through `border.invoke()` on
 Importing this package before TensorFlow lets TensorFlow find the CUDA libraries of its wheels.
 """
 
-from .awaiting import await_tensorflow
-from .errors import (
+from gpukeras.backend.import_hook import await_tensorflow
+from gpukeras.core.errors import (
     CheckpointError,
     ClusterError,
     CompressionError,

@@ -1,4 +1,4 @@
-"""The core from a shell: `python -m gpukeras check`, `report` or `devices`."""
+"""The core from a shell: `python -m gpukeras check`, `report`, `devices` or `contract`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ import json
 import sys
 from collections.abc import Sequence
 
-from . import devices, diagnosis
-from .errors import GpuKerasError
-from .reporting import SCREEN, format_check
+from gpukeras.backend import devices
+from gpukeras.core.errors import GpuKerasError
+from gpukeras.diagnostics import check
+from gpukeras.diagnostics.report import SCREEN, format_check
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status of `check` is 0 only when the GPU is confirmed."""
     parser = argparse.ArgumentParser(prog="python -m gpukeras", description=__doc__)
-    parser.add_argument("command", choices=("check", "report", "devices"))
+    parser.add_argument("command", choices=("check", "report", "devices", "contract"))
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
-    commands = {"check": run_check, "report": run_report, "devices": run_devices}
+    commands = {
+        "check": run_check,
+        "report": run_report,
+        "devices": run_devices,
+        "contract": run_contract,
+    }
     try:
         return commands[options.command](options.json)
     except GpuKerasError as error:
@@ -29,14 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_check(as_json: bool) -> int:
     """Prints the verdict."""
-    found = diagnosis.check()
-    print(diagnosis.to_json(found) if as_json else "\n".join(format_check(found, SCREEN)))
+    found = check.check()
+    print(check.to_json(found) if as_json else "\n".join(format_check(found, SCREEN)))
     return 0 if found.verdict == "CONFIRMED" else 1
 
 
 def run_report(as_json: bool) -> int:
     """Prints the text for a bug report."""
-    text = diagnosis.report()
+    text = check.report()
     print(json.dumps({"report": text}) if as_json else text)
     return 0
 
@@ -49,6 +55,14 @@ def run_devices(as_json: bool) -> int:
         return 0
     for record in records:
         print("  ".join(str(record[name]) for name in ("name", "label", "compute_capability")))
+    return 0
+
+
+def run_contract(as_json: bool) -> int:
+    """Prints what R may call, which is JSON in any case."""
+    from gpukeras.api import contract  # late: it imports the whole core
+
+    print(json.dumps(contract(), indent=2))
     return 0
 
 

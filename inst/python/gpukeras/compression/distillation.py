@@ -1,4 +1,4 @@
-"""A small model that learns from a large one what the labels do not tell (see `teaching`)."""
+"""A small model that learns from a large one what labels do not say: see `distillation_loss`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import inference, matching, models, training
-from ..errors import SpecError
-from ..feeding import sample_rows
-from ..inference import AnyDataset
-from ..listening import OnEvent
-from ..specs import check_count, check_fraction, check_number, check_positive, option
-from .copies import clone_layers, copy_compile, copy_model
-from .masks import apply_masks, read_masks
-from .naming import check_options
-from .report import LayerChange, ReportSpec, Work, conclude
-from .students import derive_student
-from .teaching import list_losses, match_outputs, open_distance, taught_by
+from gpukeras.compression.clone import clone_layers, copy_compile, copy_model
+from gpukeras.compression.distillation_loss import (
+    list_losses,
+    match_outputs,
+    open_distance,
+    taught_by,
+)
+from gpukeras.compression.layer_options import check_options
+from gpukeras.compression.masks import apply_masks, read_masks
+from gpukeras.compression.report import LayerChange, ReportSpec, Work, conclude
+from gpukeras.compression.student import derive_student
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import check_count, check_fraction, check_number, check_positive, option
+from gpukeras.data.loading.loader import sample_rows
+from gpukeras.models import builder, compatibility
+from gpukeras.training import evaluate
+from gpukeras.training import fit as training_fit
+from gpukeras.training.evaluate import AnyDataset
+from gpukeras.training.listener import OnEvent
 
 
 @dataclass(frozen=True)
@@ -86,20 +93,20 @@ def distill(
         CompressionError: if the student is worse than the teacher by more than `max_drop`.
     """
     began, spec = time.perf_counter(), DistillSpec.from_dict(options or {})
-    models.check_model(teacher)
-    models.check_encoding(teacher, data.recipe)
-    models.check_rows(teacher, data)
+    builder.check_model(teacher)
+    builder.check_encoding(teacher, data.recipe)
+    builder.check_rows(teacher, data)
     changes: list[LayerChange] = []
     if student is None:
         student, changes = derive_student(teacher, spec.width)
     else:
         student = _copy_student(student, teacher)
-    batch = sample_rows(data, inference.SAMPLE)
-    models.check_rows(student, data)
-    inference.build_variables(student, batch)
+    batch = sample_rows(data, evaluate.SAMPLE)
+    builder.check_rows(student, data)
+    evaluate.build_variables(student, batch)
     match_outputs(teacher, student, batch[0])
     with taught_by(student, teacher, spec.temperature, spec.alpha):
-        trained = training.fit(
+        trained = training_fit.fit(
             student, data, {**spec.fit, "epochs": spec.epochs}, validation, on_event=on_event
         )
     settings = {
@@ -119,7 +126,7 @@ def _copy_student(student: Any, teacher: Any) -> Any:
 
     A student that is refused in the end would otherwise have been trained already.
     """
-    models.check_model(student, compiled=False)
+    builder.check_model(student, compiled=False)
     if student is teacher:
         raise SpecError("`student` must be another model than `teacher`.", arg="student")
     if student.built:
@@ -136,7 +143,7 @@ def _copy_student(student: Any, teacher: Any) -> Any:
 def explain_losses(student: Any) -> list[str]:
     """How student and teacher were compared, by output."""
     losses = [loss for loss in list_losses(student) if loss is not None]
-    names = matching.read_outputs(student) or [""]
+    names = compatibility.read_outputs(student) or [""]
     told = {
         "classes": "softened classes",
         "two classes": "softened probabilities",

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices, runtime
-from ..predicting import model_device
+from gpukeras.backend import devices, runtime
+from gpukeras.engine.predict_loop import model_device
 
 WARM_UPS = 5
 LEAST_RUNS = 30  # fewer have no 95th percentile

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import keras_private, reuse, runtime
-from ..errors import DataError
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.errors import DataError
+from gpukeras.engine import engine_cache
 
 # By the names of Keras' own layers. Depthwise kernels are a hundredth of a model, and all it needs
 # (Zhu & Gupta 2017 leave them out too); biases, norms and embeddings are none.
@@ -206,7 +207,7 @@ def set_mask(variable: Any, mask: Mask) -> None:
 def forget_programs(model: Any) -> None:
     """What was traced from a model knows nothing of its new constraints."""
     model.train_function = None
-    vars(model).pop(reuse.ATTRIBUTE, None)
+    vars(model).pop(engine_cache.ATTRIBUTE, None)
 
 
 def sparsity(masks: Mapping[str, np.ndarray]) -> float:

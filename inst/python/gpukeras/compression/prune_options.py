@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..errors import SpecError
-from ..specs import (
+from gpukeras.compression.layer_options import check_names, check_options
+from gpukeras.compression.report import ReportSpec
+from gpukeras.compression.sparsity_schedule import POWERS
+from gpukeras.compression.structured import NORMS, TARGETS
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import (
     FitSpec,
     check_choice,
     check_count,
@@ -16,11 +20,7 @@ from ..specs import (
     check_positive,
     option,
 )
-from ..stopping import parse_early_stopping
-from .growing import POWERS
-from .naming import check_names, check_options
-from .report import ReportSpec
-from .structured import NORMS, TARGETS
+from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 
 SCOPES = ("layer", "global")
 NOT_FIT = ("checkpoint", "tensorboard")  # of a training's options: a pruning does not go on later

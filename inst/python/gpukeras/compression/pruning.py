@@ -14,18 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import keras_private, models, training
-from ..errors import DataError, ModelError, SpecError
-from ..feeding import sample_rows
-from ..fit_report import FitReport
-from ..inference import SAMPLE, AnyDataset, build_variables
-from ..listening import OnEvent
-from ..optimizers import find_optimizer
-from ..predicting import model_device
-from ..wording import percent
-from .copies import copy_model
-from .growing import Growth, plan_ramp, zero_smallest
-from .masks import (
+from gpukeras.backend import keras_private
+from gpukeras.compression.clone import copy_model
+from gpukeras.compression.layer_options import check_excluded, is_named
+from gpukeras.compression.masks import (
     DEPTHWISE,
     Kernel,
     apply_masks,
@@ -35,10 +27,20 @@ from .masks import (
     read_masks,
     sparsity,
 )
-from .naming import check_excluded, is_named
-from .prune_options import PruneSpec, late_stopping
-from .report import LayerChange, Listed, Work, check_wanted, conclude
-from .structured import Narrowed, narrow_model
+from gpukeras.compression.prune_options import PruneSpec, late_stopping
+from gpukeras.compression.report import LayerChange, Listed, Work, check_wanted, conclude
+from gpukeras.compression.sparsity_schedule import Growth, plan_ramp, zero_smallest
+from gpukeras.compression.structured import Narrowed, narrow_model
+from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.core.messages import percent
+from gpukeras.data.loading.loader import sample_rows
+from gpukeras.engine.optimizer import find_optimizer
+from gpukeras.engine.predict_loop import model_device
+from gpukeras.models import builder
+from gpukeras.training import fit
+from gpukeras.training.evaluate import SAMPLE, AnyDataset, build_variables
+from gpukeras.training.listener import OnEvent
+from gpukeras.training.report import FitReport
 
 
 def prune(
@@ -66,7 +68,7 @@ def prune(
         CompressionError: if the metric got worse by more than `max_drop`.
     """
     spec = PruneSpec.from_dict(options or {})
-    models.check_model(model, compiled=spec.epochs > 0)
+    builder.check_model(model, compiled=spec.epochs > 0)
     check_wanted(spec, data, validation)
     if data is None and spec.epochs:
         raise DataError("`data` is missing.", hint="Give it, or `epochs = 0`.", arg="data")
@@ -181,7 +183,7 @@ def fine_tune(
     if spec.learning_rate is not None:
         _set_rate(model, spec.learning_rate)
     given = {**options, "epochs": spec.epochs}
-    return training.fit(model, data, given, validation, on_event=on_event)
+    return fit.fit(model, data, given, validation, on_event=on_event)
 
 
 def _set_rate(model: Any, rate: float) -> None:

@@ -19,14 +19,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .. import keras_private, models, runtime, training
-from ..errors import ModelError
-from ..inference import AnyDataset
-from ..specs import check_choice, option
-from .copies import copy_model, copy_optimizer
-from .figures import SCALES
-from .naming import check_excluded, check_names
-from .report import LayerChange, Listed, ReportSpec, Work, check_wanted, conclude
+from gpukeras.backend import keras_private, runtime
+from gpukeras.compression.clone import copy_model, copy_optimizer
+from gpukeras.compression.layer_options import check_excluded, check_names
+from gpukeras.compression.metrics import SCALES
+from gpukeras.compression.report import (
+    LayerChange,
+    Listed,
+    ReportSpec,
+    Work,
+    check_wanted,
+    conclude,
+)
+from gpukeras.core.errors import ModelError
+from gpukeras.core.options import check_choice, option
+from gpukeras.models import builder
+from gpukeras.training import fit
+from gpukeras.training.evaluate import AnyDataset
 
 MODES = ("int8", "int4", "float8")
 BITS = {"int8": 8, "int4": 4, "float8": 8}
@@ -68,7 +77,7 @@ def quantize(
         CompressionError: if its metric falls by more than `max_drop`.
     """
     began, spec = time.perf_counter(), QuantizeSpec.from_dict(options or {})
-    models.check_model(model, compiled=data is not None)
+    builder.check_model(model, compiled=data is not None)
     check_wanted(spec, data, validation)
     names = [layer.name for layer in keras_private.list_layers(model, include_self=False)]
     check_excluded(spec.exclude, names)
@@ -177,7 +186,7 @@ def _calibrate(copy: Any, data: AnyDataset) -> None:
     values = [one.numpy().copy() for one in kept]
     try:
         copy.optimizer = keras.optimizers.SGD(0.0)
-        training.fit(copy, data, {"epochs": 1, "engine": "keras"})
+        fit.fit(copy, data, {"epochs": 1, "engine": "keras"})
     finally:
         copy.optimizer = optimizer
         for variable, value in zip(kept, values, strict=True):

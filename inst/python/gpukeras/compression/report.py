@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import CompressionError, SpecError
-from ..fit_report import FitReport
-from ..inference import AnyDataset
-from ..predicting import model_device
-from ..specs import Spec, check_count, check_number, check_text, option
-from ..stopping import choose_mode
-from .figures import Figures, measure_pair
+from gpukeras.compression.metrics import Figures, measure_pair
+from gpukeras.core.errors import CompressionError, SpecError
+from gpukeras.core.options import Spec, check_count, check_number, check_text, option
+from gpukeras.engine.predict_loop import model_device
+from gpukeras.training.callbacks.early_stopping import choose_mode
+from gpukeras.training.evaluate import AnyDataset
+from gpukeras.training.report import FitReport
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,27 @@ from typing import Any
 
 import numpy as np
 
-from .. import keras_private, models, runtime, training
-from ..errors import ModelError
-from ..inference import AnyDataset
-from ..listening import OnEvent
-from ..profiling.flops import keras_kind, layer_flops
-from ..profiling.model_calls import Seen, input_specs, trace_model
-from ..specs import check_count, check_number, option
-from .copies import check_built, check_graph, clone_layers, copy_compile, copy_recipe, renew_means
-from .distillation import TrainedSpec
-from .masks import apply_masks, list_kernels, read_masks
-from .naming import check_excluded, check_names
-from .report import LayerChange, Listed, Work, check_wanted, conclude
+from gpukeras.backend import keras_private, runtime
+from gpukeras.compression.clone import (
+    check_built,
+    check_graph,
+    clone_layers,
+    copy_compile,
+    copy_recipe,
+    renew_means,
+)
+from gpukeras.compression.distillation import TrainedSpec
+from gpukeras.compression.layer_options import check_excluded, check_names
+from gpukeras.compression.masks import apply_masks, list_kernels, read_masks
+from gpukeras.compression.report import LayerChange, Listed, Work, check_wanted, conclude
+from gpukeras.core.errors import ModelError
+from gpukeras.core.options import check_count, check_number, option
+from gpukeras.models import builder
+from gpukeras.profiler.cost.graph import Seen, input_specs, trace_model
+from gpukeras.profiler.cost.layer_flops import keras_kind, layer_flops
+from gpukeras.training import fit
+from gpukeras.training.evaluate import AnyDataset
+from gpukeras.training.listener import OnEvent
 
 SEPARABLE = {"Conv1D": "SeparableConv1D", "Conv2D": "SeparableConv2D"}
 # What a convolution's config has that the new layer takes as it is.
@@ -83,7 +92,7 @@ def separate(
         CompressionError: if the metric gets worse by more than `max_drop`.
     """
     began, spec = time.perf_counter(), SeparateSpec.from_dict(options or {})
-    models.check_model(model, compiled=data is not None)
+    builder.check_model(model, compiled=data is not None)
     check_graph(model)
     check_built(model)
     check_wanted(spec, data, validation)
@@ -105,7 +114,7 @@ def separate(
     trained, notes = None, []
     if data is not None and spec.epochs:
         options = {**spec.fit, "epochs": spec.epochs}
-        trained = training.fit(made, data, options, validation, on_event=on_event)
+        trained = fit.fit(made, data, options, validation, on_event=on_event)
     else:
         notes.append("The new model is not trained: expect it to be worse until it is fine-tuned.")
     changes = [_describe(one, chosen[one], kept[one]) for one in chosen]

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import keras_private, runtime
-from ..errors import ModelError
-from ..profiling.flops import activation_flops, layer_flops
-from ..profiling.model_calls import input_specs, trace_model
-from ..wording import count_of, find_reason, percent
-from .channels import Ids, Wired, Wiring, find_graph, wire_model
-from .copies import copy_compile, copy_recipe
-from .masks import list_layers
-from .narrowing import copy_narrowed, narrow_config
-from .report import LayerChange, Listed
+from gpukeras.backend import keras_private, runtime
+from gpukeras.compression.channel_graph import Ids, Wired, Wiring, find_graph, wire_model
+from gpukeras.compression.clone import copy_compile, copy_recipe
+from gpukeras.compression.layer_slicing import copy_narrowed, narrow_config
+from gpukeras.compression.masks import list_layers
+from gpukeras.compression.report import LayerChange, Listed
+from gpukeras.core.errors import ModelError
+from gpukeras.core.messages import count_of, find_reason, percent
+from gpukeras.profiler.cost.graph import input_specs, trace_model
+from gpukeras.profiler.cost.layer_flops import activation_flops, layer_flops
 
 TARGETS = ("flops", "units")
 NORMS = ("l2", "l1", "bn")

@@ -1,0 +1,225 @@
+"""Everything R may call, and nothing else.
+
+R calls `invoke(name, args)` and gets an envelope of plain values. An exception's class is lost on
+the way to R with reticulate 1.28, so errors raised on purpose travel in the envelope; any other
+exception is a bug and passes through untouched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import devices, env_vars, import_hook
+from gpukeras.compression import distillation, pruning, quantization, separable
+from gpukeras.core.errors import GpuKerasError
+from gpukeras.data import arrays, builder
+from gpukeras.data.loading import profile as loading_profile
+from gpukeras.data.saved import writer as storage
+from gpukeras.diagnostics import check
+from gpukeras.distributed import session
+from gpukeras.distributed.launcher import launcher
+from gpukeras.engine import lr_tables
+from gpukeras.export import archive, export, recipe_json, transfer
+from gpukeras.models import builder as models_builder
+from gpukeras.models import compatibility
+from gpukeras.monitor import monitor, tensorboard_server
+from gpukeras.profiler import profile
+from gpukeras.profiler.cost import model_cost
+from gpukeras.training import evaluate, fit
+from gpukeras.tuner import batch_size, lr_finder
+
+_INT32_MAX = 2**31 - 1
+
+
+def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Calls one entry point.
+
+    Args:
+        name: A key of `ENTRY_POINTS`.
+        args: Its arguments by name, plain values or handles.
+
+    Returns:
+        `{"ok": True, "value": ...}`, or `{"ok": False, "code", "message", "hint", "details"}`; with
+        `condition` if an R function that Python called raised one: its fields, and `r_class`.
+    """
+    env_vars.sync_environment()  # what R's Sys.setenv() changed since the last call
+    session.wake()
+    try:
+        # R's empty list() arrives as a list, not as an empty mapping.
+        return {"ok": True, "value": to_plain(ENTRY_POINTS[name](**dict(args)))}
+    except GpuKerasError as error:
+        return {
+            "ok": False,
+            "code": error.code,
+            "message": error.message,
+            "hint": error.hint,
+            "details": to_plain(error.details),
+            **_find_condition(error),
+        }
+    except Exception as error:
+        condition = _find_condition(error)
+        if not condition:
+            raise
+        details = {"code": "generator", "message": str(error), "hint": "", "details": {}}
+        return {"ok": False, **details, **condition}
+    finally:
+        session.rest()
+
+
+def _find_condition(error: BaseException) -> dict[str, Any]:
+    """The R condition that an exception came from: `{"condition": fields}`, or nothing.
+
+    reticulate (since 1.29) keeps its fields as attributes of the exception, its class as `r_class`.
+    Keras and AutoGraph raise another exception in its place, whose context it is.
+    """
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        fields = vars(link)
+        if "r_class" in fields:
+            return {"condition": {name: fields[name] for name in fields if name[:2] != "__"}}
+        seen.add(id(link))
+        link = link.__cause__ or link.__context__
+    return {}
+
+
+def to_plain(value: Any) -> Any:
+    """What may cross to R: scalars, strings, lists, dicts, arrays, records; handles as they are.
+
+    Integers beyond 32 bits become floats: reticulate turns 2**40 into 0 without a word.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        shown = [field.name for field in dataclasses.fields(value) if field.repr]
+        return {name: to_plain(getattr(value, name)) for name in shown}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _INT32_MAX:
+        return float(value)
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def make_dataset(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
+    weights: np.ndarray | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
+    recipe_of: Any = None,
+    formula: str = "",
+    arg: str = "x",
+    augment: Mapping[str, Any] | None = None,
+    map: Callable[..., Any] | None = None,  # noqa: A002 (R's name for it)
+    text: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A dataset with its plan; `recipe_of` is a dataset, a trained model, or a saved recipe."""
+    recipe = recipe_json.recipes_from(recipe_of)
+    data = builder.assemble(
+        features, options, labels, weights, class_weight, recipe, formula, arg, augment, map, text
+    )
+    return {
+        "handle": data,
+        "plan": data.plan(devices.current().device),
+        "kind": data.recipe.kind,
+        "shape": list(data.recipe.shape),
+        "rows": None if isinstance(data, builder.StreamDataset) else len(data),
+        "names": data.recipe.names,
+        "columns": data.recipe.columns,
+        "inputs": data.recipe.inputs,
+        "groups": data.recipe.groups,
+        "label": data.recipe.label,
+        "centred": data.recipe.center is not None,
+        "scaled": data.recipe.scale is not None,
+        "weighted": len(data.sources) > 2,
+        "formula": data.recipe.formula,
+        "augment": builder.explain_varied(data),
+        "notes": data.notes,
+    }
+
+
+def describe_records(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Which kind of rows TFRecord files hold."""
+    from gpukeras.data.sources.tfrecord import (
+        source as record_features,  # with pyarrow, which takes 0.3 s to import
+    )
+
+    return record_features.describe_records(features)
+
+
+ENTRY_POINTS: dict[str, Callable[..., Any]] = {
+    "prepare": import_hook.await_tensorflow,
+    "devices": devices.read_devices,
+    "memory": devices.read_memory,
+    "setup": devices.setup,
+    "enter_device": devices.enter_device,
+    "exit_device": devices.exit_device,
+    "check": check.check,
+    "report": check.report,
+    "dataset": make_dataset,
+    "split_rows": arrays.split_rows,
+    "cost": loading_profile.measure_costs,
+    "describe_records": describe_records,
+    "save_dataset": storage.save_dataset,
+    "save_model": transfer.save_model,
+    "load_model": transfer.load_model,
+    "save_archive": archive.save_archive,
+    "load_archive": archive.load_archive,
+    "export_model": export.export_model,
+    "feeding_of": transfer.feeding_of,
+    "carry_recipe": recipe_json.carry_recipe,
+    "tie_recipe": recipe_json.tie_recipe,
+    "mlp": models_builder.build_mlp,
+    "take_rows": builder.take_rows,
+    "model_parts": compatibility.read_parts,
+    "recipe": models_builder.recipe_of,
+    "takes_text": compatibility.takes_text,
+    "fit": fit.fit,
+    "join_cluster": session.join_cluster,
+    "leave_cluster": session.leave_cluster,
+    "launch": launcher.launch,
+    "launch_status": launcher.launch_status,
+    "launch_wait": launcher.launch_wait,
+    "launch_stop": launcher.launch_stop,
+    "launch_log": launcher.launch_log,
+    "monitor_start": monitor.monitor_start,
+    "monitor_stop": monitor.monitor_stop,
+    "profile": profile.profile,
+    "model_cost": model_cost.model_cost,
+    "start_board": tensorboard_server.start_board,
+    "stop_board": tensorboard_server.stop_board,
+    "board_runs": tensorboard_server.board_runs,
+    "prune": pruning.prune,
+    "quantize": quantization.quantize,
+    "distill": distillation.distill,
+    "separate": separable.separate,
+    "schedule": lr_tables.describe_schedule,
+    "draw_rates": lr_tables.draw_schedule,
+    "find_batch_size": batch_size.find_batch_size,
+    "find_learning_rate": lr_finder.find_learning_rate,
+    "evaluate": evaluate.evaluate,
+    "predict": evaluate.predict,
+}
+
+
+def contract() -> dict[str, dict[str, list[str]]]:
+    """Entry points with the names of their required and optional arguments.
+
+    The file `contract.json` holds this; both test suites compare themselves with it.
+    """
+    return {name: _arguments(ENTRY_POINTS[name]) for name in sorted(ENTRY_POINTS)}
+
+
+def _arguments(function: Callable[..., Any]) -> dict[str, list[str]]:
+    parameters: Sequence[inspect.Parameter] = list(inspect.signature(function).parameters.values())
+    return {
+        "required": [p.name for p in parameters if p.default is inspect.Parameter.empty],
+        "optional": [p.name for p in parameters if p.default is not inspect.Parameter.empty],
+    }

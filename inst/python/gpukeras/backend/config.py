@@ -1,0 +1,333 @@
+"""What `gpu_setup()` decides, as pure functions: from a wish and facts to settings with reasons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.backend.mixed_precision import TF32_FROM, Precision, choose_policy, parse_capability
+from gpukeras.core.errors import NoDeviceError, SpecError
+from gpukeras.core.options import SetupSpec, describe
+from gpukeras.system.facts import parse_numbers
+from gpukeras.system.known_issues import aborts_xla
+
+RESTART = "restart R and call gpu_setup() first"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of this computer, whether or not TensorFlow may use it.
+
+    Args:
+        name: Such as "GPU:0", TensorFlow's physical numbering.
+        kind: "CPU" or "GPU".
+        label: The maker's name of it.
+        compute_capability: Of an NVIDIA GPU, such as "8.6", else "".
+        memory_bytes: Its physical memory, or None if not determined.
+        visible: Whether TensorFlow may use it in this process.
+    """
+
+    name: str
+    kind: str
+    label: str
+    compute_capability: str
+    memory_bytes: float | None
+    visible: bool
+
+
+@dataclass(frozen=True)
+class DeviceChoice:
+    """A device's name and why it was chosen."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of `gpu_setup()`.
+
+    Args:
+        name: Such as "memory".
+        value: What is in effect, or, before it is applied, what shall be.
+        status: "applied", "unchanged", "too late" (TensorFlow has started) or "not needed".
+        reason: Why, one phrase.
+    """
+
+    name: str
+    value: Any
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SetupFacts:
+    """What is in effect before `gpu_setup()`.
+
+    Args:
+        devices: All physical devices.
+        started: Whether TensorFlow has started its devices.
+        memory: "growth", "all" or MiB, as the GPUs are configured now.
+        threads: Intra-op and inter-op threads; 0 is TensorFlow's own choice.
+        policy: Keras' dtype policy.
+        deterministic: Whether deterministic kernels were switched on before.
+        cuda_version: Of the TensorFlow build, such as "12.5.1", or "".
+        tf32: Whether products of float32 may be computed as TF32.
+    """
+
+    devices: tuple[Device, ...]
+    started: bool = False
+    memory: str | int = "all"
+    threads: tuple[int, int] = (0, 0)
+    policy: str = "float32"
+    deterministic: bool = False
+    cuda_version: str = ""
+    tf32: bool = True
+
+    @property
+    def visible_gpus(self) -> tuple[str, ...]:
+        """Names of the GPUs that TensorFlow may use now."""
+        return tuple(gpu.name for gpu in self.devices if gpu.kind == "GPU" and gpu.visible)
+
+    @property
+    def reachable_gpus(self) -> tuple[Device, ...]:
+        """The GPUs that can still be chosen: once TensorFlow has started, the visible ones."""
+        gpus = (device for device in self.devices if device.kind == "GPU")
+        return tuple(gpu for gpu in gpus if gpu.visible or not self.started)
+
+
+@dataclass(frozen=True)
+class SetupPlan:
+    """All that `gpu_setup()` decided, in the order in which it is applied."""
+
+    device: DeviceChoice
+    precision: Precision
+    settings: tuple[Setting, ...]
+
+    def find(self, name: str) -> Setting:
+        """The setting of that name."""
+        return next(setting for setting in self.settings if setting.name == name)
+
+
+# Devices -----------------------------------------------------------------------------------------
+
+
+def parse_device(text: str) -> tuple[str, int | None]:
+    """Kind ("auto", "CPU" or "GPU") and index (None if not said) of a device's name.
+
+    Raises:
+        SpecError: if the text is no device's name.
+    """
+    pattern = r"/?(?:(?:physical_)?device:)?(?:(auto)|(cpu|gpu)(?::(\d+))?)"
+    match = re.fullmatch(pattern, text.strip(), re.IGNORECASE) if isinstance(text, str) else None
+    if match is None:
+        raise SpecError(
+            f'`device` must be "auto", "cpu", "gpu" or one such as "GPU:0", not {describe(text)}.',
+            arg="device",
+        )
+    automatic, kind, index = match.groups()
+    return "auto" if automatic else kind.upper(), None if index is None else int(index)
+
+
+def choose_device(
+    wanted: str, gpus: Sequence[str], cpus: Sequence[str] = ("CPU:0",)
+) -> DeviceChoice:
+    """The device to compute on.
+
+    Args:
+        wanted: "auto", "gpu", "cpu" or one device.
+        gpus: Names of the GPUs that there are.
+        cpus: Names of the CPU devices that there are.
+
+    Raises:
+        NoDeviceError: if the device asked for is not there; "auto" falls back to the CPU.
+    """
+    kind, index = parse_device(wanted)
+    if kind == "auto" and not gpus:
+        return DeviceChoice(cpus[0], "TensorFlow finds no GPU; gpu_check() says why")
+    found = cpus if kind == "CPU" else gpus
+    name = f"{'GPU' if kind == 'auto' else kind}:{index or 0}"
+    if index is None and found:
+        name = found[0]
+    if name not in found:
+        raise _no_device(wanted, [*cpus, *gpus])
+    if kind == "auto":
+        return DeviceChoice(name, f"the first of {len(gpus)} GPUs" if gpus[1:] else "the GPU")
+    return DeviceChoice(name, "as asked")
+
+
+def _no_device(wanted: str, found: Sequence[str]) -> NoDeviceError:
+    return NoDeviceError(
+        f'There is no device "{wanted}"; TensorFlow finds {", ".join(found)}.',
+        hint="gpu_check() says why.",
+        wanted=wanted,
+        found=list(found),
+    )
+
+
+def place_device(name: str, visible: Sequence[str]) -> str:
+    """TensorFlow's own name for a device: it counts the GPUs that it may use, from 0."""
+    return f"GPU:{visible.index(name)}" if name in visible else name
+
+
+# Settings ----------------------------------------------------------------------------------------
+
+
+def plan_setup(spec: SetupSpec, facts: SetupFacts) -> SetupPlan:
+    """All settings, each with what happens to it and why.
+
+    Raises:
+        NoDeviceError: if the device asked for is not there.
+    """
+    choice = choose_device(spec.device, [gpu.name for gpu in facts.reachable_gpus])
+    used = _choose_gpus(spec, choice, facts)
+    precision = choose_policy(spec.precision, [gpu.compute_capability for gpu in used])
+    names = tuple(gpu.name for gpu in used)
+    settings = (
+        Setting("device", choice.name, "applied", choice.reason),
+        plan_visible(names, facts),
+        plan_memory(spec.memory, names, facts),
+        plan_threads(spec.threads, facts),
+        plan_precision(precision, facts),
+        plan_tf32(spec.tf32, used, facts),
+        plan_jit(spec.jit, used, facts),
+        plan_seed(spec),
+        plan_determinism(spec.deterministic, facts),
+    )
+    return SetupPlan(choice, precision, settings)
+
+
+def _choose_gpus(spec: SetupSpec, choice: DeviceChoice, facts: SetupFacts) -> tuple[Device, ...]:
+    """The GPUs to be used: none for the CPU, one if it was named, else all."""
+    if not choice.name.startswith("GPU"):
+        return ()
+    named = parse_device(spec.device)[1] is not None
+    return tuple(gpu for gpu in facts.reachable_gpus if not named or gpu.name == choice.name)
+
+
+def plan_visible(names: tuple[str, ...], facts: SetupFacts) -> Setting:
+    """Which GPUs TensorFlow may use: those that are not wanted stay free for others."""
+    name, now = "visible_devices", facts.visible_gpus
+    if not any(device.kind == "GPU" for device in facts.devices):
+        return Setting(name, (), "not needed", "there is no GPU")
+    if names == now:
+        return Setting(name, names, "unchanged", "as wanted")
+    if facts.started:
+        shown = ", ".join(now) or "no GPU"
+        return Setting(name, now, "too late", f"TensorFlow has started with {shown}; {RESTART}")
+    reason = "the others stay free" if names else "GPUs are hidden from TensorFlow"
+    return Setting(name, names, "applied", reason)
+
+
+def plan_memory(wanted: str | int, names: tuple[str, ...], facts: SetupFacts) -> Setting:
+    """How much of the GPUs' memory TensorFlow takes."""
+    now = facts.memory
+    if not names:
+        return Setting("memory", wanted, "not needed", "no GPU is used")
+    if wanted == now:
+        return Setting("memory", now, "unchanged", "as wanted")
+    if facts.started:
+        reason = f"TensorFlow has started; {RESTART}"
+        return Setting("memory", now, "too late", reason)
+    if isinstance(now, int) and isinstance(wanted, str):
+        reason = f"a limit once set can be changed, not removed; {RESTART}"
+        return Setting("memory", now, "too late", reason)
+    reasons = {"growth": "takes what it needs", "all": "takes all at once"}
+    return Setting("memory", wanted, "applied", reasons.get(str(wanted), "MiB at most on each GPU"))
+
+
+def memory_in_effect(growth: bool | None, limit: int | None, forced: str | None) -> str | int:
+    """A GPU's memory setting, from its configuration and TF_FORCE_GPU_ALLOW_GROWTH."""
+    if limit is not None:
+        return limit
+    if forced in ("true", "false"):  # the variable beats the configuration
+        return "growth" if forced == "true" else "all"
+    return "growth" if growth else "all"
+
+
+def plan_threads(wanted: int | None, facts: SetupFacts) -> Setting:
+    """Threads within one op and across ops, both limited to the same number."""
+    intra, inter = facts.threads
+    now = intra or "auto"
+    if wanted is None or (wanted, wanted) == (intra, inter):
+        reason = "as wanted" if wanted else "all cores" if now == "auto" else "as set before"
+        return Setting("threads", now, "unchanged", reason)
+    if facts.started:
+        return Setting("threads", now, "too late", f"TensorFlow has started; {RESTART}")
+    return Setting("threads", wanted, "applied", "within one op, and across ops")
+
+
+def plan_precision(precision: Precision, facts: SetupFacts) -> Setting:
+    """The dtype policy, which holds for layers made from now on."""
+    status = "unchanged" if precision.policy == facts.policy else "applied"
+    reason = precision.reason
+    if facts.started and status == "applied":
+        reason += "; for layers made from now on"
+    return Setting("precision", precision.policy, status, reason)
+
+
+def plan_tf32(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
+    """Whether products and convolutions of float32 run on tensor cores, as TF32.
+
+    TF32 has float32's range and 10 of its 23 bits of mantissa (NVIDIA A100 white paper, 2020);
+    TensorFlow allows it by default. It can change at any time.
+    """
+    capabilities = [parse_capability(gpu.compute_capability) for gpu in gpus]
+    able = any(value is not None and value >= TF32_FROM for value in capabilities)
+    if wanted == "auto" and not able:
+        reason = f"no GPU of compute capability {TF32_FROM} or more is used"
+        return Setting("tf32", facts.tf32, "not needed", reason)
+    value = facts.tf32 if wanted == "auto" else bool(wanted)
+    reason = f"products of float32 keep {'10' if value else 'all 23'} bits of the mantissa"
+    return Setting("tf32", value, "unchanged" if value == facts.tf32 else "applied", reason)
+
+
+def plan_jit(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
+    """Whether XLA compiles training steps.
+
+    Where XLA of this build would end the process (`known_bugs.BLACKWELL_XLA`) "auto" is off.
+    """
+    capabilities = [gpu.compute_capability for gpu in gpus]
+    if wanted == "auto" and choose_jit(capabilities, facts.cuda_version) is False:
+        reason = f"XLA of CUDA {facts.cuda_version} would abort R on this GPU"
+        return Setting("jit", False, "applied", reason)
+    reasons = {
+        "auto": "gpu_fit() measures whether it pays",
+        "True": "as asked",
+        "False": "as asked",
+    }
+    return Setting("jit", wanted, "applied", reasons[str(wanted)])
+
+
+def choose_jit(capabilities: Sequence[str], cuda_version: str) -> str | bool:
+    """Whether XLA may compile where nobody said: "auto", or False where it ends the process.
+
+    Args:
+        capabilities: Of the GPUs to be used, such as "12.0".
+        cuda_version: Of the TensorFlow build, such as "12.5.1", or "".
+    """
+    cuda = parse_numbers(cuda_version)
+    aborts = any(aborts_xla(parse_numbers(capability), cuda) for capability in capabilities)
+    return False if aborts else "auto"
+
+
+def plan_seed(spec: SetupSpec) -> Setting:
+    """The seed; deterministic kernels refuse to draw without one."""
+    if spec.seed is not None:
+        return Setting("seed", spec.seed, "applied", "Python, NumPy and TensorFlow")
+    if spec.deterministic:
+        return Setting("seed", 0, "applied", "deterministic kernels need a seed")
+    return Setting("seed", None, "unchanged", "not asked for")
+
+
+def plan_determinism(wanted: bool, facts: SetupFacts) -> Setting:
+    """Deterministic kernels, which TensorFlow can only switch on."""
+    now = facts.deterministic
+    if wanted == now:
+        return Setting("deterministic", now, "unchanged", "as wanted")
+    if now:
+        reason = "cannot be switched off again; restart R"
+        return Setting("deterministic", True, "too late", reason)
+    return Setting("deterministic", True, "applied", "slower, the same result each time")

@@ -1,0 +1,158 @@
+"""The wheel's own CUDA libraries, loaded before TensorFlow looks for them.
+
+TensorFlow 2.21.0 does not search its own cusolver (PR #112973), and a folder on LD_LIBRARY_PATH, of
+which R makes one, comes before the wheel's. A library that this process has already loaded is found
+by its name, wherever it lies, so loading the wheel's in the right order mends both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpukeras.backend import xla_cache
+from gpukeras.system import packages
+
+SWITCH = "GPUKERAS_PRELOAD"  # "false" leaves TensorFlow to itself
+# A library after all that it needs itself (read from the ELF headers of the wheels for CUDA 12).
+ORDER = (
+    "libcudart.so",
+    "libnvJitLink.so",
+    "libcublasLt.so",
+    "libcublas.so",
+    "libcusparse.so",
+    "libcusolver.so",
+    "libcufft.so",
+    "libcurand.so",
+    "libnvrtc.so",
+    "libcudnn.so",
+    "libnccl.so",
+    "libcupti.so",
+)
+
+
+@dataclass(frozen=True)
+class Preload:
+    """Which libraries are loaded before TensorFlow, and why.
+
+    Args:
+        status: "planned", then "done" or "failed"; "not needed", or "too late".
+        libraries: Their paths, in the order of loading.
+        reason: Why, one phrase.
+    """
+
+    status: str
+    libraries: tuple[str, ...]
+    reason: str
+
+
+def plan_preload(facts: Mapping[str, Any]) -> Preload:
+    """Whether the wheel's CUDA libraries are to be loaded first.
+
+    Args:
+        facts: `wanted`, `imported` (is TensorFlow imported already), `is_cuda_build`, `driver` (is
+            there any sign of an NVIDIA driver), `libraries` (paths of the wheel's libraries).
+    """
+    libraries = tuple(sort_libraries(facts.get("libraries") or ()))
+    if facts.get("wanted") is False:
+        return Preload("not needed", (), f"{SWITCH} switches it off")
+    if facts.get("is_cuda_build") is not True:
+        return Preload("not needed", (), "TensorFlow is built without CUDA")
+    if not libraries:
+        return Preload("not needed", (), "the wheels of the CUDA libraries are not installed")
+    if not facts.get("driver"):
+        return Preload("not needed", (), "there is no sign of an NVIDIA driver")
+    if facts.get("imported"):
+        return Preload("too late", (), "TensorFlow was imported before gpukeras")
+    return Preload("planned", libraries, "so that TensorFlow finds its own CUDA libraries")
+
+
+def sort_libraries(paths: Iterable[str]) -> list[str]:
+    """The known libraries among these, each after those that it needs."""
+    names = {path: Path(path).name for path in paths}
+    return [path for first in ORDER for path in sorted(names) if names[path].startswith(first)]
+
+
+def list_wheel_libraries(site: Path) -> list[str]:
+    """The CUDA libraries of the `nvidia-*` wheels in a folder of packages."""
+    return sorted(str(path) for path in site.glob("nvidia/*/lib/lib*.so.*[0-9]"))
+
+
+def has_driver(root: str | Path = "/") -> bool:
+    """Whether there is any sign of an NVIDIA driver: without one the libraries are of no use."""
+    root = Path(root)
+    signs = ("proc/driver/nvidia", "dev/nvidiactl", "dev/nvidia0", "dev/dxg")
+    return any((root / sign).exists() for sign in signs) or _loads("libcuda.so.1")
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def apply_preload(plan: Preload) -> Preload:
+    """Loads the libraries into this process, for all that comes after to see."""
+    if plan.status != "planned":
+        return plan
+    failed = [error for path in plan.libraries if (error := _load(path))]
+    if failed:
+        return replace(plan, status="failed", reason="; ".join(failed)[:300])
+    return replace(plan, status="done")
+
+
+def _load(path: str) -> str:
+    try:
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def read_preload_facts(imported: bool) -> dict[str, Any]:
+    """What `plan_preload()` asks for; the driver is looked for last, because that loads it."""
+    folder = packages.find_tensorflow()
+    build = packages.read_build_info(folder.parent) if folder is not None else None
+    cuda = (build or {}).get("is_cuda_build")
+    libraries = list_wheel_libraries(folder.parent) if cuda and folder is not None else []
+    wanted = os.environ.get(SWITCH, "true").lower() not in ("0", "false", "no")
+    return {
+        "wanted": wanted,
+        "imported": imported,
+        "is_cuda_build": cuda,
+        "libraries": libraries,
+        "driver": has_driver() if libraries and wanted else None,
+    }
+
+
+done: Preload | None = None  # what this process did, once it was asked to
+
+
+def prepare() -> Preload:
+    """Loads the wheel's CUDA libraries into this process, once; says what was done."""
+    global done
+    if done is None:
+        xla_cache.prepare_cache()
+        done = apply_preload(plan_preload(read_preload_facts("tensorflow" in sys.modules)))
+    return done
+
+
+@contextmanager
+def muted_stderr() -> Iterator[None]:
+    """Drops what C++ writes to standard error: the import's notes come whatever the log level."""
+    saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(sink, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(sink)

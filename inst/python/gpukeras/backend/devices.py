@@ -1,0 +1,356 @@
+"""Devices: what there is, what TensorFlow is told to use, and what it holds.
+
+R names devices as `gpu_devices()` lists them (TensorFlow's physical numbering). Where some GPUs are
+hidden, TensorFlow counts the others anew: `current().device` is its own name, ready for
+`runtime.on_device()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.backend.config import (
+    Device,
+    Setting,
+    SetupFacts,
+    SetupPlan,
+    choose_device,
+    choose_jit,
+    memory_in_effect,
+    parse_device,
+    place_device,
+    plan_setup,
+)
+from gpukeras.backend.cuda_preload import Preload, prepare
+from gpukeras.backend.env_vars import FORCE_GROWTH, EnvironmentChange, sync_environment
+from gpukeras.core.options import SetupSpec
+from gpukeras.system import host
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What `gpu_setup()` left in effect.
+
+    Args:
+        device: TensorFlow's own name of the device to compute on, for `runtime.on_device()`.
+        precision: Keras' dtype policy.
+        jit: "auto", or whether XLA compiles.
+        seed: The seed, or None.
+        deterministic: Whether only deterministic kernels run.
+    """
+
+    device: str
+    precision: str = "float32"
+    jit: str | bool = "auto"
+    seed: int | None = None
+    deterministic: bool = False
+
+
+@dataclass(frozen=True)
+class SetupRecord:
+    """What `gpu_setup()` answers.
+
+    Args:
+        device: The device chosen, as `gpu_devices()` names it.
+        precision: Keras' dtype policy.
+        settings: Every setting with its status and reason.
+        already_started: Whether TensorFlow had started its devices before.
+        notes: What else is worth knowing, sentences.
+    """
+
+    device: str
+    precision: str
+    settings: tuple[Setting, ...]
+    already_started: bool
+    notes: tuple[str, ...]
+
+
+_current: Setup | None = None  # what gpu_setup() or with_device() last put in effect
+
+
+def current() -> Setup:
+    """The setup in effect; without `gpu_setup()`, the first visible GPU or the CPU."""
+    if _current is not None:
+        return _current
+    visible = runtime.visible_devices("GPU")
+    if not visible:
+        return Setup("CPU:0")
+    capabilities = [capability_text(runtime.device_details(gpu)) for gpu in visible]
+    cuda = str(runtime.build_info().get("cuda_version", ""))
+    return Setup("GPU:0", jit=choose_jit(capabilities, cuda))
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def read_devices() -> list[Device]:
+    """All physical devices, without starting them."""
+    sync_environment()
+    gpus = runtime.physical_devices("GPU")
+    details = [runtime.device_details(gpu) for gpu in gpus]
+    labels = [str(detail.get("device_name", "")) for detail in details]
+    memory = [None if gpu is None else gpu.total_bytes for gpu in _match_nvml(labels)]
+    visible = runtime.visible_devices("GPU")
+    return [_read_cpu(cpu) for cpu in runtime.physical_devices("CPU")] + [
+        Device(short_name(gpu), "GPU", label, capability_text(detail), size, gpu in visible)
+        for gpu, label, detail, size in zip(gpus, labels, details, memory, strict=True)
+    ]
+
+
+def read_memory() -> list[dict[str, Any]]:
+    """Bytes held now, at most, and the limit, of each visible device; starts nothing.
+
+    For the CPU that is this process's resident memory and the computer's. What TensorFlow holds of
+    a GPU is not determined (None) before it has started.
+    """
+    now, peak = host.read_process_memory()
+    cpu = _memory_record("CPU:0", now, peak, host.read_total_memory())
+    gpus = [device for device in read_devices() if device.kind == "GPU" and device.visible]
+    return [cpu] + [_read_gpu_memory(gpu, index) for index, gpu in enumerate(gpus)]
+
+
+def free_bytes(device: str) -> float | None:
+    """Bytes that can still be taken of a device, or None if not determined.
+
+    Args:
+        device: TensorFlow's own name, such as `current().device`.
+    """
+    kind, index = parse_device(device)
+    if kind == "CPU":
+        return host.read_free_memory()
+    gpus = runtime.visible_devices("GPU")
+    if not (index or 0) < len(gpus):
+        return None
+    gpu = gpus[index or 0]
+    label = str(runtime.device_details(gpu).get("device_name", ""))
+    everyone = runtime.physical_devices("GPU")
+    labels = [str(runtime.device_details(one).get("device_name", "")) for one in everyone]
+    record = _match_nvml(labels)[everyone.index(gpu)] if label else None
+    left = [] if record is None else [record.free_bytes]
+    limit = runtime.memory_limit(gpu)
+    if limit is not None:
+        held = runtime.memory_info(f"GPU:{index or 0}")["current"] if runtime.started() else 0
+        left.append(float(limit * 2**20 - held))
+    return max(0.0, min(left)) if left else None
+
+
+def reset_peak(device: str) -> None:
+    """Lets the most that TensorFlow held of a GPU's memory be counted anew."""
+    if not device.startswith("CPU"):
+        runtime.reset_memory_peak(device)
+
+
+def peak_bytes(device: str) -> float | None:
+    """Most that TensorFlow held of a GPU's memory since then; None for the CPU."""
+    return None if device.startswith("CPU") else float(runtime.memory_info(device)["peak"])
+
+
+def _read_cpu(cpu: Any) -> Device:
+    total = host.read_total_memory()
+    return Device(short_name(cpu), "CPU", host.read_cpu_label(), "", total, True)
+
+
+def _read_gpu_memory(gpu: Device, index: int) -> dict[str, Any]:
+    limit = runtime.memory_limit(runtime.visible_devices("GPU")[index])
+    total = gpu.memory_bytes if limit is None else float(limit * 2**20)
+    if not runtime.started():
+        return _memory_record(gpu.name, None, None, total)
+    held = runtime.memory_info(f"GPU:{index}")
+    return _memory_record(gpu.name, float(held["current"]), float(held["peak"]), total)
+
+
+def _memory_record(
+    device: str, now: float | None, peak: float | None, limit: float | None
+) -> dict[str, Any]:
+    return {"device": device, "current_bytes": now, "peak_bytes": peak, "limit_bytes": limit}
+
+
+def _match_nvml(labels: Sequence[str]) -> list[host.NvmlGpu | None]:
+    known = host.read_nvml() if labels else None
+    if known is None:
+        return [None] * len(labels)
+    return host.match_nvml(labels, known, runtime.c_environment("CUDA_VISIBLE_DEVICES"))
+
+
+def short_name(device: Any) -> str:
+    """A TensorFlow device's name: "/physical_device:GPU:0" is "GPU:0"."""
+    return ":".join(device.name.split(":")[-2:])
+
+
+def capability_text(details: dict[str, Any]) -> str:
+    """Compute capability in a GPU's details, such as "8.6", or "" if they do not tell it."""
+    return ".".join(str(part) for part in details.get("compute_capability") or ())
+
+
+# Setting up --------------------------------------------------------------------------------------
+
+
+def setup(
+    device: str = "auto",
+    memory: str | int = "growth",
+    precision: str = "auto",
+    jit: str | bool = "auto",
+    threads: int | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+    tf32: str | bool = "auto",
+) -> SetupRecord:
+    """Configures TensorFlow, without starting its devices; arguments as in `specs.SetupSpec`.
+
+    Raises:
+        NoDeviceError: if the device asked for is not there; then nothing was changed.
+    """
+    global _current
+    spec = SetupSpec(device, memory, precision, jit, threads, seed, deterministic, tf32)
+    changes = sync_environment()
+    facts = read_setup_facts()
+    plan = plan_setup(spec, facts)
+    _set_growth_variable(plan.find("memory"))
+    plan = replace(plan, settings=tuple(apply_setting(setting) for setting in plan.settings))
+    _current = _summarise(plan)
+    notes = _explain_place(plan.device.name, _current.device) + _explain_changes(changes)
+    notes += explain_preload(prepare())
+    return SetupRecord(
+        plan.device.name, plan.precision.policy, plan.settings, facts.started, tuple(notes)
+    )
+
+
+def read_setup_facts() -> SetupFacts:
+    """What is in effect now, without starting TensorFlow's devices."""
+    gpus = runtime.physical_devices("GPU")
+    memory: str | int = "all"
+    if gpus:
+        growth, limit = runtime.memory_growth(gpus[0]), runtime.memory_limit(gpus[0])
+        memory = memory_in_effect(growth, limit, runtime.c_environment(FORCE_GROWTH))
+    return SetupFacts(
+        devices=tuple(read_devices()),
+        started=runtime.started(),
+        memory=memory,
+        threads=runtime.threads(),
+        policy=runtime.dtype_policy(),
+        deterministic=current().deterministic,
+        cuda_version=str(runtime.build_info().get("cuda_version", "")),
+        tf32=tensor_float_32(),
+    )
+
+
+def tensor_float_32() -> bool:
+    """Whether TensorFlow lets float32 products be computed as TF32 on GPUs that can."""
+    return bool(runtime.tensorflow().config.experimental.tensor_float_32_execution_enabled())
+
+
+def _set_tensor_float_32(allowed: bool) -> None:
+    runtime.tensorflow().config.experimental.enable_tensor_float_32_execution(allowed)
+
+
+def apply_setting(setting: Setting) -> Setting:
+    """Applies a planned setting; what TensorFlow refuses is reported as too late."""
+    apply = _APPLY.get(setting.name)
+    if setting.status != "applied" or apply is None:
+        return setting
+    try:
+        apply(setting.value)
+    except (RuntimeError, ValueError) as error:
+        return replace(setting, status="too late", reason=f"TensorFlow refused: {error}")
+    return setting
+
+
+def _set_visible(names: Sequence[str]) -> None:
+    gpus = [gpu for gpu in runtime.physical_devices("GPU") if short_name(gpu) in names]
+    runtime.set_visible_devices(gpus, "GPU")
+
+
+def _set_memory(memory: str | int) -> None:
+    for gpu in runtime.visible_devices("GPU"):
+        if isinstance(memory, int):
+            runtime.set_memory_limit(gpu, memory)
+        else:
+            runtime.set_memory_growth(gpu, memory == "growth")
+
+
+def _set_growth_variable(setting: Setting) -> None:
+    # Child processes inherit it. When too late it would only hide what is in effect here.
+    if setting.status != "too late" and isinstance(setting.value, str):
+        runtime.set_environment(FORCE_GROWTH, "true" if setting.value == "growth" else None)
+
+
+_APPLY = {
+    "visible_devices": _set_visible,
+    "memory": _set_memory,
+    "threads": lambda count: runtime.set_threads(count, count),
+    "precision": runtime.set_dtype_policy,
+    "tf32": _set_tensor_float_32,
+    "seed": runtime.set_seed,
+    "deterministic": lambda _: runtime.set_deterministic(),
+}
+
+
+def _summarise(plan: SetupPlan) -> Setup:
+    visible = [short_name(gpu) for gpu in runtime.visible_devices("GPU")]
+    values = {name: plan.find(name).value for name in ("precision", "jit", "seed", "deterministic")}
+    return Setup(place_device(plan.device.name, visible), **values)
+
+
+def _explain_place(name: str, place: str) -> list[str]:
+    if name == place:
+        return []
+    return [
+        f"Among the visible GPUs {name} is the only one, so TensorFlow itself calls it {place}."
+    ]
+
+
+def explain_preload(done: Preload) -> list[str]:
+    """What `gpu_setup()` says of the CUDA libraries that gpukeras loaded, or failed to load."""
+    if done.status == "done":
+        return [f"gpukeras loaded {len(done.libraries)} CUDA libraries first, {done.reason}."]
+    if done.status == "failed":
+        return [f"A CUDA library could not be loaded before TensorFlow: {done.reason}."]
+    return []
+
+
+def _explain_changes(changes: Sequence[EnvironmentChange]) -> list[str]:
+    late = [change.name for change in changes if not change.copied]
+    if not late:
+        return []
+    return [
+        f"{', '.join(late)} changed after TensorFlow was imported: too late; restart R, and set "
+        "variables before Python starts."
+    ]
+
+
+# A device for a while ----------------------------------------------------------------------------
+
+
+def enter_device(device: str) -> ExitStack:
+    """Computes on a device from now on, without soft placement, until `exit_device()`.
+
+    Starts TensorFlow's devices.
+
+    Raises:
+        NoDeviceError: if the device is not there.
+    """
+    global _current
+    own = [short_name(gpu) for gpu in runtime.logical_devices("GPU")]
+    visible = [short_name(gpu) for gpu in runtime.visible_devices("GPU")]
+    named = visible if len(visible) == len(own) else own  # a GPU may be split into several
+    cpus = [short_name(cpu) for cpu in runtime.logical_devices("CPU")]
+    place = place_device(choose_device(device, named, cpus).name, named)
+    stack = ExitStack()
+    stack.enter_context(runtime.on_device(place, soft=False))
+    stack.callback(_restore, _current)
+    _current = replace(current(), device=place)
+    return stack
+
+
+def exit_device(handle: ExitStack) -> None:
+    """Ends what `enter_device()` began."""
+    handle.close()
+
+
+def _restore(before: Setup | None) -> None:
+    global _current
+    _current = before

@@ -1,0 +1,92 @@
+"""Environment variables: C's and Python's copies, which part ways once Python runs.
+
+R's `Sys.setenv()` writes C's environment; `os.environ` is a copy made when Python started, and
+writes through to C. So C's reading is the latest truth. CUDA and TensorFlow's C++ read C's,
+Keras reads Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpukeras.backend import runtime
+from gpukeras.system import host
+
+FORCE_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+SYNCED = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "XLA_FLAGS", "KERAS_BACKEND")
+SHOWN = (
+    *SYNCED,
+    FORCE_GROWTH,
+    "CUDA_DEVICE_ORDER",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_DETERMINISTIC_OPS",
+    "TF_MIN_GPU_MULTIPROCESSOR_COUNT",
+    "RETICULATE_PYTHON",
+    "CUDA_MPS_PIPE_DIRECTORY",
+)
+
+
+@dataclass(frozen=True)
+class EnvironmentChange:
+    """A variable that R changed after Python's start.
+
+    Args:
+        name: The variable.
+        c: The C library's value, which R wrote; None if removed.
+        python: What `os.environ` said.
+        copied: Whether Python has it now; not once TensorFlow is imported.
+    """
+
+    name: str
+    c: str | None
+    python: str | None
+    copied: bool
+
+
+def sync_environment() -> list[EnvironmentChange]:
+    """Copies what R set after Python's start from C's environment to Python's.
+
+    Only until TensorFlow is imported, because it reads its variables once.
+    """
+    names = set(SYNCED) | {name for name in runtime.c_variables() if name.startswith("TF_")}
+    names |= {name for name in runtime.python_variables() if name.startswith("TF_")}
+    readings = [
+        (name, runtime.c_environment(name), runtime.python_variables().get(name))
+        for name in sorted(names)
+    ]
+    open_ = not runtime.imported()
+    changes = [
+        EnvironmentChange(*reading, open_) for reading in readings if reading[1] != reading[2]
+    ]
+    for change in changes if open_ else []:
+        runtime.set_environment(change.name, change.c)
+    return changes
+
+
+def read_environment(
+    seen_by_r: Mapping[str, str] | None = None,
+) -> dict[str, dict[str, str | None]]:
+    """Each variable's readings; None is unset.
+
+    C's, Python's, under R R's, and on Linux what the process was started with: the system's loader
+    read LD_LIBRARY_PATH then, and never again.
+    """
+    sources = {"python": runtime.python_variables(), "r": seen_by_r, "start": read_start()}
+    known = {who: values for who, values in sources.items() if values is not None}
+    return {
+        name: {"c": runtime.c_environment(name)}
+        | {who: values.get(name) for who, values in known.items()}
+        for name in SHOWN
+    }
+
+
+def read_start() -> dict[str, str] | None:
+    """The environment that this process was started with, or None where it is not shown."""
+    return host.read_start_environment() or None
+
+
+def child_environment() -> dict[str, str]:
+    """What a child process should inherit: C's variables where they can be listed."""
+    return runtime.c_variables() or runtime.python_variables()

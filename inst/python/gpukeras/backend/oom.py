@@ -1,0 +1,37 @@
+"""A device whose memory has run out: one error, wherever that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import OutOfMemoryError
+
+
+def explain_exhaustion(
+    device: str, batch_size: object, hint: str, how: str = ""
+) -> OutOfMemoryError:
+    """The error of work that does not fit into a device's memory.
+
+    Args:
+        device: Its name.
+        batch_size: Rows of the batch that did not fit.
+        hint: What to do.
+        how: What was tried, as the end of the sentence.
+    """
+    return OutOfMemoryError(
+        f"{device} ran out of memory at batch size {batch_size}{how}.",
+        hint=hint,
+        device=device,
+        batch_size=batch_size,
+    )
+
+
+@contextmanager
+def memory_errors(explain: Callable[[], OutOfMemoryError]) -> Iterator[None]:
+    """Raises what explains it where TensorFlow finds no more memory."""
+    try:
+        yield
+    except runtime.tensorflow().errors.ResourceExhaustedError as error:
+        raise explain() from error

@@ -1,0 +1,208 @@
+"""What makes a training the one it is: the model, the rows, and how the one learns the other.
+
+Names and options are kept as they are; of long settings and of the rows only digests are.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.checkpoint.canonical import (
+    as_number,
+    canonical,
+    digest,
+    map_leaves,
+    rounded,
+    unnumber,
+)
+from gpukeras.data.arrays import row_blocks
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.plan import PipelinePlan
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.serialization import to_portable
+from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.streams.dataset import StreamDataset
+
+WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to there all are looked at (0.1 s)
+SAMPLED_ROWS = 32  # of more rows, or of those that must be made
+SEEN = ("minimum", "maximum", "whole")
+OPTIONS = ("schedule", "clip_norm", "clip_value", "clip_global_norm", "ema")
+SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the number of epochs
+
+
+def describe_training(
+    model: Any, data: Dataset | StreamDataset, plan: PipelinePlan, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """JSON values that must agree when a training goes on, and some that are only told.
+
+    Args:
+        model: The compiled model, its variables made; before a schedule or clipping is installed.
+        data: The rows.
+        plan: Their plan.
+        options: Fields of `FitSpec`.
+    """
+    schedule = options.get("schedule")
+    spans = isinstance(schedule, Mapping) and schedule.get("kind") in SPANNING
+    found = {
+        **_describe_model(model),
+        **_describe_data(data, plan),
+        **{name: options.get(name) for name in OPTIONS},
+        "epochs": options.get("epochs") if spans else None,
+        "learning_rate": _learning_rate(model),
+        "versions": read_versions(),
+    }
+    return json.loads(json.dumps(found, default=as_number))  # as it comes back from a file
+
+
+def read_versions() -> dict[str, str]:
+    """Versions of what a training runs on."""
+    return {
+        "Keras": runtime.keras().__version__,
+        "TensorFlow": runtime.tensorflow().__version__,
+        "NumPy": np.__version__,
+        "Python": platform.python_version(),
+    }
+
+
+# The model ---------------------------------------------------------------------------------------
+
+
+def _describe_model(model: Any) -> dict[str, Any]:
+    loss, optimizer = model.loss, model.optimizer
+    return {
+        "layers": [type(layer).__name__ for layer in _flatten(model)],
+        "variables": [
+            f"{unnumber(variable.path)} {tuple(variable.shape)} {variable.dtype}"
+            for variable in model.variables
+        ],
+        "model": digest([type(model).__name__, _config(model)]),
+        "loss": map_leaves(_name_loss, loss),
+        "loss_options": digest([map_leaves(_config_loss, loss), _loss_weights(model)]),
+        "metrics": [
+            unnumber(metric.name)
+            for group in model.metrics
+            for metric in getattr(group, "metrics", [group])  # those given to compile() are one
+        ],
+        "optimizer": type(optimizer).__name__,
+        "optimizer_options": digest(_config(optimizer)),
+    }
+
+
+def _flatten(model: Any) -> Iterator[Any]:
+    for layer in getattr(model, "layers", ()):
+        yield layer
+        yield from _flatten(layer)
+
+
+def _config(value: Any) -> Any:
+    return canonical(_ask(value.get_config))
+
+
+def _ask(settings: Callable[[], Any]) -> Any:
+    """Keras' settings of something; None where the user's own class cannot tell them."""
+    try:
+        with warnings.catch_warnings():  # Keras warns of functions that could not be loaded again
+            warnings.simplefilter("ignore")
+            return settings()
+    except (NotImplementedError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _name_loss(loss: Any) -> Any:
+    if loss is None or isinstance(loss, str):
+        return loss
+    return getattr(loss, "__name__", None) or type(loss).__name__
+
+
+def _config_loss(loss: Any) -> Any:
+    return _config(loss) if hasattr(loss, "get_config") else None
+
+
+def _loss_weights(model: Any) -> Any:
+    return canonical((_ask(model.get_compile_config) or {}).get("loss_weights"))
+
+
+def _learning_rate(model: Any) -> float | None:
+    """The optimizer's rate as it is now; None for a schedule of Keras' own."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    rate = (_ask(optimizer.get_config) or {}).get("learning_rate")
+    return float(rate) if isinstance(rate, (float, int)) else None
+
+
+# The data ----------------------------------------------------------------------------------------
+
+
+def _describe_data(data: Dataset | StreamDataset, plan: PipelinePlan) -> dict[str, Any]:
+    spec, streamed = data.spec, isinstance(data, StreamDataset)
+    common = {
+        "batch_size": plan.batch_size,
+        "seed": spec.seed,
+        "shuffle": spec.shuffle,
+        "drop_last": spec.drop_last,
+        "shard": spec.shard,
+        "augment": None if data.augment is None else asdict(data.augment),
+        "row_shape": data.recipe.shape,
+        "encoding": _digest_recipe(data.recipe, streamed),
+    }
+    if isinstance(data, StreamDataset):  # its rows may be others each time: they are not looked at
+        return {**common, "source": data.facts.what, "rows": data.facts.rows, "buffer": data.buffer}
+    return {
+        **common,
+        "source": "rows by number",
+        "rows": len(data.train_rows),
+        "validation_rows": len(data.validation_rows),
+        "features": _digest_rows(data.sources[:1], exact=False),
+        "labels": _digest_rows(data.sources[1:], exact=True),
+    }
+
+
+def _digest_recipe(recipe: Recipe, streamed: bool) -> str:
+    plain = to_portable(recipe)["recipe"]
+    unused = {"names", "formula"}  # they encode nothing
+    kept = {name: value for name, value in plain.items() if name not in unused}
+    if streamed and kept.get("label"):
+        kept["label"] = _without_range(kept["label"])
+    return digest(rounded(kept))
+
+
+def _without_range(label: Any) -> Any:
+    """A label's rule without its range, which widens with the rows of a stream that were seen."""
+    if isinstance(label, list):
+        return [_without_range(item) for item in label]
+    if not isinstance(label, dict):
+        return label
+    return {name: _without_range(v) for name, v in label.items() if name not in SEEN}
+
+
+def _digest_rows(sources: Sequence[RowSource], exact: bool) -> str:
+    """Of the rows themselves.
+
+    Args:
+        sources: Where they are.
+        exact: To the last bit; else up to float32's last digits, which another processor's sums
+            may change where the rows were standardised.
+    """
+    crc = 0
+    for source in sources:
+        for rows in _choose_rows(source):
+            values = np.ascontiguousarray(source.gather(rows))
+            if not exact:
+                values = values.astype(np.float32, copy=False).view(np.uint32) >> np.uint32(12)
+            crc = zlib.crc32(values.view(np.uint8), crc)
+    return f"{crc:08x}"
+
+
+def _choose_rows(source: RowSource) -> Iterator[slice] | list[np.ndarray]:
+    count = len(source)
+    if not source.streamed and count * source.row_bytes <= WHOLE_BYTES:
+        return row_blocks(count, source.row_bytes)
+    return [np.unique(np.linspace(0, count - 1, SAMPLED_ROWS).astype(np.int32))]

@@ -1,0 +1,257 @@
+"""A folder with the checkpoints of one training, each a file that appears whole or not at all.
+
+    checkpoint-000007.gpukeras   the newest
+    checkpoint-000006.gpukeras   the one before, should the newest be damaged
+    history.json                 what R reads
+    .gpukeras-lock               held by the process that trains
+
+A new file is written beside its place under a hidden name, brought to the disk and renamed; only
+then older ones go. What is damaged is passed over in favour of the one before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.checkpoint.format import DamagedError, read_file, write_file
+from gpukeras.core.atomic_dir import sync_folder, write_text
+from gpukeras.core.errors import CheckpointError
+from gpukeras.core.file_lock import FolderLock, TakenError
+from gpukeras.core.safe_files import NotOursError
+
+KEEP = 3  # good checkpoints
+HISTORY = "history.json"
+LOCK = ".gpukeras-lock"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NAME = re.compile(r"checkpoint-([0-9]+)\.gpukeras")
+_PARTIAL = re.compile(r"\.(checkpoint-\d+\.gpukeras|history\.json)\.partial")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was read.
+
+    Args:
+        plain: JSON values.
+        arrays: Arrays by name.
+        notes: Sentences: which newer checkpoints were passed over, and why.
+    """
+
+    plain: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    notes: tuple[str, ...] = ()
+
+
+class CheckpointStore:
+    """The folder; while it is open, no other process can open it.
+
+    Args:
+        folder: Made if it is not there; the folder it is in must be.
+        keep: Good checkpoints that stay.
+
+    Raises:
+        CheckpointError: if it cannot be written, holds other files, or another training uses it.
+    """
+
+    def __init__(self, folder: str | Path, keep: int = KEEP) -> None:
+        """Locks the folder and removes what a killed process has left half-written."""
+        self.folder = Path(folder).expanduser().absolute()
+        self._keep, self._damaged = keep, set[int]()
+        with self._errors("written"):
+            self._make()
+            self._lock = self._take_lock()
+            try:
+                self._clean()
+            except BaseException:
+                self._lock.close()
+                raise
+
+    def save(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Path:
+        """Adds a checkpoint, then removes those that are no longer needed.
+
+        Args:
+            plain: JSON values; NaN and infinity are kept.
+            arrays: Numeric arrays of any shape.
+
+        Returns:
+            Its file.
+
+        Raises:
+            CheckpointError: if it cannot be written; those before stay as they are.
+        """
+        with self._errors("written"):
+            path = self._path(max(self._numbers(), default=0) + 1)
+            with self._partial(path) as partial:
+                write_file(partial, plain, arrays)
+        self._remove_old()
+        return path
+
+    def load(self, check: Callable[[Saved], None] | None = None) -> Saved | None:
+        """The newest checkpoint that is whole, or None if there is none at all.
+
+        Args:
+            check: Raises a `DamagedError` for what is whole and yet is no state of a training.
+
+        Raises:
+            CheckpointError: if there are some, and all are damaged.
+        """
+        notes: list[str] = []
+        with self._errors("read"):
+            numbers = self._numbers()
+        for number in reversed(numbers):
+            try:
+                saved = Saved(*read_file(self._path(number)), tuple(notes))
+                if check is not None:
+                    check(saved)
+                return saved
+            except (DamagedError, OSError) as error:
+                self._damaged.add(number)
+                why = error.strerror if isinstance(error, OSError) else error
+                notes.append(f"{self._path(number).name} was passed over: {why}.")
+        if notes:
+            raise self._error(
+                f"all checkpoints in {self.folder.name} are damaged. {notes[0]}",
+                "Give another folder, or delete this one, to begin anew.",
+            )
+        return None
+
+    def write_history(self, record: Any) -> Path:
+        """Writes what a training did as JSON beside the checkpoints, for R and for people.
+
+        Args:
+            record: Plain values or a dataclass; NaN and infinity become null.
+
+        Raises:
+            CheckpointError: if it cannot be written; an earlier one stays as it is.
+        """
+        path = self.folder / HISTORY
+        text = json.dumps(to_plain(record), indent=1, allow_nan=False)
+        with self._errors("written"), self._partial(path) as partial:
+            write_text(partial, text)
+        return path
+
+    def close(self) -> None:
+        """Lets other processes in."""
+        self._lock.close()
+
+    def __enter__(self) -> CheckpointStore:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self.close()
+
+    # The folder ----------------------------------------------------------------------------------
+
+    def _make(self) -> None:
+        if not self.folder.parent.is_dir():
+            raise self._error(
+                f"the folder {self.folder.parent.name} that {self.folder.name} is to be in "
+                "does not exist.",
+                "Make it first.",
+            )
+        if self.folder.exists() and not self.folder.is_dir():
+            raise self._error(f"{self.folder.name} is a file.", "Give the path of a folder.")
+        self.folder.mkdir(exist_ok=True)
+        if not self._is_ours():
+            raise self._error(
+                f"{self.folder.name} holds other files, and no checkpoints.",
+                "Give a new or an empty folder.",
+            )
+
+    def _is_ours(self) -> bool:
+        """An empty folder may become ours; hidden files are the desktop's or the file system's."""
+        visible = [path for path in self.folder.iterdir() if not path.name.startswith(".")]
+        return not visible or (self.folder / LOCK).exists() or bool(self._numbers())
+
+    def _take_lock(self) -> FolderLock:
+        try:
+            return FolderLock(self.folder / LOCK)
+        except TakenError as error:
+            process = f" (process {error})" if str(error) else ""
+            raise self._error(
+                f"another training{process} uses {self.folder.name}.",
+                "Give each training a folder of its own, or wait until the other has ended.",
+            ) from error
+
+    def _clean(self) -> None:
+        for path in self.folder.iterdir():
+            if _PARTIAL.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+
+    def _numbers(self) -> list[int]:
+        """Numbers of the checkpoints, the oldest first."""
+        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"checkpoint-{number:06d}.gpukeras"
+
+    @contextmanager
+    def _partial(self, path: Path) -> Iterator[Path]:
+        """A hidden file that takes the place of `path` when all went well."""
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            yield partial
+            partial.replace(path)
+            sync_folder(self.folder)
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+    def _remove_old(self) -> None:
+        with contextlib.suppress(OSError):  # what cannot be removed now goes after the next save
+            numbers = self._numbers()
+            good = [number for number in numbers if number not in self._damaged]
+            for number in set(numbers).difference(good[-self._keep :]):
+                self._path(number).unlink(missing_ok=True)
+
+    # Errors --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in FULL:
+                hint = "Make room, or give a folder on another disk."
+                raise self._error("the disk is full, or a quota is used up.", hint) from error
+            why, hint = (
+                error.strerror or type(error).__name__,
+                "Check the folder and its permissions.",
+            )
+            if isinstance(error, NotOursError):
+                hint = "Nothing was written to it. Delete it, or give another folder."
+            raise self._error(f"{self.folder.name} cannot be {what}: {why}.", hint) from error
+
+    def _error(self, message: str, hint: str) -> CheckpointError:
+        return CheckpointError(
+            f"`checkpoint`: {message}", hint=hint, arg="checkpoint", path=str(self.folder)
+        )
+
+
+def to_plain(value: Any) -> Any:
+    """A record as standard JSON can hold it, which knows no NaN and no infinity: they are null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): to_plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

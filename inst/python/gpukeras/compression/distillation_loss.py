@@ -1,0 +1,232 @@
+"""What a student learns from its teacher: the distance of two models' outputs (Hinton et al. 2015).
+
+Of classes it is the Kullback-Leibler divergence of both distributions softened by a temperature T,
+times T^2, so that its gradients stay as large whatever the temperature. Probabilities are as good
+as logits: their logarithms are the logits but for a constant, which the softmax does not see. Of
+numbers it is the student's own loss, with what the teacher says as labels.
+
+Keras' `Distiller` does not serve here: it takes probabilities for logits, leaves out weights of
+rows and the layers' own losses (regularisers), trains a wrapper that holds the teacher's variables
+among the student's, and leaves the teacher frozen.
+
+References:
+    Hinton, G., Vinyals, O. & Dean, J. (2015). Distilling the knowledge in a neural network.
+    arXiv:1503.02531.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.errors import ModelError
+from gpukeras.engine.engine_cache import ATTRIBUTE
+from gpukeras.models import compatibility
+
+TINY = 1e-7  # probabilities are at least this before a logarithm is taken
+CLASSES = ("categorical_crossentropy", "sparse_categorical_crossentropy", "kl_divergence")
+CLASSES += ("categorical_focal_crossentropy",)
+TWO = ("binary_crossentropy", "binary_focal_crossentropy")
+
+Distance = Callable[[Any, Any, Any], Any]
+
+
+def list_losses(model: Any) -> list[Any]:
+    """The loss of each output of a compiled model, in their order; None for an output without."""
+    given, _ = keras_private.given_losses(keras_private.compiled_loss(model))
+    names = compatibility.read_outputs(model) or [""]
+    if isinstance(given, Mapping):
+        return [given.get(name) for name in names]
+    if isinstance(given, (list, tuple)):
+        return list(runtime.tensorflow().nest.flatten(given))
+    return [given] * max(1, len(names))
+
+
+def list_shares(model: Any, count: int) -> list[float]:
+    """The weight of each output's loss."""
+    _, given = keras_private.given_losses(keras_private.compiled_loss(model))
+    names = compatibility.read_outputs(model) or [""]
+    if isinstance(given, Mapping):
+        return [float(given.get(name, 1.0)) for name in names]
+    if isinstance(given, (list, tuple)):
+        return [float(share) for share in given]
+    return [1.0 if given is None else float(given)] * count
+
+
+def open_distance(loss: Any, temperature: float) -> tuple[str, Distance]:
+    """How far a student's output is from its teacher's.
+
+    Args:
+        loss: Of the output: a name, a function, or a loss object of Keras.
+        temperature: T, for classes.
+
+    Returns:
+        "classes", "two classes" or "numbers", and a function of the teacher's output, the
+        student's, and weights of the rows or None, traced: the mean over rows.
+    """
+    found = runtime.keras().losses.get(loss)
+    name = name_loss(found)
+    logits = reads_logits(found)
+    if name in CLASSES:
+        return "classes", _soften(_divergence, temperature, logits)
+    if name in TWO:
+        return "two classes", _soften(_two_divergence, temperature, logits)
+    return "numbers", _apply(found)
+
+
+def name_loss(loss: Any) -> str:
+    """Keras' name of a loss: its function's, such as "binary_crossentropy"."""
+    function = getattr(loss, "fn", loss)
+    return getattr(function, "__name__", type(loss).__name__)
+
+
+def reads_logits(loss: Any) -> bool:
+    """Whether a loss takes outputs before their softmax or sigmoid."""
+    given = keras_private.loss_options(loss).get("from_logits", False)
+    return bool(getattr(loss, "from_logits", given))
+
+
+def _soften(divergence: Callable[..., Any], temperature: float, logits: bool) -> Distance:
+    def distance(taught: Any, own: Any, weights: Any) -> Any:
+        ops = runtime.keras().ops
+        pair = [ops.cast(each, "float32") for each in (taught, own)]
+        if not logits:
+            pair = [_undo(divergence, each) for each in pair]
+        each_row = divergence(*(value / temperature for value in pair)) * temperature**2
+        return ops.mean(_weigh(each_row, weights))
+
+    return distance
+
+
+def _undo(divergence: Callable[..., Any], probabilities: Any) -> Any:
+    """Logits of probabilities."""
+    ops = runtime.keras().ops
+    bounded = ops.clip(probabilities, TINY, 1.0)
+    if divergence is _divergence:
+        return ops.log(bounded)
+    return ops.log(bounded) - ops.log(ops.clip(1.0 - probabilities, TINY, 1.0))
+
+
+def _divergence(taught: Any, own: Any) -> Any:
+    """Of classes along the last axis, from logits."""
+    ops = runtime.keras().ops
+    known, said = ops.log_softmax(taught), ops.log_softmax(own)
+    return ops.sum(ops.exp(known) * (known - said), axis=-1)
+
+
+def _two_divergence(taught: Any, own: Any) -> Any:
+    """Of independent pairs of classes, from the logits of the second; their mean."""
+    ops = runtime.keras().ops
+    share = ops.sigmoid(taught)
+    yes = share * (ops.log_sigmoid(taught) - ops.log_sigmoid(own))
+    no = (1.0 - share) * (ops.log_sigmoid(-taught) - ops.log_sigmoid(-own))
+    return ops.mean(yes + no, axis=-1)
+
+
+def _weigh(each_row: Any, weights: Any) -> Any:
+    """Rows weighed as Keras weighs losses: a product, and the mean over rows."""
+    if weights is None:
+        return each_row
+    ops = runtime.keras().ops
+    weights = ops.reshape(ops.cast(weights, each_row.dtype), (-1, *[1] * (len(each_row.shape) - 1)))
+    return each_row * weights
+
+
+def _apply(loss: Any) -> Distance:
+    def distance(taught: Any, own: Any, weights: Any) -> Any:
+        ops = runtime.keras().ops
+        if isinstance(loss, runtime.keras().losses.Loss):
+            return loss(taught, own, sample_weight=weights)
+        return ops.mean(_weigh(loss(taught, own), weights))
+
+    return distance
+
+
+# A model that has a teacher ----------------------------------------------------------------------
+
+
+@contextmanager
+def taught_by(student: Any, teacher: Any, temperature: float, alpha: float) -> Iterator[None]:
+    """While it trains, a student's loss is alpha * its own + (1 - alpha) * the teacher's distance.
+
+    The student's own `compute_loss()` stays what validation sees. All engines trace it: the teacher
+    becomes a part of their programs, which are forgotten afterwards.
+
+    Args:
+        student: A compiled and built model.
+        teacher: A built model with outputs of the same shapes.
+        temperature: See `open_distance()`.
+        alpha: Share of the labels' loss in [0, 1].
+    """
+    losses = list_losses(student)
+    distances = [open_distance(loss, temperature)[1] for loss in losses if loss is not None]
+    shares = list_shares(student, len(losses))
+    pairs = [(place, share) for place, share in enumerate(shares) if losses[place] is not None]
+    own_loss = student.compute_loss
+
+    def compute_loss(
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        own = own_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
+        if not training:
+            return own
+        tf = runtime.tensorflow()
+        taught = [tf.stop_gradient(one) for one in flatten(teacher(x, training=False))]
+        said, weights = flatten(y_pred), flatten(sample_weight)
+        distance = sum(
+            share * each(taught[place], said[place], pick_weights(weights, place))
+            for (place, share), each in zip(pairs, distances, strict=True)
+        )
+        return alpha * own + (1.0 - alpha) * tf.cast(distance, own.dtype)
+
+    vars(student).pop(ATTRIBUTE, None)  # programs of before know no teacher
+    vars(student)["compute_loss"] = compute_loss
+    try:
+        yield
+    finally:
+        del vars(student)["compute_loss"]
+        vars(student).pop(ATTRIBUTE, None)
+
+
+def flatten(structure: Any) -> list[Any]:
+    """The tensors of several outputs in Keras' order; of None none."""
+    return [] if structure is None else list(runtime.keras().tree.flatten(structure))
+
+
+def pick_weights(weights: list[Any], place: int) -> Any:
+    """The rows' weights for an output: its own, or those of all."""
+    if not weights:
+        return None
+    return weights[place] if place < len(weights) else weights[0]
+
+
+def match_outputs(teacher: Any, student: Any, batch: Any) -> None:
+    """Both models give outputs of the same shapes.
+
+    Raises:
+        ModelError: naming the shapes.
+    """
+    tf = runtime.tensorflow()
+    shapes = []
+    for model in (teacher, student):
+        call = tf.function(lambda rows, model=model: model(rows, training=False), autograph=False)
+        specs = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), batch)
+        found = flatten(call.get_concrete_function(specs).structured_outputs)
+        shapes.append([tuple(one.shape[1:]) for one in found])
+    if shapes[0] != shapes[1]:
+        raise ModelError(
+            f"`student` gives outputs of shape {_text(shapes[1])}, and `teacher` of shape "
+            f"{_text(shapes[0])}.",
+            hint="A student needs the outputs of its teacher.",
+            arg="student",
+        )
+
+
+def _text(shapes: list[tuple[int, ...]]) -> str:
+    return ", ".join(" x ".join(map(str, shape)) or "single numbers" for shape in shapes)

@@ -1,0 +1,52 @@
+"""Options that name layers, or are options of a training: how they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import describe
+
+
+def check_names(arg: str, value: Any) -> tuple[str, ...]:
+    """Names from one or several strings; None is none."""
+    several = isinstance(value, (list, tuple))
+    names = value if several else [] if value is None else [value]
+    if not all(isinstance(name, str) for name in names):
+        raise SpecError(f"`{arg}` must be names of layers, not {describe(value)}.", arg=arg)
+    return tuple(names)
+
+
+def check_excluded(names: Sequence[str], paths: Sequence[str]) -> None:
+    """Each name is a layer's: its own, or with those of the models around it.
+
+    Args:
+        names: The names given.
+        paths: The layers' names, those in a model within with its name and a slash in front.
+
+    Raises:
+        SpecError: naming the one that is not.
+    """
+    for name in names:
+        if not any(is_named(path, (name,)) for path in paths):
+            raise SpecError(
+                f'`exclude` names "{name}", which no layer has.',
+                hint=f"Layers are {', '.join(paths[:12])}{', ...' if paths[12:] else ''}.",
+                arg="exclude",
+            )
+
+
+def is_named(path: str, names: Sequence[str]) -> bool:
+    """Whether a layer, or a model around it, has one of some names."""
+    parts = path.split("/")
+    above = {"/".join(parts[: place + 1]) for place in range(len(parts))}
+    return any(name in parts or name in above for name in names)
+
+
+def check_options(options: Any) -> dict[str, Any]:
+    """Options of a training by name; R's empty list arrives as a list."""
+    given = options or {}
+    if not isinstance(given, Mapping):
+        raise SpecError(f"`fit` must be options by name, not {describe(given)}.", arg="fit")
+    return dict(given)

@@ -1,0 +1,211 @@
+"""What a model takes and what it is worth: size, weights, FLOPs, latency, metrics.
+
+Two models are measured side by side, so that what else the computer does falls on both alike.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.compression.clone import set_aside
+from gpukeras.compression.latency import Latency, measure_latencies
+from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.data.loading.loader import has_rows, sample_rows
+from gpukeras.profiler.cost.graph import input_specs
+from gpukeras.profiler.cost.model_cost import count_flops
+from gpukeras.training import evaluate
+from gpukeras.training.evaluate import AnyDataset
+
+BATCH = 32  # rows of a batch where neither options nor data tell
+CHUNK = 2**20  # bytes
+SCALES = ("_scale", "_zero", "_amax_history", "g_idx")  # of weights that belong to quantized ones
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a model takes and what it is worth.
+
+    Args:
+        disk_bytes: Of a `.keras` file without the optimizer's state; None if it cannot be saved.
+        packed_bytes: Of that file compressed (as gzip does); None if it cannot be saved.
+        parameters: Numbers in its weights, without the scales of quantized ones.
+        nonzeros: How many of them are not 0.
+        flops: Of a row's forward pass; None if not known.
+        latency: Of a single row, and of a batch.
+        metrics: Loss and metrics; empty where there are no rows to evaluate.
+        part: Which rows were evaluated: "validation", "all", or "".
+    """
+
+    disk_bytes: float | None
+    packed_bytes: float | None
+    parameters: int
+    nonzeros: int
+    flops: float | None
+    latency: tuple[Latency, ...]
+    metrics: dict[str, float] = field(default_factory=dict)
+    part: str = ""
+
+
+def measure(
+    model: Any,
+    data: AnyDataset | None = None,
+    batch_size: int | None = None,
+    validation: AnyDataset | None = None,
+) -> Figures:
+    """The figures of one model; for arguments see `measure_pair()`."""
+    return _measure_all([model], data, batch_size, validation)[0]
+
+
+def measure_pair(
+    before: Any,
+    after: Any,
+    data: AnyDataset | None = None,
+    batch_size: int | None = None,
+    validation: AnyDataset | None = None,
+) -> tuple[Figures, Figures]:
+    """The figures of two models; their predictions are timed in turns.
+
+    Args:
+        before: A built Keras model; metrics are known if it is compiled.
+        after: Another one with the same inputs.
+        data: Rows to time and evaluate, or None: zeros are timed, and nothing is evaluated.
+        batch_size: Rows of the batch that is timed besides a single row; None for the data's.
+        validation: Rows to evaluate; None for the validation rows of `data`, or all if it has none.
+    """
+    old, new = _measure_all([before, after], data, batch_size, validation)
+    return old, new
+
+
+def _measure_all(
+    several: Sequence[Any],
+    data: AnyDataset | None,
+    batch_size: int | None,
+    validation: AnyDataset | None,
+) -> list[Figures]:
+    rows = data if data is not None else validation
+    size = choose_batch(batch_size, rows)
+    evaluated = [evaluate_model(model, data, validation) for model in several]
+    timed = [_time_all(several, rows, count) for count in dict.fromkeys((1, size))]
+    found = []
+    for place, model in enumerate(several):
+        disk_bytes, packed_bytes = measure_disk(model)
+        weights = count_weights(model)
+        metrics, part = evaluated[place]
+        found.append(
+            Figures(
+                disk_bytes=disk_bytes,
+                packed_bytes=packed_bytes,
+                parameters=weights[0],
+                nonzeros=weights[1],
+                flops=read_flops(model),
+                latency=tuple(each[place] for each in timed),
+                metrics=metrics,
+                part=part,
+            )
+        )
+    return found
+
+
+def choose_batch(batch_size: int | None, data: AnyDataset | None) -> int:
+    """Rows of the batch that is timed: as asked for, the data's own, or Keras' default."""
+    if batch_size is not None or data is None:
+        return batch_size or BATCH
+    return data.plan("CPU:0").batch_size or BATCH
+
+
+def evaluate_model(
+    model: Any, data: AnyDataset | None, validation: AnyDataset | None
+) -> tuple[dict[str, float], str]:
+    """Loss and metrics on validation rows if there are any, and which rows those were."""
+    rows = validation if validation is not None else data
+    if rows is None or not model.compiled or len(rows.sources) < 2:
+        return {}, ""
+    own = "validation" if has_rows(rows, "validation") else "all"
+    found = evaluate.evaluate(model, rows, "all" if validation is not None else own)
+    return found["metrics"], "validation" if validation is not None else own
+
+
+def _time_all(several: Sequence[Any], data: AnyDataset | None, rows: int) -> list[Latency]:
+    return measure_latencies(several, [read_batch(model, data, rows) for model in several], rows)
+
+
+def read_batch(model: Any, data: AnyDataset | None, rows: int) -> Any:
+    """So many rows as a model takes them: of the data, again and again if there are fewer; zeros.
+
+    Args:
+        model: A built Keras model.
+        data: The rows, or None for zeros.
+        rows: How many.
+    """
+    tf = runtime.tensorflow()
+    if data is None:
+        specs = input_specs(model)
+        return tf.nest.map_structure(
+            lambda spec: tf.zeros((rows, *(size or 1 for size in spec.shape[1:])), spec.dtype),
+            specs,
+        )
+    given = sample_rows(data, rows)[0]
+    places = tf.range(rows) % len(tf.nest.flatten(given)[0])
+    return tf.nest.map_structure(lambda array: tf.gather(array, places), given)
+
+
+def read_flops(model: Any) -> float | None:
+    """FLOPs of a row's forward pass; None where they are not known."""
+    try:
+        return count_flops(model)
+    except (ModelError, SpecError):
+        return None
+
+
+def count_weights(model: Any) -> tuple[int, int]:
+    """Numbers in a model's weights, and how many of them are not 0."""
+    values = list(unpack_weights(model))
+    return sum(value.size for value in values), sum(int(np.count_nonzero(v)) for v in values)
+
+
+def unpack_weights(model: Any) -> Iterator[np.ndarray]:
+    """The values of a model's weights, those of 4 bits one by one: two of them are in a byte."""
+    packed, scales = {}, set[int]()
+    for layer in keras_private.list_layers(model):
+        if getattr(layer, "quantization_mode", None):
+            scales |= {id(one) for one in layer.weights if one.name.endswith(SCALES)}
+        for own, whole in _PACKED.items():
+            if getattr(layer, "quantization_mode", None) == "int4" and hasattr(layer, own):
+                packed[id(getattr(layer, own))] = layer, whole
+    for weight in model.weights:
+        if id(weight) in scales:
+            continue
+        layer, whole = packed.get(id(weight), (None, ""))
+        yield np.asarray(weight if layer is None else getattr(layer, whole))
+
+
+_PACKED = {"_kernel": "kernel", "_embeddings": "embeddings"}  # the variable, and who unpacks it
+
+
+def measure_disk(model: Any) -> tuple[float | None, float | None]:
+    """Bytes of a model's `.keras` file without its optimizer's state, and of that compressed."""
+    with tempfile.TemporaryDirectory(prefix="gpukeras-") as folder:
+        path = Path(folder) / "model.keras"
+        try:
+            with set_aside(model, optimizer=None):  # its state, which no prediction needs
+                runtime.keras().saving.save_model(model, str(path))
+        except Exception:  # NotImplementedError, TypeError, what a get_config() raises
+            return None, None
+        return float(os.path.getsize(path)), float(_measure_packed(path))
+
+
+def _measure_packed(path: Path) -> int:
+    packer, total = zlib.compressobj(6), 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            total += len(packer.compress(chunk))
+    return total + len(packer.flush())

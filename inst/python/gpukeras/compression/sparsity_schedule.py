@@ -1,0 +1,179 @@
+"""Masks that grow while a model is trained: the smallest weights go, a few at a time.
+
+The share of zeros follows Zhu & Gupta (2017): after step t it is
+
+    s(t) = final + (initial - final) * (1 - (t - first) / (last - first)) ** 3
+
+fast at first, when many weights are of no use, slower where each one counts. The masks are looked
+at every so many steps, inside the step: the optimizer's count says when, and the weights are sorted
+where they are. So no engine stops for it, and the masks are the same in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.compression.masks import Kernel, Mask, own_constraint, set_mask
+
+POWERS = {"cubic": 3, "linear": 1, "constant": 0}  # 0: all of it at the first step
+UPDATES = 50  # of the masks, as long as there are steps for it
+MOST_STEPS = 100  # from one to the next, where nothing else is asked for
+LEAST_LEFT = 0.01  # of each kernel under a threshold for all: an empty one lets nothing through
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """How the share of zeros grows.
+
+    Args:
+        initial: Share of zeros that it begins with, in [0, 1).
+        final: Share that it ends with, in (0, 1).
+        first: Step of the training, counted from 1, with the first update of the masks.
+        last: Step with the last one.
+        every: Steps from one to the next.
+        power: 3 is cubic, 1 linear; 0 is all of it at once.
+    """
+
+    initial: float
+    final: float
+    first: int
+    last: int
+    every: int
+    power: int = 3
+
+    def share(self, step: Any) -> Any:
+        """The share of zeros after a step; of plain numbers and of tensors."""
+        if self.power == 0 or self.last <= self.first:
+            return step * 0.0 + self.final
+        done = (step - self.first) / (self.last - self.first)
+        return self.final + (self.initial - self.final) * (1.0 - done) ** self.power
+
+
+def plan_ramp(
+    steps: int,
+    final: float,
+    schedule: str = "cubic",
+    initial: float = 0.0,
+    part: float = 0.75,
+    every: int | None = None,
+) -> Ramp:
+    """When the masks grow in a training.
+
+    Args:
+        steps: Of the whole training.
+        final: Share of zeros in the end.
+        schedule: A key of `POWERS`.
+        initial: Share of zeros at its first step.
+        part: Of the training, in (0, 1]; in the rest the model recovers under fixed masks.
+        every: Steps from one update of the masks to the next; None for some 50 updates in all, and
+            at most 100 steps.
+    """
+    last = max(1, min(steps, round(steps * part)))
+    last = 1 if POWERS[schedule] == 0 else last
+    every = every or max(1, min(MOST_STEPS, last // UPDATES))
+    return Ramp(initial, final, min(every, last), last, every, POWERS[schedule])
+
+
+class Growth:
+    """The masks of a model's kernels in a training.
+
+    Args:
+        kernels: What is pruned. Of those that have a mask, the zeros stay and count.
+        iterations: The optimizer's count of steps.
+        ramp: How the share of zeros grows.
+        whole: One threshold for all kernels together, in place of one for each.
+    """
+
+    def __init__(
+        self, kernels: Sequence[Kernel], iterations: Any, ramp: Ramp, whole: bool = False
+    ) -> None:
+        """Gives each kernel its mask; the first one asks for the updates."""
+        tf = runtime.tensorflow()
+        self._ramp, self._whole, self._iterations = ramp, whole, iterations
+        self._variables = [kernel.variable for kernel in kernels]
+        with tf.device(iterations.value.device):
+            self._start = tf.Variable(iterations.value, trainable=False)
+        self._masks = _set_masks(kernels, self._grow)
+
+    def _grow(self, mask: Mask) -> None:
+        """Traced, once a step: updates all masks where it is time."""
+        tf, ramp = runtime.tensorflow(), self._ramp
+        step = tf.cast(self._iterations.value - self._start, "int32") + 1
+        regular = tf.equal((step - ramp.first) % ramp.every, 0) & (step >= ramp.first)
+        due = (regular & (step <= ramp.last)) | tf.equal(step, ramp.last)
+
+        def update() -> Any:
+            share = ramp.share(tf.cast(step, "float32"))
+            _update_masks(self._variables, self._masks, share, self._whole)
+            return tf.constant(0)
+
+        tf.cond(due, update, lambda: tf.constant(0))
+
+    def finish(self) -> None:
+        """The share of zeros that it was to end with, if steps were left out on the way."""
+        _update_masks(self._variables, self._masks, self._ramp.final, self._whole)
+        for variable, mask in zip(self._variables, self._masks, strict=True):
+            variable.assign(mask.cover(variable.value))
+
+
+def zero_smallest(kernels: Sequence[Kernel], share: float, whole: bool = False) -> None:
+    """Gives kernels masks of their smallest weights at once; for arguments see `Growth`."""
+    masks = _set_masks(kernels, None)
+    variables = [kernel.variable for kernel in kernels]
+    _update_masks(variables, masks, share, whole)
+    for variable, mask in zip(variables, masks, strict=True):
+        variable.assign(mask.cover(variable.value))
+
+
+def _set_masks(kernels: Sequence[Kernel], before: Callable[[Mask], None] | None) -> list[Mask]:
+    """Masks with the zeros that there are; `before` is the first one's."""
+    masks = []
+    for place, kernel in enumerate(kernels):
+        first = None if place else before
+        mask = Mask(kernel.variable, _keep_now(kernel), own_constraint(kernel.variable), first)
+        set_mask(kernel.variable, mask)
+        masks.append(mask)
+    return masks
+
+
+def _update_masks(variables: Sequence[Any], masks: Sequence[Mask], share: Any, whole: bool) -> None:
+    """Traced: new masks from the weights as they are."""
+    tf = runtime.tensorflow()
+    sizes = [
+        tf.abs(tf.cast(mask.cover(variable.value), "float32"))
+        for variable, mask in zip(variables, masks, strict=True)
+    ]
+    thresholds = _find_thresholds(sizes, share, whole)
+    for mask, size, threshold in zip(masks, sizes, thresholds, strict=True):
+        mask.keep.assign(tf.logical_and(mask.keep, size > threshold))
+
+
+def _keep_now(kernel: Kernel) -> Any:
+    tf = runtime.tensorflow()
+    constraint = kernel.variable.constraint
+    if isinstance(constraint, Mask):
+        return tf.identity(constraint.keep)
+    return tf.ones(kernel.variable.shape, tf.bool)
+
+
+def _find_thresholds(sizes: Sequence[Any], share: Any, whole: bool) -> list[Any]:
+    """Traced: for each kernel the size of the largest weight that goes; below 0 where none does."""
+    tf = runtime.tensorflow()
+    ordered = [tf.sort(tf.reshape(size, [-1])) for size in sizes]
+    if not whole:
+        return [_take(each, share) for each in ordered]
+    threshold = _take(tf.sort(tf.concat(ordered, 0)), share)
+    return [tf.minimum(threshold, _take(each, 1.0 - LEAST_LEFT)) for each in ordered]
+
+
+def _take(ordered: Any, share: Any) -> Any:
+    """The last of this share of some numbers in rising order; -1 for a share of none."""
+    tf = runtime.tensorflow()
+    total = int(ordered.shape[0])
+    # In float64: float32 cannot count the weights of a large model.
+    count = tf.cast(tf.round(tf.cast(share, "float64") * total), "int32")
+    count = tf.minimum(count, total - 1)
+    return tf.where(count > 0, tf.gather(ordered, tf.maximum(count - 1, 0)), -1.0)

@@ -1,0 +1,211 @@
+"""A narrower model of the same design: a student made from its teacher.
+
+Hidden layers get a share of their units or filters; inputs and outputs stay. Layers whose outputs
+meet number by number (in an Add, say) must stay equally wide, so widths are followed through the
+model: every tensor belongs to a group, and a group is narrowed as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.compression.clone import (
+    check_built,
+    check_graph,
+    clone_layers,
+    copy_compile,
+    renew_means,
+)
+from gpukeras.compression.report import LayerChange
+from gpukeras.core.errors import SpecError
+from gpukeras.profiler.cost.layer_flops import keras_kind
+
+# What the width of a layer's output is called in its config.
+WIDTHS = {
+    "Dense": "units",
+    **{f"Conv{rank}D": "filters" for rank in (1, 2, 3)},
+    **{f"Conv{rank}DTranspose": "filters" for rank in (1, 2, 3)},
+    **{f"SeparableConv{rank}D": "filters" for rank in (1, 2)},
+    **dict.fromkeys(("LSTM", "GRU", "SimpleRNN"), "units"),
+    "Embedding": "output_dim",
+}
+_RANKED = ("MaxPooling", "AveragePooling", "GlobalMaxPooling", "GlobalAveragePooling")
+_RANKED += ("ZeroPadding", "Cropping", "UpSampling", "SpatialDropout", "DepthwiseConv")
+SAME = {f"{name}{rank}D" for name in _RANKED for rank in (1, 2, 3)}
+SAME |= {"BatchNormalization", "LayerNormalization", "RMSNormalization", "UnitNormalization"}
+SAME |= {"Activation", "ReLU", "LeakyReLU", "ELU", "PReLU", "Softmax", "Identity", "RepeatVector"}
+SAME |= {"Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise", "ActivityRegularization"}
+MERGED = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}
+JOINED = {"Concatenate", "Flatten"}  # what is as wide as its parts together
+
+Part = tuple[Any, ...]
+
+
+class Groups:
+    """Widths that belong together, by the names of what has them (a union-find)."""
+
+    def __init__(self) -> None:
+        """No width is known, none is fixed."""
+        self._above: dict[Part, Part] = {}
+        self._fixed: set[Part] = set()
+        self._parts: dict[Part, list[Part]] = {}
+
+    def find(self, part: Part) -> Part:
+        """The one that stands for a group."""
+        while part in self._above:
+            part = self._above[part]
+        return part
+
+    def join(self, one: Part, other: Part) -> None:
+        """Both are equally wide. What is made of parts keeps its width where it meets others."""
+        first, second = self.find(one), self.find(other)
+        if first == second:
+            return
+        if self._parts.get(first) or self._parts.get(second):
+            self.fix(first)
+            self.fix(second)
+        self._above[second] = first
+        self._parts[first] = self._parts.pop(first, []) + self._parts.pop(second, [])
+        if second in self._fixed:
+            self.fix(first)
+
+    def collect(self, whole: Part, parts: list[Part]) -> None:
+        """A width that is the sum of others."""
+        self._parts[self.find(whole)] = parts
+
+    def fix(self, part: Part) -> None:
+        """This width stays, and so do those that it is made of."""
+        found = self.find(part)
+        if found not in self._fixed:
+            self._fixed.add(found)
+            for inner in self._parts.get(found, ()):
+                self.fix(inner)
+
+    def fixed(self, part: Part) -> bool:
+        """Whether a width stays."""
+        return self.find(part) in self._fixed
+
+
+def derive_student(teacher: Any, width: float) -> tuple[Any, list[LayerChange]]:
+    """A model like another with a share of its hidden units and filters, and new weights.
+
+    Args:
+        teacher: A built sequential or functional model.
+        width: Share in (0, 1) that each hidden layer keeps, at least 1.
+
+    Returns:
+        The student, compiled as the teacher if that is, and what became of each narrowed layer.
+
+    Raises:
+        ModelError: if the teacher's layers cannot be connected anew.
+        SpecError: if none of them can be narrowed.
+    """
+    check_graph(teacher, "teacher")
+    check_built(teacher)
+    groups = read_groups(teacher)
+    narrow = {
+        layer.name: WIDTHS[keras_kind(layer)]
+        for layer in _operations(teacher)
+        if keras_kind(layer) in WIDTHS and not groups.fixed((layer.name,))
+    }
+    if not narrow:
+        raise SpecError(
+            "`width` finds no hidden layer of `teacher` that can be narrowed.",
+            hint="Give a `student`.",
+            arg="width",
+        )
+    changes = []
+
+    def make(layer: Any) -> Any:
+        config = layer.get_config()
+        if layer.name in narrow:
+            name = narrow[layer.name]
+            before, config[name] = config[name], narrow_width(config[name], width)
+            kind = type(layer).__name__
+            changes.append(LayerChange(layer.name, kind, "narrowed", before, config[name], name))
+        return type(layer).from_config(config)
+
+    student = clone_layers(teacher, make)
+    student.name = f"{teacher.name}_student"
+    _copy_given(teacher, student)
+    copy_compile(teacher, student)
+    return student, changes
+
+
+def narrow_width(units: int, width: float) -> int:
+    """So many units are left of a layer."""
+    return max(1, math.floor(units * width + 0.5))
+
+
+def _copy_given(teacher: Any, student: Any) -> None:
+    """Weights that nothing trains (means of a Normalization, a frozen embedding) stay."""
+    pairs = zip(*map(keras_private.list_layers, (teacher, student)), strict=True)
+    for old, new in pairs:
+        given = old.weights and not old.trainable_weights and not _layers_inside(old)
+        if given and [w.shape for w in old.weights] == [w.shape for w in new.weights]:
+            new.set_weights(old.get_weights())
+    renew_means(student)
+
+
+def _layers_inside(layer: Any) -> bool:
+    return len(keras_private.list_layers(layer)) > 1
+
+
+# Widths through a model --------------------------------------------------------------------------
+
+
+def read_groups(model: Any) -> Groups:
+    """Which widths of a sequential or functional model belong together, and which must stay."""
+    graph, groups = keras_private.functional_of(model) or model, Groups()
+    nest = runtime.tensorflow().nest
+    widths: dict[int, Part] = {}
+    for tensor in nest.flatten(graph.inputs):
+        widths[id(tensor)] = ("input", tensor.name)
+        groups.fix(widths[id(tensor)])
+    for place, node in enumerate(_nodes(graph)):
+        given = [widths[id(tensor)] for tensor in node.input_tensors]
+        width = _follow(groups, node.operation, given, place)
+        for output in node.outputs:
+            widths[id(output)] = width
+    for tensor in nest.flatten(graph.outputs):
+        groups.fix(widths[id(tensor)])
+    return groups
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The calls of a graph's layers, each after those that it needs."""
+    yield from (node for node in keras_private.list_nodes(graph) if not node.is_input)
+
+
+def _operations(model: Any) -> list[Any]:
+    return keras_private.list_operations(keras_private.functional_of(model) or model)
+
+
+def _follow(groups: Groups, layer: Any, given: list[Part], place: int) -> Part:
+    """The width of what a layer gives, from the widths of what it is given."""
+    kind, own = keras_kind(layer), (layer.name,)
+    if kind in WIDTHS and len(given) == 1 and not _holds_widths(layer):
+        if not layer.trainable:
+            groups.fix(own)
+        return own
+    if kind in SAME and len(given) == 1:
+        return given[0]
+    if kind in MERGED:
+        for other in given[1:]:
+            groups.join(given[0], other)
+        return given[0]
+    whole = ("call", place)
+    if kind in JOINED:
+        groups.collect(whole, given)
+        return whole
+    for part in [*given, own, whole]:  # nobody knows what such a layer makes of it
+        groups.fix(part)
+    return whole
+
+
+def _holds_widths(layer: Any) -> bool:
+    """Whether a layer needs its inputs as wide as they are."""
+    return getattr(layer, "groups", 1) != 1

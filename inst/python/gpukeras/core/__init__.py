@@ -1,0 +1,1 @@
+"""What everything stands on: errors, options, messages, files and child processes."""

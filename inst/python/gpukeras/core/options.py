@@ -1,0 +1,349 @@
+"""Options as frozen records that check themselves.
+
+R's numbers arrive as floats and its vectors of length one as scalars, so every check also
+normalises: `10.0` becomes `10`, a lone unit becomes a tuple of one.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from gpukeras.core.errors import SpecError
+
+RATE_SCALINGS = ("none", "linear", "sqrt")
+ENGINES = ("auto", "keras", "superstep", "compiled")
+PRECISIONS = ("auto", "float32", "mixed_float16", "mixed_bfloat16", "float64")
+MOST_SEED = 2**31 - 1
+A_FOLDER = "the path of a folder"
+SpecType = TypeVar("SpecType", bound="Spec")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number that a float can hold; TRUE is none."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return known and -sys.float_info.max <= value <= sys.float_info.max
+
+
+def check_number(arg: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
+    """A finite number within [low, high]; `arg` names it in the error."""
+    if not is_number(value) or not low <= value <= high:
+        raise SpecError(
+            f"`{arg}` must be a number{_range_text(low, high)}, not {describe(value)}.", arg=arg
+        )
+    return float(value)
+
+
+def check_positive(arg: str, value: Any, high: float = math.inf) -> float:
+    """A number above 0 and at most `high`."""
+    if check_number(arg, value) <= 0 or value > high:
+        bound = "" if high == math.inf else f" and at most {high:g}"
+        raise SpecError(f"`{arg}` must be above 0{bound}, not {describe(value)}.", arg=arg)
+    return float(value)
+
+
+def check_fraction(arg: str, value: Any) -> float:
+    """A number between 0 and 1, neither of them."""
+    if not 0 < check_number(arg, value) < 1:
+        raise SpecError(f"`{arg}` must lie between 0 and 1, not {describe(value)}.", arg=arg)
+    return float(value)
+
+
+def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> int:
+    """A whole number within [low, high]; accepts R's `10.0`."""
+    if not is_number(value) or value != int(value) or not low <= value <= high:
+        raise SpecError(
+            f"`{arg}` must be a whole number{_range_text(low, high)}, not {describe(value)}.",
+            arg=arg,
+        )
+    return int(value)
+
+
+def check_flag(arg: str, value: Any) -> bool:
+    """True or false, nothing that merely behaves like it."""
+    if not isinstance(value, bool):
+        raise SpecError(f"`{arg}` must be TRUE or FALSE, not {describe(value)}.", arg=arg)
+    return value
+
+
+def check_choice(arg: str, value: Any, choices: Sequence[str]) -> str:
+    """One of `choices`."""
+    if value not in choices:
+        listed = ", ".join(f'"{choice}"' for choice in choices)
+        raise SpecError(f"`{arg}` must be one of {listed}, not {describe(value)}.", arg=arg)
+    return str(value)
+
+
+def check_counts(arg: str, value: Any, low: int = 1) -> tuple[int, ...]:
+    """A tuple of whole numbers from a scalar or a sequence."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return tuple(check_count(arg, item, low) for item in values)
+
+
+def describe(value: Any) -> str:
+    """A value's kind for an error message: short, and never a user's data."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, (bool, int, float)):
+        huge = isinstance(value, int) and not is_number(int(value))
+        plain = "a number that is too large" if huge else f"{value:g}"
+        return str(value).upper() if isinstance(value, bool) else plain
+    if isinstance(value, str):
+        return f'"{value[:40]}"'
+    if isinstance(value, Mapping):
+        return "a list"
+    shape = getattr(value, "shape", None)
+    return f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(value).__name__}"
+
+
+def check_text(arg: str, value: Any, what: str, hint: str = "") -> str:
+    """A text that is not empty; `what` says in the error what it must be."""
+    if not isinstance(value, str) or not value:
+        raise SpecError(f"`{arg}` must be {what}, not {describe(value)}.", hint=hint, arg=arg)
+    return value
+
+
+def _range_text(low: float, high: float) -> str:
+    if low == -math.inf and high == math.inf:
+        return ""
+    if high == math.inf:
+        return f" of at least {low:g}"
+    return f" from {low:g} to {high:g}"
+
+
+def option(default: Any, check: Callable[..., Any], *limits: Any, arg: str = "") -> Any:
+    """A field of an options record that is checked, and normalised, when the record is made.
+
+    Args:
+        default: Its default; None and "auto" are taken as they are where they are the default.
+        check: Takes the field's name and value, raises a SpecError, gives the value to keep.
+        limits: What `check` takes besides.
+        arg: The user's name for the field; by default its own.
+    """
+    return field(default=default, metadata={"check": check, "limits": limits, "arg": arg})
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Base of all options records, whose fields `option()` makes."""
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        for each in fields(self):
+            value, how = getattr(self, each.name), each.metadata
+            unset = each.default in (None, "auto") and type(value) is type(each.default)
+            if how and not (unset and value == each.default):
+                checked = how["check"](how["arg"] or each.name, value, *how["limits"])
+                self._set(**{each.name: checked})
+
+    @classmethod
+    def from_dict(cls: type[SpecType], options: Mapping[str, Any]) -> SpecType:
+        """Builds the record from plain options.
+
+        Raises:
+            SpecError: for a name that the record does not have, naming the nearest ones.
+        """
+        known = [field.name for field in fields(cls)]
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise SpecError(
+                f"Unknown option `{unknown[0]}`.",
+                hint=f"Options are {', '.join(known)}.",
+                arg=unknown[0],
+            )
+        return cls(**options)
+
+    def _set(self, **values: Any) -> None:
+        # The one place that writes to a frozen record.
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def _check_memory(arg: str, value: Any) -> str | int:
+    choices = ("growth", "all")
+    return (
+        check_choice(arg, value, choices) if isinstance(value, str) else check_count(arg, value, 64)
+    )
+
+
+@dataclass(frozen=True)
+class SetupSpec(Spec):
+    """What `gpu_setup()` is asked for.
+
+    Args:
+        device: "auto" (a GPU if usable, else the CPU, and says so), "gpu" (fails without one),
+            "cpu", or one device such as "GPU:1".
+        memory: "growth" (take what is needed, so that other sessions live), "all", or MiB.
+        precision: "auto" (by compute capability), "float32", "mixed_float16", "mixed_bfloat16",
+            "float64".
+        jit: "auto" (chosen by measuring in `gpu_fit()`), true or false.
+        threads: Intra-op threads, or None for TensorFlow's choice (all cores).
+        seed: Seed of Python, NumPy and TensorFlow, or None.
+        deterministic: Only deterministic kernels; slower on a GPU.
+        tf32: Whether products of float32 may be computed as TF32: "auto" (as TensorFlow has it:
+            yes), true or false.
+    """
+
+    device: str = option("auto", check_text, 'a string such as "auto", "gpu", "cpu" or "GPU:0"')
+    memory: str | int = option("growth", _check_memory)
+    precision: str = option("auto", check_choice, PRECISIONS)
+    jit: str | bool = option("auto", check_flag)
+    threads: int | None = option(None, check_count, 1, 4096)
+    seed: int | None = option(None, check_count, 0, MOST_SEED)
+    deterministic: bool = option(False, check_flag)
+    tf32: str | bool = option("auto", check_flag)
+
+
+CACHES = ("auto", "device", "host", "disk", "none")
+
+
+def _check_validation(arg: str, value: Any) -> float:
+    if check_number(arg, value, 0.0, 1.0) == 1.0:
+        raise SpecError(f"`{arg}` must leave rows to train on, not 1.", arg=arg)
+    return float(value)
+
+
+def _check_cache(arg: str, cache: Any) -> str:
+    if isinstance(cache, bool):
+        return "keep" if cache else "none"
+    return cache if cache == "keep" else check_choice(arg, cache, CACHES)
+
+
+def _check_encode(arg: str, encode: Any) -> str | dict[str, str]:
+    if isinstance(encode, Mapping):
+        return {str(name): way for name, way in encode.items()}  # checked where columns are known
+    return check_choice(arg, encode, ("onehot", "codes", "hash", "none"))
+
+
+def _check_shard(arg: str, shard: Any) -> tuple[int, int]:
+    values = check_counts(arg, shard)
+    if len(values) != 2 or values[0] > values[1]:
+        raise SpecError(
+            "`shard` must be this worker's number, counted from 1, and the number of workers.",
+            hint="Such as c(1, 4) for the first of four.",
+            arg="shard",
+        )
+    return values[0], values[1]
+
+
+@dataclass(frozen=True)
+class DatasetSpec(Spec):
+    """How rows become batches.
+
+    Args:
+        batch_size: Rows a training step, or "auto" (by the number of rows).
+        shuffle: A new random order each epoch: a true shuffle where rows are addressable.
+        cache: "device" (rows live in the device's memory), "host" (gathered in host memory and
+            sent in blocks), "disk" (in a scratch file), "none" (made anew each epoch), or "auto"
+            (the fastest that fits; what `TRUE` and `FALSE` mean is "keep" and "none").
+        validation: Share of the rows kept for validation, in [0, 1).
+        encode: Categories as "onehot" columns, as "codes" (0, 1, ...), or "hash" (0/1 columns of
+            `hash_bins` bins); or one of these for each column by name; or "none": columns are given
+            to the model as they are, texts as texts.
+        hash_bins: Bins of a hashed category.
+        scale: Standardise numeric features by the training rows' mean and standard deviation;
+            those of a sparse matrix by the standard deviation alone; images become 0 to 1.
+        na: What happens to missing values: "error", "impute" (median or most frequent value of
+            the training rows, with indicators), or "drop" (rows that have some are left out);
+            rows of a `.npy` file or a sparse matrix take "error" only.
+        drop_last: Leave out an epoch's last batch if it is short.
+        shard: This worker's share of the rows: its number from 1, and the number of workers.
+        on_error: What a broken file or row does: "stop", or "skip" (left out and counted).
+        buffer: Rows of the shuffle buffer where rows come in sequence, or "auto".
+        seed: Seed of the split and of the shuffles.
+    """
+
+    batch_size: str | int = option("auto", check_count)
+    shuffle: bool = option(True, check_flag)
+    cache: str | bool = option("auto", _check_cache)
+    validation: float = option(0.0, _check_validation)
+    encode: str | Mapping[str, str] = option("onehot", _check_encode)
+    hash_bins: int = option(64, check_count, 2, 2**20)
+    scale: bool = option(False, check_flag)
+    na: str = option("error", check_choice, ("error", "impute", "drop"))
+    drop_last: bool = option(False, check_flag)
+    shard: tuple[int, int] = option((1, 1), _check_shard)
+    on_error: str = option("stop", check_choice, ("stop", "skip"))
+    buffer: str | int = option("auto", check_count)
+    seed: int = option(0, check_count, 0, MOST_SEED)
+
+
+@dataclass(frozen=True)
+class MlpSpec(Spec):
+    """A multilayer perceptron.
+
+    Args:
+        units: Units of each hidden layer.
+        activation: Keras activation of the hidden layers.
+        dropout: Share of each hidden layer's outputs dropped in training, in [0, 1).
+        batch_norm: Batch normalisation before each activation.
+        penalty: Added to the loss: it times the squares of the hidden layers' weights (L2).
+        optimizer: Keras optimizer name.
+        learning_rate: The optimizer's learning rate, or None for its default.
+        seed: Seed of initial weights and dropout.
+    """
+
+    units: tuple[int, ...] = option((64,), check_counts)
+    activation: str = option("relu", check_text, "the name of a Keras activation")
+    dropout: float = option(0.0, check_number, 0.0, 0.99)
+    batch_norm: bool = option(False, check_flag)
+    penalty: float = option(0.0, check_number, 0.0)
+    optimizer: str = option("adam", check_text, "the name of a Keras optimizer")
+    learning_rate: float | None = option(None, check_number, 1e-12, 1e3)
+    seed: int = option(0, check_count, 0, MOST_SEED)
+
+
+def _check_shorthand(arg: str, value: Any, *plain: type) -> Any:
+    """A plain value, or options by name."""
+    if isinstance(value, Mapping):
+        return value
+    if not isinstance(value, plain) or isinstance(value, bool):
+        wanted = "a folder" if str in plain else "a number of epochs"
+        message = f"`{arg}` must be {wanted} or a list of options, not {describe(value)}."
+        raise SpecError(message, arg=arg)
+    return value
+
+
+def _check_schedule(arg: str, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        message = f"`{arg}` must be made by a schedule_*(), not {describe(value)}."
+        raise SpecError(message, arg=arg)
+    return value
+
+
+@dataclass(frozen=True)
+class FitSpec(Spec):
+    """How a model is trained.
+
+    Args:
+        epochs: Passes over the training rows.
+        engine: "auto" (chosen by measuring), "keras", "superstep" or "compiled".
+        schedule: The learning rate's schedule, see `schedules`, or None for the optimizer's own.
+        clip_norm: Largest norm of each variable's gradient, or None.
+        clip_value: Largest absolute value in a gradient, or None.
+        clip_global_norm: Largest norm of all gradients together, or None.
+        ema: Momentum of the weights' moving averages, in (0, 1), or None for none.
+        early_stopping: Epochs without improvement, or options, see `stopping`; None for never.
+        checkpoint: A folder, or options, see `checkpoints`; None for none.
+        on_oom: When memory runs out: "halve" the rows that go through the model at once and keep
+            the batch size by adding up gradients, or "stop".
+        tensorboard: A folder, or options, see `tensorboards`; None for none.
+        rate_scaling: What several replicas do to the learning rate: "none"; "linear", times their
+            number (Goyal et al. 2017); "sqrt", times its square root (Krizhevsky 2014).
+    """
+
+    epochs: int = option(10, check_count)
+    engine: str = option("auto", check_choice, ENGINES)
+    schedule: Mapping[str, Any] | None = option(None, _check_schedule)
+    clip_norm: float | None = option(None, check_positive)
+    clip_value: float | None = option(None, check_positive)
+    clip_global_norm: float | None = option(None, check_positive)
+    ema: float | None = option(None, check_fraction)
+    early_stopping: int | Mapping[str, Any] | None = option(None, _check_shorthand, int, float)
+    checkpoint: str | Mapping[str, Any] | None = option(None, _check_shorthand, str)
+    on_oom: str = option("halve", check_choice, ("halve", "stop"))
+    tensorboard: str | Mapping[str, Any] | None = option(None, _check_shorthand, str)
+    rate_scaling: str = option("none", check_choice, RATE_SCALINGS)

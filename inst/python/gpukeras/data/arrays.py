@@ -1,0 +1,310 @@
+"""NumPy only: checking, splitting and staging of arrays.
+
+R's matrices arrive without a copy, as read-only float64 views in column-major order. They are
+staged once: cast and reordered to float32, row-major, 64-byte aligned memory that TensorFlow can
+adopt. Gathering shuffled batches from R's own order would cost 3 to 26 times as much (measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import count_of
+
+ALIGNMENT = 64  # bytes; what TensorFlow needs to adopt memory without a copy
+BLOCK_BYTES = 4 * 2**20  # staging works on blocks of this size, so its extra memory is bounded
+MAX_RANK = 5
+EXACT_FLOAT32 = 2**24  # up to here every whole number is exact in float32
+EXACT_FLOAT64 = 2**53  # and up to here in float64
+
+
+def aligned_empty(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+    """An uninitialised C-ordered array whose memory starts on a 64-byte boundary."""
+    dtype = np.dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    buffer = np.empty(count * dtype.itemsize + ALIGNMENT, dtype=np.uint8)
+    offset = -buffer.ctypes.data % ALIGNMENT
+    return buffer[offset : offset + count * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def check_features(x: Any, arg: str = "x") -> np.ndarray:
+    """A numeric array of rank 2 to 5 with columns; a vector becomes one column.
+
+    Raises:
+        DataError: naming `arg`, the type or shape found, and what to do.
+    """
+    if not isinstance(x, np.ndarray) or x.dtype.kind not in "fiub":
+        found = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
+        raise DataError(f"`{arg}` must be numeric, not {found}.", arg=arg)
+    if x.ndim == 1:
+        x = x.reshape(-1, 1)
+    if not 2 <= x.ndim <= MAX_RANK:
+        raise DataError(f"`{arg}` must have 2 to {MAX_RANK} dimensions, not {x.ndim}.", arg=arg)
+    if 0 in x.shape[1:]:
+        raise DataError(f"`{arg}` has no columns: its shape is {x.shape}.", arg=arg)
+    return x
+
+
+def check_some(rows: int, arg: str = "x") -> None:
+    """There is something to learn from; predictions of no rows are none, and no error.
+
+    Raises:
+        DataError: naming `arg`.
+    """
+    if rows == 0:
+        raise DataError(f"`{arg}` has no rows.", arg=arg)
+
+
+def check_lengths(rows: int, other: int, arg: str, of: str = "x") -> None:
+    """Two arguments with one entry a row agree in length."""
+    if rows != other:
+        raise DataError(
+            f"`{arg}` has {count_of(other, 'row')} where `{of}` has {rows}.",
+            hint="They need one entry for each row.",
+            arg=arg,
+        )
+
+
+def row_blocks(rows: int, row_bytes: int) -> Iterator[slice]:
+    """Slices that cover `rows` rows in blocks of about `BLOCK_BYTES`."""
+    step = max(1, BLOCK_BYTES // max(1, row_bytes))
+    for start in range(0, rows, step):
+        yield slice(start, min(rows, start + step))
+
+
+def stage_float32(
+    x: np.ndarray,
+    center: np.ndarray | None = None,
+    scale: np.ndarray | None = None,
+    names: Sequence[str] = (),
+    arg: str = "x",
+    *,
+    complete: np.ndarray | None = None,
+    fill: np.ndarray | None = None,
+    marked: Sequence[int] = (),
+    notes: Notes | None = None,
+) -> np.ndarray:
+    """Copies an array once into aligned, row-major float32 memory.
+
+    Args:
+        x: Numeric array, rows first, any memory order.
+        center: Subtracted from the last axis before the cast (in float64), or None.
+        scale: Divides the last axis after centring, or None.
+        names: Column names for error messages.
+        arg: The argument's name for error messages.
+        complete: Which rows to take, or None for all.
+        fill: Replaces missing values along the last axis, or None where they are an error.
+        marked: Columns of the last axis that are followed by a column of 1 where missing, else 0.
+        notes: Where whole numbers that lose digits are noted, or None.
+
+    Raises:
+        DataError: if a value is missing, infinite, or too large for float32; names the column.
+    """
+    rows = len(x) if complete is None else int(complete.sum())
+    staged, start = aligned_empty((rows, *x.shape[1:-1], x.shape[-1] + len(marked))), 0
+    scaled = center is not None or scale is not None
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in row_blocks(len(x), staged.itemsize * int(np.prod(staged.shape[1:]))):
+            block = x[part] if complete is None else x[part][complete[part]]
+            out = staged[start : start + len(block)]
+            _encode_block(block, out, center, scale, fill, marked)
+            largest = max(out.max(initial=0), -out.min(initial=0))  # NaN where there is one
+            if not np.isfinite(largest):
+                taken = x if complete is None else x[complete]
+                raise _not_finite(taken, names, arg, imputed=fill is not None)
+            if notes is not None and (scaled or largest >= EXACT_FLOAT32):
+                notes.look(block, names, arg, scaled)
+            start += len(block)
+    return staged
+
+
+def _encode_block(
+    block: np.ndarray,
+    out: np.ndarray,
+    center: np.ndarray | None,
+    scale: np.ndarray | None,
+    fill: np.ndarray | None,
+    marked: Sequence[int],
+) -> None:
+    missing = np.isnan(block) if fill is not None else None
+    if missing is not None:
+        block = np.where(missing, fill, block)
+    values = standardise(block, center, scale)
+    if missing is None or not len(marked):
+        out[...] = values
+        return
+    order = np.insert(np.arange(block.shape[-1]), np.array(marked) + 1, -1)
+    out[..., order >= 0] = values
+    out[..., order < 0] = missing[..., list(marked)]
+
+
+class Notes:
+    """Whole numbers that encoding could not keep exactly, counted by column.
+
+    Nothing is changed or refused: the user is told, by `sentences`.
+    """
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self._counts: dict[tuple[str, str, bool], int] = {}
+
+    def look(self, values: np.ndarray, names: Sequence[str], arg: str, scaled: bool) -> None:
+        """Counts them in some rows as they were given.
+
+        Args:
+            values: Before any cast, rows first; a vector is one column.
+            names: Column names; a column of the same name as `arg` is `arg` itself.
+            arg: The user's name for the data.
+            scaled: Whether they are standardised in float64 before the cast to float32.
+        """
+        inexact = find_inexact(values, scaled)
+        if inexact is None:
+            return
+        columns = inexact.reshape(-1, inexact.shape[-1] if inexact.ndim > 1 else 1).sum(axis=0)
+        for column in np.flatnonzero(columns):
+            key = (arg, column_name(names, int(column)), scaled)
+            self._counts[key] = self._counts.get(key, 0) + int(columns[column])
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One for each column that has some, in the order of finding."""
+        return tuple(_note(*key, count) for key, count in self._counts.items())
+
+
+def _note(arg: str, name: str, scaled: bool, count: int) -> str:
+    where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
+    power, cast = (53, "float64") if scaled else (24, "float32")
+    numbers = count_of(count, "whole number")
+    return f"{where} has {numbers} beyond 2^{power} that {cast} cannot hold exactly."
+
+
+def find_inexact(values: np.ndarray, scaled: bool) -> np.ndarray | None:
+    """Which values are whole numbers that the cast cannot hold, or None if no value can be.
+
+    Standardised values pass through float64, which only integers of 64 bits can exceed; the
+    others go to float32 directly.
+    """
+    kind, bits = values.dtype.kind, 8 * values.dtype.itemsize
+    narrow = kind == "b" or bits <= 16 or (kind == "f" and bits <= 32)
+    if not values.size or narrow or (scaled and (kind == "f" or bits <= 32)):
+        return None
+    limit, to = (EXACT_FLOAT64, np.float64) if scaled else (EXACT_FLOAT32, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if kind != "f" and values.max() <= limit and values.min() >= -limit:
+            return None
+        large = np.abs(values) > limit if kind == "f" else None
+        if large is not None and not large.any():
+            return None
+        cast = values.astype(to)
+        if large is not None:
+            return large & (cast != values) & (np.floor(values) == values) & np.isfinite(values)
+        # What was rounded up to just beyond the largest integer of the type has no way back.
+        return (cast.astype(values.dtype) != values) | (cast >= 2.0 ** (bits - (kind == "i")))
+
+
+def standardise(x: np.ndarray, center: np.ndarray | None, scale: np.ndarray | None) -> np.ndarray:
+    """`(x - center) / scale` along the last axis, in float64; either may be None."""
+    x = x if center is None else x - center
+    return x if scale is None else x / scale
+
+
+def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation along the last axis over the rows where `keep` is true.
+
+    Two passes in float64 over blocks. Values are taken from the first one: far from 0, nothing is
+    lost, and a constant column has the deviation 0 exactly. It gets 1, so that dividing by it
+    changes nothing.
+    """
+    width = x.shape[-1]
+    weight = max(1, int(keep.sum()) * (x[0].size // width))
+    first = x[int(keep.argmax())].reshape(-1, width)[0].astype(np.float64)
+
+    def total(of: Any) -> np.ndarray:
+        result = np.zeros(width)
+        for rows in row_blocks(len(x), 8 * x[0].size):
+            block = x[rows].astype(np.float64, copy=False)[keep[rows]]
+            result += of(block.reshape(-1, width) - first).sum(axis=0)
+        return result / weight
+
+    with np.errstate(over="ignore", invalid="ignore"):  # what cannot be staged is refused there
+        mean = total(lambda away: away)
+        deviation = np.sqrt(total(lambda away: (away - mean) ** 2))
+        return first + mean, np.where(deviation > 0, deviation, 1.0)
+
+
+def split_rows(rows: int, validation: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers (int32, ascending) for training and for validation.
+
+    The split is random, unlike Keras' (which takes the last rows): tables are often sorted.
+
+    Raises:
+        DataError: if either part would be empty.
+    """
+    count = round(rows * validation)
+    if validation > 0 and not 0 < count < rows:
+        raise DataError(
+            f"`validation` = {validation:g} of {count_of(rows, 'row')} leaves no row to "
+            f"{'validate' if count == 0 else 'train'} on.",
+            arg="validation",
+        )
+    if count == 0:
+        return np.arange(rows, dtype=np.int32), np.empty(0, dtype=np.int32)
+    shuffled = np.arange(rows, dtype=np.int32)
+    np.random.default_rng(seed).shuffle(shuffled)
+    shuffled[count:].sort()
+    shuffled[:count].sort()
+    return shuffled[count:], shuffled[:count]
+
+
+def epoch_order(rows: np.ndarray, shuffle: bool, seed: int, epoch: int) -> np.ndarray:
+    """The order of an epoch's rows: a true shuffle that depends on the seed and epoch only."""
+    return np.random.default_rng([seed, epoch]).permutation(rows) if shuffle else rows
+
+
+def column_name(names: Sequence[str], column: int) -> str:
+    """A column's name, or its number from 1, as R counts."""
+    return names[column] if column < len(names) else str(column + 1)
+
+
+def _not_finite(x: np.ndarray, names: Sequence[str], arg: str, imputed: bool) -> DataError:
+    """Names the first offending column and counts what is wrong in it."""
+    for column in range(x.shape[-1]):
+        values = x[..., column].astype(np.float64)
+        missing = 0 if imputed else int(np.isnan(values).sum())
+        infinite = int(np.isinf(values).sum())
+        large = int((np.abs(values) > np.finfo(np.float32).max).sum()) - infinite
+        if missing or infinite or large:
+            name = column_name(names, column)
+            return column_error(name, arg, missing=missing, infinite=infinite, large=large)
+    return DataError(f"`{arg}` is not finite after scaling.", arg=arg)
+
+
+def column_error(name: str, arg: str, hint: str = "", **counts: int) -> DataError:
+    """The error for a column with values that cannot be trained on, with their counts.
+
+    Args:
+        name: The column's name.
+        arg: The user's name for the data.
+        hint: What to do, where it is not the usual.
+        **counts: How many are `missing`, `infinite` and too `large`.
+    """
+    words = {"missing": "missing", "infinite": "infinite", "large": "too large for float32"}
+    kinds = [f"{count} {words[key]}" for key, count in counts.items() if count]
+    where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
+    if set(key for key, count in counts.items() if count) == {"missing"}:
+        found = count_of(counts["missing"], "missing value")
+        usual = missing_hint(label=name == arg)
+    else:
+        found = f"values that cannot be trained on: {' and '.join(kinds)}"
+        usual = "Remove those rows, or correct them, first."
+    return DataError(f"{where} has {found}.", hint=hint or usual, arg=arg, column=name, **counts)
+
+
+def missing_hint(label: bool) -> str:
+    """What to do about missing values: labels are never imputed."""
+    ways = '`na = "drop"`' if label else '`na = "impute"` or `na = "drop"`'
+    return f"Remove those rows, or use {ways} in gpu_dataset()."

@@ -1,0 +1,395 @@
+"""What happens to a block of rows on its way into the model, on the device: cast, crop, augment.
+
+    build_finish(recipe, spec, training, batch_size) --> finish(arrays, (epoch, block)) --> arrays
+
+Pictures are drawn anew each epoch from the seed, the epoch and the block's number alone, so that a
+training can be repeated. Evaluation never augments: it casts, scales, and crops at the centre.
+
+Keras' layers do the work where they can: RandomFlip, RandomBrightness, RandomContrast. Two habits
+are minded: RandomFlip of both ways flips an image both ways or not at all, so here it is two
+layers; RandomContrast with one number only strengthens contrast, so it gets both bounds.
+
+Crop, flip, rotation, zoom and translation together are one resampling (`augmentation_geometry`),
+where Keras' layers would be one each: on a CPU each costs 3 to 4 ms an image of 224 x 224, and
+blurs it once more. RandomCrop also cuts all images of a call at one place; here each has a place of
+its own. None of it is compiled by XLA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import (
+    MOST_SEED,
+    Spec,
+    check_choice,
+    check_count,
+    check_counts,
+    check_number,
+    option,
+)
+from gpukeras.data import augmentation_geometry
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.stage_timer import end_stage
+
+FLIPS = {
+    "none": (),
+    "horizontal": ("horizontal",),
+    "vertical": ("vertical",),
+    "both": ("horizontal", "vertical"),
+}
+MAX_ALPHA = 100.0  # beyond it every picture is half and half
+USES = ("layers", "crop", "flip", "rotation", "zoom", "translation", "share", "partner")
+
+Arrays = tuple[Any, ...]
+Finish = Callable[..., Arrays]  # (arrays, (epoch, block)) to arrays
+
+
+# Options -----------------------------------------------------------------------------------------
+
+
+def check_pair(arg: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Two values."""
+    if len(values) != 2:
+        raise SpecError(f"`{arg}` must be two numbers, not {len(values)}.", arg=arg)
+    return values
+
+
+def _check_crop(arg: str, value: Any) -> tuple[Any, ...]:
+    return check_pair(arg, check_counts(arg, value))
+
+
+def _check_range(arg: str, value: Any) -> tuple[float, float]:
+    values = tuple(value) if isinstance(value, (list, tuple, np.ndarray)) else (value,)
+    low, high = check_pair(arg, values)
+    low = check_number(arg, low)
+    high = check_number(arg, high)
+    if low >= high:
+        message = f"`{arg}` must be the lowest, then the highest value."
+        raise SpecError(message, arg=arg)
+    return low, high
+
+
+@dataclass(frozen=True)
+class AugmentSpec(Spec):
+    """How training rows are varied; in this order, and each row by its own random numbers.
+
+    Args:
+        crop: Height and width of a part cut out at a random place (evaluation takes the centre),
+            or None. The model then takes rows of that size.
+        flip: "none", "horizontal", "vertical" or "both" (independently), each in half of the rows.
+        rotation: Largest turn either way, as a share of a full turn, in [0, 1].
+        zoom: Largest zoom in or out, as a share of the size, in [0, 1).
+        translation: Largest shift along each axis, as a share of the size, in [0, 1].
+        brightness: Largest change of brightness, as a share of the value range, in [0, 1].
+        contrast: Largest change of contrast, as a share, in [0, 1].
+        mixup: The alpha of mixup (Zhang et al. 2018), 0 for none: each row is mixed with another
+            one of its batch, lambda ~ Beta(alpha, alpha). Labels and weights are mixed too;
+            classes become one column each, for the loss categorical_crossentropy.
+        value_range: Lowest and highest value that brightness and contrast may give, or None:
+            0 to 255 for image files, 0 to 1 where they are scaled; arrays must give it.
+        seed: Seed of all of these.
+
+    Rotation, zoom and translation fill what they uncover by what the crop left out, and beyond
+    the image by reflection, as Keras does.
+    """
+
+    crop: tuple[int, int] | None = option(None, _check_crop)
+    flip: str = option("none", check_choice, tuple(FLIPS))
+    rotation: float = option(0.0, check_number, 0.0, 1.0)
+    zoom: float = option(0.0, check_number, 0.0, 0.99)
+    translation: float = option(0.0, check_number, 0.0, 1.0)
+    brightness: float = option(0.0, check_number, 0.0, 1.0)
+    contrast: float = option(0.0, check_number, 0.0, 1.0)
+    mixup: float = option(0.0, check_number, 0.0, MAX_ALPHA)
+    value_range: tuple[float, float] | None = option(None, _check_range)
+    seed: int = option(0, check_count, 0, MOST_SEED)
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything needs height and width."""
+        factors = (self.rotation, self.zoom, self.translation, self.brightness, self.contrast)
+        return self.crop is not None or self.flip != "none" or any(factors)
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether pixels move by whole pixels at most."""
+        return not (self.rotation or self.zoom or self.translation)
+
+    @property
+    def resamples(self) -> bool:
+        """Whether pixels move otherwise than by a flip, which is faster as a flip."""
+        return self.crop is not None or not self.keeps_values
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one row after the crop."""
+        return shape if self.crop is None else (*self.crop, shape[-1])
+
+
+def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:
+    """The recipe of rows that are augmented: their shape after the crop, their labels when mixed.
+
+    Args:
+        recipe: What was learned, without augmentation.
+        spec: What is asked for, or None.
+
+    Raises:
+        SpecError: if the rows are no images, are smaller than the crop, or have no labels to mix.
+    """
+    if spec is None:
+        return recipe
+    _check_rows(recipe, spec)
+    choose_value_range(recipe, spec)
+    mixed = recipe.mixed or spec.mixup > 0
+    if spec.crop is None:
+        return replace(recipe, mixed=mixed)
+    whole = recipe.raw_shape
+    if spec.crop[0] > whole[0] or spec.crop[1] > whole[1]:
+        raise SpecError(
+            f"`crop` is {spec.crop[0]} x {spec.crop[1]}, more than the images' "
+            f"{whole[0]} x {whole[1]}.",
+            arg="augment",
+        )
+    shape = spec.output_shape(whole)
+    return replace(recipe, shape=shape, uncropped=(whole[0], whole[1]), mixed=mixed)
+
+
+def _check_rows(recipe: Recipe, spec: AugmentSpec) -> None:
+    images = len(recipe.shape) == 3 and recipe.kind in ("images", "array")
+    if spec.moves and not images:
+        raise SpecError(
+            f"`augment` needs image files or an array of 4 dimensions, not rows of {recipe.shape}.",
+            hint="Only `mixup` takes any rows.",
+            arg="augment",
+        )
+    if spec.moves and recipe.marked:
+        raise SpecError(
+            "`augment` takes no images with indicators of missing values.",
+            hint='Use `na = "error"` or `na = "drop"`.',
+            arg="augment",
+        )
+    if spec.mixup and recipe.label is None:
+        raise SpecError("`mixup` needs labels to mix.", hint="Give `y`.", arg="augment")
+
+
+def choose_value_range(recipe: Recipe, spec: AugmentSpec) -> tuple[float, float]:
+    """Lowest and highest value of the rows.
+
+    Raises:
+        SpecError: if brightness or contrast of an array are asked for without it.
+    """
+    if spec.value_range is not None:
+        return spec.value_range
+    if recipe.kind != "images" and (spec.brightness or spec.contrast):
+        name = "brightness" if spec.brightness else "contrast"
+        raise SpecError(
+            f"`{name}` of an array needs `value_range`, the lowest and the highest value.",
+            hint="Such as augment = list(brightness = 0.2, value_range = c(0, 1)).",
+            arg="augment",
+        )
+    return (0.0, 255.0) if recipe.scale is None else (0.0, 1.0)
+
+
+# Random numbers ----------------------------------------------------------------------------------
+
+
+def draw_numbers(
+    spec: AugmentSpec, recipe: Recipe, rows: int, batch_size: int, key: tuple[int, int]
+) -> dict[str, np.ndarray]:
+    """Everything random about a block but what Keras' layers draw; for them a seed each.
+
+    Drawn by NumPy on the host: the same pictures on every device, and Beta variates that are
+    sound for a small alpha, where float32 underflows. Each use has a stream of its own, so that
+    adding one does not change the others.
+
+    Args:
+        spec: How rows are varied.
+        recipe: The rows' recipe.
+        rows: Rows of the block: whole batches, or one shorter batch.
+        batch_size: Rows a batch.
+        key: The epoch's and the block's number.
+
+    Returns:
+        `seeds` (int32) for Keras' layers; where rows are resampled `moves` (float32, 8 a row, see
+        `geometry`); with mixup `share` (float32, the row's own part) and `partner` (int32, row
+        numbers).
+    """
+    streams = {
+        use: np.random.default_rng([spec.seed, *key, number]) for number, use in enumerate(USES)
+    }
+    draws = {"seeds": streams["layers"].integers(2**31 - 1, size=8, dtype=np.int32)}
+    if spec.resamples:
+        draws["moves"] = augmentation_geometry.flatten(_draw_moves(spec, recipe, rows, streams))
+    if spec.mixup:
+        draws["share"] = streams["share"].beta(spec.mixup, spec.mixup, rows).astype(np.float32)
+        own = np.arange(rows, dtype=np.int32).reshape(-1, min(rows, batch_size))
+        draws["partner"] = streams["partner"].permuted(own, axis=1).reshape(-1)
+    return draws
+
+
+def _draw_moves(
+    spec: AugmentSpec, recipe: Recipe, rows: int, streams: dict[str, np.random.Generator]
+) -> np.ndarray:
+    size = spec.crop or (recipe.shape[0], recipe.shape[1])
+    whole = recipe.raw_shape[:2]
+    spare = [whole[axis] - size[axis] for axis in (1, 0)]
+    if spec.crop is None:  # of a recipe that crops all the same: the centre
+        moves = augmentation_geometry.shift(*np.tile(np.floor_divide(spare, 2), (rows, 1)).T)
+    else:
+        moves = augmentation_geometry.shift(
+            *streams["crop"].integers(np.add(spare, 1), size=(rows, 2)).T
+        )
+    ways = [way in FLIPS[spec.flip] for way in ("horizontal", "vertical")]
+    flipped = streams["flip"].integers(2, size=(rows, 2)).astype(bool) & ways
+    moves @= augmentation_geometry.flip(*flipped.T, size)
+    if spec.rotation:
+        turns = streams["rotation"].uniform(-spec.rotation, spec.rotation, rows)
+        moves @= augmentation_geometry.rotate(turns, size)
+    if spec.zoom:
+        factors = streams["zoom"].uniform(1 - spec.zoom, 1 + spec.zoom, rows)
+        moves @= augmentation_geometry.zoom(factors, size)
+    if spec.translation:
+        shares = streams["translation"].uniform(-spec.translation, spec.translation, (rows, 2))
+        moves @= augmentation_geometry.shift(*(shares * [size[1], size[0]]).T)
+    return moves
+
+
+# Finishing ---------------------------------------------------------------------------------------
+
+
+def build_finish(
+    recipe: Recipe, spec: AugmentSpec | None, training: bool, batch_size: int
+) -> Finish | None:
+    """What turns a block's rows into what the model takes, on the device where they are.
+
+    Args:
+        recipe: The rows' recipe, from `choose_augmented()` where rows are augmented.
+        spec: How rows are varied, or None.
+        training: Whether rows are varied; else they are cast, scaled and cropped at the centre,
+            and mixed classes become one column each all the same.
+        batch_size: Rows a batch: only rows of the same batch are mixed.
+
+    Returns:
+        `finish(arrays, (epoch, block)) -> arrays` for blocks of whole batches, or of one shorter
+        batch; None where there is nothing to do.
+    """
+    if training and spec is not None and (spec.moves or spec.mixup):
+        return _Varying(recipe, spec, batch_size)
+    if recipe.kind == "images" or recipe.uncropped or recipe.mixes_classes:
+        return _Finish(recipe)
+    return None
+
+
+class _Finish:
+    """Casts, scales, crops at the centre; one graph for each shape of a block."""
+
+    stage = "cast"
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._program = runtime.tensorflow().function(self._run, autograph=False)
+
+    def __call__(self, arrays: Arrays, key: tuple[int, int] = (0, 0)) -> Arrays:
+        with runtime.tensorflow().device(arrays[0].device):
+            arrays = self._program(tuple(arrays), self._draw(len(arrays[0]), key))
+        end_stage(self.stage, arrays)
+        return arrays
+
+    def _draw(self, rows: int, key: tuple[int, int]) -> dict[str, np.ndarray]:
+        return {}
+
+    def _run(self, arrays: Arrays, draws: dict[str, Any]) -> Arrays:
+        rows, *others = arrays
+        if self._recipe.kind == "images":  # first of all: few operations take bytes on a GPU
+            rows = runtime.tensorflow().cast(rows, np.float32)
+        return (self._scale(self._crop(rows, draws)), *self._spread(others))
+
+    def _crop(self, rows: Any, draws: dict[str, Any]) -> Any:
+        if self._recipe.uncropped is None:
+            return rows
+        (high, wide), (height, width) = self._recipe.uncropped, self._recipe.shape[:2]
+        top, left = (high - height) // 2, (wide - width) // 2
+        return rows[:, top : top + height, left : left + width]
+
+    def _scale(self, rows: Any) -> Any:
+        scale = self._recipe.scale
+        if self._recipe.kind != "images" or scale is None:  # arrays are scaled when they are staged
+            return rows
+        return rows / np.array(scale, np.float32)
+
+    def _spread(self, others: list[Any]) -> list[Any]:
+        """Labels and weights; classes as one column each where training mixes them."""
+        if not self._recipe.mixes_classes or not others:
+            return others
+        return [runtime.tensorflow().one_hot(others[0], self._recipe.label.units), *others[1:]]
+
+
+class _Varying(_Finish):
+    """Casts, scales, and varies each row: one graph, so one stage."""
+
+    stage = "augment"
+
+    def __init__(self, recipe: Recipe, spec: AugmentSpec, batch_size: int) -> None:
+        super().__init__(recipe)
+        self._spec, self._batch_size = spec, batch_size
+        self._layers = _build_layers(spec, choose_value_range(recipe, spec))
+
+    def _draw(self, rows: int, key: tuple[int, int]) -> dict[str, np.ndarray]:
+        return draw_numbers(self._spec, self._recipe, rows, self._batch_size, key)
+
+    def _run(self, arrays: Arrays, draws: dict[str, Any]) -> Arrays:
+        rows, *others = super()._run(arrays, draws)
+        seeds = runtime.tensorflow().unstack(draws["seeds"])
+        for layer, seed in zip(self._layers, seeds, strict=False):
+            _seed(layer, seed)
+            rows = layer(rows, training=True)
+        arrays = (rows, *others)
+        if "share" not in draws:
+            return arrays
+        return tuple(_mix(array, draws["share"], draws["partner"]) for array in arrays)
+
+    def _crop(self, rows: Any, draws: dict[str, Any]) -> Any:
+        """Each image cut and moved by its own numbers; by whole pixels no value changes."""
+        if "moves" not in draws:
+            return super()._crop(rows, draws)
+        tf = runtime.tensorflow()
+        moved = tf.raw_ops.ImageProjectiveTransformV3(
+            images=rows,
+            transforms=draws["moves"],
+            output_shape=self._recipe.shape[:2],
+            fill_value=0.0,
+            interpolation="NEAREST" if self._spec.keeps_values else "BILINEAR",
+            fill_mode="REFLECT",
+        )
+        return tf.ensure_shape(moved, [rows.shape[0], *self._recipe.shape])
+
+
+def _build_layers(spec: AugmentSpec, value_range: tuple[float, float]) -> list[Any]:
+    """Keras' layers, float32 whatever the session's precision: half precision has 11 bits."""
+    layers = runtime.keras().layers
+    common = {"dtype": "float32", "data_format": "channels_last", "seed": spec.seed}
+    ways = () if spec.resamples else FLIPS[spec.flip]
+    made = [layers.RandomFlip(way, **common) for way in ways]
+    if spec.brightness:
+        made.append(layers.RandomBrightness(spec.brightness, value_range=value_range, **common))
+    if spec.contrast:
+        bounds = (spec.contrast, spec.contrast)
+        made.append(layers.RandomContrast(bounds, value_range=value_range, **common))
+    return made
+
+
+def _seed(layer: Any, seed: Any) -> None:
+    tf, state = runtime.tensorflow(), layer.generator.state
+    state.assign(tf.cast(tf.stack([seed, 0]), state.dtype))
+
+
+def _mix(values: Any, share: Any, partner: Any) -> Any:
+    tf = runtime.tensorflow()
+    share = tf.reshape(share, [-1] + [1] * (len(values.shape) - 1))
+    return share * values + (1.0 - share) * tf.gather(values, partner)

@@ -1,0 +1,174 @@
+"""Datasets of every kind, made from what R sends: rows that have numbers, saved ones, streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import SpecError
+from gpukeras.data.augmentation import AugmentSpec, choose_augmented
+from gpukeras.data.dataset import Dataset, build_dataset
+from gpukeras.data.map_fn import trace_map, unmapped
+from gpukeras.data.preprocessing.multi_input import input_parts
+from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.saved.reader import build_saved
+from gpukeras.data.streams.builder import STREAM_KINDS, build_stream
+from gpukeras.data.streams.dataset import StreamDataset
+
+TEXT_KINDS = ("columns", "table", "records", "generator", "saved")  # the last refuses it itself
+
+
+def assemble(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
+    weights: np.ndarray | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
+    recipe: Recipe | None = None,
+    formula: str = "",
+    arg: str = "x",
+    augment: Mapping[str, Any] | None = None,
+    map: Callable[[Any], Any] | None = None,  # noqa: A002 (R's name for it)
+    text: Mapping[str, Any] | None = None,
+) -> Dataset | StreamDataset:
+    """A dataset ready for training.
+
+    Args:
+        features: A mapping with its `kind`; see `sources.open_features()`, `storage.opening`
+            and `streams.building`.
+        options: Fields of `DatasetSpec`.
+        labels: See `pipeline.build_dataset()`.
+        weights: One weight a row.
+        class_weight: "balanced", or a weight for each level.
+        recipe: An encoding to apply instead of learning one.
+        formula: R's formula as text.
+        arg: The user's name for the features, for messages.
+        augment: Fields of `AugmentSpec`, or None.
+        map: Applied to the features of a block on the device, see `mapping`.
+        text: Which columns are texts, see `text.TextSpec`.
+
+    Raises:
+        SpecError: for a bad option.
+        DataError: for data that cannot be trained on.
+    """
+    kind = features["kind"]
+    if text is not None and kind not in TEXT_KINDS:
+        raise SpecError(
+            "`text` names columns, which `" + arg + "` does not have.",
+            hint="Put the texts into a data frame.",
+            arg="text",
+        )
+    if kind in STREAM_KINDS:
+        _check_own(labels, weights, arg)
+        data = build_stream(features, options, recipe, arg, text, class_weight)
+    else:
+        build = build_saved if kind == "saved" else build_dataset
+        data = build(
+            features,
+            options,
+            arg=arg,
+            labels=labels,
+            weights=weights,
+            class_weight=class_weight,
+            recipe=recipe,
+            formula=formula,
+            text=text,
+        )
+    return _vary(data, augment, map)
+
+
+def _check_own(labels: Mapping[str, Any] | None, weights: np.ndarray | None, arg: str) -> None:
+    for name, given in (("weights", weights), ("y", labels)):
+        if given is not None:
+            raise SpecError(
+                f"`{name}` cannot be given beside `{arg}`, which makes its rows itself.",
+                hint="Give list(x, y, weights) for each batch.",
+                arg=name,
+            )
+
+
+def _vary(
+    data: Dataset | StreamDataset,
+    augment: Mapping[str, Any] | None,
+    function: Callable[[Any], Any] | None,
+) -> Dataset | StreamDataset:
+    """The dataset with what happens to its rows on the device, in the recipe too."""
+    if data.recipe.kind == AS_IS and (augment or function is not None):
+        arg = "augment" if augment else "map"
+        raise SpecError(
+            f"`{arg}` needs rows of numbers of one shape: the batches are taken as they come.",
+            hint="Apply it in the tf.data pipeline, by its own map().",
+            arg=arg,
+        )
+    if augment:
+        data.augment = AugmentSpec.from_dict({"seed": data.spec.seed, **augment})
+        _check_displaced(data)
+    recipe = choose_augmented(data.recipe, data.augment)
+    if recipe.mixed and recipe.label is not None and recipe.label.outputs:
+        raise SpecError(
+            "`mixup` mixes the labels of a single output.",
+            hint="Leave it out, or train a model for each output.",
+            arg="augment",
+        )
+    if function is not None and input_parts(recipe):
+        raise SpecError(
+            "`map` takes the features of a single input.",
+            hint="Put what it does into the model, as layers of the input.",
+            arg="map",
+        )
+    if recipe.mapped and function is None:
+        raise unmapped("x")
+    if function is not None:
+        data.map = trace_map(function, recipe.shape)
+        recipe = replace(recipe, mapped=True)
+    data.recipe = recipe
+    return data
+
+
+def _check_displaced(data: Dataset | StreamDataset) -> None:
+    """Pixels of `x` are not moved away from labels that are images too."""
+    spec, label = data.augment, data.recipe.label
+    stays = spec.crop is None and spec.flip == "none" and spec.keeps_values
+    if stays or label is None:
+        return
+    rules = [output.rule for output in label.outputs] or [label]
+    if any(len(rule.row_shape) > 1 for rule in rules):
+        raise SpecError(
+            "`augment` moves the pixels of `x`, but not those of `y`.",
+            hint="Vary both alike in a function that gives list(x, y), or in a tf.data pipeline.",
+            arg="augment",
+        )
+
+
+def explain_varied(data: Dataset | StreamDataset) -> str:
+    """What happens to a block's rows on the device, as text; "" for nothing."""
+    spec, plain = data.augment, AugmentSpec()
+    parts = [] if data.map is None else ["a function of one's own"]
+    for field in fields(plain):
+        value = getattr(spec, field.name, None)
+        if spec is not None and field.name != "seed" and value != getattr(plain, field.name):
+            parts.append(f"{field.name} {_as_text(value)}")
+    return ", ".join(parts)
+
+
+def _as_text(value: Any) -> str:
+    return " x ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def take_rows(data: Dataset, rows: Sequence[float]) -> dict[str, Any]:
+    """Some rows as the model gets them, before what the device does to them.
+
+    Args:
+        data: The dataset; its rows have numbers.
+        rows: Their numbers in the user's order, from 1.
+
+    Returns:
+        `{x, y, weights}`, as far as there are such, and the `names` of the columns of `x`.
+    """
+    places = np.asarray(rows, np.int64) - 1
+    parts = [source.gather(places) for source in data.sources]
+    names = data.recipe.feature_names or data.recipe.names
+    return {**dict(zip(("x", "y", "weights"), parts, strict=False)), "names": names}

@@ -1,0 +1,351 @@
+"""A user's rows made ready for training: split, encoded by a recipe, with a plan.
+
+    features, labels --recipe--> row sources --plan_pipeline()--> resident | staged | streamed
+
+What feeds them to the device, a block of batches at a time, is `feeding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import devices
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.options import DatasetSpec, check_number
+from gpukeras.data.arrays import (
+    Notes,
+    aligned_empty,
+    check_lengths,
+    check_some,
+    epoch_order,
+    split_rows,
+)
+from gpukeras.data.augmentation import AugmentSpec
+from gpukeras.data.plan import (
+    PipelineFacts,
+    PipelinePlan,
+    balanced_weights,
+    choose_batch_size,
+    plan_pipeline,
+)
+from gpukeras.data.preprocessing.imputation import check_labels, choose_policy
+from gpukeras.data.preprocessing.multi_input import check_settled, group_columns
+from gpukeras.data.preprocessing.multi_output import (
+    check_label_rows,
+    encode_labels,
+    learn_labels,
+    measure_ranges,
+    take_labels,
+)
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.registry import KEEPS, open_features, open_labels, place_rows
+from gpukeras.data.sources.row_store import MemoryRows, RowSource
+
+
+class Dataset:
+    """Rows with their recipe: the handle that R holds.
+
+    Args:
+        sources: Features, labels and (optional) weights.
+        recipe: The encoding that made them.
+        spec: The options given.
+        train_rows: Row numbers to train on (int32).
+        validation_rows: Row numbers to validate on (int32).
+        na: What happened to missing values: "error", "impute" or "drop".
+        dropped: Rows that were left out for them; they are not numbered.
+        skipped: What `on_error = "skip"` left out, or "".
+        notes: Sentences about the data that their owner may not expect.
+
+    Attributes:
+        augment: How rows are varied in training, or None.
+        map: Applied to a block's features on the device, or None.
+        wrapped: Whether rows without labels came as `(x,)`, see `blocks.as_data()`.
+        open_axes: Axes of a row along which the model takes any length.
+    """
+
+    wrapped = False
+    open_axes: frozenset[int] = frozenset()
+
+    def __init__(
+        self,
+        sources: tuple[RowSource, ...],
+        recipe: Recipe,
+        spec: DatasetSpec,
+        train_rows: np.ndarray,
+        validation_rows: np.ndarray,
+        na: str = "error",
+        dropped: int = 0,
+        skipped: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """Keeps the parts; tensors are made on first use."""
+        self.sources = sources
+        self.recipe = recipe
+        self.spec = spec
+        self.train_rows = train_rows
+        self.validation_rows = validation_rows
+        self.na = na
+        self.dropped = dropped
+        self.skipped = skipped
+        self.notes = notes
+        self.augment: AugmentSpec | None = None
+        self.map: Callable[[Any], Any] | None = None
+
+    def __len__(self) -> int:
+        """Rows of all parts."""
+        return len(self.sources[0])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row in all sources."""
+        return sum(source.row_bytes for source in self.sources)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All rows in host memory: no copy of rows that lie there, a whole one of others."""
+        return self.batch(len(self))
+
+    def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
+        """The plan for a device; `batch_size` replaces the dataset's own."""
+        facts = PipelineFacts(
+            rows=len(self.train_rows),
+            validation_rows=len(self.validation_rows),
+            row_bytes=self.row_bytes,
+            device=device,
+            free_bytes=devices.free_bytes(device),
+            na=self.na,
+            dropped=self.dropped,
+            indicators=self.recipe.indicators,
+            streamed="; ".join(source.streamed for source in self.sources if source.streamed),
+            resident_bytes=sum(source.resident_bytes for source in self.sources),
+            movable=all(source.movable for source in self.sources),
+            skipped=self.skipped,
+        )
+        spec = self.spec
+        if batch_size is not None:
+            spec = replace(spec, batch_size=batch_size)
+        return plan_pipeline(facts, spec)
+
+    def rows(self, part: str) -> np.ndarray:
+        """Row numbers of a part: "train", "validation" or "all" (in the user's order).
+
+        Of a worker's share, if there is more than one.
+        """
+        if part == "all" and not len(self.validation_rows):
+            return self.train_rows
+        if part == "all":
+            return np.sort(np.concatenate([self.train_rows, self.validation_rows]))
+        return self.train_rows if part == "train" else self.validation_rows
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The training rows in an epoch's order."""
+        return epoch_order(self.train_rows, self.spec.shuffle, self.spec.seed, epoch)
+
+    def batch(self, rows: int) -> tuple[np.ndarray, ...]:
+        """The first rows of every source, to build a model's variables from."""
+        return tuple(source.gather(slice(rows)) for source in self.sources)
+
+
+def build_dataset(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
+    weights: np.ndarray | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
+    recipe: Recipe | None = None,
+    formula: str = "",
+    arg: str = "x",
+    text: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Rows for training: split, learn the recipe on the training rows, encode.
+
+    Args:
+        features: See `sources.open_features()`; with `groups` where columns are several inputs,
+            see `groups.group_columns()`.
+        options: Fields of `DatasetSpec`.
+        labels: `{kind, values, levels}`, see `labels`, `{kind: "npy", path}`, or several outputs
+            of these; None also where the features hold them.
+        weights: One weight a row, or an array with more of them a row, at least 0.
+        class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
+        recipe: An encoding to apply instead of learning one.
+        formula: R's formula as text.
+        arg: The user's name for the features, for messages.
+        text: Which columns are texts, and how they are encoded, see `text.TextSpec`.
+
+    Raises:
+        SpecError: for a bad option.
+        DataError: for data that cannot be trained on.
+    """
+    spec = DatasetSpec.from_dict(options)
+    given = open_features(features, arg, spec, recipe, text)
+    labels = given.labels() if labels is None else open_labels(labels)
+    weights = given.weights() if weights is None else weights
+    _check_counts(given.rows, labels, weights, class_weight, arg)
+    na = choose_policy(spec.na, None if recipe is None else recipe.na)
+    complete = _choose_rows(na, given, labels, recipe)
+    labels = None if labels is None else take_labels(labels, complete)
+    rows = given.rows if complete is None else int(complete.sum())
+    parts = split_rows(rows, spec.validation, spec.seed)
+    keep = np.zeros(rows, dtype=bool)
+    keep[parts[0]] = True
+    groups, remarks = features.get("groups"), ()
+    if recipe is None:
+        recipe = _learn(given, labels, keep, complete, spec, formula)
+        remarks = given.remarks(recipe, spec)
+        recipe = group_columns(recipe, groups, arg)
+    else:
+        check_settled(recipe, groups)
+    weights, notes = _take_weights(weights, given.rows, complete), Notes()
+    recipe, arrays = _encode_labels(recipe, labels, weights, class_weight, keep, notes)
+    del labels, weights, keep  # of a large file they take more than all that follows
+    shares = [take_shard(part, spec.shard) for part in parts]
+    choose_batch_size(len(shares[0]), spec.batch_size)
+    encoded = given.encode(recipe, complete, notes, KEEPS.get(spec.cache, "auto"))
+    sources = (place_rows(encoded, spec.cache, arg), *map(MemoryRows, arrays))
+    said = (*given.notes, *remarks, *notes.sentences)
+    return Dataset(sources, recipe, spec, *shares, na, given.rows - rows, given.skipped, said)
+
+
+def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:
+    """A worker's share of rows: as many as the others', drawn from all over them.
+
+    Args:
+        rows: Row numbers of a part; the same for all workers.
+        shard: This worker's number, from 1, and the number of workers.
+    """
+    index, count = shard
+    return rows if count == 1 else rows[index - 1 :: count].copy()
+
+
+def _check_counts(
+    rows: int,
+    labels: Mapping[str, Any] | None,
+    weights: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+    arg: str,
+) -> None:
+    check_some(rows, arg)
+    if labels is not None:
+        check_label_rows(labels, rows, arg)
+    elif weights is not None or class_weight is not None:
+        name = "weights" if weights is not None else "class_weight"
+        raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)
+
+
+def _choose_rows(
+    na: str, given: Features, labels: Mapping[str, Any] | None, recipe: Recipe | None
+) -> np.ndarray | None:
+    """Which rows are taken, or None for all: then nothing is copied."""
+    given.check_policy(na)
+    if na == "impute" and labels is not None:
+        check_labels(labels)
+    if na != "drop":
+        return None
+    complete = given.complete_rows(labels, None if recipe is None else recipe.known)
+    return None if complete.all() else complete
+
+
+def _take_weights(
+    weights: np.ndarray | None, rows: int, complete: np.ndarray | None
+) -> np.ndarray | None:
+    if weights is None:
+        return None
+    checked = _check_weights(weights, rows)
+    return checked if complete is None else checked[complete]
+
+
+def _learn(
+    given: Features,
+    labels: Mapping[str, Any] | None,
+    keep: np.ndarray,
+    complete: np.ndarray | None,
+    spec: DatasetSpec,
+    formula: str,
+) -> Recipe:
+    label = None if labels is None else learn_labels(labels, keep)
+    learned = given.learn(keep, spec, complete)
+    return replace(learned, label=label, formula=formula or given.formula)
+
+
+def _encode_labels(
+    recipe: Recipe,
+    labels: Mapping[str, Any] | None,
+    weights: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+    keep: np.ndarray,
+    notes: Notes,
+) -> tuple[Recipe, list[np.ndarray]]:
+    """The recipe with the labels' range; labels and weights, as far as there are any."""
+    if labels is None:
+        return recipe, []
+    if recipe.label is None:
+        raise DataError("`y` was given, but training had no labels.", arg="y")
+    codes = encode_labels(recipe.label, labels, notes)
+    recipe = replace(recipe, label=measure_ranges(recipe.label, codes))
+    weight = _row_weights(weights, class_weight, recipe.label, codes, keep)
+    return recipe, [codes] if weight is None else [codes, weight]
+
+
+def _row_weights(
+    weights: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+    label: LabelRule,
+    codes: np.ndarray,
+    keep: np.ndarray,
+) -> np.ndarray | None:
+    if weights is None and class_weight is None:
+        return None
+    out = aligned_empty((len(codes),) if weights is None else weights.shape)
+    out[...] = 1.0 if weights is None else weights
+    if class_weight is not None:
+        codes = codes.reshape(len(codes), -1)[:, 0]
+        by_class = _class_weights(class_weight, label, codes[keep])
+        own = by_class[codes[keep].astype(np.int64)]
+        out[keep] *= own.reshape(-1, *[1] * (out.ndim - 1))
+    return out
+
+
+def _check_weights(weights: np.ndarray, rows: int) -> np.ndarray:
+    values = np.asarray(weights, dtype=np.float64)
+    check_lengths(rows, len(values), "weights")
+    if not np.isfinite(values).all() or values.min() < 0:
+        raise DataError(
+            "`weights` must be finite and at least 0.",
+            hint="Remove rows with missing or negative weights.",
+            arg="weights",
+        )
+    return values
+
+
+def _class_weights(
+    wanted: str | Mapping[str, float], label: LabelRule, codes: np.ndarray
+) -> np.ndarray:
+    if label.outputs:
+        raise SpecError(
+            "`class_weight` cannot tell whose classes to weigh: `y` has several outputs.",
+            hint="Give `weights`, one a row.",
+            arg="class_weight",
+        )
+    if label.kind not in ("class", "binary") and not label.counts:
+        raise SpecError(
+            f"`class_weight` needs labels that are classes, not a {label.kind}.",
+            arg="class_weight",
+        )
+    levels = label.levels or (("FALSE", "TRUE") if label.logical else ("0", "1"))
+    if label.counts:
+        levels = tuple(str(number) for number in range(int(label.maximum) + 1))
+    if wanted == "balanced":
+        return balanced_weights(np.bincount(codes.astype(np.int64), minlength=len(levels)))
+    if not isinstance(wanted, Mapping) or set(wanted) != set(levels):
+        raise SpecError(
+            '`class_weight` must be "balanced" or one number named after each level.',
+            hint=f"Levels are {', '.join(levels[:10])}.",
+            arg="class_weight",
+        )
+    return np.array([check_number("class_weight", wanted[level], 0.0) for level in levels])

@@ -1,0 +1,1 @@
+"""Tables in files, read in batches with bounded memory. Needs pyarrow."""

@@ -1,0 +1,136 @@
+"""One Arrow column as the record that `columns` documents: what R would send for the same values.
+
+numbers -> "numeric", "integer"; TRUE/FALSE -> "logical"; dictionaries -> "factor" with all their
+levels in order; texts -> "character" with their levels sorted as bytes; dates, times (with zone and
+UTC offsets), durations and times of day (in seconds).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.data.files.arrow import pa, pc
+from gpukeras.data.files.schema import family_of
+from gpukeras.data.files.time_zones import utc_offsets
+
+PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+DAY_MS = 86_400_000.0
+
+
+def to_column(name: str, array: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
+    """One column's values; without a copy for numbers of which none is missing.
+
+    Args:
+        name: The column's name.
+        array: Its values.
+
+    Returns:
+        `{name, kind, values}`, with `levels` for numbers (none) and categories, `zone` and
+        `offsets` for times (without a zone they are UTC), `units` for durations. Missing values
+        are NaN, and code 0 in categories. `values` may be read-only.
+
+    Raises:
+        DataError: for a type that no column can have, or an unknown time zone.
+    """
+    array = _whole(array)
+    make = _MAKERS.get(family_of(array.type) or "")
+    if make is None:
+        found = str(array.type).split("<")[0]
+        raise DataError(f"Column `{name}` has the type {found}: it cannot be read.", column=name)
+    return {"name": name, **make(array, name)}
+
+
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+
+
+def _to_numpy(array: pa.Array) -> np.ndarray:
+    """Numbers; where some are missing, as float64 with NaN."""
+    if array.null_count and not pa.types.is_floating(array.type):
+        array = array.cast(pa.float64(), safe=False)  # 2^53 and beyond are rounded
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _number(array: pa.Array, _: str) -> dict[str, Any]:
+    whole = pa.types.is_integer(array.type)
+    if not whole and array.type != pa.float64():
+        array = array.cast(pa.float64())
+    return {"kind": "integer" if whole else "numeric", "values": _to_numpy(array), "levels": []}
+
+
+def _logical(array: pa.Array, _: str) -> dict[str, Any]:
+    if array.null_count:
+        array = array.cast(pa.uint8())
+    return {"kind": "logical", "values": _to_numpy(array), "levels": []}
+
+
+def _missing(array: pa.Array, _: str) -> dict[str, Any]:
+    return {"kind": "logical", "values": np.full(len(array), np.nan), "levels": []}
+
+
+def _factor(array: pa.DictionaryArray, _: str) -> dict[str, Any]:
+    found = array.dictionary.cast(pa.string()).to_pylist()
+    levels = list(dict.fromkeys(level for level in found if level is not None))
+    values = _codes(array.indices)
+    if len(levels) < len(found):  # a level that is missing, or there twice
+        place = {level: code for code, level in enumerate(levels, start=1)}
+        values = np.array([0, *(place.get(level, 0) for level in found)], np.int32)[values]
+    return {"kind": "factor", "values": values, "levels": levels}
+
+
+def _text(array: pa.Array, _: str) -> dict[str, Any]:
+    if not pa.types.is_string(array.type):
+        array = array.cast(pa.large_string())
+    encoded = array.dictionary_encode()
+    order = pc.array_sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.zeros(len(order) + 1, np.int32)
+    ranks[order + 1] = np.arange(1, len(order) + 1)
+    levels = encoded.dictionary.take(pa.array(order)).to_pylist()
+    return {"kind": "character", "values": ranks[_codes(encoded.indices)], "levels": levels}
+
+
+def _codes(indices: pa.Array) -> np.ndarray:
+    """Codes from 1 on, 0 for missing."""
+    if indices.null_count:
+        indices = pc.fill_null(indices.cast(pa.int64()), -1)
+    return (indices.to_numpy(zero_copy_only=False).astype(np.int64) + 1).astype(np.int32)
+
+
+def _ticks(array: pa.Array) -> np.ndarray:
+    """What a date or time counts, in float64."""
+    width = pa.int32() if array.type.bit_width == 32 else pa.int64()
+    return _to_numpy(array.cast(width)).astype(np.float64, copy=False)
+
+
+def _date(array: pa.Array, _: str) -> dict[str, Any]:
+    days = _ticks(array) / (DAY_MS if pa.types.is_date64(array.type) else 1.0)
+    return {"kind": "date", "values": days}
+
+
+def _time(array: pa.Array, name: str) -> dict[str, Any]:
+    seconds, zone = _ticks(array) / PER_SECOND[array.type.unit], array.type.tz or "UTC"
+    offsets = utc_offsets(seconds, zone, name)
+    return {"kind": "time", "values": seconds, "offsets": offsets, "zone": zone}
+
+
+def _duration(array: pa.Array, _: str) -> dict[str, Any]:
+    seconds = _ticks(array) / PER_SECOND[array.type.unit]
+    return {"kind": "duration", "values": seconds, "units": "secs"}
+
+
+_MAKERS = {
+    "number": _number,
+    "logical": _logical,
+    "missing": _missing,
+    "factor": _factor,
+    "text": _text,
+    "date": _date,
+    "time": _time,
+    "time of day": _duration,
+    "duration": _duration,
+}

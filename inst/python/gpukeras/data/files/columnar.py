@@ -1,0 +1,148 @@
+"""Parquet and Arrow files as one table: types that hold in all files, batches made ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from gpukeras.core.prefetch import read_ahead
+from gpukeras.data.files import feather, parquet
+from gpukeras.data.files.arrow import DAMAGED, pa
+from gpukeras.data.files.base import Part, TableReader, read_each
+from gpukeras.data.files.csv.parsing import EXACT, reaches
+from gpukeras.data.files.errors import Tally, check_unchanged, file_error, opening_error, read_stamp
+from gpukeras.data.files.paths import check_file
+from gpukeras.data.files.schema import check_same_names, check_types, choose_columns, unify_schema
+
+LONG = (pa.int64(), pa.uint64())
+FORMATS = {"parquet": parquet, "feather": feather}
+
+
+class ColumnarReader(TableReader):
+    """Files with the same columns; `Part.facts` are a file's rows, or None."""
+
+    @property
+    def known_rows(self) -> int | None:
+        """Rows of all files, or None for Arrow streams."""
+        rows = [part.facts for part in self._parts]
+        return None if None in rows else sum(rows)
+
+    def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        batches = FORMATS[self.format].read_batches(part.path, self.names)
+        try:
+            with closing(read_ahead(map(validated, batches))) as ahead:
+                for batch in ahead:
+                    rows += batch.num_rows
+                    yield self._cast(batch, part)
+        except DAMAGED as error:
+            check_unchanged(part.path, self.arg, part.stamp)
+            problem = f"is damaged behind row {rows:,}: it cannot be read to its end."
+            hint = "Write or copy it again."
+            raise file_error(part.path, self.arg, problem, hint, row=rows + 1) from error
+
+    def _cast(self, batch: pa.RecordBatch, part: Part) -> pa.RecordBatch:
+        for name in self.names:
+            values = batch.column(name)
+            if values.type in LONG and is_rounded(values):
+                self._note_rounded(name)
+        if batch.schema.equals(self.schema):
+            return batch
+        arrays = [self._convert(batch.column(field.name), field, part) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _convert(self, values: pa.Array, field: pa.Field, part: Part) -> pa.Array:
+        try:
+            return convert(values, field.type)
+        except pa.ArrowInvalid as error:
+            problem = f"has values in the column `{field.name}` that {field.type} does not hold."
+            hint = "Write the files with the same types."
+            raise file_error(part.path, self.arg, problem, hint, column=field.name) from error
+
+    def _lost(self, part: Part, rows: int) -> int:
+        return max(0, (part.facts or 0) - rows)
+
+
+def validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of which no damaged offset points outside, and whose texts are in UTF-8.
+
+    Raises:
+        pa.ArrowInvalid: if it is damaged; neither format always finds that itself.
+    """
+    batch.validate(full=True)
+    return batch
+
+
+def is_rounded(values: pa.Array) -> bool:
+    """Whether whole numbers are not the same in float64."""
+    if not reaches(values, EXACT):
+        return False
+    there = values.drop_null()
+    return not there.cast(pa.float64(), safe=False).cast(there.type, safe=False).equals(there)
+
+
+def convert(values: pa.Array, type: pa.DataType) -> pa.Array:
+    """Values in the type that all files share: nothing is lost but digits beyond float64's."""
+    if values.type.equals(type):
+        return values
+    if pa.types.is_dictionary(type) and pa.types.is_dictionary(values.type):
+        indices, levels = values.indices.cast(type.index_type), values.dictionary.cast(pa.string())
+        return pa.DictionaryArray.from_arrays(indices, levels)
+    return values.cast(type, safe=not pa.types.is_floating(type))
+
+
+def open_columnar(
+    paths: Sequence[Path],
+    format: str,
+    arg: str,
+    columns: Sequence[str] | None,
+    tally: Tally | None,
+) -> ColumnarReader:
+    """Parquet or Arrow files as a table; reads what they say of themselves.
+
+    Raises:
+        DataError: if a file cannot be read, has other columns than the first, or other types.
+    """
+    names: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+    schema: pa.Schema | None = None
+
+    def read(path: Path) -> Part:
+        nonlocal names, wanted, schema
+        part, found = read_part(path, format, arg)
+        if schema is None:
+            first = choose_columns(found.names, columns, arg, path)
+        else:
+            first = wanted
+            check_same_names(found.names, names, wanted, columns is None, arg, path)
+        chosen = pa.schema([found.field(name) for name in first])
+        check_types(chosen, arg, path)
+        schema = chosen if schema is None else unify_schema(schema, chosen, arg, path)
+        names, wanted = names or tuple(found.names), first
+        return part
+
+    parts = read_each(paths, read, arg, tally)
+    reader = ColumnarReader(parts, format, schema, arg, tally)
+    if reader.known_rows == 0:
+        raise file_error(parts[0].path, arg, "has no rows.", "Check how it was written.")
+    return reader
+
+
+def read_part(path: Path, format: str, arg: str) -> tuple[Part, pa.Schema]:
+    """A file, its rows, and its schema.
+
+    Raises:
+        DataError: if it is not what its suffix says, or not whole.
+    """
+    check_file(path, arg)
+    stamp, module = read_stamp(path), FORMATS[format]
+    try:
+        schema, rows = module.read_facts(path)
+    except DAMAGED as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise opening_error(path, arg, error) from error
+        hint = "It is cut off, or of another format: write or copy it again."
+        problem = f"is no whole {module.NAME} file."
+        raise file_error(path, arg, problem, hint) from error
+    return Part(path, stamp, rows), schema

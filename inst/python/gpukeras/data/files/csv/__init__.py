@@ -1,0 +1,1 @@
+"""Delimited text: blocks of whole records, parsed in several threads."""

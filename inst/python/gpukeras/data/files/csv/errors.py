@@ -1,0 +1,117 @@
+"""Which record of a block does not fit, and why: slow, and asked only of a block that is broken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import count_of
+from gpukeras.data.files.arrow import pa
+from gpukeras.data.files.base import Part
+from gpukeras.data.files.csv.chunks import Block, count_lines
+from gpukeras.data.files.csv.header import Header
+from gpukeras.data.files.csv.records import record_ends
+from gpukeras.data.files.errors import file_error
+from gpukeras.data.files.schema import WORDS, family_of
+
+COUNTS = re.compile(r"Expected (\d+) columns?, got (\d+)")
+COLUMN = re.compile(r"In CSV column #(\d+):")
+CSV_HINT = (
+    "Correct it (missing values are NA), or leave such rows out and have them counted: "
+    '`on_error = "skip"`.'
+)
+Parse = Callable[[bytes], object]  # raises pa.ArrowInvalid for a record that does not fit
+
+
+def find_first(data: bytes, parse: Parse, separator: str) -> tuple[int, str] | None:
+    """Where the first record that does not fit begins, and Arrow's words about it; None if none."""
+    ends = record_ends(data, separator) or [len(data)]
+    ends[-1] = len(data)
+    edges = [0, *ends]
+    low, high = 0, len(ends)  # the records before `low` fit, those before `high` do not
+    message = _fault(data, parse)
+    if message is None:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = _fault(data[edges[low] : edges[middle]], parse)
+        low, high = (middle, high) if found is None else (low, middle)
+        message = message if found is None else found
+    return edges[low], message
+
+
+def _fault(data: bytes, parse: Parse) -> str | None:
+    try:
+        parse(data)
+    except pa.ArrowInvalid as error:
+        return str(error)
+    return None
+
+
+def explain(part: Part, block: Block, parse: Parse, schema: pa.Schema, arg: str) -> DataError:
+    """The error for the first record of a block that does not fit; names its line and column.
+
+    Args:
+        part: The file.
+        block: The block, known to be broken.
+        parse: Parses records strictly.
+        schema: Of the columns that are read.
+        arg: The user's name for the files.
+    """
+    header: Header = part.facts
+    found = None if block.endless else find_first(block.data, parse, header.separator)
+    place, message = found or (0, "")
+    line = line_of(part, block, place)
+    if block.endless:
+        problem = f"has a quoted text that begins in line {line:,} and does not end."
+        return file_error(part.path, arg, problem, CSV_HINT, row=line)
+    counts = COUNTS.search(message)
+    if counts:
+        values, names = count_of(int(counts[2]), "value"), count_of(int(counts[1]), "name")
+        problem = f"has {values} in line {line:,} where its header has {names}."
+        return file_error(part.path, arg, problem, CSV_HINT, row=line)
+    return _explain_value(part, line, message, schema, arg)
+
+
+def _explain_value(part: Part, line: int, message: str, schema: pa.Schema, arg: str) -> DataError:
+    column = COLUMN.search(message)
+    if column is None:
+        problem = f"cannot be read in line {line:,}."
+        return file_error(part.path, arg, problem, CSV_HINT, row=line)
+    name = part.facts.names[int(column[1])]
+    expected = WORDS[family_of(schema.field(name).type) or "text"]
+    problem = (
+        f"has a value in line {line:,} that is not {expected}, "
+        f"as column `{name}` has it at the start of the first file."
+    )
+    hint = CSV_HINT
+    if expected == WORDS["text"]:
+        problem = f"has text in line {line:,} of column `{name}` that is not in UTF-8."
+        hint = "Save the file in UTF-8."
+    return file_error(part.path, arg, problem, hint, row=line, column=name)
+
+
+def line_of(part: Part, block: Block, place: int) -> int:
+    """The line of the file, counted from 1, in which a record begins."""
+    newline = part.facts.newline
+    blank = block.data[place:]
+    blanks = len(blank) - len(blank.lstrip(b"\r\n"))  # blank lines belong to the record behind them
+    return count_lines(part.path, block.start + place + blanks, newline) + 1
+
+
+def parse_leniently(data: bytes, parse: Parse, separator: str) -> tuple[list[object], int]:
+    """What `parse` makes of the records that fit, and how many do not."""
+    try:
+        return [parse(data)], 0
+    except pa.ArrowInvalid:
+        ends = record_ends(data, separator)
+    if len(ends) < 2:
+        return [], 1
+    half = ends[len(ends) // 2 - 1]
+    parsed: list[object] = []
+    bad = 0
+    for part in (data[:half], data[half:]):
+        some, more = parse_leniently(part, parse, separator)
+        parsed, bad = parsed + some, bad + more
+    return parsed, bad

@@ -1,0 +1,121 @@
+"""The header of delimited text: its columns' names, and the separator. Pure."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+
+from gpukeras.data.files.csv.records import QUOTE, record_ends
+
+SEPARATORS = (",", ";", "\t")
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of one file.
+
+    Args:
+        names: Of all columns, as they will be called.
+        start: Bytes before the first row.
+        line: The header's line, counted from 1.
+        newline: What ends a line.
+        separator: What stands between fields.
+        notes: What users should know of it, sentences that begin with the file's name.
+    """
+
+    names: tuple[str, ...]
+    start: int
+    line: int
+    newline: bytes
+    separator: str
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks what would lead astray later."""
+        if not self.names or len(self.separator) != 1:
+            raise ValueError("a header has names and a separator of one character")
+
+
+def parse_header(data: bytes, separator: str | None) -> Header | None:
+    """The header at the start of a file; blank lines before it are passed over.
+
+    Args:
+        data: The start of the file, or all of it.
+        separator: What stands between fields, or None to look for it.
+
+    Returns:
+        The header, or None if there is no line with text, or one whose quotes are not closed.
+
+    Raises:
+        UnicodeDecodeError: if it is not in UTF-8.
+    """
+    newline = _newline_of(data)
+    begin, line = _header_begin(data)
+    start = _header_end(data, begin, newline) or len(data)
+    text = data[begin:start].decode("utf-8").rstrip("\r\n")
+    if not text or (start == len(data) and not record_ends(data[begin:], separator or ",")):
+        return None
+    separator = separator or choose_separator(text)
+    given = next(csv.reader([text], delimiter=separator))
+    names, notes = name_unnamed(given)
+    notes = [*notes, *_note_numbers(given)]
+    return Header(tuple(names), start, line, newline, separator, tuple(notes))
+
+
+def has_header(data: bytes) -> bool:
+    """Whether the start of a file has the whole header, and something behind it."""
+    newline, (begin, _) = _newline_of(data), _header_begin(data)
+    return 0 < _header_end(data, begin, newline) < len(data)
+
+
+def _newline_of(data: bytes) -> bytes:
+    return b"\r" if b"\n" not in data and b"\r" in data else b"\n"
+
+
+def _header_begin(data: bytes) -> tuple[int, int]:
+    """The place and the line of the first text."""
+    begin, line = len(BOM) if data.startswith(BOM) else 0, 1
+    while data.startswith((b"\n", b"\r"), begin):
+        begin += 2 if data.startswith(b"\r\n", begin) else 1
+        line += 1
+    return begin, line
+
+
+def _header_end(data: bytes, begin: int, newline: bytes) -> int:
+    """The place behind the first line, which goes on where a quoted name has a newline; or 0."""
+    end = data.find(newline, begin) + 1
+    if data.count(QUOTE, begin, end) % 2 == 0:
+        return end
+    separator = choose_separator(data[begin:end].decode("latin-1"))
+    ends = record_ends(data[begin:], separator)
+    return begin + ends[0] if ends else 0
+
+
+def choose_separator(header: str) -> str:
+    """The separator that a header has outside quotes; a comma where several or none could be."""
+    outside = "".join(header.split('"')[::2])
+    found = [separator for separator in SEPARATORS if separator in outside]
+    return found[0] if len(found) == 1 else ","
+
+
+def name_unnamed(given: list[str]) -> tuple[list[str], list[str]]:
+    """Names for columns that have none, as R gives them (row names that were written, often)."""
+    names, notes = [], []
+    for name in given:
+        if not name:
+            count = 0
+            while (name := f"X.{count}" if count else "X") in (*given, *names):
+                count += 1
+            notes.append(f"has a column without a name: it is called `{name}`.")
+        names.append(name)
+    return names, notes
+
+
+def _note_numbers(given: list[str]) -> list[str]:
+    """Numbers as names: most likely, the file has no header."""
+    try:
+        [float(name) for name in given]
+    except ValueError:
+        return []
+    return ["has only numbers in its first line: they were taken as the names of its columns."]

@@ -1,0 +1,67 @@
+"""Arrow files, which is what Feather is since version 2: record batch by record batch.
+
+They are read, not mapped: mapped pages count as this process's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpukeras.data.files.arrow import batch_rows, ipc, pa
+
+NAME = "Arrow"
+MAGIC = b"ARROW1"
+
+
+def read_facts(path: Path) -> tuple[pa.Schema, int | None]:
+    """A file's schema and rows; a stream's rows are not known before it is read.
+
+    Raises:
+        pa.ArrowException, UnicodeError, OSError: if it is no whole Arrow file.
+    """
+    with _opened(path) as reader:
+        schema = reader.schema.remove_metadata()
+        streamed = isinstance(reader, ipc.RecordBatchStreamReader)
+    if streamed or not len(schema):
+        return schema, None if streamed else 0
+    with _opened(path, [0]) as reader:  # without the other columns' data
+        counts = (reader.get_batch(index).num_rows for index in range(reader.num_record_batches))
+        return schema, sum(counts)
+
+
+def read_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Those columns of a file.
+
+    Raises:
+        pa.ArrowException, UnicodeError, OSError: where it is damaged.
+    """
+    with _opened(path) as reader:
+        places = [reader.schema.get_field_index(name) for name in names]
+    with _opened(path, sorted(places)) as reader:
+        for batch in _each_batch(reader):
+            part = batch.select(list(names))
+            rows = batch_rows(part.schema)
+            for start in range(0, part.num_rows, rows):
+                yield part.slice(start, rows)
+
+
+def _each_batch(reader: ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader) -> Iterator:
+    if isinstance(reader, ipc.RecordBatchStreamReader):
+        yield from reader
+        return
+    for index in range(reader.num_record_batches):
+        yield reader.get_batch(index)
+
+
+@contextmanager
+def _opened(
+    path: Path, fields: Sequence[int] = ()
+) -> Iterator[ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader]:
+    """A reader of an Arrow file or stream, of all fields or of some."""
+    options = ipc.IpcReadOptions(included_fields=list(fields))
+    with pa.OSFile(str(path)) as file:
+        is_file = file.read(len(MAGIC)) == MAGIC
+        file.seek(0)
+        yield (ipc.open_file if is_file else ipc.open_stream)(file, options=options)

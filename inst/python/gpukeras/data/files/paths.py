@@ -1,0 +1,155 @@
+"""From what the user gave to the files that are read, and their format."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.options import check_choice
+from gpukeras.data.files.errors import file_error, opening_error
+
+SUFFIXES = {
+    "csv": (".csv", ".tsv", ".txt"),
+    "parquet": (".parquet",),
+    "feather": (".feather", ".arrow", ".ipc"),
+}
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2"}  # of CSV
+FORMATS = tuple(SUFFIXES)
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """Files of one format.
+
+    Args:
+        paths: In the order in which they are read.
+        format: "csv", "parquet" or "feather".
+    """
+
+    paths: tuple[Path, ...]
+    format: str
+
+    def __post_init__(self) -> None:
+        """Checks that there are files."""
+        check_choice("format", self.format, FORMATS)
+        if not self.paths:
+            raise ValueError("no files")
+
+
+def find_files(paths: str | Sequence[str], arg: str, format: str = "auto") -> FileSet:
+    """The files that paths, globs and folders stand for; what a glob or folder gives is sorted.
+
+    Args:
+        paths: A path, or several. In a folder, files whose names begin with "." or "_" are no
+            data, as Arrow and Spark have it; folders within it are not looked into.
+        arg: The user's name for them, for messages.
+        format: "csv", "parquet", "feather", or "auto" (by the suffixes).
+
+    Raises:
+        DataError: if nothing is there, a file comes twice, or formats are mixed or unknown.
+    """
+    check_choice("format", format, ("auto", *FORMATS))
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    found = [path for one in given for path in _expand(os.fspath(one), arg)]
+    if not found:
+        raise DataError(f"`{arg}` names no files.", hint="Give one path at least.", arg=arg)
+    _check_different(found, arg)
+    return FileSet(tuple(found), format if format != "auto" else choose_format(found, arg))
+
+
+def _expand(given: str, arg: str) -> list[Path]:
+    """One path, or what a glob matches; folders give their files."""
+    path = Path(given).expanduser()
+    matches = [path]
+    if not path.exists() and glob.has_magic(given):
+        matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
+        if not matches:
+            message = f"`{arg}`: no file matches {path.name}."
+            raise DataError(message, hint="Check the path.", arg=arg, path=str(path))
+    return [file for match in matches for file in _each_file(match, arg)]
+
+
+def _each_file(path: Path, arg: str) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    try:
+        inside = sorted(path.iterdir())
+    except OSError as error:
+        raise opening_error(path, arg, error) from error
+    files = [file for file in inside if file.is_file() and file.name[0] not in "._"]
+    if not files:
+        raise DataError(
+            f"`{arg}`: the folder {path.name} has no files.",
+            hint='Give a glob such as "folder/*/*.parquet" for folders within folders.',
+            arg=arg,
+            path=str(path),
+        )
+    yield from files
+
+
+def _check_different(paths: Sequence[Path], arg: str) -> None:
+    seen: set[str] = set()
+    for path in paths:
+        absolute = os.path.abspath(path)
+        if absolute in seen:
+            raise file_error(path, arg, "is given twice.", "Give each file once.")
+        seen.add(absolute)
+
+
+def choose_format(paths: Sequence[Path], arg: str) -> str:
+    """The one format of the files, by their suffixes.
+
+    Raises:
+        DataError: for an unknown suffix, or files of several formats.
+    """
+    formats = [_format_of(path, arg) for path in paths]
+    for path, format in zip(paths, formats, strict=True):
+        if format != formats[0]:
+            problem = f"is {format}, and {paths[0].name} is {formats[0]}: formats cannot be mixed."
+            raise file_error(path, arg, problem, 'Give a glob such as "folder/*.parquet".')
+    return formats[0]
+
+
+def _format_of(path: Path, arg: str) -> str:
+    suffix = plain_suffix(path)
+    for format, suffixes in SUFFIXES.items():
+        if suffix in suffixes and (format == "csv" or not compression_of(path)):
+            return format
+    known = ", ".join(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
+    hint = f"Known are {known}, and .gz or .bz2 behind those of CSV. Or say it by `format`."
+    found = f"the unknown suffix {path.suffix}" if path.suffix else "no suffix"
+    raise file_error(path, arg, f"has {found}.", hint)
+
+
+def plain_suffix(path: Path) -> str:
+    """The suffix in lower case, without that of a compression."""
+    name = Path(path.stem) if compression_of(path) else path
+    return name.suffix.lower()
+
+
+def compression_of(path: Path) -> str | None:
+    """How a CSV file is compressed, by its suffix."""
+    return COMPRESSED.get(path.suffix.lower())
+
+
+def check_file(path: Path, arg: str) -> None:
+    """A file is there, may be read and is not empty.
+
+    Raises:
+        DataError: naming it.
+    """
+    try:
+        size = path.stat().st_size
+        if path.is_dir():
+            raise file_error(path, arg, "is a folder.", "Give its files.")
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise opening_error(path, arg, error) from error
+    if size == 0:
+        raise file_error(path, arg, "is empty.", "Remove it, or write it again.")

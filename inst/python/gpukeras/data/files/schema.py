@@ -1,0 +1,191 @@
+"""Arrow's types: which can be a column, and the one type that holds those of several files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import count_of
+from gpukeras.data.files.arrow import pa
+from gpukeras.data.files.errors import file_error
+
+_IS = pa.types
+_UNITS = ("s", "ms", "us", "ns")
+_FAMILIES = {
+    "number": lambda of: _IS.is_integer(of) or _IS.is_floating(of) or _IS.is_decimal(of),
+    "logical": _IS.is_boolean,
+    "text": lambda of: _IS.is_string(of) or _IS.is_large_string(of) or _IS.is_string_view(of),
+    "factor": _IS.is_dictionary,
+    "date": _IS.is_date,
+    "time": _IS.is_timestamp,
+    "time of day": _IS.is_time,
+    "duration": _IS.is_duration,
+    "missing": _IS.is_null,
+}
+WORDS = {"number": "a number", "logical": "TRUE or FALSE", "date": "a date as 2024-12-31"} | {
+    "time": "a time as 2024-12-31 23:59:59",
+    "time of day": "a time of day as 23:59:59",
+    "text": "text in UTF-8",
+}
+
+
+def family_of(type: pa.DataType) -> str | None:
+    """What a type stands for, or None for one that no column can have."""
+    return next((name for name, holds in _FAMILIES.items() if holds(type)), None)
+
+
+def unify(first: pa.DataType, later: pa.DataType) -> pa.DataType | None:
+    """The type that holds both, or None if there is none without a change of meaning."""
+    families = family_of(first), family_of(later)
+    if first.equals(later) or families[1] == "missing":
+        return first
+    if families[0] == "missing":
+        return later
+    if set(families) == {"text", "factor"}:
+        return pa.string()
+    return _unify_family(families[0] or "", first, later) if families[0] == families[1] else None
+
+
+def _unify_family(family: str, first: pa.DataType, later: pa.DataType) -> pa.DataType | None:
+    if family == "time":
+        unit = max(first.unit, later.unit, key=_UNITS.index)
+        return pa.timestamp(unit, first.tz) if bool(first.tz) == bool(later.tz) else None
+    if family == "factor":
+        return pa.dictionary(pa.int32(), pa.string())
+    both_whole = _IS.is_integer(first) and _IS.is_integer(later)
+    if family == "number":
+        return pa.int64() if both_whole and pa.uint64() not in (first, later) else pa.float64()
+    return {
+        "text": pa.large_string(),
+        "date": pa.date32(),
+        "time of day": pa.time64("ns"),
+        "duration": pa.duration(max(first, later, key=lambda of: _UNITS.index(of.unit)).unit)
+        if family == "duration"
+        else None,
+    }.get(family)
+
+
+def choose_columns(
+    names: Sequence[str], asked: Sequence[str] | str | None, arg: str, path: Path
+) -> tuple[str, ...]:
+    """The columns to read, in the order asked for; all by default.
+
+    Raises:
+        DataError: if the file has a name twice, or if one that is asked for is not there.
+    """
+    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
+    if count > 1:
+        problem = f"has several columns named `{name}`."
+        raise file_error(path, arg, problem, "Rename them.", column=name, row=1)
+    if asked is None:
+        return tuple(names)
+    wanted = (asked,) if isinstance(asked, str) else tuple(asked)
+    known = set(names)
+    for name in wanted:
+        if name not in known:
+            raise missing_column(name, names, arg, path)
+    if not wanted or len(set(wanted)) < len(wanted):
+        raise DataError("`columns` must name at least one column, each once.", arg="columns")
+    return wanted
+
+
+def missing_column(name: str, names: Sequence[str], arg: str, path: Path) -> DataError:
+    """The error for a column that a file does not have; the hint names the nearest."""
+    lower = {known.lower(): known for known in reversed(names)}
+    near = [lower[close] for close in get_close_matches(str(name).lower(), lower, 3, 0.6)]
+    shown = near or list(names[:5])
+    more = ", ..." if not near and len(names) > 5 else ""
+    hint = f"{'Near are' if near else 'It has'} {', '.join(f'`{one}`' for one in shown)}{more}."
+    return file_error(path, arg, f"has no column `{name}`.", hint, column=name)
+
+
+def check_same_names(
+    names: Sequence[str],
+    before: Sequence[str],
+    wanted: Sequence[str],
+    all_wanted: bool,
+    arg: str,
+    path: Path,
+) -> None:
+    """A later file has the columns that are read, in any order.
+
+    Args:
+        names: Of the later file's columns.
+        before: Of the first file's.
+        wanted: Those that are read.
+        all_wanted: Whether those are all columns, so that there may be no others.
+        arg: The user's name for the files.
+        path: Of the later file.
+
+    Raises:
+        DataError: naming the first column that is missing, too much or there twice.
+    """
+    choose_columns(names, None, arg, path)
+    found, known = set(names), set(before)
+    counts = f"it has {count_of(len(names), 'column')}, files before it have {len(before)}"
+    for name in wanted:
+        if name not in found:
+            hint = "Rename it, or write the file again."
+            problem = f"has no column `{name}`: {counts}."
+            raise file_error(path, arg, problem, hint, column=name, row=1)
+    for name in names:
+        if all_wanted and name not in known:
+            hint = "Name the columns to read, by `columns`, or remove it."
+            problem = f"has a column `{name}` that files before it do not have: {counts}."
+            raise file_error(path, arg, problem, hint, column=name, row=1)
+
+
+def check_types(schema: pa.Schema, arg: str, path: Path) -> None:
+    """Refuses columns that cannot be features or labels.
+
+    Raises:
+        DataError: naming the first one.
+    """
+    for field in schema:
+        inner = field.type.value_type if _IS.is_dictionary(field.type) else field.type
+        if family_of(inner) is None:
+            nested = "a nested column" if _IS.is_nested(inner) else "a column"
+            raise file_error(
+                path,
+                arg,
+                f"has {nested} `{field.name}` of type {_short(field.type)}: it cannot be read.",
+                "Name the columns to read without it, by `columns`, or convert it first.",
+                column=field.name,
+            )
+
+
+def unify_schema(first: pa.Schema, later: pa.Schema, arg: str, path: Path) -> pa.Schema:
+    """The schema that holds the same columns of two files.
+
+    Args:
+        first: Of the files so far.
+        later: Of one more, with the same names.
+        arg: The user's name for them.
+        path: Of the later one.
+
+    Raises:
+        DataError: naming the column whose types do not go together.
+    """
+    fields = []
+    for field in first:
+        found = later.field(field.name).type
+        common = unify(field.type, found)
+        if common is None:
+            raise file_error(
+                path,
+                arg,
+                f"has {_short(found)} in the column `{field.name}` where files before it have "
+                f"{_short(field.type)}.",
+                "Write the files with the same types.",
+                column=field.name,
+            )
+        fields.append(pa.field(field.name, common))
+    return pa.schema(fields)
+
+
+def _short(type: pa.DataType) -> str:
+    """A type's name, without the names of nested fields."""
+    return str(type).split("<")[0]

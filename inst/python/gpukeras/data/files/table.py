@@ -1,0 +1,45 @@
+"""Tables in files: CSV, Parquet, Arrow; one file, several, a glob or a folder.
+
+open_table() -> TableReader --batches()--> record batches --to_column()--> column records
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpukeras.core.options import check_choice
+from gpukeras.data.files.base import TableReader
+from gpukeras.data.files.columnar import open_columnar
+from gpukeras.data.files.csv.reader import open_delimited
+from gpukeras.data.files.errors import Tally
+from gpukeras.data.files.paths import find_files
+
+
+def open_table(
+    paths: str | Sequence[str],
+    arg: str,
+    *,
+    format: str = "auto",
+    columns: Sequence[str] | str | None = None,
+    on_error: str = "stop",
+) -> TableReader:
+    """Files with the same columns as one table, to be read in batches with bounded memory.
+
+    Args:
+        paths: A path, several, globs such as "flights/*.parquet", or folders.
+        arg: The user's name for them, for messages.
+        format: "csv", "parquet", "feather" (any Arrow file), or "auto" (by the suffixes).
+        columns: Those to read, in that order; None for all.
+        on_error: "stop" at the first fault, or "skip": broken rows of CSV files, and files that
+            cannot be read, are left out and counted in `TableReader.skipped`.
+
+    Raises:
+        DataError: if a file cannot be found or read, or does not go with the others; names it.
+        SpecError: for an unknown `format` or `on_error`.
+    """
+    check_choice("on_error", on_error, ("stop", "skip"))
+    files = find_files(paths, arg, format)
+    tally = Tally() if on_error == "skip" else None
+    if files.format == "csv":
+        return open_delimited(files.paths, arg, columns, tally)
+    return open_columnar(files.paths, files.format, arg, columns, tally)

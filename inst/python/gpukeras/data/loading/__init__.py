@@ -1,0 +1,1 @@
+"""From rows to blocks of batches on the device."""

@@ -1,0 +1,134 @@
+"""What each stage of a dataset's pipeline costs, measured on some of its blocks.
+
+A stage is told apart where it ends before the next begins, and shown only where there is work for
+it. What TensorFlow or the user runs as one stays one: a `tf.data` pipeline ("pull"), whose parts
+overlap on threads of their own; casting, scaling and augmentation, which are one graph.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.backend import devices, runtime
+from gpukeras.core.errors import SpecError
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.loading.block import AnyFeed
+from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.preprocessing.recipe import AS_IS
+from gpukeras.data.stage_timer import Clock
+from gpukeras.data.streams.dataset import GeneratorStream, StreamDataset
+
+MOST_S = 1.0  # of measuring
+WHAT = {  # in the order in which rows go through them
+    "read": "rows out of files, or what the function gives",
+    "decode": "what was read, as numbers: pixels, dense rows, encoded columns",
+    "gather": "rows put together to a block, in the epoch's order",
+    "pull": "batches from the tf.data pipeline, put together to blocks",
+    "send": "a block to the device",
+    "cast": "features as floats, scaled and cropped as in training",
+    "augment": "features as floats, and each row varied",
+    "map": "the function given as `map`",
+    "unpack": "a tensor for each input and output",
+}
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """A stage of the pipeline.
+
+    Args:
+        stage: One of `WHAT`.
+        row_s: Seconds a row.
+        what: What it does, for users.
+    """
+
+    stage: str
+    row_s: float
+    what: str
+
+
+class StageClock(Clock):
+    """Adds up the seconds of each stage, the device's work included.
+
+    Attributes:
+        spent_s: Seconds by stage.
+        rows: Rows that have gone to the device, padding included.
+    """
+
+    looks = True
+
+    def __init__(self) -> None:
+        """Nothing measured yet."""
+        self.spent_s: dict[str, float] = {}
+        self.rows = 0
+        self._last = 0.0
+
+    def start(self) -> None:
+        """A block begins."""
+        self._last = time.perf_counter()
+
+    def stop(self, stage: str, arrays: tuple[Any, ...]) -> None:
+        """Waits until the arrays are there, and adds their time."""
+        rows = _wait(arrays) if arrays else 0
+        now = time.perf_counter()
+        self.spent_s[stage] = self.spent_s.get(stage, 0.0) + now - self._last
+        self._last = now
+        self.rows += rows if stage == "send" else 0  # the one stage that all blocks go through once
+
+
+def _wait(arrays: tuple[Any, ...]) -> int:
+    """Waits for the features; their rows."""
+    first = runtime.tensorflow().nest.flatten(arrays)[0]
+    first[:1].numpy()
+    return len(first)
+
+
+def order_stages(spent_s: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by stage, in the order in which rows go through them."""
+    return {stage: spent_s[stage] for stage in WHAT if stage in spent_s}
+
+
+def measure_costs(data: Dataset | StreamDataset) -> list[StageCost]:
+    """Draws blocks of an epoch, for about a second, and times their stages.
+
+    Args:
+        data: A dataset.
+
+    Returns:
+        The stages in their order.
+
+    Raises:
+        SpecError: for a function that is called in each epoch: calls for a measurement would be
+            missing in the next epoch.
+    """
+    if isinstance(data, StreamDataset) and isinstance(data.stream, GeneratorStream):
+        raise SpecError(
+            "`cost` cannot be measured for a function that is called in each epoch.",
+            hint="Use `cache = TRUE`, or system.time() around the function.",
+            arg="cost",
+        )
+    if data.recipe.kind == AS_IS:
+        raise SpecError(
+            f"`cost` cannot be measured: the tf.data dataset gives {data.stream.why}.",
+            hint="Its stages are its own.",
+            arg="cost",
+        )
+    feed = open_feed(data, data.plan(devices.current().device))
+    feed.clock = StageClock()  # not kept: traces and starts what the blocks to come need
+    _draw(feed, 0.0)
+    clock = feed.clock = StageClock()
+    _draw(feed, MOST_S)
+    spent_s, rows = order_stages(clock.spent_s), max(1, clock.rows)
+    return [StageCost(stage, spent / rows, WHAT[stage]) for stage, spent in spent_s.items()]
+
+
+def _draw(feed: AnyFeed, most_s: float) -> None:
+    """Draws blocks until the time is over, one at least."""
+    began, blocks = time.perf_counter(), feed.epoch(0)
+    for _ in blocks:
+        if time.perf_counter() - began >= most_s:
+            break
+    blocks.close()

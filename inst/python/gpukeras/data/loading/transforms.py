@@ -1,0 +1,81 @@
+"""What is done to a block's rows on the device, before the model takes them.
+
+Images are augmented, a function of the user's is applied, several inputs are taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.data.augmentation import build_finish
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.loading.block import Finish, as_floats
+from gpukeras.data.loading.unpacking import build_unpack
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.stage_timer import end_stage
+from gpukeras.data.streams.dataset import StreamDataset
+
+Map = Callable[[Any], Any]
+Texts = Mapping[str, Sequence[str]]
+NO_TEXTS: Texts = MappingProxyType({})
+
+
+def open_finish(
+    recipe: Recipe, rows: int, function: Map | None = None, texts: Texts = NO_TEXTS
+) -> Map:
+    """What makes encoded features ready to be predicted, `rows` at a time.
+
+    Args:
+        recipe: Their encoding.
+        rows: Rows of a batch.
+        function: The user's own, or None.
+        texts: What codes stand for, see `RowSource`.
+    """
+    finish = _compose(build_finish(recipe, None, False, rows), function, recipe, texts)
+
+    def complete(features: np.ndarray) -> Any:
+        if finish is None:
+            return features if features.dtype.kind == "f" else features.astype(np.float32)
+        return finish((runtime.tensorflow().constant(features),), (0, 0))[0]
+
+    return complete
+
+
+def finish_for(data: Dataset | StreamDataset, training: bool, batch_size: int) -> Finish | None:
+    """What completes a dataset's blocks on the device; None for nothing.
+
+    Args:
+        data: Where they come from.
+        training: Whether rows are varied.
+        batch_size: Rows of a batch there.
+    """
+    varied = build_finish(data.recipe, data.augment, training, batch_size)
+    texts = data.sources[0].texts if data.sources else NO_TEXTS
+    return _compose(varied, data.map, data.recipe, texts)
+
+
+def _compose(
+    finish: Finish | None, function: Map | None, recipe: Recipe, texts: Texts
+) -> Finish | None:
+    """The user's own function takes the features that the model would take without it.
+
+    Several inputs and outputs are taken apart last: what comes before knows of rows.
+    """
+    unpack = build_unpack(recipe, texts)
+    if function is None and unpack is None:
+        return finish
+
+    def both(arrays: tuple[Any, ...], key: tuple[int, int]) -> tuple[Any, ...]:
+        features, *others = as_floats(arrays if finish is None else finish(arrays, key))
+        if function is not None:
+            features = function(features)
+            end_stage("map", (features,))
+        arrays = (features, *others)
+        return arrays if unpack is None else unpack(arrays)
+
+    return both

@@ -1,0 +1,88 @@
+"""Packed rows taken apart on the device: a tensor for each of the model's inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.data.preprocessing.multi_input import Part, input_parts
+from gpukeras.data.preprocessing.multi_output import each_place
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.targets import SEVERAL, LabelRule
+from gpukeras.data.stage_timer import end_stage
+
+Unpack = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
+def build_unpack(
+    recipe: Recipe, texts: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Unpack | None:
+    """What takes a block's rows apart.
+
+    Args:
+        recipe: Their encoding.
+        texts: What codes stand for, see `RowSource`.
+
+    Returns:
+        `unpack((features, labels, weights)) -> arrays`: features become a dict of tensors by the
+        inputs' names, labels one by the outputs' names; where they were given without names, a
+        list. Weights stay one a row. None where there is one input and one output, which take rows
+        as they are.
+    """
+    parts, label = input_parts(recipe), recipe.label
+    several = label is not None and label.kind == SEVERAL
+    if not parts and not several and not texts:
+        return None
+    spell = _build_spell(texts)
+
+    def unpack(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        features, *others = arrays
+        if parts:
+            features = _unpack_features(parts, features)
+        features = spell(features)
+        if recipe.listed:
+            features = list(features.values())
+        if others and several:
+            found = _unpack_labels(label, others[0])
+            others[0] = list(found.values()) if label.listed else found
+        arrays = (features, *others)
+        end_stage("unpack", arrays)
+        return arrays
+
+    return unpack
+
+
+def _build_spell(texts: Mapping[str, Sequence[str]]) -> Callable[[Any], Any]:
+    """What puts the texts in the place of their codes, in host memory."""
+    tf = runtime.tensorflow()
+    with runtime.on_device("CPU:0", soft=True):
+        tables = {name: tf.constant(list(own), tf.string) for name, own in texts.items()}
+
+    def spell(features: Any) -> Any:
+        with tf.device("/CPU:0"):
+            if "" in tables:
+                return tf.gather(tables[""], tf.cast(features, tf.int32))
+            spelled = {
+                name: tf.gather(table, tf.cast(features[name], tf.int32))
+                for name, table in tables.items()
+            }
+        return {**features, **spelled} if tables else features
+
+    return spell
+
+
+def _unpack_features(parts: tuple[Part, ...], features: Any) -> dict[str, Any]:
+    tf = runtime.tensorflow()
+    return {part.name: tf.reshape(features[:, part.columns], (-1, *part.shape)) for part in parts}
+
+
+def _unpack_labels(label: LabelRule, labels: Any) -> dict[str, Any]:
+    tf = runtime.tensorflow()
+    parts = {}
+    for output, columns in each_place(label):
+        values = tf.reshape(labels[:, columns], (-1, *output.rule.row_shape))
+        classes = output.rule.kind == "class"
+        parts[output.name] = tf.cast(values, tf.int32) if classes else values
+    return parts

@@ -1,0 +1,290 @@
+"""Where rows live, how large a batch is, how many make a block: pure decisions with a reason."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpukeras.core.messages import count_of, mib
+from gpukeras.core.options import DatasetSpec
+
+# With 200 columns and 2 cores 2 and 4 MiB trained slower (1.35 and 1.05 times), 16 at 0.95 times;
+# two blocks are in memory at a time.
+BLOCK_BYTES = 8 * 2**20
+# A compiled call's first batch takes 2 ms more than the others, 20 times an epoch there: blocks of
+# 8 MiB took 1.24 times as long as bare XLA, of 16 1.08, of 32 0.98. By then what the compiler
+# worked with (70 MiB) is free again.
+COMPILED_BLOCK_BYTES = 24 * 2**20
+BLOCK_BATCHES = 1024  # at batch 32 some 45 ms of training; a call costs 0.3 to 1 ms
+# Of rows that a pipeline of TensorFlow's makes beside the training: the first block is waited for,
+# so it is a small part of the epoch. A block costs some 1 ms.
+AHEAD_BLOCKS, AHEAD_BATCHES = 8, 64  # blocks an epoch, at least; batches where that is unknown
+AS_ASKED = "as asked"  # the reason of a batch size
+UPDATES_AN_EPOCH = 100  # what batch_size = "auto" aims at
+RESIDENT_SHARE = 0.5  # of free device memory; the rest is for weights, activations, workspace
+EVALUATION_BYTES = 4 * 2**20  # input of a batch when nothing is learned
+EVALUATION_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class PipelineFacts:
+    """What the plan is made from.
+
+    Args:
+        rows: Training rows.
+        validation_rows: Validation rows.
+        row_bytes: Bytes of one staged row with label and weight.
+        device: Where the model trains, such as "GPU:0".
+        free_bytes: Free memory of that device, or None if unknown.
+        na: What happens to missing values: "error", "impute" or "drop".
+        dropped: Rows that were left out for missing values.
+        indicators: Columns with an indicator of missing values.
+        streamed: Why rows are made anew for each block, or "" if they lie in memory.
+        resident_bytes: Host memory that streamed rows hold all the same (labels, sparse values).
+        movable: Whether streamed rows lie ready, so that a device could take them all.
+        skipped: What `on_error = "skip"` left out, or "".
+    """
+
+    rows: int
+    validation_rows: int
+    row_bytes: int
+    device: str
+    free_bytes: float | None = None
+    na: str = "error"
+    dropped: int = 0
+    indicators: tuple[str, ...] = ()
+    streamed: str = ""
+    resident_bytes: int = 0
+    movable: bool = False
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
+class StreamFacts:
+    """What the plan of rows that come in sequence is made from.
+
+    Args:
+        what: How they are made.
+        chunk_rows: Rows of the first chunk, or of a batch of the user's own.
+        rows: Rows an epoch, if all chunks are like the first; 0 if the end is unknown.
+        row_bytes: Bytes of one row with label and weight.
+        na: What happens to missing values: "error", "impute" or "drop".
+        learned: What statistics were learned from, or "".
+        ahead: Blocks that are made while the device works on another one.
+        device: Where the model trains, such as "GPU:0".
+    """
+
+    what: str
+    chunk_rows: int
+    rows: int
+    row_bytes: int
+    na: str = "error"
+    learned: str = ""
+    ahead: int = 0
+    device: str = "CPU:0"
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """How batches will reach the device, and why.
+
+    Args:
+        mode: "resident" (rows live in the device's memory), "staged" (in host memory, sent in
+            blocks) or "streamed" (each block is made anew, from a file or a sparse form).
+        device: Where the model trains.
+        rows: Training rows; 0 where the end of rows in sequence is not known.
+        validation_rows: Validation rows.
+        batch_size: Rows a step.
+        steps_per_epoch: Steps an epoch, the short last batch included; 0 as `rows`.
+        last_batch: Rows of the last batch; 0 as `rows`.
+        shuffle: "rows" (a true shuffle each epoch), "buffer" (of rows in sequence), "as given" (by
+            the user's own code) or "none".
+        shuffle_reason: Why so.
+        staged_bytes: Memory of the staged copy, or what streamed rows hold all the same.
+        reason: Why this mode.
+        batch_reason: Why this batch size.
+        na: What happens to missing values.
+        dropped_rows: Rows that were left out for missing values.
+        na_reason: What that did here.
+        ahead: Blocks that are made while the device works on another one.
+        drop_last: Whether a short last batch is left out.
+        shard: This worker's number, from 1, and the number of workers.
+        skipped: What `on_error = "skip"` left out, or "".
+    """
+
+    mode: str
+    device: str
+    rows: int
+    validation_rows: int
+    batch_size: int
+    steps_per_epoch: int
+    last_batch: int
+    shuffle: str
+    shuffle_reason: str
+    staged_bytes: float
+    reason: str
+    batch_reason: str
+    na: str
+    dropped_rows: int
+    na_reason: str
+    ahead: int = 0
+    drop_last: bool = False
+    shard: tuple[int, int] = (1, 1)
+    skipped: str = ""
+
+
+def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
+    """Decides where rows live and how they are batched."""
+    batch_size, batch_reason = choose_batch_size(facts.rows, spec.batch_size)
+    whole = (facts.rows + facts.validation_rows) * facts.row_bytes
+    mode, reason = _choose_mode(whole, facts, spec.cache)
+    staged = facts.resident_bytes if mode == "streamed" else whole
+    short = facts.rows % batch_size
+    dropped = spec.drop_last and short > 0
+    return PipelinePlan(
+        mode=mode,
+        device=facts.device,
+        rows=facts.rows,
+        validation_rows=facts.validation_rows,
+        batch_size=batch_size,
+        steps_per_epoch=facts.rows // batch_size if dropped else math.ceil(facts.rows / batch_size),
+        last_batch=batch_size if dropped else short or batch_size,
+        shuffle="rows" if spec.shuffle else "none",
+        shuffle_reason="all rows, anew each epoch" if spec.shuffle else "in the order given",
+        staged_bytes=float(staged),
+        reason=reason,
+        batch_reason=batch_reason,
+        na=facts.na,
+        dropped_rows=facts.dropped,
+        na_reason=explain_missing(facts),
+        ahead=0 if mode == "resident" else 1,
+        drop_last=dropped,
+        shard=spec.shard,
+        skipped=facts.skipped,
+    )
+
+
+def plan_stream(facts: StreamFacts, spec: DatasetSpec) -> PipelinePlan:
+    """Decides how rows that come in sequence are batched; they are always streamed."""
+    batch_size, batch_reason = facts.chunk_rows, "as they come"
+    if spec.batch_size != "auto":
+        batch_size, batch_reason = int(spec.batch_size), AS_ASKED
+    shuffle, shuffle_reason = _choose_sequence(spec)
+    return PipelinePlan(
+        mode="streamed",
+        device=facts.device,
+        validation_rows=0,
+        batch_size=batch_size,
+        **_count_steps(facts.rows, batch_size, spec.drop_last),
+        shuffle=shuffle,
+        shuffle_reason=shuffle_reason,
+        staged_bytes=0.0,
+        reason="; ".join(part for part in (facts.what, facts.learned) if part),
+        batch_reason=batch_reason,
+        na=facts.na,
+        dropped_rows=0,
+        na_reason=_explain_sequence(facts.na),
+        ahead=facts.ahead,
+        drop_last=spec.drop_last,
+    )
+
+
+def _count_steps(rows: int, batch_size: int, drop_last: bool) -> dict[str, int]:
+    if rows == 0:
+        return {"rows": 0, "steps_per_epoch": 0, "last_batch": 0}
+    short = rows % batch_size
+    if drop_last and rows > batch_size:
+        steps, short = rows // batch_size, 0
+    else:
+        steps = math.ceil(rows / batch_size)
+    return {"rows": rows, "steps_per_epoch": steps, "last_batch": short or batch_size}
+
+
+def _choose_sequence(spec: DatasetSpec) -> tuple[str, str]:
+    if not spec.shuffle:
+        return "none", "in the order given"
+    if spec.buffer == "auto":
+        return "as given", "in the order given; `buffer` or `cache = TRUE` would shuffle"
+    return "buffer", f"a buffer of {int(spec.buffer):,} rows, anew each epoch"
+
+
+def _explain_sequence(na: str) -> str:
+    return {
+        "error": 'refused: na = "error"',
+        "drop": "rows with missing values are dropped, batch by batch",
+    }.get(na, "imputed by the recipe")
+
+
+def explain_missing(facts: PipelineFacts) -> str:
+    """What the policy for missing values did."""
+    if facts.na == "error":
+        return 'refused: na = "error"'
+    if facts.na == "drop":
+        rows = facts.rows + facts.validation_rows + facts.dropped
+        return f"dropped: {facts.dropped:,} of {count_of(rows, 'row')} with missing values"
+    names = ", ".join([*facts.indicators[:5], *(["..."] if len(facts.indicators) > 5 else [])])
+    return (
+        "imputed: median or most frequent value of the training rows, "
+        f"indicators for {names or 'no column, as none lacked values'}"
+    )
+
+
+def choose_batch_size(rows: int, wanted: int | str) -> tuple[int, str]:
+    """The batch size and why: a power of two that gives about 100 updates an epoch."""
+    if wanted == "auto":
+        size = 2 ** round(math.log2(max(1.0, rows / UPDATES_AN_EPOCH)))
+        size = min(max(32, min(1024, size)), rows)
+        return size, f"about {UPDATES_AN_EPOCH} updates an epoch, within 32 and 1024"
+    if int(wanted) > rows:
+        return rows, f"all rows, which are fewer than the {int(wanted):,} asked for"
+    return int(wanted), AS_ASKED
+
+
+def choose_capacity(batch_bytes: int, steps: int, engine: str = "") -> int:
+    """Batches a block: as many as may be, and about the same in each, as the last one is padded."""
+    most_bytes = COMPILED_BLOCK_BYTES if engine == "compiled" else BLOCK_BYTES
+    most = max(1, min(steps, BLOCK_BATCHES, most_bytes // max(1, batch_bytes)))
+    return -(-steps // -(-steps // most)) if steps else 1
+
+
+def choose_ahead(capacity: int, steps: int | None) -> int:
+    """Batches a block of rows that are made beside the training, at most `capacity`.
+
+    Args:
+        capacity: Batches that a block may have.
+        steps: Batches an epoch, or None if that is unknown.
+    """
+    return min(capacity, -(-steps // AHEAD_BLOCKS) if steps else AHEAD_BATCHES)
+
+
+def balanced_weights(counts: np.ndarray) -> np.ndarray:
+    """Class weights rows / (classes * count), as scikit-learn's (King & Zeng 2001)."""
+    return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
+
+
+def _choose_mode(whole: int, facts: PipelineFacts, cache: str) -> tuple[str, str]:
+    size = mib(whole, 1)
+    on_cpu = facts.device.startswith("CPU")
+    if facts.streamed and (on_cpu or not facts.movable or cache in ("disk", "host")):
+        return "streamed", facts.streamed
+    if cache == "host":
+        return "staged", f'{size} stay in host memory: cache = "host"'
+    if on_cpu:
+        return "resident", f"{size} in host memory, which is the CPU's own"
+    if cache == "device":
+        return "resident", f'{size} on {facts.device}: cache = "device"'
+    mode, why = ("streamed", f"{facts.streamed}: ") if facts.streamed else ("staged", "")
+    if facts.free_bytes is None:
+        return mode, f"{why}{size} stay off the device: free memory of {facts.device} is unknown"
+    free = f"{mib(facts.free_bytes)} free on {facts.device}"
+    if whole <= RESIDENT_SHARE * facts.free_bytes:
+        return "resident", f"{size} fit in half of {free}"
+    return mode, f"{why}{size} do not fit in half of {free}"
+
+
+def choose_evaluation_rows(row_bytes: int, rows: int) -> int:
+    """Rows a batch when nothing is learned: a power of two, large to save calls."""
+    large = min(EVALUATION_ROWS, EVALUATION_BYTES // max(1, row_bytes))
+    return min(rows, max(32, 2 ** int(math.log2(max(1, large)))))

@@ -1,0 +1,1 @@
+"""What is learned from the training rows to turn values into numbers, and applied again."""

@@ -1,0 +1,404 @@
+"""One column of a data frame into feature columns: what is learned of it, and applied again.
+
+Columns come as dicts `{name, kind, values, levels}`: `kind` is "numeric", "integer", "logical",
+"factor" or "character" (these two hold R's 1-based codes in `values`, 0 for NA, and their
+`levels`), "date", "time" (with `zone` and the UTC `offsets` of its rows) or "duration" (with
+`units`), see `times`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import check_choice, describe
+from gpukeras.data.arrays import Notes, check_lengths, column_error, moments, row_blocks
+from gpukeras.data.preprocessing.datetimes import CYCLES, check_days, encode_cycles, read_number
+from gpukeras.data.preprocessing.hashing import choose_bins
+from gpukeras.data.preprocessing.imputation import (
+    is_missing,
+    learn_fill,
+    learn_fill_level,
+    observed,
+)
+from gpukeras.data.preprocessing.targets import CATEGORIES, count_codes, recode, spread_codes
+from gpukeras.data.preprocessing.text_vectorization import (
+    TextRule,
+    TextSpec,
+    encode_text,
+    learn_text,
+)
+
+MAX_ONEHOT = 1000  # levels; beyond this, one-hot columns are a mistake more often than a wish
+MAX_IDENTIFIERS = 50  # a text column may have this many different values even if all differ
+ENCODINGS = ("onehot", "codes", "hash")
+KINDS = {"date": "date", "time": "time", "duration": "duration"} | dict.fromkeys(
+    CATEGORIES, "category"
+)
+NUMBER = re.compile(r"\s*[-+]?((0|[1-9]\d*|[1-9]\d{0,2}(,\d{3})+)(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*")
+MAKERS = {"date": "as.Date()", "time": "as.POSIXct()", "duration": "as.difftime()"}
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """How one column of a data frame becomes numbers.
+
+    Args:
+        name: The column's name.
+        kind: "number", "category", "text", "date", "time" or "duration".
+        levels: Levels of a category, in order; none of one that is hashed.
+        onehot: A category becomes one 0/1 column a level, otherwise one column of codes from 0.
+        center: Subtracted from a number.
+        scale: Divides a number after centring.
+        fill: What replaces a missing value: a number (days for dates and times) or a level; None
+            where values are not imputed.
+        indicator: Whether a 0/1 column tells where values were missing.
+        zone: Time zone in which a time has its weekday and hour.
+        units: R's units of a duration.
+        bins: A category becomes one 0/1 column a bin of its hash, if not 0.
+        text: The rule of a text.
+    """
+
+    name: str
+    kind: str
+    levels: tuple[str, ...] = ()
+    onehot: bool = True
+    center: float = 0.0
+    scale: float = 1.0
+    fill: float | str | None = None
+    indicator: bool = False
+    zone: str = ""
+    units: str = ""
+    bins: int = 0
+    text: TextRule | None = None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the feature columns it makes."""
+        if self.text is not None:
+            names = self.text.features(self.name)
+        elif self.bins:
+            names = tuple(f"{self.name}#{place}" for place in range(1, self.bins + 1))
+        elif self.kind == "category" and self.onehot:
+            names = tuple(f"{self.name}={level}" for level in self.levels)
+        else:
+            names = (self.name, *(f"{self.name}:{part}" for part in CYCLES.get(self.kind, ())))
+        return (*names, f"{self.name}=NA") if self.indicator else names
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How columns are learned from.
+
+    Args:
+        keep: Which rows are training rows, of those taken.
+        scale: Standardise numbers.
+        encode: How categories are encoded: "onehot" (one 0/1 column a level), "codes" or "hash",
+            or one of these for each column by name; others are "onehot".
+        impute: Learn what replaces missing values.
+        complete: Which rows are taken, or None for all.
+        arg: The user's name for the data, for messages.
+        hash_bins: Bins of a hashed category.
+        text: Which columns are texts, and how they are encoded, or None.
+    """
+
+    keep: np.ndarray
+    scale: bool
+    encode: str | Mapping[str, str] = "onehot"
+    impute: bool = False
+    complete: np.ndarray | None = None
+    arg: str = "x"
+    hash_bins: int = 64
+    text: TextSpec | None = None
+
+    def encoding(self, name: str) -> str:
+        """How a category is encoded."""
+        return self.encode if isinstance(self.encode, str) else self.encode.get(name, "onehot")
+
+    def check(self, columns: Sequence[Mapping[str, Any]]) -> None:
+        """Looks whether the options fit the columns.
+
+        Raises:
+            SpecError: if `encode` or `text` does not; names the column.
+        """
+        texts = () if self.text is None else self.text.columns
+        if isinstance(self.encode, str):
+            check_choice("encode", self.encode, ENCODINGS)
+        else:
+            for name, way in self.encode.items():
+                if way not in ENCODINGS:
+                    problem = f"can be one of {', '.join(ENCODINGS)}, not {describe(way)}"
+                    raise _option_error("encode", name, problem)
+            self._check_named("encode", self.encode, columns)
+            both = [name for name in texts if name in self.encode]
+            if both:
+                raise _option_error("encode", both[0], "is one of the columns of `text`")
+        if self.text is not None and not texts:
+            raise SpecError("`text` names no column.", hint="Give `columns`.", arg="text")
+        self._check_named("text", texts, columns)
+
+    def _check_named(
+        self, option: str, names: Iterable[str], columns: Sequence[Mapping[str, Any]]
+    ) -> None:
+        kinds = {column["name"]: kind_of(column) for column in columns}
+        for name in names:
+            if name not in kinds:
+                raise _option_error(option, name, f"is no feature column of `{self.arg}`")
+            if kinds[name] != "category":
+                raise _option_error(option, name, f"is a {kinds[name]}, not a factor or text")
+
+
+def _option_error(option: str, name: str, problem: str) -> SpecError:
+    return SpecError(f"`{option}` names `{name}`, which {problem}.", arg=option, column=name)
+
+
+def kind_of(column: Mapping[str, Any]) -> str:
+    """A rule's kind for a column."""
+    return KINDS.get(column["kind"], "number")
+
+
+def take_rows(column: Mapping[str, Any], complete: np.ndarray | None) -> Mapping[str, Any]:
+    """A column's rows where `complete` is true."""
+    if complete is None:
+        return column
+    parts = [part for part in ("values", "offsets") if column.get(part) is not None]
+    return {**column, **{part: column[part][complete] for part in parts}}
+
+
+# Learning ----------------------------------------------------------------------------------------
+
+
+def learn_column(column: Mapping[str, Any], how: Learning) -> ColumnRule:
+    """The rule of one column; statistics from the training rows' values that are there.
+
+    Levels are taken from all rows: they are the column's type, not a statistic.
+
+    Raises:
+        DataError: for a column that cannot be a feature; the error names it.
+    """
+    name, rows = column["name"], how.keep if how.complete is None else how.complete
+    check_lengths(len(rows), len(column["values"]), f"{how.arg}${name}", how.arg)
+    if how.text is not None and name in how.text.columns:
+        return _learn_text(column, how, how.text)
+    if kind_of(column) == "category":
+        return _learn_category(column, how)
+    return _learn_number(column, how)
+
+
+def note_numbers(rules: Iterable[ColumnRule], texts: Collection[str], arg: str) -> tuple[str, ...]:
+    """Sentences about columns of text that hold numbers, all but a few.
+
+    Args:
+        rules: What was learned of the columns.
+        texts: Names of columns that are text, and for which no encoding was chosen.
+        arg: The user's name for the data.
+    """
+    found = []
+    for rule in rules:
+        numbers = sum(NUMBER.fullmatch(level) is not None for level in rule.levels)
+        if rule.name in texts and rule.onehot and numbers >= max(3, 0.8 * len(rule.levels)):
+            found.append(
+                f"Column `{rule.name}` of `{arg}` holds numbers as text: it became "
+                f"{len(rule.levels)} columns, one for each text. "
+                "Use as.numeric() first, or factor() if they are codes."
+            )
+    return tuple(found)
+
+
+def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
+    encoding = how.encoding(column["name"])
+    hashed = encoding == "hash"
+    levels = () if hashed else _check_levels(column, encoding == "onehot", how.arg)
+    column = take_rows(column, how.complete)
+    return ColumnRule(
+        column["name"],
+        "category",
+        levels,
+        encoding == "onehot",
+        fill=learn_fill_level(column, how.keep, how.arg) if how.impute else None,
+        indicator=_needs_indicator(column, how),
+        bins=how.hash_bins if hashed else 0,
+    )
+
+
+def _learn_text(column: Mapping[str, Any], how: Learning, spec: TextSpec) -> ColumnRule:
+    column = take_rows(column, how.complete)
+    return ColumnRule(
+        column["name"],
+        "text",
+        fill="" if how.impute else None,
+        indicator=_needs_indicator(column, how),
+        text=learn_text(column, how.keep, spec, how.arg),
+    )
+
+
+def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
+    name, kind = column["name"], kind_of(column)
+    zone, units = column.get("zone") or "", column.get("units") or ""
+    # Days since 1970 are too large for a network as they are.
+    scale = (how.scale and column["kind"] != "logical") or kind in CYCLES
+    if not scale and not how.impute:
+        return ColumnRule(name, kind, zone=zone, units=units)
+    column = take_rows(column, how.complete)
+    values = _finite(column, read_number(column, units), how.arg, missing=how.impute)
+    _check_size(values, name, how.arg)
+    there = observed(values, how.keep, name, how.arg)
+    center, deviation = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
+    return ColumnRule(
+        name,
+        kind,
+        center=float(center[0]) if scale else 0.0,
+        scale=float(deviation[0]) if scale else 1.0,
+        fill=learn_fill(column, there) if how.impute else None,
+        indicator=_needs_indicator(column, how),
+        zone=zone,
+        units=units,
+    )
+
+
+def _needs_indicator(column: Mapping[str, Any], how: Learning) -> bool:
+    return how.impute and bool(is_missing(column)[how.keep].any())
+
+
+def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[str, ...]:
+    name, levels, rows = column["name"], tuple(column["levels"]), len(column["values"])
+    identifiers = column["kind"] == "character" and len(levels) > max(MAX_IDENTIFIERS, rows / 2)
+    if not levels or identifiers:
+        found = (
+            "no levels"
+            if not levels
+            else f"{len(levels)} different texts in {count_of(rows, 'row')}"
+        )
+        ways = ', or use `encode = "hash"` or `text`' if levels else ""
+        raise DataError(
+            f"Column `{name}` of `{arg}` has {found}: it cannot be a category.",
+            hint=f"Drop the column, or make it a factor with the levels you mean{ways}.",
+            arg=arg,
+            column=name,
+        )
+    if onehot and len(levels) > MAX_ONEHOT:
+        raise DataError(
+            f"Column `{name}` of `{arg}` has {len(levels)} levels, too many for one-hot columns.",
+            hint='Use `encode = "codes"` or `encode = "hash"`, or merge rare levels.',
+            arg=arg,
+            column=name,
+        )
+    return levels
+
+
+# Applying ----------------------------------------------------------------------------------------
+
+
+def bake_column(
+    rule: ColumnRule,
+    column: Mapping[str, Any],
+    out: np.ndarray,
+    arg: str,
+    notes: Notes | None = None,
+) -> None:
+    """Writes a column's features into `out`, one row a value.
+
+    Args:
+        rule: What was learned.
+        column: The values.
+        out: Rows first, one column a feature.
+        arg: The user's name for the data, for messages.
+        notes: Where whole numbers that lose digits are noted, or None.
+
+    Raises:
+        DataError: for a changed type, a new level, values that cannot be trained on; names it.
+    """
+    _check_kind(rule, column, arg)
+    if rule.indicator:
+        out[:, -1] = is_missing(column)
+        out = out[:, :-1]
+    if rule.text is not None:
+        encode_text(rule.text, column, out, arg, imputed=rule.fill is not None)
+    elif rule.kind == "category":
+        _bake_category(rule, column, out, arg)
+    else:
+        _bake_number(rule, column, out, arg, notes)
+
+
+def _bake_category(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str) -> None:
+    fill = None if rule.fill is None else str(rule.fill)
+    if rule.bins:
+        codes = _hash_category(rule.bins, column, arg, fill)
+    else:
+        codes = recode(column, rule.levels, arg, fill)
+    if not rule.onehot and not rule.bins:
+        out[:, 0] = codes
+        return
+    for rows in row_blocks(len(out), out.itemsize * out.shape[1]):
+        out[rows] = codes[rows, None] == np.arange(out.shape[1])
+
+
+def _hash_category(bins: int, column: Mapping[str, Any], arg: str, fill: str | None) -> np.ndarray:
+    """Each row's bin; only levels that occur are hashed, once each."""
+    levels = column["levels"]
+    used = np.flatnonzero(count_codes(column, arg, imputed=fill is not None))
+    mapping = np.zeros(len(levels) + 1, dtype=np.int32)
+    # R's codes count from 1: the last place is that of code 0, a missing value.
+    mapping[used - 1] = choose_bins((levels[code - 1] if code else fill for code in used), bins)
+    return spread_codes(column, mapping)
+
+
+def _bake_number(
+    rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str, notes: Notes | None
+) -> None:
+    values = read_number(column, rule.units)
+    values = _finite(column, values, arg, missing=rule.fill is not None)
+    if notes is not None:
+        _look_at(np.asarray(column["values"]).reshape(-1), values, rule, arg, notes)
+    if rule.fill is not None:
+        values = np.where(np.isnan(values), rule.fill, values)
+    with np.errstate(over="ignore"):
+        values = (values - rule.center) / rule.scale
+    out[:, 0] = _check_size(values, rule.name, arg)
+    if rule.kind in CYCLES:
+        check_days(read_number(column), rule.name, arg)
+        encode_cycles(column, out[:, 1:])
+
+
+def _look_at(
+    given: np.ndarray, values: np.ndarray, rule: ColumnRule, arg: str, notes: Notes
+) -> None:
+    """Notes what loses digits: integers as they are given, others as they are in float64."""
+    values = values if given.dtype.kind == "f" else given
+    scaled = (rule.center, rule.scale) != (0.0, 1.0)
+    for rows in row_blocks(len(values), values.itemsize):
+        notes.look(values[rows], (rule.name,), arg, scaled)
+
+
+def _check_kind(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> None:
+    found = kind_of(column)
+    if found != ("category" if rule.kind == "text" else rule.kind):
+        maker = MAKERS.get(rule.kind)
+        raise DataError(
+            f"Column `{rule.name}` of `{arg}` is a {found} where training had a {rule.kind}.",
+            hint=f"Convert it by {maker} first." if maker else "",
+            arg=arg,
+            column=rule.name,
+        )
+
+
+def _finite(column: Mapping[str, Any], values: np.ndarray, arg: str, missing: bool) -> np.ndarray:
+    """Values, refused if some are infinite, or missing where that is not allowed."""
+    absent, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+    absent = 0 if missing else absent
+    if absent or infinite:
+        raise column_error(column["name"], arg, missing=absent, infinite=infinite)
+    return values
+
+
+def _check_size(values: np.ndarray, name: str, arg: str) -> np.ndarray:
+    large = int((np.abs(values) > np.finfo(np.float32).max).sum())
+    if large:
+        raise column_error(name, arg, large=large)
+    return values

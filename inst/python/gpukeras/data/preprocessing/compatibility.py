@@ -1,0 +1,82 @@
+"""Whether two recipes encode alike, and whether one encodes at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukeras.core.errors import SpecError
+from gpukeras.data.preprocessing.column_order import check_same_names
+from gpukeras.data.preprocessing.recipe import AS_IS, STRINGS, Recipe
+from gpukeras.data.preprocessing.targets import LabelRule
+
+
+def keeps_values(recipe: Recipe) -> bool:
+    """Whether a model gets the values as they are given."""
+    numbers = (recipe.center, recipe.scale, recipe.fill, recipe.mapped or None)
+    own = recipe.kind in ("array", STRINGS, AS_IS) and numbers == (None,) * 4
+    inputs = recipe.kind == "inputs" and all(keeps_values(part.recipe) for part in recipe.inputs)
+    return own or inputs
+
+
+def same_encoding(one: Recipe, other: Recipe) -> bool:
+    """Whether two recipes turn the same values into the same numbers."""
+    if AS_IS in (one.kind, other.kind):
+        return keeps_values(one) and keeps_values(other)
+
+    def essence(recipe: Recipe) -> tuple[Any, ...]:
+        numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
+        image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
+        parts = (recipe.groups, [(part.name, essence(part.recipe)) for part in recipe.inputs])
+        # Whether a model takes another shape is told by the model, where values stay as they are.
+        shape = () if recipe.kind == "array" and keeps_values(recipe) else recipe.shape
+        own = (recipe.kind, shape, recipe.columns, recipe.mapped)
+        return (own, numbers, image, parts)
+
+    return essence(one) == essence(other) and _same_labels(one, other)
+
+
+def _same_labels(one: Recipe, other: Recipe) -> bool:
+    """Whether labels, where both have some, become the same numbers.
+
+    Only classes are encoded. All others are taken as they are, whatever kind their values made of
+    them: of 0 and 1 a part may hold nothing but 1.
+    """
+    if one.label is None or other.label is None:
+        return True
+    return one.mixed == other.mixed and _label_essence(one.label) == _label_essence(other.label)
+
+
+def check_order(one: Recipe, other: Recipe, arg: str) -> None:
+    """Encoded rows have their columns in the order of training, as far as names tell.
+
+    Args:
+        one: The recipe of training.
+        other: That of the encoded rows.
+        arg: The user's name for them, for messages.
+    """
+    if AS_IS in (one.kind, other.kind):
+        return
+    check_same_names(one.names, other.names, arg)
+    for part, own in zip(one.inputs, other.inputs, strict=True):
+        check_order(part.recipe, own.recipe, f"{arg}${part.name}")
+
+
+def check_numbers(data: Any, arg: str) -> None:
+    """A dataset's rows are numbers of one shape.
+
+    Raises:
+        SpecError: if not.
+    """
+    if not data.recipe.has_texts and data.recipe.kind != AS_IS:
+        return
+    gives = "texts" if data.recipe.has_texts else data.stream.why
+    raise SpecError(
+        f"`{arg}` gives {gives}: rows of numbers of one shape are needed.",
+        hint="Such rows are taken by gpu_fit(), gpu_evaluate() and gpu_predict().",
+        arg=arg,
+    )
+
+
+def _label_essence(label: LabelRule) -> tuple[Any, ...]:
+    outputs = [(output.name, _label_essence(output.rule)) for output in label.outputs]
+    return (label.levels, outputs)

@@ -1,0 +1,91 @@
+"""Dates and times as numbers: a place on the line of days, and places on circles.
+
+A network sees from the number that days follow each other, and from the circles that Sunday lies
+beside Monday, and December beside January. R sends days since 1970-01-01 for a date; seconds since
+then in UTC for a time, with the UTC offset of its zone at each row, so that no time zone database
+is needed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.data.arrays import row_blocks
+
+DAY_S = 86400.0
+MONDAY = 3  # days from the last Monday before 1970-01-01, which was a Thursday
+MAX_DAYS = 1e8  # some 270,000 years; beyond them NumPy's calendar would overflow in the end
+UNITS_S = {"secs": 1.0, "mins": 60.0, "hours": 3600.0, "days": DAY_S, "weeks": 7 * DAY_S}
+_DATE_CYCLES = ("weekday_sin", "weekday_cos", "yearday_sin", "yearday_cos")
+CYCLES = {"date": _DATE_CYCLES, "time": (*_DATE_CYCLES, "daytime_sin", "daytime_cos")}
+
+
+def read_number(column: Mapping[str, Any], units: str = "") -> np.ndarray:
+    """A column's values in float64: days for dates and times, `units` for durations."""
+    values = np.asarray(column["values"], dtype=np.float64).reshape(-1)
+    factor = _factor(column, units)
+    with np.errstate(invalid="ignore"):  # R's NA is a signalling NaN
+        return values if factor == 1.0 else values * factor
+
+
+def _factor(column: Mapping[str, Any], units: str) -> float:
+    if column["kind"] == "time":
+        return UNITS_S["secs"] / DAY_S
+    if column["kind"] == "duration":
+        return UNITS_S[column["units"]] / UNITS_S[units]
+    return 1.0
+
+
+def check_days(days: np.ndarray, name: str, arg: str) -> None:
+    """Refuses dates that no calendar has.
+
+    Raises:
+        DataError: with the count; names the column.
+    """
+    far = int((np.abs(days) > MAX_DAYS).sum())
+    if far:
+        raise DataError(
+            f"Column `{name}` of `{arg}` has {far} dates more than {MAX_DAYS:,.0f} days from 1970.",
+            hint="Correct those dates first.",
+            arg=arg,
+            column=name,
+        )
+
+
+def encode_cycles(column: Mapping[str, Any], out: np.ndarray) -> None:
+    """Writes sine and cosine of a date's or time's places on their circles, in local time.
+
+    The week begins on Monday, the year on 1 January, the day at midnight: there sine is 0 and
+    cosine 1. A missing value has no place on a circle: its features are 0, which is the centre.
+    """
+    for rows in row_blocks(len(out), 8 * out.shape[1]):
+        local = _local_days(column, rows)
+        missing = np.isnan(local)
+        turns = _turns(np.where(missing, 0.0, local), out.shape[1] // 2)
+        angles = 2 * np.pi * np.where(missing[:, None], np.nan, turns)
+        block = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(local), -1)
+        out[rows] = np.where(missing[:, None], 0.0, block)
+
+
+def _local_days(column: Mapping[str, Any], rows: slice) -> np.ndarray:
+    values = np.asarray(column["values"]).reshape(-1)[rows].astype(np.float64)
+    if column["kind"] == "date":
+        return values
+    with np.errstate(invalid="ignore"):
+        return (values + np.asarray(column["offsets"]).reshape(-1)[rows]) / DAY_S
+
+
+def _turns(local: np.ndarray, circles: int) -> np.ndarray:
+    """Shares of the week, the year and the day that have gone by; one column a circle."""
+    whole = np.floor(local)
+    dates = whole.astype(np.int64).astype("datetime64[D]")
+    years = dates.astype("datetime64[Y]")
+    first = years.astype("datetime64[D]")
+    length = ((years + np.timedelta64(1, "Y")).astype("datetime64[D]") - first).astype(np.float64)
+    week = (whole + MONDAY) % 7 / 7
+    year = (dates - first).astype(np.float64) / length
+    return np.stack([week, year, local - whole][:circles], axis=-1)

@@ -1,0 +1,180 @@
+"""Missing values: which policy holds, which rows are complete, what replaces a value.
+
+A missing number is NaN, a missing category R's code 0. NumPy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.messages import count_of
+from gpukeras.data.arrays import check_features, column_name, row_blocks
+from gpukeras.data.preprocessing.targets import CATEGORIES, each_label
+
+
+def choose_policy(asked: str, learned: str | None) -> str:
+    """The policy for rows: as asked, or as the recipe that is applied to them learned.
+
+    Rows can be dropped whatever was learned; "error" is the default, so it asks for nothing.
+
+    Raises:
+        SpecError: if imputing is asked of a recipe that learned no values to impute.
+    """
+    if learned is None or asked == "drop":
+        return asked
+    if asked == "impute" and learned != "impute":
+        raise SpecError(
+            f'`na` = "impute" needs a `recipe` that was learned so, not with "{learned}".',
+            hint='Make that dataset with `na = "impute"`, or use `na = "drop"`.',
+            arg="na",
+        )
+    return learned
+
+
+def is_missing(column: Mapping[str, Any]) -> np.ndarray:
+    """Which values of a column or of a vector of labels are missing."""
+    values = np.asarray(column["values"]).reshape(-1)
+    return values == 0 if column["kind"] in CATEGORIES else np.isnan(values)
+
+
+def count_missing(
+    features: Mapping[str, Any], rows: int, known: Collection[str] | None, arg: str
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Which rows of features in memory lack nothing, and how many lack what.
+
+    Args:
+        features: As they come from R.
+        rows: Their number.
+        known: Columns of a data frame that count, or None for all.
+        arg: The features' name, for messages.
+    """
+    complete, counts = np.ones(rows, dtype=bool), {}
+    for name, missing in _each_missing(features, known, arg):
+        complete &= ~missing
+        counts[f"Column `{name}` of `{arg}`"] = int(missing.sum())
+    return complete, counts
+
+
+def choose_complete(
+    complete: np.ndarray, counts: dict[str, int], labels: Mapping[str, Any] | None, arg: str
+) -> np.ndarray:
+    """Which rows lack neither a feature nor a label.
+
+    Args:
+        complete: Which rows lack no feature.
+        counts: How many lack what, by its name in a sentence.
+        labels: As they come from R, or None.
+        arg: The features' name, for messages.
+
+    Raises:
+        DataError: if no row is complete; names what most rows lack.
+    """
+    for own, part in () if labels is None else each_label(labels):
+        missing = _miss_label(part)
+        complete = complete & ~missing
+        counts[f"`{own}`"] = int(missing.sum())
+    if not complete.any():
+        worst = max(counts, key=counts.__getitem__)
+        raise DataError(
+            f'`na = "drop"` leaves no row: each of {len(complete)} lacks a value.',
+            hint=f"{worst} lacks the most: {counts[worst]}.",
+            arg=arg,
+        )
+    return complete
+
+
+def _each_missing(
+    features: Mapping[str, Any], known: Collection[str] | None, arg: str
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Each column's name, and which rows miss it."""
+    if features["kind"] != "array":
+        columns = features["columns"]
+        yield from (
+            (c["name"], is_missing(c)) for c in columns if known is None or c["name"] in known
+        )
+        return
+    x, names = check_features(features["values"], arg), features.get("names") or ()
+    within = tuple(range(1, x.ndim - 1))
+    for column in range(x.shape[-1]):  # R's columns lie together in memory
+        yield column_name(names, column), np.isnan(x[..., column]).any(axis=within)
+
+
+def check_labels(labels: Mapping[str, Any]) -> None:
+    """Refuses missing labels where features are imputed: a label made up would teach nothing.
+
+    Raises:
+        DataError: with the count of rows.
+    """
+    for arg, part in each_label(labels):
+        missing = _miss_label(part)
+        count = int(missing.sum())
+        if count:
+            raise DataError(
+                f"`{arg}` is missing in {count} of {count_of(len(missing), 'row')}: "
+                f"labels are never imputed.",
+                hint='Use `na = "drop"`, or remove those rows first.',
+                arg=arg,
+                column=arg,
+                missing=count,
+            )
+
+
+def miss_labels(labels: Mapping[str, Any]) -> np.ndarray:
+    """Which rows lack a label, or one of several."""
+    parts = [_miss_label(part) for _, part in each_label(labels)]
+    return np.logical_or.reduce(parts)
+
+
+def _miss_label(labels: Mapping[str, Any]) -> np.ndarray:
+    if labels["kind"] == "matrix":
+        return np.isnan(labels["values"]).reshape(len(labels["values"]), -1).any(axis=1)
+    return is_missing(labels)
+
+
+def observed(values: np.ndarray, keep: np.ndarray, name: str, arg: str) -> np.ndarray:
+    """The values of the training rows that are there, in float64.
+
+    Raises:
+        DataError: if there are none; names the column.
+    """
+    kept = values[keep].reshape(-1).astype(np.float64, copy=False)
+    there = kept[~np.isnan(kept)]
+    if not len(there):
+        raise nothing_observed(name, arg)
+    return there
+
+
+def nothing_observed(name: str, arg: str) -> DataError:
+    """The error for a column without a value to learn from."""
+    return DataError(
+        f"Column `{name}` of `{arg}` is missing in all training rows: nothing can be imputed.",
+        hint="Drop the column.",
+        arg=arg,
+        column=name,
+    )
+
+
+def learn_fill(column: Mapping[str, Any], there: np.ndarray) -> float:
+    """What replaces a missing number: the median, for a logical the mode (FALSE on ties)."""
+    if column["kind"] == "logical":
+        return float(there.mean() > 0.5)
+    return float(np.median(there))
+
+
+def learn_fill_level(column: Mapping[str, Any], keep: np.ndarray, arg: str) -> str:
+    """What replaces a missing category: the most frequent level, the first one on ties.
+
+    Raises:
+        DataError: if all training rows miss it; names the column.
+    """
+    values, size = np.asarray(column["values"]).reshape(-1), len(column["levels"]) + 1
+    counts = np.zeros(size - 1, dtype=np.int64)
+    for rows in row_blocks(len(values), 8):
+        counts += np.bincount(values[rows][keep[rows]].astype(np.int64), minlength=size)[1:]
+    if not counts.sum():
+        raise nothing_observed(column["name"], arg)
+    return str(column["levels"][int(counts.argmax())])

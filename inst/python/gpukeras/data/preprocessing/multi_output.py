@@ -1,0 +1,211 @@
+"""Labels of one output or several: laid side by side in one row, and taken apart again.
+
+    {price: numbers, cut: classes} --encode_labels()--> [price | cut] --split_labels()--> each
+
+Several outputs are one matrix of float32, a class as its code, so that whatever moves labels (the
+feeds, scratch files, saved datasets) knows of one array. NumPy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.data.arrays import Notes, aligned_empty, check_lengths
+from gpukeras.data.preprocessing.columns import take_rows
+from gpukeras.data.preprocessing.targets import (
+    SEVERAL,
+    LabelRule,
+    Output,
+    decode,
+    each_label,
+    encode_label,
+    learn_label,
+    measure_range,
+)
+
+
+def check_label_rows(labels: Mapping[str, Any], rows: int, of: str) -> None:
+    """Each output has one label a row.
+
+    Raises:
+        DataError: if not; names the output.
+    """
+    for arg, part in each_label(labels):
+        check_lengths(rows, len(part["values"]), arg, of)
+
+
+def take_labels(labels: Mapping[str, Any], complete: np.ndarray | None) -> Mapping[str, Any]:
+    """The labels of the rows where `complete` is true; None for all."""
+    if complete is None or labels["kind"] != SEVERAL:
+        return take_rows(labels, complete)
+    return {
+        **labels,
+        "outputs": [
+            {**output, "labels": take_rows(output["labels"], complete)}
+            for output in labels["outputs"]
+        ],
+    }
+
+
+def learn_labels(labels: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
+    """The rule of labels, of one output or several.
+
+    Args:
+        labels: As they come from R.
+        keep: Which rows are kept for training: statistics come from them.
+
+    Raises:
+        DataError: for labels that cannot be learned, or outputs without names of their own.
+    """
+    if labels["kind"] != SEVERAL:
+        return learn_label(labels, keep, next(each_label(labels))[0])
+    names = _given_names(labels)
+    check_part_names(names, "y")
+    rules = [learn_label(part, keep, arg) for arg, part in each_label(labels)]
+    return LabelRule(
+        SEVERAL,
+        units=sum(rule.columns for rule in rules),
+        outputs=tuple(map(Output, names, rules)),
+        listed=bool(labels.get("listed")),
+    )
+
+
+def check_part_names(names: Sequence[Any], arg: str) -> None:
+    """Several inputs or outputs have names, each its own.
+
+    Raises:
+        DataError: if not.
+    """
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if not names or twice or not all(isinstance(name, str) and name for name in names):
+        found = f"`{twice[0]}` is there twice" if twice else "one has none"
+        found = found if names else "it is empty"
+        raise DataError(
+            f"Each element of the list `{arg}` needs a name of its own: {found}.",
+            hint="They are the names of the model's inputs and outputs.",
+            arg=arg,
+        )
+
+
+def _given_names(labels: Mapping[str, Any]) -> list[str]:
+    return [output["name"] for output in labels["outputs"]]
+
+
+def encode_labels(
+    rule: LabelRule, labels: Mapping[str, Any], notes: Notes | None = None
+) -> np.ndarray:
+    """Labels as aligned memory; several outputs side by side, as float32.
+
+    Args:
+        rule: What was learned.
+        labels: As they come from R; several outputs in any order.
+        notes: Where whole numbers that lose digits are noted, or None.
+
+    Raises:
+        DataError: for other outputs than in training, or as `labels.encode_label()`.
+    """
+    if (rule.kind == SEVERAL) != (labels["kind"] == SEVERAL):
+        wanted = _names(rule) if rule.outputs else "a single output"
+        raise DataError(f"`y` must have labels for {wanted}, as in training.", arg="y")
+    if rule.kind != SEVERAL:
+        return encode_label(rule, labels, notes, next(each_label(labels))[0])
+    given = dict(zip(_given_names(labels), each_label(labels), strict=True))
+    if set(given) != {output.name for output in rule.outputs}:
+        raise DataError(
+            f"`y` must have labels for {_names(rule)}, as in training, not {', '.join(given)}.",
+            arg="y",
+        )
+    rows = len(next(iter(given.values()))[1]["values"])
+    out = aligned_empty((rows, rule.units))
+    for output, columns in each_place(rule):
+        arg, part = given[output.name]
+        part = encode_label(output.rule, part, notes, arg)
+        out[:, columns] = part.reshape(rows, -1)
+    return out
+
+
+def _names(rule: LabelRule) -> str:
+    return ", ".join(output.name for output in rule.outputs)
+
+
+def each_place(rule: LabelRule) -> Iterator[tuple[Output, slice]]:
+    """Several outputs with their columns in the encoded labels."""
+    start = 0
+    for output in rule.outputs:
+        stop = start + output.rule.columns
+        yield output, slice(start, stop)
+        start = stop
+
+
+def split_labels(rule: LabelRule, encoded: np.ndarray) -> list[tuple[LabelRule, np.ndarray]]:
+    """Each output's rule with its part of encoded labels, in the shape that it was given in."""
+    if rule.kind != SEVERAL:
+        return [(rule, encoded)]
+    return [
+        (output.rule, encoded[:, columns].reshape(-1, *output.rule.row_shape))
+        for output, columns in each_place(rule)
+    ]
+
+
+def measure_ranges(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
+    """The rule with the range of these labels, see `labels.measure_range()`."""
+    if rule.kind != SEVERAL:
+        return measure_range(rule, encoded)
+    parts = [measure_range(*part) for part in split_labels(rule, encoded)]
+    return _with_rules(rule, parts)
+
+
+def widen_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
+    """The rule with a range that these labels lie in too."""
+    parts = [_widen(*part) for part in split_labels(rule, encoded)]
+    return _with_rules(rule, parts) if rule.kind == SEVERAL else parts[0]
+
+
+def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
+    if not rule.measured or not len(encoded):
+        return rule
+    found = measure_range(rule, encoded)
+    return replace(
+        rule,
+        minimum=min(rule.minimum, found.minimum),
+        maximum=max(rule.maximum, found.maximum),
+        whole=rule.whole and found.whole,
+    )
+
+
+def _with_rules(rule: LabelRule, parts: Sequence[LabelRule]) -> LabelRule:
+    outputs = zip(rule.outputs, parts, strict=True)
+    return replace(rule, outputs=tuple(replace(output, rule=part) for output, part in outputs))
+
+
+def decode_outputs(
+    rule: LabelRule | None, outputs: Mapping[str, np.ndarray], as_class: bool
+) -> list[dict[str, Any]]:
+    """What each output of a model gave, in its labels' own terms.
+
+    Args:
+        rule: Of several outputs' labels, or None for a model without a recipe.
+        outputs: Float arrays by the outputs' names, rows first.
+        as_class: The most probable class of outputs that have classes.
+
+    Returns:
+        `{name, ...}` for each, see `labels.decode()`; in the labels' order, as far as they have
+        one.
+
+    Raises:
+        DataError: if classes are asked of a model none of whose outputs has any.
+    """
+    rules = {} if rule is None else {output.name: output.rule for output in rule.outputs}
+    classes = {name for name, own in rules.items() if own.kind in ("class", "binary")}
+    if as_class and not classes & set(outputs):
+        raise DataError('`type = "class"` needs a model trained on classes.', arg="type")
+    order = sorted(outputs, key=lambda name: [*rules, name].index(name))
+    return [
+        {"name": name, **decode(rules.get(name), outputs[name], as_class and name in classes)}
+        for name in order
+    ]

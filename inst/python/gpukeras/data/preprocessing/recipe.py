@@ -1,0 +1,389 @@
+"""What is learned from the training rows to turn a user's values into numbers, and applied again.
+
+A `Recipe` is plain data: names, levels, means and deviations. It is tied to the model it trained,
+so that prediction encodes a data frame as training did.
+
+Features come as `{kind: "array", values, names}` or `{kind: "columns", columns}`, whose columns
+`columns` describes; labels as `labels` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.data.arrays import (
+    Notes,
+    aligned_empty,
+    check_features,
+    column_name,
+    moments,
+    stage_float32,
+)
+from gpukeras.data.preprocessing.columns import (
+    ColumnRule,
+    Learning,
+    bake_column,
+    learn_column,
+    take_rows,
+)
+from gpukeras.data.preprocessing.imputation import learn_fill, observed
+from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.text_vectorization import TextSpec
+
+STRINGS = "strings"  # the kind of recipe of texts that stay texts
+AS_IS = "batches"  # the kind of recipe of batches that are taken as they come
+
+
+@dataclass(frozen=True)
+class Group:
+    """Columns of a data frame that are one of the model's inputs.
+
+    Args:
+        name: The model's name for the input.
+        columns: Their names.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One of several inputs that were given each by itself.
+
+    Args:
+        name: The model's name for it.
+        recipe: Its encoding.
+    """
+
+    name: str
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The encoding of features and labels.
+
+    Args:
+        kind: "array", "strings", "columns", "images", "inputs": several, see `packing`; or
+            "batches", of which nothing is known.
+        shape: Shape of one row of features as the model takes it.
+        columns: One rule a column, for "columns".
+        center: Subtracted from an array's last axis, or None.
+        scale: Divides an array's or an image's last axis, or None.
+        fill: Replaces missing values along an array's last axis, or None where none are imputed.
+        marked: Columns of an array's last axis that an indicator of missing values follows.
+        label: Rule of the labels, or None.
+        formula: R's formula as text, "" without one.
+        na: What happens to missing values: "error", "impute" or "drop".
+        names: Column names of an array, for messages.
+        interpolation: How images were resized, "" for no images.
+        crop_to_aspect_ratio: Whether they were cut to the shape's aspect first.
+        uncropped: Height and width of rows before their crop to `shape`, or None without one.
+        mixed: Whether training mixed rows up, so that classes are one column each.
+        mapped: Whether a function of the user's own, which no recipe holds, maps the rows.
+        groups: Which of the columns each input takes, in the order of `columns`; none where the
+            model has one input.
+        inputs: The encodings of "inputs", in the order in which they lie in a row.
+        listed: Whether those were given without names: the model gets a list of them.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    columns: tuple[ColumnRule, ...] = ()
+    center: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
+    fill: tuple[float, ...] | None = None
+    marked: tuple[int, ...] = ()
+    label: LabelRule | None = None
+    formula: str = ""
+    na: str = "error"
+    names: tuple[str, ...] = field(default=(), compare=False)
+    interpolation: str = ""
+    crop_to_aspect_ratio: bool = False
+    uncropped: tuple[int, int] | None = None
+    mixed: bool = False
+    mapped: bool = False
+    groups: tuple[Group, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    listed: bool = False
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the model gets texts."""
+        return self.kind == STRINGS or any(part.recipe.has_texts for part in self.inputs)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded features of a data frame."""
+        return tuple(name for rule in self.columns for name in rule.features)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Names of a data frame's columns that it takes; of an input's, `<input>$<column>`."""
+        own = frozenset(rule.name for rule in self.columns)
+        return own.union(
+            f"{part.name}${name}" for part in self.inputs for name in part.recipe.known
+        )
+
+    @property
+    def staged_shape(self) -> tuple[int, ...]:
+        """Shape of one encoded row, as it is kept: before a crop, which the device does."""
+        return (*(self.uncropped or self.shape[:-1]), self.shape[-1])
+
+    @property
+    def raw_shape(self) -> tuple[int, ...]:
+        """Shape of one row of an array as it is given: before indicators and a crop."""
+        return (*self.staged_shape[:-1], self.staged_shape[-1] - len(self.marked))
+
+    @property
+    def mixes_classes(self) -> bool:
+        """Whether the model takes one column a class, because rows of different classes mix."""
+        return self.mixed and self.label is not None and self.label.kind == "class"
+
+    @property
+    def target(self) -> LabelRule | None:
+        """The labels as the model takes them."""
+        if self.label is None or not self.mixes_classes:
+            return self.label
+        return LabelRule("matrix", units=self.label.units, names=self.label.levels)
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """Names of the columns with an indicator of missing values."""
+        marked = tuple(column_name(self.names, column) for column in self.marked)
+        own = (rule.name for rule in self.columns if rule.indicator)
+        inputs = (f"{part.name}${name}" for part in self.inputs for name in part.recipe.indicators)
+        return (*marked, *own, *inputs)
+
+
+# Features ----------------------------------------------------------------------------------------
+
+
+def learn_array(
+    x: np.ndarray,
+    keep: np.ndarray,
+    scale: bool,
+    names: Sequence[str],
+    na: str = "error",
+    arg: str = "x",
+) -> Recipe:
+    """The recipe of an array; statistics from the rows where `keep` is true."""
+    shape, names = tuple(x.shape[1:]), tuple(names)
+    if na == "impute":
+        return _learn_imputing(x, keep, scale, names, arg)
+    if not scale:
+        return Recipe("array", shape, na=na, names=names)
+    center, deviation = moments(x, keep)
+    return Recipe("array", shape, center=tuple(center), scale=tuple(deviation), na=na, names=names)
+
+
+def _learn_imputing(
+    x: np.ndarray, keep: np.ndarray, scale: bool, names: tuple[str, ...], arg: str
+) -> Recipe:
+    """Column by column, so that the memory beyond the array is that of one."""
+    kind = {"kind": "logical" if x.dtype == bool else "numeric"}
+    whole = int(keep.sum()) * (x[0].size // x.shape[-1])
+    fill, center, deviation, marked = [], [], [], []
+    for column in range(x.shape[-1]):
+        there = observed(x[..., column], keep, column_name(names, column), arg)
+        fill.append(learn_fill(kind, there))
+        marked += [column] if len(there) < whole else []
+        if scale:
+            middle, spread = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
+            center.append(float(middle[0]))
+            deviation.append(float(spread[0]))
+    return Recipe(
+        "array",
+        (*x.shape[1:-1], x.shape[-1] + len(marked)),
+        center=tuple(center) if scale else None,
+        scale=tuple(deviation) if scale else None,
+        fill=tuple(fill),
+        marked=tuple(marked),
+        na="impute",
+        names=names,
+    )
+
+
+def learn_columns(
+    columns: Sequence[Mapping[str, Any]],
+    keep: np.ndarray,
+    scale: bool,
+    encode: str | Mapping[str, str],
+    arg: str = "x",
+    na: str = "error",
+    complete: np.ndarray | None = None,
+    *,
+    hash_bins: int = 64,
+    text: TextSpec | Mapping[str, Any] | None = None,
+) -> Recipe:
+    """The recipe of a data frame.
+
+    Args:
+        columns: The columns, see `columns`.
+        keep: Which of the rows taken are training rows: statistics come from them.
+        scale: Standardise numbers.
+        encode: "onehot", "codes" or "hash", or one of these for each category by name; the
+            others are "onehot".
+        arg: The user's name for the data, for messages.
+        na: What happens to missing values.
+        complete: Which rows are taken, or None for all.
+        hash_bins: Bins of a hashed category.
+        text: Which columns are texts, and how they are encoded, or None.
+
+    Raises:
+        SpecError: if `encode` or `text` does not fit the columns; names the column.
+        DataError: for a column that cannot be a feature; names it.
+    """
+    text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
+    how = Learning(keep, scale, encode, na == "impute", complete, arg, hash_bins, text)
+    return learn_rules(columns, how, na)
+
+
+def learn_rules(
+    columns: Sequence[Mapping[str, Any]],
+    how: Learning,
+    na: str,
+    learn: Callable[[Mapping[str, Any], Learning], ColumnRule] = learn_column,
+) -> Recipe:
+    """The recipe of columns, each learned by `learn`; see `learn_columns()`."""
+    if not columns:
+        raise DataError(f"`{how.arg}` has no feature columns.", arg=how.arg)
+    check_names([column["name"] for column in columns], how.arg)
+    how.check(columns)
+    rules = tuple(learn(column, how) for column in columns)
+    shape = (sum(len(rule.features) for rule in rules),)
+    return Recipe("columns", shape, columns=rules, na=na)
+
+
+def bake(
+    recipe: Recipe,
+    features: Mapping[str, Any],
+    arg: str = "x",
+    complete: np.ndarray | None = None,
+    notes: Notes | None = None,
+) -> np.ndarray:
+    """Encodes features by a recipe into aligned float32, rows first.
+
+    Args:
+        recipe: What was learned.
+        features: The rows.
+        arg: The user's name for them, for messages.
+        complete: Which rows are taken, or None for all.
+        notes: Where whole numbers that lose digits are noted, or None.
+
+    Raises:
+        DataError: for a missing column, a new level, a changed type or shape, values that are
+            missing or infinite. The error names the column.
+    """
+    if recipe.kind == features["kind"] == "array":
+        return _bake_array(recipe, features["values"], arg, complete, notes)
+    check_form(recipe, features["kind"], recipe.raw_shape, arg)
+    return _bake_columns(recipe, features["columns"], arg, complete, notes)
+
+
+def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> None:
+    """Features have the kind and the shape of one row that the recipe was learned from."""
+    if kind != recipe.kind:
+        known = {
+            "columns": "a data frame",
+            "images": "image files",
+            STRINGS: "texts",
+            "inputs": "a named list of inputs",
+        }
+        array = "numbers" if kind == STRINGS else "a matrix or array"
+        wanted = known.get(recipe.kind, array)
+        raise DataError(f"`{arg}` must be {wanted}, as in training.", arg=arg)
+    if tuple(shape) != recipe.raw_shape:
+        raise DataError(
+            f"Each row of `{arg}` must have shape {recipe.raw_shape}, not {tuple(shape)}.", arg=arg
+        )
+
+
+def check_unmarked(recipe: Recipe, arg: str) -> None:
+    """Refuses rows of a file or a sparse matrix for a model that takes indicators beside them."""
+    if recipe.marked:
+        raise DataError(
+            f"`{arg}` must be a matrix or array: training imputed missing values and marked them.",
+            arg=arg,
+        )
+
+
+def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
+    """Rows of checked features; refuses those without columns."""
+    if features["kind"] == "array":
+        return len(check_features(features["values"], arg))
+    if not features["columns"]:
+        raise DataError(f"`{arg}` has no columns.", arg=arg)
+    return len(features["columns"][0]["values"])
+
+
+def _bake_array(
+    recipe: Recipe,
+    values: np.ndarray,
+    arg: str,
+    complete: np.ndarray | None,
+    notes: Notes | None,
+) -> np.ndarray:
+    x = check_features(values, arg)
+    check_form(recipe, "array", x.shape[1:], arg)
+    learned = (recipe.center, recipe.scale, recipe.fill)
+    center, scale, fill = (None if part is None else np.array(part) for part in learned)
+    return stage_float32(
+        x,
+        center,
+        scale,
+        recipe.names,
+        arg,
+        complete=complete,
+        fill=fill,
+        marked=recipe.marked,
+        notes=notes,
+    )
+
+
+def _bake_columns(
+    recipe: Recipe,
+    columns: Sequence[Mapping[str, Any]],
+    arg: str,
+    complete: np.ndarray | None,
+    notes: Notes | None,
+) -> np.ndarray:
+    given = {column["name"]: column for column in columns}
+    check_columns(recipe, given, arg)
+    rows = len(columns[0]["values"]) if complete is None else int(complete.sum())
+    staged, start = aligned_empty((rows, *recipe.shape)), 0
+    for rule in recipe.columns:
+        width = len(rule.features)
+        column = take_rows(given[rule.name], complete)
+        bake_column(rule, column, staged[:, start : start + width], arg, notes)
+        start += width
+    return staged
+
+
+def check_columns(recipe: Recipe, names: Collection[str], arg: str) -> None:
+    """All columns that a recipe takes are there."""
+    missing = [rule.name for rule in recipe.columns if rule.name not in names]
+    if missing:
+        raise DataError(
+            f"`{arg}` lacks the column `{missing[0]}` that the model was trained on.",
+            arg=arg,
+            column=missing[0],
+        )
+
+
+def check_names(names: Sequence[str], arg: str) -> None:
+    """Columns have different names."""
+    repeated = [name for position, name in enumerate(names) if name in names[:position]]
+    if repeated:
+        raise DataError(
+            f"`{arg}` has more than one column `{repeated[0]}`.",
+            hint="Give the columns different names.",
+            arg=arg,
+            column=repeated[0],
+        )

@@ -1,0 +1,173 @@
+"""A recipe as plain values, and back: what R's `saveRDS()` keeps, or JSON.
+
+What a field holds is read from its type hint, so that a new field of a recipe, with a default,
+needs nothing here. Values come back from R changed in form: numbers as doubles, a list of one as
+its only item, an empty list as NULL or left out. The field's type tells what they were.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.targets import LabelRule
+
+FORMAT = "gpukeras recipe"
+VERSION = 1  # rises when what was written before would be read wrongly
+
+Record = TypeVar("Record")
+
+
+def to_portable(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as dicts, lists, strings, numbers, truth values and None.
+
+    Floats keep all their bits; an empty tuple in a field that may be None comes back as None.
+    """
+    return {"format": FORMAT, "version": VERSION, "recipe": _plain(recipe)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def from_portable(plain: Any) -> Recipe:
+    """The recipe of plain values, also after they were to R or JSON and back.
+
+    Raises:
+        DataError: if they are no recipe, or one of a newer version of gpukeras.
+    """
+    if not isinstance(plain, Mapping) or plain.get("format") != FORMAT:
+        raise DataError("`recipe` is not a recipe that gpukeras saved.", arg="recipe")
+    version = _number(plain.get("version"), int, "version")
+    if version > VERSION:
+        raise _newer(f"has version {version}, this one reads up to {VERSION}")
+    recipe = _read_record(Recipe, plain.get("recipe"), "recipe")
+    _check_widths(recipe)
+    return recipe
+
+
+def _read_record(kind: type[Record], value: Any, where: str) -> Record:
+    if not isinstance(value, Mapping):
+        raise _broken(where)
+    hints = get_type_hints(kind)
+    unknown = [name for name in value if name not in hints]
+    if unknown:
+        raise _newer(f"has the field `{unknown[0]}`, which is unknown here")
+    found = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        item, hint, needed = value.get(field.name), hints[field.name], field.default is MISSING
+        # NULL means empty where that can be; what is left out, or cannot be empty, is the default.
+        if needed or item is not None or (field.name in value and _may_be_empty(hint)):
+            found[field.name] = _read(hint, item, f"{where}${field.name}")
+    return kind(**found)
+
+
+def _read(hint: Any, value: Any, where: str) -> Any:
+    """A value as the type that a field has."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return _read_union(get_args(hint), value, where)
+    if get_origin(hint) is tuple:
+        return tuple(_read(get_args(hint)[0], item, where) for item in _items(value))
+    if is_dataclass(hint):
+        return _read_record(hint, value, where)  # type: ignore[arg-type]
+    if hint in (int, float):
+        return _number(value, hint, where)
+    if not isinstance(value, hint):
+        raise _broken(where)
+    return value
+
+
+def _read_union(hints: Sequence[Any], value: Any, where: str) -> Any:
+    """None, a text, or the only other type."""
+    if type(None) in hints and (value is None or (isinstance(value, list) and not value)):
+        return None
+    if str in hints and isinstance(value, str):
+        return value
+    others = [hint for hint in hints if hint not in (str, type(None))]
+    return _read(others[0] if others else str, value, where)
+
+
+def _may_be_empty(hint: Any) -> bool:
+    """Whether a field may hold an empty tuple, or None."""
+    return get_origin(hint) is tuple or type(None) in get_args(hint)
+
+
+def _items(value: Any) -> Sequence[Any]:
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if value is None:
+        return ()
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _number(value: Any, kind: type, where: str) -> Any:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not plain or not math.isfinite(value) or kind(value) != value:
+        raise _broken(where)
+    return kind(value)
+
+
+def _check_widths(recipe: Recipe) -> None:
+    """Refuses a recipe of which something was lost: it would encode other numbers."""
+    columns = recipe.kind == "columns" and recipe.shape != (len(recipe.feature_names),)
+    if columns or not recipe.shape:
+        raise _broken("recipe$shape")
+    _check_parts(recipe)
+    if recipe.kind != "array":
+        return
+    for name in ("center", "scale", "fill"):
+        learned = getattr(recipe, name)
+        if learned is not None and len(learned) != recipe.raw_shape[-1]:
+            raise _broken(f"recipe${name}")
+
+
+def _check_parts(recipe: Recipe) -> None:
+    """Several inputs and outputs are all there."""
+    grouped = [name for group in recipe.groups for name in group.columns]
+    if grouped and grouped != [rule.name for rule in recipe.columns]:
+        raise _broken("recipe$groups")
+    for part in recipe.inputs:
+        _check_widths(part.recipe)
+    width = sum(math.prod(part.recipe.shape) for part in recipe.inputs)
+    if recipe.kind == "inputs" and recipe.shape != (width,):
+        raise _broken("recipe$inputs")
+    if recipe.label is not None:
+        _check_label(recipe.label)
+
+
+def _check_label(label: LabelRule) -> None:
+    """The shape of a row has as many numbers as a row; so have several outputs together."""
+    whole = min(label.shape, default=1) > 0 and math.prod(label.row_shape) == label.units
+    if label.kind == "matrix" and not whole:
+        raise _broken("recipe$label$shape")
+    for output in label.outputs:
+        _check_label(output.rule)
+    if label.outputs and label.units != sum(output.rule.columns for output in label.outputs):
+        raise _broken("recipe$label$outputs")
+
+
+def _broken(where: str) -> DataError:
+    return DataError(
+        f"`recipe` is damaged: `{where}` is not what gpukeras saved.",
+        hint="Save the recipe anew.",
+        arg="recipe",
+        field=where,
+    )
+
+
+def _newer(how: str) -> DataError:
+    return DataError(
+        f"`recipe` was saved by a newer gpukeras: it {how}.",
+        hint="Update gpukeras.",
+        arg="recipe",
+    )

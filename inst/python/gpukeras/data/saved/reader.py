@@ -1,0 +1,392 @@
+"""Reads what gpu_dataset_save() wrote: the same rows, the same split, nothing to learn.
+
+    folder --parse_manifest(), check_shards()--> SavedRows (mapped) | MemoryRows --> Dataset
+
+Every shard's checksum is looked at when the folder is opened: one reading of the files, at 2.5 GB/s
+a thread where they come from memory. Few rows are then copied to memory; of more, the blocks are
+read through memory maps of the shards, so that no second copy is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.messages import count_of, mib
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import aligned_empty
+from gpukeras.data.dataset import Dataset, take_shard
+from gpukeras.data.plan import choose_batch_size
+from gpukeras.data.preprocessing.serialization import from_portable
+from gpukeras.data.saved.crc32c import file_crc32
+from gpukeras.data.saved.manifest import MANIFEST, Manifest, parse_manifest
+from gpukeras.data.saved.shards import Shard, decode_shard
+from gpukeras.data.saved.tf_example import Field, from_bytes
+from gpukeras.data.sources.npy import MAP_BYTES, read_stamp
+from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
+from gpukeras.data.sources.spill import MEMORY_BYTES, RowsWriter
+from gpukeras.data.stage_timer import end_stage
+
+THREADS = 4  # for checksums
+SETTLED = ("encode", "hash_bins", "scale", "na")  # options that the saved rows have behind them
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows of one field that follow each other in a file at equal distances.
+
+    Args:
+        path: Of the file.
+        stamp: Its size and time of change when it was opened.
+        offset: Of the first row.
+        stride: Bytes from one row to the next.
+        rows: Their number.
+        first: Number of the first row in the whole dataset.
+    """
+
+    path: Path
+    stamp: tuple[int, int]
+    offset: int
+    stride: int
+    rows: int
+    first: int
+
+    def map(self, start: int, stop: int, row_bytes: int) -> np.ndarray:
+        """Rows from `start` to `stop`, numbered as in the whole dataset, as opaque items.
+
+        NumPy then copies rows, not bytes.
+
+        Raises:
+            OSError: if the file is not the one that was opened.
+        """
+        if read_stamp(self.path) != self.stamp:
+            raise OSError("changed after it was opened")
+        count, offset = stop - start, self.offset + (start - self.first) * self.stride
+        size = (count - 1) * self.stride + row_bytes
+        mapped = np.memmap(self.path, np.uint8, "r", offset, (size,))
+        return np.ndarray(count, f"V{row_bytes}", mapped.data, strides=(self.stride,))
+
+
+class SavedRows(RowSource):
+    """Rows of a field in shards, gathered a block at a time.
+
+    Args:
+        field: What a row is.
+        runs: Where the rows are, in their order.
+        arg: The user's name for the folder, for messages.
+        row_bytes: Bytes of a row in the files.
+    """
+
+    def __init__(self, field: Field, runs: Sequence[Run], arg: str, row_bytes: int) -> None:
+        """Reads nothing yet."""
+        rows = runs[-1].first + runs[-1].rows
+        files = len({run.path for run in runs})
+        size = mib(rows * field.row_bytes, 1)
+        reason = f"a block at a time from {files} saved file{'s' * (files > 1)}, {size}"
+        super().__init__((rows, *field.shape), field.dtype, reason)
+        self._field, self._runs, self._arg, self._row_bytes = field, runs, arg, row_bytes
+        self._firsts = np.array([run.first for run in runs])
+        self._window = max(1, MAP_BYTES // runs[0].stride)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Nothing stays in memory."""
+        return 0
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Those rows, read in the files' order and put into the order asked for."""
+        if isinstance(rows, slice) and rows.step in (None, 1):
+            return self._gather_range(*rows.indices(len(self))[:2])
+        numbers = row_numbers(rows, len(self))
+        order = np.argsort(numbers, kind="stable")
+        ascending = numbers[order]
+        out = aligned_empty((len(numbers), *self.shape[1:]), self.dtype)
+        end_stage("gather")
+        for run, start, end in self._pieces(ascending):
+            part = ascending[start:end]
+            values = self._values(self._map(run, int(part[0]), int(part[-1]) + 1)[part - part[0]])
+            end_stage("read")
+            out[order[start:end]] = values
+            end_stage("gather")
+        return out
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
+        """Consecutive rows, as much at once as is mapped; read-only."""
+        window = self._window
+        for run in self._runs:
+            low = max(start, run.first)
+            high = min(run.first + run.rows, len(self) if stop is None else stop)
+            for first in range(low, high, window):
+                yield self._values(self._map(run, first, min(high, first + window)))
+
+    def _gather_range(self, start: int, stop: int) -> np.ndarray:
+        out, done = aligned_empty((max(0, stop - start), *self.shape[1:]), self.dtype), 0
+        for block in self.blocks(start, stop):
+            out[done : done + len(block)] = block
+            done += len(block)
+        return out
+
+    def _pieces(self, ascending: np.ndarray) -> Iterator[tuple[Run, int, int]]:
+        """Parts of `ascending` that lie in one run, and within what is mapped at once."""
+        if len(ascending) == 0:
+            return
+        cuts = np.searchsorted(ascending, [*self._firsts[1:], len(self)])
+        for run, start, end in zip(self._runs, [0, *cuts[:-1]], cuts, strict=True):
+            places = (ascending[start:end] - run.first) // self._window
+            changes = start + 1 + np.flatnonzero(np.diff(places))
+            ends = [*changes.tolist(), int(end)] if end > start else []
+            for first, last in zip([int(start), *ends], ends, strict=False):
+                yield run, first, last
+
+    def _values(self, items: np.ndarray) -> np.ndarray:
+        plain = np.ascontiguousarray(items).view(np.uint8)
+        if self._row_bytes != self._field.row_bytes:
+            return from_bytes(plain.reshape(len(items), -1), self._field)
+        return plain.view(self.dtype).reshape(len(items), *self.shape[1:])
+
+    def _map(self, run: Run, start: int, stop: int) -> np.ndarray:
+        try:
+            return run.map(start, stop, self._row_bytes)
+        except (OSError, ValueError) as error:
+            found = "is gone" if isinstance(error, FileNotFoundError) else "changed"
+            raise DataError(
+                f"`{self._arg}`: the file {run.path.name} {found} after it was opened.",
+                hint="Make the dataset again.",
+                arg=self._arg,
+                path=str(run.path),
+            ) from error
+
+
+def build_saved(
+    features: Mapping[str, Any], options: Mapping[str, Any], arg: str = "x", **others: Any
+) -> Dataset:
+    """The dataset that was saved; only how its rows are fed can be chosen anew.
+
+    Args:
+        features: `{kind: "saved", path}`.
+        options: Fields of `DatasetSpec`; a `seed` of None is the saved one, which shuffles as the
+            dataset that was saved did.
+        arg: The user's name for the path, for messages.
+        **others: What does not apply to saved rows, such as labels: None, or an error.
+
+    Raises:
+        SpecError: for an option that the saved rows have behind them.
+        DataError: for a folder, manifest or shard that is not whole.
+    """
+    folder = _check_folder(features["path"], arg)
+    manifest = _read_manifest(folder, arg)
+    spec = _choose_spec(options, manifest.spec)
+    _check_others({**others, "inputs": features.get("groups")})
+    whole, skipped = check_shards(manifest, folder, spec.on_error, arg)
+    sources = _read_fields(manifest, folder, whole, spec.cache, arg)
+    rows = len(sources["x"])
+    marks = sources.pop("validation", None)
+    held = np.zeros(rows, bool) if marks is None else marks.gather(slice(rows)) != 0
+    if held.all():
+        raise DataError(f"`{arg}` has no training rows left.", arg=arg, path=str(folder))
+    train = take_shard(np.flatnonzero(~held).astype(np.int32), spec.shard)
+    choose_batch_size(len(train), spec.batch_size)
+    return Dataset(
+        tuple(sources[name] for name in ("x", "y", "w") if name in sources),
+        from_portable(manifest.recipe),
+        spec,
+        train,
+        take_shard(np.flatnonzero(held).astype(np.int32), spec.shard),
+        manifest.spec["na"],
+        manifest.spec["dropped"],
+        skipped,
+    )
+
+
+def _check_folder(path: Any, arg: str) -> Path:
+    folder = Path(str(path)).expanduser()
+    if not (folder / MANIFEST).is_file():
+        found = "holds no saved dataset" if folder.is_dir() else "does not exist"
+        raise DataError(
+            f"`{arg}`: the folder {folder.name} {found}.",
+            hint="Check the path; gpu_dataset_save() writes such folders.",
+            arg=arg,
+            path=str(folder),
+        )
+    return folder
+
+
+def _read_manifest(folder: Path, arg: str) -> Manifest:
+    try:
+        text = (folder / MANIFEST).read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise DataError(
+            f"`{arg}`: {MANIFEST} in {folder.name} cannot be read: "
+            f"{error.strerror or type(error).__name__}.",
+            hint="Check its permissions.",
+            arg=arg,
+            path=str(folder / MANIFEST),
+        ) from error
+    return parse_manifest(text, folder, arg)
+
+
+def _choose_spec(options: Mapping[str, Any], saved: Mapping[str, Any]) -> DatasetSpec:
+    given = {name: value for name, value in options.items() if value is not None}
+    spec, plain = DatasetSpec.from_dict({"seed": saved["seed"], **given}), DatasetSpec()
+    for name in SETTLED:
+        if getattr(spec, name) != getattr(plain, name):
+            raise _settled(name)
+    if spec.validation not in (0, saved["validation"]):
+        raise _settled("validation")
+    return replace(spec, validation=saved["validation"])
+
+
+def _check_others(others: Mapping[str, Any]) -> None:
+    names = {"labels": "y", "recipe_of": "recipe"}
+    for name, value in others.items():
+        if value is not None and not (isinstance(value, str) and not value):
+            raise _settled(names.get(name, name))
+
+
+def _settled(name: str) -> SpecError:
+    return SpecError(
+        f"`{name}` was settled when the rows were saved.",
+        hint="Leave it out, or save the dataset again with other options.",
+        arg=name,
+    )
+
+
+# Shards ------------------------------------------------------------------------------------------
+
+
+def check_shards(
+    manifest: Manifest, folder: Path, on_error: str, arg: str
+) -> tuple[list[Shard], str]:
+    """The shards that are whole, and what was left out of them, or "".
+
+    Raises:
+        DataError: for one that is missing, shorter or longer, or has another checksum; for a file
+            that the manifest does not list. With `on_error` = "skip" only if none is whole.
+    """
+    faults = dict(_check_extra(manifest, folder))
+    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+        found = list(pool.map(lambda shard: _find_fault(shard, folder), manifest.shards))
+    faults.update(
+        (shard.file, fault) for shard, fault in zip(manifest.shards, found, strict=True) if fault
+    )
+    whole = [shard for shard in manifest.shards if shard.file not in faults]
+    if faults and (on_error == "stop" or not whole):
+        file, fault = next(iter(faults.items()))
+        raise DataError(
+            f"`{arg}`: the file {file} of {folder.name} {fault}.",
+            hint='Copy or save the dataset again, or use `on_error = "skip"`.',
+            arg=arg,
+            path=str(folder / file),
+        )
+    return whole, _explain_skipped(manifest, whole, faults)
+
+
+def _explain_skipped(manifest: Manifest, whole: Sequence[Shard], faults: Mapping[str, str]) -> str:
+    if not faults:
+        return ""
+    lost = manifest.rows - sum(shard.rows for shard in whole)
+    file, fault = next(iter(faults.items()))
+    rows, files = count_of(lost, "row"), count_of(len(faults), "file")
+    return f"{rows} of {files} left out: {file} {fault}"
+
+
+def _check_extra(manifest: Manifest, folder: Path) -> Iterator[tuple[str, str]]:
+    known = {shard.file for shard in manifest.shards}
+    for file in sorted(folder.glob(f"part-*.{manifest.format}")):
+        if file.name not in known:
+            yield file.name, f"is not listed in {MANIFEST}"
+
+
+def _find_fault(shard: Shard, folder: Path) -> str:
+    """What is wrong with a shard, or ""."""
+    path = folder / shard.file
+    try:
+        size = path.stat().st_size
+        if size != shard.bytes:
+            return f"has {size:,} bytes where {shard.bytes:,} were saved"
+        if f"{file_crc32(path):08x}" != shard.crc32:
+            return "is damaged: its checksum is not the one that was saved"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or type(error).__name__}"
+    return ""
+
+
+def _read_fields(
+    manifest: Manifest, folder: Path, shards: Sequence[Shard], cache: str, arg: str
+) -> dict[str, RowSource]:
+    """Rows of each field; the features stay in their files when they are many."""
+    rows = sum(shard.rows for shard in shards)
+    memory = cache in ("host", "device")
+    if any(shard.places is None for shard in shards):
+        return _decode(manifest, folder, shards, "memory" if memory else "auto", arg)
+    sources: dict[str, RowSource] = {}
+    for name, field in manifest.fields.items():
+        row_bytes = field.record_bytes if manifest.format == "tfrecord" else field.row_bytes
+        mapped = SavedRows(field, list(_runs(name, shards, folder)), arg, row_bytes)
+        few = cache in ("auto", "keep") and rows * field.row_bytes <= MEMORY_BYTES
+        keep = few or memory or name != "x"
+        sources[name] = _copy(mapped, arg) if keep else mapped
+    return sources
+
+
+def _runs(name: str, shards: Sequence[Shard], folder: Path) -> Iterator[Run]:
+    first = 0
+    for shard in shards:
+        path, place = folder / shard.file, (shard.places or {})[name]
+        stamp = read_stamp(path)
+        for offset, rows in place.at:
+            yield Run(path, stamp, offset, place.stride, rows, first)
+            first += rows
+
+
+def _copy(source: SavedRows, arg: str) -> RowSource:
+    writer = RowsWriter(source.shape[1:], source.dtype, "memory", arg, len(source))
+    for block in source.blocks():
+        writer.write(block)
+    return writer.finish()
+
+
+def _decode(
+    manifest: Manifest, folder: Path, shards: Sequence[Shard], keep: str, arg: str
+) -> dict[str, RowSource]:
+    """The rows of Parquet files whose values cannot be mapped."""
+    rows = sum(shard.rows for shard in shards)
+    writers = {
+        name: RowsWriter(field.shape, field.dtype, keep if name == "x" else "memory", arg, rows)
+        for name, field in manifest.fields.items()
+    }
+    try:
+        for shard in shards:
+            with _rows_as_told(shard, folder, arg):
+                for block in decode_shard(folder / shard.file, manifest.fields, shard.rows):
+                    for name, writer in writers.items():
+                        writer.write(block[name])
+    except BaseException:
+        for writer in writers.values():
+            writer.close()
+        raise
+    return {name: writer.finish() for name, writer in writers.items()}
+
+
+@contextmanager
+def _rows_as_told(shard: Shard, folder: Path, arg: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, OSError) as error:  # pyarrow's errors are such, too
+        raise DataError(
+            f"`{arg}`: the rows of {shard.file} in {folder.name} are not those that {MANIFEST} "
+            "tells of.",
+            hint="Save the dataset again.",
+            arg=arg,
+            path=str(folder / shard.file),
+        ) from error

@@ -1,0 +1,401 @@
+"""Writes the rows of a dataset, encoded as they are fed, so that later runs start at full speed.
+
+    Dataset | blocks in sequence --RowReader.take()--> shards + manifest in a hidden folder --> path
+
+The folder appears whole or not at all, see `atomic_dir`.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder, write_text
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.messages import mib
+from gpukeras.core.options import check_choice, check_count, check_flag, describe
+from gpukeras.core.safe_files import open_regular
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.preprocessing.recipe import AS_IS
+from gpukeras.data.preprocessing.serialization import to_portable
+from gpukeras.data.saved.manifest import MANIFEST, Manifest, parse_manifest
+from gpukeras.data.saved.shards import FORMATS, GROUP_BYTES, Shard, create_shard
+from gpukeras.data.saved.tf_example import Field
+from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.streams.dataset import StreamDataset
+
+SHARD_BYTES = 128 * 2**20  # what is copied, sent or lost as a piece, without too many files
+STREAM_ROWS = 256  # asked for at once where rows come in sequence
+EVENT_S = 0.2  # seconds between events, as in training
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+OnEvent = Callable[[dict[str, Any]], Any]
+Arrays = Mapping[str, np.ndarray]
+
+
+class RowReader(Protocol):
+    """Rows to be saved, one after another.
+
+    `fields` says what a row is, `rows` how many there are, or None where only the end tells.
+    """
+
+    fields: dict[str, Field]
+    rows: int | None
+
+    def take(self, most: int) -> Arrays:
+        """The next rows, at most so many; none at the end."""
+
+
+class DatasetReader:
+    """The rows of a dataset in the user's order.
+
+    Args:
+        data: The dataset.
+    """
+
+    def __init__(self, data: Dataset) -> None:
+        """Reads nothing yet."""
+        self._sources = dict(zip(("x", "y", "w"), data.sources, strict=False))
+        self._order, self._done = data.rows("all"), 0
+        self._validation = np.zeros(len(data), np.int32)
+        self._validation[data.validation_rows] = 1
+        self.rows: int | None = len(self._order)
+        self.fields = {name: _field(source) for name, source in self._sources.items()}
+        if len(data.validation_rows):
+            self.fields["validation"] = Field("int32", ())
+
+    def take(self, most: int) -> Arrays:
+        """The next rows."""
+        rows = self._order[self._done : self._done + most]
+        self._done += len(rows)
+        if len(self._order) == len(self._validation):  # a range is cheaper than numbers
+            rows = slice(self._done - len(rows), self._done)
+        arrays = {name: source.gather(rows) for name, source in self._sources.items()}
+        if "validation" in self.fields:
+            arrays["validation"] = self._validation[rows]
+        return arrays
+
+
+class BlockReader:
+    """Rows that come in sequence, in blocks of any size.
+
+    Args:
+        blocks: Features, labels and weights of each block, as many as there are.
+        fields: What a row is.
+    """
+
+    def __init__(self, blocks: Iterator[tuple[np.ndarray, ...]], fields: dict[str, Field]) -> None:
+        """Reads nothing yet."""
+        self.fields = fields
+        self.rows: int | None = None
+        self._blocks = blocks
+        self._left: tuple[np.ndarray, ...] = ()
+
+    def take(self, most: int) -> Arrays:
+        """The next rows, put together from blocks."""
+        parts, count = [], 0
+        while count < most and (block := self._next()):
+            part = tuple(array[: most - count] for array in block)
+            self._left = tuple(array[most - count :] for array in block)
+            parts.append(part)
+            count += len(part[0])
+        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        return dict(zip(self.fields, joined, strict=True)) if joined else {}
+
+    def _next(self) -> tuple[np.ndarray, ...]:
+        if self._left and len(self._left[0]):
+            return self._left
+        return next(self._blocks, ())
+
+
+def save_dataset(
+    data: Any,
+    path: str,
+    format: str = "parquet",  # noqa: A002 (R's name for it)
+    shards: float | None = None,
+    overwrite: bool = False,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """Writes a dataset into a new folder.
+
+    Args:
+        data: The dataset.
+        path: Of the folder; the folder it is in must exist.
+        format: "parquet" or "tfrecord".
+        shards: How many files, or None for files of about 128 MiB.
+        overwrite: Replace a folder that an earlier call has written, and that holds nothing else.
+        on_event: Called at most every 0.2 s with `{kind: "saving", step, steps, bytes}` (rows done,
+            rows in all or None, bytes written); a true answer stops, and nothing is left.
+
+    Returns:
+        `{path, format, rows, shards, bytes, elapsed_s, stopped}`; `stopped` is "completed" or
+        "interrupted".
+
+    Raises:
+        SpecError: for a bad option.
+        DataError: if the folder cannot be written: it is there already, the disk is full.
+    """
+    check_choice("format", format, FORMATS)
+    check_flag("overwrite", overwrite)
+    rows, target = open_rows(data), _check_path(path)
+    count = None if shards is None else _check_shards(shards, rows.rows)
+    began = time.perf_counter()
+    with _file_errors(target):
+        clean_up(target)
+        _check_free(target, overwrite)
+    with _file_errors(target), partial_folder(target) as partial:
+        _check_room(partial, rows)
+        writer = _Writer(rows, partial, format, on_event)
+        done = writer.write(plan_shards(rows, count))
+        if not writer.stopped:
+            _check_some(done)
+            manifest = _make_manifest(data, format, rows.fields, done)
+            write_text(partial / MANIFEST, manifest.to_text())
+            _check_free(target, overwrite)  # once more: it may have come meanwhile
+            move_folder(partial, target)
+    return {
+        "path": str(target),
+        "format": format,
+        "rows": sum(shard.rows for shard in done),
+        "shards": len(done),
+        "bytes": float(sum(shard.bytes for shard in done)),
+        "elapsed_s": time.perf_counter() - began,
+        "stopped": "interrupted" if writer.stopped else "completed",
+    }
+
+
+def open_rows(data: Any) -> RowReader:
+    """The rows of a dataset, of whatever kind.
+
+    Raises:
+        SpecError: if it is none.
+    """
+    if not isinstance(data, (Dataset, StreamDataset)):
+        raise SpecError(f"`data` must be a gpu_dataset, not {describe(data)}.", arg="data")
+    if data.recipe.kind == AS_IS or data.recipe.has_texts:
+        what = "texts" if data.recipe.has_texts else data.stream.why
+        raise SpecError(f"`data` gives {what}: only rows of numbers can be saved.", arg="data")
+    if isinstance(data, Dataset):
+        return DatasetReader(data)
+    names = zip(("x", "y", "w"), data.sources, strict=False)
+    return BlockReader(_stream_blocks(data), {name: _field(source) for name, source in names})
+
+
+def _field(source: RowSource) -> Field:
+    return Field(str(source.dtype), tuple(source.shape[1:]))
+
+
+def _stream_blocks(data: StreamDataset) -> Iterator[tuple[np.ndarray, ...]]:
+    """One epoch's rows, not shuffled; the recipe learns the range of all labels."""
+    reading = data.stream.open(data, STREAM_ROWS, 1, False)
+    try:
+        for arrays, batches, tail in reading.blocks(1):
+            rows = len(arrays[0]) if tail else batches * STREAM_ROWS
+            # Copies: the stream uses its memory again.
+            block = tuple(np.array(np.asarray(array)[:rows]) for array in arrays)
+            if len(block) > 1:
+                data.widen_label(block[1])
+            yield block
+    finally:
+        reading.close()
+
+
+def plan_shards(rows: RowReader, shards: int | None) -> Iterator[int]:
+    """Rows of each shard: of a given number of shards, or of shards of about `SHARD_BYTES`."""
+    row_bytes = sum(field.row_bytes for field in rows.fields.values())
+    most = max(1, SHARD_BYTES // max(1, row_bytes))
+    if rows.rows is None:
+        while True:
+            yield most
+    shards = shards or math.ceil(rows.rows / most)
+    for number in range(shards):
+        yield rows.rows * (number + 1) // shards - rows.rows * number // shards
+
+
+class _Writer:
+    """Writes shards until there are no more rows, or the listener wants no more."""
+
+    def __init__(
+        self,
+        rows: RowReader,
+        folder: Path,
+        format: str,  # noqa: A002
+        on_event: OnEvent | None,
+    ) -> None:
+        self._rows, self._folder, self._format, self._on_event = rows, folder, format, on_event
+        row_bytes = sum(field.row_bytes for field in rows.fields.values())
+        self._group = max(1, GROUP_BYTES[format] // max(1, row_bytes))
+        self._row_bytes, self._done, self._told = row_bytes, 0, 0.0
+        self.stopped = False
+
+    def write(self, sizes: Iterator[int]) -> list[Shard]:
+        """The records of the shards."""
+        done: list[Shard] = []
+        for size in sizes:
+            first = self._rows.take(min(size, self._group))
+            if not first or self.stopped:
+                break
+            done.append(self._write_shard(len(done) + 1, size, first))
+        self._tell(last=True)
+        return done
+
+    def _write_shard(self, number: int, size: int, block: Arrays) -> Shard:
+        name = f"part-{number:05d}.{self._format}"
+        shard, left = create_shard(self._folder / name, self._format, self._rows.fields), size
+        try:
+            while block and not self.stopped:
+                shard.write(block)
+                count = len(block["x"])
+                left, self._done = left - count, self._done + count
+                self._tell()
+                block = self._rows.take(min(left, self._group)) if left else {}
+            return shard.finish()
+        except BaseException:
+            shard.abandon()
+            raise
+
+    def _tell(self, last: bool = False) -> None:
+        if self._on_event is None or self.stopped:
+            return
+        if not last and time.perf_counter() - self._told < EVENT_S:
+            return
+        self._told = time.perf_counter()
+        event = {
+            "kind": "saving",
+            "step": float(self._done),
+            "steps": None if self._rows.rows is None else float(self._rows.rows),
+            "bytes": float(self._done * self._row_bytes),
+        }
+        self.stopped = self._on_event(event) is True
+
+
+def _make_manifest(
+    data: Dataset | StreamDataset,
+    format: str,  # noqa: A002
+    fields: dict[str, Field],
+    done: list[Shard],
+) -> Manifest:
+    rows = sum(shard.rows for shard in done)
+    recipe = to_portable(data.recipe)
+    return Manifest(format, rows, fields, recipe, _describe(data), tuple(done))
+
+
+def _describe(data: Dataset | StreamDataset) -> dict[str, Any]:
+    spec = data.spec
+    return {
+        "seed": spec.seed,
+        "validation": spec.validation,
+        "na": data.na,
+        "dropped": int(data.dropped),
+    }
+
+
+# Checks ------------------------------------------------------------------------------------------
+
+
+def _check_path(path: Any) -> Path:
+    if not isinstance(path, str) or not path:
+        raise SpecError(f"`path` must be the path of a folder, not {describe(path)}.", arg="path")
+    target = Path(path).expanduser().absolute()
+    if not target.parent.is_dir():
+        raise DataError(
+            f"`path`: the folder {target.parent.name} that {target.name} is to be in "
+            "does not exist.",
+            hint="Make it first.",
+            arg="path",
+            path=str(target),
+        )
+    return target
+
+
+def _check_shards(shards: Any, rows: int | None) -> int:
+    if rows is None:
+        raise SpecError(
+            "`shards` needs the number of rows, which rows in sequence do not tell.",
+            hint="Leave it out: files become about 128 MiB.",
+            arg="shards",
+        )
+    return check_count("shards", shards, 1, rows)
+
+
+def _check_free(target: Path, overwrite: bool) -> None:
+    """Nothing is at the path that may not be replaced."""
+    if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        hint = "Choose another path, or use `overwrite = TRUE`."
+        raise DataError(
+            f"`path`: {target.name} exists already.", hint=hint, arg="path", path=str(target)
+        )
+    if not is_ours(target):
+        raise DataError(
+            f"`path`: {target.name} is not a folder that gpu_dataset_save() wrote, "
+            "or holds something else too.",
+            hint="Nothing else is ever deleted: choose another path.",
+            arg="path",
+            path=str(target),
+        )
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder holds what its manifest lists and nothing else."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    try:
+        with open_regular(folder / MANIFEST) as file:
+            text = file.read().decode()
+        manifest = parse_manifest(text, folder, "path")
+    except (OSError, ValueError, DataError):
+        return False
+    return {entry.name for entry in folder.iterdir()} <= {
+        MANIFEST,
+        *(shard.file for shard in manifest.shards),
+    }
+
+
+def _check_some(shards: list[Shard]) -> None:
+    if not shards:
+        raise DataError("`data` gave no rows to save.", arg="data")
+
+
+def _check_room(folder: Path, rows: RowReader) -> None:
+    if rows.rows is None:
+        return
+    needed = rows.rows * sum(field.record_bytes for field in rows.fields.values())
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise _full(folder, f"{mib(needed)} of {mib(free)} free")
+
+
+@contextmanager
+def _file_errors(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise _full(target) from error
+        raise DataError(
+            f"`path`: {target.name} cannot be written: {error.strerror or type(error).__name__}.",
+            hint="Check the path and its permissions.",
+            arg="path",
+            path=str(target),
+        ) from error
+
+
+def _full(target: Path, sizes: str = "") -> DataError:
+    asked = f": the dataset needs {sizes}" if sizes else ""
+    return DataError(
+        f"`path`: the disk is full{asked}.",
+        hint="Make room, or choose another disk.",
+        arg="path",
+        path=str(target),
+    )

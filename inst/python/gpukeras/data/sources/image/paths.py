@@ -1,0 +1,143 @@
+"""Image files as a user names them: a folder with one subfolder a class, or the files themselves.
+
+Only names are read here. The order is that of Keras' `image_dataset_from_directory()` without
+shuffling: classes by name, in each its folders by path, in each folder the files by name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import count_of
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # as Keras'
+LAYOUT_HINT = "It needs one subfolder a class, with JPEG, PNG, GIF or BMP files in each."
+PATH_HINT = "Check the path and its permissions."
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Some image files, and the class of each where folders tell it.
+
+    Args:
+        paths: The files.
+        arg: The user's name for them, for messages.
+        folder: The folder above the classes' folders, or "".
+        classes: Names of the classes' folders, sorted; none for files without classes.
+        codes: Each file's class as its number from 1 (int32), or None.
+    """
+
+    paths: tuple[str, ...]
+    arg: str
+    folder: str = ""
+    classes: tuple[str, ...] = ()
+    codes: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        """Files."""
+        return len(self.paths)
+
+    def take(self, marked: np.ndarray) -> ImageFiles:
+        """Those files that are marked; the classes stay."""
+        paths = tuple(path for path, taken in zip(self.paths, marked, strict=True) if taken)
+        return replace(self, paths=paths, codes=None if self.codes is None else self.codes[marked])
+
+    def name(self, number: int) -> str:
+        """A file's name for messages: with its class's folder, without what is above that."""
+        path = self.paths[number]
+        return os.path.relpath(path, self.folder) if self.folder else os.path.basename(path)
+
+    def describe(self) -> str:
+        """How many and where, such as "2,000 files of pets"."""
+        count = count_of(len(self), "image file")
+        return f"{count} of {Path(self.folder).name}" if self.folder else count
+
+    def error(self, number: int, problem: str, hint: str = "") -> DataError:
+        """An error about one file."""
+        message = f"`{self.arg}`: the image {self.name(number)} {problem}"
+        path = self.paths[number]
+        return DataError(message, hint=hint, arg=self.arg, path=path, row=number + 1)
+
+
+def list_images(paths: str | Sequence[str], arg: str) -> ImageFiles:
+    """The files of a folder of classes, or those that are named.
+
+    Hidden folders are left out as by Keras, and so are files with another suffix; hidden files
+    too, which Keras takes: macOS leaves "._cat.jpg" beside "cat.jpg" on foreign disks.
+
+    Args:
+        paths: A folder, a file, or several files. Named files need no suffix.
+        arg: The user's name for them, for messages.
+
+    Raises:
+        DataError: if there are none, a class has none, or a folder cannot be read.
+    """
+    named = [paths] if isinstance(paths, str) else list(paths)
+    if not named:
+        raise DataError(f"`{arg}` names no image files.", arg=arg)
+    if len(named) == 1 and os.path.isdir(named[0]):
+        return _list_classes(named[0], arg)
+    files = ImageFiles(tuple(named), arg)
+    for number, path in enumerate(named):
+        if os.path.isdir(path):
+            raise files.error(number, "is a folder.", "Give one folder, or image files.")
+        if not os.path.exists(path):
+            raise files.error(number, "does not exist.", PATH_HINT)
+    return files
+
+
+def _list_classes(folder: str, arg: str) -> ImageFiles:
+    classes = tuple(name for name in _read_names(folder, arg) if _is_class(folder, name))
+    if not classes:
+        raise _folder_error(folder, arg, "has no subfolders.", LAYOUT_HINT)
+    paths: list[str] = []
+    counts = []
+    for name in classes:
+        found = list(_walk(os.path.join(folder, name), arg))
+        if not found:
+            problem = f"has no image file in its subfolder {name}."
+            raise _folder_error(folder, arg, problem, LAYOUT_HINT, column=name)
+        paths += found
+        counts.append(len(found))
+    codes = np.repeat(np.arange(1, len(classes) + 1, dtype=np.int32), counts)
+    return ImageFiles(tuple(paths), arg, folder, classes, codes)
+
+
+def _is_class(folder: str, name: str) -> bool:
+    return not name.startswith(".") and os.path.isdir(os.path.join(folder, name))
+
+
+def _read_names(folder: str, arg: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise _unreadable(error, arg) from error
+
+
+def _walk(folder: str, arg: str) -> Iterator[str]:
+    """Image files in a folder and below it, as Keras orders them."""
+
+    def refuse(error: OSError) -> None:  # os.walk() would leave the folder out silently
+        raise _unreadable(error, arg) from error
+
+    for inside, _, names in sorted(os.walk(folder, onerror=refuse)):
+        for name in sorted(names):
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                yield os.path.join(inside, name)
+
+
+def _unreadable(error: OSError, arg: str) -> DataError:
+    problem = f"cannot be read: {error.strerror or 'it is not readable'}."
+    return _folder_error(str(error.filename), arg, problem, PATH_HINT)
+
+
+def _folder_error(folder: str, arg: str, problem: str, hint: str, **details: Any) -> DataError:
+    message = f"`{arg}`: the folder {Path(folder).name} {problem}"
+    return DataError(message, hint=hint, arg=arg, path=folder, **details)

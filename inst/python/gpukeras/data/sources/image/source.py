@@ -1,0 +1,300 @@
+"""Image files as rows: decoded and resized once, by all cores, and kept as bytes.
+
+    list_images() --open_images()--> ImageFeatures --encode()--> kept uint8 rows | ImageRows
+
+A row is uint8, a quarter of float32's memory and transfer: what a file holds, resized and rounded
+to whole grey levels, so at most half a level from Keras' float32. The cast to float32 and the
+scaling happen on the device (`augment`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import (
+    DatasetSpec,
+    Spec,
+    check_choice,
+    check_counts,
+    check_flag,
+    describe,
+    option,
+)
+from gpukeras.data.arrays import Notes
+from gpukeras.data.preprocessing.recipe import Recipe, check_form
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.image.decode import ImageForm, ImageRows, decode_all
+from gpukeras.data.sources.image.paths import ImageFiles, list_images
+from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.sources.spill import RowsWriter
+
+COLORS = {"rgb": 3, "grayscale": 1, "rgba": 4}
+KEEPS = {"host": "memory", "device": "memory", "disk": "disk", "none": "none"}  # by `cache`
+INTERPOLATIONS = ("bilinear", "nearest", "bicubic", "lanczos3", "lanczos5")
+
+
+# Options -----------------------------------------------------------------------------------------
+
+
+def _check_size(arg: str, value: Any) -> tuple[int, ...]:
+    size = check_counts(arg, value)
+    if len(size) != 2:
+        found = count_of(len(size), "number")
+        raise SpecError(f"`image_size` must be height and width, not {found}.", arg=arg)
+    return size
+
+
+@dataclass(frozen=True)
+class ImageSpec(Spec):
+    """How image files become rows; None is the default, or what training had.
+
+    Args:
+        image_size: Height and width in pixels. Default 224 x 224: what most of Keras' pretrained
+            models take (its folder reader has 256 x 256, which none of them takes).
+        color: "rgb" (the default), "grayscale" or "rgba".
+        interpolation: "bilinear" (the default), "nearest", "bicubic", "lanczos3" or "lanczos5".
+        crop_to_aspect_ratio: Cut the longer side off before resizing instead of distorting the
+            image; default false.
+    """
+
+    image_size: tuple[int, int] | None = option(None, _check_size)
+    color: str | None = option(None, check_choice, tuple(COLORS))
+    interpolation: str | None = option(None, check_choice, INTERPOLATIONS)
+    crop_to_aspect_ratio: bool | None = option(None, check_flag)
+
+    @property
+    def form(self) -> ImageForm:
+        """What these options say, with the defaults filled in."""
+        height, width = self.image_size or (224, 224)
+        shape = (height, width, COLORS[self.color or "rgb"])
+        return ImageForm(shape, self.interpolation or "bilinear", bool(self.crop_to_aspect_ratio))
+
+
+def choose_form(spec: ImageSpec, recipe: Recipe) -> ImageForm:
+    """How a recipe's training read its files.
+
+    Raises:
+        SpecError: if an option that is given says otherwise.
+    """
+    form = ImageForm(recipe.raw_shape, recipe.interpolation, recipe.crop_to_aspect_ratio)
+    colors = {count: name for name, count in COLORS.items()}
+    had = {
+        "image_size": form.shape[:2],
+        "color": colors[form.shape[2]],
+        "interpolation": form.interpolation,
+        "crop_to_aspect_ratio": form.crop_to_aspect_ratio,
+    }
+    for name, trained in had.items():
+        given = getattr(spec, name)
+        if given is not None and given != trained:
+            raise SpecError(
+                f"`{name}` is {_say(given)}, but training had {_say(trained)}.",
+                hint="Leave it out: images are read as in training.",
+                arg=name,
+            )
+    return form
+
+
+def _say(value: Any) -> str:
+    return " x ".join(map(str, value)) if isinstance(value, tuple) else describe(value)
+
+
+# Features ----------------------------------------------------------------------------------------
+
+
+class ImageFeatures(Features):
+    """Image files as features.
+
+    Args:
+        files: The files.
+        spec: How they are read.
+        keep: Where decoded rows are kept: "memory", "disk", "auto" (see `RowsWriter`), or "none":
+            decoded anew each time.
+        on_error: "stop" or "skip".
+        recipe: What will encode them, or None.
+
+    Attributes:
+        files: Without those that were skipped, once `rows` was asked for.
+    """
+
+    kind = "images"
+    refuses = "a set of image files"
+
+    def __init__(
+        self,
+        files: ImageFiles,
+        spec: ImageSpec,
+        keep: str = "auto",
+        on_error: str = "stop",
+        recipe: Recipe | None = None,
+    ) -> None:
+        """Reads nothing yet."""
+        self.arg = files.arg
+        self.files = files
+        self._spec, self._keep = spec, keep
+        self._form = spec.form if recipe is None else self._form_of(recipe)
+        self._kept: tuple[ImageForm, RowSource] | None = None
+        self._checked = on_error == "stop"
+
+    @property
+    def rows(self) -> int:
+        """Files; those that are skipped are found by decoding all."""
+        self._skip()
+        return len(self.files)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return self._form.shape
+
+    def labels(self) -> dict[str, Any] | None:
+        """The classes as labels that came from R: a factor; None for files without classes.
+
+        Raises:
+            DataError: if there is one class only.
+        """
+        self._skip()
+        files = self.files
+        if files.codes is None:
+            return None
+        if len(files.classes) < 2:
+            raise DataError(
+                f"`{self.arg}` has one class only, its subfolder {files.classes[0]}.",
+                hint="Labels need at least two subfolders.",
+                arg=self.arg,
+                path=files.folder,
+            )
+        levels = list(files.classes)
+        return {"kind": "factor", "name": "y", "values": files.codes, "levels": levels}
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> Recipe:
+        """The recipe: nothing is learned from the rows, `scale` makes their values 0 to 1."""
+        form = self._form
+        return Recipe(
+            "images",
+            form.shape,
+            scale=(255.0,) * form.shape[2] if spec.scale else None,
+            interpolation=form.interpolation,
+            crop_to_aspect_ratio=form.crop_to_aspect_ratio,
+        )
+
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> RowSource:
+        """The rows as bytes; all are decoded now unless they are to be decoded each time.
+
+        Args:
+            recipe: The encoding.
+            complete: Which rows are taken, or None for all.
+            notes: Nothing is noted: bytes lose no digits.
+            keep: Where rows go, if it was not said when the files were opened.
+
+        Raises:
+            DataError: for a file that is gone, damaged or no image; the error names it.
+        """
+        form = self._form_of(recipe)
+        self._skip()
+        if complete is not None:
+            return self._read(self.files.take(complete), form, keep)
+        if self._kept is None or self._kept[0] != form:
+            self._kept = form, self._read(self.files, form, keep)
+        return self._kept[1]
+
+    def _form_of(self, recipe: Recipe) -> ImageForm:
+        check_form(recipe, "images", recipe.raw_shape, self.arg)
+        return choose_form(self._spec, recipe)
+
+    def _read(
+        self, files: ImageFiles, form: ImageForm, keep: str, good: np.ndarray | None = None
+    ) -> RowSource:
+        """Rows of files; with `good` damaged ones are left out, and unmarked there."""
+        keep = keep if self._keep == "auto" else self._keep
+        blocks = decode_all(files, form, good)
+        if keep != "none":
+            return _keep_rows(blocks, files, form, keep)
+        if good is None:
+            return ImageRows(files, form)
+        deque(blocks, maxlen=0)
+        return ImageRows(files.take(good), form)
+
+    def _skip(self) -> None:
+        """Leaves damaged files out, once."""
+        if self._checked:
+            return
+        files, good = self.files, np.ones(len(self.files), dtype=bool)
+        self._kept = self._form, self._read(files, self._form, "auto", good)
+        self._checked, self.files = True, files.take(good)
+        if not good.all():
+            count, first = int((~good).sum()), files.name(int(good.argmin()))
+            self.skipped = f"{count:,} damaged image file{'s' * (count > 1)}, the first {first}"
+            _check_classes(self.files)
+
+
+def open_images(
+    features: Mapping[str, Any],
+    arg: str,
+    spec: DatasetSpec | None = None,
+    recipe: Recipe | None = None,
+) -> ImageFeatures:
+    """Image files as features.
+
+    Args:
+        features: `{kind: "images", paths, ...}`: a folder with one subfolder a class, or image
+            files; the rest are fields of `ImageSpec`.
+        arg: The user's name for them.
+        spec: Says where decoded rows are kept (`cache`), and what a damaged file does
+            (`on_error`). Only files of a folder can be skipped: others belong to the labels or
+            rows of their places.
+        recipe: What will encode them, if it is known.
+
+    Raises:
+        SpecError: for a bad option.
+        DataError: if there are no files, or a folder cannot be read.
+    """
+    spec = spec or DatasetSpec()
+    options = {name: value for name, value in features.items() if name not in ("kind", "paths")}
+    image_spec, files = ImageSpec.from_dict(options), list_images(features["paths"], arg)
+    if spec.on_error == "skip" and files.codes is None:
+        raise SpecError(
+            f'`on_error` = "skip" needs a folder of classes: `{arg}` names files, and none can be '
+            "left out.",
+            hint="Leave damaged files out of the vector.",
+            arg="on_error",
+        )
+    keep = KEEPS.get(spec.cache, "auto")
+    return ImageFeatures(files, image_spec, keep, spec.on_error, recipe)
+
+
+def _check_classes(files: ImageFiles) -> None:
+    left = np.bincount(files.codes, minlength=len(files.classes) + 1)[1:]
+    if not left.all():
+        name = files.classes[int(left.argmin())]
+        raise DataError(
+            f"`{files.arg}`: none of the images in the subfolder {name} can be decoded.",
+            hint="Remove the subfolder, or mend its files.",
+            arg=files.arg,
+            path=os.path.join(files.folder, name),
+        )
+
+
+def _keep_rows(
+    blocks: Iterator[np.ndarray], files: ImageFiles, form: ImageForm, keep: str
+) -> RowSource:
+    with RowsWriter(form.shape, np.uint8, keep, files.arg, len(files)) as writer:
+        for rows in blocks:
+            writer.write(rows)
+    return writer.finish()

@@ -1,0 +1,219 @@
+"""Several inputs given as a list: each encoded by its own recipe, then laid side by side.
+
+    {image: array, table: columns} --encode()--> rows of float32: [image, flattened | table]
+
+`unpacking` gives each input its own tensor again, on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import Notes, aligned_empty, check_lengths, row_blocks
+from gpukeras.data.preprocessing.multi_output import check_part_names
+from gpukeras.data.preprocessing.recipe import Input, Recipe
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.row_store import MemoryRows, RowSource
+
+KIND = "inputs"
+Opener = Callable[..., Features]
+INSIDE = (
+    "array",
+    "columns",
+    "sparse",
+    "npy",
+    "stored",
+    "strings",
+)  # kinds of features that an input may be
+
+
+class InputsFeatures(Features):
+    """Several inputs.
+
+    Args:
+        features: `{kind: "inputs", inputs: [{name, features, scale}], listed}`: each input's
+            features as `sources` takes them, and whether its numbers are standardised (default: as
+            `spec` says); `listed` where they had no names and are "input_1", "input_2" and so on.
+        arg: The user's name for them, for messages.
+        open_part: Opens the features of one input: `sources.open_features()`.
+        spec: The options, as far as they say how to read.
+        recipe: What will encode them, or None.
+
+    Raises:
+        DataError: for inputs without names, or that cannot be one of several.
+    """
+
+    kind = KIND
+
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        arg: str,
+        open_part: Opener,
+        spec: DatasetSpec | None = None,
+        recipe: Recipe | None = None,
+    ) -> None:
+        """Opens each input."""
+        self.arg, given = arg, features["inputs"]
+        check_part_names([part["name"] for part in given], arg)
+        own = {} if recipe is None else {part.name: part.recipe for part in recipe.inputs}
+        self.inputs = {
+            part["name"]: open_part(
+                _check_kind(part["features"], f"{arg}${part['name']}"),
+                f"{arg}${part['name']}",
+                spec,
+                own.get(part["name"]),
+            )
+            for part in given
+        }
+        self._listed = bool(features.get("listed"))
+        self._scales = {part["name"]: part.get("scale") for part in given}
+        self._columns = {part["name"]: _column_names(part["features"]) for part in given}
+        self.refuses = next((each.refuses for each in self.inputs.values() if each.refuses), "")
+
+    @property
+    def rows(self) -> int:
+        """Rows, as many of each input.
+
+        Raises:
+            DataError: if not; names the input.
+        """
+        first, *others = self.inputs.values()
+        rows = first.rows
+        for each in others:
+            check_lengths(rows, each.rows, each.arg, first.arg)
+        return rows
+
+    @property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """Shape of a row with all inputs, or None where only a recipe tells it."""
+        shapes = [each.row_shape for each in self.inputs.values()]
+        if any(shape is None for shape in shapes):
+            return None
+        return (sum(math.prod(shape) for shape in shapes if shape is not None),)
+
+    def plain_recipe(self) -> Recipe:
+        """The recipe that takes the numbers of arrays as they are."""
+        recipes = {name: Recipe(each.kind, each.row_shape) for name, each in self.inputs.items()}
+        return self._join(recipes, "error")
+
+    def check_policy(self, na: str) -> None:
+        """Looks whether each input can follow a policy for missing values."""
+        for each in self.inputs.values():
+            each.check_policy(na)
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> Recipe:
+        """The recipe: each input's own, see `Features.learn()`.
+
+        Raises:
+            SpecError: if `encode` names a column that no input has.
+        """
+        self._check_encode(spec)
+        recipes = {
+            name: each.learn(keep, self._spec_of(name, spec), complete)
+            for name, each in self.inputs.items()
+        }
+        return self._join(recipes, spec.na)
+
+    def remarks(self, recipe: Recipe, spec: DatasetSpec) -> tuple[str, ...]:
+        """Sentences about what was learned of each input that its owner may not expect."""
+        each = (self.inputs[part.name].remarks(part.recipe, spec) for part in recipe.inputs)
+        return tuple(sentence for part in each for sentence in part)
+
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> RowSource:
+        """The rows, all inputs side by side; see `Features.encode()`.
+
+        Raises:
+            DataError: for other inputs than in training, or as each input's `encode()`.
+        """
+        self._check_inputs(recipe)
+        rows = self.rows if complete is None else int(complete.sum())
+        packed, texts, start = aligned_empty((rows, *recipe.shape)), {}, 0
+        for part in recipe.inputs:
+            source = self.inputs[part.name].encode(part.recipe, complete, notes, keep)
+            stop = start + math.prod(part.recipe.shape)
+            for block in row_blocks(rows, source.row_bytes):
+                packed[block, start:stop] = source.gather(block).reshape(-1, stop - start)
+            texts.update((part.name, own) for own in source.texts.values())
+            start = stop
+        made = MemoryRows(packed)
+        made.texts = texts
+        return made
+
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Which rows have no missing feature in any input, and how many lack one in which."""
+        found = self._each_complete(known)
+        counts = {f"`{self.arg}${name}`": int((~each).sum()) for name, each in found.items()}
+        return np.logical_and.reduce([*found.values()]), counts
+
+    def _each_complete(self, known: Collection[str] | None) -> dict[str, np.ndarray]:
+        found = {}
+        for name, each in self.inputs.items():
+            prefix = f"{name}$"
+            own = known and [column[len(prefix) :] for column in known if column.startswith(prefix)]
+            found[name] = each.find_complete(own)
+        return found
+
+    def _spec_of(self, name: str, spec: DatasetSpec) -> DatasetSpec:
+        """The options for one input: its own scaling, and the encodings of its own columns."""
+        scale = self._scales[name]
+        encode = spec.encode
+        if not isinstance(encode, str):
+            encode = {column: encode[column] for column in encode if column in self._columns[name]}
+        return replace(spec, scale=spec.scale if scale is None else scale, encode=encode)
+
+    def _check_encode(self, spec: DatasetSpec) -> None:
+        known = {column for columns in self._columns.values() for column in columns}
+        for column in () if isinstance(spec.encode, str) else spec.encode:
+            if column not in known:
+                raise SpecError(
+                    f"`encode` names `{column}`, which is no column of `{self.arg}`.",
+                    arg="encode",
+                    column=column,
+                )
+
+    def _join(self, recipes: Mapping[str, Recipe], na: str) -> Recipe:
+        width = sum(math.prod(recipe.shape) for recipe in recipes.values())
+        inputs = tuple(map(Input, recipes, recipes.values()))
+        return Recipe(KIND, (width,), na=na, inputs=inputs, listed=self._listed)
+
+    def _check_inputs(self, recipe: Recipe) -> None:
+        wanted = [part.name for part in recipe.inputs]
+        if recipe.kind != KIND:
+            form = "a data frame" if recipe.kind == "columns" else "a matrix or array"
+            raise DataError(f"`{self.arg}` must be {form}, as in training.", arg=self.arg)
+        if set(wanted) != set(self.inputs):
+            raise DataError(
+                f"`{self.arg}` must have the inputs {', '.join(wanted)}, as in training, "
+                f"not {', '.join(self.inputs)}.",
+                arg=self.arg,
+            )
+
+
+def _check_kind(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
+    if features["kind"] not in INSIDE:
+        raise DataError(
+            f"`{arg}` cannot be one of several inputs: it is not rows in memory.",
+            hint="Inputs are matrices, arrays, data frames, sparse matrices and .npy files.",
+            arg=arg,
+        )
+    return features
+
+
+def _column_names(features: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(column["name"] for column in features.get("columns") or ())

@@ -1,0 +1,259 @@
+"""Features and labels of every kind, opened by their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import Notes, check_features, row_blocks
+from gpukeras.data.preprocessing.column_order import order_columns
+from gpukeras.data.preprocessing.imputation import count_missing
+from gpukeras.data.preprocessing.recipe import (
+    Recipe,
+    bake,
+    check_form,
+    count_rows,
+    learn_array,
+    learn_columns,
+)
+from gpukeras.data.preprocessing.targets import SEVERAL
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.image.source import open_images
+from gpukeras.data.sources.multi_input import InputsFeatures
+from gpukeras.data.sources.npy import open_npy, read_npy_labels
+from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource
+from gpukeras.data.sources.sparse import open_sparse
+from gpukeras.data.sources.spill import DiskRows, RowsWriter
+from gpukeras.data.sources.strings import StringFeatures, keeps_text, open_kept
+
+Given = Mapping[str, Any]
+# Where rows go that are made once, by `cache`.
+KEEPS = {"host": "memory", "disk": "disk"}
+
+
+@dataclass(frozen=True)
+class InMemory(Features):
+    """What R holds in memory.
+
+    Args:
+        features: As they came from R.
+        arg: The user's name for them.
+        text: Which columns are texts, and how they are encoded.
+    """
+
+    features: Given
+    arg: str
+    text: Given | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows."""
+        return count_rows(self.features, self.arg)
+
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Which rows have no missing feature, and how many lack which column."""
+        return count_missing(self.features, self.rows, known, self.arg)
+
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> RowSource:
+        """The staged rows."""
+        return MemoryRows(bake(recipe, self.features, self.arg, complete, notes))
+
+
+class ArrayFeatures(InMemory):
+    """A matrix or array in memory."""
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row; a vector is one column."""
+        return check_features(self.features["values"], self.arg).shape[1:]
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> Recipe:
+        """The recipe of the array."""
+        x = check_features(self.features["values"], self.arg)
+        among = keep if complete is None else _spread(keep, complete)
+        names = self.features.get("names") or ()
+        return learn_array(x, among, spec.scale, names, spec.na, self.arg)
+
+    def order_as(self, recipe: Recipe) -> Features:
+        """The same rows with the columns in the order of a recipe, where names tell it."""
+        return replace(self, features=order_columns(self.features, recipe.names, self.arg))
+
+    def encode_later(self, recipe: Recipe) -> RowSource:
+        """The rows where R has them, encoded as they are gathered."""
+        return GivenRows(recipe, self.features, self.arg)
+
+
+class GivenRows(RowSource):
+    """Rows of an array that is never staged.
+
+    Args:
+        recipe: Their encoding.
+        features: The array, as it came from R.
+        arg: The user's name for it.
+
+    Raises:
+        DataError: if its rows have another shape than those in training.
+    """
+
+    resident_bytes = 0
+
+    def __init__(self, recipe: Recipe, features: Given, arg: str) -> None:
+        """Encodes nothing yet."""
+        self._x = check_features(features["values"], arg)
+        check_form(recipe, "array", self._x.shape[1:], arg)
+        super().__init__((len(self._x), *recipe.staged_shape))
+        self._recipe, self._arg = recipe, arg
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Those rows, encoded."""
+        try:
+            return self._encode(self._x[rows])
+        except DataError:
+            self._encode(self._x)  # the error of all rows counts them all
+            raise
+
+    def _encode(self, x: np.ndarray) -> np.ndarray:
+        return bake(self._recipe, {"kind": "array", "values": x}, self._arg)
+
+
+class ColumnFeatures(InMemory):
+    """The columns of a data frame."""
+
+    kind = "columns"
+    row_shape = None
+
+    def texts(self) -> Collection[str]:
+        """Names of the columns that are text."""
+        columns = self.features["columns"]
+        return [column["name"] for column in columns if column["kind"] == "character"]
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> Recipe:
+        """The recipe of the columns."""
+        return learn_columns(
+            self.features["columns"],
+            keep,
+            spec.scale,
+            spec.encode,
+            self.arg,
+            spec.na,
+            complete,
+            hash_bins=spec.hash_bins,
+            text=self.text,
+        )
+
+
+def _spread(keep: np.ndarray, complete: np.ndarray) -> np.ndarray:
+    """Marks of the rows taken as marks of all rows."""
+    among = np.zeros(len(complete), dtype=bool)
+    among[complete] = keep
+    return among
+
+
+def open_features(
+    features: Given,
+    arg: str,
+    spec: DatasetSpec | None = None,
+    recipe: Recipe | None = None,
+    text: Given | None = None,
+) -> Features:
+    """Features as they came from R.
+
+    Args:
+        features: `{kind: "array", values, names}`, `{kind: "columns", columns}`,
+            `{kind: "npy", path}`, `{kind: "sparse", dim, p, i, x, names}`, or of kind "table" (see
+            `tables.features`), "images" (`image.source`), "records"
+            (`tfrecord.source`) or "inputs" (`packing`).
+        arg: The user's name for them.
+        spec: The options, as far as they say how files are read.
+        recipe: What will encode them, if it is known.
+        text: Which columns are texts, and how they are encoded.
+    """
+    given = OPENERS[features["kind"]](features, arg, spec, recipe, text)
+    return given if recipe is None else given.order_as(recipe)
+
+
+def _open_table(*given: Any) -> Features:
+    from gpukeras.data.sources.table.source import (
+        TableFeatures,  # with pyarrow, which takes 0.3 s to import
+    )
+
+    return TableFeatures(*given)
+
+
+def _open_records(*given: Any) -> Features:
+    from gpukeras.data.sources.tfrecord.source import open_records  # with pyarrow, for scalars
+
+    return open_records(*given)
+
+
+def _open_columns(
+    features: Given, arg: str, spec: DatasetSpec | None, recipe: Recipe | None, text: Given | None
+) -> Features:
+    if keeps_text(spec, recipe):
+        return open_kept(features["columns"], arg, recipe, open_features)
+    return ColumnFeatures(features, arg, text)
+
+
+OPENERS: dict[str, Callable[..., Features]] = {
+    "array": lambda features, arg, *_: ArrayFeatures(features, arg),
+    "columns": _open_columns,
+    "strings": lambda features, arg, *_: StringFeatures(features, arg),
+    "npy": lambda features, arg, *_: open_npy(features["path"], arg),
+    "sparse": lambda features, arg, *_: open_sparse(features, arg),
+    "table": _open_table,
+    "records": _open_records,
+    "images": lambda features, arg, spec, recipe, _: open_images(features, arg, spec, recipe),
+    "inputs": lambda features, arg, spec, recipe, _: InputsFeatures(
+        features, arg, open_features, spec, recipe
+    ),
+}
+
+
+def open_labels(labels: Given | None) -> Given | None:
+    """Labels as `outputs.learn_labels()` takes them, also from files."""
+    if not labels or labels["kind"] not in ("npy", SEVERAL):
+        return labels
+    if labels["kind"] == "npy":
+        return read_npy_labels(labels)
+    outputs = [{**part, "labels": open_labels(part["labels"])} for part in labels["outputs"]]
+    return {**labels, "outputs": outputs}
+
+
+def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
+    """The rows where the user asked for them: all in memory, or in a scratch file.
+
+    Rows that lie there already, or for which nothing was asked, stay as they are.
+
+    Raises:
+        DataError: if they do not fit.
+    """
+    kept = isinstance(source, DiskRows)
+    if cache == "disk" and not kept:
+        return _keep_rows(source, "disk", arg)
+    if cache in ("host", "device") and source.streamed and not kept:
+        return _keep_rows(source, "memory", arg)
+    return source
+
+
+def _keep_rows(source: RowSource, keep: str, arg: str) -> RowSource:
+    with RowsWriter(source.shape[1:], source.dtype, keep, arg, len(source)) as writer:
+        for rows in row_blocks(len(source), source.row_bytes):
+            writer.write(source.gather(rows))
+    rows = writer.finish()
+    rows.texts = source.texts
+    return rows

@@ -1,0 +1,224 @@
+"""Sparse matrices: kept by rows (CSR), expanded to float32 a block at a time.
+
+R's `dgCMatrix` comes by columns (CSC): for each column `p`, the numbers `i` of its rows and their
+values `x`. Nothing here depends on scipy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import mib
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import Notes, aligned_empty, column_error, standardise
+from gpukeras.data.preprocessing.column_order import order_names
+from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
+from gpukeras.data.stage_timer import end_stage
+
+
+@dataclass(frozen=True)
+class SparseMatrix(Features):
+    """A matrix by columns, as R gives it.
+
+    Args:
+        shape: Rows and columns.
+        starts: Where each column's values begin, and their end.
+        indices: Row number of each value.
+        values: The values that are stored.
+        names: Column names, for messages.
+        arg: The user's name for it, for messages.
+    """
+
+    shape: tuple[int, int]
+    starts: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+    names: tuple[str, ...] = ()
+    arg: str = "x"
+
+    refuses = "a sparse matrix"
+
+    @property
+    def rows(self) -> int:
+        """Rows."""
+        return self.shape[0]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return self.shape[1:]
+
+    @property
+    def columns(self) -> np.ndarray:
+        """Column number of each value."""
+        return np.repeat(np.arange(self.shape[1], dtype=np.int32), np.diff(self.starts))
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> Recipe:
+        """The recipe; deviations from the rows where `keep` is true, and no centre.
+
+        Subtracting a mean would make every zero a value.
+        """
+        if not spec.scale:
+            return Recipe("array", self.row_shape, names=self.names)
+        scale = tuple(self._deviations(keep))
+        return Recipe("array", self.row_shape, scale=scale, names=self.names)
+
+    def _deviations(self, keep: np.ndarray) -> np.ndarray:
+        kept, width = keep[self.indices], self.shape[1]
+        columns, values, rows = self.columns[kept], self.values[kept], int(keep.sum())
+        mean = np.bincount(columns, values, width) / rows
+        stored = np.bincount(columns, minlength=width)
+        squares = np.bincount(columns, (values - mean[columns]) ** 2, width)
+        deviation = np.sqrt((squares + (rows - stored) * mean**2) / rows)
+        return np.where(deviation > 0, deviation, 1.0)
+
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> SparseRows:
+        """The rows as the recipe encodes them.
+
+        Raises:
+            DataError: for another width than in training, or values too large for float32.
+        """
+        check_unmarked(recipe, self.arg)
+        check_form(recipe, "array", self.row_shape, self.arg)
+        center = np.zeros(self.shape[1]) if recipe.center is None else np.array(recipe.center)
+        scale = np.ones(self.shape[1]) if recipe.scale is None else np.array(recipe.scale)
+        columns = self.columns
+        with np.errstate(over="ignore"):
+            values = standardise(self.values, center[columns], scale[columns]).astype(np.float32)
+        self._check_values(values, columns, large=1)
+        background = standardise(np.zeros(self.shape[1]), center, scale).astype(np.float32)
+        return SparseRows(self.shape, by_rows(self.rows, self.indices, columns, values), background)
+
+    def order_as(self, recipe: Recipe) -> SparseMatrix:
+        """The same rows with the columns in the order of a recipe, where names tell it."""
+        order = order_names(recipe.names, self.names, self.arg)
+        if order is None:
+            return self
+        counts = np.diff(self.starts)[list(order)]
+        taken = [np.arange(self.starts[column], self.starts[column + 1]) for column in order]
+        places = np.concatenate(taken)
+        return replace(
+            self,
+            shape=(self.shape[0], len(order)),
+            starts=np.concatenate([[0], np.cumsum(counts)]),
+            indices=self.indices[places],
+            values=self.values[places],
+            names=recipe.names,
+        )
+
+    def check(self) -> SparseMatrix:
+        """The matrix itself.
+
+        Raises:
+            DataError: if its parts do not fit together, or a value is missing or infinite.
+        """
+        rows, columns = self.shape
+        if columns == 0:
+            raise DataError(f"`{self.arg}` has no columns.", arg=self.arg)
+        ends = len(self.starts) == columns + 1 and self.starts[0] == 0
+        ends = ends and self.starts[-1] == len(self.indices) == len(self.values)
+        inside = ends and (len(self.indices) == 0 or 0 <= self.indices.min() <= self.indices.max())
+        inside = inside and self.indices.max(initial=-1) < rows
+        if not inside or (np.diff(self.starts) < 0).any():
+            raise DataError(
+                f"`{self.arg}` is not a valid sparse matrix: its slots do not fit together.",
+                hint="Make it anew with Matrix::sparseMatrix().",
+                arg=self.arg,
+            )
+        self._check_values(self.values, None)
+        return self
+
+    def _check_values(self, values: np.ndarray, columns: np.ndarray | None, large: int = 0) -> None:
+        bad = ~np.isfinite(values)
+        if not bad.any():
+            return
+        columns = self.columns if columns is None else columns
+        column = int(columns[bad].min())
+        found = values[bad & (columns == column)]
+        name = self.names[column] if column < len(self.names) else str(column + 1)
+        counts = {"missing": int(np.isnan(found).sum()), "infinite": int(np.isinf(found).sum())}
+        hint = "Remove those rows, or correct them, first."
+        raise column_error(name, self.arg, hint, **({"large": len(found)} if large else counts))
+
+
+@dataclass(frozen=True)
+class ByRows:
+    """Values by rows: where each row begins, and the columns of its values (CSR)."""
+
+    starts: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the three arrays."""
+        return self.starts.nbytes + self.columns.nbytes + self.values.nbytes
+
+
+class SparseRows(RowSource):
+    """Rows of a sparse matrix, expanded when they are gathered.
+
+    Args:
+        shape: Rows and columns.
+        stored: The stored values by rows.
+        background: What a row has where nothing is stored.
+    """
+
+    def __init__(self, shape: tuple[int, int], stored: ByRows, background: np.ndarray) -> None:
+        """Keeps the parts."""
+        size, cells = mib(stored.nbytes, 1), max(1, shape[0] * shape[1])
+        share = f"{100 * len(stored.values) / cells:.2g} % of the values are stored"
+        super().__init__(shape, np.float32, f"expanded a block at a time from {size}, {share}")
+        self.stored = stored
+        self.background = background
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of the stored values and their places."""
+        return self.stored.nbytes
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Those rows, dense."""
+        numbers, stored = row_numbers(rows, len(self)), self.stored
+        first = stored.starts[numbers]
+        counts = stored.starts[numbers + 1] - first
+        before = np.cumsum(counts) - counts
+        taken = np.repeat(first - before, counts) + np.arange(counts.sum())
+        columns, values = stored.columns[taken], stored.values[taken]
+        end_stage("gather")
+        out = aligned_empty((len(numbers), self.shape[1]))
+        out[...] = self.background
+        out[np.repeat(np.arange(len(numbers)), counts), columns] = values
+        end_stage("decode")
+        return out
+
+
+def by_rows(rows: int, indices: np.ndarray, columns: np.ndarray, values: np.ndarray) -> ByRows:
+    """Values that lie by columns, in the order of their rows."""
+    order = np.argsort(indices, kind="stable")  # within a row, columns stay in order
+    starts = np.zeros(rows + 1, dtype=np.int64)
+    np.cumsum(np.bincount(indices, minlength=rows), out=starts[1:])
+    return ByRows(starts, columns[order], values[order])
+
+
+def open_sparse(features: Mapping[str, Any], arg: str) -> SparseMatrix:
+    """A checked matrix from R's slots `{dim, p, i, x, names}`; they are not copied."""
+    rows, columns = (int(count) for count in features["dim"])
+    p, i, x = (np.asarray(features[slot]).reshape(-1) for slot in ("p", "i", "x"))
+    names = tuple(features.get("names") or ())
+    return SparseMatrix((rows, columns), p, i, x, names, arg).check()

@@ -1,0 +1,171 @@
+"""Texts that stay texts: for models that take them, by a layer such as TextVectorization.
+
+    a character matrix, columns of texts --encode()--> rows of codes, and the texts that they mean
+
+A row stays one row of numbers, so that whatever moves rows knows of one array. `unpacking` puts
+the texts in the codes' place, in host memory: TensorFlow has no texts elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import EXACT_FLOAT32, Notes, aligned_empty
+from gpukeras.data.preprocessing.recipe import STRINGS, Recipe, check_form, check_names
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.multi_input import InputsFeatures
+from gpukeras.data.sources.row_store import MemoryRows
+
+NUMBERS = ("numeric", "integer", "logical")
+TEXTS = ("character", "factor")
+
+
+class StringFeatures(Features):
+    """Texts in memory: `{kind: "strings", values, levels, names}`, R's codes of texts by rows."""
+
+    kind = STRINGS
+    refuses = "text"
+
+    def __init__(self, features: Mapping[str, Any], arg: str) -> None:
+        """Keeps them."""
+        self.features, self.arg = features, arg
+
+    @property
+    def rows(self) -> int:
+        """Rows."""
+        return len(self.features["values"])
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Texts a row."""
+        return tuple(np.shape(self.features["values"])[1:])
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> Recipe:
+        """The recipe: nothing is learned."""
+        return Recipe(STRINGS, self.row_shape, names=tuple(self.features.get("names") or ()))
+
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """No row has a missing text: none of them may, see `encode()`."""
+        return np.ones(self.rows, dtype=bool), {}
+
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> MemoryRows:
+        """Codes, and the texts that they mean.
+
+        Raises:
+            DataError: for other rows than in training, missing texts, or too many different ones.
+        """
+        check_form(recipe, STRINGS, self.row_shape, self.arg)
+        codes, levels = np.asarray(self.features["values"]), list(self.features["levels"])
+        missing = int((codes < 1).any(axis=1).sum())
+        if missing:
+            rows = count_of(missing, "row")
+            raise DataError(f"`{self.arg}` has missing texts in {rows}.", arg=self.arg)
+        if len(levels) >= EXACT_FLOAT32:
+            raise DataError(
+                f"`{self.arg}` has {len(levels):,} different texts, more than {EXACT_FLOAT32:,}.",
+                hint="Give them as a tf.data pipeline.",
+                arg=self.arg,
+            )
+        out = aligned_empty(codes.shape)
+        out[...] = codes
+        rows = MemoryRows(out)
+        rows.texts = {"": ["", *levels]}
+        return rows
+
+
+def keeps_text(spec: DatasetSpec | None, recipe: Recipe | None) -> bool:
+    """Whether a data frame's columns are given to the model as they are, texts as texts."""
+    if recipe is not None:
+        return recipe.kind in (STRINGS, "inputs")
+    return spec is not None and spec.encode == "none"
+
+
+def open_kept(
+    columns: Sequence[Mapping[str, Any]],
+    arg: str,
+    recipe: Recipe | None,
+    open_part: Callable[..., Features],
+) -> StringFeatures | InputsFeatures:
+    """Columns as they are: an input for all of them if all are texts, else one for each.
+
+    Args:
+        columns: Of a data frame, see `columns`.
+        arg: The user's name for it.
+        recipe: What will encode them, or None: then all columns are taken.
+        open_part: Opens the features of one input: `sources.open_features()`.
+
+    Raises:
+        DataError: for a column that is neither texts nor numbers, or one that is missing.
+    """
+    check_names([column["name"] for column in columns], arg)
+    columns = _choose(columns, arg, recipe)
+    single = recipe.kind == STRINGS if recipe else all(c["kind"] in TEXTS for c in columns)
+    if single:
+        return StringFeatures(_join_texts(columns, arg), arg)
+    inputs = [
+        {"name": column["name"], "features": _as_input(column, arg), "scale": False}
+        for column in columns
+    ]
+    return InputsFeatures({"kind": "inputs", "inputs": inputs}, arg, open_part, None, recipe)
+
+
+def _choose(
+    columns: Sequence[Mapping[str, Any]], arg: str, recipe: Recipe | None
+) -> Sequence[Mapping[str, Any]]:
+    """The columns that a recipe takes, in its order."""
+    names = () if recipe is None else recipe.names or [part.name for part in recipe.inputs]
+    given = {column["name"]: column for column in columns}
+    for name in names:
+        if name not in given:
+            raise DataError(
+                f"`{arg}` lacks the column `{name}` that the model was trained on.",
+                arg=arg,
+                column=name,
+            )
+    return [given[name] for name in names] or columns
+
+
+def _as_input(column: Mapping[str, Any], arg: str) -> dict[str, Any]:
+    if column["kind"] in TEXTS:
+        return _join_texts([column], f"{arg}${column['name']}")
+    if column["kind"] not in NUMBERS:
+        raise _refuse(column, arg, "numbers or texts")
+    return {"kind": "array", "values": np.asarray(column["values"]).reshape(-1, 1), "names": []}
+
+
+def _join_texts(columns: Sequence[Mapping[str, Any]], arg: str) -> dict[str, Any]:
+    """Columns of texts side by side, with the texts of all."""
+    levels: dict[str, int] = {}
+    parts = []
+    for column in columns:
+        if column["kind"] not in TEXTS:
+            raise _refuse(column, arg, "texts, as in training")
+        own = [levels.setdefault(level, len(levels) + 1) for level in column["levels"]]
+        codes = np.asarray(column["values"]).reshape(-1).astype(np.int64)
+        parts.append(np.array([0, *own])[codes])
+    names = [column["name"] for column in columns]
+    values = np.stack(parts, axis=1)
+    return {"kind": STRINGS, "values": values, "levels": list(levels), "names": names}
+
+
+def _refuse(column: Mapping[str, Any], arg: str, wanted: str) -> DataError:
+    return DataError(
+        f"Column `{column['name']}` of `{arg}` must hold {wanted}, not {column['kind']}.",
+        hint='With `encode = "none"` columns are given to the model as they are.',
+        arg=arg,
+        column=column["name"],
+    )

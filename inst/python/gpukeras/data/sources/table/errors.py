@@ -1,0 +1,163 @@
+"""Why rows of files cannot be encoded: found block by block, told as for whole columns.
+
+Encoding stops at the first block that has something wrong, which knows neither how often it comes
+nor whether a column further left has something wrong as well. So the rows are read once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, GpuKerasError
+from gpukeras.core.messages import count_of
+from gpukeras.data.arrays import column_error
+from gpukeras.data.files.table import open_table
+from gpukeras.data.preprocessing.columns import ColumnRule, bake_column, kind_of
+from gpukeras.data.preprocessing.datetimes import read_number
+from gpukeras.data.preprocessing.imputation import is_missing
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.targets import count_codes, recode
+from gpukeras.data.sources.table.summaries import FLOAT32_MAX, LevelUnion
+
+Columns = Mapping[str, Mapping[str, Any]]
+
+
+def explain_fault(
+    recipe: Recipe, blocks: Iterable[tuple[Columns, int]], arg: str
+) -> DataError | None:
+    """The error for the first column that cannot be encoded, with its counts over all rows.
+
+    Args:
+        recipe: The encoding.
+        blocks: Columns by name, and how many rows they have.
+        arg: The user's name for the rows.
+
+    Returns:
+        The error, with the `row` (from 1) of the first value that is not right if it is known; or
+        None if nothing is found.
+    """
+    faults = [_Fault(rule, arg) for rule in recipe.columns]
+    start = 0
+    for columns, rows in blocks:
+        for fault in faults:
+            fault.add(columns[fault.rule.name], start)
+        start += rows
+    return next((error for error in (fault.error() for fault in faults) if error), None)
+
+
+class _Fault:
+    """What is wrong with a column."""
+
+    def __init__(self, rule: ColumnRule, arg: str) -> None:
+        self.rule, self._arg = rule, arg
+        self._counts = {"missing": 0, "infinite": 0, "large": 0}
+        self._row: int | None = None
+        self._union: LevelUnion | None = None
+        self._first: DataError | None = None
+
+    def add(self, column: Mapping[str, Any], start: int) -> None:
+        if self.rule.fill is None:
+            self._mark("missing", is_missing(column), start)
+        if kind_of(column) == "category":
+            self._union = self._union or LevelUnion(column, self._arg, codes=True)
+            self._union.add(column)
+        elif self.rule.kind not in ("category", "text"):
+            self._add_numbers(column, start)
+        if self._first is None:
+            self._first = self._bake(column)
+
+    def _add_numbers(self, column: Mapping[str, Any], start: int) -> None:
+        values = read_number(column, self.rule.units)
+        infinite = np.isinf(values)
+        self._mark("infinite", infinite, start)
+        with np.errstate(over="ignore", invalid="ignore"):
+            encoded = np.abs((values - self.rule.center) / self.rule.scale)
+            self._mark("large", (encoded > FLOAT32_MAX) & ~infinite, start)
+
+    def _mark(self, what: str, bad: np.ndarray, start: int) -> None:
+        self._counts[what] += int(bad.sum())
+        if self._row is None and bad.any():
+            self._row = start + int(bad.argmax()) + 1
+
+    def _bake(self, column: Mapping[str, Any]) -> DataError | None:
+        """What one block says of itself: another type, a date that no calendar has."""
+        out = np.empty((len(column["values"]), len(self.rule.features)), np.float32)
+        try:
+            bake_column(self.rule, column, out, self._arg)
+        except DataError as error:
+            return error
+        return None
+
+    def error(self) -> DataError | None:
+        """The error, or None if the column is right."""
+        if self._first is None:
+            return None
+        kind_changed = (self._union is None) == (self.rule.kind in ("category", "text"))
+        if kind_changed:
+            return self._first
+        if self._union is not None:
+            return self._category_error()
+        counts = dict(self._counts)
+        if counts["missing"] or counts["infinite"]:
+            counts["large"] = 0
+        if not any(counts.values()):
+            return self._first
+        return self._located(column_error(self.rule.name, self._arg, **counts))
+
+    def _category_error(self) -> DataError:
+        column = self._union.column()
+        fill = None if self.rule.fill is None else str(self.rule.fill)
+        try:
+            count_codes(column, self._arg, imputed=fill is not None)
+            if self.rule.text is None and not self.rule.bins:
+                recode(column, self.rule.levels, self._arg, fill)
+        except DataError as error:
+            return self._located(error)
+        return self._first
+
+    def _located(self, error: DataError) -> DataError:
+        if self._row is None:
+            return error
+        return DataError(error.message, hint=error.hint, **{**error.details, "row": self._row})
+
+
+def find_row(files: Sequence[Path], row: int, arg: str, form: str) -> tuple[Path, int] | None:
+    """Which file has a row, and where in it; both from 1.
+
+    Args:
+        files: In their order.
+        row: Its number over all files.
+        arg: The user's name for them.
+        form: Their format, see `readers.table.open_table()`.
+
+    Returns:
+        None if they cannot be counted.
+    """
+    try:
+        for path in files:
+            reader = open_table(str(path), arg, format=form)
+            known = reader.known_rows
+            rows = sum(map(len, reader.batches())) if known is None else known
+            if row <= rows:
+                return path, row
+            row -= rows
+    except GpuKerasError:  # it is about an error already
+        return None
+    return None
+
+
+def name_row(error: DataError, path: Path, row: int) -> DataError:
+    """An error with the first row that is not right, and the file that has it."""
+    message = f"{error.message.removesuffix('.')}; the first is in row {row:,} of {path.name}."
+    return DataError(message, hint=error.hint, **{**error.details, "row": row, "path": str(path)})
+
+
+def explain_skipped(skipped: Any) -> str:
+    """What a reader left out, as a sentence, or ""."""
+    counts = [(skipped.rows, "row"), (skipped.files, "file")]
+    parts = [count_of(count, what) for count, what in counts if count]
+    return f"{' and '.join(parts)}; the first: {skipped.first}" if parts else ""

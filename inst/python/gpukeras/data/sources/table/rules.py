@@ -1,0 +1,95 @@
+"""The rules of a table's columns, learned from blocks of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpukeras.data.preprocessing.columns import ColumnRule, Learning, kind_of, learn_column
+from gpukeras.data.sources.table.summaries import NumberSummary, find_medians
+
+Columns = dict[str, Mapping[str, Any]]
+
+
+class Table(Protocol):
+    """What is asked of a table."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of its features."""
+
+    def empty(self, name: str) -> Mapping[str, Any]:
+        """A column without rows."""
+
+    def early(self, name: str, how: Learning) -> NumberSummary | None:
+        """What is known of a column of numbers already."""
+
+    def category(self, name: str) -> Mapping[str, Any]:
+        """A whole category."""
+
+    def blocks(
+        self,
+        names: Sequence[str],
+        complete: np.ndarray | None = None,
+        keep: np.ndarray | None = None,
+    ) -> Iterator[tuple[Columns, np.ndarray | None, int]]:
+        """Blocks of rows: columns, marks of the training rows, how many there are."""
+
+
+class TableLearner:
+    """Makes the rules of a table's columns; what must be read for them is read once.
+
+    Args:
+        table: The table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        """Reads nothing yet."""
+        self._table = table
+        self._summaries: dict[str, NumberSummary] | None = None
+
+    def rule(self, column: Mapping[str, Any], how: Learning) -> ColumnRule:
+        """The rule of a column, given without rows.
+
+        Raises:
+            DataError: as `columns.learn_column()` does.
+        """
+        if kind_of(column) == "category":
+            return learn_column(self._table.category(column["name"]), how)
+        if self._summaries is None:
+            self._summaries = self._summarise(how)
+        summary = self._summaries.get(column["name"])
+        if summary is None:
+            return NumberSummary(column, how).rule()
+        summary.check()
+        return summary.rule()
+
+    def _summarise(self, how: Learning) -> dict[str, NumberSummary]:
+        """Of all columns of numbers of which something is to be learned."""
+        table, found, late = self._table, {}, {}
+        for column in map(table.empty, table.columns):
+            name, summary = column["name"], NumberSummary(column, how)
+            if kind_of(column) != "category" and summary.needed:
+                early = table.early(name, how)
+                found[name] = early or summary
+                late |= {} if early else {name: summary}
+        read = self._reader(how)
+        for columns, keep in read(list(late)) if late else ():
+            for name, summary in late.items():
+                summary.add(columns[name], keep)
+        find_medians(list(found.values()), read)
+        return found
+
+    def _reader(
+        self, how: Learning
+    ) -> Callable[[Sequence[str]], Iterator[tuple[Columns, np.ndarray | None]]]:
+        """Gives some columns' blocks, with marks of the training rows."""
+        keep = None if how.keep.all() else how.keep
+
+        def read(names: Sequence[str]) -> Iterator[tuple[Columns, np.ndarray | None]]:
+            for columns, kept, _ in self._table.blocks(names, how.complete, keep):
+                yield columns, kept
+
+        return read

@@ -1,0 +1,169 @@
+"""The first reading of files: keeps their rows, and what must be known of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.prefetch import read_ahead
+from gpukeras.data.arrays import check_some
+from gpukeras.data.files.arrow import pa, row_bytes
+from gpukeras.data.files.arrow_columns import to_column
+from gpukeras.data.files.paths import compression_of
+from gpukeras.data.preprocessing.columns import Learning, kind_of
+from gpukeras.data.sources.table.spool import Spool
+from gpukeras.data.sources.table.summaries import LevelUnion, NumberSummary
+
+DECODED_QUICKLY = ("parquet", "feather")  # read anew rather than copied to a scratch file
+
+
+def read_column(batch: pa.RecordBatch, name: str) -> Mapping[str, Any]:
+    """A column of a batch, as `columns` describes it."""
+    return to_column(name, batch.column(batch.schema.get_field_index(name)))
+
+
+def empty_column(schema: pa.Schema, name: str) -> Mapping[str, Any]:
+    """A column without rows: its kind, zone and units."""
+    return to_column(name, pa.array([], schema.field(name).type))
+
+
+@dataclass
+class Watch:
+    """What is learned while the rows are first read.
+
+    Args:
+        unions: Categories by name.
+        numbers: Columns of numbers by name whose statistics are those of all rows.
+        beside: Columns that are kept whole: the label and the weights.
+    """
+
+    unions: dict[str, LevelUnion] = field(default_factory=dict)
+    numbers: dict[str, NumberSummary] = field(default_factory=dict)
+    beside: dict[str, WholeColumn] = field(default_factory=dict)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """One more batch of all rows."""
+        for union in self.unions.values():
+            union.add(read_column(batch, union.name))
+        for summary in self.numbers.values():
+            summary.add(read_column(batch, summary.name), None)
+        for column in self.beside.values():
+            column.add(read_column(batch, column.name))
+
+
+def choose_watch(
+    columns: Sequence[Mapping[str, Any]],
+    beside: Sequence[Mapping[str, Any]],
+    how: Learning,
+    whole: bool,
+) -> Watch:
+    """What to look at.
+
+    Args:
+        columns: Features to learn of, without rows.
+        beside: The label and the weights, without rows.
+        how: How features are learned from; its rows are not looked at.
+        whole: Whether all rows are training rows.
+    """
+    watch = Watch(beside={column["name"]: WholeColumn(column) for column in beside})
+    for column in columns:
+        if kind_of(column) == "category":
+            watch.unions[column["name"]] = choose_union(column, how)
+        elif whole and NumberSummary(column, how).needed:
+            watch.numbers[column["name"]] = NumberSummary(column, how)
+    return watch
+
+
+def choose_union(column: Mapping[str, Any], how: Learning) -> LevelUnion:
+    """What is needed of a category's levels, and of its rows' codes."""
+    name = column["name"]
+    is_text = how.text is not None and name in how.text.columns
+    codes, encoding = how.impute or is_text, how.encoding(name)
+    levels = codes or encoding != "hash"
+    onehot = encoding == "onehot" and not is_text
+    return LevelUnion(column, how.arg, codes=codes, levels=levels, onehot=onehot)
+
+
+class WholeColumn:
+    """A column that is kept whole while rows are read block by block.
+
+    Args:
+        column: It, without rows.
+    """
+
+    def __init__(self, column: Mapping[str, Any]) -> None:
+        """Nothing seen yet."""
+        self.name = column["name"]
+        self._empty = column
+        self._union = LevelUnion(column, "y", codes=True) if kind_of(column) == "category" else None
+        self._values: list[np.ndarray] = []
+
+    def add(self, column: Mapping[str, Any]) -> None:
+        """A block of rows."""
+        if self._union is not None:
+            self._union.add(column)
+        else:
+            # A copy, so that the file's other columns need not stay in memory.
+            self._values.append(np.array(column["values"]))
+
+    def take(self) -> dict[str, Any]:
+        """The whole column, which is not kept any longer."""
+        if self._union is not None:
+            return self._union.column()
+        parts, self._values = self._values, []
+        types = [np.asarray(self._empty["values"]).dtype, *(part.dtype for part in parts)]
+        values, start = np.empty(sum(map(len, parts)), np.result_type(*types)), 0
+        while parts:  # each part's memory is free again once it is copied
+            part = parts.pop(0)
+            values[start : start + len(part)] = part
+            start += len(part)
+        return {**self._empty, "values": values}
+
+
+def expected_bytes(reader: Any) -> int:
+    """About how much memory all batches of a reader would take."""
+    if reader.known_rows is not None:
+        return reader.known_rows * row_bytes(reader.schema)
+    # Text takes about as many bytes as the numbers it stands for, compressed a quarter of them.
+    files = [Path(file) for file in reader.files]
+    return sum(file.stat().st_size * (4 if compression_of(file) else 1) for file in files)
+
+
+class Scan:
+    """The rows of files, read once and kept for being read again.
+
+    Args:
+        reader: Of the files, see `readers.open_table()`.
+        arg: The user's name for them, for messages.
+        watch: What is learned on the way.
+        again: Whether files that are decoded quickly may be read again.
+    """
+
+    def __init__(self, reader: Any, arg: str, watch: Watch, again: bool) -> None:
+        """Reads all rows.
+
+        Raises:
+            DataError: if there are none, or a file cannot be read.
+        """
+        again = again and reader.format in DECODED_QUICKLY
+        self.watch, self.open = watch, True
+        anew = reader.batches if again else None
+        self.spool = Spool(reader.schema, arg, anew, expected_bytes(reader))
+        try:
+            for batch in read_ahead(reader.batches()):
+                self.spool.write(batch)
+                watch.add(batch)
+            self.spool.finish()
+        except BaseException:
+            self.spool.close()
+            raise
+        check_some(self.spool.rows, arg)
+
+    def close(self) -> None:
+        """The rows are not needed any more."""
+        self.open = False
+        self.spool.close()

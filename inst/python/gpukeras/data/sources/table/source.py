@@ -1,0 +1,380 @@
+"""Tables in files: CSV, Parquet and Feather, of any size, as rows of a data frame's columns.
+
+    files --reader--> spool --learn()--> recipe --encode()--> rows, in memory or a scratch file
+
+The files are parsed once. Everything else works on a block of rows at a time, so that memory does
+not grow with the files, except for labels, row numbers, the different texts of a category, and
+(where missing values are imputed, and for texts) a code a row for each category.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import Notes
+from gpukeras.data.files.table import open_table
+from gpukeras.data.files.time_zones import utc_offsets
+from gpukeras.data.preprocessing.columns import Learning, take_rows
+from gpukeras.data.preprocessing.imputation import is_missing
+from gpukeras.data.preprocessing.recipe import (
+    Recipe,
+    check_columns,
+    check_form,
+    check_names,
+    learn_rules,
+)
+from gpukeras.data.preprocessing.targets import SEVERAL
+from gpukeras.data.preprocessing.text_vectorization import TextSpec
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.sources.spill import RowsWriter
+from gpukeras.data.sources.table.encode import Encoder
+from gpukeras.data.sources.table.errors import explain_fault, explain_skipped, find_row, name_row
+from gpukeras.data.sources.table.rules import TableLearner
+from gpukeras.data.sources.table.scan import Scan, choose_watch, empty_column, read_column
+from gpukeras.data.sources.table.summaries import NumberSummary
+
+Columns = dict[str, Mapping[str, Any]]
+Block = tuple[Columns, np.ndarray | None, int]
+
+
+class TableFeatures(Features):
+    """Columns of files.
+
+    Args:
+        features: `{kind: "table", paths, format, columns, label, weights}`; the last four may be
+            missing: the format goes by the suffix, and all columns but label and weights are
+            features. The `label` may be several, of as many outputs.
+        arg: The user's name for them, for messages.
+        spec: The options, as far as they say how to read and what will be learned.
+        recipe: What will encode the rows, if it is known: only its columns are read.
+        text: Which columns are texts.
+
+    Raises:
+        DataError: if files cannot be read, or lack a column.
+    """
+
+    kind = "columns"
+    row_shape = None
+
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        arg: str,
+        spec: DatasetSpec | None = None,
+        recipe: Recipe | None = None,
+        text: TextSpec | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Looks at the files' heads; their rows are read when they are first needed."""
+        self.arg, self._spec, self._recipe = arg, spec or DatasetSpec(), recipe
+        self._text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
+        self._labels = _texts(features.get("label")) or []
+        self._weights = features.get("weights") or None
+        self._open(features)
+        self._scan: Scan | None = None
+
+    def _open(self, features: Mapping[str, Any]) -> None:
+        paths, asked = _texts(features["paths"]), _texts(features.get("columns"))
+        how = {"format": features.get("format") or "auto", "on_error": self._spec.on_error}
+        reader = open_table(paths, self.arg, **how)
+        check_names(reader.names, self.arg)
+        self.columns = choose_columns(reader.names, self._beside, asked, self._recipe, self.arg)
+        wanted = [*self.columns, *(name for name in self._beside if name not in self.columns)]
+        if set(wanted) != set(reader.names):
+            reader = open_table(paths, self.arg, columns=wanted, **how)
+        self.reader = reader
+
+    @property
+    def _beside(self) -> list[str]:
+        return [*self._labels, *([self._weights] if self._weights else [])]
+
+    # Rows
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files."""
+        return self._scanned().spool.rows
+
+    @property
+    def skipped(self) -> str:
+        """What `on_error = "skip"` has left out, or ""."""
+        self._scanned()
+        return explain_skipped(self.reader.skipped)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the files hold that their owner may not expect."""
+        return tuple(self.reader.notes)
+
+    def texts(self) -> Collection[str]:
+        """Names of the columns that are text."""
+        return [name for name in self.columns if self.empty(name)["kind"] == "character"]
+
+    @property
+    def formula(self) -> str:
+        """The label and the features as R would write them, or "" without a label."""
+        return write_formula(self._labels, self.columns) if self._labels else ""
+
+    def labels(self) -> Mapping[str, Any] | None:
+        """The label column, as labels come from R; several are outputs of their own.
+
+        Raises:
+            DataError: if one is a date, a time or a duration.
+        """
+        if len(self._labels) < 2:
+            return self._take_label(self._labels[0]) if self._labels else None
+        check_names(self._labels, "y")
+        outputs = [{"name": name, "labels": self._take_label(name)} for name in self._labels]
+        return {"kind": SEVERAL, "outputs": outputs}
+
+    def _take_label(self, name: str) -> Mapping[str, Any]:
+        kind = self.empty(name)["kind"]
+        if kind in ("date", "time", "duration"):
+            raise DataError(
+                f"`y` cannot be labels: the column `{name}` is a {kind}.",
+                hint="Make a number or a text of it.",
+                arg="y",
+                column=name,
+            )
+        return {**self._scanned().watch.beside[name].take(), "name": name, "arg": name}
+
+    def weights(self) -> np.ndarray | None:
+        """The column of weights."""
+        if self._weights is None:
+            return None
+        column = self._scanned().watch.beside[self._weights].take()
+        if column["kind"] not in ("numeric", "integer"):
+            raise DataError(
+                f"`weights` must be numbers: the column `{self._weights}` is a {column['kind']}.",
+                arg="weights",
+                column=self._weights,
+            )
+        return column["values"]
+
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Which rows have no missing feature, and how many lack which column."""
+        names = [name for name in self.columns if known is None or name in known]
+        complete, start = np.ones(self.rows, dtype=bool), 0
+        counts = {f"Column `{name}` of `{self.arg}`": 0 for name in names}
+        for columns, _, rows in self.blocks(names):
+            for name, column in columns.items():
+                absent = is_missing(column)
+                complete[start : start + rows] &= ~absent
+                counts[f"Column `{name}` of `{self.arg}`"] += int(absent.sum())
+            start += rows
+        return complete, counts
+
+    # Learning
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> Recipe:
+        """The recipe that `recipes.learn_columns()` learns of the same rows in memory."""
+        how = _learning(spec, self.arg, self._text, keep, complete)
+        learner = TableLearner(self)
+        try:
+            return learn_rules([*map(self.empty, self.columns)], how, spec.na, learner.rule)
+        except DataError as error:
+            raise self._located(error, complete) from error
+
+    # Encoding
+
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> RowSource:
+        """The rows as a recipe encodes them.
+
+        Args:
+            recipe: The encoding.
+            complete: Which rows are taken, or None for all.
+            notes: Where whole numbers that lose digits are noted, or None.
+            keep: Where the rows go, see `RowsWriter`.
+
+        Raises:
+            DataError: as `recipes.bake()` does, with the first row that is not right.
+        """
+        check_form(recipe, "columns", recipe.raw_shape, self.arg)
+        check_columns(recipe, self.columns, self.arg)
+        rows = self.rows if complete is None else int(complete.sum())
+        with RowsWriter(recipe.shape, np.float32, keep, self.arg, rows) as writer:
+            try:
+                self._write(Encoder(recipe.columns, self.arg, notes), recipe, complete, writer)
+            except DataError as error:
+                blocks = self._encodable(recipe, complete)
+                error = explain_fault(recipe, blocks, self.arg) or error
+                raise self._located(error, complete) from error
+        self._scanned().close()
+        return writer.finish()
+
+    def _located(self, error: DataError, complete: np.ndarray | None) -> DataError:
+        """An error about a row of those taken, with its file; as it is where that is unknown."""
+        row, files = error.details.get("row"), self.reader.files
+        if row is None or self.skipped:
+            return error
+        row = row if complete is None else int(np.flatnonzero(complete)[row - 1]) + 1
+        if len(files) == 1:
+            return name_row(error, files[0], row)
+        found = find_row(files, row, self.arg, self.reader.format)
+        return error if found is None else name_row(error, *found)
+
+    def _write(
+        self, encoder: Encoder, recipe: Recipe, complete: np.ndarray | None, writer: RowsWriter
+    ) -> None:
+        for columns, count in self._encodable(recipe, complete):
+            out = writer.room(count)
+            encoder.encode(columns, out)
+            writer.write(out)
+
+    def _encodable(
+        self, recipe: Recipe, complete: np.ndarray | None
+    ) -> Iterator[tuple[Columns, int]]:
+        """The columns that a recipe takes, times in its zones, and the rows of each block."""
+        zones = {rule.name: rule.zone for rule in recipe.columns}
+        for columns, _, count in self.blocks(list(zones), complete):
+            yield {name: in_zone(column, zones[name]) for name, column in columns.items()}, count
+
+    def blocks(
+        self,
+        names: Sequence[str],
+        complete: np.ndarray | None = None,
+        keep: np.ndarray | None = None,
+    ) -> Iterator[Block]:
+        """Blocks of rows: columns by name, which rows are training rows, how many there are.
+
+        Args:
+            names: Of the columns.
+            complete: Which rows are taken, or None for all.
+            keep: Which of those are training rows, or None for all.
+        """
+        start = taken = 0
+        for batch in self._rows_open().spool.batches():
+            part = None if complete is None else complete[start : start + batch.num_rows]
+            part = None if part is None or part.all() else part
+            rows = batch.num_rows if part is None else int(part.sum())
+            columns = {name: take_rows(read_column(batch, name), part) for name in names}
+            yield columns, None if keep is None else keep[taken : taken + rows], rows
+            start, taken = start + batch.num_rows, taken + rows
+
+    def empty(self, name: str) -> Mapping[str, Any]:
+        """A column without rows: its kind, zone and units."""
+        return empty_column(self.reader.schema, name)
+
+    def early(self, name: str, how: Learning) -> NumberSummary | None:
+        """What the first reading has learned of a column of numbers, if it could."""
+        all_rows = how.complete is None and how.keep.all()
+        return self._scanned().watch.numbers.get(name) if all_rows else None
+
+    def category(self, name: str) -> Mapping[str, Any]:
+        """A category with its levels, and its codes as far as they are needed."""
+        return self._scanned().watch.unions[name].column()
+
+    def _scanned(self) -> Scan:
+        """What the first reading has found; its rows may be closed by now."""
+        if self._scan is None:
+            self._scan = self._read()
+        return self._scan
+
+    def _rows_open(self) -> Scan:
+        """The rows, read anew if they were closed."""
+        if not self._scanned().open:
+            self._scan = self._read()
+        return self._scanned()
+
+    def _read(self) -> Scan:
+        spec = self._spec
+        watch = choose_watch(
+            [] if self._recipe else [*map(self.empty, self.columns)],
+            [*map(self.empty, self._beside)],
+            _learning(spec, self.arg, self._text),
+            whole=spec.validation == 0 and spec.na != "drop",
+        )
+        return Scan(self.reader, self.arg, watch, again=spec.on_error == "stop")
+
+
+def choose_columns(
+    names: Sequence[str],
+    beside: Sequence[str],
+    asked: Sequence[str] | None,
+    recipe: Recipe | None,
+    arg: str,
+) -> list[str]:
+    """The feature columns.
+
+    Args:
+        names: Of all columns of the files.
+        beside: Of the label and the weights.
+        asked: Those that the user names, or None for all others.
+        recipe: The encoding that takes them, or None; it does not need more than it knows.
+        arg: The user's name for the files.
+
+    Raises:
+        DataError: if a column is not there, or none is left.
+    """
+    for name in [*beside, *(asked or ())]:
+        if name not in names:
+            near = ", ".join(get_close_matches(name, names, 3, 0.0))
+            raise DataError(
+                f"`{arg}` has no column `{name}`.",
+                hint=f"It has {count_of(len(names), 'column')}, called like {near}.",
+                arg=arg,
+                column=name,
+            )
+    chosen = [name for name in asked or names if name not in beside]
+    if recipe is not None:
+        return [name for name in chosen if name in recipe.known]
+    if not chosen:
+        raise DataError(
+            f"`{arg}` has no feature columns.",
+            hint=f"It has {'only ' if beside else ''}the columns {', '.join(names)}.",
+            arg=arg,
+        )
+    return chosen
+
+
+def in_zone(column: Mapping[str, Any], zone: str) -> Mapping[str, Any]:
+    """A time as a rule has it, whose weekdays and hours are those of its own zone."""
+    if column["kind"] != "time" or not zone or column["zone"] == zone:
+        return column
+    values = column["values"]
+    return {**column, "zone": zone, "offsets": utc_offsets(values, zone, column["name"])}
+
+
+def write_formula(labels: Sequence[str], columns: Sequence[str]) -> str:
+    """R's formula of a label, or of a list of several, and the features."""
+    left, right = ([_quote(name) for name in names] for names in (labels, columns))
+    label = left[0] if len(left) == 1 else f"list({', '.join(left)})"
+    return f"{label} ~ {' + '.join(right)}"
+
+
+def _quote(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace("`", "\\`")  # a name must not end its quotes
+    return f"`{escaped}`"
+
+
+def _learning(
+    spec: DatasetSpec,
+    arg: str,
+    text: TextSpec | None,
+    keep: np.ndarray | None = None,
+    complete: np.ndarray | None = None,
+) -> Learning:
+    keep = np.ones(0, dtype=bool) if keep is None else keep
+    impute = spec.na == "impute"
+    return Learning(keep, spec.scale, spec.encode, impute, complete, arg, spec.hash_bins, text)
+
+
+def _texts(given: str | Sequence[str] | None) -> list[str] | None:
+    if given is None:
+        return None
+    return [given] if isinstance(given, str) else list(given)

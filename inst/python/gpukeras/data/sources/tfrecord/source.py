@@ -1,0 +1,273 @@
+"""Features of TFRecord files: one array or image a record, or scalars as the columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import Notes, check_some, standardise
+from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
+from gpukeras.data.preprocessing.running_stats import Moments
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.image.source import ImageSpec, choose_form
+from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.sources.spill import RowsWriter
+from gpukeras.data.sources.tfrecord.reader import RecordFiles
+from gpukeras.data.sources.tfrecord.schema import (
+    Description,
+    RecordField,
+    build_parser,
+    check_text,
+    explain_fault,
+    open_files,
+    read_description,
+)
+
+IMAGE_OPTIONS = ("image_size", "color")
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class RecordArray(Features):
+    """One feature of fixed shape, with labels and weights beside it.
+
+    Args:
+        files: The files.
+        description: What is read.
+        arg: The user's name for them.
+        spec: The options.
+        image: How images become rows.
+        recipe: What will encode them, if it is known.
+        note: What was inferred, or "".
+    """
+
+    def __init__(
+        self,
+        files: RecordFiles,
+        description: Description,
+        arg: str,
+        spec: DatasetSpec,
+        image: ImageSpec,
+        recipe: Recipe | None = None,
+        note: str = "",
+    ) -> None:
+        """Reads nothing yet."""
+        self.arg = arg
+        self.refuses = "a TFRecord file of arrays"
+        self._files, self._description, self._spec = files, description, spec
+        self._name = description.array or ""
+        self._field = description.fields[self._name]
+        self._note, self._seen = note, Notes()
+        if self._field.dtype == "image":
+            self.kind = "images"
+            trained = recipe is not None and recipe.kind == "images"
+            self._form = choose_form(image, recipe) if trained else image.form
+        self._source: RowSource | None = None
+        self._beside: dict[str, list[np.ndarray]] = {}
+
+    @property
+    def rows(self) -> int:
+        """Records of all files."""
+        return len(self._read())
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return self._form.shape if self.kind == "images" else self._field.shape
+
+    @property
+    def skipped(self) -> str:
+        """What `on_error = "skip"` has left out, or ""."""
+        self._read()
+        return explain_skipped(self._files)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was inferred, and numbers that float32 does not hold."""
+        return tuple(note for note in (self._note, *self._seen.sentences) if note)
+
+    def labels(self) -> dict[str, Any] | None:
+        """The labels."""
+        self._read()
+        if not self._beside.get("y"):
+            return None
+        name = str(self._description.label)
+        return _to_labels(self._beside.pop("y"), self._description.fields[name], name, self.arg)
+
+    def weights(self) -> np.ndarray | None:
+        """The weights."""
+        self._read()
+        parts = self._beside.pop("w", None)
+        return None if parts is None else np.concatenate(parts).reshape(-1).astype(np.float64)
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> Recipe:
+        """The recipe; of images, nothing is learned."""
+        shape = self.row_shape
+        if self.kind == "images":
+            scale = (255.0,) * shape[-1] if spec.scale else None
+            return Recipe("images", shape, scale=scale, interpolation=self._form.interpolation)
+        if not spec.scale:
+            return Recipe("array", shape)
+        source, moments = self._read(), Moments()
+        for rows in _blocks(source):
+            block = source.gather(rows)[keep[rows]]
+            moments.add(block.reshape(-1, shape[-1]))
+        return Recipe("array", shape, center=tuple(moments.mean), scale=tuple(moments.deviation))
+
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> RowSource:
+        """The rows: as they were read, or standardised."""
+        check_form(recipe, self.kind, self.row_shape, self.arg)
+        check_unmarked(recipe, self.arg)
+        source = self._read()
+        if self.kind == "images" or (recipe.center is None and recipe.scale is None):
+            return source
+        center, scale = (part and np.array(part) for part in (recipe.center, recipe.scale))
+        with RowsWriter(source.shape[1:], np.float32, keep, self.arg, len(source)) as writer:
+            for rows in _blocks(source):
+                writer.write(standardise(source.gather(rows), center, scale))
+        self._source = None  # they can be read again
+        return writer.finish()
+
+    def _read(self) -> RowSource:
+        """All rows, read once: float32, or bytes of images."""
+        if self._source is not None:
+            return self._source
+        dtype = np.uint8 if self.kind == "images" else np.float32
+        keep = {"host": "memory", "disk": "disk"}.get(self._spec.cache, "auto")
+        self._beside = {kind: [] for kind, _ in self._names_beside()}
+        with RowsWriter(self.row_shape, dtype, keep, self.arg) as writer:
+            self._write(writer)
+            self._source = writer.finish()
+        check_some(len(self._source), self.arg)
+        return self._source
+
+    def _write(self, writer: RowsWriter) -> None:
+        shape = self._form.shape if self.kind == "images" else None
+        parse, done = build_parser(self._description.fields, shape), 0
+        self._seen = Notes()
+        for arrays in self._files.read(parse, explain_fault, self._description.record_bytes):
+            block = arrays[self._name]
+            if self._field.dtype == "int64":
+                self._seen.look(block.reshape(len(block), -1), (), self.arg, scaled=False)
+            self._check_finite(block, done)
+            writer.write(block)
+            done += len(block)
+            for kind, name in self._names_beside():
+                self._beside[kind].append(arrays[name])
+
+    def _names_beside(self) -> list[tuple[str, str]]:
+        """Labels as "y", weights as "w", and their names."""
+        names = {"y": self._description.label, "w": self._description.weights}
+        return [(kind, name) for kind, name in names.items() if name]
+
+    def _check_finite(self, block: np.ndarray, done: int) -> None:
+        if block.dtype.kind != "f" or np.isfinite(block).all():
+            return
+        bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
+        row = done + int(bad.argmax()) + 1
+        raise DataError(
+            f"Feature `{self._name}` of `{self.arg}` has missing or infinite values, "
+            f"the first in record {row:,}.",
+            hint="Remove or correct those records first.",
+            arg=self.arg,
+            column=self._name,
+            row=row,
+        )
+
+
+def _blocks(source: RowSource) -> list[slice]:
+    step = max(1, 2**22 // max(1, source.row_bytes))
+    return [slice(start, min(start + step, len(source))) for start in range(0, len(source), step)]
+
+
+def _to_labels(
+    parts: Sequence[np.ndarray], field: RecordField, name: str, arg: str
+) -> dict[str, Any]:
+    """Labels as they come from R."""
+    values = np.concatenate(parts)
+    if field.dtype in ("factor", "string"):
+        kind = "factor" if field.dtype == "factor" else "character"
+        distinct, codes = np.unique(values, return_inverse=True)
+        texts = distinct.tolist()
+        levels = check_text(texts, name, arg) if values.dtype == object else map(str, texts)
+        codes = (codes.reshape(-1) + 1).astype(np.int32)
+        return {"kind": kind, "name": "y", "values": codes, "levels": list(levels)}
+    if field.shape:
+        values = values.reshape(len(values), *field.shape).astype(np.float64)
+        return {"kind": "matrix", "name": "y", "values": values, "levels": [], "names": []}
+    kind = "integer" if field.dtype == "int64" else "numeric"
+    return {"kind": kind, "name": "y", "values": values, "levels": []}
+
+
+def explain_skipped(files: RecordFiles) -> str:
+    """What was left out, as a sentence, or ""."""
+    skipped = files.skipped
+    counts = [(skipped.rows, "record"), (skipped.files, "file")]
+    parts = [f"{count:,} {what}{'s' * (count > 1)}" for count, what in counts if count]
+    return f"{' and '.join(parts)}; the first: {skipped.first}" if parts else ""
+
+
+def describe_records(features: Mapping[str, Any], arg: str = "x") -> dict[str, str]:
+    """What features would be made of TFRecord files, as far as their first record tells.
+
+    Args:
+        features: See `open_records()`.
+        arg: The user's name for them.
+
+    Returns:
+        `{kind}`: "columns", "array" or "images".
+    """
+    description, _ = read_description(features, open_files(features, arg, "skip"), arg)
+    if description.array is None:
+        return {"kind": "columns"}
+    image = description.fields[description.array].dtype == "image"
+    return {"kind": "images" if image else "array"}
+
+
+def open_records(
+    features: Mapping[str, Any],
+    arg: str,
+    spec: DatasetSpec | None = None,
+    recipe: Recipe | None = None,
+    text: Any = None,
+) -> Features:
+    """Features of foreign TFRecord files.
+
+    Args:
+        features: `{kind: "records", paths, description, label, weights, image_size, color}`; all
+            but the paths may be missing. `description` has by name a kind of `fields.DTYPES`, or a
+            kind and a shape; without it, the first record tells.
+        arg: The user's name for them.
+        spec: The options.
+        recipe: What will encode them, if it is known.
+        text: Which columns are texts, and how they are encoded.
+
+    Raises:
+        SpecError: for a description that is none.
+        DataError: if the files cannot be read.
+    """
+    spec = spec or DatasetSpec()
+    image = ImageSpec(**{name: features.get(name) for name in IMAGE_OPTIONS})
+    files = open_files(features, arg, spec.on_error)
+    description, file = read_description(features, files, arg, recipe)
+    note = description.note(file)
+    if description.array is not None:
+        return RecordArray(files, description, arg, spec, image, recipe, note)
+    from gpukeras.data.sources.tfrecord.tables import (
+        RecordReader,
+        RecordTable,  # with pyarrow: 0.3 s to import
+    )
+
+    reader = RecordReader(files, description, arg, note)
+    return RecordTable({**features, "reader": reader}, arg, spec, recipe, text)

@@ -1,0 +1,242 @@
+"""What a user gave that makes rows in sequence, made ready for training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import aligned_empty
+from gpukeras.data.dataset import Dataset, build_dataset
+from gpukeras.data.plan import StreamFacts
+from gpukeras.data.preprocessing.imputation import choose_policy
+from gpukeras.data.preprocessing.multi_input import check_settled
+from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
+from gpukeras.data.sources.registry import open_features
+from gpukeras.data.streams.chunks import encode_chunk, learn_chunk, measure_labels, read_parts
+from gpukeras.data.streams.dataset import GeneratorStream, StreamDataset, TensorStream
+from gpukeras.data.streams.generator import Chunk, Generator
+from gpukeras.data.streams.materialize import Drain, Record
+from gpukeras.data.streams.passthrough import build_as_is, find_obstacle
+from gpukeras.data.streams.tfdata import TfStream
+from gpukeras.data.streams.tfdata_struct import Layout, check_plain, pack_elements
+
+STREAM_KINDS = ("generator", "tfdata")
+
+
+def build_stream(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    recipe: Recipe | None = None,
+    arg: str = "x",
+    text: Mapping[str, Any] | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
+) -> StreamDataset | Dataset:
+    """Rows in sequence, or, drained at once with `cache = TRUE`, an ordinary dataset.
+
+    Args:
+        features: `{kind: "generator", call, steps}`, see `generator`, or
+            `{kind: "tfdata", dataset, steps, batched}`, see `tfdata`.
+        options: Fields of `DatasetSpec`.
+        recipe: An encoding to apply instead of learning one.
+        arg: The user's name for the rows, for messages.
+        text: Which columns are texts, and how they are encoded, see `text.TextSpec`.
+        class_weight: See `pipeline.build_dataset()`; needs `cache = TRUE`.
+
+    Raises:
+        SpecError: for an option that needs all rows at once.
+        DataError: for rows that cannot be trained on.
+        GeneratorError: if the function failed.
+    """
+    data = _build(
+        features, DatasetSpec.from_dict(options), options, recipe, arg, text, class_weight
+    )
+    data.wrapped = features["kind"] == "generator" or isinstance(
+        getattr(features["dataset"], "element_spec", None), (tuple, list)
+    )
+    return data
+
+
+def _build(
+    features: Mapping[str, Any],
+    spec: DatasetSpec,
+    options: Mapping[str, Any],
+    recipe: Recipe | None,
+    arg: str,
+    text: Mapping[str, Any] | None,
+    class_weight: str | Mapping[str, float] | None,
+) -> StreamDataset | Dataset:
+    if spec.cache not in ("auto", "none"):
+        rows, labels, weights = _drain(features, spec, arg)
+        rows = {**rows, "groups": features.get("groups")}
+        cache = "auto" if spec.cache == "keep" else spec.cache
+        return build_dataset(
+            rows, {**options, "cache": cache}, labels, weights, class_weight, recipe, "", arg, text
+        )
+    _check_options(spec)
+    if class_weight is not None:
+        raise _needs_rows("class_weight", "`class_weight`")
+    na = choose_policy(spec.na, None if recipe is None else recipe.na)
+    if na == "impute" and recipe is None:
+        raise _needs_rows("na", '`na` = "impute"')
+    if features["kind"] == "tfdata":
+        given = getattr(features["dataset"], "element_spec", None)
+        why = find_obstacle(given, features.get("batched"))
+        if why:
+            return build_as_is(features, spec, recipe, why)
+        return _build_tfdata(features, spec, recipe, na)
+    return _build_generator(features, spec, recipe, na, arg, text)
+
+
+def _check_options(spec: DatasetSpec) -> None:
+    if spec.validation > 0:
+        raise _needs_rows("validation", "A share for `validation`")
+    if tuple(spec.shard) != (1, 1):
+        raise _needs_rows("shard", "`shard`")
+
+
+def _needs_rows(arg: str, what: str) -> SpecError:
+    return SpecError(
+        f"{what} needs all rows at once: these come in sequence.",
+        hint="Use `cache = TRUE`, which keeps them.",
+        arg=arg,
+    )
+
+
+def _build_generator(
+    features: Mapping[str, Any],
+    spec: DatasetSpec,
+    recipe: Recipe | None,
+    na: str,
+    arg: str,
+    text: Mapping[str, Any] | None,
+) -> StreamDataset:
+    generator = Generator(features["call"], features.get("steps"))
+    first = generator.peek()
+    stream = GeneratorStream(generator, na, read_parts(first), arg)
+    try:
+        groups = features.get("groups")
+        if recipe is None:
+            recipe = learn_chunk(first, spec, na, arg, text, groups)
+        else:
+            check_settled(recipe, groups)
+    except DataError as error:
+        raise first.blame(error) from error
+    head, _ = stream.encode(first, recipe)
+    if not len(head[0]):
+        raise first.blame(DataError("Each row lacks a value.", arg=arg))
+    recipe = measure_labels(recipe, head)
+    rows = open_features(first.features, arg).rows
+    facts = StreamFacts(
+        what=stream.what,
+        chunk_rows=rows,
+        rows=(generator.steps or 0) * rows,
+        row_bytes=sum(array[:1].nbytes for array in head),
+        na=na,
+        learned=_learned_text(recipe, rows),
+    )
+    return StreamDataset(stream, recipe, spec, head, facts)
+
+
+def _learned_text(recipe: Recipe, rows: int) -> str:
+    scaled = any(
+        own.scale is not None or any(rule.scale != 1.0 for rule in own.columns)
+        for own in (recipe, *(part.recipe for part in recipe.inputs))
+    )
+    return f"means and deviations are those of the first {count_of(rows, 'row')}" if scaled else ""
+
+
+def _build_tfdata(
+    features: Mapping[str, Any], spec: DatasetSpec, recipe: Recipe | None, na: str
+) -> StreamDataset:
+    if na != "error":
+        raise _needs_rows("na", f'`na` = "{na}"')
+    given, layout = _open_tf(features, recipe)
+    first = _as_chunk(given, layout, given.peek(), 1)
+    recipe = recipe or learn_chunk(first, spec, na, "x", None, features.get("groups"))
+    check_unmarked(recipe, "x")
+    check_form(recipe, first.features["kind"], given.elements.row_shape, "x")
+    check_plain(recipe, spec.scale and bool(recipe.inputs))
+    head, _ = encode_chunk(first, recipe, na, "x")
+    recipe = measure_labels(recipe, head)
+    plain_bytes = given.elements.dtype == "uint8" and recipe.center is None
+    if plain_bytes:  # they cross to the device as they are
+        head = (_bytes(first.features["values"]), *head[1:])
+    chunk_rows = len(head[0])
+    size = chunk_rows if given.elements.batched else 32
+    size = size if spec.batch_size == "auto" else int(spec.batch_size)
+    rows = None if given.steps is None else given.steps * size
+    stream = TensorStream(given, rows)
+    facts = StreamFacts(
+        what=stream.what,
+        chunk_rows=chunk_rows if given.elements.batched else 32,
+        rows=rows or given.expect_rows(chunk_rows) or 0,
+        row_bytes=sum(array[:1].nbytes for array in head),
+        na=na,
+        learned=_learned_text(recipe, chunk_rows),
+        ahead=1,
+    )
+    return StreamDataset(stream, recipe, spec, head, facts)
+
+
+def _bytes(values: np.ndarray) -> np.ndarray:
+    out = aligned_empty(values.shape, np.uint8)
+    out[...] = values
+    return out
+
+
+def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> tuple[TfStream, Layout]:
+    """A tf.data dataset of tensors, and what its elements held if those were dicts."""
+    batched = features.get("batched")
+    dataset, layout = pack_elements(features["dataset"], batched, recipe)
+    batched = batched if layout is None else layout.batched
+    given = TfStream(dataset, features.get("steps"), batched)
+    return given, layout or Layout(given.elements.batched)
+
+
+def _as_chunk(given: TfStream, layout: Layout, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
+    """A batch of a tf.data dataset as a chunk of a function would be."""
+    kind = given.elements.label_kind
+    labels = {"name": "y", "kind": kind, "values": arrays[1]} if kind else None
+    if layout.outputs:
+        labels = layout.labels(arrays[1])
+    features = layout.features(arrays[0])
+    return Chunk(features, labels, arrays[2] if len(arrays) > 2 else None, 1, batch)
+
+
+# Draining ----------------------------------------------------------------------------------------
+
+
+def _drain(
+    features: Mapping[str, Any], spec: DatasetSpec, arg: str
+) -> tuple[Record, Record | None, np.ndarray | None]:
+    """All rows, labels and weights of one pass."""
+    if features["kind"] == "generator":
+        chunks = Generator(features["call"], features.get("steps")).chunks(1)
+    else:
+        chunks = _tf_chunks(features, spec)
+    return Drain(arg).run(chunks)
+
+
+def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk]:
+    given, layout = _open_tf(features, None)
+    size = given.elements.batch_rows or len(given.peek()[0])
+    size = size if given.elements.batched else 32
+    size = size if spec.batch_size == "auto" else int(spec.batch_size)
+    left = None if given.steps is None else given.steps * size
+    for number, arrays in enumerate(given.batches(), 1):
+        arrays = arrays if left is None else tuple(array[:left] for array in arrays)
+        yield _as_chunk(given, layout, arrays, number)
+        left = None if left is None else left - len(arrays[0])
+        if left == 0:
+            return
+    if left:
+        raise DataError(
+            f"The tf.data dataset ended {count_of(left, 'row')} before `steps` = {given.steps}.",
+            hint="Use fewer `steps`, or repeat() it.",
+            arg="steps",
+        )

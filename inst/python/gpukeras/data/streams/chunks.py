@@ -1,0 +1,164 @@
+"""One chunk of rows that come in sequence: what is learned of the first, how each is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import aligned_empty, check_lengths, check_some
+from gpukeras.data.preprocessing.imputation import check_labels, miss_labels
+from gpukeras.data.preprocessing.multi_input import group_columns
+from gpukeras.data.preprocessing.multi_output import (
+    check_label_rows,
+    encode_labels,
+    learn_labels,
+    measure_ranges,
+    split_labels,
+    take_labels,
+)
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.registry import open_features
+from gpukeras.data.streams.generator import Chunk
+from gpukeras.data.streams.rebatch import Arrays
+
+Parts = tuple[bool, tuple[int, ...] | None]  # whether there are labels; shape of a row's weights
+
+
+def read_parts(chunk: Chunk) -> Parts:
+    """What a chunk has besides features."""
+    weights = None if chunk.weights is None else np.shape(np.atleast_1d(chunk.weights))[1:]
+    return chunk.labels is not None, weights
+
+
+def check_parts(before: Parts | None, chunk: Chunk) -> None:
+    """A chunk has labels and weights if, and only if, the first one had.
+
+    Raises:
+        DataError: if not.
+    """
+    if before is None:
+        return
+    now = read_parts(chunk)
+    shown = zip(("labels", "weights"), (before[0], before[1] is not None), strict=True)
+    for (name, had), has in zip(shown, (now[0], now[1] is not None), strict=True):
+        if had != has:
+            found, wanted = ("no ", "some") if had else ("", "none")
+            raise DataError(f"There are {found}{name}, the first batch had {wanted}.", arg="x")
+    if now != before:
+        raise DataError(
+            f"`weights` has the shape {now[1]} a row, in the first batch it had {before[1]}.",
+            arg="weights",
+        )
+
+
+def learn_chunk(
+    first: Chunk,
+    spec: DatasetSpec,
+    na: str,
+    arg: str,
+    text: Mapping[str, Any] | None,
+    groups: Any = None,
+) -> Recipe:
+    """The recipe of the first chunk; for `groups` see `groups.group_columns()`."""
+    given = open_features(first.features, arg, spec, None, text)
+    given.check_policy(na)
+    _check_chunk(first, given.rows, arg)
+    complete = None
+    if na == "drop":
+        names = [column["name"] for column in first.features.get("columns", ())]
+        complete = _find_complete(given, first.labels, names)
+    keep = np.ones(given.rows if complete is None else int(complete.sum()), dtype=bool)
+    if not keep.any():
+        raise DataError("Each row lacks a value.", arg=arg)
+    label = None
+    if first.labels is not None:
+        label = learn_labels(take_labels(first.labels, complete), keep)
+    recipe = group_columns(given.learn(keep, spec, complete), groups, arg)
+    return replace(recipe, label=label)
+
+
+def measure_labels(recipe: Recipe, head: Arrays) -> Recipe:
+    """The recipe with the range of encoded labels."""
+    if recipe.label is None or len(head) < 2:
+        return recipe
+    return replace(recipe, label=measure_ranges(recipe.label, head[1]))
+
+
+def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, int]:
+    """Features, labels and weights of a chunk, and how many rows lacked a value."""
+    given = open_features(chunk.features, arg, None, recipe)
+    rows, labels = given.rows, chunk.labels
+    _check_chunk(chunk, rows, arg)
+    complete = _find_complete(given, labels, recipe.known) if na == "drop" else None
+    if complete is not None and not complete.any():
+        return tuple(np.empty((0, *shape)) for shape in (recipe.staged_shape, ())), rows
+    if na == "impute" and labels is not None:
+        check_labels(labels)
+    arrays = [given.encode(recipe, complete).gather(slice(None))]
+    if labels is not None:
+        arrays.append(_encode_labels(recipe, labels, complete))
+    if chunk.weights is not None:
+        arrays.append(_take_weights(chunk.weights, complete))
+    check_rows(recipe, *(*arrays[1:], np.empty(0), np.empty(0))[:2])
+    return tuple(arrays), 0 if complete is None else int(rows - complete.sum())
+
+
+def _check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
+    check_some(rows, arg)
+    if chunk.labels is not None:
+        check_label_rows(chunk.labels, rows, arg)
+    if chunk.weights is not None:
+        if chunk.labels is None:
+            raise DataError("`weights` needs labels to weigh.", hint="Give `y`.", arg="weights")
+        check_lengths(rows, len(np.atleast_1d(chunk.weights)), "weights", arg)
+
+
+def _find_complete(
+    given: Features, labels: Mapping[str, Any] | None, known: Collection[str]
+) -> np.ndarray | None:
+    """Which rows lack nothing in the columns `known` and in `y`, or None for all."""
+    complete = given.find_complete(known)
+    if labels is not None:
+        complete &= ~miss_labels(labels)
+    return None if complete.all() else complete
+
+
+def _encode_labels(
+    recipe: Recipe, labels: Mapping[str, Any], complete: np.ndarray | None
+) -> np.ndarray:
+    if recipe.label is None:
+        raise DataError("`y` was given, but training had no labels.", arg="y")
+    return encode_labels(recipe.label, take_labels(labels, complete))
+
+
+def check_rows(recipe: Recipe, labels: np.ndarray, weights: np.ndarray) -> None:
+    """Encoded labels and weights can be trained on; those that began as 0 and 1 stay so.
+
+    Raises:
+        DataError: if not.
+    """
+    if not np.isfinite(labels).all():
+        raise DataError("`y` has missing or infinite values.", arg="y")
+    parts = [] if recipe.label is None or not len(labels) else split_labels(recipe.label, labels)
+    if any(rule.kind == "binary" and not np.isin(own, (0, 1)).all() for rule, own in parts):
+        raise DataError(
+            "`y` has other values than 0 and 1, which were all that the first batch had.",
+            hint="Use a larger first batch, `cache = TRUE`, or a factor with all levels as `y`.",
+            arg="y",
+        )
+    if len(weights) and not (np.isfinite(weights).all() and weights.min() >= 0):
+        raise DataError("`weights` must be finite and at least 0.", arg="weights")
+
+
+def _take_weights(weights: np.ndarray, complete: np.ndarray | None) -> np.ndarray:
+    values = np.atleast_1d(np.asarray(weights, dtype=np.float64))
+    values = values if complete is None else values[complete]
+    out = aligned_empty(values.shape)
+    out[...] = values
+    return out

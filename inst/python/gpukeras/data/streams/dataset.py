@@ -1,0 +1,276 @@
+"""Rows that come in sequence: no row numbers, so no true shuffle and no share for validation.
+
+    the user's function --------chunks--> encode --> Rebatcher --> blocks of batches
+    the user's tf.data.Dataset -----------------------TensorFlow--> blocks of batches
+
+The recipe is learned from the first chunk. With `cache = TRUE` all chunks are drained once, and
+what is made is an ordinary dataset: a true shuffle, every plan, and the user's code is never called
+again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.augmentation import AugmentSpec
+from gpukeras.data.plan import PipelinePlan, StreamFacts, plan_stream
+from gpukeras.data.preprocessing.compatibility import keeps_values
+from gpukeras.data.preprocessing.multi_output import widen_labels
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.stage_timer import end_stage
+from gpukeras.data.streams.chunks import Parts, check_parts, encode_chunk
+from gpukeras.data.streams.generator import Chunk, Generator
+from gpukeras.data.streams.rebatch import Arrays, HostBlock, Rebatcher, align, shuffle_rows
+from gpukeras.data.streams.tfdata import TfStream
+
+BUFFER_BYTES = 64 * 2**20  # of a shuffle buffer
+
+
+class Pass(Protocol):
+    """What gives the blocks of one epoch after another.
+
+    Attributes:
+        stage: What the last stage on the host is, see `costs.WHAT`.
+        whole: Why the batch that it gave last goes to Keras' own function as it is, or "".
+    """
+
+    stage: str
+    whole: str
+    dropped: int
+    idle: Callable[[], None]
+
+    def blocks(self, epoch: int) -> Iterator[HostBlock]:
+        """The blocks of an epoch, counted from 1."""
+
+    def close(self) -> None:
+        """Leaves the epoch, wherever it is."""
+
+
+class Stream(Protocol):
+    """Rows in sequence, of either kind."""
+
+    what: str
+
+    def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> Pass:
+        """Blocks of `capacity` batches of `size` rows."""
+
+
+class StreamDataset:
+    """Rows in sequence with their recipe: a handle that R holds, as a `pipeline.Dataset` is.
+
+    Args:
+        stream: Where the rows come from.
+        recipe: The encoding, learned from the first chunk or given.
+        spec: The options given.
+        head: The first chunk, encoded: features, labels and weights.
+        facts: What the plan is made from.
+
+    Attributes:
+        augment: How rows are varied in training, or None.
+        map: Applied to a block's features on the device, or None.
+        open_axes: Axes of a row along which the model takes any length.
+        notes: Sentences about the data that their owner may not expect.
+        wrapped: Whether rows without labels came as `(x,)`, see `blocks.as_data()`.
+    """
+
+    notes: tuple[str, ...] = ()
+    wrapped = False
+    skipped = ""
+    open_axes: frozenset[int] = frozenset()
+
+    def __init__(
+        self,
+        stream: Stream,
+        recipe: Recipe,
+        spec: DatasetSpec,
+        head: Arrays,
+        facts: StreamFacts,
+    ) -> None:
+        """Keeps the parts."""
+        self.stream, self.recipe, self.spec, self.facts = stream, recipe, spec, facts
+        self.augment: AugmentSpec | None = None
+        self.map: Callable[[Any], Any] | None = None
+        self.sources = tuple(MemoryRows(array) for array in head)
+        self.na, self.dropped = facts.na, 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row with label and weight."""
+        return sum(source.row_bytes for source in self.sources)
+
+    def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
+        """The plan for a device; `batch_size` replaces the dataset's own."""
+        spec = self.spec if batch_size is None else replace(self.spec, batch_size=batch_size)
+        return plan_stream(replace(self.facts, device=device), spec)
+
+    def batch(self, rows: int) -> tuple[np.ndarray, ...]:
+        """The first rows, to build a model's variables from."""
+        return tuple(source.gather(slice(rows)) for source in self.sources)
+
+    def widen_label(self, labels: np.ndarray) -> bool:
+        """Takes the range of more labels into the recipe; true if they lie outside of it."""
+        rule = self.recipe.label
+        if rule is None or not len(labels):
+            return False
+        wider = widen_labels(rule, labels)
+        self.recipe = replace(self.recipe, label=wider)
+        return wider != rule
+
+    def fit_shape(self, features: Mapping[str, Any]) -> Recipe:
+        """The recipe for rows that may differ from the first ones along the model's open axes.
+
+        Raises:
+            SpecError: for such rows, if batches are to be made anew.
+        """
+        shape = self.recipe.shape
+        given = np.shape(features.get("values"))[1:] if features["kind"] == "array" else shape
+        axes = {a for a, (one, other) in enumerate(zip(given, shape, strict=False)) if one != other}
+        same_rank = len(given) == len(shape) and keeps_values(self.recipe)
+        if not axes or not same_rank or not axes <= self.open_axes:
+            return self.recipe
+        asked = "batch_size" if self.spec.batch_size != "auto" else "buffer"
+        if asked == "batch_size" or self.buffer is not None:
+            raise SpecError(
+                f"`{asked}` needs rows of one shape: those of the function vary.",
+                hint="Leave it out: batches are then taken as they come.",
+                arg=asked,
+            )
+        return replace(self.recipe, shape=given)
+
+    @property
+    def buffer(self) -> int | None:
+        """Rows of the shuffle buffer, or None without one: the order is the user's own."""
+        if not self.spec.shuffle or self.spec.buffer == "auto":
+            return None
+        return max(1, min(int(self.spec.buffer), BUFFER_BYTES // max(1, self.row_bytes)))
+
+
+# Functions ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class GeneratorStream:
+    """A function's chunks, encoded.
+
+    Args:
+        generator: The function.
+        na: What happens to missing values.
+        parts: What chunks have besides features.
+        arg: The user's name for the features.
+    """
+
+    generator: Generator
+    na: str
+    parts: Parts
+    arg: str
+    what: str = "a batch at a time from a function"
+
+    def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> GeneratorPass:
+        """Blocks of the chunks of one epoch after another."""
+        drop_last = training and data.spec.drop_last
+        return GeneratorPass(self, data, Rebatcher(size, capacity, drop_last), training)
+
+    def encode(self, chunk: Chunk, recipe: Recipe) -> tuple[Arrays, int]:
+        """A chunk as a recipe encodes it, and how many rows were left out.
+
+        Raises:
+            DataError: naming the batch.
+        """
+        try:
+            check_parts(self.parts, chunk)
+            return encode_chunk(chunk, recipe, self.na, self.arg)
+        except DataError as error:
+            raise chunk.blame(error) from error
+
+
+class GeneratorPass:
+    """One epoch after another of a function."""
+
+    stage = "gather"
+    whole = ""
+
+    def __init__(
+        self, stream: GeneratorStream, data: StreamDataset, rebatcher: Rebatcher, training: bool
+    ) -> None:
+        """Calls nothing yet."""
+        self._stream, self._data, self._rebatcher = stream, data, rebatcher
+        self._buffer = data.buffer if training else None
+        self.dropped = 0
+        self.idle: Callable[[], None] = lambda: None
+
+    def blocks(self, epoch: int) -> Iterator[HostBlock]:
+        """The blocks of an epoch, counted from 1; the function is called between them."""
+        self.dropped = 0
+        chunks = self._encoded(epoch)
+        if self._buffer is not None:
+            chunks = shuffle_rows(chunks, self._buffer, [self._data.spec.seed, epoch])
+        odd: list[Arrays] = []
+        yield from self._rebatcher.blocks(self._alike(chunks, odd))
+        for arrays in itertools.chain(
+            odd, chunks
+        ):  # rows of other shapes: a batch is one for itself
+            self.whole = "rows vary in shape, so each batch is trained as it comes"
+            yield tuple(map(align, arrays)), 1, True
+
+    def _alike(self, chunks: Iterator[Arrays], odd: list[Arrays]) -> Iterator[Arrays]:
+        """Chunks up to the first one whose rows have another shape, which is put aside."""
+        if self.whole:
+            return
+        first: Arrays = ()
+        for arrays in chunks:
+            first = first or arrays
+            if arrays[0].shape[1:] != first[0].shape[1:]:
+                odd.append(arrays)
+                return
+            yield arrays
+
+    def close(self) -> None:
+        """Nothing is held: the next epoch calls the function again."""
+
+    def _encoded(self, epoch: int) -> Iterator[Arrays]:
+        for chunk in self._stream.generator.chunks(epoch):
+            end_stage("read")
+            recipe = self._data.fit_shape(chunk.features)
+            arrays, dropped = self._stream.encode(chunk, recipe)
+            self.dropped += dropped
+            end_stage("decode")
+            if len(arrays[0]):
+                yield arrays
+                end_stage("gather")  # into a block, or first into the shuffle buffer
+
+
+# tf.data -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class TensorStream:
+    """A `tf.data.Dataset`'s rows, encoded.
+
+    Args:
+        given: The dataset.
+        steps_rows: Rows of an epoch of given `steps`, or None.
+    """
+
+    given: TfStream
+    rows: int | None
+    what: str = "by the user's tf.data pipeline"
+
+    def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> Pass:
+        """Blocks that TensorFlow itself puts together."""
+        return self.given.open(
+            data.recipe,
+            size,
+            capacity,
+            rows=self.rows,
+            drop_last=training and data.spec.drop_last,
+            buffer=data.buffer if training else None,
+            seed=data.spec.seed,
+        )

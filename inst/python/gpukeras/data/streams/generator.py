@@ -1,0 +1,155 @@
+"""Functions of the user's that make batches, called a chunk at a time.
+
+The function is R's, so it is only called on R's main thread: the one that called `border.invoke()`.
+It is never called from another thread and never inside a step: the feed asks for chunks between
+two calls of the engine, until a block of batches is full. That block is the bounded queue between
+the function and the device. On a GPU an engine's call returns before the device is done, so the
+next block's chunks are made while the device works on the block before; on a CPU a call keeps its
+cores to the end, and the two take turns.
+
+A chunk crosses as `{features, labels, weights}`, as `sources`, `labels` and R's `as_features()`
+describe them. An end is None. A function that failed gives `{failed: True}`, and R, which keeps the
+condition, raises it again when Python has ended cleanly; an interrupt gives `{interrupted: True}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, GeneratorError
+from gpukeras.core.options import check_count
+
+Call = Callable[[int, int], Mapping[str, Any] | None]
+
+
+class GeneratorInterrupt(GeneratorError, KeyboardInterrupt):
+    """The user interrupted the function: what trains stops cleanly, R interrupts all else."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one call of the function gave.
+
+    Args:
+        features: As they come from R.
+        labels: As they come from R, or None.
+        weights: One a row, or None.
+        epoch: The epoch it was made for, from 1.
+        batch: The number of the call in its epoch, from 1.
+    """
+
+    features: Mapping[str, Any]
+    labels: Mapping[str, Any] | None
+    weights: np.ndarray | None
+    epoch: int
+    batch: int
+
+    def blame(self, error: DataError) -> DataError:
+        """The same error, naming the batch."""
+        return DataError(
+            f"Batch {self.batch} of epoch {self.epoch}: {error.message}",
+            hint=error.hint,
+            **{**error.details, "batch": self.batch, "epoch": self.epoch},
+        )
+
+
+class Generator:
+    """A function of the user's, called for one epoch after another.
+
+    Args:
+        call: Called with the numbers, from 1, of the epoch and of the batch in it.
+        steps: Calls an epoch, or None: until the function gives no more.
+    """
+
+    def __init__(self, call: Call, steps: Any = None) -> None:
+        """Calls nothing yet."""
+        self._call = call
+        self.steps = None if steps is None else check_count("steps", steps)
+        self._first: Chunk | None = None
+
+    def peek(self) -> Chunk:
+        """The first chunk; the first epoch gets it, so no chunk is lost.
+
+        Raises:
+            DataError: if the function gives none.
+        """
+        if self._first is None:
+            self._first = self._next(1, 1)
+        if self._first is None:
+            raise _nothing(1)
+        return self._first
+
+    def chunks(self, epoch: int) -> Iterator[Chunk]:
+        """The chunks of an epoch, counted from 1; each is made when it is asked for.
+
+        Raises:
+            DataError: if there is none, or fewer than `steps`.
+            GeneratorError: if the function failed.
+            GeneratorInterrupt: if it was interrupted.
+        """
+        batch = 0
+        while self.steps is None or batch < self.steps:
+            batch += 1
+            first, self._first = self._first, None
+            chunk = first or self._next(epoch, batch)
+            if chunk is None:
+                self._check_end(epoch, batch)
+                return
+            yield chunk
+
+    def _next(self, epoch: int, batch: int) -> Chunk | None:
+        made = self._call(epoch, batch)
+        if made is None:
+            return None
+        if made.get("failed"):
+            raise GeneratorError(f"The function failed at batch {batch} of epoch {epoch}.")
+        if made.get("interrupted"):
+            raise GeneratorInterrupt(f"Interrupted at batch {batch} of epoch {epoch}.")
+        _refuse_text(made["features"], epoch, batch)
+        return Chunk(made["features"], made.get("labels"), made.get("weights"), epoch, batch)
+
+    def _check_end(self, epoch: int, batch: int) -> None:
+        if batch == 1:
+            raise _nothing(epoch)
+        if self.steps is not None:
+            raise DataError(
+                f"The function ended before batch {batch} of epoch {epoch}, "
+                f"but `steps` is {self.steps}.",
+                hint="Use fewer `steps`, or none for a function that ends by itself.",
+                arg="steps",
+                epoch=epoch,
+                batch=batch,
+            )
+
+
+def _refuse_text(features: Mapping[str, Any], epoch: int, batch: int) -> None:
+    """Texts are numbered for all rows at once."""
+    parts = [part["features"] for part in features.get("inputs") or ()] or [features]
+    if any(part["kind"] == "strings" for part in parts):
+        raise DataError(
+            f"Batch {batch} of epoch {epoch}: a function's batches cannot hold text.",
+            hint="Give a tf.data pipeline, or a data frame whose text columns `text` names.",
+            arg="x",
+            batch=batch,
+            epoch=epoch,
+        )
+
+
+def _nothing(epoch: int) -> DataError:
+    if epoch == 1:
+        return DataError(
+            "The function gave no batch.",
+            hint="It must give list(x, y) at its first call.",
+            arg="x",
+        )
+    return DataError(
+        f"The function gave no batch in epoch {epoch}.",
+        hint="After its end it must start again; or use `cache = TRUE`, which needs one pass.",
+        arg="x",
+        epoch=epoch,
+        batch=1,
+    )

@@ -1,0 +1,375 @@
+"""Chunks that come in sequence, collected once into ordinary features, labels and weights.
+
+What is collected is what the user gave, not yet encoded: the recipe is then learned from all of it.
+Arrays go to a scratch file when they are large, the columns of data frames stay in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import mib
+from gpukeras.data.arrays import Notes, check_features, check_lengths, check_some, row_blocks
+from gpukeras.data.preprocessing.column_order import order_columns
+from gpukeras.data.preprocessing.columns import kind_of
+from gpukeras.data.preprocessing.datetimes import read_number
+from gpukeras.data.preprocessing.multi_output import check_label_rows
+from gpukeras.data.preprocessing.recipe import Recipe, bake
+from gpukeras.data.preprocessing.targets import CATEGORIES, SEVERAL
+from gpukeras.data.sources.registry import OPENERS, ArrayFeatures, open_features
+from gpukeras.data.sources.row_store import MemoryRows, RowSource
+from gpukeras.data.sources.spill import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
+from gpukeras.data.streams.chunks import Parts, check_parts, read_parts
+from gpukeras.data.streams.generator import Chunk
+from gpukeras.system import host
+
+Record = dict[str, Any]
+STORED = "stored"
+ENDLESS = "Give `steps`, the calls of an epoch, if the function has no end."
+
+
+class Drain:
+    """Collects the chunks of one pass.
+
+    Args:
+        arg: The user's name for the features.
+    """
+
+    def __init__(self, arg: str) -> None:
+        """Nothing yet."""
+        self._arg = arg
+        self._features: _Array | _Columns | _Several | None = None
+        self._labels: _Column | _Array | _Several | None = None
+        self._weights: list[np.ndarray] = []
+        self._shown: Parts | None = None
+        self.rows = 0
+
+    def run(self, chunks: Iterable[Chunk]) -> tuple[Record, Record | None, np.ndarray | None]:
+        """Features, labels and weights of all chunks.
+
+        Raises:
+            DataError: for a chunk that does not fit the first one, and names it; or for more rows
+                than memory and disk can hold.
+        """
+        try:
+            for chunk in chunks:
+                self._add(chunk)
+        except BaseException:
+            self.close()
+            raise
+        if self._features is None:
+            raise DataError("There are no rows.", arg=self._arg)
+        labels = None if self._labels is None else self._labels.finish()
+        weights = np.concatenate(self._weights) if self._weights else None
+        return self._features.finish(), labels, weights
+
+    def close(self) -> None:
+        """Gives up what was collected."""
+        if self._features is not None:
+            self._features.close()
+
+    def _add(self, chunk: Chunk) -> None:
+        try:
+            features = _dense(chunk.features, self._arg)
+            rows = open_features(features, self._arg).rows
+            self._check_parts(chunk, rows)
+            self._features = self._features or _collector(features, self._arg)
+            self._features.add(features)
+            if chunk.labels is not None:
+                self._labels = self._labels or _label_collector(chunk.labels)
+                self._labels.add(chunk.labels)
+        except DataError as error:
+            raise chunk.blame(error) from error
+        if chunk.weights is not None:
+            self._weights.append(np.atleast_1d(np.array(chunk.weights, np.float64)))
+        self.rows += rows
+        self._check_room(features)
+
+    def _check_parts(self, chunk: Chunk, rows: int) -> None:
+        check_some(rows, self._arg)
+        if chunk.labels is not None:
+            check_label_rows(chunk.labels, rows, self._arg)
+        if chunk.weights is not None:
+            check_lengths(rows, len(np.atleast_1d(chunk.weights)), "weights", self._arg)
+        check_parts(self._shown, chunk)
+        self._shown = read_parts(chunk)
+
+    def _check_room(self, features: Mapping[str, Any]) -> None:
+        held = self._features.held if self._features else 0
+        if held < MEMORY_BYTES:
+            return
+        try:
+            if not isinstance(self._features, _Columns):
+                check_disk(scratch_folder(), MEMORY_BYTES, self._arg)
+            else:
+                _check_memory(held)
+        except DataError as error:
+            raise DataError(
+                f"The first {self.rows:,} rows fill the place there is: {error.message}",
+                hint=ENDLESS,
+                arg="steps",
+            ) from error
+
+
+def _check_memory(held: int) -> None:
+    free = host.read_free_memory()
+    if free is not None and free < held:  # they are joined, and encoded, in more memory
+        raise DataError(f"{mib(held)}, of {mib(free)} that are free.")
+
+
+def _dense(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
+    """A sparse matrix or a file as the array that it stands for."""
+    if features["kind"] in ("array", "columns"):
+        return features
+    if features["kind"] == "inputs":
+        inputs = [
+            {**part, "features": _dense(part["features"], f"{arg}${part['name']}")}
+            for part in features["inputs"]
+        ]
+        return {**features, "inputs": inputs}
+    given = open_features(features, arg)
+    values = given.encode(Recipe("array", tuple(given.row_shape or ()))).gather(slice(None))
+    return {"kind": "array", "values": values, "names": features.get("names") or ()}
+
+
+def _collector(features: Mapping[str, Any], arg: str) -> _Array | _Columns | _Several:
+    if features["kind"] == "inputs":
+        return _Several(features, arg, ("inputs", "features"), _collector)
+    return _Array(features, arg) if features["kind"] == "array" else _Columns(features, arg)
+
+
+def _label_collector(labels: Mapping[str, Any], arg: str = "y") -> _Array | _Column | _Several:
+    if labels["kind"] == SEVERAL:
+        return _Several(labels, arg, ("outputs", "labels"), _label_collector)
+    return _Array(labels, arg, "memory") if labels["kind"] == "matrix" else _Column(labels, arg)
+
+
+class _Several:
+    """Chunks of several inputs, or of the labels of several outputs.
+
+    Args:
+        first: The first chunk.
+        arg: The user's name for them.
+        fields: Names of the list of parts, and of what a part holds besides its name.
+        make: Gives the collector of a part.
+    """
+
+    def __init__(
+        self,
+        first: Mapping[str, Any],
+        arg: str,
+        fields: tuple[str, str],
+        make: Callable[[Mapping[str, Any], str], _Array | _Columns | _Column | _Several],
+    ) -> None:
+        self._record, self._arg, (self._list, self._field) = dict(first), arg, fields
+        self._parts = {
+            part["name"]: make(part[self._field], f"{arg}${part['name']}")
+            for part in first[self._list]
+        }
+
+    @property
+    def held(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.held for part in self._parts.values())
+
+    def add(self, given: Mapping[str, Any]) -> None:
+        """Appends rows; the parts may come in another order."""
+        if given["kind"] != self._record["kind"]:
+            raise _changed(self._arg, self._record["kind"], given["kind"])
+        parts = {part["name"]: part[self._field] for part in given[self._list]}
+        if set(parts) != set(self._parts):
+            raise DataError(
+                f"`{self._arg}` must have {', '.join(self._parts)}, as in the first batch, "
+                f"not {', '.join(parts)}.",
+                arg=self._arg,
+            )
+        for name, part in parts.items():
+            self._parts[name].add(part)
+
+    def finish(self) -> Record:
+        """All rows."""
+        parts = [
+            {**part, self._field: self._parts[part["name"]].finish()}
+            for part in self._record[self._list]
+        ]
+        return {**self._record, self._list: parts}
+
+    def close(self) -> None:
+        """Removes the scratch files."""
+        for part in self._parts.values():
+            part.close()
+
+
+class _Array:
+    """Chunks of an array."""
+
+    def __init__(self, first: Mapping[str, Any], arg: str, keep: str = "auto") -> None:
+        values = check_features(first["values"], arg)
+        self._record, self._arg, self.held = dict(first), arg, 0
+        # R's integers become doubles as soon as one of them is NA.
+        exact = values.dtype if values.dtype in (np.float32, np.uint8) else np.dtype(np.float64)
+        self._shape, self._dtype = values.shape[1:], exact
+        self._writer = RowsWriter(self._shape, exact, keep, arg)
+
+    def add(self, features: Mapping[str, Any]) -> None:
+        """Appends rows."""
+        if features["kind"] != self._record["kind"]:
+            raise _changed(self._arg, self._record["kind"], features["kind"])
+        features = order_columns(features, self._record.get("names") or (), self._arg)
+        values = check_features(features["values"], self._arg)
+        if values.shape[1:] != self._shape or not np.can_cast(values.dtype, self._dtype, "safe"):
+            raise DataError(
+                f"Each row of `{self._arg}` must have shape {self._shape} and type {self._dtype}, "
+                f"as in the first batch, not {values.shape[1:]} and {values.dtype}.",
+                arg=self._arg,
+            )
+        self._writer.write(values)
+        self.held += len(values) * int(np.prod(self._shape)) * self._dtype.itemsize
+
+    def finish(self) -> Record:
+        """All rows."""
+        rows = self._writer.finish()
+        if isinstance(rows, MemoryRows):
+            return {**self._record, "values": rows.array}
+        return {**self._record, "kind": STORED, "values": _map_whole(rows)}
+
+    def close(self) -> None:
+        """Removes the scratch file."""
+        self._writer.close()
+
+
+class _Columns:
+    """Chunks of a data frame."""
+
+    def __init__(self, first: Mapping[str, Any], arg: str) -> None:
+        self._arg = arg
+        self._columns = [_Column(column, arg) for column in first["columns"]]
+
+    @property
+    def held(self) -> int:
+        """Bytes of all columns."""
+        return sum(column.held for column in self._columns)
+
+    def add(self, features: Mapping[str, Any]) -> None:
+        """Appends rows; the columns may come in another order."""
+        if features["kind"] != "columns":
+            raise _changed(self._arg, "columns", features["kind"])
+        given = {column["name"]: column for column in features["columns"]}
+        names = [column.name for column in self._columns]
+        odd = sorted(set(names) ^ set(given))
+        if odd or len(features["columns"]) != len(names):
+            raise DataError(
+                f"`{self._arg}` must have the columns of the first batch"
+                f"{f': `{odd[0]}` is one too many or lacks' if odd else ''}.",
+                arg=self._arg,
+                column=odd[0] if odd else names[0],
+            )
+        for column in self._columns:
+            column.add(given[column.name])
+
+    def finish(self) -> Record:
+        """All rows."""
+        return {"kind": "columns", "columns": [column.finish() for column in self._columns]}
+
+    def close(self) -> None:
+        """Nothing is held outside of memory."""
+
+
+class _Column:
+    """Chunks of one column of a data frame, or of a vector of labels."""
+
+    def __init__(self, first: Mapping[str, Any], arg: str) -> None:
+        self.name, self._first, self._arg, self.held = first.get("name", arg), dict(first), arg, 0
+        self._kinds: set[str] = set()
+        self._levels: dict[str, int] = {}
+        self._parts: dict[str, list[np.ndarray]] = {"values": []}
+
+    def add(self, column: Mapping[str, Any]) -> None:
+        """Appends values."""
+        if column["kind"] in ("matrix", SEVERAL) or kind_of(column) != kind_of(self._first):
+            raise _changed(self.name, self._first["kind"], column["kind"])
+        self._kinds.add(column["kind"])
+        self._keep("values", self._values(column))
+        if column.get("offsets") is not None:
+            self._keep("offsets", np.array(column["offsets"], np.float64).reshape(-1))
+
+    def finish(self) -> Record:
+        """All values; texts get their levels in order."""
+        parts = {name: np.concatenate(part) for name, part in self._parts.items()}
+        kind, levels = self._first["kind"], list(self._levels)
+        if kind not in CATEGORIES:
+            kind = kind if len(self._kinds) == 1 else "numeric"
+        elif self._kinds == {"character"}:
+            kind, ordered = "character", sorted(levels)
+            places = [0, *(1 + ordered.index(level) for level in levels)]
+            parts["values"], levels = np.array(places, np.int32)[parts["values"]], ordered
+        else:
+            kind = "factor"
+        return {**self._first, **parts, "kind": kind, "levels": levels}
+
+    def close(self) -> None:
+        """Nothing is held outside of memory."""
+
+    def _keep(self, part: str, values: np.ndarray) -> None:
+        self._parts.setdefault(part, []).append(values)
+        self.held += values.nbytes
+
+    def _values(self, column: Mapping[str, Any]) -> np.ndarray:
+        if column["kind"] in CATEGORIES:
+            own = [
+                self._levels.setdefault(level, len(self._levels) + 1) for level in column["levels"]
+            ]
+            codes = np.asarray(column["values"]).reshape(-1).astype(np.int64)
+            return np.array([0, *own], np.int32)[codes]
+        if column["kind"] == "duration":
+            return np.array(read_number(column, self._first["units"]), np.float64).reshape(-1)
+        return np.atleast_1d(np.array(column["values"], np.float64))
+
+
+class StoredArray(ArrayFeatures):
+    """A drained array in a scratch file: it is encoded a block of rows at a time."""
+
+    def encode(
+        self,
+        recipe: Recipe,
+        complete: np.ndarray | None = None,
+        notes: Notes | None = None,
+        keep: str = "auto",
+    ) -> RowSource:
+        """The rows, in memory or in another scratch file."""
+        values = self.features["values"]
+        with RowsWriter(recipe.staged_shape, keep=keep, arg=self.arg) as writer:
+            for rows in row_blocks(len(values), 8 * values[0].size):
+                taken = None if complete is None else complete[rows]
+                part = {**self.features, "values": values[rows]}
+                writer.write(bake(recipe, part, self.arg, taken, notes))
+        return writer.finish()
+
+
+def _open_stored(features: Mapping[str, Any], arg: str, *_: Any) -> StoredArray:
+    return StoredArray({**features, "kind": "array"}, arg)
+
+
+OPENERS[STORED] = _open_stored
+
+
+def _map_whole(rows: Any) -> np.ndarray:
+    """A scratch file's rows as an array; the file goes with it."""
+    values = np.memmap(rows.file.path, rows.dtype, "r", shape=rows.shape)
+    values.owner = rows
+    return values
+
+
+def _changed(name: str, before: str, now: str) -> DataError:
+    kinds = {
+        "columns": "a data frame",
+        "array": "a matrix or array",
+        "inputs": "a list of inputs",
+        SEVERAL: "a list of outputs",
+    }
+    found, first = kinds.get(now, now), kinds.get(before, before)
+    return DataError(f"`{name}` is {found}, in the first batch it was {first}.", arg=name)

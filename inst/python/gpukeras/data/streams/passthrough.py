@@ -1,0 +1,242 @@
+"""Batches of a tf.data pipeline that Keras gets as they come, each for itself.
+
+    text, ragged rows, rows whose shape varies by batch --> one block a batch --> Keras' function
+
+Blocks of batches need rows of one shape made of numbers. What has none is neither encoded nor put
+together anew: Keras' own train function takes it, in whatever structure the pipeline gives. It
+stays in host memory; TensorFlow sends the numbers to the device, and keeps the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.options import DatasetSpec, check_flag
+from gpukeras.data.plan import PipelinePlan, StreamFacts
+from gpukeras.data.preprocessing.compatibility import keeps_values
+from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.data.streams.rebatch import HostBlock
+from gpukeras.data.streams.tfdata import TfPass, check_steps, choose_batched, pull_first
+
+PAD = "Batch it with padded_batch() or ragged_batch()."
+UNBATCHED_ROWS = 32  # of a batch, where the elements are rows: as many as Keras takes
+
+
+def find_obstacle(spec: Any, batched: bool | None = None) -> str:
+    """Why elements of this `element_spec` cannot be put together to blocks of numbers.
+
+    Args:
+        spec: `element_spec` of a dataset.
+        batched: Whether elements are batches; None where the shapes tell.
+
+    Returns:
+        Such as "text", or "" where they can.
+    """
+    parts = _leaves(spec)
+    if any(_is_ragged(part) for part in parts):
+        return "ragged rows"
+    if not all(type(part).__name__ == "TensorSpec" for part in parts):
+        return ""
+    texts = [part for part in parts if part.dtype.name == "string"]
+    if texts:  # as labels they are refused, as everywhere
+        features = _leaves(spec[0] if isinstance(spec, (tuple, list)) else spec)
+        return "text" if len(texts) == sum(p.dtype.name == "string" for p in features) else ""
+    rows = [tuple(part.shape)[1:] for part in parts if part.shape.rank]
+    varies = any(None in row for row in rows) and _are_batches(spec, batched)
+    return "rows whose shape varies" if varies else ""
+
+
+def _are_batches(spec: Any, batched: bool | None) -> bool:
+    """Whether elements are batches; texts with as many labels are."""
+    if batched is not None:
+        return check_flag("batched", batched)
+    if any(_is_ragged(part) and (part.shape.rank or 0) < 2 for part in _leaves(spec)):
+        return False
+    shapes = [(None,) if s.rank is None else tuple(s) for s in (p.shape for p in _leaves(spec))]
+    if all(len(shape) == 1 for shape in shapes) and len(set(shapes)) == 1:
+        return True
+    return choose_batched(shapes)
+
+
+def _is_ragged(part: Any) -> bool:
+    return type(part).__name__ == "RaggedTensorSpec"
+
+
+def _leaves(spec: Any) -> list[Any]:
+    return runtime.tensorflow().nest.flatten(spec)
+
+
+# Building ----------------------------------------------------------------------------------------
+
+
+def build_as_is(
+    features: Mapping[str, Any], spec: DatasetSpec, recipe: Recipe | None, why: str
+) -> AsIsDataset:
+    """A dataset whose batches are taken as they come.
+
+    Args:
+        features: `{kind: "tfdata", dataset, steps, batched}`.
+        spec: The options.
+        recipe: That of the model, which must take values as they are; or None.
+        why: See `find_obstacle()`.
+
+    Raises:
+        SpecError: for an option that needs rows of one shape.
+        DataError: for a recipe that encodes, or elements that are neither batches nor rows.
+    """
+    _check_options(spec, why)
+    if recipe is not None and not keeps_values(recipe):
+        raise DataError(
+            f"The tf.data dataset gives {why}, but `model` was trained on encoded rows.",
+            hint="Give rows of the kind that trained it.",
+            arg="x",
+        )
+    stream = open_as_is(features, why)
+    head = stream.peek()
+    rows = count_rows(head)
+    known = stream.steps or max(0, stream.cardinality)
+    facts = StreamFacts(
+        what=f"by the user's tf.data pipeline, a batch at a time as it comes: {why}",
+        chunk_rows=rows,
+        rows=known * rows,
+        row_bytes=max(1, count_bytes(head) // max(1, rows)),
+        ahead=1,
+    )
+    return AsIsDataset(stream, spec, head, facts)
+
+
+def _check_options(spec: DatasetSpec, why: str) -> None:
+    asked = {
+        "batch_size": spec.batch_size not in ("auto", None),
+        "buffer": spec.buffer != "auto",
+        "drop_last": spec.drop_last,
+        "scale": spec.scale,
+        "na": spec.na != "error",
+    }
+    for name, given in asked.items():
+        if given:
+            raise _refuse(name, why)
+
+
+def _refuse(name: str, why: str) -> SpecError:
+    return SpecError(
+        f"`{name}` needs rows of numbers of one shape: the tf.data dataset gives {why}.",
+        hint="Its batches are taken as they come: say it in the pipeline.",
+        arg=name,
+    )
+
+
+def open_as_is(features: Mapping[str, Any], why: str) -> AsIsStream:
+    """The stream of batches; elements that are rows are batched."""
+    dataset = features["dataset"]
+    if isinstance(dataset.element_spec, Mapping) and set(dataset.element_spec) == {"x", "y"}:
+        dataset = dataset.map(lambda element: (element["x"], element["y"]))
+    if not _are_batches(dataset.element_spec, features.get("batched")):
+        if why != "text" or any(
+            None in tuple(part.shape) for part in _leaves(dataset.element_spec)
+        ):
+            raise DataError(f"Elements of the tf.data dataset are {why}.", hint=PAD, arg="x")
+        dataset = dataset.batch(UNBATCHED_ROWS)
+    cardinality = int(dataset.cardinality())
+    return AsIsStream(dataset, check_steps(features.get("steps"), cardinality), cardinality, why)
+
+
+def count_rows(element: Any) -> int:
+    """Rows of a batch, in whatever structure it comes."""
+    first = runtime.tensorflow().nest.flatten(element)[0]
+    return int(first.nrows() if hasattr(first, "nrows") else first.shape[0])
+
+
+def count_bytes(element: Any) -> int:
+    """Bytes of a batch's tensors; of a text those of its place."""
+    parts = runtime.tensorflow().nest.flatten(element, expand_composites=True)
+    return sum(int(part.shape.num_elements() or 0) * (part.dtype.size or 8) for part in parts)
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class AsIsStream:
+    """A pipeline whose batches are taken as they come.
+
+    Args:
+        dataset: The user's, batched.
+        steps: Batches an epoch, or None: until it ends.
+        cardinality: Its batches, negative where that is unknown.
+        why: See `find_obstacle()`.
+    """
+
+    dataset: Any
+    steps: int | None
+    cardinality: int
+    why: str
+    what: str = "by the user's tf.data pipeline"
+
+    def peek(self) -> Any:
+        """The first batch."""
+        return pull_first(self.dataset)
+
+    def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> AsIsPass:
+        """The batches of one epoch after another."""
+        return AsIsPass(self)
+
+
+class AsIsPass(TfPass):
+    """One epoch after another; where it has a length, the next goes on where the last one ended."""
+
+    def __init__(self, stream: AsIsStream) -> None:
+        """Reads nothing yet."""
+        goes_on = stream.steps is not None and stream.cardinality >= 0
+        dataset = stream.dataset.repeat() if goes_on else stream.dataset
+        super().__init__(lambda epoch: dataset.prefetch(1), 1, 1, stream.steps, False)
+        self.whole = f"the tf.data pipeline gives {stream.why}, a batch at a time"
+
+    def _count(self, batch: Any) -> int:
+        return 1
+
+    def _cut(self, batch: Any, first: bool) -> Iterator[HostBlock]:
+        yield batch if isinstance(batch, tuple) else (batch,), 1, True
+
+
+class AsIsDataset(StreamDataset):
+    """Batches of a pipeline that are taken as they come: a handle that R holds.
+
+    Args:
+        stream: Where they come from.
+        spec: The options given.
+        head: The first one.
+        facts: What the plan is made from.
+    """
+
+    def __init__(
+        self, stream: AsIsStream, spec: DatasetSpec, head: Any, facts: StreamFacts
+    ) -> None:
+        """Keeps the parts."""
+        given = replace(spec, shuffle=False)  # the order is the pipeline's own
+        super().__init__(stream, Recipe(AS_IS, ()), given, (), facts)
+        self._head = head if isinstance(head, tuple) else (head,)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of the first batch."""
+        return self.facts.row_bytes
+
+    def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
+        """The plan for a device.
+
+        Raises:
+            SpecError: for another size of batches than they have.
+        """
+        if batch_size not in (None, "auto"):
+            raise _refuse("batch_size", self.stream.why)
+        return replace(super().plan(device), na_reason="as the pipeline gives them")
+
+    def sample(self) -> tuple[Any, ...]:
+        """The first batch, to build a model's variables from."""
+        return self._head

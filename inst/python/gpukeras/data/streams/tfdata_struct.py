@@ -1,0 +1,225 @@
+"""Elements of a `tf.data.Dataset` that hold several tensors: of several inputs or outputs.
+
+    {image, table}, {price, cut} --pack_elements()--> [image | table], [price | cut]
+
+They are dicts, or tuples, whose parts have no names: they are "input_1", "output_1" and so on.
+
+TensorFlow lays them side by side in the user's own pipeline, so that what follows knows of one
+tensor of features and one of labels, as everywhere (see `groups` and `outputs`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.options import check_flag
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.targets import SEVERAL
+from gpukeras.data.streams.tfdata import check_known, check_part, choose_batched, parse_labels
+
+PARTS = ("input", "output")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One of several tensors.
+
+    Args:
+        name: Its key, or its place.
+        shape: Of one row; a number among features is a row of one.
+        kind: Of labels, see `labels`; "" for features.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str = ""
+
+    @property
+    def width(self) -> int:
+        """Numbers a row."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the elements of a dataset held.
+
+    Args:
+        batched: Whether one holds many rows.
+        inputs: Of `x`, in their order in a row; none if it is one tensor.
+        outputs: Of `y`, the same.
+        listed: Which of `x` and `y` were tuples, or lists.
+    """
+
+    batched: bool
+    inputs: tuple[Slot, ...] = ()
+    outputs: tuple[Slot, ...] = ()
+    listed: tuple[bool, bool] = (False, False)
+
+    def features(self, values: np.ndarray) -> dict[str, Any]:
+        """Packed features as they would come from R."""
+        if not self.inputs:
+            return {"kind": "array", "values": values, "names": []}
+        inputs = [
+            {
+                "name": slot.name,
+                "features": {"kind": "array", "values": part.reshape(-1, *slot.shape), "names": []},
+            }
+            for slot, part in _split(self.inputs, values)
+        ]
+        return {"kind": "inputs", "inputs": inputs, "listed": self.listed[0]}
+
+    def labels(self, values: np.ndarray) -> dict[str, Any]:
+        """Packed labels of several outputs as they would come from R."""
+        outputs = [
+            {
+                "name": slot.name,
+                "labels": {
+                    "kind": slot.kind,
+                    "values": part.reshape(-1, *slot.shape),
+                },
+            }
+            for slot, part in _split(self.outputs, values)
+        ]
+        return {"kind": SEVERAL, "outputs": outputs, "listed": self.listed[1]}
+
+
+def _split(slots: Sequence[Slot], values: np.ndarray) -> list[tuple[Slot, np.ndarray]]:
+    ends = np.cumsum([slot.width for slot in slots])
+    return [
+        (slot, values[:, end - slot.width : end]) for slot, end in zip(slots, ends, strict=True)
+    ]
+
+
+def pack_elements(
+    dataset: Any, batched: bool | None, recipe: Recipe | None
+) -> tuple[Any, Layout | None]:
+    """A dataset whose elements are tensors, and what they held.
+
+    Args:
+        dataset: The user's.
+        batched: Whether its elements are batches; None where their shapes tell.
+        recipe: An encoding to be applied, whose order the parts then have.
+
+    Returns:
+        The dataset itself and None where `x` and `y` are one tensor each.
+
+    Raises:
+        DataError: for anything but tensors of numbers, or with other keys than the recipe.
+    """
+    dataset = _unname(dataset, recipe)
+    spec = getattr(dataset, "element_spec", None)
+    parts = list(spec) if isinstance(spec, (tuple, list)) else [spec]
+    if not any(isinstance(part, (Mapping, tuple, list)) for part in parts[:2]):
+        return dataset, None
+    layout = parse_layout(parts, batched, recipe)
+
+    def pack(*elements: Any) -> Any:
+        packed = list(elements)
+        for place, slots in enumerate((layout.inputs, layout.outputs)):
+            if slots:
+                named = _by_name(elements[place], PARTS[place])
+                packed[place] = _join(named, slots, layout.batched)
+        return tuple(packed) if len(packed) > 1 else packed[0]
+
+    return dataset.map(pack), layout
+
+
+def _unname(dataset: Any, recipe: Recipe | None) -> Any:
+    """Elements {x, y}, as tfdatasets' `dataset_prepare()` makes them, are pairs (x, y)."""
+    spec = getattr(dataset, "element_spec", None)
+    inputs = set() if recipe is None else {part.name for part in recipe.inputs}
+    if not isinstance(spec, Mapping) or set(spec) != {"x", "y"} or inputs == {"x", "y"}:
+        return dataset
+    return dataset.map(lambda element: (element["x"], element["y"]))
+
+
+def _join(values: Mapping[str, Any], slots: Sequence[Slot], batched: bool) -> Any:
+    tf = runtime.tensorflow()
+    rows = (-1,) if batched else ()
+    parts = [
+        tf.reshape(tf.cast(values[slot.name], tf.float32), (*rows, slot.width)) for slot in slots
+    ]
+    return tf.concat(parts, -1)
+
+
+def parse_layout(parts: Sequence[Any], batched: bool | None, recipe: Recipe | None) -> Layout:
+    """What elements with several tensors hold; see `pack_elements()`."""
+    listed = [isinstance(part, (tuple, list)) for part in parts[:2]]
+    parts = [_by_name(*pair) for pair in zip(parts, (*PARTS, ""), strict=False)]
+    named = [
+        (f"{name}${key}", tensor)
+        for name, part in zip(("x", "y"), parts, strict=False)
+        for key, tensor in (part.items() if isinstance(part, Mapping) else [("", part)])
+    ]
+    for name, tensor in named:
+        check_part(tensor, name.removesuffix("$"))
+    shapes = [tuple(tensor.shape) for _, tensor in named]
+    many = choose_batched(shapes) if batched is None else check_flag("batched", batched)
+    inputs, outputs = (), ()
+    if isinstance(parts[0], Mapping):
+        known = None if recipe is None else [part.name for part in recipe.inputs]
+        inputs = tuple(_input(name, parts[0][name], many) for name in _order(parts[0], known, "x"))
+    if len(parts) > 1 and isinstance(parts[1], Mapping):
+        rule = None if recipe is None else recipe.label
+        known = None if rule is None else [output.name for output in rule.outputs]
+        outputs = tuple(
+            _output(name, parts[1][name], many) for name in _order(parts[1], known, "y")
+        )
+        if sum(slot.width for slot in outputs) == 1:
+            raise DataError("`y` has a single output.", hint="Give the tensor itself.", arg="y")
+    return Layout(many, inputs, outputs, (listed[0], listed[1:] == [True]))
+
+
+def _by_name(part: Any, what: str) -> Any:
+    """A tuple's or list's parts by their places; a dict and a tensor as they are."""
+    if not what or not isinstance(part, (tuple, list)):
+        return part
+    return {f"{what}_{place}": tensor for place, tensor in enumerate(part, 1)}
+
+
+def _order(part: Mapping[str, Any], known: Sequence[str] | None, arg: str) -> list[str]:
+    names = list(part)
+    if known is None:
+        return names
+    if set(known) != set(names):
+        raise DataError(
+            f"`{arg}` of the tf.data dataset must have {', '.join(known) or 'a single tensor'}, "
+            f"as in training, not {', '.join(names)}.",
+            arg=arg,
+        )
+    return list(known)
+
+
+def _input(name: str, tensor: Any, batched: bool) -> Slot:
+    shape = tuple(tensor.shape)[1:] if batched else tuple(tensor.shape)
+    check_known(shape, f"x${name}")
+    return Slot(name, shape or (1,))
+
+
+def _output(name: str, tensor: Any, batched: bool) -> Slot:
+    row = tuple(tensor.shape)[1:] if batched else tuple(tensor.shape)
+    shape, kind = parse_labels(row, tensor)
+    return Slot(name, shape, kind)
+
+
+def check_plain(recipe: Recipe, scale: bool) -> None:
+    """Several inputs of a pipeline are taken as they are.
+
+    Raises:
+        SpecError: if one is to be scaled or filled in: that needs rows that are kept.
+    """
+    subs = [part.recipe for part in recipe.inputs]
+    if scale or any(sub != Recipe("array", sub.shape, na=sub.na) for sub in subs):
+        raise SpecError(
+            "Several inputs of a tf.data dataset are taken as they are, not scaled or imputed.",
+            hint="Use `cache = TRUE`, which keeps the rows.",
+            arg="scale",
+        )

@@ -1,0 +1,1 @@
+"""`gpu_check()`: facts, causes, verdict."""

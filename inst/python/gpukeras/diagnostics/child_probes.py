@@ -1,0 +1,158 @@
+"""What child processes are asked: the driver's answers, TensorFlow's list, a computation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpukeras.backend import cuda_preload
+from gpukeras.backend.env_vars import child_environment
+from gpukeras.core.child_process import ChildEnd, run_child
+from gpukeras.diagnostics.probes.compute import parse_stages
+from gpukeras.diagnostics.tf_log import VERBOSE, parse_log
+from gpukeras.system import packages
+from gpukeras.system.facts import find_fact, find_list
+
+DRIVER_LIMIT_S = 20  # cuInit takes 0.1 to 3 s; a driver that hangs does so for ever
+LISTING_LIMIT_S = 60
+# Kernels for a GPU newer than the build are compiled at first use: up to half an hour.
+COMPUTE_LIMIT_S = 150
+# What is changed for a child that only lists: whatever brings the GPU back is the cause.
+VARIATIONS: Mapping[str, Mapping[str, str | None]] = {
+    "as it is": {cuda_preload.SWITCH: "false"},
+    "preloaded": {cuda_preload.SWITCH: "true"},
+    "without LD_LIBRARY_PATH": {cuda_preload.SWITCH: "false", "LD_LIBRARY_PATH": None},
+    "without CUDA_VISIBLE_DEVICES": {cuda_preload.SWITCH: "true", "CUDA_VISIBLE_DEVICES": None},
+}
+
+
+@contextlib.contextmanager
+def quiet_environment() -> Iterator[dict[str, str]]:
+    """A child's environment: C's variables, and nothing is written outside a temporary folder."""
+    environment = child_environment() | {
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "KERAS_BACKEND": "tensorflow",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # or the child takes the whole card
+    }
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # no folder at all may be written to
+            own = tempfile.TemporaryDirectory(prefix="gpukeras-", ignore_cleanup_errors=True)
+            folder = stack.enter_context(own)
+            names = ("TMPDIR", "KERAS_HOME", "CUDA_CACHE_PATH")
+            environment |= dict.fromkeys(names, folder)
+        yield environment
+
+
+def run_probe(
+    facts: Mapping[str, Any],
+    program: str,
+    environment: Mapping[str, str],
+    limit_s: float,
+    arguments: tuple[str, ...] = (),
+    changes: Mapping[str, str | None] | None = None,
+) -> ChildEnd:
+    """Runs one of the programs in `probes` with this session's Python.
+
+    Args:
+        facts: Which Python.
+        program: A module of `probes`.
+        environment: The child's environment.
+        limit_s: Seconds until it is killed.
+        arguments: Its arguments.
+        changes: Variables that are set, or with None removed.
+    """
+    merged = {**environment, **(changes or {})}
+    own = {name: value for name, value in merged.items() if value is not None}
+    python = (facts.get("python") or {}).get("executable") or sys.executable
+    return run_child(python, ("-m", f"gpukeras.{program}", *arguments), own, limit_s)
+
+
+def parse_answer(end: ChildEnd) -> dict[str, Any]:
+    """The JSON that a probe printed last, or `{"error": ...}`: how it ended without an answer."""
+    for line in reversed(end.stdout.splitlines()):
+        with contextlib.suppress(ValueError):
+            answer = json.loads(line)
+            if isinstance(answer, dict):
+                return answer
+    return {"error": f"the child process gave no answer ({end.problem or 'no output'})"}
+
+
+def read_driver_answers(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """What libcuda and NVML answer, with and without CUDA_VISIBLE_DEVICES."""
+    cudnn = tuple(path for path in (packages.find_cudnn(facts.get("build") or {}),) if path)
+    end = run_probe(facts, "diagnostics.probes.driver", environment, DRIVER_LIMIT_S, cudnn)
+    answer = parse_answer(end)
+    for part in ("cuda", "nvml", "cudnn"):
+        found = answer.get(part)
+        facts[part] = found if isinstance(found, dict) else None
+    if facts["cuda"] is None:
+        said = answer.get("error")
+        facts["unread"]["cuda"] = end.problem or (said if isinstance(said, str) else "no answer")
+    facts["cuda_shown"] = None
+    if "CUDA_VISIBLE_DEVICES" in environment:
+        shown = {"CUDA_VISIBLE_DEVICES": None}
+        end = run_probe(
+            facts, "diagnostics.probes.driver", environment, DRIVER_LIMIT_S, changes=shown
+        )
+        found = parse_answer(end).get("cuda")
+        facts["cuda_shown"] = found if isinstance(found, dict) else None
+
+
+def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """TensorFlow's list in new processes, one thing changed at a time until it has a GPU."""
+    facts["listings"] = {}
+    for variation in plan_listings(facts, environment):
+        changes = {**VERBOSE, **VARIATIONS[variation]}
+        end = run_probe(
+            facts, "diagnostics.probes.listing", environment, LISTING_LIMIT_S, changes=changes
+        )
+        answer = parse_answer(end)
+        facts["listings"][variation] = {
+            "ok": None if end.problem else not answer.get("error"),
+            "gpus": answer.get("gpus"),
+            "version": answer.get("version", ""),
+            "error": end.problem or answer.get("error", ""),
+            "log": parse_log(end.stderr),
+        }
+        if answer.get("gpus"):
+            break
+
+
+def plan_listings(facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """The variations worth a process of their own, 3 to 6 s each, in order."""
+    cuda_build = find_fact(facts, "build", "is_cuda_build") is True
+    wanted = {
+        "as it is": True,
+        "preloaded": cuda_build,
+        "without LD_LIBRARY_PATH": cuda_build and bool(environment.get("LD_LIBRARY_PATH")),
+        "without CUDA_VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES" in environment,
+    }
+    return [variation for variation, worth in wanted.items() if worth]
+
+
+def read_proof(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """The first visible GPU computes, convolves and trains a small model in a child process."""
+    visible = find_list(facts, "tensorflow", "visible_gpus") or ["GPU:0"]
+    facts["proof"] = prove_device(str(visible[0]), facts, environment)
+
+
+def prove_device(
+    device: str, facts: Mapping[str, Any], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Computes on a device in a child process, so that a crash there is a fact here.
+
+    Args:
+        device: Such as "GPU:0", or "CPU:0".
+        facts: Which Python.
+        environment: The child's environment.
+    """
+    changes = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    end = run_probe(
+        facts, "diagnostics.probes.compute", environment, COMPUTE_LIMIT_S, (device,), changes
+    )
+    stages = parse_stages(end.stdout)
+    return {"device": device, **stages, "ended": end.problem, "log": parse_log(end.stderr)}

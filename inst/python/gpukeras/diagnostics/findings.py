@@ -1,0 +1,184 @@
+"""What `gpu_check()` looked at besides the causes: one finding for each part that must be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpukeras.system.facts import (
+    Facts,
+    count_gpus,
+    find_fact,
+    find_list,
+    find_number,
+    find_records,
+    find_text,
+    is_cuda_build,
+    is_simulated,
+)
+
+NOT_DETERMINED = "not determined"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `gpu_check()` looked at.
+
+    Args:
+        id: Such as "driver", or a cause's id such as "C7".
+        status: "ok", "note" or "problem".
+        title: What was looked at, or the cause.
+        evidence: What was found.
+        fix: What to do about a problem, else "".
+    """
+
+    id: str
+    status: str
+    title: str
+    evidence: str
+    fix: str = ""
+
+
+def take_inventory(facts: Facts) -> list[Finding]:
+    """One finding for each part that must be right, "note" where it is missing or not known."""
+    findings = []
+    for name, title, look in INVENTORY:
+        seen = look(facts)
+        lacking = seen is None or seen.startswith(("none", "not "))
+        status = "note" if lacking or (name == "driver" and fails_driver(facts)) else "ok"
+        findings.append(Finding(name, status, title, seen or NOT_DETERMINED))
+    return findings
+
+
+def fails_driver(facts: Facts) -> bool:
+    """Whether one of the driver's libraries does not load or answers with an error."""
+    errors = [("cuda", "init"), ("cuda", "count_status"), ("nvml", "init")]
+    absent = any(find_fact(facts, part, "loaded") is False for part in ("cuda", "nvml"))
+    return absent or any(find_number(facts, *path) for path in errors)
+
+
+def describe_platform(facts: Facts) -> str | None:
+    """System, release and processor."""
+    parts = [find_text(facts, "platform", key) for key in ("system", "release", "machine")]
+    return " ".join(part for part in parts if part) or None
+
+
+def describe_hardware(facts: Facts) -> str | None:
+    """The NVIDIA GPUs of the computer, by name where the driver tells it."""
+    known = find_records(facts, "nvml", "devices") or find_records(facts, "cuda", "devices")
+    names = [name for gpu in known if (name := find_text(gpu, "name"))]
+    if names:
+        return ", ".join(names)
+    count = count_gpus(facts)
+    if count is None:
+        return "none on the PCI bus" if find_list(facts, "hardware", "nvidia_gpus") == [] else None
+    return f"{count} NVIDIA GPU"
+
+
+def describe_driver(facts: Facts) -> str | None:
+    """Version of the driver, as NVML or the kernel module tells it, and what cuInit returned."""
+    text = find_text(facts, "nvml", "driver") or find_text(facts, "driver", "version")
+    loaded = find_fact(facts, "cuda", "loaded")
+    if not text and loaded is not True:
+        return "none loaded" if text == "" or loaded is False else None
+    version = re.search(r"\d+\.\d+(\.\d+)?", text or "")
+    shown = version.group() if version else (text or "of unknown version")[:60]
+    asked = {"cuInit": ("cuda", "init"), "cuDeviceGetCount": ("cuda", "count_status")}
+    codes = {name: find_number(facts, *path) for name, path in asked.items()}
+    said = [
+        f", {name} returns {code:.0f}"
+        for name, code in codes.items()
+        if code or (code == 0 and name == "cuInit")
+    ]
+    failed = find_number(facts, "nvml", "init")
+    said += [f", NVML returns {failed:.0f}"] if failed else []
+    simulated = " (simulated)" if is_simulated(facts) else ""
+    return f"{shown}{''.join(said)}{simulated}"
+
+
+def describe_python(facts: Facts) -> str | None:
+    """Which Python runs, and who chose it."""
+    executable = find_text(facts, "python", "executable")
+    if not executable:
+        return None
+    forced = find_text(facts, "session", "forced")
+    chosen = f", chosen by {forced}" if forced else ""
+    return f"{find_text(facts, 'python', 'version') or ''} {executable}{chosen}".strip()
+
+
+def describe_tensorflow(facts: Facts) -> str | None:
+    """Version and build of TensorFlow, imported or only installed."""
+    version = find_text(facts, "tensorflow", "version") or find_text(facts, "build", "version")
+    if not version:
+        return None
+    cuda = find_text(facts, "build", "cuda_version")
+    build = {True: f"built with CUDA {cuda or ''}".strip(), False: "built without CUDA"}
+    known = is_cuda_build(facts)
+    return version if known is None else f"{version}, {build[known]}"
+
+
+def describe_gpus(facts: Facts) -> str | None:
+    """GPUs that TensorFlow lists in this session and may use."""
+    physical = find_list(facts, "tensorflow", "physical_gpus")
+    if physical is None:
+        reason = find_text(facts, "skipped", "session")
+        return f"not asked for ({reason})" if reason else None
+    visible = find_list(facts, "tensorflow", "visible_gpus")
+    if not physical:
+        return "none listed"
+    hidden = "" if visible is None or visible == physical else f" ({len(visible)} visible)"
+    return ", ".join(str(name) for name in physical) + hidden
+
+
+def describe_proof(facts: Facts) -> str | None:
+    """What the computations in a child process showed, stage by stage."""
+    stages = find_records(facts, "proof", "stages")
+    if not stages:
+        skipped = find_text(facts, "skipped", "compute")
+        return f"not made ({skipped})" if skipped else find_text(facts, "proof", "error") or None
+    ended = find_text(facts, "proof", "ended")
+    texts = [f"{_name_stage(stage)} {_grade(stage)}" for stage in stages]
+    return ", ".join(texts) + (f" ({ended})" if ended else "")
+
+
+def _name_stage(stage: Facts) -> str:
+    name = find_text(stage, "name") or "a test"
+    return STAGE_NAMES.get(name, name)
+
+
+def _grade(stage: Facts) -> str:
+    ok = find_fact(stage, "ok")
+    return "right" if ok is True else "failed" if ok is False else "not ended"
+
+
+def describe_product(facts: Facts) -> str | None:
+    """The right result of a matrix product on the GPU, with its figures; None without one."""
+    for stage in find_records(facts, "proof", "stages"):
+        error, bound = find_number(stage, "deviation"), find_number(stage, "tolerance")
+        right = stage.get("name") == "product" and stage.get("ok") is True
+        if right and error is not None and bound is not None:
+            device = find_text(facts, "proof", "device")
+            return (
+                f"A matrix product on {device} with soft placement off deviates from NumPy by "
+                f"{error:.1e}, tolerance {bound:.1e}."
+            )
+    return None
+
+
+STAGE_NAMES = {
+    "product": "matrix product",
+    "convolution": "convolution",
+    "fit": "training",
+    "fit_xla": "training with XLA",
+}
+INVENTORY: Sequence[tuple[str, str, Callable[[Facts], str | None]]] = (
+    ("platform", "Operating system", describe_platform),
+    ("hardware", "NVIDIA hardware", describe_hardware),
+    ("driver", "NVIDIA driver", describe_driver),
+    ("python", "Python", describe_python),
+    ("tensorflow", "TensorFlow", describe_tensorflow),
+    ("gpus", "GPUs in TensorFlow", describe_gpus),
+    ("compute", "Test computation", describe_proof),
+)
+PARTS = tuple(name for name, _, _ in INVENTORY)

@@ -1,0 +1,1 @@
+"""Programs that run as child processes: what they ask may hang or crash."""

@@ -1,0 +1,248 @@
+"""Computations that prove a device: `python -m gpukeras.diagnostics.probes.compute GPU:0`.
+
+They run in a process of their own, because a bad driver or compiler ends the process (tensorflow
+#111958). Each stage prints a line of JSON when it begins and one when it ends, so that the stage in
+which a process died is known. The last line is {"stage": "done"}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.messages import find_reason
+from gpukeras.diagnostics import usage
+
+SIZE = 512
+IMAGES, PIXELS, CHANNELS, FILTERS, KERNEL = 8, 24, 8, 16, 3
+CLASSES, BATCH = 10, 32
+# A GPU may multiply float32 as TF32, which keeps 10 bits of the mantissa: each factor is off by
+# 2^-11 at most, so a product by 2^-10, and a sum of products by 2^-10 of the sum of their sizes.
+# The factor 2 leaves room for float32's own rounding (512 * 2^-24). A wrong kernel is off by 0.1.
+TOLERANCE = 2.0**-9
+UNENDED = "it began and did not end"
+
+
+# Stages ------------------------------------------------------------------------------------------
+
+
+def compute_product(device: str) -> dict[str, Any]:
+    """A matrix product on a device without soft placement, against NumPy in float64."""
+    random = np.random.default_rng(1)
+    left, right = random.uniform(-1, 1, (2, SIZE, SIZE)).astype("float32")
+    with runtime.on_device(device, soft=False):
+        result = runtime.tensorflow().linalg.matmul(left, right)
+        values, placed = result.numpy(), result.device
+    exact, sizes = multiply_twice(left, right)
+    return judge_result(device, placed, measure_deviation(values, exact, sizes))
+
+
+def compute_convolution(device: str) -> dict[str, Any]:
+    """A convolution (on a GPU by cuDNN) without soft placement, against NumPy in float64."""
+    random = np.random.default_rng(2)
+    images = random.uniform(-1, 1, (IMAGES, PIXELS, PIXELS, CHANNELS)).astype("float32")
+    filters = random.uniform(-1, 1, (KERNEL, KERNEL, CHANNELS, FILTERS)).astype("float32")
+    with runtime.on_device(device, soft=False):
+        result = runtime.tensorflow().nn.conv2d(images, filters, strides=1, padding="VALID")
+        values, placed = result.numpy(), result.device
+    windows = np.lib.stride_tricks.sliding_window_view(images, (KERNEL, KERNEL), axis=(1, 2))
+    patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, KERNEL * KERNEL * CHANNELS)
+    exact, sizes = multiply_twice(patches, filters.reshape(-1, FILTERS))
+    return judge_result(
+        device, placed, measure_deviation(values.reshape(exact.shape), exact, sizes)
+    )
+
+
+def compute_fit(device: str) -> dict[str, Any]:
+    """Training steps of a small Keras model, with the whole proof of their use of the device."""
+    with runtime.on_device(device, soft=True):
+        model, data = make_model(jit=False), make_data()
+        use = usage.read_use(model, data, device, batch_size=BATCH)
+    error = judge_use(device, use)
+    return {"ok": not error, "error": error, "use": use}
+
+
+def compute_fit_xla(device: str) -> dict[str, Any]:
+    """One training step of the same model, compiled by XLA."""
+    features, labels = make_data()
+    with runtime.on_device(device, soft=True):
+        model = make_model(jit=True)
+        loss = float(model.train_on_batch(features[:BATCH], labels[:BATCH]))
+    error = "" if math.isfinite(loss) else f"the loss is {loss}"
+    return {"ok": not error, "error": error, "loss": loss}
+
+
+STAGES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "product": compute_product,
+    "convolution": compute_convolution,
+    "fit": compute_fit,
+    "fit_xla": compute_fit_xla,
+}
+
+
+def make_model(jit: bool) -> Any:
+    """A small classifier of images: a convolution and a dense layer."""
+    keras = runtime.keras()
+    runtime.set_seed(1)
+    layers = [
+        keras.Input((PIXELS, PIXELS, CHANNELS)),
+        keras.layers.Conv2D(FILTERS, KERNEL, activation="relu"),
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dense(CLASSES, "softmax"),
+    ]
+    model = keras.Sequential(layers)
+    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=jit)
+    return model
+
+
+def make_data() -> tuple[np.ndarray, np.ndarray]:
+    """Random images with classes, enough for some batches."""
+    random, rows = np.random.default_rng(3), 4 * BATCH
+    features = random.normal(size=(rows, PIXELS, PIXELS, CHANNELS)).astype("float32")
+    return features, random.integers(0, CLASSES, rows).astype("float32")
+
+
+# Judging -----------------------------------------------------------------------------------------
+
+
+def multiply_twice(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A product in float64, and the sums of the sizes of what it sums."""
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    return left @ right, np.abs(left) @ np.abs(right)
+
+
+def measure_deviation(values: np.ndarray, exact: np.ndarray, sizes: np.ndarray) -> float:
+    """Largest error of a product, relative to the sum of the sizes of what was summed."""
+    return float(np.max(np.abs(values - exact) / sizes))
+
+
+def judge_result(device: str, placed: str, deviation: float) -> dict[str, Any]:
+    """Whether a result was computed on the device, and is right."""
+    error = ""
+    if not placed.endswith(f"device:{device}"):
+        error = f"asked for {device}, computed on {placed}"
+    elif not deviation <= TOLERANCE:  # NaN too
+        error = f"the result is wrong: off by {deviation:.1e}, tolerance {TOLERANCE:.1e}"
+    return {
+        "ok": not error,
+        "error": error,
+        "placed": placed,
+        "deviation": deviation,
+        "tolerance": TOLERANCE,
+    }
+
+
+def judge_use(device: str, use: Mapping[str, Any]) -> str:
+    """What is wrong with the training steps, or ""."""
+    if use["first_s"] is None:
+        return use["unread"].get("first_s", "no step was made")
+    elsewhere = sorted(set(use["variables"] or {}) - {device})
+    if elsewhere:
+        return f"asked for {device}, the model's variables are on {', '.join(elsewhere)}"
+    numeric = use["numeric"] or {"ok": True}
+    if not numeric["ok"]:
+        return f"the model's output is wrong: off by {numeric['deviation']:.1e}"
+    return ""
+
+
+# Running and reading -----------------------------------------------------------------------------
+
+
+def run_stage(name: str, device: str) -> None:
+    """Runs a stage and prints both of its lines; an exception is a result too."""
+    _print({"stage": name, "event": "begin"})
+    began = time.perf_counter()
+    try:
+        runtime.tensorflow()
+        began = time.perf_counter()  # the import is not the device's time
+        result = STAGES[name](device)
+    except Exception as error:  # whatever TensorFlow raises is what is to be told
+        result = {"ok": False, "error": f"{type(error).__name__}: {find_reason(error)}"}
+    seconds = time.perf_counter() - began
+    _print({"stage": name, "event": "end", "seconds": seconds, **result})
+
+
+def parse_stages(stdout: str) -> dict[str, Any]:
+    """The stages from what such a process printed, whole or not, with anything in between.
+
+    Returns:
+        `stages`: a list of {name, ok, error, seconds, ...}, `ok` None for one that did not end;
+        `use`: the proof or None; `ok`: True if all but `fit_xla` ended well, False if one of them
+        failed, else None;
+        `error`: the first stage that is not ok, and why.
+    """
+    stages: dict[str, dict[str, Any]] = {}
+    done, use = False, None
+    for line in stdout.splitlines():
+        message = _parse_line(line)
+        name = message.pop("stage", None)
+        done = done or name == "done"
+        if name not in STAGES:
+            continue
+        found = message.pop("use", None)
+        use = found if isinstance(found, dict) else use
+        stages[name] = _parse_stage(name, message)
+    # A GPU that only XLA fails on works: gpukeras then trains without XLA.
+    needed = [stage["ok"] for name, stage in stages.items() if name != "fit_xla"]
+    ended = done or "fit_xla" in stages
+    errors = [f"{stage['name']}: {stage['error']}" for stage in stages.values() if not stage["ok"]]
+    return {
+        "stages": list(stages.values()),
+        "use": use,
+        "ok": False if False in needed else (ended and bool(needed) and all(needed)) or None,
+        "error": errors[0] if errors else "",
+    }
+
+
+def _parse_line(line: str) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) and _is_text(message.get("stage")) else {}
+
+
+def _parse_stage(name: str, message: dict[str, Any]) -> dict[str, Any]:
+    if message.pop("event", None) != "end":
+        return {"name": name, "ok": None, "error": UNENDED, "seconds": None}
+    ok, error, seconds = (message.pop(key, None) for key in ("ok", "error", "seconds"))
+    ok = ok if isinstance(ok, bool) else None
+    error = error if _is_text(error) else ""
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    stage = {"name": name, "ok": ok, "error": error, "seconds": seconds if number else None}
+    if not ok and not error:
+        stage["error"] = "it did not tell how it ended"
+    return message | stage
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _print(message: Mapping[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the stages asked for, all by default."""
+    parser = argparse.ArgumentParser(prog="gpukeras.diagnostics.probes.compute")
+    parser.add_argument("device", help="TensorFlow's name, such as GPU:0")
+    parser.add_argument("--stages", default=",".join(STAGES), help="names with commas between")
+    options = parser.parse_args(arguments)
+    names = options.stages.split(",")
+    if unknown := sorted(set(names) - set(STAGES)):
+        parser.error(f"no such stage: {', '.join(unknown)}")
+    for name in names:
+        run_stage(name, options.device)
+    _print({"stage": "done"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""The driver: not loaded, too old, of another version than its libraries (A2 to A9, A15)."""
+
+from __future__ import annotations
+
+import re
+
+from gpukeras.diagnostics.rules.hardware import (
+    STUB_LIBRARY,
+    describe_cuinit,
+    describe_nvml,
+    driver_works,
+    find_cuinit,
+)
+from gpukeras.diagnostics.rules.packages import is_cpu_build
+from gpukeras.diagnostics.rules.rule import AT_FIRST_USE, UNLISTED, Cause
+from gpukeras.system.facts import (
+    Facts,
+    find_dict,
+    find_errors,
+    find_fact,
+    find_list,
+    find_number,
+    find_records,
+    find_text,
+    is_cuda_build,
+    is_wsl,
+    list_capabilities,
+    list_uncoded,
+    lists_none,
+    parse_numbers,
+)
+from gpukeras.system.known_issues import format_version
+
+# CUresult of cuda.h
+OPERATING_SYSTEM, NOT_READY, MISMATCH, NO_COMPAT, UNKNOWN = 304, 802, 803, 804, 999
+# nvmlReturn_t of nvml.h
+NO_PERMISSION, NOT_LOADED, LIBRARY_MISMATCH, NVML_UNKNOWN = 4, 9, 18, 999
+# Codes of cuInit that name their cause by themselves; 805 to 807 are those of MPS.
+TELLING = (NOT_READY, MISMATCH, NO_COMPAT, 805, 806, 807)
+
+CUDA_OF_BUILDS = (12, 0)  # of all TensorFlow packages from 2.15 to 2.21
+WSL_LIBRARIES = "/usr/lib/wsl/"
+NO_JIT = re.compile(
+    r"CUDA_ERROR_UNSUPPORTED_PTX_VERSION|PTX was compiled with an unsupported toolchain"
+)
+
+
+# What the facts say, for this and later families --------------------------------------------------
+
+
+def list_denied(facts: Facts) -> list[str]:
+    """The device nodes that may not be opened, if the GPU needs one of them."""
+    access = {str(node): state for node, state in find_dict(facts, "driver", "access").items()}
+    denied = [node for node, state in access.items() if state == "denied"]
+    cards = [node for node in access if re.fullmatch(r"/dev/nvidia\d+", node)]
+    shared = [node for node in denied if node not in cards]  # those that every GPU needs
+    return denied if shared or (cards and set(cards) <= set(denied)) else []
+
+
+def is_cut_off(facts: Facts) -> bool:
+    """Whether a container has device nodes that its host no longer lets it open."""
+    cut = find_number(facts, "nvml", "init") in (NO_PERMISSION, NVML_UNKNOWN)
+    nodes = find_list(facts, "driver", "device_nodes") != []
+    return bool(find_text(facts, "container", "marker")) and cut and nodes
+
+
+def find_foreign_library(facts: Facts) -> str:
+    """The file of a libcuda that is not Windows' own, in WSL, else ""."""
+    path = find_text(facts, "cuda", "path") or ""
+    if not is_wsl(facts) or path.startswith(WSL_LIBRARIES) or detect_compat(facts):
+        return ""
+    return path if find_cuinit(facts) not in (None, 0, NOT_READY, STUB_LIBRARY) else ""
+
+
+def find_build_cuda(facts: Facts) -> tuple[int, ...]:
+    """The CUDA that TensorFlow is built with, as (12, 5)."""
+    return parse_numbers(find_fact(facts, "build", "cuda_version"))[:2]
+
+
+def find_driver_cuda(facts: Facts) -> tuple[int, int] | None:
+    """The newest CUDA that the driver runs, as (12, 4)."""
+    version = find_number(facts, "cuda", "driver_version")
+    version = version or find_number(facts, "nvml", "cuda_version")
+    return (int(version) // 1000, int(version) % 1000 // 10) if version else None
+
+
+def names_cause(facts: Facts) -> bool:
+    """Whether the driver's libraries return a code that names its cause by itself."""
+    mismatch = find_number(facts, "nvml", "init") == LIBRARY_MISMATCH
+    return mismatch or find_cuinit(facts) in TELLING
+
+
+def describe_versions(facts: Facts) -> str:
+    """Version of the loaded kernel module, and the file of libcuda."""
+    text = find_text(facts, "driver", "version") or ""
+    module = re.search(r"\d+\.\d+(\.\d+)?", text)
+    path = find_text(facts, "cuda", "path")
+    parts = [f"the loaded kernel module is {module.group()}"] if module else []
+    return "; ".join([*parts, *([f"libcuda is {path}"] if path else [])])
+
+
+# Causes ------------------------------------------------------------------------------------------
+
+
+def detect_no_driver(facts: Facts) -> str | None:
+    """A2: a GPU on the bus, but no kernel module."""
+    gpus = find_records(facts, "hardware", "nvidia_gpus")
+    loaded = find_text(facts, "driver", "version") != "" or driver_works(facts)
+    if not gpus or loaded or is_wsl(facts):
+        return None
+    no_nodes = find_list(facts, "driver", "device_nodes") == []
+    says_so = find_number(facts, "nvml", "init") == NOT_LOADED
+    if names_cause(facts) or not (no_nodes or says_so):
+        return None
+    drivers = sorted({find_text(gpu, "driver") or "none" for gpu in gpus})
+    missing = "/proc/driver/nvidia/version" + (" and /dev/nvidia* are" if no_nodes else " is")
+    return (
+        f"{len(gpus)} NVIDIA GPU on the PCI bus with kernel driver {', '.join(drivers)}; "
+        f"{missing} missing"
+    )
+
+
+def detect_old_driver(facts: Facts) -> str | None:
+    """A3: the driver is older than the CUDA of TensorFlow's build by a major version."""
+    # A build for CPUs is mended by one with CUDA, which would then meet this driver.
+    planned = is_cpu_build(facts) and driver_works(facts)
+    if is_cuda_build(facts) is False and not planned:
+        return None
+    newest, built = find_driver_cuda(facts), find_build_cuda(facts) or CUDA_OF_BUILDS
+    if newest is None or newest[0] >= built[0]:
+        return None
+    driver = find_text(facts, "nvml", "driver")
+    return (
+        f"the driver{f' {driver}' if driver else ''} runs CUDA up to {format_version(newest)}, "
+        f"TensorFlow {'needs' if planned else 'is built with'} CUDA {format_version(built)}"
+    )
+
+
+def detect_no_jit(facts: Facts) -> str | None:
+    """A4: the driver cannot compile this build's PTX, and there is no code for the card."""
+    if detect_old_driver(facts) or is_cuda_build(facts) is False:
+        return None
+    said = next((text for text in find_errors(facts) if NO_JIT.search(text)), "")
+    newest, built = find_driver_cuda(facts), find_build_cuda(facts)
+    older = newest is not None and bool(built) and newest < built
+    if not said and not (older and list_uncoded(facts)):
+        return None
+    capability = ", ".join(format_version(found) for found in list_capabilities(facts))
+    return said[:200] or (
+        f"compute capability {capability} needs PTX of CUDA {format_version(built)} to be "
+        f"compiled, the driver compiles it up to CUDA {format_version(newest or ())}"
+    )
+
+
+def detect_mismatch(facts: Facts) -> str | None:
+    """A5: the driver's libraries are of another version than the loaded kernel module."""
+    code = find_cuinit(facts)
+    named_otherwise = code in TELLING and code != MISMATCH
+    if named_otherwise or detect_compat(facts) or find_foreign_library(facts):
+        return None
+    codes = [describe_cuinit(facts)] if code == MISMATCH else []
+    if find_number(facts, "nvml", "init") == LIBRARY_MISMATCH:
+        codes.append(describe_nvml(LIBRARY_MISMATCH))
+    return "; ".join([*codes, describe_versions(facts)]).rstrip("; ") if codes else None
+
+
+def detect_broken_uvm(facts: Facts) -> str | None:
+    """A6: the kernel module nvidia_uvm, which only CUDA needs, is missing or broken."""
+    missing = find_fact(facts, "driver", "access", "/dev/nvidia-uvm") == "missing"
+    codes = (UNKNOWN, OPERATING_SYSTEM) if missing else (UNKNOWN,)
+    shown = find_number(facts, "nvml", "init") == 0
+    if find_cuinit(facts) not in codes or not shown or is_wsl(facts) or list_denied(facts):
+        return None
+    node = "/dev/nvidia-uvm is missing" if missing else "/dev/nvidia-uvm is there"
+    return f"{describe_cuinit(facts)} while NVML works; {node}"
+
+
+def detect_compat(facts: Facts) -> str | None:
+    """A7: NVIDIA's forward compatibility library, on a card that it is not made for."""
+    code, path = find_cuinit(facts), find_text(facts, "cuda", "path") or ""
+    if code != NO_COMPAT and not (code == MISMATCH and "/compat/" in path):
+        return None
+    return describe_cuinit(facts) + (f"; libcuda is {path}" if path else "")
+
+
+def detect_no_fabric(facts: Facts) -> str | None:
+    """A8: a computer with NVSwitch whose fabric manager does not run."""
+    return describe_cuinit(facts) if find_cuinit(facts) == NOT_READY else None
+
+
+def detect_denied(facts: Facts) -> str | None:
+    """A9: this user may not open the device nodes."""
+    if names_cause(facts) or is_wsl(facts) or is_cut_off(facts) or detect_no_driver(facts):
+        return None
+    works, denied = driver_works(facts), list_denied(facts)
+    if denied and not works:
+        return f"no permission to read and write {', '.join(denied)}"
+    refused = find_number(facts, "nvml", "init") == NO_PERMISSION
+    # Not every TensorFlow needs NVML: where CUDA works, its own list decides.
+    unused = not works or lists_none(facts) or is_cpu_build(facts)
+    return describe_nvml(NO_PERMISSION) if refused and unused else None
+
+
+def detect_stub_library(facts: Facts) -> str | None:
+    """A15: libcuda is the stub of a CUDA toolkit, which is made for linking and asks no driver."""
+    if find_cuinit(facts) != STUB_LIBRARY or names_cause(facts) or detect_denied(facts):
+        return None
+    if is_wsl(facts):
+        lent = [find_fact(facts, "driver", part) for part in ("dxg", "wsl_libcuda")]
+        return None if False in lent else _describe_stub(facts)
+    inside = find_text(facts, "container", "marker") or find_text(facts, "driver", "version") == ""
+    withheld = find_list(facts, "driver", "device_nodes") == [] and inside
+    withheld = withheld and not find_number(facts, "nvml", "count")
+    return None if withheld or detect_no_driver(facts) else _describe_stub(facts)
+
+
+def _describe_stub(facts: Facts) -> str:
+    path = find_text(facts, "cuda", "path")
+    return describe_cuinit(facts) + (f"; libcuda is {path}" if path else "")
+
+
+CAUSES = (
+    Cause(
+        "A2",
+        "driver",
+        "unused",
+        "There is an NVIDIA GPU, but its driver is not loaded.",
+        detect_no_driver,
+        "Install the NVIDIA driver, 525.60.13 or later, and reboot (Ubuntu: sudo ubuntu-drivers "
+        "install; Debian: sudo apt install nvidia-driver). In a container: on the host. Is it "
+        "installed already: sudo modprobe nvidia says what keeps it from loading (with Secure Boot "
+        "it must be signed).",
+        "NVIDIA, CUDA Toolkit Release Notes, CUDA Driver; tensorflow.org/install/pip",
+    ),
+    Cause(
+        "A5",
+        "driver",
+        "unused",
+        "The NVIDIA driver was upgraded, but the old one is still loaded.",
+        detect_mismatch,
+        "Reboot. In a container: it brings libraries of another driver; remove them (packages "
+        "libcuda1, libnvidia-*), so that those of the host are used.",
+        "tensorflow #44301, #52530",
+    ),
+    Cause(
+        "A6",
+        "driver",
+        "unused",
+        "The driver's module for CUDA, nvidia_uvm, is missing or broken (often after suspend).",
+        detect_broken_uvm,
+        "sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm && sudo nvidia-modprobe -u -c 0; "
+        "or reboot. In a container: start it with --gpus all, or --device /dev/nvidia-uvm.",
+        "tensorflow #53341, pytorch #49081",
+    ),
+    Cause(
+        "A7",
+        "driver",
+        "unused",
+        "A forward compatibility libcuda is in the way.",
+        detect_compat,
+        "Take the folder of that libcuda (often /usr/local/cuda/compat) out of LD_LIBRARY_PATH, or "
+        "remove the package cuda-compat-*; then restart R.",
+        "NVIDIA, CUDA Compatibility, Forward Compatibility",
+    ),
+    Cause(
+        "A8",
+        "driver",
+        "unused",
+        "The NVSwitch fabric of this computer is not running.",
+        detect_no_fabric,
+        "An administrator: sudo systemctl enable --now nvidia-fabricmanager (its version must be "
+        "the driver's).",
+        "NVIDIA, Fabric Manager User Guide; CUDA Driver API, CUDA_ERROR_SYSTEM_NOT_READY",
+    ),
+    Cause(
+        "A15",
+        "driver",
+        "unused",
+        "The stub libcuda of a CUDA toolkit is found before the driver's own.",
+        detect_stub_library,
+        "Take the toolkit's folder stubs (often /usr/local/cuda/lib64/stubs) out of "
+        "LD_LIBRARY_PATH, and remove a link libcuda.so.1 that leads there (ldconfig -p | grep "
+        "libcuda shows it); then restart R.",
+        "CUDA Driver API, CUDA_ERROR_STUB_LIBRARY",
+    ),
+    Cause(
+        "A9",
+        "driver",
+        "unused",
+        "This user has no permission for the GPU's device nodes.",
+        detect_denied,
+        'sudo usermod -aG video,render "$USER", then log in anew (ls -l /dev/nvidia* shows the '
+        "group). On a cluster: ask for a GPU in the job.",
+        "NVIDIA driver README, module parameters NVreg_DeviceFileGID and NVreg_DeviceFileMode",
+    ),
+    Cause(
+        "A3",
+        "first use",
+        "error",
+        "The NVIDIA driver is too old for TensorFlow with CUDA.",
+        detect_old_driver,
+        "Update the NVIDIA driver to {driver:525.60.13} or later, and reboot. In WSL: the driver "
+        "in Windows.",
+        "NVIDIA, CUDA Compatibility, minor version compatibility",
+        explains=(*AT_FIRST_USE, *UNLISTED),
+    ),
+    Cause(
+        "A4",
+        "first use",
+        "error",
+        "The NVIDIA driver is too old to compile TensorFlow's kernels for this card.",
+        detect_no_jit,
+        "Update the NVIDIA driver to {driver:555} or later, and reboot. In WSL: the driver in "
+        "Windows.",
+        "NVIDIA, CUDA Compatibility, PTX; CUDA Driver API, CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+        explains=AT_FIRST_USE,
+    ),
+)

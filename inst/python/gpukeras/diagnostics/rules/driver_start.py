@@ -1,0 +1,84 @@
+"""A driver that does not start, and only its answer is known (A16, B12)."""
+
+from __future__ import annotations
+
+from gpukeras.diagnostics.rules import driver, shared_gpus
+from gpukeras.diagnostics.rules.hardware import (
+    describe_cuinit,
+    describe_nvml,
+    driver_works,
+    find_count_error,
+    find_cuinit,
+    shows_none,
+)
+from gpukeras.diagnostics.rules.rule import Cause
+from gpukeras.system.facts import Facts, find_dict, find_fact, find_number, find_text
+
+
+def _is_explained(facts: Facts) -> bool:
+    """Whether another cause of the driver, or a variable, tells more than the bare answer."""
+    known = [*driver.CAUSES, *shared_gpus.CAUSES]
+    if any(cause.detect(facts) for cause in known if cause.stage == "driver"):
+        return True
+    return driver_works({"cuda": find_dict(facts, "cuda_shown")})
+
+
+def detect_refusal(facts: Facts) -> str | None:
+    """A16: libcuda answers with an error that no other cause explains."""
+    failed = find_cuinit(facts) or find_count_error(facts)
+    if not failed or shows_none(facts) or _is_explained(facts):
+        return None
+    words = find_text(facts, "cuda", "error") if find_cuinit(facts) else ""
+    parts = [describe_cuinit(facts) + (f": {words}" if words else "")]
+    code = find_number(facts, "nvml", "init")
+    parts += [describe_nvml(code)] if code else []
+    if find_fact(facts, "nvml", "loaded") is False:
+        parts.append(find_text(facts, "nvml", "error") or "libnvidia-ml.so.1 does not load")
+    return "; ".join(parts)
+
+
+def detect_no_cuda(facts: Facts) -> str | None:
+    """B12: the driver is there, but not its library for CUDA."""
+    absent = find_fact(facts, "cuda", "loaded") is False and find_cuinit(facts) is None
+    seen = _describe_driver(facts)
+    if not absent or not seen or _is_explained(facts):
+        return None
+    reason = find_text(facts, "cuda", "error") or "libcuda.so.1 does not load"
+    promised = find_text(facts, "container", "nvidia_driver_capabilities")
+    given = f"; NVIDIA_DRIVER_CAPABILITIES is {promised}" if promised else ""
+    return f"{seen}, but {reason}{given}"
+
+
+def _describe_driver(facts: Facts) -> str:
+    """What shows that there is a driver, by NVML or else by its files, or ""."""
+    count = find_number(facts, "nvml", "count")
+    if count:
+        return f"NVML counts {count:.0f} GPU"
+    return "the driver's kernel module is loaded" if find_text(facts, "driver", "version") else ""
+
+
+CAUSES = (
+    Cause(
+        "A16",
+        "driver",
+        "unused",
+        "The NVIDIA driver does not start CUDA.",
+        detect_refusal,
+        "nvidia-smi must list the GPU without an error: if it does not, reinstall the NVIDIA "
+        "driver whole, and reboot; sudo dmesg | grep -i -e nvrm -e xid shows what it said. With 46 "
+        "another process holds the GPU (nvidia-smi lists it), with 102 a virtual GPU lacks its "
+        "licence, with 214 the card's memory has errors (nvidia-smi -q -d ECC).",
+        "CUDA Driver API: cuInit, cuDeviceGetCount, CUresult",
+    ),
+    Cause(
+        "B12",
+        "driver",
+        "unused",
+        "The driver's library for CUDA, libcuda.so.1, is missing.",
+        detect_no_cuda,
+        "In a container: start it with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility. Elsewhere: "
+        "install it in the driver's own version (Debian: sudo apt install libcuda1; Ubuntu: the "
+        "package libnvidia-compute-NNN).",
+        "NVIDIA Container Toolkit documentation, driver capabilities",
+    ),
+)

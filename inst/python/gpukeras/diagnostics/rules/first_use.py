@@ -1,0 +1,56 @@
+"""A card that is listed and does not compute, for no reason that is known (P1)."""
+
+from __future__ import annotations
+
+from gpukeras.diagnostics.rules import (
+    driver,
+    hardware,
+    libraries,
+    packages,
+    session,
+    shared_gpus,
+    visibility,
+)
+from gpukeras.diagnostics.rules.rule import Cause
+from gpukeras.system.facts import Facts, find_fact, find_logs, find_records, find_text
+
+_FAMILIES = (hardware, driver, shared_gpus, packages, libraries, visibility, session)
+REASONS = tuple(  # why computing fails; each is more to the point than that it failed
+    cause for family in _FAMILIES for cause in family.CAUSES if "failed" in cause.explains
+)
+
+
+def detect_failed_proof(facts: Facts) -> str | None:
+    """P1: a GPU is listed, and computing on it failed, for none of the known reasons."""
+    if find_fact(facts, "proof", "ok") is not False or is_own_shortage(facts):
+        return None
+    if any(cause.detect(facts) for cause in REASONS):
+        return None
+    stages = find_records(facts, "proof", "stages")
+    failed = next((stage for stage in stages if stage.get("ok") is False), {})
+    error = find_text(failed, "error") or find_text(facts, "proof", "error")
+    ended = find_text(facts, "proof", "ended")
+    error = error or ended or "the test computation failed without a message"
+    name = find_text(failed, "name")
+    return f"{name}: {error}" if name else error
+
+
+def is_own_shortage(facts: Facts) -> bool:
+    """Whether a child process found no memory because this session's TensorFlow has it."""
+    started = find_fact(facts, "tensorflow", "started") is True
+    return started and any(log.get("out_of_memory") is True for log in find_logs(facts))
+
+
+CAUSES = (
+    Cause(
+        "P1",
+        "first use",
+        "unused",
+        "A GPU is listed, but computing on it failed: {evidence}",
+        detect_failed_proof,
+        "Update the NVIDIA driver; close other programs that use the GPU (nvidia-smi lists them); "
+        "then gpu_check() again.",
+        "a matrix product, a convolution and a small training on that GPU in a child process",
+        explains=("failed",),
+    ),
+)

@@ -1,0 +1,291 @@
+"""The card itself: not there, gone, switched off, too weak, slowed down (A1, A10 to A14)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gpukeras.diagnostics.probes.codes import CU_RESULTS, NVML_RETURNS
+from gpukeras.diagnostics.rules.rule import NEVER, UNLISTED, Cause
+from gpukeras.system.facts import (
+    Facts,
+    count_fresh,
+    find_fact,
+    find_list,
+    find_number,
+    find_records,
+    find_text,
+    is_linux,
+    is_wsl,
+)
+
+STUB_LIBRARY, NO_DEVICE = 34, 100  # CUresult; the first comes from a library that asks no driver
+GPU_IS_LOST = 15  # nvmlReturn_t
+
+# Bits of nvmlClocksEventReasons in nvml.h. Idle, application clocks and synchronised boost are no
+# fault.
+SLOWED = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown (heat)",
+    0x40: "hardware thermal slowdown (heat)",
+    0x80: "power brake (a signal of the power supply)",
+}
+POWER_CAP = 0x04
+LOADED_PERCENT = 50  # busy enough to have left its idle state
+# Half of the lanes are how many notebooks and boards with two slots are wired.
+NARROW = 4
+TOO_FEW = re.compile(r"\(device: (\d+), name: ([^,]+),.*?with core count: (\d+)")
+
+
+# What the driver answers, for this and later families ---------------------------------------------
+
+
+def find_cuinit(facts: Facts) -> int | None:
+    """What cuInit returned."""
+    code = find_number(facts, "cuda", "init")
+    return None if code is None else int(code)
+
+
+def driver_works(facts: Facts) -> bool:
+    """Whether libcuda is known to start and to show a GPU."""
+    return find_cuinit(facts) == 0 and (find_number(facts, "cuda", "count") or 0) > 0
+
+
+def shows_none(facts: Facts) -> bool:
+    """Whether libcuda is known to show no GPU, by either of its answers."""
+    code = find_cuinit(facts)
+    counted = find_number(facts, "cuda", "count") == 0 or find_count_error(facts) == NO_DEVICE
+    return code == NO_DEVICE or (code == 0 and counted)
+
+
+def find_count_error(facts: Facts) -> int | None:
+    """What cuDeviceGetCount returned, if it failed."""
+    code = find_number(facts, "cuda", "count_status")
+    return int(code) if code and find_cuinit(facts) == 0 else None
+
+
+def describe_cuinit(facts: Facts) -> str:
+    """What cuInit returned, in words; what counting GPUs returned if only that failed."""
+    failed = find_count_error(facts)
+    code = find_cuinit(facts) if failed is None else failed
+    name = CU_RESULTS.get(code) if code is not None else None
+    asked = "cuInit" if failed is None else "cuDeviceGetCount"
+    return f"{asked} returns {code}" + (f" ({name})" if name else "")
+
+
+def describe_nvml(code: float) -> str:
+    """What NVML returned, in words."""
+    name = NVML_RETURNS.get(int(code))
+    return f"NVML returns {int(code)}" + (f" ({name})" if name else "")
+
+
+def list_nvml_gpus(facts: Facts) -> list[dict[str, Any]]:
+    """NVML's records of the GPUs that CUDA shows; of all where it is not known which these are."""
+    records = find_records(facts, "nvml", "devices")
+    shown = [gpu.get("uuid") for gpu in find_records(facts, "cuda", "devices")]
+    chosen = [gpu for gpu in records if find_text(gpu, "uuid") and gpu["uuid"] in shown]
+    return chosen or records
+
+
+def find_tested_gpu(facts: Facts) -> tuple[dict[str, Any], dict[str, Any]]:
+    """CUDA's and NVML's records of the GPU that was tested, or would be: TensorFlow's first."""
+    digits = re.search(r"\d+$", find_text(facts, "proof", "device") or "")
+    number = int(digits.group()) if digits else 0
+    devices = find_records(facts, "cuda", "devices")[number : number + 1]
+    cuda = devices[0] if devices else {}
+    records = find_records(facts, "nvml", "devices")
+    same = [gpu for gpu in records if find_text(gpu, "uuid") and gpu["uuid"] == cuda.get("uuid")]
+    same = same or (records if len(records) == 1 else [])
+    return cuda, same[0] if same else {}
+
+
+def name_gpu(gpu: Facts) -> str:
+    """The maker's name of a GPU."""
+    return find_text(gpu, "name") or "the GPU"
+
+
+# Causes ------------------------------------------------------------------------------------------
+
+
+def detect_no_gpu(facts: Facts) -> str | None:
+    """A1: nothing on the bus, and no other sign of a GPU (WSL and Jetson have none on the bus)."""
+    absent = find_fact(facts, "hardware", "nvidia_gpus") == []
+    signs = [find_fact(facts, "driver", key) for key in ("version", "device_nodes", "dxg", "tegra")]
+    if not absent or any(signs) or is_wsl(facts) or not is_linux(facts):
+        return None
+    silent = find_cuinit(facts) in (None, STUB_LIBRARY) or shows_none(facts)
+    if not silent or find_number(facts, "nvml", "count"):
+        return None  # some clouds show a GPU to its driver, and not on the bus
+    if detect_prime(facts) or detect_lost_gpu(facts):
+        return None
+    return "the PCI bus lists no display device of NVIDIA (vendor 0x10de, class 0x03)"
+
+
+def detect_prime(facts: Facts) -> str | None:
+    """A11: a notebook on which prime-select switched the NVIDIA card off."""
+    off = find_text(facts, "driver", "prime") == "intel"
+    works = driver_works(facts) or find_number(facts, "nvml", "count")
+    if not off or find_text(facts, "driver", "version") != "" or works or detect_lost_gpu(facts):
+        return None
+    seen = find_list(facts, "hardware", "nvidia_gpus")
+    if not seen and find_fact(facts, "cuda", "loaded") is not True:
+        return None
+    # With this profile Ubuntu takes the card off the bus, too: then NVIDIA's libraries tell of it.
+    found = f"{len(seen)} NVIDIA GPU on the PCI bus" if seen else "libcuda.so.1 is installed"
+    return f"{found}, no driver is loaded, and the PRIME profile is intel (/etc/prime-discrete)"
+
+
+def detect_lost_gpu(facts: Facts) -> str | None:
+    """A10: the GPU fell off the bus while the computer ran."""
+    records = find_records(facts, "nvml", "devices")
+    lost = [str(i) for i, gpu in enumerate(records) if gpu.get("status") == GPU_IS_LOST]
+    codes = [find_number(facts, "nvml", key) for key in ("init", "count_status")]
+    if GPU_IS_LOST in codes:
+        return describe_nvml(GPU_IS_LOST)
+    # Where others are left, the lost one does not explain that TensorFlow lists none.
+    explains = len(lost) == len(records) or find_list(facts, "tensorflow", "physical_gpus")
+    if not lost or not explains:
+        return None
+    return f"{describe_nvml(GPU_IS_LOST)} for GPU {', '.join(lost)} of {len(records)}"
+
+
+def detect_ignored_gpu(facts: Facts) -> str | None:
+    """A14: TensorFlow leaves out a GPU with fewer than 8 multiprocessors beside a better one."""
+    ignored = _list_ignored(facts)
+    count = find_number(facts, "cuda", "count")
+    listed = find_list(facts, "tensorflow", "physical_gpus") or count_fresh(facts)
+    if not ignored or (not listed and (count is None or len(ignored) < count)):
+        return None
+    texts = [f"{name} (GPU {i}, {cores} multiprocessors)" for i, name, cores in ignored]
+    return f"TensorFlow ignores {', '.join(texts)}"
+
+
+def _list_ignored(facts: Facts) -> list[tuple[str, str, str]]:
+    logs = [find_fact(facts, "listings", name, "log") for name in ("as it is", "preloaded")]
+    logs.append(find_fact(facts, "proof", "log"))
+    lines = [str(line) for log in logs for line in find_list({"log": log}, "log", "ignored") or ()]
+    found = [match.groups() for line in lines if (match := TOO_FEW.search(line))]
+    return sorted({(index, name, cores) for index, name, cores in found})
+
+
+def detect_throttling(facts: Facts) -> str | None:
+    """A12: heat or the power supply slows the card down."""
+    texts = []
+    for gpu in list_nvml_gpus(facts):
+        bits = int(find_number(gpu, "throttle") or 0)
+        reasons = [reason for bit, reason in SLOWED.items() if bits & bit]
+        reasons += ["power cap"] if reasons and bits & POWER_CAP else []
+        if reasons:
+            texts.append(f"{name_gpu(gpu)}: {', '.join(reasons)} (bits {bits:#x})")
+    return "; ".join(texts) or None
+
+
+def detect_power_cap(facts: Facts) -> str | None:
+    """A12p: the card is held at its power limit although it has little to do."""
+    if detect_throttling(facts):
+        return None
+    for gpu in list_nvml_gpus(facts):
+        bits, load = find_number(gpu, "throttle"), find_number(gpu, "utilization")
+        if (
+            bits is not None
+            and int(bits) & POWER_CAP
+            and load is not None
+            and load < LOADED_PERCENT
+        ):
+            return f"{name_gpu(gpu)}: power cap (bits {int(bits):#x}) at {load:.0f} % utilization"
+    return None
+
+
+def detect_narrow_link(facts: Facts) -> str | None:
+    """A13: the card has few of its PCI Express lanes, or a slow link while it works."""
+    return next((text for gpu in list_nvml_gpus(facts) if (text := _describe_link(gpu))), None)
+
+
+def _describe_link(gpu: Facts) -> str:
+    width, widest = find_number(gpu, "link_width"), find_number(gpu, "link_width_max")
+    if width and widest and width * NARROW <= widest:
+        return f"{width:.0f} of {widest:.0f} PCI Express lanes"
+    # An idle card lowers its generation to save power, so that counts under load only.
+    now, most = find_number(gpu, "link_generation"), find_number(gpu, "link_generation_max")
+    load = find_number(gpu, "utilization") or 0
+    if not now or not most or now >= most or load < LOADED_PERCENT:
+        return ""
+    return f"PCI Express generation {now:.0f} of {most:.0f} at {load:.0f} % utilization"
+
+
+CAUSES = (
+    Cause(
+        "A1",
+        "hardware",
+        "unused",
+        "This computer has no NVIDIA GPU.",
+        detect_no_gpu,
+        "Train on the CPU, or on a computer with an NVIDIA GPU.",
+        "pci.ids: vendor 10de, class 03",
+    ),
+    Cause(
+        "A11",
+        "hardware",
+        "unused",
+        "The NVIDIA card of this notebook is switched off.",
+        detect_prime,
+        "sudo prime-select on-demand, then reboot.",
+        "Ubuntu, prime-select(8), package nvidia-prime",
+    ),
+    Cause(
+        "A10",
+        "hardware",
+        "error",
+        "The GPU is lost: the driver cannot reach it any more.",
+        detect_lost_gpu,
+        "Reboot. If it comes back: sudo dmesg | grep -i xid shows why; look at power supply, heat "
+        "and seat of the card.",
+        "NVIDIA, NVML API Reference, NVML_ERROR_GPU_IS_LOST; NVIDIA, XID Errors, Xid 79",
+        explains=(*UNLISTED, "failed"),
+    ),
+    Cause(
+        "A14",
+        "hardware",
+        "unused",
+        "TensorFlow ignores a GPU because it is much weaker than another.",
+        detect_ignored_gpu,
+        "To use it all the same, restart R, then before Python starts: "
+        'Sys.setenv(TF_MIN_GPU_MULTIPROCESSOR_COUNT = "1"). To use the other one only: '
+        'Sys.setenv(CUDA_DEVICE_ORDER = "PCI_BUS_ID", CUDA_VISIBLE_DEVICES = "0"), numbered as in '
+        "nvidia-smi -L.",
+        "tensorflow, gpu_device.cc, GetMinGPUMultiprocessorCount()",
+    ),
+    Cause(
+        "A12",
+        "use",
+        "slow",
+        "The driver slows the GPU down.",
+        detect_throttling,
+        "Heat: clean fans and filters, let air in. Power brake: check the power supply and its "
+        "cables. nvidia-smi -q -d PERFORMANCE shows the reasons while it computes.",
+        "NVIDIA, NVML API Reference, nvmlClocksEventReasons",
+        explains=NEVER,
+    ),
+    Cause(
+        "A12p",
+        "information",
+        "information",
+        "The GPU is held at its power limit.",
+        detect_power_cap,
+        "Plug the notebook in, choose the performance profile; nvidia-smi -q -d POWER shows the "
+        "limit.",
+        "NVIDIA, NVML API Reference, nvmlClocksEventReasonSwPowerCap",
+        explains=NEVER,
+    ),
+    Cause(
+        "A13",
+        "use",
+        "slow",
+        "The GPU has a narrow connection to the computer.",
+        detect_narrow_link,
+        "Seat the card anew, in the slot with most lanes, without a riser; look for the slot's "
+        "width in the BIOS.",
+        "NVIDIA, NVML API Reference, nvmlDeviceGetMaxPcieLinkWidth()",
+        explains=NEVER,
+    ),
+)

@@ -1,0 +1,306 @@
+"""Which TensorFlow is installed, and whether its CUDA libraries are (C1 to C8, C15, F3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gpukeras.diagnostics.rules.rule import REINSTALL, Cause
+from gpukeras.system import known_issues
+from gpukeras.system.facts import (
+    Facts,
+    count_listed,
+    find_dict,
+    find_fact,
+    find_list,
+    find_records,
+    find_text,
+    is_cuda_build,
+    is_linux,
+    list_wheels,
+    parse_numbers,
+)
+
+ARM = ("aarch64", "arm64")
+# The wheel that owns a library, by the beginning of its name (wheels for CUDA 12).
+OWNERS = {
+    "libcudart": "nvidia-cuda-runtime-cu12",
+    "libcublas": "nvidia-cublas-cu12",  # libcublasLt too
+    "libcufft": "nvidia-cufft-cu12",
+    "libcurand": "nvidia-curand-cu12",
+    "libcusolver": "nvidia-cusolver-cu12",
+    "libcusparse": "nvidia-cusparse-cu12",
+    "libcudnn": "nvidia-cudnn-cu12",
+    "libnccl": "nvidia-nccl-cu12",
+    "libcupti": "nvidia-cuda-cupti-cu12",
+    "libnvJitLink": "nvidia-nvjitlink-cu12",
+    "libnvrtc": "nvidia-cuda-nvrtc-cu12",
+}
+# TensorFlow lists GPUs without these (the list of what it opens first is in its log).
+OPTIONAL = ("libnccl", "libcupti", "libnvrtc", "libcurand")
+MANY = 4  # missing libraries, of 7, from which none was installed rather than one lost
+
+
+# The platform ------------------------------------------------------------------------------------
+
+
+def detect_macos(facts: Facts) -> str | None:
+    """C4: macOS."""
+    if find_text(facts, "platform", "system") != "Darwin":
+        return None
+    broken = known_issues.METAL.applies(facts)
+    metal = find_text(facts, "packages", "tensorflow-metal")
+    return "macOS" + (
+        f"; {broken}" if broken else f" with tensorflow-metal {metal}" if metal else ""
+    )
+
+
+def detect_windows(facts: Facts) -> str | None:
+    """C2: native Windows."""
+    if find_text(facts, "platform", "system") != "Windows" or is_cuda_build(facts) is True:
+        return None
+    return f"Windows {find_text(facts, 'platform', 'release') or ''}".strip()
+
+
+# The build ---------------------------------------------------------------------------------------
+
+
+def is_cpu_build(facts: Facts) -> bool:
+    """Whether TensorFlow is known to be built for no GPU at all, on Linux."""
+    rocm = find_fact(facts, "build", "is_rocm_build") is True
+    return is_linux(facts) and is_cuda_build(facts) is False and not rocm
+
+
+def detect_arm_build(facts: Facts) -> str | None:
+    """C3: the wheel for 64-bit Arm, which has no CUDA."""
+    if not is_cpu_build(facts) or find_text(facts, "platform", "machine") not in ARM:
+        return None
+    return "Linux on aarch64, and TensorFlow says is_cuda_build False"
+
+
+def detect_two_wheels(facts: Facts) -> str | None:
+    """C6: two distributions wrote the module `tensorflow`; the one without CUDA won."""
+    wheels = list_wheels(facts)
+    if len(wheels) < 2 or not is_cpu_build(facts) or detect_arm_build(facts):
+        return None
+    return f"{' and '.join(wheels)} are both installed, and the module says is_cuda_build False"
+
+
+def detect_conda_build(facts: Facts) -> str | None:
+    """C5: conda chose one of its builds for the CPU."""
+    build = find_text(facts, "installation", "conda_build") or ""
+    # conda-forge: cpu_...; Anaconda's channel, without GPUs since 2.4: mkl_... and eigen_...
+    if not build.startswith(("cpu", "mkl", "eigen")) or not is_cpu_build(facts):
+        return None
+    if detect_arm_build(facts) or detect_two_wheels(facts):
+        return None
+    return f"conda installed the build {build}, which says is_cuda_build False"
+
+
+def detect_required_cpu(facts: Facts) -> str | None:
+    """F3: `py_require()` asked for `tensorflow-cpu`, though there is a GPU."""
+    nodes = find_list(facts, "driver", "device_nodes") or []
+    nodes += ["/dev/dxg"] if find_fact(facts, "driver", "dxg") is True else []
+    by_reticulate = find_dict(facts, "session") and find_fact(facts, "installation", "uv") is True
+    cpu = find_text(facts, "packages", "tensorflow-cpu")
+    if not nodes or not by_reticulate or not cpu or not is_cpu_build(facts):
+        return None
+    if any(detect(facts) for detect in (detect_arm_build, detect_two_wheels, detect_conda_build)):
+        return None
+    return (
+        f"uv made this environment for the session with tensorflow-cpu {cpu}, although "
+        f"{', '.join(map(str, nodes))} exists"
+    )
+
+
+def detect_cpu_build(facts: Facts) -> str | None:
+    """C1: a wheel without CUDA on a computer for which there is one."""
+    others = (detect_arm_build, detect_two_wheels, detect_conda_build, detect_required_cpu)
+    if not is_cpu_build(facts) or any(detect(facts) for detect in others):
+        return None
+    installed = " and ".join(list_wheels(facts)) or "the installed TensorFlow"
+    return f"{installed} says is_cuda_build False"
+
+
+# CUDA libraries that were not installed ----------------------------------------------------------
+
+
+def list_missing(facts: Facts) -> dict[str, str]:
+    """CUDA libraries that keep TensorFlow from listing a GPU, each with the loader's reason.
+
+    Only where no child process listed one: told by the log of the last, else by the files.
+    """
+    counts = [count_listed(facts, name) for name in find_dict(facts, "listings")]
+    if is_cuda_build(facts) is not True or not is_linux(facts) or 0 not in counts or any(counts):
+        return {}
+    tried = "preloaded" if count_listed(facts, "preloaded") == 0 else "as it is"
+    logged = find_dict(facts, "listings", tried, "log", "missing_libraries")
+    absent = {name: "" for name, path in find_dict(facts, "libraries").items() if path == ""}
+    known = select_needed(logged or absent)
+    if known_issues.CUSOLVER.applies(facts) and (tried == "as it is" or len(known) > 1):
+        known.pop("libcusolver.so.11", None)  # it is there, and loaded first if the others can be
+    return known
+
+
+def select_needed(libraries: Mapping[Any, Any]) -> dict[str, str]:
+    """Of libraries that are missing, those without which TensorFlow lists no GPU."""
+    owned = {str(name): str(why) for name, why in libraries.items() if find_owner(name)}
+    return {name: why for name, why in owned.items() if not name.startswith(OPTIONAL)}
+
+
+def find_owner(library: object) -> str:
+    """The wheel that holds a library, or ""."""
+    name = str(library)
+    return next((wheel for stem, wheel in OWNERS.items() if name.startswith(stem)), "")
+
+
+def list_absent_wheels(facts: Facts) -> list[str]:
+    """Wheels of CUDA libraries that TensorFlow's extra asks for and that are not installed."""
+    asked = find_records(facts, "requirements")
+    return [str(item.get("name")) for item in asked if item.get("installed") == ""]
+
+
+def describe_no_libraries(facts: Facts) -> str | None:
+    """What shows that the CUDA libraries were never installed, or None."""
+    missing = list_missing(facts)
+    if len(missing) < MANY or not any(name.startswith("libcudart") for name in missing):
+        return None
+    absent = list_absent_wheels(facts)
+    if not absent and known_issues.PIP_PATHS.applies(facts):
+        return None
+    wheels = f"; {len(absent)} nvidia wheels are not installed" if absent else ""
+    return f"not found: {', '.join(sorted(missing))}{wheels}"
+
+
+def detect_newer_toolkit(facts: Facts) -> str | None:
+    """C15: only CUDA 13 is installed, whose libraries have other names."""
+    built = parse_numbers(find_text(facts, "build", "cuda_version"))
+    toolkits = [str(folder) for folder in find_list(facts, "toolkits") or ()]
+    majors = [int(found) for folder in toolkits for found in re.findall(r"cuda-(\d+)", folder)]
+    missing = describe_no_libraries(facts)
+    if not missing or not built or not majors or min(majors) <= built[0]:
+        return None
+    return f"{', '.join(toolkits)} is there, TensorFlow wants CUDA {built[0]}; {missing}"
+
+
+def detect_wrong_extra(facts: Facts) -> str | None:
+    """C8: an environment of `keras3::install_keras()`, which asked for an extra there is not."""
+    prefix = (find_text(facts, "python", "prefix") or "").rstrip("/")
+    missing = describe_no_libraries(facts)
+    if not missing or not list_absent_wheels(facts) or detect_newer_toolkit(facts):
+        return None
+    if not re.search(r"[/\\]r-keras$", prefix):
+        return None
+    return f"keras3::install_keras() makes {prefix}; {missing}"
+
+
+def detect_no_libraries(facts: Facts) -> str | None:
+    """C7: a CUDA build without its CUDA libraries."""
+    if detect_newer_toolkit(facts) or detect_wrong_extra(facts):
+        return None
+    return describe_no_libraries(facts)
+
+
+UNINSTALL = (
+    "{python} -m pip uninstall -y tensorflow tensorflow-cpu tensorflow-gpu tf-nightly "
+    "intel-tensorflow && "
+)
+
+CAUSES = (
+    Cause(
+        "C4",
+        "platform",
+        "unused",
+        "TensorFlow has no CUDA on macOS.",
+        detect_macos,
+        "Train on the CPU, or on Linux with an NVIDIA GPU. If TensorFlow cannot be imported, "
+        "tensorflow-metal may be why: " + known_issues.METAL.fix,
+        known_issues.METAL.source,
+    ),
+    Cause(
+        "C2",
+        "platform",
+        "unused",
+        "TensorFlow has no GPU support on native Windows since 2.11.",
+        detect_windows,
+        "Run R inside WSL2 (wsl --install), with TensorFlow installed there.",
+        "tensorflow.org/install/pip; metadata of the 2.21.0 win_amd64 wheel",
+    ),
+    Cause(
+        "C3",
+        "build",
+        "unused",
+        "TensorFlow's package for 64-bit Arm is built without CUDA.",
+        detect_arm_build,
+        "Use NVIDIA's container nvcr.io/nvidia/tensorflow, or a build from source.",
+        "metadata of the 2.21.0 aarch64 wheel",
+    ),
+    Cause(
+        "C6",
+        "build",
+        "unused",
+        "Two TensorFlow packages overwrite each other in one environment.",
+        detect_two_wheels,
+        UNINSTALL + REINSTALL,
+        "keras3 (R) #1079",
+    ),
+    Cause(
+        "C5",
+        "build",
+        "unused",
+        "conda installed a TensorFlow that is built for the CPU only.",
+        detect_conda_build,
+        "{python} -m pip uninstall -y tensorflow; " + REINSTALL + "; or CONDA_OVERRIDE_CUDA=12.6 "
+        'conda install -c conda-forge "tensorflow=*=cuda*"',
+        "conda-forge blog, PR #52; docs.anaconda.com: TensorFlow",
+    ),
+    Cause(
+        "F3",
+        "build",
+        "unused",
+        "R's keras3 or tensorflow chose tensorflow-cpu, because it found no driver tool.",
+        detect_required_cpu,
+        "Restart R; after library(keras3) and before Python starts: "
+        'reticulate::py_require("tensorflow-cpu", action = "remove"); '
+        'reticulate::py_require("tensorflow[and-cuda]=={version}")',
+        "R package tensorflow, get_py_requirements(): asks lspci and nvidia-smi -L",
+    ),
+    Cause(
+        "C1",
+        "build",
+        "unused",
+        "This TensorFlow is built for the CPU only.",
+        detect_cpu_build,
+        "{python} -m pip uninstall -y tensorflow-cpu && " + REINSTALL,
+        "tf.sysconfig.get_build_info()",
+    ),
+    Cause(
+        "C15",
+        "libraries",
+        "unused",
+        "The installed CUDA is newer than the one that TensorFlow needs.",
+        detect_newer_toolkit,
+        REINSTALL + ". The CUDA version that nvidia-smi shows is the highest that the driver "
+        "supports, not what is installed.",
+        "names of the libraries: libcudart.so.13 is not libcudart.so.12",
+    ),
+    Cause(
+        "C8",
+        "libraries",
+        "unused",
+        "keras3::install_keras() installed TensorFlow without its CUDA libraries.",
+        detect_wrong_extra,
+        REINSTALL + '. The extra "and-gpu", which it asks for, does not exist.',
+        "R package keras3, R/install.R: tensorflow[and-gpu]",
+    ),
+    Cause(
+        "C7",
+        "libraries",
+        "unused",
+        "TensorFlow's CUDA libraries are not installed.",
+        detect_no_libraries,
+        REINSTALL,
+        "tensorflow.org/install/pip: the extra is `and-cuda`",
+    ),
+)

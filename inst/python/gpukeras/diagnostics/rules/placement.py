@@ -1,0 +1,236 @@
+"""A training that runs on the CPU, whole or in part, beside a GPU that works (E1 to E4).
+
+E1 to E3 are roots where all of the step's computing is on the CPU; in part they are E1p to E3p.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from gpukeras.core.messages import count_of
+from gpukeras.diagnostics.rules.rule import NEVER, Cause
+from gpukeras.system.facts import Facts, find_dict, find_list, find_number, find_text, is_heavy
+
+NAMES_SHOWN = 6
+UNPLACED = re.compile(r"Cannot assign a device for operation '?\{*(?:node )?([^\s:'}]+)")
+INTEGER = re.compile(r"\bT=DT_(U?INT\d+|BOOL)")
+
+
+# What the facts say -------------------------------------------------------------------------------
+
+
+def uses_gpu(facts: Facts) -> bool:
+    """Whether the training that was read was to run on a GPU."""
+    return (find_text(facts, "use", "device") or "").startswith("GPU")
+
+
+def count_ops(facts: Facts, kind: str) -> Counter[str]:
+    """How many ops of each kind the training step has on a kind of device ("CPU", "GPU")."""
+    found: Counter[str] = Counter()
+    for device, ops in find_dict(facts, "use", "placement").items():
+        if str(device).startswith(kind) and isinstance(ops, Mapping):
+            found.update({op: int(find_number(ops, op) or 0) for op in ops if isinstance(op, str)})
+    return +found
+
+
+def count_heavy(facts: Facts, kind: str) -> Counter[str]:
+    """The same for those ops alone that do a network's computing."""
+    return Counter({op: count for op, count in count_ops(facts, kind).items() if is_heavy(op)})
+
+
+def count_weights(facts: Facts, kind: str) -> int:
+    """Variables of the model on a kind of device."""
+    places = find_dict(facts, "use", "variables")
+    return sum(int(find_number(places, p) or 0) for p in places if str(p).startswith(kind))
+
+
+def runs_on_cpu(facts: Facts) -> bool:
+    """Whether nothing of the training's computing was seen on its GPU, and all of it on the CPU."""
+    ran = find_number(facts, "use", "trace", "kernels")
+    placed = count_heavy(facts, "CPU") and not count_heavy(facts, "GPU")
+    return uses_gpu(facts) and not ran and bool(placed)
+
+
+def find_unplaced(facts: Facts) -> str:
+    """The kind of op that has GPU kernels, but none for the type of its numbers; or ""."""
+    error = find_text(facts, "use", "hard_placement_error") or ""
+    named = UNPLACED.search(error)
+    if not uses_gpu(facts) or not named or "no supported kernel for GPU" not in error:
+        return ""
+    op = re.sub(r"_\d+$", "", named[1].rpartition("/")[2])
+    lacking = find_list(facts, "use", "cpu_only_ops") or ()
+    return op if is_heavy(op) and op not in lacking else ""
+
+
+def list_movable(facts: Facts) -> Counter[str]:
+    """Heavy ops on the CPU that could have run on the GPU."""
+    lacking = {str(op) for op in find_list(facts, "use", "cpu_only_ops") or ()}
+    lacking.add(find_unplaced(facts))
+    heavy = count_heavy(facts, "CPU").items() if uses_gpu(facts) else ()
+    return Counter({op: count for op, count in heavy if op not in lacking})
+
+
+def name_ops(ops: Mapping[str, int]) -> str:
+    """Ops with their number, the most frequent first."""
+    ordered = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
+    texts = [f"{count} {op}" for op, count in ordered[:NAMES_SHOWN]]
+    more = len(ordered) - len(texts)
+    return ", ".join(texts) + (f" and {more} more kinds" if more else "")
+
+
+# On the CPU, though there is a GPU ----------------------------------------------------------------
+
+
+def detect_model_on_cpu(facts: Facts) -> str | None:
+    """E1: the step runs on the CPU, where the model's weights are."""
+    weights = count_weights(facts, "CPU")
+    if not runs_on_cpu(facts) or weights <= count_weights(facts, "GPU"):
+        return None
+    return f"{weights} variables are on the CPU; {_describe_cpu(facts)}"
+
+
+def detect_step_on_cpu(facts: Facts) -> str | None:
+    """E2: the step runs on the CPU, though the GPU has kernels for its ops."""
+    if not runs_on_cpu(facts) or detect_model_on_cpu(facts) or not list_movable(facts):
+        return None
+    return _describe_cpu(facts)
+
+
+def detect_no_gpu_kernels(facts: Facts) -> str | None:
+    """E3: the step runs on the CPU, because none of its ops has a GPU kernel."""
+    if not runs_on_cpu(facts) or detect_model_on_cpu(facts) or list_movable(facts):
+        return None
+    lacking = find_list(facts, "use", "cpu_only_ops") or ()
+    without = {op: n for op, n in count_heavy(facts, "CPU").items() if op in lacking}
+    return f"no GPU kernel for {name_ops(without)}" if without else None
+
+
+def _describe_cpu(facts: Facts) -> str:
+    return f"on the CPU run {name_ops(count_heavy(facts, 'CPU'))}, on the GPU no such op"
+
+
+def detect_some_weights_on_cpu(facts: Facts) -> str | None:
+    """E1p: the step computes on the GPU, and most weights are on the CPU."""
+    # A few variables there are right: the seeds of Dropout and the like.
+    there, here = count_weights(facts, "CPU"), count_weights(facts, "GPU")
+    if not uses_gpu(facts) or runs_on_cpu(facts) or there <= here:
+        return None
+    return (
+        f"{there} of {count_of(there + here, 'variable')} are on the CPU, and are "
+        f"copied at every step"
+    )
+
+
+def detect_some_ops_on_cpu(facts: Facts) -> str | None:
+    """E2p: some of the step's ops run on the CPU, though the GPU has kernels for them."""
+    moved = list_movable(facts)
+    if runs_on_cpu(facts) or not moved:
+        return None
+    share = sum(moved.values()) / sum(
+        (count_heavy(facts, "CPU") + count_heavy(facts, "GPU")).values()
+    )
+    return f"{name_ops(moved)} on the CPU, {share:.0%} of the ops that do the computing"
+
+
+def detect_some_cpu_only_ops(facts: Facts) -> str | None:
+    """E3p: some of the step's ops have no GPU kernel."""
+    lacking = [str(op) for op in find_list(facts, "use", "cpu_only_ops") or ()]
+    if not uses_gpu(facts) or detect_no_gpu_kernels(facts) or not lacking:
+        return None
+    placed = count_ops(facts, "CPU")
+    return f"no GPU kernel for {name_ops({op: placed[op] or 1 for op in lacking})}"
+
+
+def detect_integer_product(facts: Facts) -> str | None:
+    """E4: a product of a type of numbers for which the GPU has no kernel, such as int32."""
+    op = find_unplaced(facts)
+    if not op:
+        return None
+    error = find_text(facts, "use", "hard_placement_error") or ""
+    integer = INTEGER.search(error)
+    kind = f" of {integer[1].lower()}" if integer else ""
+    count = count_ops(facts, "CPU")[op]
+    times = f", {count} on the CPU" if count else ""
+    said = re.sub(r"\{\{node ([^}]*)\}\}", r"\1", error)[:160]
+    return f"{op}{kind} has no GPU kernel for its type{times}: {said}"
+
+
+CAUSES = (
+    Cause(
+        "E1",
+        "use",
+        "slow",
+        "This training runs on the CPU: its model was built there.",
+        detect_model_on_cpu,
+        'Build and compile the model anew, outside of with(tf$device("CPU"), ...) and after '
+        "gpu_setup().",
+        "variable.device of the model's variables; placement of the traced graph",
+        explains=("works",),
+    ),
+    Cause(
+        "E2",
+        "use",
+        "slow",
+        "This training runs on the CPU: TensorFlow placed its ops there.",
+        detect_step_on_cpu,
+        'Take with(tf$device("CPU"), ...) out of the model, its layers and its loss; '
+        "tf$config$set_soft_device_placement(FALSE) makes TensorFlow name the first such op.",
+        "tf.config.set_soft_device_placement(); placement of the traced graph",
+        explains=("works",),
+    ),
+    Cause(
+        "E3",
+        "use",
+        "slow",
+        "This training runs on the CPU: its ops have no kernel for a GPU.",
+        detect_no_gpu_kernels,
+        "Replace these ops by others, or train this model on the CPU.",
+        "the kernels that this TensorFlow registers",
+        explains=("works",),
+    ),
+    Cause(
+        "E1p",
+        "use",
+        "slow",
+        "The model's weights are on the CPU.",
+        detect_some_weights_on_cpu,
+        'Build and compile the model anew, outside of with(tf$device("CPU"), ...) and after '
+        "gpu_setup().",
+        "variable.device of the model's variables",
+        explains=NEVER,
+    ),
+    Cause(
+        "E2p",
+        "use",
+        "slow",
+        "Part of the training runs on the CPU, though it could run on the GPU.",
+        detect_some_ops_on_cpu,
+        'Take with(tf$device("CPU"), ...) out of the model, its layers and its loss; '
+        "tf$config$set_soft_device_placement(FALSE) makes TensorFlow name the first such op.",
+        "tf.config.set_soft_device_placement(); placement of the traced graph",
+        explains=NEVER,
+    ),
+    Cause(
+        "E3p",
+        "use",
+        "slow",
+        "Part of the training runs on the CPU, because it has no kernel for a GPU.",
+        detect_some_cpu_only_ops,
+        "Do this before training (strings, lookups and resizing belong into the data), or use "
+        "another op for it.",
+        "the kernels that this TensorFlow registers",
+        explains=NEVER,
+    ),
+    Cause(
+        "E4",
+        "use",
+        "slow",
+        "A product runs on the CPU, because the GPU has no kernel for its type of numbers.",
+        detect_integer_product,
+        'Convert to float32 before it: tf$cast(x, "float32").',
+        "tensorflow, matmul_op_real.cc: on GPUs half, bfloat16, float, double and complex only",
+        explains=NEVER,
+    ),
+)

@@ -1,0 +1,230 @@
+"""This session of R and Python: the wrong Python, settings that came too late (C0, F1 to F11)."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath, PureWindowsPath
+
+from gpukeras.diagnostics.rules.packages import list_missing
+from gpukeras.diagnostics.rules.rule import LATE, NEVER, Cause
+from gpukeras.system.facts import (
+    Facts,
+    describe_readings,
+    find_dict,
+    find_fact,
+    find_list,
+    find_records,
+    find_text,
+    is_cuda_build,
+    parse_numbers,
+)
+
+NUMPY_2 = (1, 38)  # "Internal updates for NumPy 2.0 (#1621)": reticulate's NEWS, 1.38.0
+MEANT = ("CUDA_", "LD_LIBRARY_PATH", "XLA_FLAGS", "KERAS_BACKEND", "TF_", "NVIDIA_")
+
+
+# Which Python ------------------------------------------------------------------------------------
+
+
+def find_import_error(facts: Facts) -> str:
+    """Why TensorFlow cannot be imported, here or in a new process, or ""."""
+    own = find_text(facts, "tensorflow", "error")
+    failed = find_fact(facts, "listings", "as it is", "ok") is False
+    fresh = find_text(facts, "listings", "as it is", "error") if failed else None
+    return own or fresh or ""
+
+
+def needs_other_python(facts: Facts) -> str | None:
+    """Why this Python cannot use a GPU, or None."""
+    error = find_import_error(facts)
+    if error:
+        return f"TensorFlow cannot be imported here ({error})"
+    return "TensorFlow here is built without CUDA" if is_cuda_build(facts) is False else None
+
+
+def find_unheeded(facts: Facts) -> str:
+    """The Python that RETICULATE_PYTHON asks for, if it is not the one that runs; else ""."""
+    asked = find_text(facts, "session", "requested_python") or ""
+    runs = find_text(facts, "python", "executable") or ""
+    prefix = find_text(facts, "python", "prefix") or ""
+    path = PureWindowsPath(asked) if "\\" in asked else PurePosixPath(asked)
+    if not path.is_absolute() or not runs or not prefix:  # "managed", say, or relative to home
+        return ""
+    same = asked == runs or str(path.parent.parent) == prefix or str(path.parent) == prefix
+    return "" if same else asked
+
+
+def detect_ignored_request(facts: Facts) -> str | None:
+    """F2: Python ran before another one was asked for."""
+    asked, lack = find_unheeded(facts), needs_other_python(facts)
+    if find_fact(facts, "session", "python_before") is not True or not asked or not lack:
+        return None
+    runs = find_text(facts, "python", "executable")
+    return (
+        f"Python had started before gpukeras was loaded: {runs} runs, RETICULATE_PYTHON asks for "
+        f"{asked}; {lack}"
+    )
+
+
+def detect_other_python(facts: Facts) -> str | None:
+    """F1: this Python cannot use a GPU, another one of this user can, or was asked for."""
+    lack = needs_other_python(facts)
+    if not lack or detect_ignored_request(facts):
+        return None
+    others = [
+        other for other in find_records(facts, "elsewhere") if other.get("is_cuda_build") is True
+    ]
+    if others:
+        version = others[0].get("tensorflow") or ""
+        return f"{lack}, {others[0].get('python')} has TensorFlow {version} with CUDA"
+    asked = find_unheeded(facts)
+    forced = find_text(facts, "session", "forced")
+    chosen = f", chosen by {forced}" if forced else ""
+    runs = find_text(facts, "python", "executable")
+    return f"{lack}: {runs} runs{chosen}, RETICULATE_PYTHON asks for {asked}" if asked else None
+
+
+def detect_no_tensorflow(facts: Facts) -> str | None:
+    """C0: TensorFlow cannot be imported."""
+    if detect_ignored_request(facts) or detect_other_python(facts):
+        return None
+    return find_import_error(facts) or None
+
+
+# What came too late ------------------------------------------------------------------------------
+
+
+def detect_ephemeral(facts: Facts) -> str | None:
+    """F4: uv's environment for one session, in which nobody sets links to CUDA's libraries."""
+    uv = find_fact(facts, "installation", "uv") is True
+    lost = find_fact(facts, "build", "searches_cusolver") is False
+    mended = find_text(facts, "preload", "status") == "done"
+    if not uv or not lost or not mended:
+        return None
+    prefix = find_text(facts, "python", "prefix") or "the environment"
+    return f"{prefix} is uv's; gpukeras loaded the CUDA libraries of its wheels first"
+
+
+def detect_bare_rstudio(facts: Facts) -> str | None:
+    """F6: RStudio was started without the shell's variables."""
+    readings = find_dict(facts, "environment", "LD_LIBRARY_PATH")
+    own = find_text(facts, "session", "ldpaths") or ""
+    bare = "start" in readings and (readings["start"] or "") in ("", own)
+    missing = sorted(list_missing(facts))
+    if find_fact(facts, "session", "rstudio") is not True or not bare or not missing:
+        return None
+    given = "only R's own LD_LIBRARY_PATH" if readings["start"] else "no LD_LIBRARY_PATH"
+    return f"RStudio started R with {given}, and TensorFlow does not find {', '.join(missing)}"
+
+
+def detect_differing_readings(facts: Facts) -> str | None:
+    """F7: a variable was set after Python had started, so Python does not see it."""
+    differing = []
+    for name, readings in find_dict(facts, "environment").items():
+        known = isinstance(readings, dict) and {"c", "python"} <= readings.keys()
+        if known and str(name).startswith(MEANT) and readings["c"] != readings["python"]:
+            differing.append(describe_readings(facts, name))
+    return "; ".join(differing) or None
+
+
+def detect_fork(facts: Facts) -> str | None:
+    """F9: a fork of the R process in which CUDA was started."""
+    if find_fact(facts, "session", "forked") is not True:
+        return None
+    own = find_list(facts, "tensorflow", "physical_gpus")
+    lost = "; it lists no GPU, a new process does" if own == [] else ""
+    return f"this R process is a fork of the one that started Python{lost}"
+
+
+def detect_old_reticulate(facts: Facts) -> str | None:
+    """F11: NumPy 2, with a reticulate that knows NumPy 1 only."""
+    reticulate = find_text(facts, "session", "reticulate")
+    numpy = find_text(facts, "packages", "numpy") or find_text(facts, "session", "numpy")
+    version = parse_numbers(reticulate)
+    if not version or version >= NUMPY_2 or parse_numbers(numpy) < (2,):
+        return None
+    return f"reticulate {reticulate} with NumPy {numpy}: no array crosses between R and Python"
+
+
+CAUSES = (
+    Cause(
+        "F2",
+        "python",
+        "unused",
+        "Python had started before another one was asked for.",
+        detect_ignored_request,
+        "Restart R, and load gpukeras before anything else uses Python; RETICULATE_PYTHON belongs "
+        "in .Renviron.",
+        "reticulate: Python Version Configuration",
+    ),
+    Cause(
+        "F1",
+        "python",
+        "unused",
+        "R runs another Python than the one that has TensorFlow with CUDA.",
+        detect_other_python,
+        "Restart R, and name that Python before anything starts one: "
+        'Sys.setenv(RETICULATE_PYTHON = "{elsewhere}")',
+        "reticulate: Python Version Configuration",
+    ),
+    Cause(
+        "C0",
+        "python",
+        "error",
+        "TensorFlow cannot be imported.",
+        detect_no_tensorflow,
+        '{python} -m pip install "tensorflow[and-cuda]"',
+        "tensorflow.org/install/pip",
+    ),
+    Cause(
+        "F9",
+        "session",
+        "error",
+        "This R process is a fork, in which CUDA does not work.",
+        detect_fork,
+        "Use processes of their own: future::plan(multisession) or parallel::makeCluster(), not "
+        "mclapply() or multicore.",
+        "CUDA C++ Programming Guide: CUDA_ERROR_NOT_INITIALIZED after fork()",
+        explains=LATE,
+    ),
+    Cause(
+        "F11",
+        "session",
+        "error",
+        "This reticulate does not know NumPy 2.",
+        detect_old_reticulate,
+        'install.packages("reticulate"), or {python} -m pip install "numpy<2"; then restart R.',
+        "reticulate NEWS 1.38.0 (#1621); error: incompatible NumPy binary version 33554432",
+        explains=NEVER,
+    ),
+    Cause(
+        "F4",
+        "information",
+        "information",
+        "This environment is made anew for each session, without links to CUDA's libraries.",
+        detect_ephemeral,
+        "Nothing: gpukeras loads them by itself, if it is loaded before TensorFlow.",
+        "R package tensorflow, install.R: configure_nvidia_symlinks()",
+        explains=NEVER,
+    ),
+    Cause(
+        "F6",
+        "information",
+        "information",
+        "RStudio does not take over the variables of a shell.",
+        detect_bare_rstudio,
+        "Set them in .Renviron; LD_LIBRARY_PATH as rsession-ld-library-path in "
+        "/etc/rstudio/rserver.conf.",
+        "rstudio/tensorflow #121; keras3 #195; docs.posit.co",
+        explains=NEVER,
+    ),
+    Cause(
+        "F7",
+        "information",
+        "information",
+        "A variable was changed after Python had started: Python does not see it.",
+        detect_differing_readings,
+        "Restart R, and set it before Python starts.",
+        "reticulate: Sys.setenv() writes C's environment, os.environ is a copy",
+        explains=NEVER,
+    ),
+)

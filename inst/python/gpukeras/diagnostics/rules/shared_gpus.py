@@ -1,0 +1,391 @@
+"""Cards that are lent: containers, WSL, clusters, MIG, other processes (B1 to B11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukeras.diagnostics.rules import driver
+from gpukeras.diagnostics.rules.driver import (
+    NVML_UNKNOWN,
+    WSL_LIBRARIES,
+    find_foreign_library,
+    is_cut_off,
+    names_cause,
+)
+from gpukeras.diagnostics.rules.hardware import (
+    describe_cuinit,
+    describe_nvml,
+    driver_works,
+    find_cuinit,
+    find_tested_gpu,
+    name_gpu,
+    shows_none,
+)
+from gpukeras.diagnostics.rules.rule import AT_FIRST_USE, NEVER, Cause
+from gpukeras.system.facts import (
+    Facts,
+    find_dict,
+    find_fact,
+    find_list,
+    find_logs,
+    find_number,
+    find_records,
+    find_text,
+    is_wsl,
+)
+
+MPS = (805, 806, 807)  # CUresult: no daemon, it does not answer, it is not ready
+PROHIBITED = 2
+MODES = {1: "exclusive thread", PROHIBITED: "prohibited", 3: "exclusive process"}
+REASONS = (  # signs in the log that tell another reason than a card that is in use
+    "cudnn",
+    "ptx",
+    "libdevice",
+    "ptxas",
+    "insufficient_driver",
+    "out_of_memory",
+    "not_initialized",
+)
+MIB = 2**20
+# A GPU is taken if less than this is free. 2 GiB: below it TensorFlow itself takes a GPU for a
+# small one and leaves less to the driver (MinSystemMemory() in gpu_device.cc). The share is this
+# package's choice, so that a small card counts only if it is nearly full.
+LOW_BYTES = 2 * 2**30
+LOW_SHARE = 0.1
+
+
+def has_driver_fault(facts: Facts) -> bool:
+    """Whether the driver itself is at fault, wherever its card is lent to."""
+    return any(cause.detect(facts) for cause in driver.CAUSES if cause.stage == "driver")
+
+
+# Where the card is not lent at all ----------------------------------------------------------------
+
+
+def detect_slurm(facts: Facts) -> str | None:
+    """B6: a Slurm job that was given no GPU."""
+    job = find_text(facts, "slurm", "job_id")
+    if not job or find_text(facts, "slurm", "gpus") != "":
+        return None
+    reading = find_text(facts, "environment", "CUDA_VISIBLE_DEVICES", "c")
+    without = find_list(facts, "driver", "device_nodes") == []
+    if not without and reading not in ("", "NoDevFiles"):
+        return None
+    return f"Slurm job {job} has no SLURM_JOB_GPUS, SLURM_STEP_GPUS or SLURM_GPUS_ON_NODE"
+
+
+def detect_wsl(facts: Facts) -> str | None:
+    """B4: WSL without the parts through which Windows lends its GPU."""
+    if not is_wsl(facts) or driver_works(facts) or detect_container(facts):
+        return None
+    needed = {"dxg": "/dev/dxg", "wsl_libcuda": f"{WSL_LIBRARIES}lib/libcuda.so.1"}
+    missing = [name for key, name in needed.items() if find_fact(facts, "driver", key) is False]
+    foreign = find_foreign_library(facts)
+    if missing and (foreign or not names_cause(facts)):
+        return f"this is WSL, and {' and '.join(missing)} is missing"
+    if not foreign or detect_mps(facts):
+        return None
+    return f"this is WSL, {describe_cuinit(facts)}, and libcuda is {foreign}, not Windows' own"
+
+
+def detect_container(facts: Facts) -> str | None:
+    """B1: a container in which no GPU was mounted."""
+    marker = find_text(facts, "container", "marker")
+    if not marker or driver_works(facts) or has_driver_fault(facts) or detect_mps(facts):
+        return None
+    if is_wsl(facts):
+        node, missing = "/dev/dxg", find_fact(facts, "driver", "dxg") is False
+    else:
+        host_has_none = find_fact(facts, "hardware", "nvidia_gpus") == []
+        no_nodes = find_list(facts, "driver", "device_nodes") == []
+        node, missing = "/dev/nvidia*", no_nodes and not host_has_none
+    if not missing:
+        return None
+    promised = find_text(facts, "container", "nvidia_visible_devices") or "unset"
+    return f"{marker} marks a container, {node} is missing, NVIDIA_VISIBLE_DEVICES is {promised}"
+
+
+# Where it is lent, and not whole ------------------------------------------------------------------
+
+
+def detect_no_nvml(facts: Facts) -> str | None:
+    """B2: libcuda works, but NVML does not, without which TensorFlow registers no GPU."""
+    if not driver_works(facts) or find_fact(facts, "driver", "tegra") is True:
+        return None
+    if has_driver_fault(facts) or detect_cut_off(facts):
+        return None
+    code = find_number(facts, "nvml", "init")
+    if find_fact(facts, "nvml", "loaded") is False:
+        reason = find_text(facts, "nvml", "error") or "libnvidia-ml.so.1 does not load"
+    elif code:
+        reason = describe_nvml(code)
+    else:
+        return None
+    promised = find_text(facts, "container", "nvidia_driver_capabilities")
+    given = f"; NVIDIA_DRIVER_CAPABILITIES is {promised}" if promised else ""
+    return f"libcuda shows {find_number(facts, 'cuda', 'count'):.0f} GPU, but {reason}{given}"
+
+
+def _is_explained(facts: Facts) -> bool:
+    """Whether the card is not lent at all, or its driver is at fault."""
+    lent = (detect_wsl, detect_container, detect_mps)
+    return has_driver_fault(facts) or any(detect(facts) for detect in lent)
+
+
+def detect_cut_off(facts: Facts) -> str | None:
+    """B3: a container that lost the permission for its GPU while it ran."""
+    if not is_cut_off(facts) or _is_explained(facts):
+        return None
+    code = find_number(facts, "nvml", "init") or NVML_UNKNOWN
+    marker = find_text(facts, "container", "marker")
+    denied = driver.list_denied(facts)
+    nodes = f"; {', '.join(denied)} may not be opened" if denied else ""
+    return f"{describe_nvml(code)} in a container ({marker}) that has the device nodes{nodes}"
+
+
+def detect_no_mig_device(facts: Facts) -> str | None:
+    """B7: a GPU that is to be split into MIG slices, and has none."""
+    if driver_works(facts) or _is_explained(facts) or detect_cut_off(facts):
+        return None
+    gpus = find_records(facts, "nvml", "devices")
+    empty = [g for g in gpus if g.get("mig") is True and find_number(g, "mig_devices") == 0]
+    if not empty or len(empty) < len(gpus):  # another GPU would be used
+        return None
+    return f"MIG is on for {len(empty)} GPU ({name_gpu(empty[0])}), with 0 instances"
+
+
+def detect_none_shown(facts: Facts) -> str | None:
+    """B11: there is a card, and the driver shows this process none."""
+    seen = _describe_cards(facts)
+    if not shows_none(facts) or not seen or _is_limited(facts):
+        return None
+    earlier = [cause for cause in CAUSES if cause.stage == "driver" and cause.id != "B11"]
+    if has_driver_fault(facts) or any(cause.detect(facts) for cause in earlier):
+        return None
+    counted = find_number(facts, "cuda", "count") == 0
+    answer = "cuDeviceGetCount counts 0" if counted else describe_cuinit(facts)
+    return f"{answer}, though {seen}"
+
+
+def _describe_cards(facts: Facts) -> str:
+    bus, count = find_list(facts, "hardware", "nvidia_gpus"), find_number(facts, "nvml", "count")
+    texts = [f"NVML counts {count:.0f}"] if count else []
+    texts += [f"the PCI bus has {len(bus)} NVIDIA GPU"] if bus else []
+    nodes = [] if texts else find_list(facts, "driver", "device_nodes") or []
+    return " and ".join([*texts, *(f"{node} exists" for node in nodes)])
+
+
+def _is_limited(facts: Facts) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES is set, which alone may be why none is shown."""
+    if shows_none({"cuda": find_dict(facts, "cuda_shown")}):  # none without it either
+        return False
+    readings = find_dict(facts, "environment", "CUDA_VISIBLE_DEVICES")
+    return any(value is not None for value in readings.values())
+
+
+def detect_mps(facts: Facts) -> str | None:
+    """B9: CUDA is to share the card through a daemon (MPS) that does not answer."""
+    if find_cuinit(facts) not in MPS:
+        return None
+    pipe = find_text(facts, "environment", "CUDA_MPS_PIPE_DIRECTORY", "c")
+    return f"{describe_cuinit(facts)}; CUDA_MPS_PIPE_DIRECTORY is {pipe or 'unset'}"
+
+
+def detect_no_processes(facts: Facts) -> str | None:
+    """B5: in WSL NVML does not tell which process holds how much."""
+    gpus = find_records(facts, "nvml", "devices")
+    if not is_wsl(facts) or not gpus:
+        return None
+    held = [find_number(p, "bytes") for gpu in gpus for p in find_records(gpu, "processes")]
+    listed = all(find_list(gpu, "processes") is not None for gpu in gpus)
+    if listed and (not held or any(size is not None for size in held)):
+        return None
+    return "this is WSL, and NVML gives no memory by process"
+
+
+# Where somebody else uses it ----------------------------------------------------------------------
+
+
+def list_others(facts: Facts, gpu: Facts) -> list[dict[str, Any]] | None:
+    """Other processes that compute on a GPU, the biggest first; None if not determined."""
+    if find_list(gpu, "processes") is None:
+        return None
+    known, own = find_records(gpu, "processes"), find_number(facts, "python", "pid")
+    mine = [process for process in known if process.get("pid") == own]
+    # In a container the numbers are others, so a session that computes may not find itself.
+    if find_fact(facts, "tensorflow", "started") is True and not mine:
+        return None
+    others = [process for process in known if process not in mine]
+    return sorted(others, key=lambda process: -(find_number(process, "bytes") or 0))
+
+
+def describe_process(process: Facts) -> str:
+    """A process's number, program and memory."""
+    number, program = find_number(process, "pid"), find_text(process, "program")
+    held = find_number(process, "bytes")
+    memory = "" if held is None else f", {held / MIB:.0f} MiB"
+    shown = f"process {number:.0f}" if number else "a process"
+    return f"{shown} ({program or 'its name is not shown'}{memory})"
+
+
+def detect_compute_mode(facts: Facts) -> str | None:
+    """B8: the card admits no process, or one only."""
+    cuda, nvml = find_tested_gpu(facts)
+    mode = find_number(cuda, "compute_mode")
+    mode = find_number(nvml, "compute_mode") if mode is None else mode
+    older = driver.detect_old_driver(facts) or driver.detect_no_jit(facts)
+    if mode not in MODES or older or not driver_works(facts):
+        return None
+    text = f"compute mode {mode:.0f} ({MODES[int(mode)]})"
+    reason = "no process is admitted" if mode == PROHIBITED else _find_refusal(facts, nvml)
+    return f"{text}; {reason}" if reason else None
+
+
+def _find_refusal(facts: Facts, gpu: Facts) -> str:
+    """Why a card that admits one process refuses this one, or "" (it may well be the one)."""
+    others, logs = list_others(facts, gpu), find_logs(facts)
+    if others:
+        return f"{describe_process(others[0])} has it"
+    if any(log.get("busy") is True for log in logs):
+        return "CUDA says that the device is busy or unavailable"
+    told = any(log.get(sign) for log in logs for sign in REASONS)
+    passed = any(stage.get("ok") is True for stage in find_records(facts, "proof", "stages"))
+    if find_fact(facts, "proof", "ok") is not False or told or passed:
+        return ""
+    return "the test computation was refused"
+
+
+def detect_memory_taken(facts: Facts) -> str | None:
+    """B10: other processes hold the card's memory."""
+    gpu = find_tested_gpu(facts)[1]
+    free, total = find_number(gpu, "free_bytes"), find_number(gpu, "total_bytes")
+    earlier = (driver.detect_old_driver, driver.detect_no_jit, detect_compute_mode)
+    if not free or not total or any(detect(facts) for detect in earlier):
+        return None
+    others = list_others(facts, gpu)
+    refused = find_dict(facts, "proof", "log").get("out_of_memory") is True
+    low = free < min(LOW_SHARE * total, LOW_BYTES) or (refused and free < total / 2)
+    mine = find_fact(facts, "tensorflow", "started") is True
+    if not low or (not others and (mine or others == [] or not refused)):
+        return None
+    holder = f"most is held by {describe_process(others[0])}" if others else "NVML names no holder"
+    return f"{free / MIB:.0f} of {total / MIB:.0f} MiB are free; {holder}"
+
+
+CAUSES = (
+    Cause(
+        "B6",
+        "allocation",
+        "unused",
+        "This Slurm job was given no GPU.",
+        detect_slurm,
+        "Ask for one: srun --gres=gpu:1 --pty R",
+        "slurm.schedmd.com/gres.html",
+    ),
+    Cause(
+        "B4",
+        "driver",
+        "unused",
+        "WSL does not show the GPU of Windows.",
+        detect_wsl,
+        "Update the NVIDIA driver in Windows, then in Windows: wsl --update && wsl --shutdown. "
+        "Inside WSL install no driver (sudo apt purge 'nvidia-driver-*' 'libnvidia-compute-*').",
+        "NVIDIA, CUDA on WSL User Guide; NVIDIA/cuda-python #17",
+    ),
+    Cause(
+        "B1",
+        "driver",
+        "unused",
+        "This container was given no GPU.",
+        detect_container,
+        "Start it with one: docker run --gpus all ... (podman: --device nvidia.com/gpu=all; "
+        "Kubernetes: the resource nvidia.com/gpu: 1)",
+        "NVIDIA Container Toolkit documentation",
+    ),
+    Cause(
+        "B9",
+        "driver",
+        "unused",
+        "The GPU is to be shared through MPS, whose daemon does not answer.",
+        detect_mps,
+        "Start it (nvidia-cuda-mps-control -d), or go without: restart R, then before Python "
+        'starts: Sys.unsetenv("CUDA_MPS_PIPE_DIRECTORY").',
+        "NVIDIA, Multi-Process Service; CUDA Driver API, CUDA_ERROR_MPS_CONNECTION_FAILED",
+    ),
+    Cause(
+        "B3",
+        "driver",
+        "unused",
+        "This container lost its GPU (often by systemctl daemon-reload on the host).",
+        detect_cut_off,
+        "Restart the container. Against its coming back, on the host: sudo nvidia-ctk system "
+        "create-dev-char-symlinks --create-all, or start containers with --device "
+        "nvidia.com/gpu=all (CDI).",
+        "NVIDIA/nvidia-container-toolkit #48, #1227",
+    ),
+    Cause(
+        "B7",
+        "driver",
+        "unused",
+        "The GPU is in MIG mode and has no instance.",
+        detect_no_mig_device,
+        "An administrator: sudo nvidia-smi mig -cgi 0 -C makes one of the whole card, or sudo "
+        "nvidia-smi -mig 0 turns MIG off.",
+        "NVIDIA, Multi-Instance GPU User Guide; pytorch #130181",
+    ),
+    Cause(
+        "B2",
+        "driver",
+        "unused",
+        "NVML (libnvidia-ml.so.1), without which TensorFlow registers no GPU, does not work.",
+        detect_no_nvml,
+        "In a container: start it with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility. Elsewhere: "
+        "reinstall the NVIDIA driver whole, and reboot; nvidia-smi must work.",
+        "TensorFlow 2.21.0 over a driver without NVML; NVIDIA Container Toolkit documentation",
+        explains=("unlisted",),
+    ),
+    Cause(
+        "B11",
+        "driver",
+        "unused",
+        "The driver shows this process no GPU.",
+        detect_none_shown,
+        "nvidia-smi -L must list it for this user. In a container or a cluster's job: ask for the "
+        "GPU (docker run --gpus all, srun --gres=gpu:1), because its device is withheld. "
+        "Elsewhere: reboot, and look for Xid errors in dmesg.",
+        "CUDA Driver API: cuInit, cuDeviceGetCount",
+    ),
+    Cause(
+        "B8",
+        "first use",
+        "error",
+        "The GPU is set to admit no other process.",
+        detect_compute_mode,
+        "sudo nvidia-smi -c 0 admits all; or end the process that has it (nvidia-smi lists it). On "
+        "a cluster: ask the administrator.",
+        "CUDA Driver API, CUcomputemode; tensorflow #526, #45450",
+        explains=AT_FIRST_USE,
+    ),
+    Cause(
+        "B10",
+        "first use",
+        "error",
+        "The GPU's memory is taken by another process.",
+        detect_memory_taken,
+        "Close that program (often an R or Python session of one's own that was left open); "
+        "nvidia-smi shows who it is. Then gpu_check() again.",
+        "NVIDIA, NVML API Reference, nvmlDeviceGetComputeRunningProcesses(); tensorflow, "
+        "gpu_device.cc, MinSystemMemory()",
+        explains=AT_FIRST_USE,
+    ),
+    Cause(
+        "B5",
+        "information",
+        "information",
+        "In WSL it cannot be seen which process holds the GPU's memory.",
+        detect_no_processes,
+        "Look in Windows' Task Manager, tab Details, column GPU.",
+        "NVIDIA, CUDA on WSL User Guide, known limitations",
+        explains=NEVER,
+    ),
+)

@@ -1,0 +1,331 @@
+"""A card that works and is used badly (E1 to E15).
+
+They stand on `facts["use"]`, the reading of the user's own model and data; what a small test model
+does in a child process says nothing about it, except where the computer is at fault (E15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpukeras.diagnostics.rules import placement
+from gpukeras.diagnostics.rules.placement import count_heavy, uses_gpu
+from gpukeras.diagnostics.rules.rule import NEVER, Cause
+from gpukeras.system.facts import (
+    Facts,
+    find_dict,
+    find_fact,
+    find_list,
+    find_number,
+    find_records,
+    find_text,
+    list_capabilities,
+    parse_numbers,
+)
+
+# A GPU waits between kernels that are shorter than what the CPU takes to start one (NVIDIA, Getting
+# Started with CUDA Graphs): 4 to 6 us were measured by others, TensorFlow's own work comes on top.
+SHORT_KERNEL_US = 10.0
+MANY_KERNELS = 100  # fewer say little about their median
+IDLE_SHARE = 0.5  # this package's choice: it does nothing for more time than it works
+# As in TensorFlow's own analysis of a profile: above it a step is "highly input-bound"
+# (kHighlyInfeedBoundThresholdInPercent in xprof).
+INPUT_SHARE = 0.2
+NOTICEABLE_S = 0.001  # a clock's noise in short steps is not waiting
+MANY_RETRACES = 5  # TensorFlow warns from here on (FREQUENT_TRACING_WARNING_THRESHOLD)
+SLOW_FIRST = 10  # times the median; this package's choice
+SLOW_FIRST_S = 1.0
+HALF_PRECISION, BFLOAT16, TF32 = (7, 0), (8, 0), (8, 0)  # capabilities with tensor cores for it
+
+
+def find_capability(facts: Facts) -> tuple[int, ...]:
+    """Compute capability of the GPU that the training uses, else of the first; () if unknown."""
+    own = parse_numbers(find_fact(facts, "use", "capability"))
+    return own or next(iter(list_capabilities(facts)), ())
+
+
+def is_set(facts: Facts, name: str, values: Iterable[str]) -> bool:
+    """Whether C or Python reads one of the values of an environment variable."""
+    readings = [find_text(facts, "environment", name, who) for who in ("c", "python")]
+    return any(reading in values for reading in readings if reading is not None)
+
+
+# Slow steps ---------------------------------------------------------------------------------------
+
+
+def detect_slow_rnn(facts: Facts) -> str | None:
+    """E5: recurrent layers that cannot use cuDNN's fast kernels, and the argument at fault."""
+    texts = [
+        f"{find_text(layer, 'layer')} ({find_text(layer, 'class')}): {argument}"
+        for layer in find_records(facts, "use", "rnn")
+        if (argument := find_text(layer, "argument"))
+    ]
+    return "; ".join(texts) or None
+
+
+def detect_eager(facts: Facts) -> str | None:
+    """E6: Python runs within the step, or the step is traced again and again."""
+    use = find_dict(facts, "use")
+    retraces, step = find_number(use, "retraces") or 0, find_number(use, "median_s")
+    reasons = ["run_eagerly is on"] if use.get("eager") is True else []
+    reasons += ["a Python function is part of the step"] if use.get("py_function") is True else []
+    if retraces >= MANY_RETRACES:
+        steps = find_number(use, "steps")
+        reasons.append(
+            f"traced again {retraces:.0f} times" + (f" in {steps:.0f} steps" if steps else "")
+        )
+    time = f"; a step takes {1000 * step:.1f} ms" if step else ""
+    return " and ".join(reasons) + time if reasons else None
+
+
+def detect_launch_bound(facts: Facts) -> str | None:
+    """E7: the GPU waits for the CPU to start its many short kernels."""
+    trace = find_dict(facts, "use", "trace")
+    share, kernels = find_number(trace, "busy_share"), find_number(trace, "kernels")
+    short = find_number(trace, "median_kernel_us")
+    if not uses_gpu(facts) or share is None or kernels is None or short is None:
+        return None
+    if share >= IDLE_SHARE or kernels < MANY_KERNELS or short >= SHORT_KERNEL_US:
+        return None
+    rows = find_number(facts, "use", "batch_size")
+    batch = f", with {rows:.0f} rows a batch" if rows else ""
+    return (
+        f"the GPU works {share:.0%} of the time, in {kernels:.0f} kernels, half of them shorter "
+        f"than {short:.1f} us{batch}"
+    )
+
+
+def detect_input_bound(facts: Facts) -> str | None:
+    """E8: the step waits for its data."""
+    real, same = find_number(facts, "use", "median_s"), find_number(facts, "use", "repeated_s")
+    if not real or same is None or real - same < NOTICEABLE_S or 1 - same / real < INPUT_SHARE:
+        return None
+    return (
+        f"a step takes {1000 * real:.1f} ms with the data, {1000 * same:.1f} ms with one batch "
+        f"repeated: {1 - same / real:.0%} is waiting for data"
+    )
+
+
+def detect_float64(facts: Facts) -> str | None:
+    """E9: numbers of 64 bits, which most GPUs compute 32 to 64 times slower."""
+    types = [str(kind) for kind in find_list(facts, "use", "input_dtypes") or ()]
+    places = [f"input {i + 1} is float64" for i, kind in enumerate(types) if kind == "float64"]
+    if find_text(facts, "use", "policy") == "float64":
+        places.append("the dtype policy is float64")
+    return " and ".join(places) or None
+
+
+# Settings -----------------------------------------------------------------------------------------
+
+
+def detect_full_precision(facts: Facts) -> str | None:
+    """E10: float32, on a card that computes 16 bits several times faster."""
+    capability = find_capability(facts)
+    wide = find_text(facts, "use", "policy") == "float32"
+    if not uses_gpu(facts) or not wide or not capability or capability < HALF_PRECISION:
+        return None
+    return f"the dtype policy is float32, the compute capability {_dot(capability)}"
+
+
+def detect_half_precision(facts: Facts) -> str | None:
+    """E10p: 16 bits, on a card that has no tensor cores for them."""
+    capability, policy = find_capability(facts), find_text(facts, "use", "policy") or ""
+    needed = {"mixed_float16": HALF_PRECISION, "mixed_bfloat16": BFLOAT16}.get(policy)
+    if not uses_gpu(facts) or not needed or not capability or capability >= needed:
+        return None
+    found, least = _dot(capability), _dot(needed)
+    return f"the dtype policy is {policy}, the compute capability {found}, below {least}"
+
+
+def detect_no_tf32(facts: Facts) -> str | None:
+    """E11: TF32 is off, on a card that has it."""
+    capability, policy = find_capability(facts), find_text(facts, "use", "policy")
+    if not uses_gpu(facts) or policy not in (None, "float32") or capability < TF32:
+        return None
+    reasons = ["NVIDIA_TF32_OVERRIDE is 0"] if is_set(facts, "NVIDIA_TF32_OVERRIDE", ["0"]) else []
+    if find_fact(facts, "use", "tf32") is False:
+        reasons.append("TensorFlow's switch for TF32 is off")
+    if not reasons:
+        return None
+    return f"{' and '.join(reasons)}, the compute capability is {_dot(capability)}"
+
+
+def detect_determinism(facts: Facts) -> str | None:
+    """E12: only deterministic kernels are allowed."""
+    asked = is_set(facts, "TF_DETERMINISTIC_OPS", ["1", "true", "True"])
+    if find_fact(facts, "use", "deterministic") is not True and not (asked and uses_gpu(facts)):
+        return None
+    return "TF_DETERMINISTIC_OPS is on" if asked else "op determinism is enabled"
+
+
+def detect_idle_gpu(facts: Facts) -> str | None:
+    """E13: another GPU does nothing."""
+    shown, used = find_number(facts, "use", "gpus"), find_number(facts, "use", "gpus_used")
+    if not shown or not used or shown < 2 or used >= shown:
+        return None
+    return f"{used:.0f} of {shown:.0f} GPUs in use"
+
+
+def detect_slow_start(facts: Facts) -> str | None:
+    """E14: the first step takes much longer than the others, which is no slowness."""
+    first, usual = find_number(facts, "use", "first_s"), find_number(facts, "use", "median_s")
+    if not first or not usual or first < SLOW_FIRST_S or first < SLOW_FIRST * usual:
+        return None
+    return (
+        f"the first step takes {first:.1f} s, the later ones {1000 * usual:.1f} ms: "
+        f"{first / usual:.0f} times as long"
+    )
+
+
+def detect_blind_profiler(facts: Facts) -> str | None:
+    """E15: the profiler saw no kernel, though the GPU computed."""
+    part = facts if find_dict(facts, "use") else find_dict(facts, "proof")
+    trace, error = find_dict(part, "use", "trace"), find_text(part, "use", "trace", "error") or ""
+    if not uses_gpu(part) or not trace or find_number(trace, "kernels"):
+        return None
+    refused = trace.get("cupti") is False or "CUPTI" in error.upper()
+    refused = refused or find_dict(part, "log").get("cupti") is True
+    rise = find_number(part, "use", "peak_rise_bytes") or 0
+    if not refused and (rise <= 0 or not count_heavy(part, "GPU")):
+        return None
+    memory = f"; the step took {rise / 2**20:.1f} MiB of its memory" if rise > 0 else ""
+    return f"the trace has 0 kernels{': ' + error if error else ''}{memory}"
+
+
+def _dot(numbers: Iterable[int]) -> str:
+    return ".".join(str(number) for number in numbers)
+
+
+CAUSES = (
+    *placement.CAUSES,
+    Cause(
+        "E5",
+        "use",
+        "slow",
+        "A recurrent layer cannot use cuDNN.",
+        detect_slow_rnn,
+        "Leave that argument at its default (tanh, sigmoid, use_bias TRUE, unroll FALSE, "
+        "recurrent_dropout 0, GRU: reset_after TRUE; dropout is allowed), use LSTM or GRU, and pad "
+        "sequences on the right.",
+        "keras, backend/tensorflow/rnn.py, cudnn_ok()",
+        explains=NEVER,
+    ),
+    Cause(
+        "E6",
+        "use",
+        "slow",
+        "Python takes part in every training step.",
+        detect_eager,
+        "compile(run_eagerly = FALSE); move R and Python functions out of the model; give all "
+        "batches one shape (drop the last, smaller one).",
+        "tensorflow, polymorphic_function.py, FREQUENT_TRACING_WARNING_THRESHOLD",
+        explains=NEVER,
+    ),
+    Cause(
+        "E7",
+        "use",
+        "slow",
+        "The GPU waits for its kernels to be started: the model or the batch is small.",
+        detect_launch_bound,
+        "A larger batch_size first; then compile(jit_compile = TRUE), or steps_per_execution = 32. "
+        "A model that stays small may be as fast on the CPU.",
+        "NVIDIA, Getting Started with CUDA Graphs; tensorflow #31654, #5995",
+        explains=NEVER,
+    ),
+    Cause(
+        "E8",
+        "use",
+        "slow",
+        "The training waits for its data.",
+        detect_input_bound,
+        "Prepare the data once (resize, decode, convert before training), and keep it in memory or "
+        "on the GPU: gpu_dataset() does both.",
+        "xprof, op_stats_to_input_pipeline_analysis.cc, kHighlyInfeedBoundThresholdInPercent",
+        explains=NEVER,
+    ),
+    Cause(
+        "E9",
+        "use",
+        "slow",
+        "The training computes with 64 bits.",
+        detect_float64,
+        'Convert the data to float32 once, and keras$config$set_dtype_policy("float32") before the '
+        "model is built.",
+        "NVIDIA, CUDA C++ Programming Guide, Arithmetic Instructions",
+        explains=NEVER,
+    ),
+    Cause(
+        "E10p",
+        "use",
+        "slow",
+        "Mixed precision is on, and this card has no tensor cores for it.",
+        detect_half_precision,
+        'Before the model is built: keras$config$set_dtype_policy("float32").',
+        "tensorflow.org/guide/mixed_precision",
+        explains=NEVER,
+    ),
+    Cause(
+        "E11",
+        "use",
+        "slow",
+        "TF32 is off.",
+        detect_no_tf32,
+        'gpu_setup(tf32 = TRUE); Sys.unsetenv("NVIDIA_TF32_OVERRIDE") before Python starts.',
+        "tf.config.experimental.enable_tensor_float_32_execution(); NVIDIA, cuBLAS documentation",
+        explains=NEVER,
+    ),
+    Cause(
+        "E10",
+        "information",
+        "information",
+        "Mixed precision is off.",
+        detect_full_precision,
+        'Before the model is built: keras$config$set_dtype_policy("mixed_float16"); from '
+        'compute capability 8.0 on "mixed_bfloat16" too.',
+        "tensorflow.org/guide/mixed_precision",
+        explains=NEVER,
+    ),
+    Cause(
+        "E12",
+        "information",
+        "information",
+        "Only deterministic kernels are used, and no XLA.",
+        detect_determinism,
+        "Where equal results to the last bit are not needed: restart R, leave out "
+        'enable_op_determinism(), Sys.unsetenv("TF_DETERMINISTIC_OPS").',
+        "tf.config.experimental.enable_op_determinism(); keras, trainer.py, model_supports_jit()",
+        explains=NEVER,
+    ),
+    Cause(
+        "E13",
+        "information",
+        "information",
+        "A further GPU does nothing.",
+        detect_idle_gpu,
+        "tf$distribute$MirroredStrategy() trains on all; or use the other for another session "
+        '(CUDA_VISIBLE_DEVICES="1").',
+        "tensorflow.org/guide/distributed_training",
+        explains=NEVER,
+    ),
+    Cause(
+        "E14",
+        "information",
+        "information",
+        "The first step takes long: CUDA starts, kernels are chosen and compiled.",
+        detect_slow_start,
+        "Leave the first step out when comparing speed.",
+        "NVIDIA, CUDA Environment Variables, CUDA_CACHE_PATH",
+        explains=NEVER,
+    ),
+    Cause(
+        "E15",
+        "information",
+        "information",
+        "The profiler may not see the GPU's kernels. This does not mean that the CPU computes.",
+        detect_blind_profiler,
+        "An administrator: echo options nvidia NVreg_RestrictProfilingToAdminUsers=0 | sudo tee "
+        "/etc/modprobe.d/nvidia-profiling.conf, then reboot. In a container: --cap-add=SYS_ADMIN.",
+        "NVIDIA, ERR_NVGPUCTRPERM; tensorflow #35860, xprof #63",
+        explains=NEVER,
+    ),
+)

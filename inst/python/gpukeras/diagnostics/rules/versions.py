@@ -1,0 +1,251 @@
+"""Libraries, builds and cards that do not fit each other (C12, C13, C16 to C20)."""
+
+from __future__ import annotations
+
+import re
+
+from gpukeras.diagnostics.rules.packages import OWNERS, is_cpu_build
+from gpukeras.diagnostics.rules.rule import REINSTALL, Cause
+from gpukeras.system import known_issues
+from gpukeras.system.facts import (
+    Facts,
+    find_dict,
+    find_fact,
+    find_list,
+    find_records,
+    find_release,
+    find_text,
+    is_cuda_build,
+    list_capabilities,
+    list_kernels,
+    list_uncoded,
+)
+from gpukeras.system.known_issues import format_version
+
+STAGES = ("product", "convolution", "fit", "fit_xla")  # of the test computation, in their order
+
+
+def find_failed_stage(facts: Facts) -> str:
+    """The stage of the test computation that failed, or in which its process ended; "" if none."""
+    ended = find_text(facts, "proof", "ended") or ""
+    done = []
+    for stage in find_records(facts, "proof", "stages"):
+        ok, name = stage.get("ok"), str(stage.get("name"))
+        if ok is False or (ok is None and ended):
+            return name
+        done.append(name)
+    later = [name for name in STAGES if name not in done]
+    return later[0] if ended and later else ""
+
+
+def describe_failure(facts: Facts) -> str:
+    """All that the failed test computation said, in one text."""
+    texts = [find_text(facts, "proof", key) or "" for key in ("error", "ended")]
+    texts += [str(stage.get("error") or "") for stage in find_records(facts, "proof", "stages")]
+    texts += [str(line) for line in find_list(facts, "proof", "log", "lines") or ()]
+    return " ".join(texts)
+
+
+def _find_logged(facts: Facts, name: str) -> str:
+    parts = (("proof",), ("listings", "preloaded"), ("listings", "as it is"))
+    return next((text for part in parts if (text := find_text(facts, *part, "log", name))), "")
+
+
+def disproves_cudnn(facts: Facts) -> bool:
+    """Whether the test computation shows that cuDNN is not at fault."""
+    stages = find_records(facts, "proof", "stages")
+    convolved = any(s.get("name") == "convolution" and s.get("ok") is True for s in stages)
+    failed = find_fact(facts, "proof", "ok") is False
+    return convolved or (failed and find_failed_stage(facts) in ("", STAGES[0]))
+
+
+def detect_old_cudnn(facts: Facts) -> str | None:
+    """C12: a cuDNN older than the one that TensorFlow was compiled with."""
+    said = _find_logged(facts, "cudnn")
+    if said:
+        return f"TensorFlow's log: loaded and compiled with cuDNN {said}"
+    return None if disproves_cudnn(facts) else known_issues.OLD_CUDNN.applies(facts)
+
+
+def detect_old_card(facts: Facts) -> str | None:
+    """C18: every card is older than the oldest for which this TensorFlow has code."""
+    oldest, cards = find_oldest_code(facts), list_capabilities(facts)
+    if not oldest or not cards or max(cards) >= oldest:
+        return None
+    return (
+        f"compute capability {format_version(max(cards))}, and TensorFlow"
+        f"{' with CUDA' if is_cpu_build(facts) else ''} has code from {format_version(oldest)} on"
+    )
+
+
+def find_oldest_code(facts: Facts) -> tuple[int, int] | None:
+    """The oldest compute capability for which TensorFlow has code, or would have with CUDA."""
+    known = list_kernels(facts)
+    if known or not is_cpu_build(facts):
+        return min(known, default=None)
+    return (5, 0) if find_release(facts) < (2, 17) else (6, 0)  # build_info of PyPI's wheels
+
+
+def detect_new_cudnn(facts: Facts) -> str | None:
+    """C13: a cuDNN that has no more code for cards before Turing."""
+    if detect_old_card(facts) or detect_old_cudnn(facts) or disproves_cudnn(facts):
+        return None
+    return known_issues.NEW_CUDNN.applies(facts)
+
+
+def detect_abort(facts: Facts) -> str | None:
+    """C17: XLA ends the process on a card that is newer than its CUDA."""
+    ended = find_text(facts, "proof", "ended") or "failed"
+    if detect_old_card(facts):
+        return None
+    if find_fact(facts, "proof", "log", "ptx") is True:
+        said = [str(line) for line in find_list(facts, "proof", "log", "lines") or ()]
+        line = next((line for line in said if "PTX" in line), "LLVM ERROR: PTX version")
+        return f"the test computation with XLA {ended}: {line}"
+    sign = known_issues.BLACKWELL_XLA.applies(facts)
+    if sign and "SIGABRT" in ended and find_failed_stage(facts) == "fit_xla":
+        return f"{sign}; the test computation with XLA was {ended}"
+    tried = [stage.get("name") for stage in find_records(facts, "proof", "stages")]
+    return sign if find_fact(facts, "proof", "ok") is True and "fit_xla" not in tried else None
+
+
+def detect_no_kernels(facts: Facts) -> str | None:
+    """C16: no code for the card, so that the driver compiles each kernel at its first use."""
+    if detect_old_card(facts) or detect_abort(facts):
+        return None
+    told = _find_logged(facts, "capability")
+    sign = f"TensorFlow's log: no code for compute capability {told}" if told else None
+    sign = sign or _lack_kernels(facts)
+    works, ended = find_fact(facts, "proof", "ok"), find_text(facts, "proof", "ended") or ""
+    if not sign or works is True:
+        return sign
+    if works is None:  # it may still be compiling
+        return f"{sign}; the test computation {ended}" if "did not end" in ended else None
+    said = re.search(r"\w*INVALID_PTX|\w*INVALID_HANDLE|no kernel image", describe_failure(facts))
+    return f"{sign}; the test computation failed with {said.group()}" if said else None
+
+
+def _lack_kernels(facts: Facts) -> str | None:
+    newer = [card for card in list_uncoded(facts) if card > max(list_kernels(facts))]
+    if not newer:
+        return None
+    names = find_list(facts, "build", "cuda_compute_capabilities") or ()
+    return (
+        f"compute capability {format_version(newer[0])}, and the build has "
+        f"{', '.join(map(str, names))}"
+    )
+
+
+def detect_no_compiler(facts: Facts) -> str | None:
+    """C19: XLA does not find NVIDIA's assembler or its library of device functions."""
+    log, compiler = find_dict(facts, "proof", "log"), find_dict(facts, "compiler")
+    said = [name for name in ("libdevice", "ptxas") if log.get(name) is True]
+    absent = [name for name in ("libdevice", "ptxas") if compiler.get(name) == ""]
+    if detect_abort(facts) or (not said and not absent):
+        return None
+    if said:
+        found = f"; as a file {' and '.join(absent)} is nowhere" if absent else ""
+        return f"TensorFlow's log: XLA does not find {' and '.join(said)}{found}"
+    if find_failed_stage(facts) != "fit_xla" or find_text(facts, "proof", "ended"):
+        return None
+    return f"{' and '.join(absent)} is nowhere, and the test computation with XLA failed"
+
+
+def detect_changed_wheels(facts: Facts) -> str | None:
+    """C20: torch or jax brought CUDA libraries of versions that TensorFlow does not take."""
+    others = [name for name in ("torch", "jax") if find_text(facts, "packages", name)]
+    changed = [item for item in find_records(facts, "requirements") if item.get("installed")]
+    if find_fact(facts, "proof", "ok") is False:  # then one of these must be what failed
+        said = describe_failure(facts).lower()
+        changed = [item for item in changed if _names_library(said, str(item.get("name")))]
+    if not others or not changed or is_cuda_build(facts) is not True:
+        return None
+    if any(detect(facts) for detect in (detect_old_cudnn, detect_new_cudnn, detect_old_card)):
+        return None
+    if any(detect(facts) for detect in (detect_abort, detect_no_kernels, detect_no_compiler)):
+        return None
+    texts = [f"{item.get('name')} {item['installed']} for {item.get('wanted')}" for item in changed]
+    return f"beside {' and '.join(others)} are installed {', '.join(texts)}"
+
+
+def _names_library(said: str, wheel: str) -> bool:
+    stems = [stem.lower() for stem, owner in OWNERS.items() if owner == wheel]
+    return any(stem in said or f"{stem[3:]}_status" in said for stem in stems)
+
+
+CAUSES = (
+    Cause(
+        "C12",
+        "libraries",
+        "error",
+        known_issues.OLD_CUDNN.what,
+        detect_old_cudnn,
+        known_issues.OLD_CUDNN.fix,
+        known_issues.OLD_CUDNN.source,
+        explains=("failed",),
+    ),
+    Cause(
+        "C18",
+        "card",
+        "error",
+        "The GPU is older than any for which this version of TensorFlow has code.",
+        detect_old_card,
+        "Train on the CPU; for compute capability 5.x: {python} -m pip install "
+        '"tensorflow[and-cuda]==2.16.2"',
+        "build_info of the wheels: sm_50 up to 2.16, sm_60 from 2.17",
+        explains=("failed",),
+    ),
+    Cause(
+        "C13",
+        "libraries",
+        "error",
+        known_issues.NEW_CUDNN.what,
+        detect_new_cudnn,
+        known_issues.NEW_CUDNN.fix,
+        known_issues.NEW_CUDNN.source,
+        explains=("failed",),
+    ),
+    Cause(
+        "C17",
+        "card",
+        "crash",
+        known_issues.BLACKWELL_XLA.what,
+        detect_abort,
+        known_issues.BLACKWELL_XLA.fix,
+        known_issues.BLACKWELL_XLA.source,
+        explains=("failed", "untested"),
+    ),
+    Cause(
+        "C16",
+        "card",
+        "slow",
+        "This TensorFlow has no code for the GPU: the driver compiles it at first use.",
+        detect_no_kernels,
+        'Restart R, then Sys.setenv(CUDA_CACHE_MAXSIZE = "4294967296") before Python starts, and '
+        "let the first run take its half hour: later ones reuse it. Or use NVIDIA's container "
+        "nvcr.io/nvidia/tensorflow.",
+        "tensorflow #101746, #97387, #89272",
+        explains=("failed", "untested"),
+    ),
+    Cause(
+        "C19",
+        "compiler",
+        "error",
+        "XLA does not find NVIDIA's compiler.",
+        detect_no_compiler,
+        "{python} -m pip install --force-reinstall nvidia-cuda-nvcc-cu12 nvidia-nvjitlink-cu12; or "
+        "train without XLA: gpu_setup(jit = FALSE)",
+        "tensorflow #58681",
+        explains=("failed", "untested"),
+    ),
+    Cause(
+        "C20",
+        "libraries",
+        "error",
+        "Another package replaced TensorFlow's CUDA libraries by other versions.",
+        detect_changed_wheels,
+        REINSTALL + "; keep torch and jax in an environment of their own.",
+        "metadata of the wheels: requirements of the extra and-cuda",
+        explains=("failed",),
+    ),
+)

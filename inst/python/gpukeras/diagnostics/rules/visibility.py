@@ -1,0 +1,214 @@
+"""Variables and settings that hide the card (D1 to D7)."""
+
+from __future__ import annotations
+
+import re
+
+from gpukeras.diagnostics.rules.hardware import describe_cuinit, driver_works, find_cuinit
+from gpukeras.diagnostics.rules.rule import LATE, LISTED, NEVER, UNLISTED, Cause
+from gpukeras.system.facts import (
+    Facts,
+    count_fresh,
+    count_gpus,
+    count_listed,
+    describe_readings,
+    find_dict,
+    find_fact,
+    find_list,
+    find_number,
+    find_text,
+    hides_gpus,
+)
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+TOO_LATE = re.compile(r"(?:Physical|Virtual) devices cannot be modified after being initialized")
+# What every op says once a device could not be started.
+POISONED = re.compile(r"InternalError: .*|.*CUDA_ERROR_\w+.*|.*cudaGetDevice\(\) failed.*")
+
+
+# CUDA_VISIBLE_DEVICES ----------------------------------------------------------------------------
+
+
+def describe_hiding(facts: Facts) -> str | None:
+    """What shows that CUDA_VISIBLE_DEVICES hides all GPUs, or None.
+
+    Proven by what comes back without it, in the driver or in TensorFlow; by its value alone only
+    where nothing was tried without it.
+    """
+    readings = find_dict(facts, "environment", VISIBLE)
+    if readings.get("c") is None:
+        return _describe_removed(facts)
+    described = describe_readings(facts, VISIBLE)
+    shown = find_number(facts, "cuda_shown", "count") or 0
+    asked = find_cuinit(facts) is not None and not driver_works(facts)
+    if shown > 0 and asked:
+        counted = find_number(facts, "cuda", "count") == 0
+        answer = "CUDA counts 0 GPUs" if counted else describe_cuinit(facts)
+        return f"{described}; {answer} with it, and {shown:.0f} GPU without it"
+    listed = count_listed(facts, f"without {VISIBLE}")
+    if listed and not count_listed(facts, "as it is"):
+        return f"{described}; TensorFlow lists {listed} GPU without it"
+    tried = find_dict(facts, "cuda_shown")
+    return described if not tried and hides_gpus(readings["c"], count_gpus(facts)) else None
+
+
+def _describe_removed(facts: Facts) -> str | None:
+    """A variable that was removed too late: TensorFlow read it before, a new process does not."""
+    readings = find_dict(facts, "environment", VISIBLE)
+    before = [readings.get(who) for who in ("python", "start")]
+    fresh = count_fresh(facts)
+    hidden = [value for value in before if hides_gpus(value, count_gpus(facts))]
+    if not hidden or not fresh or find_list(facts, "tensorflow", "physical_gpus") != []:
+        return None
+    return (
+        f"{describe_readings(facts, VISIBLE)}: it was {hidden[0]!r} when TensorFlow read it, and a "
+        f"process started now lists {fresh} GPU"
+    )
+
+
+def detect_hidden_by_seed(facts: Facts) -> str | None:
+    """D2: the R package tensorflow set CUDA_VISIBLE_DEVICES to -1 while setting a seed."""
+    readings = find_dict(facts, "environment", VISIBLE)
+    loaded = find_fact(facts, "session", "tensorflow_r_loaded") is True
+    if readings.get("c") != "-1" or readings.get("start") == "-1" or not loaded:
+        return None
+    sign = describe_hiding(facts)
+    return f"the R package tensorflow is loaded, and {sign}" if sign else None
+
+
+def detect_hidden_by_variable(facts: Facts) -> str | None:
+    """D1: CUDA_VISIBLE_DEVICES leaves no GPU."""
+    return None if detect_hidden_by_seed(facts) else describe_hiding(facts)
+
+
+# This session ------------------------------------------------------------------------------------
+
+
+def detect_hidden_in_process(facts: Facts) -> str | None:
+    """D3: TensorFlow lists GPUs that this process may not use."""
+    physical = find_list(facts, "tensorflow", "physical_gpus")
+    visible = find_list(facts, "tensorflow", "visible_gpus")
+    if not physical or visible is None or len(visible) >= len(physical) or detect_backend(facts):
+        return None
+    return f"TensorFlow lists {len(physical)} GPU, {len(visible)} of them visible in this process"
+
+
+def detect_late_growth(facts: Facts) -> str | None:
+    """D4: memory growth was asked for when TensorFlow had started."""
+    readings = find_dict(facts, "environment", GROWTH)
+    started = find_fact(facts, "tensorflow", "started") is True
+    known = {"c", "python"} <= readings.keys() and started
+    if known and readings["c"] != readings["python"]:
+        return f"{describe_readings(facts, GROWTH)}, and TensorFlow has started"
+    said = TOO_LATE.search(" ".join(_list_own_errors(facts)))
+    return f"TensorFlow said: {said.group()}" if said else None
+
+
+def detect_poisoned(facts: Facts) -> str | None:
+    """D5: a GPU that failed to start in this session, so that every op fails that touches it."""
+    proven = find_fact(facts, "proof", "ok") is True  # in a new process
+    found = [match.group() for text in _list_own_errors(facts) if (match := POISONED.search(text))]
+    if not proven or not found or detect_backend(facts):
+        return None
+    return f"a new process computes on the GPU, this session says: {found[0][:200]}"
+
+
+def _list_own_errors(facts: Facts) -> list[str]:
+    unread = [*find_dict(facts, "use", "unread").values(), find_text(facts, "unread", "use")]
+    own = [find_text(facts, "tensorflow", "start_error"), find_text(facts, "use", "error")]
+    return [text for text in (*own, *unread) if isinstance(text, str)]
+
+
+def detect_backend(facts: Facts) -> str | None:
+    """D6: Keras computes with something else."""
+    backend = find_text(facts, "keras", "backend")
+    if not backend or backend == "tensorflow":
+        return None
+    return f"Keras' backend is {backend}"
+
+
+def detect_silenced_log(facts: Facts) -> str | None:
+    """D7: TensorFlow's warnings are switched off."""
+    # gpukeras' own default is "2": only a level that was there before Python is somebody's wish.
+    readings = find_dict(facts, "environment", "TF_CPP_MIN_LOG_LEVEL")
+    level = readings.get("start") or readings.get("r")
+    if level not in ("2", "3"):
+        return None
+    return f"TF_CPP_MIN_LOG_LEVEL is {level}; gpu_check() reads the log of processes of its own"
+
+
+CAUSES = (
+    Cause(
+        "D2",
+        "visibility",
+        "unused",
+        "tensorflow::set_random_seed() switched the GPU off.",
+        detect_hidden_by_seed,
+        "Restart R, then tensorflow::set_random_seed(seed, disable_gpu = FALSE), or "
+        "gpu_setup(seed = seed).",
+        "R package tensorflow, set_random_seed(disable_gpu = TRUE)",
+    ),
+    Cause(
+        "D1",
+        "visibility",
+        "unused",
+        "CUDA_VISIBLE_DEVICES hides every GPU.",
+        detect_hidden_by_variable,
+        'Restart R and unset it before Python starts: Sys.unsetenv("CUDA_VISIBLE_DEVICES"); look '
+        "for it in .Renviron, .Rprofile and the shell's start files.",
+        "CUDA C++ Programming Guide, CUDA environment variables",
+        explains=UNLISTED + LATE,
+    ),
+    Cause(
+        "D3",
+        "session",
+        "unused",
+        "The GPU is hidden from TensorFlow in this session.",
+        detect_hidden_in_process,
+        'Restart R, and leave out gpu_setup(device = "cpu") or set_visible_devices().',
+        "tf.config.set_visible_devices()",
+        explains=("hidden",),
+    ),
+    Cause(
+        "D5",
+        "session",
+        "error",
+        "The GPU failed to start in this session, and now every operation on it fails.",
+        detect_poisoned,
+        "Restart R. To go on without the GPU: "
+        'tf <- reticulate::import("tensorflow"); tf$config$set_visible_devices(list(), "GPU")',
+        "TensorFlow 2.21 over a driver that was made to fail",
+        explains=("works",),
+    ),
+    Cause(
+        "D6",
+        "session",
+        "error",
+        "Keras does not compute with TensorFlow.",
+        detect_backend,
+        'Restart R, then Sys.setenv(KERAS_BACKEND = "tensorflow") before Python starts.',
+        "keras.io/getting_started: configuring your backend",
+        explains=UNLISTED + LISTED,
+    ),
+    Cause(
+        "D4",
+        "information",
+        "information",
+        "Memory growth was asked for after TensorFlow had started, which is too late.",
+        detect_late_growth,
+        'Restart R and begin with gpu_setup(memory = "growth").',
+        "tensorflow/python/eager/context.py; TensorFlow guide, Use a GPU",
+        explains=NEVER,
+    ),
+    Cause(
+        "D7",
+        "information",
+        "information",
+        "TensorFlow's own messages are switched off.",
+        detect_silenced_log,
+        'To see them in this session: restart R, then Sys.setenv(TF_CPP_MIN_LOG_LEVEL = "0").',
+        "TensorFlow 2.21 at each level",
+        explains=NEVER,
+    ),
+)

@@ -1,0 +1,396 @@
+"""What a GPU does for a user's own model and data: real training steps, observed.
+
+    model, batches -> steps (timed, traced) -> placement -> numbers -> facts["use"]
+
+The model is as before afterwards: its variables get their values back, and what Keras builds in a
+first step (optimizer, metrics, loss) is built in copies. Only a model without weights gets them, as
+fit() would make them.
+
+Every part is read on its own: one that fails is None, with the reason in `unread`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import devices, keras_private, runtime
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import find_reason
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.loading.block import Block, as_data
+from gpukeras.data.loading.loader import open_feed, sample_rows
+from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.engine.epoch_loop import wait_for
+from gpukeras.models import builder
+from gpukeras.profiler import placement
+from gpukeras.profiler.trace.gpu_summary import read_trace
+from gpukeras.training import evaluate
+from gpukeras.training.model_guard import untouched
+
+PASSES = 3  # the median of three is not moved by one outlier
+PASS_BATCHES = 8
+NONE_MEANS = {
+    "capability": "the device is not a GPU of this computer",
+    "cpu_only_ops": "a TensorFlow built for the CPU has no GPU kernels at all",
+}
+FACTS = [
+    "variables",
+    "placement",
+    "hard_placement_error",
+    "numeric",
+    "peak_rise_bytes",
+    "expected_bytes",
+    "trace",
+    "first_s",
+    "median_s",
+    "repeated_s",
+    "host_s",
+    "steps",
+    "eager",
+    "py_function",
+    "retraces",
+    "jit",
+    "deterministic",
+    "tf32",
+    "policy",
+    "capability",
+    "input_dtypes",
+    "rnn",
+    "cpu_only_ops",
+    "gpus",
+    "gpus_used",
+    "batch_size",
+]
+
+
+def read_use(
+    model: Any,
+    data: Dataset | StreamDataset | Sequence[np.ndarray],
+    device: str,
+    batches: int = 6,
+    batch_size: int | None = None,
+) -> dict[str, Any]:
+    """Trains a model for some steps and tells what the device did; the model is left as it was.
+
+    Args:
+        model: A compiled Keras model.
+        data: A dataset with labels, or arrays (features, labels and perhaps weights).
+        device: Where it is to compute, TensorFlow's name, such as "GPU:0".
+        batches: Steps to trace.
+        batch_size: Rows a step, or None for the dataset's own.
+
+    Returns:
+        `facts["use"]`: each name of `FACTS`, `device`, and `unread`: why a fact is None.
+
+    Raises:
+        SpecError, DataError, ModelError: if the model cannot be trained on the data.
+    """
+    builder.check_model(model)
+    if isinstance(data, (Dataset, StreamDataset)):
+        builder.check_rows(model, data)
+    source = Source(data, device, batch_size)
+    placed = runtime.on_device(device, soft=True)
+    with placed, evaluate.heeding_jit(model), untouched(model, source):
+        return _Reading(model, source, device, batches).read()
+
+
+# Batches -----------------------------------------------------------------------------------------
+
+
+class Source:
+    """Batches of a dataset as gpukeras feeds them, or of plain arrays; on the device.
+
+    Args:
+        data: See `read_use()`.
+        device: Where the batches are to be.
+        batch_size: Rows a batch, or None for the dataset's own, or 32.
+    """
+
+    def __init__(self, data: Any, device: str, batch_size: int | None = None) -> None:
+        """Places nothing yet."""
+        own = isinstance(data, (Dataset, StreamDataset))
+        self.sources = data.sources if own else tuple(MemoryRows(array) for array in data)
+        if not own and (len(data) < 2 or len({len(array) for array in data}) != 1):
+            raise DataError("Features and labels of one length are needed.", arg="data")
+        self._dataset = data if own else None
+        self._wrapped = own and data.wrapped
+        self._device = device
+        self.wait_s = 0.0
+        if self._dataset is not None:
+            self._plan = self._dataset.plan(device, batch_size)
+            self.batch_size = self._plan.batch_size
+        else:
+            self.batch_size = min(batch_size or 32, len(self.sources[0]))
+
+    def batch(self, rows: int) -> tuple[np.ndarray, ...]:
+        """The first rows, in host memory."""
+        if self._dataset is not None:
+            first = sample_rows(self._dataset, rows)
+            return runtime.tensorflow().nest.map_structure(np.asarray, first)
+        return tuple(source.gather(slice(rows)) for source in self.sources)
+
+    def place(self, arrays: Iterable[np.ndarray]) -> Any:
+        """Copies arrays to the device, as a step takes them."""
+        tf = runtime.tensorflow()
+        with runtime.on_device(self._device, soft=True):
+            return as_data(tf.nest.map_structure(tf.constant, tuple(arrays)), self._wrapped)
+
+    def passes(self, count: int) -> Iterator[list[tuple[Any, ...]]]:
+        """Lists of at most `count` batches, without end; `wait_s` is what the last one took."""
+        blocks = self._copies(count) if self._dataset is None else self._blocks(count)
+        while True:
+            began = time.perf_counter()
+            block = next(blocks)
+            self.wait_s = time.perf_counter() - began
+            yield [self._cut(block.arrays, index) for index in range(block.batches)]
+
+    def _copies(self, count: int) -> Iterator[Block]:
+        rows = np.arange(count * self.batch_size) % len(self.sources[0])
+        arrays = [source.gather(rows) for source in self.sources]
+        while True:
+            yield Block(self.place(arrays), count, self.batch_size)
+
+    def _blocks(self, count: int) -> Iterator[Block]:
+        feed = open_feed(self._dataset, self._plan, most=count)
+        for epoch in itertools.count():
+            for block in feed.epoch(epoch):
+                if not block.tail:
+                    yield block
+
+    def _cut(self, arrays: Any, index: int) -> Any:
+        first = index * self.batch_size
+        rows = slice(first, first + self.batch_size)
+        return runtime.tensorflow().nest.map_structure(lambda array: array[rows], arrays)
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+class _UnreadError(Exception):
+    """A fact that cannot be read here; its text says why."""
+
+
+class _Reading:
+    """One reading: what the parts share."""
+
+    def __init__(self, model: Any, source: Source, device: str, batches: int) -> None:
+        self.model, self.source, self.device, self.batches = model, source, device, batches
+        self.gpu = device.startswith("GPU")
+        self.use: dict[str, Any] = dict.fromkeys(FACTS)
+        self.step_s = 0.0
+        self.tracings = 0
+        self.ops: set[str] | None = None
+
+    def read(self) -> dict[str, Any]:
+        """All parts, the real steps first: later ones find a device that is warm."""
+        self.use.update(device=self.device, unread={}, batch_size=self.source.batch_size)
+        self._read("first_s", self._read_first)
+        if self.use["first_s"] is not None:
+            self._read("median_s", self._read_speed)
+            self._read("peak_rise_bytes", self._read_memory)
+            self._read("trace", self._read_trace)
+        self._read("placement", self._read_placement)
+        self._read("hard_placement_error", self._read_hard_placement)
+        self._read("numeric", self._read_numeric)
+        self._read_settings()
+        return self.use
+
+    def _read(self, part: str, reader: Callable[[], Mapping[str, Any]]) -> None:
+        try:
+            self.use.update(reader())
+        except _UnreadError as reason:
+            self.use["unread"][part] = str(reason)
+        except Exception as error:  # whatever it is, the other parts are still to be read
+            self.use["unread"][part] = f"{type(error).__name__}: {find_reason(error)}"
+
+    def _read_settings(self) -> None:
+        model = self.model
+        eager = bool(model.run_eagerly)
+        for part, reader in {
+            "variables": lambda: dict(Counter(runtime.variable_devices(model))),
+            "eager": lambda: eager,
+            "jit": lambda: bool(model.jit_compile) and not eager,
+            "deterministic": runtime.deterministic,
+            "tf32": devices.tensor_float_32,
+            "policy": lambda: placement.read_policy(model),
+            "capability": lambda: placement.read_capability(self.device),
+            "input_dtypes": lambda: [str(self.source.sources[0].dtype)],
+            "rnn": lambda: placement.read_rnn(model),
+            "py_function": lambda: bool(self._traced() & placement.PYTHON_OPS),
+            "cpu_only_ops": lambda: placement.read_cpu_only(self._traced()),
+            "expected_bytes": self._expected_bytes,
+            "gpus": lambda: len(runtime.visible_devices("GPU")),
+            "gpus_used": self._count_gpus,
+        }.items():
+            self._read(part, lambda part=part, reader=reader: {part: reader()})
+            if self.use[part] is None:
+                self.use["unread"].setdefault(part, NONE_MEANS.get(part, "not told"))
+
+    # Steps
+
+    def _run(self, batches: Iterable[tuple[Any, ...]]) -> float:
+        """Steps of the model; gives the seconds until the last was handed to the device."""
+        began = time.perf_counter()
+        for batch in batches:
+            logs = self._function(iter([batch]))
+        handed = time.perf_counter() - began
+        wait_for(logs)
+        return handed
+
+    def _read_first(self) -> dict[str, Any]:
+        """The first step, with what it traces and compiles; then the length of a warm one."""
+        model, step = self.model, self.model.train_step
+
+        @functools.wraps(step)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.tracings += 1
+            return step(*args, **kwargs)
+
+        vars(model)["train_step"] = counted
+        model.steps_per_execution = 1
+        model.make_train_function(force=True)
+        self._function = model.train_function
+        vars(model)["train_step"] = step
+        batches = next(self.source.passes(1))
+        first_s = _seconds(lambda: self._run(batches))
+        self._run(batches)
+        self.step_s = _seconds(lambda: self._run(batches))
+        return {"first_s": first_s}
+
+    def _read_speed(self) -> dict[str, Any]:
+        count = placement.choose_count(self.step_s, PASS_BATCHES)
+        passes = self.source.passes(count)
+        real, repeated, host, steps = [], [], [], 0
+        for _ in range(PASSES):
+            batches = next(passes)
+            again = [batches[0]] * len(batches)
+            seconds = _seconds(lambda batches=batches: host.append(self._run(batches)))
+            real.append((self.source.wait_s + seconds) / len(batches))
+            repeated.append(_seconds(lambda again=again: self._run(again)) / len(again))
+            host[-1] /= len(batches)
+            steps += 2 * len(batches)
+        eager = bool(self.model.run_eagerly)
+        return {
+            "median_s": median(real),
+            "repeated_s": median(repeated),
+            "host_s": median(host),
+            "steps": steps,
+            "retraces": None if eager else max(0, self.tracings - 1),
+        }
+
+    def _read_memory(self) -> dict[str, Any]:
+        """How far a step raises the memory held, its batch included."""
+        if not self.gpu:
+            raise _UnreadError("TensorFlow does not count the CPU's memory")
+        arrays = self.source.batch(self.source.batch_size)
+        before = runtime.memory_info(self.device)["current"]
+        runtime.reset_memory_peak(self.device)
+        self._run([self.source.place(arrays)])
+        return {"peak_rise_bytes": float(runtime.memory_info(self.device)["peak"] - before)}
+
+    def _expected_bytes(self) -> float:
+        model, ops = self.model, self._traced()
+        weights = [each.value for each in model.trainable_variables]
+        gradients = [int(np.prod(each.shape)) * each.dtype.size for each in weights]
+        whole = not (model.jit_compile or ops & placement.ROW_OPS)
+        return placement.choose_expected_bytes(
+            self.source.batch(self.source.batch_size), gradients if whole else []
+        )
+
+    def _read_trace(self) -> dict[str, Any]:
+        tf = runtime.tensorflow()
+        count = max(2, placement.choose_count(self.step_s, self.batches))
+        batches = itertools.islice(itertools.cycle(next(self.source.passes(count))), count)
+        with tempfile.TemporaryDirectory(prefix="gpukeras-") as folder:
+            with runtime.profile(folder):
+                for number, batch in enumerate(batches):
+                    with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
+                        self._run([batch])
+            found = read_trace(folder).to_facts()
+        if self.gpu and not found["events"] and not found["error"]:
+            found.update(kernels=None, kernel_s=None, busy_s=None, events=None)
+            found["error"] = "the profiler recorded no GPU"
+        return {"trace": found}
+
+    # Graphs
+
+    def _read_placement(self) -> dict[str, Any]:
+        """Where each op of a step is, without XLA, which would make one op of them."""
+        batch = next(self.source.passes(1))[0]
+        step = runtime.tensorflow().function(self.model.train_step, autograph=False)
+        self.ops = placement.read_ops(step.get_concrete_function(batch).graph.as_graph_def())
+        with runtime.collect_graphs() as graphs:
+            wait_for(step(batch))
+        if not graphs:
+            raise _UnreadError("TensorFlow did not tell the graphs that it ran")
+        return {"placement": placement.count_placement(graphs)}
+
+    def _read_hard_placement(self) -> dict[str, Any]:
+        """The error when every op of a step must run on the device, or ""."""
+        if self.use["placement"] is None:
+            raise _UnreadError("a step without this demand does not run either")
+        tf = runtime.tensorflow()
+        logical = runtime.logical_devices(self.device.partition(":")[0])
+        if not any(each.name.endswith(f":{self.device}") for each in logical):
+            raise _UnreadError(f"TensorFlow has no {self.device}")
+        batch = next(self.source.passes(1))[0]
+
+        @functools.partial(tf.function, autograph=False)
+        def step(batch: Any) -> Any:
+            with tf.device(f"/{self.device}"):
+                return self.model.train_step(batch)
+
+        try:
+            with runtime.on_device(self.device, soft=False):
+                wait_for(step(batch))
+        except tf.errors.InvalidArgumentError as error:
+            return {"hard_placement_error": placement.choose_line(str(error))}
+        return {"hard_placement_error": ""}
+
+    def _traced(self) -> set[str]:
+        if self.ops is None:
+            raise _UnreadError("the training step was not traced")
+        return self.ops
+
+    def _count_gpus(self) -> int:
+        trace, places = self.use["trace"] or {}, self.use["placement"] or {}
+        named = {name for name in [*places, *(self.use["variables"] or ())] if "GPU" in name}
+        return max(len(named), trace.get("gpus") or 0)
+
+    # Numbers
+
+    def _read_numeric(self) -> dict[str, Any]:
+        """The model's output for a batch on the device against the CPU's, same weights."""
+        if not self.gpu:
+            raise _UnreadError("the device is the CPU itself, there is nothing to compare with")
+        features = self.source.batch(self.source.batch_size)[0]
+        there, here = (self._outputs(features, place) for place in (self.device, "CPU:0"))
+        dtypes = {layer.compute_dtype for layer in keras_private.list_layers(self.model)}
+        return {"numeric": placement.judge_outputs(there, here, dtypes)}
+
+    def _outputs(self, features: np.ndarray, device: str) -> list[np.ndarray]:
+        model, tf = self.model, runtime.tensorflow()
+        with runtime.on_device(device, soft=False):
+            placed = tf.nest.map_structure(tf.constant, features)
+            state = [
+                [tf.constant(variable.numpy()) for variable in variables]
+                for variables in (model.trainable_variables, model.non_trainable_variables)
+            ]
+            outputs, _ = model.stateless_call(*state, placed, training=False)
+        return [np.asarray(each, dtype=np.float64) for each in tf.nest.flatten(outputs)]
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began

@@ -1,0 +1,224 @@
+"""The verdict of `gpu_check()`: pure functions from facts to one verdict, one cause, one fix."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from gpukeras.diagnostics.findings import Finding, describe_product, take_inventory
+from gpukeras.diagnostics.rules.catalog import CAUSES, Cause, fill_fix
+from gpukeras.system.facts import (
+    Facts,
+    count_fresh,
+    find_dict,
+    find_fact,
+    find_list,
+    find_number,
+    find_text,
+    is_heavy,
+    is_simulated,
+)
+from gpukeras.system.known_issues import find_bugs
+
+SIMULATED = "The driver is simulated, for tests: nothing is proven of a GPU."
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `gpu_check()` answers.
+
+    Args:
+        verdict: "CONFIRMED", "PARTIAL", "UNPROVEN" or "NOT USED".
+        cause: The one root cause, or None (there is none, or it is not determined).
+        cause_id: Its id, or None.
+        fix: What to do about it, to copy, or "".
+        evidence: What the verdict and the cause stand on, sentences.
+        findings: All that was looked at; problems first.
+    """
+
+    verdict: str
+    cause: str | None
+    cause_id: str | None
+    fix: str
+    evidence: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def judge(facts: Facts) -> Diagnosis:
+    """The verdict on these facts; facts that are missing are not determined, never a "no"."""
+    situation = name_situation(facts)
+    detected = [(cause, sign) for cause in CAUSES if (sign := cause.detect(facts))]
+    root = next((found for found in detected if situation in found[0].explains), None)
+    root_id = root[0].id if root else None
+    findings = [_report_cause(cause, sign, root_id, facts) for cause, sign in detected]
+    findings += list_bugs(facts, {cause.id for cause, _ in detected})
+    findings.sort(key=lambda finding: finding.status != "problem")
+    findings += take_inventory(facts)
+    if root is None:
+        verdict, evidence = judge_situation(situation, facts)
+        return Diagnosis(verdict, None, None, "", evidence, tuple(findings))
+    cause, sign = root
+    title = cause.title.replace("{evidence}", sign)
+    fix = fill_fix(cause.fix, facts)
+    return Diagnosis("NOT USED", title, cause.id, fix, (sign,), tuple(findings))
+
+
+def _report_cause(cause: Cause, sign: str, root_id: str | None, facts: Facts) -> Finding:
+    # Without a GPU, say, a build for the CPU is right: only the root is sure to be a problem.
+    grave = cause.severity in ("crash", "error", "slow")
+    status = "problem" if cause.id == root_id or grave else "note"
+    title = cause.title.replace("{evidence}", sign)
+    return Finding(cause.id, status, title, sign, fill_fix(cause.fix, facts))
+
+
+MENDED = {
+    "preload": "gpukeras loads the libraries before TensorFlow",
+    "jit off": "gpukeras trains without XLA here",
+}
+
+
+def list_bugs(facts: Facts, detected: Collection[str]) -> list[Finding]:
+    """Known bugs of the installed versions that are not among the detected causes already."""
+    return [
+        Finding(
+            bug.id,
+            # Without XLA trains gpukeras alone: Keras' own fit() would still end the process.
+            "note" if bug.mends == "preload" else "problem",
+            bug.what,
+            "; ".join(filter(None, (sign, MENDED.get(bug.mends)))),
+            fill_fix(bug.fix, facts),
+        )
+        for bug, sign in find_bugs(facts)
+        if bug.cause not in detected
+    ]
+
+
+def name_situation(facts: Facts) -> str:
+    """What TensorFlow does with the GPU, in a word.
+
+    "works": a visible GPU computed rightly; "failed": it did not; "untested": it was not tried;
+    "hidden": GPUs are listed, none visible; "late": this session lists none, a new process with the
+    same environment does; "unlisted": none is listed; "unknown".
+    """
+    physical, fresh = find_list(facts, "tensorflow", "physical_gpus"), count_fresh(facts)
+    if physical == [] and fresh:
+        return "late"
+    # Where TensorFlow is not imported here, what a child process lists counts.
+    listed = fresh if physical is None else len(physical)
+    visible = find_list(facts, "tensorflow", "visible_gpus")
+    if listed if visible is None else visible:
+        return name_proof(facts)
+    if listed:
+        return "hidden"
+    return "unlisted" if listed == 0 else "unknown"
+
+
+def name_proof(facts: Facts) -> str:
+    """Whether a listed GPU computed: in a child process, or the user's own model in this one."""
+    proven = find_fact(facts, "proof", "ok")
+    if proven is True or proven is False:
+        return "works" if proven else "failed"
+    return "works" if describe_numeric(find_dict(facts, "use")) else "untested"
+
+
+# Where no cause is proven ------------------------------------------------------------------------
+
+
+def judge_situation(situation: str, facts: Facts) -> tuple[str, tuple[str, ...]]:
+    """Verdict and evidence where no cause is proven."""
+    if situation == "works":
+        return judge_use(facts)
+    if situation in ("failed", "untested"):
+        reason = find_text(facts, "proof", "error") or find_text(facts, "proof", "ended")
+        reason = reason or find_text(facts, "skipped", "compute") or "no test was run"
+        return "UNPROVEN", (
+            f"TensorFlow lists a GPU; whether it computes is not determined: {reason}.",
+        )
+    if situation == "unknown":
+        reason = explain_unknown(facts)
+        return "UNPROVEN", (f"Whether TensorFlow sees a GPU is not determined{reason}.",)
+    seen = "may use no GPU" if situation == "hidden" else "lists no GPU"
+    return "NOT USED", (f"TensorFlow {seen}; the cause is not determined.",)
+
+
+def explain_unknown(facts: Facts) -> str:
+    """Why TensorFlow's list of GPUs is not known, as the end of a sentence."""
+    tried = find_dict(facts, "listings").values()
+    errors = [error for listing in tried if (error := find_text(listing, "error"))]
+    return f": {errors[-1]}" if errors else ""
+
+
+def judge_use(facts: Facts) -> tuple[str, tuple[str, ...]]:
+    """The verdict on a GPU that computes: is training on it proven?
+
+    CONFIRMED needs three things: a right result with soft placement off, memory that one training
+    step took on the GPU, and kernels seen on its streams (or, where profiling is forbidden, heavy
+    ops placed on it). PARTIAL: heavy ops run on the CPU as well.
+    """
+    own = find_dict(facts, "use")
+    use = own or find_dict(facts, "proof", "use")
+    whose = "your model" if own else "a small model, in a child process"
+    computed = describe_product(facts) or describe_numeric(use)
+    memory, ran = judge_memory(use), judge_kernels(use)
+    seen = tuple(text for text in (computed, memory, ran) if text)
+    on_cpu = list_heavy(use, "CPU")
+    if on_cpu and list_heavy(use, "GPU"):
+        shown = ", ".join(on_cpu)
+        return "PARTIAL", (*seen, f"The training step of {whose} computes on the CPU too: {shown}.")
+    if is_simulated(facts):
+        return "UNPROVEN", (*seen, SIMULATED)
+    if computed and memory and ran:
+        return "CONFIRMED", (*seen, f"Trained was {whose}.")
+    missing = {"a right result": computed, "its memory in a training step": memory}
+    missing["kernels or ops of a training step on it"] = ran
+    lacking = " and ".join(name for name, found in missing.items() if not found)
+    return "UNPROVEN", (*seen, f"Not determined: {lacking}.")
+
+
+def describe_numeric(use: Facts) -> str | None:
+    """A model's right output on a GPU, with its figures; None without one."""
+    device = find_text(use, "device") or ""
+    error, bound = (
+        find_number(use, "numeric", "deviation"),
+        find_number(use, "numeric", "tolerance"),
+    )
+    right = find_fact(use, "numeric", "ok") is True and device.startswith("GPU")
+    if not right or error is None or bound is None:
+        return None
+    return (
+        f"The model's output on {device} deviates from the CPU's by {error:.1e} of the largest, "
+        f"tolerance {bound:.1e}."
+    )
+
+
+def judge_memory(use: Facts) -> str:
+    """That a training step took memory on the GPU, with the figures, or ""."""
+    rise = find_number(use, "peak_rise_bytes")
+    expected = find_number(use, "expected_bytes")
+    if rise is None or expected is None or rise < max(expected, 1):
+        return ""
+    return (
+        f"One training step took {rise / 2**20:.1f} MiB of the GPU's memory; its rows and "
+        f"gradients need {expected / 2**20:.1f} MiB."
+    )
+
+
+def judge_kernels(use: Facts) -> str:
+    """That kernels ran on the GPU, or at least that its ops were placed there, or ""."""
+    kernel_s = find_number(use, "trace", "kernel_s") or 0.0
+    kernels = find_number(use, "trace", "kernels") or 0
+    if kernel_s > 0 and kernels > 0:
+        busy = find_number(use, "trace", "busy_share")
+        share = "" if busy is None else f", {100 * busy:.0f} % of the time"
+        return f"The profiler saw {kernels:.0f} kernels on the GPU's streams{share}."
+    placed = list_heavy(use, "GPU")
+    return f"TensorFlow placed on the GPU: {', '.join(placed)}." if placed else ""
+
+
+def list_heavy(use: Facts, kind: str) -> list[str]:
+    """Ops that do the computing, with their number, on all devices of a kind ("CPU" or "GPU")."""
+    found = []
+    for device, ops in find_dict(use, "placement").items():
+        if str(device).startswith(kind) and isinstance(ops, Mapping):
+            found += [f"{count} {op}" for op, count in ops.items() if is_heavy(str(op))]
+    return found

@@ -1,0 +1,161 @@
+"""Calls in common: what each worker has given, and whether all are at the same place."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpukeras.distributed.channel.authentication import StrangerError
+from gpukeras.distributed.channel.errors import Fault
+
+EXCHANGE, BROADCAST, GATHER = range(3)
+AHEAD = 64  # calls of a worker that wait for the others; it is ahead by those it interrupted
+CALL_FORM = struct.Struct("!QBdH")  # number, operation, limit in s, bytes of the kind
+_RESULT = struct.Struct("!QI")  # number, parts
+_LENGTH = struct.Struct("!Q")
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one worker gives.
+
+    Args:
+        number: Its how-many-th call, from 0.
+        operation: EXCHANGE, BROADCAST or GATHER.
+        kind: What an exchange is about, such as "epoch"; "" for others.
+        limit_s: Seconds it waits for the others; infinite for as long as they live.
+        data: What it gives.
+    """
+
+    number: int
+    operation: int
+    kind: str
+    limit_s: float
+    data: bytes | memoryview
+
+    @property
+    def place(self) -> str:
+        """Where in its program the worker is, for messages."""
+        return (f'"{self.kind}"', "a broadcast", "a gathering")[self.operation]
+
+
+def pack_call(call: Call) -> list[bytes | memoryview]:
+    """A call as it travels."""
+    kind = call.kind.encode()
+    return [CALL_FORM.pack(call.number, call.operation, call.limit_s, len(kind)), kind, call.data]
+
+
+def parse_call(body: bytearray) -> Call:
+    """A call that has come; its data is a view of `body`.
+
+    Raises:
+        StrangerError: if it is none.
+    """
+    view = memoryview(body)
+    try:
+        number, operation, limit_s, length = CALL_FORM.unpack_from(view)
+        kind = bytes(view[CALL_FORM.size : CALL_FORM.size + length]).decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise StrangerError("a call that is none") from error
+    known = operation in (EXCHANGE, BROADCAST, GATHER) and limit_s >= 0  # NaN is not
+    if not known or CALL_FORM.size + length > len(view):
+        raise StrangerError("a call that is none")
+    return Call(number, operation, kind, limit_s, view[CALL_FORM.size + length :])
+
+
+def pack_result(number: int, parts: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """What all gave, as it travels."""
+    lengths = b"".join(_LENGTH.pack(len(part)) for part in parts)
+    return [_RESULT.pack(number, len(parts)) + lengths, *parts]
+
+
+def parse_result(body: bytearray, size: int) -> tuple[int, list[memoryview]]:
+    """The number of the call, and what all of `size` workers gave as views of `body`.
+
+    Raises:
+        StrangerError: if it is none.
+    """
+    view = memoryview(body)
+    try:
+        number, count = _RESULT.unpack_from(view)
+        if count not in (1, size):  # 1 of a broadcast
+            raise StrangerError("a result of others")
+        lengths = [
+            _LENGTH.unpack_from(view, _RESULT.size + _LENGTH.size * part)[0]
+            for part in range(count)
+        ]
+    except struct.error as error:
+        raise StrangerError("a result that is none") from error
+    start = _RESULT.size + _LENGTH.size * count
+    if start + sum(lengths) != len(view):
+        raise StrangerError("a result that is none")
+    parts = []
+    for length in lengths:
+        parts.append(view[start : start + length])
+        start += length
+    return number, parts
+
+
+class Rounds:
+    """The calls that the chief has and not yet answered; a round is one call of every worker.
+
+    A worker may be ahead by a call: one that was interrupted while it waited for the others.
+
+    Args:
+        size: Number of workers.
+    """
+
+    def __init__(self, size: int) -> None:
+        """No calls yet."""
+        self._calls: list[deque[tuple[float, Call]]] = [deque() for _ in range(size)]
+
+    def add(self, worker: int, call: Call, now: float) -> None:
+        """Notes a worker's call that came at `now`.
+
+        Raises:
+            StrangerError: if it is further ahead than a worker can be.
+        """
+        if len(self._calls[worker]) >= AHEAD:
+            raise StrangerError("calls without end")
+        self._calls[worker].append((now, call))
+
+    def missing(self) -> list[int]:
+        """The workers for whom others wait."""
+        absent = [worker for worker, calls in enumerate(self._calls) if not calls]
+        return absent if len(absent) < len(self._calls) else []
+
+    def complete(self) -> list[Call] | None:
+        """Takes a whole round out, in order of workers; None if there is none."""
+        if not all(self._calls) or self.mismatch():
+            return None
+        return [calls.popleft()[1] for calls in self._calls]
+
+    def mismatch(self) -> Fault | None:
+        """The first worker that is at another place than those before it."""
+        first = None
+        for worker, calls in enumerate(self._calls):
+            if not calls:
+                continue
+            call = calls[0][1]
+            if first is None:
+                first, before = call, worker
+            elif (call.operation, call.kind) != (first.operation, first.kind):
+                other = "the chief" if before == 0 else f"worker {before + 1}"
+                return Fault(worker, f"is at {call.place} where {other} is at {first.place}")
+        return None
+
+    def overdue(self, now: float) -> Fault | None:
+        """The first worker for whom another has waited for longer than it will."""
+        for calls in self._calls:
+            if calls and now - calls[0][0] > calls[0][1].limit_s and (absent := self.missing()):
+                call = calls[0][1]
+                return Fault(absent[0], f"has not come to {call.place} for {call.limit_s:g} s")
+        return None
+
+    def wake_s(self, now: float) -> float:
+        """Seconds until a call may be overdue; infinite if none can."""
+        waits = [calls[0][0] + calls[0][1].limit_s - now for calls in self._calls if calls]
+        return max(0.0, min(waits, default=math.inf))

@@ -1,0 +1,153 @@
+"""Why a cluster cannot go on: who is lost, and who differs from the chief in what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.core.errors import ClusterError, GpuKerasError
+from gpukeras.distributed.channel.authentication import StrangerError
+from gpukeras.distributed.channel.protocol import is_place
+
+RESTART = "Its own log says more; start all workers again to continue from the last checkpoint."
+ALIKE = "All workers must have the same versions, the same model and the same data."
+NAMED = 3  # differences that a message names; the rest are counted
+SHOWN = 60  # characters of a value in a message
+TOLD = 500  # characters of an error that crosses to other workers
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What ended the work in common.
+
+    Args:
+        worker: Number of the worker that it happened to, from 0.
+        reason: What happened, such as "has ended": it follows the worker's name.
+    """
+
+    worker: int
+    reason: str
+
+    def record(self) -> dict[str, Any]:
+        """As it travels."""
+        return {"worker": self.worker, "reason": self.reason}
+
+
+def parse_fault(record: Mapping[str, Any], size: int) -> Fault:
+    """The fault in a message from another worker.
+
+    Raises:
+        StrangerError: if it names no worker of `size`.
+    """
+    worker, reason = record.get("worker"), record.get("reason")
+    if not is_place(worker, size) or not isinstance(reason, str):
+        raise StrangerError("a fault that names no worker")
+    return Fault(worker, reason[:TOLD])
+
+
+def name_worker(worker: int, address: str) -> str:
+    """A worker as messages call it: numbers count from 1."""
+    called = f"worker {worker + 1} ({address})"
+    return f"the chief, {called}," if worker == 0 else called
+
+
+def explain_fault(fault: Fault, workers: Sequence[str], own: int) -> ClusterError:
+    """The error that every call of worker `own` raises after a fault."""
+    name = name_worker(fault.worker, workers[fault.worker])
+    if fault.worker == own:
+        name = f"this worker, {name.removesuffix(',')},"
+    return ClusterError(
+        f"{name[0].upper()}{name[1:]} {fault.reason}.",
+        hint=RESTART,
+        worker=fault.worker + 1,
+        address=workers[fault.worker],
+        reason=fault.reason,
+    )
+
+
+def explain_failure(error: BaseException) -> str:
+    """What the others are told of a worker's own error: its kind and its first line."""
+    if isinstance(error, KeyboardInterrupt):
+        return "was interrupted"
+    text = error.message if isinstance(error, GpuKerasError) else str(error)
+    lines = text.strip().splitlines()
+    line = f": {lines[0]}" if lines else ""
+    return f"has failed: {type(error).__name__}{line}"[:TOLD].rstrip(".")
+
+
+def find_differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple]:
+    """Where two descriptions differ.
+
+    Args:
+        own: The chief's description, nested records of plain values.
+        other: Another worker's.
+
+    Returns:
+        By name (`"packages.keras"`), the chief's value and the other's as JSON, or None where
+        one of them has none; an empty record is none.
+    """
+    ours, theirs = _flatten(own), _flatten(other)
+    names = dict.fromkeys([*ours, *theirs])
+    return {
+        name: (ours.get(name), theirs.get(name))
+        for name in names
+        if ours.get(name) != theirs.get(name)
+    }
+
+
+def explain_differences(
+    descriptions: Sequence[Mapping[str, Any]], workers: Sequence[str], hint: str = ALIKE
+) -> ClusterError | None:
+    """The error for the first worker that differs from the chief, or None if none does.
+
+    Args:
+        descriptions: Each worker's, the chief's first.
+        workers: Their addresses.
+        hint: What to do about it.
+    """
+    for worker, description in enumerate(descriptions):
+        if differences := find_differences(descriptions[0], description):
+            return explain_difference(worker, workers[worker], differences, hint)
+    return None
+
+
+def explain_difference(
+    worker: int, address: str, differences: Mapping[str, tuple], hint: str = ALIKE
+) -> ClusterError:
+    """The error for one worker and what it differs in."""
+    told = [_compare(name, *pair) for name, pair in list(differences.items())[:NAMED]]
+    more = len(differences) - len(told)
+    also = f"; {more} more differ" if more else ""
+    reason = f"has {'; '.join(told)}{also}"
+    name = name_worker(worker, address)
+    return ClusterError(
+        f"{name[0].upper()}{name[1:]} {reason}.",
+        hint=hint,
+        worker=worker + 1,
+        address=address,
+        reason=reason,
+        differences=list(differences),
+    )
+
+
+def _compare(name: str, own: str | None, other: str | None) -> str:
+    theirs = f"no {name}" if other is None else f"{name} {_shorten(other)}"
+    ours = "none" if own is None else _shorten(own)
+    return f"{theirs}, the chief has {ours}"
+
+
+def _shorten(text: str) -> str:
+    plain = text[1:-1] if text.startswith('"') else text
+    return plain if len(plain) <= SHOWN else f"{plain[: SHOWN - 3]}..."
+
+
+def _flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return flat

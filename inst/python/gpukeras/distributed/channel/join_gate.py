@@ -1,0 +1,284 @@
+"""The chief's door: who has come, who may come in, and when it is decided.
+
+What connects may be anything, a port scanner too: it is heard for a moment and sent away, and
+nothing that it sends can hold the workers up.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.core.errors import ClusterError
+from gpukeras.distributed.channel.authentication import CHIEF, Seal, StrangerError
+from gpukeras.distributed.channel.errors import (
+    ALIKE,
+    explain_difference,
+    find_differences,
+    name_worker,
+)
+from gpukeras.distributed.channel.protocol import Frame, FrameKind, is_place
+from gpukeras.distributed.channel.transport import LAST_WORD_S, Link, finish_links
+
+STRANGER_S = 10.0  # seconds for which a connection may be there without a word
+GRACE_S = 10.0  # seconds that the rest have to come when the cluster cannot start any more
+WAIT_LIMIT_S = 7 * 86400.0  # a wait that the chief announces; no batch system needs more
+MOST = 100_000  # workers; a number beyond is not one
+STRANGERS = 100  # connections at most that have not said who they are; the oldest go
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a worker says of itself when it comes.
+
+    Args:
+        index: Its number, from 0.
+        alike: What must be the same on all workers.
+    """
+
+    index: int
+    alike: Mapping[str, Any]
+
+    def record(self) -> dict[str, Any]:
+        """As it travels."""
+        return {"index": self.index, "alike": dict(self.alike)}
+
+
+def parse_hello(frame: Frame) -> Hello:
+    """Who a worker says it is.
+
+    Raises:
+        StrangerError: if it is no worker of this program.
+    """
+    if frame.kind is not FrameKind.HELLO:
+        raise StrangerError("no greeting")
+    record = frame.record()
+    index, alike = record.get("index"), record.get("alike")
+    if not is_place(index, MOST) or not isinstance(alike, dict):
+        raise StrangerError("a greeting without a name")
+    return Hello(index, alike)
+
+
+def judge_hello(
+    hello: Hello, own: Hello, here: Sequence[int], workers: Sequence[str]
+) -> ClusterError | None:
+    """Why a cluster cannot start with a worker that has come, or None if it can.
+
+    Args:
+        hello: The worker's greeting.
+        own: The chief's own.
+        here: Numbers of the workers that are here already.
+        workers: All addresses.
+    """
+    known = 0 <= hello.index < len(workers)
+    address = workers[hello.index] if known else "not one of `workers`"
+    if differences := find_differences(own.alike, hello.alike):
+        return explain_difference(hello.index, address, differences, ALIKE)
+    if not known or hello.index in (own.index, *here):
+        reason = "has come twice" if known else "has come"
+        name = name_worker(hello.index, address).removesuffix(",")
+        return ClusterError(
+            f"{name[0].upper()}{name[1:]} {reason}.",
+            hint=f"Every worker needs its own `index`, from 1 to {len(workers)}.",
+            worker=hello.index + 1,
+            address=address,
+            reason=reason,
+        )
+    return None
+
+
+class Door:
+    """Lets workers in until all are there, or says to all why they cannot start.
+
+    Args:
+        listener: Where they come; closed with the door.
+        workers: All addresses.
+        own: The chief's own greeting.
+        limit_s: Seconds to wait for all.
+        timeout_s: Silence after which a worker is lost; at most so long the rest are waited for
+            when it is known that the cluster cannot start, so that they learn it too.
+        secret: What all workers share.
+        tls: TLS as a server, or None.
+
+    Attributes:
+        strangers: Where those came from that were sent away because they are no workers.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        workers: Sequence[str],
+        own: Hello,
+        limit_s: float,
+        timeout_s: float,
+        secret: bytes = b"",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Open, with nobody there."""
+        self._secret, self._tls = secret, tls
+        self.strangers: list[str] = []
+        self._workers, self._own = workers, own
+        self._limit_s, self._grace_s = limit_s, min(GRACE_S, timeout_s)
+        self._deadline = time.monotonic() + limit_s
+        self._listener = listener
+        self._strangers: dict[Link, float] = {}  # since when they are there
+        self._members: dict[int, Link] = {}
+        self._refused: dict[Link, int] = {}
+        self._verdict: ClusterError | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    def __enter__(self) -> Door:
+        """The door itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it: nothing listens any more; links that were given out live on."""
+        self._selector.close()
+        self._listener.close()
+        for link in [*self._strangers, *self._refused, *self._members.values()]:
+            link.close()
+
+    @property
+    def decided(self) -> bool:
+        """Whether all are here, or no more will be waited for."""
+        came = {self._own.index, *self._members, *self._refused.values()}
+        return came >= {*range(len(self._workers))} or time.monotonic() > self._deadline
+
+    def step(self, limit_s: float) -> None:
+        """Waits a moment for whoever comes or says something."""
+        for key, _ in self._selector.select(limit_s):
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj in self._strangers:
+                self._hear_stranger(key.fileobj)
+            else:
+                self._hear_member(key.fileobj)
+        self._send_away(time.monotonic() - STRANGER_S)
+
+    def open_up(self) -> dict[int, Link]:
+        """The links to all workers, who are told that all are here.
+
+        Raises:
+            ClusterError: if one differs or has not come; those that came are told the same.
+        """
+        verdict = self._verdict or self._explain_missing()
+        if verdict is not None:
+            self._refuse(verdict)
+            raise verdict
+        for link in self._members.values():
+            link.send_record(FrameKind.WELCOME, {})
+        members, self._members = self._members, {}
+        return members
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(
+                    connection, server_side=True, do_handshake_on_connect=False
+                )
+        except OSError:  # it has gone again, or this process may open no more files
+            return
+        link = Link(connection, Seal(self._secret, CHIEF))
+        self._strangers[link] = time.monotonic()
+        self._selector.register(link, selectors.EVENT_READ)
+        if len(self._strangers) > STRANGERS:
+            self._forget(next(iter(self._strangers)))
+
+    def _send_away(self, since: float) -> None:
+        for link in [link for link, came in self._strangers.items() if came < since]:
+            self._forget(link)
+
+    def _forget(self, link: Link) -> None:
+        if len(self.strangers) < STRANGERS:
+            self.strangers.append(link.peer)
+        self._strangers.pop(link, None)
+        self._selector.unregister(link)
+        link.close()
+
+    def _hear_stranger(self, link: Link) -> None:
+        frames = link.receive(time.monotonic(), at_most=1)
+        try:
+            for frame in frames:
+                self._meet(link, parse_hello(frame))
+        except (StrangerError, RecursionError):  # a record in a record in a record ...
+            link.ended = True
+        if link.ended and link in self._strangers:
+            self._forget(link)
+
+    def _meet(self, link: Link, hello: Hello) -> None:
+        verdict = judge_hello(hello, self._own, list(self._members), self._workers)
+        del self._strangers[link]
+        if verdict is None:
+            self._members[hello.index] = link
+        else:
+            self._refused[link] = hello.index
+            if self._verdict is None:
+                self._verdict = verdict
+                self._deadline = min(self._deadline, time.monotonic() + self._grace_s)
+        wait_s = max(0.0, self._deadline - time.monotonic()) + self._grace_s
+        link.send_record(FrameKind.WAIT, {"limit_s": wait_s})
+
+    def _hear_member(self, link: Link) -> None:
+        # A worker that has come says nothing until it is welcome: this is its end.
+        link.receive(time.monotonic(), at_most=1)
+        if link.ended:
+            # It may be started again, so its place is free.
+            self._members = {i: member for i, member in self._members.items() if member != link}
+            self._selector.unregister(link)
+            link.close()
+
+    def _explain_missing(self) -> ClusterError | None:
+        here = {self._own.index, *self._members}
+        told = explain_strangers(self.strangers)
+        missing = [worker for worker in range(len(self._workers)) if worker not in here]
+        if not missing:
+            return None
+        worker, address = missing[0], self._workers[missing[0]]
+        reason = f"has not come within {self._limit_s:g} s"
+        more = f" ({len(missing) - 1} more have not)" if len(missing) > 1 else ""
+        name = name_worker(worker, address)
+        return ClusterError(
+            f"{name[0].upper()}{name[1:]} {reason}{more}.",
+            hint="Start all workers; a firewall must let them through to the chief's address."
+            + (f" {told}" if told else ""),
+            worker=worker + 1,
+            address=address,
+            reason=reason,
+        )
+
+    def _refuse(self, verdict: ClusterError) -> None:
+        links = [*self._members.values(), *self._refused]
+        record = {"message": verdict.message, "hint": verdict.hint, "details": verdict.details}
+        for link in links:
+            link.send_record(FrameKind.REFUSE, record)
+        finish_links(links, LAST_WORD_S)
+
+
+def wait_limit(frame: Frame) -> float:
+    """Seconds until the chief decides, from its answer to a greeting.
+
+    Raises:
+        StrangerError: if it says none.
+    """
+    seconds = frame.record().get("limit_s")
+    if type(seconds) not in (int, float) or not 0 <= seconds <= WAIT_LIMIT_S:  # NaN is not
+        raise StrangerError("a wait without an end")
+    return float(seconds)
+
+
+def explain_strangers(peers: Sequence[str]) -> str:
+    """A sentence about connections that were sent away, or ""."""
+    if not peers:
+        return ""
+    count = len(peers)
+    many = f"{count}{' or more' if count == STRANGERS else ''} connections"
+    what = "A connection was" if count == 1 else f"{many} were"
+    return f"{what} sent away that did not prove to be a worker's, from {peers[0]}."

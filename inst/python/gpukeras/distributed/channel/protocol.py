@@ -1,0 +1,172 @@
+"""What travels on the control channel: a fixed header, then so many bytes, each with its tag.
+
+    greeting | header | tag | body | tag | header | tag | ...
+
+Nothing in a header is believed before its tag is checked, see `authentication`; memory for a body
+is taken as it comes, not as it is announced. Reading and writing of bytes is here apart from
+sockets, so that it is tested without any.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from gpukeras.distributed.channel.authentication import GREETING, MAGIC, TAG, Seal, StrangerError
+
+HEADER = struct.Struct("!4sB3xQ")
+FIRST_LIMIT = 2**20  # bytes of what a stranger may send before it has proved to be a worker
+LIMIT = 2**36  # bytes of one message between workers
+ROOM = 2**20  # bytes that a body is given at first; then as much again as has come
+JOINED = 2**16  # parts shorter than this go out in one piece
+
+
+class FrameKind(IntEnum):
+    """What a message is for; numbers never change their meaning."""
+
+    HELLO = 1  # a worker: who I am and what I have
+    WAIT = 2  # the chief: you are known; seconds until I decide
+    WELCOME = 3  # the chief: all are here
+    REFUSE = 4  # the chief: why it cannot start
+    BEAT = 5  # both: I live
+    CALL = 6  # a worker: what I give to the exchange
+    RESULT = 7  # the chief: what all gave
+    BYE = 8  # a worker: I have finished
+    OVER = 9  # the chief: all have finished
+    FAIL = 10  # a worker: why I leave
+    FAULT = 11  # both: who is lost and why
+    REST = 12  # both: whether my silence means anything
+
+
+KINDS = {int(kind): kind for kind in FrameKind}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One whole message.
+
+    Args:
+        kind: What it is for.
+        body: Its bytes.
+    """
+
+    kind: FrameKind
+    body: bytearray
+
+    def record(self) -> dict[str, Any]:
+        """The body as a record.
+
+        Raises:
+            StrangerError: if it is none.
+        """
+        try:
+            record = json.loads(bytes(self.body), parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise StrangerError("a message that is no JSON") from error
+        if not isinstance(record, dict):
+            raise StrangerError("a message that is no record")
+        return record
+
+
+def _refuse_constant(name: str) -> None:
+    raise StrangerError(f"{name} for a number")
+
+
+class FrameReader:
+    """Puts messages together from bytes as they come.
+
+    Args:
+        seal: Of this connection; takes the greeting, which comes first.
+        limit: Longest body, bytes.
+    """
+
+    def __init__(self, seal: Seal, limit: int = FIRST_LIMIT) -> None:
+        """Waits for the greeting."""
+        self.limit = limit
+        self._seal = seal
+        self._body = bytearray()
+        self._expect(self._take_greeting, GREETING.size)
+
+    def room(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        if self._filled == len(self._buffer):
+            more = bytearray(min(self._wanted, 2 * self._filled))
+            more[: self._filled] = self._buffer
+            self._buffer = more
+        return memoryview(self._buffer)[self._filled :]
+
+    def took(self, count: int) -> Frame | None:
+        """Notes that `count` bytes were put into `room()`; a message if it is whole now.
+
+        Raises:
+            StrangerError: for what no worker sends, or a body longer than the limit.
+        """
+        self._filled += count
+        return None if self._filled < self._wanted else self._take()
+
+    def _expect(self, take: Callable[[], Frame | None], count: int) -> None:
+        self._take, self._wanted = take, count
+        self._buffer, self._filled = bytearray(min(count, ROOM)), 0
+
+    def _take_greeting(self) -> None:
+        self._seal.meet(bytes(self._buffer))
+        self._expect(self._take_header, HEADER.size + TAG)
+
+    def _take_header(self) -> Frame | None:
+        header = bytes(self._buffer[: HEADER.size])
+        self._seal.check_header(header, bytes(self._buffer[HEADER.size :]))
+        self._kind, length = parse_header(header, self.limit)
+        if length:
+            self._expect(self._take_body, length)
+            return None
+        return self._finish(bytearray())
+
+    def _take_body(self) -> None:
+        self._body = self._buffer
+        self._expect(self._take_tag, TAG)
+
+    def _take_tag(self) -> Frame:
+        self._seal.check_body(self._body, bytes(self._buffer))
+        return self._finish(self._body)
+
+    def _finish(self, body: bytearray) -> Frame:
+        self._body = bytearray()
+        self._expect(self._take_header, HEADER.size + TAG)
+        return Frame(self._kind, body)
+
+
+def parse_header(header: bytes, limit: int) -> tuple[FrameKind, int]:
+    """The kind of a message and the bytes of its body.
+
+    Raises:
+        StrangerError: if it is no header of ours, or announces more than `limit` bytes.
+    """
+    magic, kind, length = HEADER.unpack(header)
+    if magic != MAGIC or kind not in KINDS:
+        raise StrangerError("no header of this program")
+    if length > limit:
+        raise StrangerError(f"a message of {length} bytes, where {limit} are the most")
+    return KINDS[kind], length
+
+
+def pack_frame(seal: Seal, kind: FrameKind, *parts: bytes | memoryview) -> list[memoryview]:
+    """A message as pieces to be sent in order; long parts are not copied."""
+    views = [memoryview(part).cast("B") for part in parts if len(part)]
+    header = HEADER.pack(MAGIC, kind, sum(view.nbytes for view in views))
+    pieces = [bytearray(header + seal.sign_header(header))]
+    end = [memoryview(seal.sign_body(views))] if views else []
+    for view in [*views, *end]:
+        if view.nbytes < JOINED and isinstance(pieces[-1], bytearray):
+            pieces[-1] += view
+        else:
+            pieces.append(bytearray(view) if view.nbytes < JOINED else view)
+    return [memoryview(piece) for piece in pieces]
+
+
+def is_place(value: Any, size: int) -> bool:
+    """Whether a value from outside is a whole number from 0 to below `size`; `true` is none."""
+    return type(value) is int and 0 <= value < size

@@ -1,0 +1,168 @@
+"""What workers know each other by: a secret that they share, and certificates for TLS.
+
+    read_credentials(secret, tls, variables) --> Credentials
+
+A secret is a text, or the path of a file that nobody but its owner can read.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import describe
+from gpukeras.core.safe_files import open_regular
+
+SECRET = "GPUKERAS_SECRET"  # the variable that gives the secret, or the path of its file
+SHORTEST, LONGEST = 16, 4096  # bytes of a secret
+FILES = ("cert", "key", "ca")
+MAKE = "`(umask 077; openssl rand -hex 32 > FILE)` makes one"
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What workers know each other by.
+
+    Args:
+        secret: What all share; b"" for none.
+        tls: Paths of this worker's certificate, its key, and the certificate of who signed the
+            others' ("cert", "key", "ca"); None without TLS.
+    """
+
+    secret: bytes = field(default=b"", repr=False)
+    tls: tuple[str, str, str] | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether strangers are told from workers."""
+        return bool(self.secret) or self.tls is not None
+
+    def open_server(self) -> ssl.SSLContext | None:
+        """TLS for the chief, who wants to see every worker's certificate; None without.
+
+        Raises:
+            SpecError: if a file is none that TLS can use.
+        """
+        return self._open(ssl.PROTOCOL_TLS_SERVER)
+
+    def open_client(self) -> ssl.SSLContext | None:
+        """TLS for the others, who want the chief's certificate for its host; as the above."""
+        return self._open(ssl.PROTOCOL_TLS_CLIENT)
+
+    def _open(self, protocol: int) -> ssl.SSLContext | None:
+        if self.tls is None:
+            return None
+        cert, key, authority = self.tls
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(authority)
+            context.load_cert_chain(cert, key, password=_refuse_password)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            said = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            raise SpecError(
+                f"`tls`: the certificate, its key and the `ca` cannot be used: {said}.",
+                hint="They are files in PEM format; the key belongs to the certificate, and has "
+                "no password.",
+                arg="tls",
+            ) from error
+        return context
+
+
+def read_credentials(secret: Any, tls: Any, variables: Mapping[str, str]) -> Credentials:
+    """The credentials that the user, or for the secret the environment, gives.
+
+    Args:
+        secret: A text or a path, see `read_secret()`; None looks at GPUKERAS_SECRET.
+        tls: Paths of files by name, see `Credentials`; None for no TLS.
+        variables: The environment.
+
+    Raises:
+        SpecError: if one is not what it must be, or others can read it.
+    """
+    if secret is None:
+        given = variables.get(SECRET, "")
+        return Credentials(read_secret(given, SECRET) if given else b"", _check_tls(tls))
+    return Credentials(read_secret(secret), _check_tls(tls))
+
+
+def read_secret(given: Any, arg: str = "secret") -> bytes:
+    """A secret from a text, or from a file whose path has a slash or begins with "~".
+
+    Raises:
+        SpecError: if it is too short or too long, or others than its owner can read the file.
+    """
+    if not isinstance(given, str):
+        message = f"`{arg}` must be a text or the path of a file, not {describe(given)}."
+        raise SpecError(message, arg=arg)
+    is_path = given.startswith("~") or "/" in given or os.sep in given
+    found = _read_private(given, arg) if is_path else given.encode()
+    secret = found.strip()
+    if not SHORTEST <= len(secret) <= LONGEST:
+        raise SpecError(
+            f"`{arg}` must have at least {SHORTEST} characters and at most {LONGEST:,}, "
+            f"not {len(secret):,}.",
+            hint=f"Take one that nobody can guess: {MAKE}.",
+            arg=arg,
+        )
+    return secret
+
+
+def _check_tls(tls: Any) -> tuple[str, str, str] | None:
+    if tls is None:
+        return None
+    if not isinstance(tls, Mapping) or set(tls) != set(FILES):
+        names = ", ".join(map(str, tls)) if isinstance(tls, Mapping) else describe(tls)
+        raise SpecError(
+            f"`tls` must name the files `cert`, `key` and `ca`, not {names}.",
+            hint='Such as c(cert = "worker.pem", key = "worker.key", ca = "ca.pem").',
+            arg="tls",
+        )
+    paths = [str(Path(str(tls[name])).expanduser().absolute()) for name in FILES]
+    for name, path in zip(FILES, paths, strict=True):
+        if not Path(path).is_file():
+            message = f"`tls`: the file {Path(path).name} of `{name}` is not there."
+            raise SpecError(message, arg="tls")
+    _read_private(paths[1], "tls")
+    return paths[0], paths[1], paths[2]
+
+
+def _read_private(path: str, arg: str) -> bytes:
+    """What is in a file that its owner alone can read."""
+    target = Path(path).expanduser()
+    try:
+        with open_regular(target) as file:
+            found = os.fstat(file.fileno())
+            content = file.read(2**16)
+    except OSError as error:
+        said = error.strerror or type(error).__name__
+        message = f"`{arg}`: the file {target.name} cannot be read: {said}."
+        raise SpecError(message, hint=f"{MAKE}.", arg=arg) from error
+    _check_private(found, target, arg)
+    return content
+
+
+def _check_private(found: os.stat_result, target: Path, arg: str) -> None:
+    if os.name != "posix":  # Windows has other permissions
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        raise SpecError(
+            f"`{arg}`: others than its owner can use the file {target.name} (its mode is "
+            f"{mode:o}).",
+            hint=f"Make a new one, as it may have been read: {MAKE}; chmod 600 closes a file.",
+            arg=arg,
+        )
+    if found.st_uid not in (os.geteuid(), 0):
+        raise SpecError(f"`{arg}`: the file {target.name} belongs to another user.", arg=arg)
+
+
+def _refuse_password() -> str:
+    raise ValueError("the key has a password")

@@ -1,0 +1,296 @@
+"""What a training on several devices needs of TensorFlow and Keras that has no public API.
+
+All of it is here, so that a new version of either can be tried by this file alone:
+
+- the copies of a Keras variable, one for each device, of which each replica sees its own;
+- an optimizer that adds up gradients where they enter it, before it clips them, and then updates
+  each replica's copies by itself: no step of its own leaves the replica;
+- Keras' scaling of losses, in the place of which a replica's rows count what they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.errors import RuntimeMissingError
+from gpukeras.data.sharding import Shares
+
+# The oldest and the newest that all of it was run on; between them TensorFlow 2.20, Keras 3.12.
+TRIED = {"TensorFlow": ("2.19", "2.21"), "Keras": ("3.10", "3.15")}
+GROUPS_APART = 1000  # between the keys of two strategies; a training uses a few
+COPIES = "_gpukeras_copies"  # of a Keras variable, in its dictionary
+# What Keras' optimizers for TensorFlow do through a strategy's variables; their base class does the
+# same with plain ones.
+THROUGH_STRATEGY = (
+    "_backend_update_step",
+    "_apply_weight_decay",
+    "_backend_increment_gradient_accumulators",
+    "_overwrite_model_variables_with_average_value",
+)
+
+
+def require_versions() -> None:
+    """Other versions may have other insides, and train something else without a word.
+
+    Raises:
+        RuntimeMissingError: for versions older or newer than those that this was tried on.
+    """
+    found = {"TensorFlow": runtime.tensorflow().__version__, "Keras": runtime.keras().__version__}
+    for name, version in found.items():
+        fault = tell_untried(name, version)
+        if fault:
+            raise RuntimeMissingError(
+                fault, hint="Install a version of those, or train on one device."
+            )
+
+
+def tell_untried(name: str, version: str) -> str:
+    """A sentence about a version that was not tried; "" for others."""
+    oldest, newest = TRIED[name]
+    if _number(oldest) <= _number(version) <= _number(newest):
+        return ""
+    return (
+        f"Training on several devices was tried on {name} {oldest} to {newest}, and this is "
+        f"{version}."
+    )
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def replica() -> int | None:
+    """The number of the replica whose step is being traced, on all computers; None outside."""
+    tf = runtime.tensorflow()
+    if not tf.distribute.has_strategy() or tf.distribute.in_cross_replica_context():
+        return None
+    number = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return int(tf.get_static_value(number))
+
+
+@functools.cache
+def open_mirrored(devices: tuple[str, ...]) -> Any:
+    """TensorFlow's strategy for several devices of this computer; one for the same devices.
+
+    Another one in the same process needs other keys for its collective operations: TensorFlow takes
+    those of a group that it knows for that group's, and fails where its size is another.
+    """
+    strategy = runtime.tensorflow().distribute.MirroredStrategy
+    keras_private.separate_collective_keys(strategy, GROUPS_APART)
+    return strategy(list(devices))
+
+
+# Variables ---------------------------------------------------------------------------------------
+
+
+class _Copied:
+    """Mixed into the class of a Keras variable that has copies."""
+
+    @property
+    def _value(self) -> Any:
+        shares, copies = vars(self)[COPIES]
+        number = replica()
+        return copies[0 if number is None else number - shares.first]
+
+    def _direct_assign(self, value: Any) -> None:
+        if replica() is not None:
+            super()._direct_assign(value)  # type: ignore[misc]
+            return
+        for copy in vars(self)[COPIES][1]:  # whoever sets it from outside sets all of them
+            copy.assign(runtime.tensorflow().cast(value, copy.dtype))
+
+
+@contextmanager
+def hold_copies(variables: Iterable[Any], shares: Shares) -> Iterator[None]:
+    """Gives each device its copy of Keras variables; in the end they are plain ones again.
+
+    Args:
+        variables: Keras variables; each may come several times.
+        shares: Tells the devices of this process.
+    """
+    unique = {id(one): one for one in variables if isinstance(one, runtime.keras().Variable)}
+    if len(shares.devices) == 1 and all(_is_at(one, shares.devices[0]) for one in unique.values()):
+        yield
+        return
+    classes: dict[type, type] = {}
+    owned = []
+    try:
+        for one in unique.values():
+            copies = [_copy_to(one, device) for device in shares.devices]
+            if copies[0] is None:
+                copies[0] = vars(one)["_value"]
+            owned.append((one, type(one)))
+            vars(one)[COPIES] = shares, copies
+            own = type(one)
+            classes.setdefault(own, type(own.__name__, (_Copied, own), {}))
+            one.__class__ = classes[own]
+        yield
+    finally:
+        for one, own in owned:
+            _, copies = vars(one).pop(COPIES)
+            one.__class__ = own
+            if vars(one)["_value"] is not copies[0]:
+                vars(one)["_value"].assign(copies[0])
+
+
+def _is_at(variable: Any, device: str) -> bool:
+    return vars(variable)["_value"].device.endswith(f"device:{device}")
+
+
+def _copy_to(variable: Any, device: str) -> Any:
+    """A variable on a device; None if that is where the original is."""
+    if _is_at(variable, device):
+        return None
+    tf, value = runtime.tensorflow(), vars(variable)["_value"]
+    with tf.device(f"/{device}"):
+        return tf.Variable(value.read_value(), trainable=value.trainable, dtype=value.dtype)
+
+
+def seed_states(model: Any) -> list[Any]:
+    """The variables of a model's own random generators."""
+    layers = keras_private.list_layers(model)
+    generators = [each for layer in layers for each in keras_private.list_seed_generators(layer)]
+    return list({id(one.state): one.state for one in generators}.values())
+
+
+# Optimizer and losses ----------------------------------------------------------------------------
+
+
+class Reduction:
+    """Adds up losses and gradients over all replicas, each loss by the rows that it stands for.
+
+    Attributes:
+        factors: What the loss of each replica counts, by its number; set before a step is traced.
+        losses: The sum of these losses of the step being traced, by replica.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        """Takes the optimizer's own ways."""
+        self._scale_loss, self._apply = optimizer.scale_loss, optimizer.apply
+        self.factors: Mapping[int, float] = {}
+        self.losses: dict[int, Any] = {}
+        self._parts: dict[int, Any] = {}
+
+    def scale_loss(self, loss: Any) -> Any:
+        """In the place of the optimizer's: Keras' own training step calls it."""
+        number = replica()
+        if number is None:
+            return self._scale_loss(loss)
+        part = loss * runtime.tensorflow().cast(self.factors[number], loss.dtype)
+        self._parts[number] = part
+        return self._scale_loss(part)
+
+    def apply(self, grads: Iterable[Any], trainable_variables: Any = None) -> Any:
+        """In the place of the optimizer's: takes the gradients of all replicas together."""
+        number, grads = replica(), list(grads)
+        if number is None:
+            return self._apply(grads, trainable_variables)
+        given = [gradient for gradient in grads if gradient is not None]
+        loss = self._parts.pop(number, None)
+        if loss is None:  # a step of the user's own, which does not scale its loss
+            given = [_scale(gradient, self.factors[number]) for gradient in given]
+        reduced = sum_up([*given, *([] if loss is None else [loss])])
+        if loss is not None:
+            self.losses[number] = reduced.pop()
+        each = iter(reduced)
+        return self._apply(
+            [None if gradient is None else next(each) for gradient in grads], trainable_variables
+        )
+
+
+def sum_up(values: list[Any]) -> list[Any]:
+    """Traced in a replica: the sums over all replicas.
+
+    The gradient of an embedding is rows of its table. It stays that: Keras' optimizers square a row
+    that comes twice by itself, so its sum would train another way than on one device.
+    """
+    tf = runtime.tensorflow()
+    rows = [isinstance(value, tf.IndexedSlices) for value in values]
+    # Identity gives each the replica's device; the sum is made where they are.
+    dense = [
+        tf.identity(tf.convert_to_tensor(value))
+        for value, few in zip(values, rows, strict=True)
+        if not few
+    ]
+    sums = iter(tf.distribute.get_replica_context().all_reduce("SUM", dense) if dense else [])
+    return [
+        _gather_rows(value) if few else next(sums) for value, few in zip(values, rows, strict=True)
+    ]
+
+
+def _gather_rows(slices: Any) -> Any:
+    tf = runtime.tensorflow()
+    gather = tf.distribute.get_replica_context().all_gather
+    values, indices = gather(tf.identity(slices.values), 0), gather(tf.identity(slices.indices), 0)
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def _scale(gradient: Any, factor: float) -> Any:
+    tf = runtime.tensorflow()
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * factor
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * factor
+
+
+@contextmanager
+def hold_reduction(optimizer: Any) -> Iterator[Reduction]:
+    """An optimizer that works on the sum over all replicas, in each of them alike."""
+    reduction, inner = Reduction(optimizer), getattr(optimizer, "inner_optimizer", optimizer)
+    base = next(one for one in type(inner).__mro__ if one.__name__ == "BaseOptimizer")
+    with ExitStack() as held:
+        for one in [inner, *keras_private.inner_optimizers(inner)]:
+            own = {name: types.MethodType(getattr(base, name), one) for name in THROUGH_STRATEGY}
+            own[keras_private.VARIABLE_KEY] = _key_by_first(one)
+            held.enter_context(_held(one, **own))
+        held.enter_context(_held(optimizer, scale_loss=reduction.scale_loss, apply=reduction.apply))
+        if inner is not optimizer:
+            apply = {keras_private.APPLY: keras_private.common_apply(optimizer)}
+            held.enter_context(_held(optimizer, **apply))
+        yield reduction
+
+
+def _key_by_first(optimizer: Any) -> Callable[[Any], Any]:
+    """A variable has one place in an optimizer, whichever of its copies is asked for."""
+    own, keras = keras_private.variable_key(optimizer), runtime.keras()
+
+    def key(variable: Any) -> Any:
+        copied = isinstance(variable, keras.Variable) and COPIES in vars(variable)
+        return own(vars(variable)["_value"] if copied else variable)
+
+    return key
+
+
+@contextmanager
+def _held(target: Any, **values: Any) -> Iterator[None]:
+    before = {name: vars(target)[name] for name in values if name in vars(target)}
+    vars(target).update(values)  # not setattr(): Keras would track them
+    try:
+        yield
+    finally:
+        for name in values:
+            vars(target).pop(name, None)
+        vars(target).update(before)
+
+
+@contextmanager
+def hold_losses(
+    scale: Callable[[Any], Any] = lambda value: value,
+    unscale: Callable[[Any], Any] = lambda value: value,
+) -> Iterator[None]:
+    """What Keras does to a loss for the sake of replicas; see `Reduction` for what each counts.
+
+    Args:
+        scale: Applied to means and penalties; nothing: a mean stays what it is.
+        unscale: Applied to the loss of a replica's rows for the metric "loss".
+    """
+    module = sys.modules[runtime.keras().losses.Loss.__module__]
+    own = {"scale_loss_for_distribution": scale, "unscale_loss_for_distribution": unscale}
+    with _held(module, **own):
+        yield

@@ -1,0 +1,1 @@
+"""Workers started as processes of this computer, and watched."""

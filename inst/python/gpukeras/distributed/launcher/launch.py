@@ -1,0 +1,216 @@
+"""Workers that were started together: looked at, waited for and ended.
+
+When a worker fails, the others find out by their control channel and end by themselves. Those that
+have not after a while are stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import check_count
+from gpukeras.distributed.cluster_config import ClusterSpec
+from gpukeras.distributed.launcher.plan import WorkerPlan, choose_first
+from gpukeras.distributed.launcher.worker_process import WorkerProcess, parse_error, read_log_end
+
+POLL_S = 0.05
+TAIL_LINES = 20
+ERROR_LINES = 100  # an error with its traceback stands in so many
+RUNNING, ELSEWHERE = "running", "not started"
+
+
+@dataclass(frozen=True)
+class WorkerRecord:
+    """A worker as it is now.
+
+    Args:
+        worker: Its number, from 1.
+        address: Where it listens.
+        status: "running", "done", "failed", "stopped", or "not started" (here).
+        exit_status: Its exit status, minus a signal's number, or None.
+        seconds: How long it ran, or None.
+        log: Its log, or "".
+        gpus: Its CUDA_VISIBLE_DEVICES, "" where that was left alone.
+        command: What starts it by hand.
+    """
+
+    worker: int
+    address: str
+    status: str
+    exit_status: int | None
+    seconds: float | None
+    log: str
+    gpus: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The worker that failed first.
+
+    Args:
+        worker: Its number, from 1.
+        address: Where it listened.
+        reason: How it ended, such as "exit status 1".
+        error: The error at the end of its log, one line; "" where there is none.
+        log: Its log.
+    """
+
+    worker: int
+    address: str
+    reason: str
+    error: str
+    log: str
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """All workers of a launch as they are now.
+
+    Args:
+        script: The script.
+        workers: The workers.
+        control: Address of the control channel.
+        log_dir: Folder of the logs, "" where nothing was started.
+        running: Whether a worker runs.
+        failure: The one that failed first, or None.
+        notes: Sentences.
+    """
+
+    script: str
+    workers: tuple[WorkerRecord, ...]
+    control: str
+    log_dir: str
+    running: bool
+    failure: Failure | None
+    notes: tuple[str, ...]
+
+
+class Launch:
+    """Workers that were started together.
+
+    Args:
+        script: The script.
+        cluster: The workers' addresses.
+        plans: The workers.
+        processes: Those that run here, by number.
+        log_dir: Folder of their logs.
+        timeout_s: Seconds that the others get to end once one has failed.
+        notes: Sentences.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        cluster: ClusterSpec,
+        plans: Sequence[WorkerPlan],
+        processes: Mapping[int, WorkerProcess],
+        log_dir: str,
+        timeout_s: float,
+        notes: Sequence[str],
+    ) -> None:
+        """Takes them over."""
+        self._script, self._cluster, self._plans = script, cluster, plans
+        self._processes, self._log_dir, self._timeout_s = processes, log_dir, timeout_s
+        self._notes, self._hurried = list(notes), False
+
+    @property
+    def runs(self) -> bool:
+        """Whether a worker runs."""
+        return any(process.look() is None for process in self._processes.values())
+
+    def look(self) -> LaunchRecord:
+        """The workers as they are now; stops those that another's failure has left waiting."""
+        failure = self._find_failure()
+        if failure is not None:
+            self._hurry(failure)
+        return LaunchRecord(
+            self._script,
+            tuple(map(self._record, self._plans)),
+            self._cluster.control,
+            self._log_dir,
+            self.runs,
+            failure,
+            tuple(self._notes),
+        )
+
+    def wait(self, timeout_s: float | None = None) -> LaunchRecord:
+        """Waits until all have ended, or for so many seconds.
+
+        A worker's failure leaves the others the launch's `timeout_s` to end by themselves.
+
+        Args:
+            timeout_s: None waits for as long as it takes.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (record := self.look()).running:
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+            time.sleep(POLL_S)
+        return record
+
+    def stop(self) -> LaunchRecord:
+        """Ends all workers; may be called again."""
+        for process in self._processes.values():
+            process.ask()
+        for process in self._processes.values():
+            process.stop()
+        return self.look()
+
+    def tail(self, worker: int, lines: int = TAIL_LINES) -> list[str]:
+        """The last lines of a worker's log.
+
+        Args:
+            worker: Its number, from 1.
+            lines: How many at most.
+
+        Raises:
+            SpecError: if it is not there, or was not started here.
+        """
+        worker = check_count("worker", worker, 1, len(self._plans))
+        if worker not in self._processes:
+            message = f"Worker {worker} was not started on this computer: its log is not here."
+            raise SpecError(message, arg="worker")
+        return read_log_end(self._processes[worker].log, check_count("n", lines))
+
+    def _record(self, plan: WorkerPlan) -> WorkerRecord:
+        process = self._processes.get(plan.worker)
+        end = None if process is None else process.look()
+        status = ELSEWHERE if process is None else RUNNING if end is None else end.state
+        seconds = end.seconds if end else process.seconds if process else None
+        log = "" if process is None else str(process.log)
+        exit_status = None if end is None else end.status
+        told = (status, exit_status, seconds, log, plan.gpus, plan.line)
+        return WorkerRecord(plan.worker, plan.address, *told)
+
+    def _find_failure(self) -> Failure | None:
+        ends = {number: process.look() for number, process in self._processes.items()}
+        failed = {
+            number: (end.ended, parse_error(read_log_end(self._processes[number].log, ERROR_LINES)))
+            for number, end in ends.items()
+            if end is not None and end.state == "failed"
+        }
+        if not failed:
+            return None
+        first = choose_first(failed)
+        reason = ends[first].reason if ends[first] else ""
+        address, log = self._cluster.workers[first - 1], str(self._processes[first].log)
+        return Failure(first, address, reason, failed[first][1], log)
+
+    def _hurry(self, failure: Failure) -> None:
+        """Asks those to end who had time enough after the first failure."""
+        ends = [process.look() for process in self._processes.values()]
+        first = min(end.ended for end in ends if end is not None and end.state == "failed")
+        if self._hurried or time.monotonic() - first < self._timeout_s:
+            return
+        self._hurried = True
+        late = [number for number, process in self._processes.items() if process.look() is None]
+        for number in late:
+            self._processes[number].ask()
+            self._notes.append(
+                f"Worker {number} was stopped: it had not ended {self._timeout_s:g} s after "
+                f"worker {failure.worker} failed."
+            )

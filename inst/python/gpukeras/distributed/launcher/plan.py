@@ -1,0 +1,202 @@
+"""What a launch will start: each worker's command, variables and GPUs; decisions alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import Spec, check_count, check_flag, check_number, describe
+from gpukeras.distributed.addresses import LOOPBACK
+from gpukeras.distributed.cluster_config import (
+    CONTROL,
+    TF_CONFIG,
+    TIMEOUT_S,
+    ClusterSpec,
+    parse_workers,
+)
+from gpukeras.distributed.credentials import SECRET
+
+MOST_WORKERS = 1000  # more are a slip of the keyboard
+VISIBLE, NO_GPU = "CUDA_VISIBLE_DEVICES", "-1"
+NAMED = re.compile(r"\bworker (\d+) \(", re.IGNORECASE)  # as the control channel names a worker
+
+
+@dataclass(frozen=True)
+class LaunchSpec(Spec):
+    """How workers are started.
+
+    Args:
+        args: Arguments of the script.
+        log_dir: Folder of the workers' logs; "" for a new temporary one.
+        timeout_s: Seconds that the others get to end by themselves once a worker has failed.
+        start: Whether workers of this computer are started, or their commands only told.
+        rscript: The program that runs R scripts.
+        python: The Python that runs Python scripts; "" for this one.
+        variables: Environment variables of the workers, beside this process's.
+    """
+
+    args: tuple[str, ...] = ()
+    log_dir: str = ""
+    timeout_s: float = TIMEOUT_S
+    start: bool = True
+    rscript: str = "Rscript"
+    python: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        args = self.args if isinstance(self.args, (list, tuple)) else (self.args,)
+        if not all(isinstance(value, str) for value in args):
+            raise SpecError("`args` must be texts, the script's arguments.", arg="args")
+        if self.log_dir is not None and not isinstance(self.log_dir, str):
+            message = f"`log_dir` must be a folder, not {describe(self.log_dir)}."
+            raise SpecError(message, arg="log_dir")
+        if self.variables is not None and not isinstance(self.variables, Mapping):
+            message = f"`variables` must be texts by name, not {describe(self.variables)}."
+            raise SpecError(message, arg="variables")
+        self._set(
+            args=tuple(args),
+            log_dir=self.log_dir or "",
+            timeout_s=check_number("timeout", self.timeout_s, 0.0),
+            start=check_flag("start", self.start),
+            variables=dict(self.variables or {}),
+        )
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """What one worker is to be.
+
+    Args:
+        worker: Its number, from 1.
+        address: Where it listens.
+        command: Its program and arguments.
+        variables: Environment variables that make it this worker.
+        here: Whether it is started on this computer.
+        line: What to type into a shell to start it by hand.
+    """
+
+    worker: int
+    address: str
+    command: tuple[str, ...]
+    variables: Mapping[str, str]
+    here: bool
+    line: str
+
+    @property
+    def gpus(self) -> str:
+        """Its value of CUDA_VISIBLE_DEVICES; "" where that is left alone."""
+        return self.variables.get(VISIBLE, "")
+
+
+def check_workers(workers: Any) -> int | list[str]:
+    """A number of workers on this computer, or addresses.
+
+    Raises:
+        SpecError: if it is neither.
+    """
+    if isinstance(workers, (int, float)) or workers is None:
+        return check_count("workers", workers, 1, MOST_WORKERS)
+    return list(map(str, parse_workers(workers)))
+
+
+def plan_local(ports: Sequence[int]) -> ClusterSpec:
+    """A cluster of this computer alone; the last port is the control channel's."""
+    addresses = [f"{LOOPBACK}:{port}" for port in ports]
+    return ClusterSpec(tuple(addresses[:-1]), 0, addresses[-1])
+
+
+def plan_workers(
+    cluster: ClusterSpec,
+    script: str,
+    spec: LaunchSpec,
+    here: Sequence[bool],
+    shares: Sequence[str | None],
+    python: str,
+    secret: str,
+) -> list[WorkerPlan]:
+    """What each worker is to be.
+
+    Args:
+        cluster: The workers.
+        script: The script's path as the user gave it.
+        spec: The options.
+        here: Which workers are started on this computer.
+        shares: CUDA_VISIBLE_DEVICES of each; None leaves it alone.
+        python: The Python that runs Python scripts.
+        secret: What they know each other by, see `credentials`.
+    """
+    is_r = choose_language(script) == "R"
+    command = (spec.rscript if is_r else python, script, *spec.args)
+    typed = ("Rscript" if is_r else "python", script, *spec.args)
+    plans = []
+    for index, address in enumerate(cluster.workers):
+        config = json.dumps(replace(cluster, index=index).tf_config(), separators=(",", ":"))
+        variables = {TF_CONFIG: config, CONTROL: cluster.control, SECRET: secret}
+        share = shares[index]
+        if share is not None:
+            variables[VISIBLE] = share
+        assigned = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+        line = " ".join([*assigned, shlex.join(typed)])
+        plans.append(WorkerPlan(index + 1, address, command, variables, here[index], line))
+    return plans
+
+
+def choose_language(script: str) -> str:
+    """The language of a script, "R" or "Python", by the end of its name.
+
+    Raises:
+        SpecError: if it is neither.
+    """
+    end = script.rpartition(".")[2].lower() if isinstance(script, str) else ""
+    if end not in ("r", "py"):
+        raise SpecError(
+            f"`script` must be the path of an R script (.R) or Python script (.py), "
+            f"not {describe(script)}.",
+            arg="script",
+        )
+    return "R" if end == "r" else "Python"
+
+
+def choose_shares(gpus: Sequence[str], workers: int) -> tuple[list[str | None], str]:
+    """Which GPUs each worker of this computer sees, and a sentence about it, or "".
+
+    All get the same number, because TensorFlow's collectives want that. Workers cannot share a
+    GPU (NCCL refuses that): where there are too few for one each, nobody gets any.
+
+    Args:
+        gpus: What CUDA_VISIBLE_DEVICES calls those of this computer that may be used.
+        workers: How many workers are started here.
+    """
+    if not gpus or not workers:
+        return [None] * workers, ""
+    each = len(gpus) // workers
+    if not each:
+        note = f"There are {workers} workers here, more than GPUs ({len(gpus)}): workers cannot "
+        return [NO_GPU] * workers, f"{note}share one, so all train on the CPU."
+    shares = [",".join(gpus[i * each : (i + 1) * each]) for i in range(workers)]
+    left = len(gpus) - each * workers
+    note = f"Each worker gets {each} of {len(gpus)} GPUs, and {left} {'is' if left == 1 else 'are'}"
+    return list(shares), f"{note} not used: all must have the same number." if left else ""
+
+
+def choose_first(ends: Mapping[int, tuple[float, str]]) -> int:
+    """Which worker failed first, of those that failed.
+
+    A worker that fails tells the others before it ends, so they may end before it: one whose error
+    names another that failed is not the first.
+
+    Args:
+        ends: When each worker ended, and its error.
+    """
+    first, seen = min(ends, key=lambda worker: ends[worker][0]), set[int]()
+    while first not in seen:
+        seen.add(first)
+        named = [int(number) for number in NAMED.findall(ends[first][1])]
+        first = next((other for other in named if other in ends and other != first), first)
+    return first

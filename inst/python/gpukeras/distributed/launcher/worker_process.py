@@ -1,0 +1,173 @@
+"""A worker as a process of this computer: started, looked at, ended; and what its log tells.
+
+Each runs under `worker_main`, which ends it when this process ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpukeras.core.child_process import explain_status
+
+PROGRAM = Path(__file__).with_name("worker_main.py")
+STOP_S = 10.0  # its program gives it 3 s, then kills it
+LOG_END_BYTES = 65536  # of a log, which may be long
+WORDS = 500  # characters of an error that are told
+NO_ERROR = re.compile(r"(Execution halted|Calls:|In addition:|Backtrace:|Warning message)")
+# R's error; Python's calls, of which the last line names it; Python's without calls; a crash.
+ERROR = re.compile(
+    r"Error\b|Traceback \(most recent|[\w.]+(?:Error|Exception)\b|Fatal | \*\*\* caught"
+)
+
+
+class WorkerProcess:
+    """A running worker.
+
+    Args:
+        command: Its program and arguments.
+        environment: All of its environment.
+        log: A new file for what it prints.
+        python: The Python that runs the program which watches it.
+
+    Raises:
+        OSError: if the log is there already or cannot be written, or Python cannot be started.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], log: Path, python: str
+    ) -> None:
+        """Starts it."""
+        self.log, self._began = log, time.monotonic()
+        self._told: dict[str, Any] | None = None
+        with log.open("xb") as file:
+            self._child = subprocess.Popen(
+                [python, "-I", "-S", str(PROGRAM), *command],
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                start_new_session=True,  # Ctrl-C is for this process, which decides what ends
+            )
+
+    def look(self) -> WorkerEnd | None:
+        """How it ended; None while it runs."""
+        if self._told is None and self._child.poll() is not None:
+            self._told = self._hear()
+        if self._told is None:
+            return None
+        status, asked = self._told["status"], self._told["asked"]
+        state = "done" if status == 0 else "stopped" if asked else "failed"
+        return WorkerEnd(state, status, self._told["seconds"], self._told["ended"])
+
+    def _hear(self) -> dict[str, Any]:
+        text = self._child.stdout.read() if self._child.stdout else b""
+        self._close()
+        with suppress(ValueError):
+            return json.loads(text)
+        # Its program was killed, and the worker with it.
+        now = time.monotonic()
+        status = self._child.returncode or None
+        return {"status": status, "asked": False, "seconds": now - self._began, "ended": now}
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has run."""
+        return time.monotonic() - self._began
+
+    def ask(self) -> None:
+        """Asks it to end, and does not wait."""
+        with suppress(OSError):
+            if self._child.stdin:
+                self._child.stdin.close()
+
+    def stop(self) -> None:
+        """Ends it; may be called again."""
+        self.ask()
+        try:
+            self._child.wait(STOP_S)
+        except subprocess.TimeoutExpired:  # stuck in the kernel: a bad driver can do that
+            self._child.kill()
+            self._child.wait(STOP_S)
+        self.look()
+
+    def _close(self) -> None:
+        for pipe in (self._child.stdin, self._child.stdout):
+            with suppress(OSError):
+                if pipe:
+                    pipe.close()
+
+
+@dataclass(frozen=True)
+class WorkerEnd:
+    """How a worker ended.
+
+    Args:
+        state: "done", "failed", or "stopped" if it was asked to end.
+        status: Its exit status, minus a signal's number, or None where that is not known.
+        seconds: How long it ran.
+        ended: When, in seconds of the computer's monotonic clock.
+    """
+
+    state: str
+    status: int | None
+    seconds: float
+    ended: float
+
+    @property
+    def reason(self) -> str:
+        """What happened, such as "exit status 3"; "" for a good end."""
+        return "its end was not seen" if self.status is None else explain_status(self.status)
+
+
+# Logs ---------------------------------------------------------------------------------------------
+
+
+def read_log_end(log: str | Path, lines: int = 20) -> list[str]:
+    """The last lines of a log; none where there is no log."""
+    with suppress(OSError), open(log, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LOG_END_BYTES))
+        text = file.read().decode(errors="replace")
+        # A progress bar rewrites its line: what would be seen is what was written last.
+        found = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        return [line for line in found if line.strip()][-lines:]
+    return []
+
+
+def parse_error(lines: Sequence[str]) -> str:
+    """What a program died of, by the end of its log: the last error of R's or Python's.
+
+    Args:
+        lines: The end of its log, lines.
+
+    Returns:
+        One line, at most 500 characters; "" where there is no error.
+    """
+    starts = [place for place, line in enumerate(lines) if ERROR.match(line)]
+    if not starts:
+        return ""
+    error = lines[starts[-1] :]
+    words = _error_of_r(error) if error[0].startswith("Error") else _error_of_python(error)
+    return " ".join(" ".join(words).split())[:WORDS]
+
+
+def _error_of_python(lines: Sequence[str]) -> Sequence[str]:
+    """The line that names an error: the first, or that after a traceback's calls, indented."""
+    if not lines[0].startswith("Traceback"):
+        return lines[:1]
+    return [line for line in lines[1:] if not line.startswith((" ", "\t"))][:1] or lines[:1]
+
+
+def _error_of_r(lines: Sequence[str]) -> Sequence[str]:
+    """R's message, without what it prints after, and without the marks of its lines."""
+    ends = (place for place, line in enumerate(lines) if place and NO_ERROR.match(line))
+    return [line.removeprefix("! ") for line in lines[: next(ends, len(lines))]]

@@ -1,0 +1,101 @@
+"""Predictions on several devices: each process takes a run of rows, each device a part of a batch.
+
+Nothing is added up, so the devices work side by side and wait for each other only at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.data.loading.transforms import open_finish
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.sources.row_store import RowSource
+from gpukeras.distributed.consensus import pack_arrays, unpack_arrays
+from gpukeras.distributed.keras_internals import replica
+from gpukeras.distributed.strategy import Team
+from gpukeras.engine.predict_loop import Output, choose_rows, count_row_bytes, pad_rows
+
+
+def predict_together(
+    team: Team,
+    model: Any,
+    source: RowSource,
+    recipe: Recipe,
+    function: Callable[[Any], Any] | None = None,
+) -> Any:
+    """A model's output for all rows, on every process.
+
+    Args:
+        team: The replicas; of more than one device.
+        model: A built model; need not be compiled.
+        source: The rows.
+        recipe: Their encoding.
+        function: The user's own, applied to features before the model, or None.
+
+    Returns:
+        An array of the rows' outputs, or the model's dict or list of such arrays.
+    """
+    own = range(*team.shares.find_run(len(source)))
+    with team.hold_weights(model):
+        # A process that has none predicts the first row all the same, and gives no part of it.
+        output = _predict_run(team, model, source, recipe, function, own or range(1))
+    nest = runtime.tensorflow().nest
+    given = [values[: len(own)] for values in nest.flatten(output)]
+    parts = [unpack_arrays(sent) for sent in team.agreement.gather(pack_arrays(given))]
+    whole = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
+    return nest.pack_sequence_as(output, whole)
+
+
+def _predict_run(
+    team: Team,
+    model: Any,
+    source: RowSource,
+    recipe: Recipe,
+    function: Callable[[Any], Any] | None,
+    rows: range,
+) -> Any:
+    """What the model gives for a run of rows."""
+    devices = team.shares.devices
+    size = choose_rows(-(-len(rows) // len(devices)), source.row_bytes, count_row_bytes(model))
+    finish = open_finish(recipe, size, function, source.texts)
+    output = Output(len(rows))
+    program, step = _build(team, model), size * len(devices)
+    for start in range(rows.start, rows.stop, step):
+        given = source.gather(slice(start, min(start + step, rows.stop)))
+        parts = np.split(pad_rows(given, step), len(devices))
+        results = program(tuple(map(_place, map(finish, parts), devices)))
+        output.write(_join(results), len(given))
+    return output.values
+
+
+def _build(team: Team, model: Any) -> Callable[[Any], Any]:
+    """A program that takes each device's rows and gives each device's outputs."""
+    tf, shares = runtime.tensorflow(), team.shares
+
+    def run(parts: tuple[Any, ...]) -> list[Any]:
+        given = team.strategy.run(lambda: model.predict_step((parts[replica() - shares.first],)))
+        local = team.strategy.experimental_local_results
+        return [
+            tf.nest.map_structure(lambda value, place=place: local(value)[place], given)
+            for place in range(len(shares.devices))
+        ]
+
+    return run if model.run_eagerly else tf.function(run, autograph=False)
+
+
+def _place(features: Any, device: str) -> Any:
+    tf = runtime.tensorflow()
+    with tf.device(f"/{device}"):
+        return tf.nest.map_structure(tf.identity, features)
+
+
+def _join(results: list[Any]) -> Any:
+    """The devices' outputs, one behind the other."""
+    nest = runtime.tensorflow().nest
+    return nest.map_structure(
+        lambda *parts: np.concatenate([part.numpy() for part in parts]), *results
+    )

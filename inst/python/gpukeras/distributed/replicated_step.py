@@ -1,0 +1,203 @@
+"""One step of a model on several devices: each takes its rows, all take the same update.
+
+Variables are plain ones, a copy on each device (see `keras_internals`). What one replica reads and
+writes is its own; gradients are added up before the optimizer sees them. So everything that a step
+does (normalisation, clipping, accumulation, loss scaling, averages of Keras' own) is what it does on one
+device, and copies never differ. Only two things are not alike on all replicas while batches run,
+and are made so when a call ends: the metrics' sums, which each adds to by its own rows, and random
+numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.data.sharding import Shares
+from gpukeras.distributed.keras_internals import (
+    Reduction,
+    hold_losses,
+    replica,
+    seed_states,
+    sum_up,
+)
+from gpukeras.engine.engines import Logs, cut
+from gpukeras.engine.train_step import Averages, Watch
+from gpukeras.models.losses import sums_rows
+
+Batches = Sequence[Any]  # the rows of each device of this process
+
+
+class ReplicatedStep:
+    """A model's training or test step on several devices.
+
+    Args:
+        model: A compiled model whose variables are copied to each device.
+        kind: "train" or "test".
+        strategy: TensorFlow's strategy that runs the replicas.
+        shares: How they share a batch.
+        reduction: Adds up their gradients; None where nothing is learned.
+        watch: Looks at each step's loss, or None.
+        averages: Averages of the weights, or None.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        kind: str,
+        strategy: Any,
+        shares: Shares,
+        reduction: Reduction | None = None,
+        watch: Watch | None = None,
+        averages: Averages | None = None,
+    ) -> None:
+        """Takes the model's own step."""
+        self._model, self._own = model, getattr(model, f"{kind}_step")
+        self._logs_more = runtime.overrides(model, f"{kind}_step")
+        self._strategy, self.shares = strategy, shares
+        self._reduction, self._watch, self._averages = reduction, watch, averages
+        self._sums = sums_rows(model.loss)
+
+    def __call__(self, batches: Batches, rows: int = 0) -> Logs:
+        """Traced: one step; `rows` are those of a short last batch."""
+        self._weigh(rows)
+        whole = bool(rows) and self.shares.is_whole(rows)
+        with self._hold_sums(rows, whole):
+            given = self._strategy.run(lambda: self._step_here(batches, whole))
+        logs, losses = self._first(given)
+        self._look(losses)
+        if self._averages is not None:
+            self._averages.update()
+        return logs
+
+    @property
+    def variables(self) -> list[Any]:
+        """What it changes besides the model's own variables."""
+        watch = [] if self._watch is None else self._watch.variables
+        return [*watch, *([] if self._averages is None else self._averages.variables)]
+
+    def going(self) -> Any:
+        """Traced: whether there should be another step; the same on all computers."""
+        return True if self._watch is None else self._watch.going()
+
+    def cut(self, arrays: Batches, first: Any, rows: int) -> list[Any]:
+        """Traced: rows of each device's arrays, where they are."""
+        tf, parts = runtime.tensorflow(), []
+        for device, own in zip(self.shares.devices, arrays, strict=True):
+            with tf.device(f"/{device}"):
+                parts.append(cut(own, first, rows))
+        return parts
+
+    def begin(self) -> None:
+        """Traced: before the first batch of a call, replicas other than the first count from 0."""
+        tf = runtime.tensorflow()
+
+        def one() -> None:
+            rank = replica()
+            for variable in self._model.metrics_variables if rank else ():
+                variable.assign(tf.zeros(variable.shape, variable.dtype))
+            self._shift_seeds(rank)
+
+        self._strategy.run(one)
+
+    def end(self) -> None:
+        """Traced: after the last batch of a call every replica has the sums of all."""
+
+        def one() -> None:
+            variables = self._model.metrics_variables
+            totals = sum_up([variable.value for variable in variables])
+            for variable, total in zip(variables, totals, strict=True):
+                variable.assign(total)
+            self._shift_seeds(-replica())
+
+        self._strategy.run(one)
+
+    def read_logs(self, logs: Logs) -> Logs:
+        """Traced, after `end()`: a call's logs from what its last step gave.
+
+        Metrics are those of all replicas' rows. A step of the user's own may log other values; of
+        them the mean over the replicas is known.
+        """
+        tf, metrics = runtime.tensorflow(), self._model.get_metrics_result()
+        if not self._logs_more:
+            return metrics
+        return {
+            name: tf.where(
+                tf.equal(same, float(self.shares.replicas)),
+                tf.cast(metrics.get(name, mean), mean.dtype),
+                mean,
+            )
+            for name, (mean, same) in logs.items()
+        }
+
+    def _step_here(self, batches: Batches, whole: bool) -> tuple[Logs, list[Any]]:
+        """Traced in each replica."""
+        rank = replica()
+        kept = [variable.value.read_value() for variable in self._uncounted(rank, whole)]
+        logs = self._own(batches[rank - self.shares.first])
+        told = self._mean(logs) if self._logs_more else {}
+        for variable, value in zip(self._uncounted(rank, whole), kept, strict=True):
+            variable.assign(value)
+        losses = [] if self._reduction is None else self._reduction.losses
+        loss = [losses.pop(rank)] if losses else []
+        return told, loss
+
+    def _first(self, results: Any) -> Any:
+        """What the first replica here has given."""
+        local = self._strategy.experimental_local_results
+        return runtime.tensorflow().nest.map_structure(lambda value: local(value)[0], results)
+
+    def _uncounted(self, rank: int, whole: bool) -> list[Any]:
+        """Metrics that count rows which the first replica counts already."""
+        return self._model.metrics_variables if rank and whole else []
+
+    def _mean(self, logs: Logs) -> dict[str, Any]:
+        """What a step of the user's own logs: its mean, and at how many replicas it is a metric."""
+        tf, names, metrics = runtime.tensorflow(), sorted(logs), self._model.get_metrics_result()
+        values = [tf.cast(logs[name], "float32") for name in names]
+        same = [
+            tf.cast(tf.equal(value, tf.cast(metrics.get(name, math.nan), "float32")), "float32")
+            for name, value in zip(names, values, strict=True)
+        ]
+        sums = sum_up([*values, *same])
+        means = [one / self.shares.replicas for one in sums[: len(names)]]
+        return dict(zip(names, zip(means, sums[len(names) :], strict=True), strict=True))
+
+    def _weigh(self, rows: int) -> None:
+        if self._reduction is None:
+            return
+        shares, count = self.shares, self.shares.replicas
+        if rows and shares.is_whole(rows):  # all have the same rows: the first one's loss counts
+            self._reduction.factors = {rank: float(rank == 0) for rank in shares.ranks}
+            return
+        tail = bool(rows) and not self._sums
+        self._reduction.factors = {
+            rank: (1.0 if self._sums else 1.0 / count)
+            * (shares.weigh_tail(rows, rank) if tail else 1.0)
+            for rank in shares.ranks
+        }
+
+    def _hold_sums(self, rows: int, whole: bool) -> AbstractContextManager[None]:
+        """A loss that adds up its rows: penalties count once, and all rows' sum is logged."""
+        if not self._sums:
+            return nullcontext()
+        shares, share = self.shares, 1.0 if whole else 1.0 / self.shares.replicas
+        more = {
+            rank: 1.0 if whole else shares.replicas / (shares.weigh_tail(rows, rank) if rows else 1)
+            for rank in shares.ranks
+        }
+        return hold_losses(lambda value: value * share, lambda value: value * more[replica()])
+
+    def _look(self, losses: list[Any]) -> None:
+        if self._watch is not None:
+            self._watch.look({"loss": losses[0]} if losses else {})
+
+    def _shift_seeds(self, by: int) -> None:
+        """Replicas draw other numbers: dropout leaves out other units for other rows."""
+        tf = runtime.tensorflow()
+        for state in seed_states(self._model) if by else ():
+            shift = tf.cast(tf.constant([by, 0], tf.int64), state.dtype)  # unsigned ones wrap
+            state.assign(state.value + shift)

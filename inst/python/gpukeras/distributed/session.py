@@ -1,0 +1,196 @@
+"""The cluster that this process is a worker of, from joining it to its end.
+
+TensorFlow connects workers when its strategy is made, and only before its devices have started; so
+a process joins once, before its first model, and stays. What connects us (see `channel`) comes
+first: it compares the workers, and tells who is lost while TensorFlow would wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpukeras.backend import devices, runtime
+from gpukeras.backend.env_vars import sync_environment
+from gpukeras.checkpoint.fingerprint import read_versions
+from gpukeras.core.errors import ClusterError
+from gpukeras.core.messages import find_reason
+from gpukeras.data.sharding import Shares
+from gpukeras.distributed.addresses import Address, parse_address, read_is_taken
+from gpukeras.distributed.channel.channel import Channel, open_channel
+from gpukeras.distributed.cluster_config import ClusterSpec, read_cluster
+from gpukeras.distributed.keras_internals import require_versions
+from gpukeras.distributed.listen_filter import confining
+
+
+@dataclass
+class Session:
+    """A joined cluster.
+
+    Args:
+        spec: Its workers, and which one this is.
+        channel: Connects them.
+        strategy: TensorFlow's.
+        shares: How the replicas of all workers share a batch.
+        notes: What its owner should know, sentences.
+    """
+
+    spec: ClusterSpec
+    channel: Channel
+    strategy: Any
+    shares: Shares
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the workers are called in messages."""
+        return tuple(f"worker {n} ({who})" for n, who in enumerate(self.spec.workers, 1))
+
+    def check(self) -> None:
+        """Raises the error of a worker that has been lost, if one has."""
+        fault = self.channel.fault()
+        if fault is not None:
+            raise fault
+
+
+_current: Session | None = None
+
+
+def current() -> Session | None:
+    """The cluster that this process has joined, or None."""
+    return _current
+
+
+def join_cluster(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Joins the cluster that the options, TF_CONFIG or Slurm describe; see `cluster_config`.
+
+    Raises:
+        SpecError: if it is not described well.
+        ClusterError: if TensorFlow has started, a worker does not come or differs from the others.
+    """
+    global _current
+    spec = read_cluster(options, runtime.c_variables() or runtime.python_variables())
+    if _current is not None:
+        if spec.workers != _current.spec.workers or spec.index != _current.spec.index:
+            raise ClusterError(
+                "This process is a worker of another cluster already.", hint="Start a new one."
+            )
+        _current.check()
+        return _describe(_current)
+    require_versions()
+    if runtime.started():
+        raise ClusterError(
+            "TensorFlow has started: a process joins a cluster before its first model.",
+            hint="Call gpu_cluster() first, after gpu_setup().",
+        )
+    sync_environment()
+    _current = _join(spec)
+    return _describe(_current)
+
+
+def _join(spec: ClusterSpec) -> Session:
+    local = [devices.short_name(gpu) for gpu in runtime.visible_devices("GPU")] or ["CPU:0"]
+    description = {"versions": read_versions(), "devices of each worker": len(local)}
+    channel = open_channel(spec, description, on_loss=_abort)
+    own = parse_address(spec.own)
+    try:
+        _check_port(own)
+        channel.exchange("start", {})  # all ports are free: nobody waits for who cannot start
+        with confining(own.port, own.host) as confined:
+            strategy = _open_strategy(spec, local)
+    except runtime.tensorflow().errors.OpError as error:
+        failure = ClusterError(
+            f"TensorFlow cannot start a worker at {spec.own}: {find_reason(error)}."
+        )
+        channel.fail(failure)
+        raise failure from error
+    except BaseException as error:
+        channel.fail(error)
+        raise
+    shares = Shares(spec.size * len(local), spec.index * len(local), tuple(local))
+    session = Session(spec, channel, strategy, shares, list(channel.notes))
+    session.check()
+    if not confined.is_set():
+        session.notes.append(
+            f"TensorFlow listens on port {own.port} of all of this computer's addresses."
+        )
+    return session
+
+
+def _check_port(own: Address) -> None:
+    if read_is_taken(own.port):
+        raise ClusterError(
+            f"Port {own.port} of {own} is in use on this computer.",
+            hint="Choose another port, or end the program that has it.",
+            address=str(own),
+        )
+
+
+def _abort(message: str) -> None:
+    """In the channel's thread: what waits for a lost worker ends."""
+    if runtime.imported() and runtime.started():
+        runtime.abort_collectives(message)
+
+
+def leave_cluster() -> None:
+    """This process works in no cluster any more; the others are told if they still count on it."""
+    if _current is not None:
+        _current.channel.close()
+
+
+def wake() -> None:
+    """Python works again: this worker answers."""
+    if _current is not None:
+        _current.channel.resume()
+
+
+def rest() -> None:
+    """R works, and Python's threads may stand still: this worker's silence means nothing."""
+    if _current is not None:
+        _current.channel.rest()
+
+
+@contextmanager
+def resting() -> Iterator[None]:
+    """Around a function of R's."""
+    rest()
+    try:
+        yield
+    finally:
+        wake()
+
+
+def _open_strategy(spec: ClusterSpec, local: list[str]) -> Any:
+    tf = runtime.tensorflow()
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(spec.workers)}),
+        task_type="worker",
+        task_id=spec.index,
+        num_accelerators={"GPU": sum(name.startswith("GPU") for name in local)},
+        rpc_layer="grpc",
+    )
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    kind = kinds.AUTO if local[0].startswith("GPU") else kinds.RING
+    options = tf.distribute.experimental.CommunicationOptions(implementation=kind)
+    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+
+
+def _describe(session: Session) -> dict[str, Any]:
+    spec = session.spec
+    return {
+        "workers": list(spec.workers),
+        "index": spec.index + 1,
+        "size": spec.size,
+        "address": spec.own,
+        "chief": spec.chief,
+        "control": spec.control,
+        "source": spec.source,
+        "loopback": spec.loopback,
+        "secret": bool(spec.credentials.secret),
+        "tls": spec.credentials.tls is not None,
+        "devices": list(session.shares.devices),
+        "replicas": session.shares.replicas,
+        "notes": list(session.notes),
+    }

@@ -1,0 +1,230 @@
+"""The replicas that train together: one on the device where the model is, or several.
+
+    open_team(devices) --> Team: shares, agreement, and how a model is held and run
+
+A training asks its team and need not know which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpukeras.backend import devices, keras_private, runtime
+from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.options import FitSpec
+from gpukeras.data.plan import AS_ASKED, PipelinePlan
+from gpukeras.data.sharding import Shares, check_batch_size, round_batch_size
+from gpukeras.distributed import session
+from gpukeras.distributed.cluster_config import CONTROL
+from gpukeras.distributed.consensus import Alone, Together
+from gpukeras.distributed.device_selection import choose_devices, parse_devices
+from gpukeras.distributed.engines import ReplicatedEngines
+from gpukeras.distributed.keras_internals import (
+    Reduction,
+    hold_copies,
+    hold_losses,
+    hold_reduction,
+    open_mirrored,
+    require_versions,
+)
+from gpukeras.distributed.replicated_step import ReplicatedStep
+from gpukeras.engine.engine_cache import open_engines
+from gpukeras.engine.engines import Engines
+from gpukeras.engine.train_step import Averages, TrainingStep, Watch, single_replica
+from gpukeras.models.losses import sums_rows
+from gpukeras.models.state import state_variables
+
+NOT_JOINED = (
+    "This process was started by gpu_launch() and trained alone: gpu_cluster() before the first "
+    "model makes it a worker."
+)
+
+
+@dataclass
+class Team:
+    """The replicas of a model.
+
+    Args:
+        strategy: TensorFlow's, or None for the only replica there is.
+        shares: How they share a batch, or None.
+        agreement: What their processes decide together.
+        workers: How many processes there are.
+        notes: What its owner may not expect, sentences.
+    """
+
+    strategy: Any = None
+    shares: Shares | None = None
+    agreement: Alone = field(default_factory=Alone)
+    workers: int = 1
+    notes: tuple[str, ...] = ()
+    _reduction: Reduction | None = None
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas there are, on all computers."""
+        return 1 if self.shares is None else self.shares.replicas
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Where those of this process are; () for where the model is."""
+        return () if self.shares is None else self.shares.devices
+
+    def place(self, device: str) -> str:
+        """Where the model is: the first of its devices."""
+        return device if self.shares is None else self.shares.devices[0]
+
+    def own_spec(self, spec: FitSpec) -> FitSpec:
+        """What a process does of a training: the chief alone writes."""
+        if self.agreement.is_chief:
+            return spec
+        return replace(spec, checkpoint=None, tensorboard=None)
+
+    def scale_rate(self, how: str) -> float:
+        """What the learning rate is multiplied with; see `FitSpec.rate_scaling`."""
+        return {"none": 1.0, "linear": float(self.replicas), "sqrt": self.replicas**0.5}[how]
+
+    def fit_plan(self, plan: PipelinePlan, data: Any, wanted: int | str | None) -> PipelinePlan:
+        """The plan with a batch size that the replicas can share.
+
+        Raises:
+            SpecError: if the one that was asked for cannot be shared.
+        """
+        if plan.batch_size % self.replicas == 0:
+            return plan
+        asked = isinstance(wanted, (int, float)) or data.spec.batch_size != "auto"
+        if asked and plan.batch_reason == AS_ASKED:
+            check_batch_size(plan.batch_size, self.replicas)
+        size = round_batch_size(plan.batch_size, self.replicas)
+        reason = f"{plan.batch_reason}; {self.replicas} replicas share it"
+        return replace(data.plan(plan.device, size), batch_reason=reason)
+
+    @contextmanager
+    def hold(self, model: Any) -> Iterator[None]:
+        """Readies a model whose variables exist; afterwards it is a plain one with new values."""
+        if self.shares is None:
+            with single_replica(model):
+                yield
+            return
+        with ExitStack() as held:
+            held.enter_context(_synchronized(model))
+            if not sums_rows(model.loss):
+                held.enter_context(hold_losses())
+            self._reduction = held.enter_context(hold_reduction(model.optimizer))
+            held.enter_context(hold_copies(state_variables(model).values(), self.shares))
+            yield
+
+    @contextmanager
+    def hold_weights(self, model: Any) -> Iterator[None]:
+        """Readies a model for predictions alone; it need not be compiled."""
+        with hold_copies(model.variables, self.shares):
+            yield
+
+    def open_training(
+        self,
+        model: Any,
+        batch_size: int,
+        device: str,
+        micro: int | None,
+        watch: Watch,
+        averages: Averages | None,
+    ) -> Engines:
+        """The engines that train; for `micro`, `watch` and `averages` see `TrainingStep`."""
+        if self.shares is None:
+            step = TrainingStep(model, micro, watch, averages)
+            return open_engines(model, "train", batch_size, device, step)
+        parts = self.strategy, self.shares, self._reduction, watch, averages
+        step = ReplicatedStep(model, "train", *parts)
+        return ReplicatedEngines(model, "train", batch_size, device, step)
+
+    def open_evaluation(self, model: Any, batch_size: int, device: str) -> Engines:
+        """The engines that evaluate."""
+        if self.shares is None:
+            return open_engines(model, "test", batch_size, device)
+        step = ReplicatedStep(model, "test", self.strategy, self.shares)
+        return ReplicatedEngines(model, "test", batch_size, device, step)
+
+    def check(self, model: Any, engine: str = "auto") -> None:
+        """What one device can do and several cannot.
+
+        Raises:
+            SpecError, ModelError: for that.
+        """
+        if self.shares is None:
+            return
+        if engine == "compiled":
+            raise SpecError(
+                'engine = "compiled" trains on one device: XLA compiles a program for one.',
+                hint='Use `engine = "auto"`.',
+                arg="engine",
+            )
+        if model.run_eagerly or runtime.overrides(model, "make_train_function"):
+            what = "is compiled with run_eagerly" if model.run_eagerly else "has its own function"
+            raise ModelError(f"The model {what}, and such a one trains on one device.", arg="model")
+
+
+def open_team(wanted: Any = None, trains: bool = False) -> Team:
+    """The team of a training, an evaluation or predictions.
+
+    Args:
+        wanted: The user's `devices`; None for the model's own device.
+        trains: Whether None means all GPUs of each worker where this process is in a cluster. What
+            learns nothing gives the same on each worker without the others.
+
+    Raises:
+        SpecError, NoDeviceError: for devices that cannot be had.
+        RuntimeMissingError: for versions that several devices were not tried on.
+        ClusterError: if a worker has been lost.
+    """
+    cluster = session.current()
+    if cluster is not None and (trains or wanted is not None):
+        if wanted not in (None, "all"):
+            raise SpecError(
+                "In a cluster every worker trains on all of its visible GPUs.",
+                hint="Leave `devices` out, or hide GPUs from a worker by CUDA_VISIBLE_DEVICES.",
+                arg="devices",
+            )
+        cluster.check()
+        agreement = Together(cluster.channel, cluster.spec.index, cluster.names)
+        return Team(cluster.strategy, cluster.shares, agreement, cluster.spec.size)
+    if wanted is None:
+        launched = trains and CONTROL in runtime.python_variables()
+        return Team(notes=(NOT_JOINED,) if launched else ())
+    names = choose_devices(
+        parse_devices(wanted),
+        [devices.short_name(one) for one in runtime.logical_devices("GPU")],
+        [devices.short_name(one) for one in runtime.logical_devices("CPU")],
+    )
+    if len(names) == 1:
+        _check_single(names[0])
+        return Team()
+    require_versions()
+    return Team(open_mirrored(names), Shares(len(names), 0, names))
+
+
+def _check_single(name: str) -> None:
+    if name != devices.current().device:
+        raise SpecError(
+            f"`devices` names {name} alone, and models are on {devices.current().device}.",
+            hint=f'Use gpu_setup(device = "{name}") or with_device("{name}", ) for a single one.',
+            arg="devices",
+        )
+
+
+@contextmanager
+def _synchronized(model: Any) -> Iterator[None]:
+    """Normalises by the means of the whole batch, not of each replica's part."""
+    layers = [
+        one
+        for one in keras_private.list_layers(model)
+        if getattr(one, "synchronized", True) is False
+    ]
+    for layer in layers:
+        layer.synchronized = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.synchronized = False

@@ -1,0 +1,1 @@
+"""One training step, and many steps in a call, compiled or not."""

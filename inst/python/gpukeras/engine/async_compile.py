@@ -1,0 +1,117 @@
+"""Compiling beside the training: XLA works in a thread while another engine trains on.
+
+A program is called once on stand-ins, variables like the model's own, for no batch at all. XLA
+keeps what it compiles by function and shapes, whichever the variables are, so the program's first
+real call finds its executable. The model's own variables would not do: such a call writes back
+what it read before the compiling, and the updates made meanwhile would be lost.
+
+For 64 and 10 units on 20 columns, compiling takes 1.0 s on two free cores, and the first real call
+then 0.01 to 0.05 s more than a later one. Tracing (0.3 s) stays in the foreground: what Keras keeps
+of a call in progress belongs to the thread.
+
+The threads are no daemons. TensorFlow torn down under a working thread can crash, so Python's end
+waits for them; a training does not.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+
+STAND_IN_BYTES = 256 * 2**20  # of variables that may exist twice; larger models compile in front
+
+
+class Compilation:
+    """A traced program's compiling, in a thread of its own.
+
+    Args:
+        concrete: The program, made with `jit_compile`.
+        tensors: Arguments for which it changes nothing.
+        captured: What takes the place of its captured inputs, and the stand-ins that own them.
+    """
+
+    def __init__(self, concrete: Any, tensors: Sequence[Any], captured: Sequence[Any]) -> None:
+        """Begins."""
+        self._work: tuple[Any, ...] | None = (concrete, list(tensors), list(captured))
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._compile, name="gpukeras-xla", daemon=False)
+        self._thread.start()
+
+    def _compile(self) -> None:
+        concrete, tensors, captured = self._work
+        handles = [getattr(each, "handle", each) for each in captured]
+        try:
+            with runtime.tensorflow().device(handles[0].device if handles else None):
+                keras_private.call_flat(concrete, tensors, handles)
+        except Exception as error:
+            self._error = error
+        finally:
+            self._work = None  # the stand-ins' memory is free again
+
+    def is_done(self) -> bool:
+        """Whether the program can be run without waiting.
+
+        Raises:
+            One of `runtime.refusals()`: if XLA cannot compile it.
+        """
+        if self._thread.is_alive():
+            return False
+        if isinstance(self._error, runtime.refusals()):
+            raise self._error
+        return True  # after any other error the first real call compiles, or tells what is wrong
+
+    def wait(self) -> None:
+        """Returns when the thread has ended."""
+        self._thread.join()
+
+
+def begin_compiling(concrete: Any, tensors: Sequence[Any]) -> Compilation | None:
+    """Starts to compile a program beside everything else.
+
+    Args:
+        concrete: A concrete function that was made with `jit_compile`.
+        tensors: Flat arguments for which it changes no variable.
+
+    Returns:
+        The compiling, or None where it must be left to the first call: the model is large, the
+        program needs more than variables, or this TensorFlow has other insides.
+    """
+    try:
+        captured = _make_stand_ins(concrete)
+        if captured is None or not keras_private.can_call_flat(concrete):
+            return None
+        return Compilation(concrete, tensors, captured)
+    except (AttributeError, TypeError, runtime.tensorflow().errors.ResourceExhaustedError):
+        return None
+
+
+def _make_stand_ins(concrete: Any) -> list[Any] | None:
+    """For each captured variable one like it; other tensors as they are."""
+    tf = runtime.tensorflow()
+    variables = {id(variable.handle): variable for variable in concrete.graph.variables}
+    known = [variables.get(id(tensor), tensor) for tensor in concrete.captured_inputs]
+    if not all(_can_stand_in(each) for each in known):
+        return None
+    if sum(_count_bytes(each) for each in known if hasattr(each, "handle")) > STAND_IN_BYTES:
+        return None
+    stand_ins = []
+    for each in known:
+        if hasattr(each, "handle"):
+            with tf.device(each.device):
+                each = tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False)
+        stand_ins.append(each)
+    return stand_ins
+
+
+def _can_stand_in(value: Any) -> bool:
+    if hasattr(value, "handle"):
+        return bool(value.shape.is_fully_defined())
+    return value.dtype not in (runtime.tensorflow().resource, runtime.tensorflow().variant)
+
+
+def _count_bytes(variable: Any) -> int:
+    return math.prod(variable.shape) * variable.dtype.size

@@ -1,0 +1,388 @@
+"""How many batches a call, compiled or not: chosen by measuring.
+
+Three engines run the same Keras step on the same blocks of batches:
+
+- "keras": Keras' own function, called once a batch. Every step pays for Python.
+- "superstep": one call loops over many batches inside a TensorFlow graph.
+- "compiled": the same loop as one XLA program.
+
+None is always best (XLA's convolutions on a CPU are 8 times slower than oneDNN's), so in the first
+epoch each trains real batches for a moment, and the fastest goes on. Nothing is wasted: these are
+updates of the same model. An engine is only tried where it can win and the steps left can pay for
+its tracing; XLA compiles in a thread, see `compiling`, while the fastest so far trains on.
+
+The loop's trip count and first batch are run-time values, so one program serves calls of any size.
+The short last batch of an epoch needs a function of its own, unless batches are few: then the loop
+is traced for batches of any size, which costs each of them more, and Keras too traces only once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.backend import devices, runtime
+from gpukeras.core.messages import find_reason
+from gpukeras.data.arrays import aligned_empty
+from gpukeras.data.loading.block import Block
+from gpukeras.engine.async_compile import Compilation, begin_compiling
+from gpukeras.engine.autotune import EngineFacts
+from gpukeras.system import host
+
+# Up to so many batches the short last one shares their program. Where the size of a batch is not
+# known, a small one takes some 20 us more; tracing once more takes 0.2 to 2 s.
+FEW_BATCHES = 3000
+BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
+
+Logs = Mapping[str, Any]
+Step = Callable[[Any], Logs]
+Shapes = tuple[tuple[tuple[int, ...], str], ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """An engine's program.
+
+    Args:
+        shapes: Of the arrays that it takes.
+        rows: Of these; 0 for any number.
+        run: Trains so many batches of such arrays from the first one given; where rows are any
+            number, of a size that may be given.
+    """
+
+    shapes: Shapes
+    rows: int
+    run: Callable[..., Logs]
+
+    def takes(self, block: Block) -> bool:
+        """Whether it was made for such blocks."""
+        return self.shapes == read_shapes(block, None if self.rows else 0)
+
+
+class UntraceableError(Exception):
+    """A model's step cannot be traced into a loop; Keras' own function may still run it."""
+
+
+def cut(arrays: Any, start: Any, rows: Any) -> Any:
+    """`rows` rows of each array of a nested structure from row `start`, a scalar tensor."""
+    tf = runtime.tensorflow()
+
+    def one(array: Any) -> Any:
+        begin = tf.concat([[start], tf.zeros(len(array.shape) - 1, tf.int32)], 0)
+        part = tf.slice(array, begin, [rows, *array.shape[1:]])
+        if not isinstance(rows, int):
+            part.set_shape([None, *array.shape[1:]])
+        return part
+
+    return tf.nest.map_structure(one, arrays)
+
+
+def _gather(arrays: Any, start: Any, rows: Any) -> Any:
+    """As `cut()`, outside of a loop: XLA would compile a program anew for each begin of a slice."""
+    tf = runtime.tensorflow()
+    taken = start + tf.range(rows)
+    return tf.nest.map_structure(lambda array: tf.gather(array, taken), arrays)
+
+
+def count_rows(arrays: Any) -> int:
+    """Rows of the arrays of a nested structure."""
+    return int(runtime.tensorflow().nest.flatten(arrays)[0].shape[0])
+
+
+@contextlib.contextmanager
+def _step_of(model: Any, kind: str, step: Step | None) -> Iterator[None]:
+    """Keras makes its own function of this step."""
+    if step is not None:
+        setattr(model, f"{kind}_step", step)
+    try:
+        yield
+    finally:
+        if step is not None:
+            delattr(model, f"{kind}_step")
+
+
+class Engines:
+    """The three engines of one model, each made when it is first run.
+
+    Args:
+        model: A compiled Keras model whose variables exist.
+        kind: "train" or "test": which of the model's steps.
+        batch_size: Rows a batch.
+        device: Where the model runs; decides how dropout draws under XLA.
+        step: The step itself, see `steps`; by default the model's own. Its attribute `going`, if it
+            has one, is asked in the loop whether there is to be another batch.
+
+    Attributes:
+        ran: Whether each function that was run has come back: before that nobody knows whether the
+            device's memory suffices for it.
+        started_s: Seconds that the start of the first engine took; 0 before.
+        chosen: The engine that was chosen last, or "".
+        prepared_s: Seconds from the beginning to the end of the last preparation.
+    """
+
+    def __init__(
+        self, model: Any, kind: str, batch_size: int, device: str, step: Step | None = None
+    ) -> None:
+        """Takes Keras' own function before gpukeras puts itself in its place."""
+        self.model, self._kind, self.batch_size = model, kind, batch_size
+        self._device = device
+        self._step = getattr(model, f"{kind}_step") if step is None else step
+        self._keras_function = self._take_function(step)
+        self._made: dict[str, Made] = {}
+        self._compiling: Compilation | None = None
+        self._single: Step | None = None
+        self.ran: set[str] = set()
+        self.chosen = ""
+        self.started_s = self.prepared_s = 0.0
+        self._any_size, self._size = False, batch_size  # the latter is a tensor while one is traced
+        self._began = 0.0  # the preparation that goes on
+
+    def _take_function(self, step: Step | None) -> Any:
+        """Keras' own function of the step; the model keeps what it has."""
+        model, name = self.model, f"{self._kind}_function"
+        before = getattr(model, name)  # ours, where memory ran out in its midst
+        with _step_of(model, self._kind, step):
+            getattr(model, f"make_{name}")(force=True)
+        function = getattr(model, name)
+        setattr(model, name, before)
+        return function
+
+    @property
+    def variables(self) -> Sequence[Any]:
+        """What the step changes besides the model's own variables."""
+        return getattr(self._step, "variables", ())
+
+    def expect(self, batches: int, short: bool) -> None:
+        """So many batches are to be run; `short` says whether a short one may be among them."""
+        self._any_size = short and batches <= FEW_BATCHES
+        made = self._made.get("superstep")
+        if made is not None and not made.rows and batches > FEW_BATCHES:
+            del self._made["superstep"]
+
+    def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
+        """Runs `count` batches of a block from batch `first`; gives the metrics after them."""
+        if engine == "keras":
+            return self._run_keras(block, first, count)
+        rows, made = count_rows(block.arrays), self._made.get(engine)
+        if made is not None and made.rows and not made.takes(block):
+            smaller = made.rows < rows and made.shapes == read_shapes(block, made.rows)
+            if smaller:
+                return self._run_parts(made, block, first, count)
+        if not self.takes(engine, block):
+            self._make(engine, block, rows)
+        return self._made[engine].run(block.arrays, first, count)
+
+    def takes(self, engine: str, block: Block) -> bool:
+        """Whether an engine has a program for such blocks."""
+        made = self._made.get(engine)
+        return engine == "keras" or (made is not None and made.takes(block))
+
+    def prepare(self, engine: str, block: Block, batches: int = 0) -> bool:
+        """Sees to it that an engine can be run on such blocks; true once it can.
+
+        It is traced on the first call, then XLA compiles in a thread, where that is possible.
+
+        Args:
+            engine: Its name.
+            block: A block.
+            batches: How many batches its blocks are going to have; 0 for as many as this one.
+
+        Raises:
+            UntraceableError, or one of `runtime.refusals()`: if it cannot run this model.
+        """
+        rows = batches * self.batch_size or count_rows(block.arrays)
+        made = self._made.get(engine)
+        if made is None or made.shapes != read_shapes(block, rows):
+            tf = runtime.tensorflow()
+            self._began = time.perf_counter()
+            concrete = self._make(engine, block, rows)
+            nothing = [*_like(block, rows), tf.constant(0), tf.constant(0)]
+            self._compiling = begin_compiling(concrete, nothing)
+        if self._compiling is not None and not self._compiling.is_done():
+            return False
+        if self._began:
+            self.prepared_s, self._began = time.perf_counter() - self._began, 0.0
+            host.trim_memory()
+        return True
+
+    def run_tail(self, engine: str, block: Block) -> Logs:
+        """Runs the short last batch of an epoch."""
+        if engine == "keras":
+            return self._keras_function(iter([block.arrays]))
+        made = self._made.get("superstep")
+        if made is not None and not made.rows and made.takes(block):
+            return made.run(block.arrays, 0, 1, count_rows(block.arrays))
+        if self._single is None:
+            single = runtime.tensorflow().function(reduce_retracing=True, autograph=False)
+            self._single = single(self._step)
+        return self._single(block.arrays)
+
+    def _run_keras(self, block: Block, first: int, count: int) -> Logs:
+        size, nest = self.batch_size, runtime.tensorflow().nest
+        for start in range(first * size, (first + count) * size, size):
+            rows = slice(start, start + size)
+            batch = nest.map_structure(lambda array, rows=rows: array[rows], block.arrays)
+            logs = self._keras_function(iter([batch]))
+        return logs
+
+    def _run_parts(self, made: Made, block: Block, first: int, count: int) -> Logs:
+        """Runs batches of a block through a program for smaller ones."""
+        room, last = made.rows // self.batch_size, count_rows(block.arrays) // self.batch_size
+        end = first + count
+        while first < end:
+            start = min(first, last - room)
+            done = min(end, start + room) - first
+            part = cut(block.arrays, start * self.batch_size, made.rows)
+            logs = made.run(part, first - start, done)
+            first += done
+        return logs
+
+    def _make(self, engine: str, block: Block, rows: int) -> Any:
+        """Traces an engine's program for blocks of so many rows; gives it too."""
+        tf = runtime.tensorflow()
+        compiled, any_size = engine == "compiled", self._any_size and engine == "superstep"
+        first_dimension = None if any_size else rows
+        specs = tf.nest.map_structure(
+            lambda array: tf.TensorSpec([first_dimension, *array.shape[1:]], array.dtype),
+            block.arrays,
+        )
+        on_cpu = compiled and self._device.startswith("CPU")
+        traced = self._program_of_any_size if any_size else self._program
+        program = tf.function(traced, autograph=False, jit_compile=compiled)
+        scalars = [tf.TensorSpec([], tf.int32)] * (3 if any_size else 2)
+        with runtime.threefry_dropout() if on_cpu else contextlib.nullcontext():
+            try:
+                concrete = program.get_concrete_function(specs, *scalars)
+            except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
+                raise UntraceableError(find_reason(error)) from error
+        self._made[engine] = self._make_runnable(concrete, block, 0 if any_size else rows)
+        return concrete
+
+    def _make_runnable(self, concrete: Any, block: Block, rows: int) -> Made:
+        constant = runtime.tensorflow().constant
+
+        def run(arrays: Any, first: int, count: int, size: int = self.batch_size) -> Logs:
+            sizes = [] if rows else [constant(size)]
+            return concrete(arrays, constant(first), constant(count), *sizes)
+
+        return Made(read_shapes(block, rows), rows, run)
+
+    def _program_of_any_size(self, arrays: Any, first: Any, count: Any, size: Any) -> Logs:
+        """Traced: as `_program()`, with batches of `size` rows."""
+        self._size = size
+        try:
+            return self._program(arrays, first, count)
+        finally:
+            self._size = self.batch_size
+
+    def _program(self, arrays: tuple[Any, ...], first: Any, count: Any) -> Logs:
+        """Traced: steps over batches `first` to `first + count`.
+
+        A step of the user's own may log more than the metrics, so its last stands after the loop.
+        """
+        end = first + count
+        if not runtime.overrides(self.model, f"{self._kind}_step"):
+            self._loop(arrays, first, end)
+            return self.model.get_metrics_result()
+        self._loop(arrays, first, end - 1)
+        return self._step(_gather(arrays, (end - 1) * self._size, self._size))
+
+    def _loop(self, arrays: tuple[Any, ...], first: Any, end: Any) -> None:
+        """Traced: steps over batches `first` to `end`, as long as there is use in it."""
+        tf = runtime.tensorflow()
+        going = getattr(self._step, "going", lambda: True)
+
+        def body(index: Any) -> tuple[Any]:
+            self._step(self._batch(arrays, index))
+            return (index + 1,)
+
+        tf.while_loop(lambda index: tf.logical_and(index < end, going()), body, (first,))
+
+    def _batch(self, arrays: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
+        return cut(arrays, index * self._size, self._size)
+
+
+def read_shapes(block: Block, rows: int | None = None) -> Shapes:
+    """Shape and dtype of each array of a block; of so many rows instead of its own."""
+    arrays = runtime.tensorflow().nest.flatten(block.arrays)
+    return tuple(
+        ((len(array) if rows is None else rows, *array.shape[1:]), array.dtype.name)
+        for array in arrays
+    )
+
+
+def _like(block: Block, rows: int) -> list[Any]:
+    """Tensors like a block's arrays, of so many rows; nobody reads them, so they take no memory."""
+    tf = runtime.tensorflow()
+    arrays = tf.nest.flatten(block.arrays)
+    if rows == count_rows(block.arrays):
+        return arrays
+    with tf.device(arrays[0].device):
+        return [
+            tf.identity(
+                runtime.adopt_array(
+                    aligned_empty((rows, *array.shape[1:]), array.dtype.as_numpy_dtype)
+                )
+            )
+            for array in arrays
+        ]
+
+
+# Facts -------------------------------------------------------------------------------------------
+
+
+def read_engine_facts(model: Any, wanted: str, callbacks: Sequence[Any] = ()) -> EngineFacts:
+    """What decides which engines are candidates, from the model, its callbacks and the session."""
+    setup = devices.current()
+    return EngineFacts(
+        wanted=wanted,
+        jit=setup.jit,
+        model_jit=runtime.allows_xla(model),
+        eager=bool(model.run_eagerly),
+        deterministic=setup.deterministic,
+        batch_hook=find_batch_hook(callbacks),
+        own_function=runtime.overrides(model, "make_train_function"),
+        own_step=any(runtime.overrides(model, name) for name in ("train_step", "test_step")),
+    )
+
+
+def find_batch_hook(callbacks: Sequence[Any]) -> str:
+    """The name of the first callback that works on every batch, or on every so many; or ""."""
+    for callback in callbacks:
+        lambdas = isinstance(callback, runtime.keras().callbacks.LambdaCallback)
+        module = getattr(type(callback), "__module__", "")  # which a class made in R may lack
+        if module.startswith("keras.") and not lambdas:
+            if _counts_batches(callback):
+                return type(callback).__name__
+            continue  # Keras' own know of several batches a call (`steps_per_execution`)
+        if _overrides(callback, BATCH_HOOKS):
+            return type(callback).__name__
+    return ""
+
+
+def _overrides(callback: Any, hooks: Sequence[str]) -> bool:
+    base = runtime.keras().callbacks.Callback
+    methods = {hook: getattr(callback, hook) for hook in hooks}
+    return any(
+        getattr(method, "__func__", method) is not getattr(base, hook)
+        for hook, method in methods.items()
+    )
+
+
+def explain_test_hook(callbacks: Sequence[Any]) -> list[str]:
+    """A note of the first callback that would work on batches of validation rows."""
+    names = [type(callback).__name__ for callback in callbacks if _overrides(callback, TEST_HOOKS)]
+    return [
+        f"The callback {name} sees all validation rows as one batch: they are evaluated together."
+        for name in names[:1]
+    ]
+
+
+def _counts_batches(callback: Any) -> bool:
+    """Whether one of Keras' own saves or writes after a number of batches, not of epochs."""
+    frequencies = (getattr(callback, name, "epoch") for name in ("save_freq", "update_freq"))
+    return any(type(frequency) is int or frequency == "batch" for frequency in frequencies)

@@ -1,0 +1,238 @@
+"""Running an epoch: its blocks, call by call, through whichever engine the chooser names."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.messages import find_reason
+from gpukeras.data.loading.block import AnyFeed, Block
+from gpukeras.engine.autotune import Chooser
+from gpukeras.engine.engines import Engines, Logs, UntraceableError
+from gpukeras.models.state import apply_snapshot, take_snapshot
+
+CALL_S = 0.05  # of a call that is measured: what calling costs is then 2 % of it at most
+
+BackOff = Callable[[BaseException], tuple[Engines, Chooser]]
+Drawn = Generator[tuple[Block, float], None, None]
+Rewind = Callable[[], tuple[Iterator[Block], int]]
+
+
+@dataclass
+class Runner:
+    """Runs an epoch's blocks up to a target, through whichever engine the chooser names.
+
+    Args:
+        engines: The model's engines.
+        chooser: Decides engine and count of each call.
+        after_call: Called after each call with (position, logs); true stops the epoch.
+        back_off: Makes engines and chooser that need less memory, or None: then running out of it
+            is an error.
+        rewind: Gives the model the state that the epoch began with, and its blocks again with the
+            number of batches that were done before.
+        feed: Where the blocks come from, if it can make them suit an engine.
+        agree_time: Makes of the seconds that a call took here those that all processes go by, so
+            that they choose alike.
+    """
+
+    engines: Engines
+    chooser: Chooser
+    after_call: Callable[[int, Logs], bool] = lambda position, logs: False
+    back_off: BackOff | None = None
+    rewind: Rewind = lambda: (iter(()), 0)
+    feed: AnyFeed | None = None
+    agree_time: Callable[[float], float] = lambda seconds: seconds
+    position: int = 0
+    rows: int = 0
+    stopped: bool = False
+    ended: bool = False
+    _blocks: Iterator[Block] = field(default_factory=lambda: iter(()))
+    _block: Block | None = None
+    _first: int = 0
+    _logs: Logs = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """The first blocks suit the first engine."""
+        self._suit()
+
+    def begin(self, blocks: Iterator[Block], done: int = 0) -> None:
+        """Starts an epoch, of which `done` batches were trained before this process began."""
+        self.close()
+        self._blocks, self._block, self._first = blocks, None, 0
+        self.position, self.rows, self.ended = 0, 0, False
+        self._skip(done)
+
+    def close(self) -> None:
+        """Lets go of the epoch's blocks."""
+        if isinstance(self._blocks, Generator):
+            self._blocks.close()  # left to the garbage collector it would swallow an interrupt
+
+    def _skip(self, done: int) -> None:
+        while self.position < done:
+            self._block = next(self._blocks, None)
+            if self._block is None:
+                return
+            self._take(min(done - self.position, 1 if self._block.tail else self._block.batches))
+
+    def advance(self, target: float = math.inf) -> Logs:
+        """Runs batches until `target` of the epoch's batches, or all, are done.
+
+        Returns:
+            The last logs.
+        """
+        while self.position < target and self.has_more():
+            self._call(self._block, target - self.position)
+            self.stopped = self.after_call(self.position, self._logs)
+        return self._logs
+
+    def has_more(self) -> bool:
+        """Whether batches of the epoch are left to run; the next block is taken to tell."""
+        if self.stopped:
+            return False
+        if self._block is None:
+            self._block, self._first = next(self._blocks, None), 0
+            self.ended = self._block is None
+        return self._block is not None
+
+    def _call(self, block: Block, wanted: float) -> None:
+        left = block.batches - self._first
+        if block.whole and self.chooser.engine != "keras":
+            self.chooser.settle("keras", block.whole)
+        if not block.tail:
+            self._prepare(block)
+        with self._surviving(block) as survived:
+            if block.tail:
+                self._logs = self.engines.run_tail(self.chooser.engine, block)
+                survived.append(1)
+            else:
+                survived.append(self._call_engine(block, left if wanted > left else int(wanted)))
+        self._take(survived[0])
+
+    def _take(self, count: int) -> None:
+        """So many batches of the block are done."""
+        block = self._block
+        if block is None or not count:
+            return
+        self.rows += count * block.rows
+        self._first += count
+        self.position += count
+        if block.tail or self._first == block.batches:
+            self._block, self._first = None, 0
+
+    @contextlib.contextmanager
+    def _surviving(self, block: Block) -> Iterator[list[int]]:
+        """Backs off where the device's memory runs out; no batch is lost, none is trained twice.
+
+        A function's first run is where that happens, if ever: before it the whole state is copied
+        to host memory. Later calls are too many for that: there the epoch begins again. (How many
+        of a call's steps were done cannot be told: TensorFlow runs the updates of a step in any
+        order, so a step may have been done in part.)
+        """
+        function = f"{self.chooser.engine}{' tail' if block.tail else ''}"
+        model, survived = self.engines.model, list[int]()
+        first = self.back_off is not None and function not in self.engines.ran
+        more = self.engines.variables
+        before = take_snapshot(model, more) if first else None
+        try:
+            yield survived
+        except runtime.tensorflow().errors.ResourceExhaustedError as error:
+            if self.back_off is None:
+                raise
+            survived.append(0)
+            if before is None:
+                self.begin(*self.rewind())
+            else:
+                apply_snapshot(model, before, more)
+            self.engines, self.chooser = self.back_off(error)
+            self._suit()
+        else:
+            self.engines.ran.add(function)
+
+    def _call_engine(self, block: Block, left: int) -> int:
+        chooser, trying = self.chooser, self.chooser.choice is None
+        count, began = chooser.count(left), time.perf_counter()
+        try:
+            self._logs = self.engines.run(chooser.engine, block, self._first, count)
+        except (UntraceableError, *runtime.refusals()) as error:
+            if not trying or not chooser.refuse(find_reason(error)):
+                raise ModelError(
+                    f'The engine "{chooser.engine}" cannot run this model: {find_reason(error)}.',
+                    hint='Use `engine = "keras"`.',
+                ) from error
+            return 0
+        if trying:
+            wait_for(self._logs)
+        chooser.record(count, self.agree_time(time.perf_counter() - began))
+        self.engines.started_s = chooser.started_s
+        if trying and chooser.choice:
+            self.engines.chosen = chooser.choice.engine
+            self._suit()
+        return count
+
+    def _suit(self, engine: str = "") -> None:
+        if self.feed is not None:
+            self.feed.suit(engine or self.chooser.engine)
+
+    def _prepare(self, block: Block) -> None:
+        """Has the engine made ready that the chooser wants to try next."""
+        chooser, engine = self.chooser, self.chooser.preparing
+        if not engine:
+            return
+        capacity = 0 if self.feed is None else self.feed.capacity_for(engine)
+        try:
+            ready = self.engines.prepare(engine, block, capacity)
+        except (UntraceableError, *runtime.refusals()) as error:
+            chooser.refuse(find_reason(error))
+            return
+        if ready:
+            self._suit(engine)
+            if self.engines.takes(engine, block):
+                chooser.try_prepared(self.engines.prepared_s)
+
+
+def wait_for(logs: Logs) -> None:
+    """Returns when the device has really done the work: a GPU's calls return before."""
+    for value in list(logs.values())[:1]:
+        value.numpy()
+
+
+def draw(feed: AnyFeed) -> Drawn:
+    """Blocks of full batches, epoch after epoch, with the seconds each was waited for.
+
+    Raises:
+        DataError: if an epoch has none.
+    """
+    for number in itertools.count():
+        full, began = False, time.perf_counter()
+        with contextlib.closing(feed.epoch(number)) as blocks:
+            for block in blocks:
+                if not block.tail:
+                    full = True
+                    yield block, time.perf_counter() - began
+                began = time.perf_counter()
+        if not full:
+            raise DataError(
+                f"An epoch has fewer rows than a batch of {feed.batch_size:,}.",
+                hint="Use a smaller `batch_size`.",
+                arg="batch_size",
+            )
+
+
+def calibrate(take: Callable[[int], float], most: int) -> tuple[int, float]:
+    """Batches of a call that takes about `CALL_S`, and its seconds.
+
+    Args:
+        take: Runs a call of so many batches, and gives its seconds.
+        most: Batches that a call may have.
+    """
+    count, run_s = 1, take(1)
+    while run_s < CALL_S / 2 and count < most:
+        count = min(8 * count, most, int(CALL_S * count / run_s) + 1)
+        run_s = take(count)
+    return count, run_s

@@ -1,0 +1,278 @@
+"""The kinds of learning-rate schedules: their options and formulas.
+
+A rate that is not given is the optimizer's own: the highest rate of every schedule.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import (
+    Spec,
+    check_choice,
+    check_count,
+    check_flag,
+    check_fraction,
+    check_number,
+    check_positive,
+    check_text,
+    option,
+)
+
+POLICIES = ("triangular", "triangular2", "exp_range")
+HIGHEST = 1e3  # no optimizer learns anything beyond
+
+
+@dataclass(frozen=True)
+class ScheduleSpec(Spec, ABC):
+    """What every schedule has.
+
+    Args:
+        warmup: Epochs, whole or not, in which the rate rises evenly to the schedule's first one
+            (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.2); 0 is none.
+        warmup_from: Where the warm-up starts, as a share of the schedule's first rate.
+    """
+
+    kind: ClassVar[str] = ""
+    warmup: float = option(0.0, check_number, 0.0)
+    warmup_from: float = option(0.01, check_number, 0.0, 1.0)
+
+    @property
+    def needs_steps(self) -> bool:
+        """Whether it can only be drawn where the number of steps is known."""
+        return True
+
+    @abstractmethod
+    def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
+        """The rates after the warm-up.
+
+        Args:
+            base: The optimizer's own rate.
+            at: Steps since the warm-up, from 0.
+            steps: Steps in all but those of the warm-up.
+            epoch: Steps of an epoch.
+
+        Returns:
+            One float64 a step of `at`.
+        """
+
+
+@dataclass(frozen=True)
+class OneCycleSpec(ScheduleSpec):
+    """Up once and down once, with the two phases and the defaults of PyTorch's `OneCycleLR`.
+
+    Smith 2018, "A disciplined approach to neural network hyper-parameters", section 4.1; the
+    momentum stays as it is.
+
+    The rate goes from `max_rate / div_factor` up to `max_rate`, which it reaches at step
+    `pct_start * steps - 1`, and down to `max_rate / div_factor / final_div` at the last step. From
+    rate a to b, with p from 0 to 1: `b + (a - b) / 2 * (1 + cos(pi * p))`, or `a + (b - a) * p`.
+
+    Args:
+        max_rate: The highest rate; None is the optimizer's own.
+        pct_start: Share of the steps in which the rate rises.
+        div_factor: What the highest rate is divided by to give the first one.
+        final_div: What the first rate is divided by to give the last one.
+        anneal: "cos" or "linear".
+    """
+
+    kind: ClassVar[str] = "one_cycle"
+    max_rate: float | None = option(None, check_positive, HIGHEST)
+    pct_start: float = option(0.3, check_number, 0.0, 1.0)
+    div_factor: float = option(25.0, check_number, 1.0)
+    final_div: float = option(1e4, check_number, 1.0)
+    anneal: str = option("cos", check_choice, ("cos", "linear"))
+
+    def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
+        """The rates after the warm-up."""
+        top = _given(self.max_rate, base)
+        first = top / self.div_factor
+        peak, end = self.pct_start * steps - 1, steps - 1
+        up = at / peak if peak > 0 else np.ones_like(at)
+        down = (at - peak) / (end - peak) if end > peak else np.ones_like(at)
+        rising = (at <= peak) & (peak > 0)
+        return np.where(
+            rising, self._between(first, top, up), self._between(top, first / self.final_div, down)
+        )
+
+    def _between(self, start: float, end: float, share: np.ndarray) -> np.ndarray:
+        share = np.clip(share, 0.0, 1.0)  # each phase is also computed where the other counts
+        if self.anneal == "cos":
+            return end + (start - end) / 2 * (1 + np.cos(np.pi * share))
+        return start + (end - start) * share
+
+
+@dataclass(frozen=True)
+class CyclicSpec(ScheduleSpec):
+    """Up and down again and again, by one of three policies.
+
+    Smith 2017, "Cyclical Learning Rates for Training Neural Networks", section 3.1.
+
+    At step i, with half cycles of h steps: `c = floor(1 + i / 2h)`, `x = |i / h - 2c + 1|`, and the
+    rate is `min_rate + (max_rate - min_rate) * max(0, 1 - x) * s`, where s is 1 ("triangular"),
+    `1 / 2^(c - 1)` ("triangular2"), or `gamma^i` ("exp_range").
+
+    Args:
+        max_rate: The highest rate; None is the optimizer's own.
+        min_rate: The lowest rate; None is a quarter of the highest (the paper, section 3.3: a
+            third or a quarter).
+        policy: "triangular", "triangular2" or "exp_range".
+        step_size: Length of half a cycle (the paper: 2 to 10 epochs).
+        unit: What `step_size` counts: "epochs" or "steps".
+        gamma: Of "exp_range": what the height is multiplied by at each step.
+    """
+
+    kind: ClassVar[str] = "cyclic"
+    max_rate: float | None = option(None, check_positive, HIGHEST)
+    min_rate: float | None = option(None, check_number, 0.0, HIGHEST)
+    policy: str = option("triangular", check_choice, POLICIES)
+    step_size: float = option(2.0, check_positive)
+    unit: str = option("epochs", check_choice, ("epochs", "steps"))
+    gamma: float = option(0.99994, check_positive, 1.0)  # of the paper's experiments
+
+    def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
+        """The rates after the warm-up."""
+        top = _given(self.max_rate, base)
+        low = _check_floor(_given(self.min_rate, top / 4), top)
+        half = max(1, round(self.step_size * (epoch if self.unit == "epochs" else 1)))
+        cycle = np.floor(1 + at / (2 * half))
+        height = np.maximum(0.0, 1 - np.abs(at / half - 2 * cycle + 1))
+        return low + (top - low) * height * self._scale(at, cycle)
+
+    def _scale(self, at: np.ndarray, cycle: np.ndarray) -> np.ndarray | float:
+        if self.policy == "triangular2":
+            return 0.5 ** (cycle - 1)
+        return self.gamma**at if self.policy == "exp_range" else 1.0
+
+
+@dataclass(frozen=True)
+class WarmupCosineSpec(ScheduleSpec):
+    """A warm-up, then half a cosine down, if wanted with restarts.
+
+    Loshchilov & Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts", equation 5.
+    At step i of a cycle of n: `min_rate + (max_rate - min_rate) * (1 + cos(pi * i / n)) / 2`, as
+    Keras' `CosineDecay`: `min_rate` is what would come after the cycle's last step.
+
+    Args:
+        warmup: As of every schedule, but 1 by default.
+        max_rate: The highest rate; None is the optimizer's own.
+        min_rate: The lowest rate.
+        cycles: How many times the cosine is run through, all of one length.
+    """
+
+    kind: ClassVar[str] = "warmup_cosine"
+    warmup: float = option(1.0, check_number, 0.0)
+    max_rate: float | None = option(None, check_positive, HIGHEST)
+    min_rate: float = option(0.0, check_number, 0.0, HIGHEST)
+    cycles: int = option(1, check_count, 1, 10**6)
+
+    def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
+        """The rates after the warm-up."""
+        top = _given(self.max_rate, base)
+        low = _check_floor(self.min_rate, top)
+        share = (at * self.cycles) % steps / steps  # whole numbers up to here: cycles stay exact
+        return low + (top - low) * (1 + np.cos(np.pi * share)) / 2
+
+
+@dataclass(frozen=True)
+class ExponentialSpec(ScheduleSpec):
+    """Down by the same share every so many epochs, as Keras' `ExponentialDecay`.
+
+    At step i, with epochs of n steps: `rate * decay^(i / (every * n))`, the exponent rounded down
+    if `staircase`, and never below `min_rate`.
+
+    Args:
+        rate: The first rate; None is the optimizer's own.
+        decay: What the rate is multiplied by.
+        every: Epochs, whole or not, in which it is.
+        staircase: At once at their end, rather than bit by bit.
+        min_rate: The lowest rate.
+    """
+
+    kind: ClassVar[str] = "exponential"
+    rate: float | None = option(None, check_positive, HIGHEST)
+    decay: float = option(0.9, check_positive, 1.0)
+    every: float = option(1.0, check_positive)
+    staircase: bool = option(False, check_flag)
+    min_rate: float = option(0.0, check_number, 0.0, HIGHEST)
+
+    def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
+        """The rates after the warm-up."""
+        top = _given(self.rate, base)
+        low = _check_floor(self.min_rate, top)
+        power = at / (self.every * epoch)
+        return np.maximum(top * self.decay ** (np.floor(power) if self.staircase else power), low)
+
+
+@dataclass(frozen=True)
+class ConstantSpec(ScheduleSpec):
+    """One rate: of use where only a warm-up is wanted.
+
+    Args:
+        rate: The rate; None is the optimizer's own.
+    """
+
+    kind: ClassVar[str] = "constant"
+    rate: float | None = option(None, check_positive, HIGHEST)
+
+    @property
+    def needs_steps(self) -> bool:
+        """Whether it can only be drawn where the number of steps is known."""
+        return self.warmup > 0
+
+    def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
+        """The rates after the warm-up."""
+        return np.full(len(at), _given(self.rate, base))
+
+
+@dataclass(frozen=True)
+class PlateauSpec(ConstantSpec):
+    """Down when a metric gets no better, as Keras' `ReduceLROnPlateau`.
+
+    What is drawn is the rate without any reduction: nobody knows them before.
+
+    Args:
+        factor: What the rate is multiplied by.
+        patience: Epochs without improvement before it is.
+        monitor: The metric; None is the validation loss, or the loss where nothing is validated.
+        mode: "min" or "max": which is better; None goes by the metric's name.
+        min_delta: Least change that counts as an improvement.
+        cooldown: Epochs after a reduction in which nothing is counted.
+        min_rate: The lowest rate.
+    """
+
+    kind: ClassVar[str] = "plateau"
+    factor: float = option(0.5, check_fraction)
+    patience: int = option(5, check_count)
+    monitor: str | None = option(None, check_text, "the name of a metric")
+    mode: str | None = option(None, check_choice, ("min", "max"))
+    min_delta: float = option(1e-4, check_number, 0.0)
+    cooldown: int = option(0, check_count, 0)
+    min_rate: float = option(0.0, check_number, 0.0, HIGHEST)
+
+    def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
+        """The rates after the warm-up."""
+        _check_floor(self.min_rate, _given(self.rate, base))
+        return super().curve(base, at, steps, epoch)
+
+
+# Checks ------------------------------------------------------------------------------------------
+
+
+def _check_floor(low: float, top: float) -> float:
+    if low > top:
+        raise SpecError(
+            f"`min_rate` is {low:g}, above the highest rate, {top:g}.",
+            hint="The highest is the optimizer's own rate where none is given.",
+            arg="min_rate",
+        )
+    return low
+
+
+def _given(rate: float | None, otherwise: float) -> float:
+    return otherwise if rate is None else rate

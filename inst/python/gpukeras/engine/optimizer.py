@@ -1,0 +1,293 @@
+"""A model's optimizer for the length of one training: its rates from a table, its clipping.
+
+The rate of a step is looked up inside the step, by the optimizer's own count of steps: in eager
+mode, in a graph, in a compiled loop of many steps alike, and Python has no part in it.
+
+What is held is put back afterwards. The optimizer's variables are never touched, neither their
+number nor their order, so saved files fit before, during and after; and a model that a callback
+saves during the training has the optimizer's own settings in its file, nothing of gpukeras.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.options import check_positive
+from gpukeras.engine.lr_tables import ScheduleSpec, draw_rates_at
+
+LONGEST_TABLE = 2**22  # rates (16 MiB); beyond, a few steps in a row have the same
+CLIPPING = {
+    "clip_norm": "clipnorm",
+    "clip_value": "clipvalue",
+    "clip_global_norm": "global_clipnorm",
+}  # our names, Keras' names
+
+
+class Rates:
+    """The rates of a training, as a step sees them.
+
+    A step's rate is `table[(iterations - start) / stride] * factor`; before and beyond the table it
+    is the first and the last. All three are variables: a program that was traced sees them change.
+
+    Args:
+        iterations: The optimizer's count of steps.
+        base: The rate that the optimizer had.
+        table: Shape (n,), float32: the rate of every `stride`-th step.
+        start: The count at which the training began.
+        stride: Steps that share a rate.
+    """
+
+    def __init__(
+        self, iterations: Any, base: float, table: np.ndarray, start: int, stride: int = 1
+    ) -> None:
+        """Puts the table where the optimizer's own variables are."""
+        tf = runtime.tensorflow()
+        self.base, self._iterations, self._stride = base, iterations, stride
+        self._last, self._top = len(table) - 1, float(np.max(table))
+        with tf.device(iterations.value.device):  # XLA takes no variables of another device
+            self._table = tf.Variable(table, trainable=False, dtype=tf.float32)
+            self._start = tf.Variable(start, trainable=False, dtype=tf.int64)
+            self.factor = tf.Variable(1.0, trainable=False, dtype=tf.float32)
+
+    def at(self, iterations: Any) -> Any:
+        """The rate of a step as a tensor; for use inside the step."""
+        tf = runtime.tensorflow()
+        place = tf.cast(iterations, tf.int64) - self._start
+        place = place // self._stride if self._stride > 1 else place
+        place = tf.clip_by_value(place, 0, self._last)
+        return tf.gather(self._table, place) * self.factor
+
+    def current(self) -> float:
+        """The rate of the next step."""
+        return float(self.at(self._iterations))
+
+    def reduce(self, by: float, lowest: float = 0.0) -> bool:
+        """Multiplies all rates to come; says whether that changed them.
+
+        Args:
+            by: What to multiply with.
+            lowest: The table's highest rate is not brought below it.
+        """
+        before = np.float32(self.factor.numpy())
+        floor = np.float32(lowest / self._top) if self._top > 0 else before
+        after = max(before * np.float32(by), min(before, floor))
+        self.factor.assign(after)
+        return bool(after != before)
+
+    def get_state(self) -> dict[str, float | int]:
+        """What a checkpoint keeps, as plain values."""
+        return {"start": int(self._start), "factor": float(self.factor)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Puts back what `get_state()` gave."""
+        self._start.assign(int(state["start"]))
+        self.factor.assign(float(state["factor"]))
+
+
+class _TableSchedule:
+    # What Keras asks for a rate; its base class is added when Keras is there.
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+
+    def __call__(self, step: Any) -> Any:
+        return self._rates.at(step)
+
+
+@functools.cache
+def _schedule_class() -> type:
+    base = runtime.keras().optimizers.schedules.LearningRateSchedule
+    return type("TableSchedule", (_TableSchedule, base), {})
+
+
+# Holding -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def hold_schedule(
+    model: Any,
+    spec: ScheduleSpec,
+    steps_per_epoch: int | None,
+    epochs: int,
+    start: int | None = None,
+) -> Iterator[Rates]:
+    """Gives a compiled model's optimizer the rates of a schedule; puts its own back afterwards.
+
+    Args:
+        model: A compiled Keras model.
+        spec: The schedule.
+        steps_per_epoch: Steps of an epoch, or None if unknown.
+        epochs: Epochs of the whole training, those before a resumption included.
+        start: The optimizer's count of steps where the training began, or None for now.
+
+    Raises:
+        SpecError: if the schedule needs a number of steps that is unknown, or does not fit.
+        ModelError: if the optimizer has not one rate, but several.
+    """
+    optimizer = find_optimizer(model, "schedule")
+    start = int(keras_private.step_count(optimizer).numpy()) if start is None else start
+    base = read_own_rate(optimizer, start)
+    steps = None if steps_per_epoch is None else steps_per_epoch * epochs
+    stride = -(-(steps or 1) // LONGEST_TABLE)
+    table = draw_rates_at(spec, base, np.arange(0, steps or 1, stride), steps, steps_per_epoch)
+    rates = Rates(keras_private.step_count(optimizer), base, table, start, stride)
+    # Not the public `learning_rate`: setting it drops the rate's variable from the optimizer's.
+    with _held(optimizer, **{keras_private.LEARNING_RATE: _schedule_class()(rates)}):
+        yield rates
+
+
+@contextmanager
+def hold_clipping(
+    model: Any,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    clip_global_norm: float | None = None,
+) -> Iterator[None]:
+    """Clips gradients as long as it is held, as Keras' optimizers do it.
+
+    Args:
+        model: A compiled Keras model.
+        clip_norm: Highest norm of each variable's gradient.
+        clip_value: Highest absolute value of each element.
+        clip_global_norm: Highest norm of all gradients together.
+
+    Raises:
+        SpecError: if more than one is given, also where one is the model's own.
+        ModelError: if the model's optimizer is made of several.
+    """
+    wanted = check_clipping(clip_norm, clip_value, clip_global_norm)
+    if not wanted:
+        yield
+        return
+    optimizer = find_optimizer(model, next(iter(wanted)))
+    _check_own_clipping(optimizer, *wanted)
+    with _held(optimizer, **{CLIPPING[arg]: value for arg, value in wanted.items()}):
+        yield
+
+
+@contextmanager
+def _held(optimizer: Any, **values: Any) -> Iterator[None]:
+    """Sets attributes of an optimizer, which its configuration, when saved, does not show."""
+    own = {name: getattr(optimizer, name) for name in values}
+    get_config, nested = optimizer.get_config, "get_config" in vars(optimizer)
+
+    def own_config() -> dict[str, Any]:
+        _assign(optimizer, own)
+        try:
+            return get_config()
+        finally:
+            _assign(optimizer, values)
+
+    _assign(optimizer, {**values, "get_config": own_config})
+    try:
+        yield
+    finally:
+        _assign(optimizer, own)
+        if nested:
+            optimizer.get_config = get_config
+        else:
+            del optimizer.get_config
+
+
+def _assign(target: Any, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(target, name, value)
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def find_optimizer(model: Any, arg: str) -> Any:
+    """The optimizer that updates a compiled model: the inner one under loss scaling.
+
+    Raises:
+        ModelError: if there are several; `arg` is what cannot be had then.
+    """
+    several = getattr(runtime.keras().optimizers, "MultiOptimizer", ())  # not in every Keras 3
+    if isinstance(model.optimizer, several):
+        raise ModelError(
+            f"`{arg}` needs a model with one optimizer, and this one has a MultiOptimizer.",
+            hint="Give each of its optimizers a schedule and clipping of its own in compile().",
+            arg=arg,
+        )
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
+
+
+def read_rate(model: Any, ahead: int = 0) -> float:
+    """The rate of a compiled model's step, held or its own; NaN if there are several.
+
+    Args:
+        model: A compiled Keras model.
+        ahead: Which step: 0 is the next one, -1 the last one that was done.
+    """
+    try:
+        optimizer = find_optimizer(model, "schedule")
+    except ModelError:
+        return float("nan")
+    return read_own_rate(
+        optimizer, max(0, int(keras_private.step_count(optimizer).numpy()) + ahead)
+    )
+
+
+def read_own_rate(optimizer: Any, step: int) -> float:
+    """The rate that an optimizer has at a step: of its variable, its schedule or its function."""
+    own = keras_private.learning_rate(optimizer)
+    if isinstance(own, runtime.keras().optimizers.schedules.LearningRateSchedule):
+        return float(own(step))
+    return float(own.numpy() if hasattr(own, "numpy") else own())
+
+
+# Checks ------------------------------------------------------------------------------------------
+
+
+def check_clipping(
+    clip_norm: float | None, clip_value: float | None, clip_global_norm: float | None
+) -> dict[str, float]:
+    """The one way to clip that is given, if any, by its argument.
+
+    Raises:
+        SpecError: if it is not a number above 0, or if two are given.
+    """
+    values = zip(CLIPPING, (clip_norm, clip_value, clip_global_norm), strict=True)
+    given = {arg: check_positive(arg, value) for arg, value in values if value is not None}
+    if len(given) > 1:
+        first, second, *_ = given
+        raise SpecError(
+            f"`{first}` and `{second}` are given, but gradients are clipped in one way only.",
+            hint="Give one of them.",
+            arg=first,
+        )
+    return given
+
+
+def _check_own_clipping(optimizer: Any, arg: str) -> None:
+    for name in CLIPPING.values():
+        if name != CLIPPING[arg] and getattr(optimizer, name) is not None:
+            raise SpecError(
+                f"`{arg}` is given, but the model was compiled with `{name}`, and gradients are "
+                "clipped in one way only.",
+                hint=f"Compile the model without `{name}`, or leave out `{arg}`.",
+                arg=arg,
+            )
+
+
+def require_plain_rate(model: Any, arg: str) -> None:
+    """An optimizer whose rate is a number, not a schedule of Keras'.
+
+    Raises:
+        SpecError: naming `arg`, otherwise.
+    """
+    optimizer = find_optimizer(model, arg)
+    schedule = runtime.keras().optimizers.schedules.LearningRateSchedule
+    if isinstance(keras_private.learning_rate(optimizer), schedule):
+        raise SpecError(
+            f"`{arg}` multiplies a rate, and the optimizer has a schedule of Keras'.",
+            hint="Give `schedule`, such as schedule_one_cycle(), instead.",
+            arg=arg,
+        )

@@ -1,0 +1,1 @@
+"""Models saved, loaded and exported; what is refused on loading."""

@@ -1,0 +1,99 @@
+"""What loading a `.keras` file needs besides Keras: classes, functions and lambdas of one's own.
+
+Keras writes their names, not what they are; of a lambda it writes Python code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpukeras.export.safe_load import is_lambda, read_settings, walk_settings
+
+KERAS = ("keras", "keras_hub", "keras_cv", "keras_nlp")  # packages that Keras itself looks in
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What loading needs.
+
+    Args:
+        objects: Names of classes and functions in the model.
+        compiled: Names of those that only its `compile()` has: losses, metrics, an optimizer.
+        lambdas: Where lambdas are: names of layers, or "its compile()".
+    """
+
+    objects: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
+    lambdas: tuple[str, ...] = ()
+
+
+def read_needs(path: Path, ours: Callable[[str], bool] = lambda name: False) -> Needs:
+    """What loading a file needs.
+
+    Args:
+        path: Of an archive that may be read, see `archives`.
+        ours: Whether Keras has a function of that name.
+    """
+    return parse_needs(read_settings(path), ours)
+
+
+def parse_needs(settings: Any, ours: Callable[[str], bool] = lambda name: False) -> Needs:
+    """What a model's settings, as Keras writes them, need; see `read_needs()`."""
+    if not isinstance(settings, Mapping):
+        return Needs()
+    own = {name: part for name, part in settings.items() if name != "compile_config"}
+    objects = _unique(name for name in _names(own) if not ours(name))
+    compiled = _unique(_names(settings.get("compile_config")))
+    later = (name for name in compiled if name not in objects and not ours(name))
+    lambdas = (owner or "its compile()" for one, owner in walk_settings(settings) if is_lambda(one))
+    return Needs(objects, _unique(later), _unique(lambdas))
+
+
+def _unique(names: Iterator[str] | Collection[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _names(settings: Any) -> Iterator[str]:
+    """Names of what is not of Keras' own modules; functions of Keras too, which say no module.
+
+    What R and `exec()` make lies in no module or in "builtins".
+    """
+    for one, _ in walk_settings(settings):
+        module, kind, inner = one.get("module"), one.get("class_name"), one.get("config")
+        if "module" not in one or str(module).split(".")[0] in KERAS:
+            continue
+        if module != "builtins" and not one.get("registered_name"):
+            continue  # no class that could be given: Keras refuses it
+        name = inner if kind == "function" else one.get("registered_name") or kind
+        if isinstance(name, str):
+            yield name
+
+
+def find_missing(names: Collection[str], knows: Callable[[str], bool]) -> tuple[str, ...]:
+    """Names without a class or function.
+
+    Args:
+        names: As Keras wrote them: "Name", or "package>Name" of what is registered.
+        knows: Whether there is one of that name.
+    """
+    return tuple(name for name in names if not knows(name))
+
+
+def short_name(name: str) -> str:
+    """The "Name" of a "package>Name"."""
+    return name.rpartition(">")[2]
+
+
+def spread_names(objects: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Objects by the names that Keras asks for: "Name" stands for "package>Name" too.
+
+    Args:
+        objects: Classes and functions by name, as the user gave them.
+        names: As Keras wrote them.
+    """
+    short = {name: short_name(name) for name in names}
+    spread = {name: objects[own] for name, own in short.items() if own in objects}
+    return {**spread, **objects}

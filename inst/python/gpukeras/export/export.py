@@ -1,0 +1,324 @@
+"""Models for other programs: exported by Keras, run by the other program, compared.
+
+    export_model(model, path) --> sample rows --> model.export() beside the path
+        --> a child process runs the file on the rows --> same predictions? --> the path
+
+What does not predict the same never gets its name.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder
+from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.options import check_flag, check_positive
+from gpukeras.diagnostics.child_probes import parse_answer, quiet_environment, run_probe
+from gpukeras.engine.predict_loop import model_device
+from gpukeras.export.formats import FORMATS, Format, check_packages, choose_format
+from gpukeras.export.keras_file import check_room, explain_error, place, refused, written_beside
+from gpukeras.export.parity import (
+    Agreement,
+    choose_tolerance,
+    compare_outputs,
+    name_rows,
+    predict_samples,
+    read_inputs,
+    read_samples,
+)
+from gpukeras.models import builder
+
+LIMIT_S = 300.0  # of the child process, which may have to import TensorFlow
+SAVED_MODEL = "saved_model.pb"
+FLEX = b"Flex"  # begins the names of operations that only TensorFlow has, in files of LiteRT
+SINGLE = (
+    "The file takes one row at a time: for batches of any size, the model needs operations that "
+    "LiteRT does not have."
+)
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was exported, and how it was checked.
+
+    Args:
+        path: The file or folder, absolute.
+        format: "savedmodel", "onnx" or "litert".
+        title: The format's name.
+        bytes: Size of the file or of all files of the folder.
+        model: The model's name.
+        inputs: Of the file: its name for each, shape of a row (None for any size), type.
+        outputs: Shape of a row and type of each of the model's.
+        rows: Rows that both models predicted.
+        drawn: Whether they were random, not a dataset's.
+        max_difference: The largest absolute difference of the predictions.
+        largest: The largest absolute prediction.
+        allowed: The largest difference that is allowed.
+        tolerance: `allowed` for predictions of at most 1 in size, and its share of larger ones.
+        tolerance_reason: Why that.
+        runner: The program that ran the file, with its version.
+        encoded: Whether the model has a recipe, by which rows must be encoded first.
+        seconds: All of it took.
+        code: Lines of Python that run the file.
+        notes: What its owner should know, sentences.
+    """
+
+    path: str
+    format: str
+    title: str
+    bytes: float
+    model: str
+    inputs: tuple[dict[str, Any], ...]
+    outputs: tuple[dict[str, Any], ...]
+    rows: int
+    drawn: bool
+    max_difference: float
+    largest: float
+    allowed: float
+    tolerance: float
+    tolerance_reason: str
+    runner: str
+    encoded: bool
+    seconds: float
+    code: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def export_model(
+    model: Any,
+    path: str,
+    format: str = "auto",  # noqa: A002 (R's name for it)
+    overwrite: bool = False,
+    data: Any = None,
+    tolerance: float | None = None,
+) -> ExportReport:
+    """Exports a model's forward pass, runs the file in another process and compares.
+
+    Args:
+        model: A built Keras model; need not be compiled.
+        path: The file, or for "savedmodel" the folder.
+        format: "savedmodel", "onnx", "litert", or "auto": by the path's suffix.
+        overwrite: Whether a file, or the folder of an earlier export, is replaced.
+        data: A dataset on whose first rows both are compared; None draws random rows.
+        tolerance: See `ExportReport`; None chooses by the precision of the model.
+
+    Raises:
+        SpecError: for a bad option, or where rows cannot be drawn.
+        DataError: if the path is taken or cannot be written.
+        RuntimeMissingError: if the format needs packages that are not installed.
+        ModelError: if Keras or the converter cannot export the model, the file cannot be run, or
+            predicts something else.
+    """
+    began = time.perf_counter()
+    builder.check_model(model, compiled=False)
+    name = choose_format(format, path)
+    form, target = FORMATS[name], Path(path).expanduser().absolute()
+    check_packages(form)
+    _check_place(target, form, check_flag("overwrite", overwrite))
+    rows = read_samples(model, data)
+    limit, reason = _read_tolerance(model, tolerance)
+    wanted, named = predict_samples(model, rows), name_rows(model, rows)
+    with _new_place(target, form, overwrite) as partial:
+        notes = _write(model, partial, form)
+        found, answer = _run(name, partial, named, target)
+        agreement = compare_outputs(wanted, found, limit)
+        _check_agreement(agreement, form, target)
+    return ExportReport(
+        path=str(target),
+        format=name,
+        title=form.title,
+        bytes=_measure(target),
+        model=model.name,
+        inputs=_describe_inputs(model, answer["inputs"], named),
+        outputs=tuple(_describe(values) for values in wanted),
+        rows=len(next(iter(named.values()))),
+        drawn=data is None,
+        max_difference=agreement.difference,
+        largest=agreement.largest,
+        allowed=agreement.allowed,
+        tolerance=limit,
+        tolerance_reason=reason,
+        runner=answer["runner"],
+        encoded=builder.recipe_of(model) is not None,
+        seconds=time.perf_counter() - began,
+        code=tuple(form.code(str(target), answer["inputs"])),
+        notes=notes,
+    )
+
+
+def _read_tolerance(model: Any, given: float | None) -> tuple[float, str]:
+    if given is not None:
+        return check_positive("tolerance", given), "as asked"
+    types = {str(layer.compute_dtype) for layer in keras_private.list_layers(model)}
+    return choose_tolerance(sorted(types), model_device(model))
+
+
+# The place ---------------------------------------------------------------------------------------
+
+
+def _check_place(target: Path, form: Format, overwrite: bool) -> None:
+    if not target.parent.is_dir():
+        raise DataError(
+            f"`path`: the folder {target.parent.name} does not exist.",
+            arg="path",
+            path=str(target),
+        )
+    if form.suffix:
+        check_room(target, overwrite)
+        return
+    ours = (target / SAVED_MODEL).is_file()
+    if target.exists() and not (overwrite and ours):
+        hint = "Give another path, or `overwrite = TRUE`." if ours else "Give another path."
+        kind = "a SavedModel" if ours else "something else, which is never replaced"
+        raise DataError(
+            f"`path`: {target.name} is there already, {kind}.",
+            hint=hint,
+            arg="path",
+            path=str(target),
+        )
+
+
+@contextmanager
+def _new_place(target: Path, form: Format, overwrite: bool) -> Iterator[Path]:
+    """A path beside the target, which gets its name if nothing fails."""
+    if form.suffix:
+        with written_beside(target, "model") as partial:
+            yield partial
+            place(partial, target, overwrite)
+        return
+    try:
+        clean_up(target)
+        with partial_folder(target) as partial:
+            yield partial
+            _check_place(target, form, overwrite)
+            move_folder(partial, target)
+    except OSError as error:
+        raise DataError(
+            f"`model` cannot be written to a folder: {error.strerror or type(error).__name__}.",
+            hint="Check the folder, its permissions, and the room on the disk.",
+            arg="path",
+            path=str(target),
+        ) from error
+
+
+def _measure(target: Path) -> float:
+    files = [target] if target.is_file() else [file for file in target.rglob("*") if file.is_file()]
+    return float(sum(file.stat().st_size for file in files))
+
+
+# Exporting and running ---------------------------------------------------------------------------
+
+
+def _write(model: Any, path: Path, form: Format) -> tuple[str, ...]:
+    """Keras writes the file; gives what its owner should know."""
+    _export(model, path, form)
+    if form.keras != "litert" or FLEX not in path.read_bytes():
+        return ()
+    _export(model, path, form, input_signature=_sign_single(model))
+    if FLEX in path.read_bytes():
+        raise ModelError(
+            "`model` cannot be exported to LiteRT: it needs operations that only TensorFlow has.",
+            hint='Use `format = "onnx"` or "savedmodel"; half precision is one cause.',
+            arg="model",
+        )
+    return (SINGLE,)
+
+
+def _export(model: Any, path: Path, form: Format, **options: Any) -> None:
+    """Keras' own function; what converters print is dropped."""
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            model.export(str(path), format=form.keras, verbose=False, **options)
+    except OSError:
+        raise
+    except Exception as error:  # whatever converters raise
+        raise ModelError(
+            f"`model` cannot be exported to {form.title}: {explain_error(error)}",
+            hint="Layers may use operations that the format does not have.",
+            arg="model",
+        ) from error
+
+
+def _sign_single(model: Any) -> list[Any] | None:
+    """The model's input with one row; None, which is Keras' own, where that is not known."""
+    inputs = read_inputs(model)
+    if inputs is None:
+        return None
+    tf = runtime.tensorflow()
+
+    def sign(spec: Any) -> Any:
+        return tf.TensorSpec((1, *tuple(spec.shape)[1:]), spec.dtype, name=spec.name)
+
+    return [tf.nest.map_structure(sign, inputs)]
+
+
+def _run(
+    name: str, path: Path, rows: Mapping[str, np.ndarray], target: Path
+) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """What the exported model predicts in a process of its own, and what that one tells."""
+    with quiet_environment() as environment, tempfile.TemporaryDirectory() as folder:
+        given, gives = Path(folder, "rows.npz"), Path(folder, "outputs.npz")
+        arrays = {str(place): values for place, values in enumerate(rows.values())}
+        np.savez(given, names=np.array(list(rows)), **arrays)
+        arguments = (name, str(path), str(given), str(gives))
+        no_gpu = {"CUDA_VISIBLE_DEVICES": "-1"}  # the session has the card
+        answer = parse_answer(
+            run_probe({}, "export.run_exported", environment, LIMIT_S, arguments, no_gpu)
+        )
+        if answer.get("error"):
+            raise refused(
+                f"The exported {FORMATS[name].title} cannot be run: {answer['error'].rstrip('.')}.",
+                "model",
+                target,
+            )
+        with np.load(gives, allow_pickle=False) as file:
+            return [file[str(place)] for place in range(len(file.files))], answer
+
+
+def _check_agreement(agreement: Agreement, form: Format, target: Path) -> None:
+    if not agreement.holds:
+        raise ModelError(
+            f"The exported {form.title} predicts something else: values differ by up to "
+            f"{agreement.difference:.3g}, and {agreement.allowed:.3g} is allowed.",
+            hint="`tolerance` allows more; nothing was written.",
+            arg="model",
+            path=str(target),
+            max_difference=agreement.difference,
+            allowed=agreement.allowed,
+        )
+
+
+# The report --------------------------------------------------------------------------------------
+
+
+def _describe_inputs(
+    model: Any, names: list[str], rows: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Any], ...]:
+    """The file's inputs, with the sizes that the model leaves open as None."""
+    shapes = {tensor.name: tuple(tensor.shape)[1:] for tensor in getattr(model, "inputs", []) or []}
+    by_name = set(names) == set(rows)
+    pairs = zip(names, names if by_name else rows, strict=True)
+    return tuple(
+        {
+            "name": name,
+            "shape": list(shapes.get(own, rows[own].shape[1:])),
+            "dtype": str(rows[own].dtype),
+        }
+        for name, own in pairs
+    )
+
+
+def _describe(values: np.ndarray) -> dict[str, Any]:
+    return {"shape": list(values.shape[1:]), "dtype": str(values.dtype)}

@@ -1,0 +1,121 @@
+"""The formats that models are exported to: what they need, and how their files are run."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpukeras.core.errors import RuntimeMissingError, SpecError
+from gpukeras.core.options import check_choice
+
+Code = Callable[[str, Sequence[str]], list[str]]  # lines of Python, from a path and input names
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format.
+
+    Args:
+        title: Its name for messages.
+        keras: Keras' name for it.
+        suffix: Of its files, or "" for a folder.
+        needs: Python packages that convert and run it: name to import, pip's requirement. The
+            versions are those tried with TensorFlow 2.21, Keras 3.15 and NumPy 1.26.
+        code: How its file is run in Python.
+    """
+
+    title: str
+    keras: str
+    suffix: str
+    needs: tuple[tuple[str, str], ...]
+    code: Code
+
+
+def _code_saved_model(path: str, inputs: Sequence[str]) -> list[str]:
+    given = ", ".join(f"{name}=rows" for name in inputs)
+    return [
+        "import tensorflow as tf",
+        f"model = tf.saved_model.load({path!r})",
+        f'model.signatures["serving_default"]({given})',
+    ]
+
+
+def _code_onnx(path: str, inputs: Sequence[str]) -> list[str]:
+    given = ", ".join(f"{name!r}: rows" for name in inputs)
+    return [
+        "import onnxruntime",
+        f"session = onnxruntime.InferenceSession({path!r})",
+        f"session.run(None, {{{given}}})",
+    ]
+
+
+def _code_litert(path: str, inputs: Sequence[str]) -> list[str]:
+    given = ", ".join(f"{name}=rows" for name in inputs)
+    return [
+        "from ai_edge_litert.interpreter import Interpreter",
+        f"run = Interpreter({path!r}).get_signature_runner()",
+        f"run({given})",
+    ]
+
+
+FORMATS = {
+    "savedmodel": Format("SavedModel", "tf_saved_model", "", (), _code_saved_model),
+    "onnx": Format(
+        "ONNX",
+        "onnx",
+        ".onnx",
+        (
+            ("tf2onnx", "tf2onnx>=1.17"),
+            ("onnx", "onnx>=1.17"),
+            ("onnxruntime", "onnxruntime>=1.20"),
+        ),
+        _code_onnx,
+    ),
+    "litert": Format("LiteRT", "litert", ".tflite", (), _code_litert),
+}
+OTHERS = (".keras", ".h5", ".onnx", ".tflite")  # no names for a folder
+
+
+def choose_format(name: str, path: str) -> str:
+    """The format's name; "auto" goes by the path's suffix.
+
+    Raises:
+        SpecError: for an unknown format, or a path that has the suffix of another one.
+    """
+    check_choice("format", name, ("auto", *FORMATS))
+    if not isinstance(path, str) or not path:
+        raise SpecError("`path` must be a path.", arg="path")
+    suffix = Path(path).suffix.lower()
+    if name == "auto":
+        by_suffix = {form.suffix: key for key, form in FORMATS.items() if form.suffix}
+        name = by_suffix.get(suffix, "savedmodel")
+    form = FORMATS[name]
+    if form.suffix and suffix != form.suffix:
+        raise SpecError(
+            f'`path` must end with "{form.suffix}" for {form.title}, not {suffix!r}.', arg="path"
+        )
+    if not form.suffix and suffix in OTHERS:
+        hint = "gpu_save() writes .keras files." if suffix == ".keras" else "Give `format`."
+        raise SpecError(
+            f"`path` must be a folder for {form.title}, not a {suffix} file.", hint=hint, arg="path"
+        )
+    return name
+
+
+def check_packages(form: Format) -> None:
+    """The packages that a format needs are installed.
+
+    Raises:
+        RuntimeMissingError: naming those that are not, with the command that installs them.
+    """
+    missing = [need for need in form.needs if importlib.util.find_spec(need[0]) is None]
+    if missing:
+        names = ", ".join(name for name, _ in missing)
+        wanted = " ".join(f'"{requirement}"' for _, requirement in missing)
+        raise RuntimeMissingError(
+            f"{form.title} needs Python packages that are not installed: {names}.",
+            hint=f"Install them into the Python that is used: pip install {wanted}.",
+            arg="format",
+        )

@@ -1,0 +1,224 @@
+"""Files that Keras writes and loads: whole or not at all, and in safe mode, after a look inside.
+
+with written_beside(target, "model") as partial: write_model(model, partial, "model"); place(...)
+model, left = load_safely(path, "path")
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.core.messages import find_reason
+from gpukeras.core.options import describe
+from gpukeras.core.safe_files import private_folder
+from gpukeras.export import zip_limits
+from gpukeras.export.custom_objects import Needs, find_missing, read_needs, short_name, spread_names
+from gpukeras.export.safe_load import check_code
+
+SUFFIX = ".keras"
+# Where Keras looks for functions that a file names.
+WITH_FUNCTIONS = ("activations", "constraints", "initializers", "losses", "metrics", "regularizers")
+
+
+def check_ending(path: Any, arg: str = "path") -> Path:
+    """A path that ends with ".keras", absolute."""
+    if not isinstance(path, str) or not path.endswith(SUFFIX):
+        found = describe(path) if not isinstance(path, str) else repr(Path(path).suffix)
+        raise SpecError(
+            f'`{arg}` must end with "{SUFFIX}", not {found}.',
+            hint="Files of the older format .h5 load by keras.saving.load_model().",
+            arg=arg,
+        )
+    return Path(path).expanduser().absolute()
+
+
+def check_room(target: Path, overwrite: bool) -> None:
+    """A path where a file may be written.
+
+    Raises:
+        DataError: if a folder is there, or a file and `overwrite` is false.
+    """
+    if target.is_dir():
+        raise DataError(f"`path`: {target.name} is a folder.", arg="path", path=str(target))
+    if os.path.lexists(target) and not overwrite:
+        raise _exists(target)
+
+
+def _exists(target: Path) -> DataError:
+    return DataError(
+        f"`path`: {target.name} is there already.",
+        hint="Give another path, or `overwrite = TRUE`.",
+        arg="path",
+        path=str(target),
+    )
+
+
+@contextmanager
+def written_beside(target: Path, arg: str) -> Iterator[Path]:
+    """A path in a hidden folder beside the target, removed if it was not renamed.
+
+    Raises:
+        DataError: if the disk or the folder refuses.
+    """
+    try:
+        with private_folder(target) as folder:
+            yield folder / target.name
+    except OSError as error:
+        said = error.strerror or type(error).__name__
+        raise DataError(
+            f"`{arg}` cannot be written to a file: {said}.",
+            hint="Check the folder, its permissions, and the room on the disk.",
+            arg=arg,
+            path=str(target),
+        ) from error
+
+
+def place(partial: Path, target: Path, overwrite: bool) -> None:
+    """Gives the new file its name; without `overwrite`, no other that came meanwhile is lost."""
+    if overwrite or not hasattr(os, "link"):
+        os.replace(partial, target)
+        return
+    try:
+        os.link(partial, target)
+    except FileExistsError as error:
+        raise _exists(target) from error
+    except OSError:  # a file system without links
+        check_room(target, overwrite)
+        os.replace(partial, target)
+
+
+def write_model(
+    model: Any, path: Path, arg: str, extras: Mapping[str, bytes] | None = None
+) -> None:
+    """Writes a model with its optimizer's state, and members of one's own, into a new file.
+
+    Args:
+        model: A Keras model.
+        path: Of the file; it ends with ".keras".
+        arg: The user's name for the model, for messages.
+        extras: Members of the archive besides Keras' own, by name.
+
+    Raises:
+        ModelError: if Keras cannot save it.
+        OSError: if the file cannot be written.
+    """
+    _build_optimizer(model)
+    try:
+        with warnings.catch_warnings():  # of lambdas, which are refused; of models not yet built
+            warnings.simplefilter("ignore")
+            model.save(str(path))
+    except Exception as error:  # NotImplementedError, TypeError, what a get_config() raises
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise refused(
+            f"`{arg}`: Keras cannot save the model: {explain_error(error)}",
+            arg,
+            path,
+            "Layers of one's own need `get_config()`.",
+        ) from error
+    with zipfile.ZipFile(path, "a") as archive:
+        for name, content in (extras or {}).items():
+            archive.writestr(name, content)
+
+
+def _build_optimizer(model: Any) -> None:
+    """Creates the optimizer's variables, as the first step would: the loaded one has them too."""
+    optimizer = model.optimizer if model.compiled else None
+    if optimizer is not None and model.built and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+
+
+def load_safely(
+    source: Path,
+    arg: str,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+) -> tuple[Any, tuple[str, ...]]:
+    """A model from a file that was looked through first; in safe mode no code of the file is run.
+
+    Args:
+        source: The file.
+        arg: The user's name for the model, for messages.
+        custom_objects: Classes and functions that it needs, by name.
+        safe_mode: Whether lambdas are refused; no other code is ever run.
+
+    Returns:
+        The Keras model, compiled as it was, with its optimizer's state; and the names of what only
+        its `compile()` needs and is not known: if there are any, it is not compiled.
+
+    Raises:
+        ModelError: if the file is not there, is damaged or dangerous, holds code, or needs classes
+            or functions that are neither given nor registered with Keras.
+    """
+    fault = zip_limits.explain_fault(source)
+    if fault:
+        raise refused(f"`{arg}`: the file {source.name} {fault}.", arg, source)
+    check_code(source, arg, lambdas=safe_mode)
+    needs = needs_of(source)
+    given = spread_names(custom_objects or {}, (*needs.objects, *needs.compiled))
+    knows = partial(_is_known, given)
+    missing, left = find_missing(needs.objects, knows), find_missing(needs.compiled, knows)
+    if missing:
+        raise lacking(source, arg, missing)
+    try:
+        model = runtime.keras().models.load_model(
+            str(source), custom_objects=given, compile=not left, safe_mode=safe_mode
+        )
+    except Exception as error:  # Keras raises ValueError, TypeError, and what its classes raise
+        said = explain_error(error)
+        raise refused(
+            f"`{arg}`: Keras cannot load {source.name}: {said}",
+            arg,
+            source,
+            "Classes and functions of one's own must be given by `custom_objects`, or registered "
+            "by `keras.saving.register_keras_serializable()`.",
+        ) from error
+    return model, left
+
+
+def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
+    """A file that needs classes or functions that nobody knows."""
+    return refused(
+        f"`{arg}`: {source.name} needs {', '.join(names)}, which Keras does not know here.",
+        arg,
+        source,
+        f"Give it by name: gpu_load(custom_objects = list({short_name(names[0])} = )), or register "
+        "it by `keras.saving.register_keras_serializable()`.",
+    )
+
+
+def needs_of(path: Path) -> Needs:
+    """What loading a file needs besides Keras."""
+    return read_needs(path, _is_function_of_keras)
+
+
+def _is_function_of_keras(name: str) -> bool:
+    """Keras writes functions of its own by their name alone."""
+    keras = runtime.keras()
+    return any(hasattr(getattr(keras, module), name) for module in WITH_FUNCTIONS)
+
+
+def _is_known(given: Mapping[str, Any], name: str) -> bool:
+    return name in given or runtime.keras().saving.get_registered_object(name) is not None
+
+
+def explain_error(error: BaseException) -> str:
+    """One sentence of what Keras says."""
+    said = find_reason(error)
+    for end in (". ", " Full object config"):
+        said = said.split(end)[0]
+    return said.rstrip(".") + "."
+
+
+def refused(message: str, arg: str, path: Path, hint: str = "") -> ModelError:
+    """A model's file that cannot be written or read."""
+    return ModelError(message, hint=hint, arg=arg, path=str(path))

@@ -1,0 +1,162 @@
+"""Rows that an exported model is tried on, and how far apart two models' predictions are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import SpecError
+from gpukeras.data.loading.loader import sample_rows
+from gpukeras.models import compatibility
+
+ROWS = 16
+OPEN_SIZE = 32  # of a dimension that the model leaves open, such as the length of a text
+SEED = 20170711
+HALF = ("float16", "bfloat16", "float8")
+# Both run the same formula in another order: 1e-6 to 1e-5 of the largest value were seen in
+# float32. A GPU multiplies with 10 bits (TF32), half precision keeps 8 to 11.
+TOLERANCE, COARSE = 1e-4, 2e-2
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far apart the predictions of two models are.
+
+    Args:
+        difference: The largest absolute difference; infinite where one has no number.
+        largest: The largest absolute prediction.
+        allowed: The largest difference that is allowed: the tolerance, times `largest` if that is
+            more than 1.
+    """
+
+    difference: float
+    largest: float
+    allowed: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the difference is allowed."""
+        return self.difference <= self.allowed
+
+
+def choose_tolerance(precisions: Sequence[str], device: str) -> tuple[float, str]:
+    """The difference that is allowed, and why.
+
+    Args:
+        precisions: Types that the model's layers compute in.
+        device: Where the model is, such as "GPU:0".
+    """
+    half = sorted({one for one in precisions if one.startswith(HALF)})
+    if half:
+        return COARSE, f"the model computes in {half[0]}"
+    if device.startswith("GPU"):
+        return COARSE, "the model is on a GPU, the exported one ran on the processor"
+    return TOLERANCE, "float32, computed in another order"
+
+
+def compare_outputs(
+    wanted: Sequence[np.ndarray], found: Sequence[np.ndarray], tolerance: float
+) -> Agreement:
+    """How far apart predictions are, output by output.
+
+    Args:
+        wanted: The model's predictions, an array for each output.
+        found: The exported model's.
+        tolerance: See `Agreement`.
+    """
+    largest = max((_largest(values) for values in wanted), default=0.0)
+    allowed = tolerance * max(1.0, largest)
+    if [values.shape for values in wanted] != [values.shape for values in found]:
+        return Agreement(float("inf"), largest, allowed)
+    pairs = zip(wanted, found, strict=True)
+    return Agreement(max((_distance(*pair) for pair in pairs), default=0.0), largest, allowed)
+
+
+def _largest(values: np.ndarray) -> float:
+    finite = np.abs(values[np.isfinite(values)].astype(np.float64))
+    return float(finite.max(initial=0.0))
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    apart = np.abs(np.where(same, 0.0, one) - np.where(same, 0.0, other))
+    return float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0.0))
+
+
+# Rows --------------------------------------------------------------------------------------------
+
+
+def read_samples(model: Any, data: Any = None) -> Any:
+    """Rows to try a model on, as it takes them: an array, or several in the model's structure.
+
+    Args:
+        model: A Keras model.
+        data: A dataset whose first rows are taken, or None for random ones.
+
+    Raises:
+        SpecError: where random rows cannot be drawn.
+        ModelError: if the dataset does not fit the model.
+    """
+    tf = runtime.tensorflow()
+    if data is not None:
+        compatibility.check_input(model, data.recipe)
+        return tf.nest.map_structure(np.asarray, sample_rows(data, ROWS)[0])
+    inputs = read_inputs(model)
+    if inputs is None:
+        raise SpecError(
+            "`model` does not tell the shape of its input, so no rows can be drawn.",
+            hint="Give a gpu_dataset as `data`.",
+            arg="data",
+        )
+    rng = np.random.default_rng(SEED)
+    return tf.nest.map_structure(lambda spec: draw_rows(rng, spec.shape, spec.dtype), inputs)
+
+
+def read_inputs(model: Any) -> Any:
+    """Keras' tensors that a model takes, in its structure; None for one that does not tell."""
+    if not getattr(model, "inputs", None):
+        return None
+    functional = hasattr(model, "output_names")  # others, as Sequential, have one input
+    return model.input if functional else model.inputs[0]
+
+
+def draw_rows(rng: np.random.Generator, shape: Sequence[int | None], dtype: str) -> np.ndarray:
+    """Random rows for an input: normal numbers, or 0 and 1, which any embedding knows.
+
+    Raises:
+        SpecError: for text.
+    """
+    sizes = [ROWS, *(OPEN_SIZE if size is None else int(size) for size in shape[1:])]
+    if dtype == "string":
+        raise SpecError(
+            "`model` takes text, which cannot be drawn.",
+            hint="Give a gpu_dataset as `data`.",
+            arg="data",
+        )
+    if "float" in dtype:
+        return rng.standard_normal(sizes).astype("float32" if dtype == "bfloat16" else dtype)
+    return rng.integers(0, 2, sizes).astype(dtype)
+
+
+def name_rows(model: Any, rows: Any) -> dict[str, np.ndarray]:
+    """Rows by the names of the model's inputs, in the order of `tf.nest.flatten()`."""
+    flat = [np.asarray(values) for values in runtime.tensorflow().nest.flatten(rows)]
+    if isinstance(rows, Mapping):
+        return dict(zip(sorted(rows), flat, strict=True))
+    inputs = getattr(model, "inputs", None) or []
+    names = [str(tensor.name) for tensor in inputs]
+    if len(names) != len(flat):
+        names = [f"input_{place}" for place in range(len(flat))]
+    return dict(zip(names, flat, strict=True))
+
+
+def predict_samples(model: Any, rows: Any) -> list[np.ndarray]:
+    """A model's predictions for rows, an array for each output."""
+    tf = runtime.tensorflow()
+    outputs = model(tf.nest.map_structure(tf.constant, rows), training=False)
+    return [np.asarray(values) for values in tf.nest.flatten(outputs)]

@@ -1,0 +1,143 @@
+"""What a `.keras` file would make Keras run or fetch: found in its settings before Keras sees them.
+
+Keras' safe mode refuses most of it too, but in the words of a programmer, not all of it in every
+version, and not where somebody called `keras.config.enable_unsafe_deserialization()`.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gpukeras.core.errors import ModelError
+
+SETTINGS = "config.json"
+WEIGHTS = "model.weights.h5"
+# Layers of Keras that load another program, by a path or as a pickle.
+PROGRAMS = {
+    "TFSMLayer": "a program of TensorFlow that lies elsewhere on the disk",
+    "TorchModuleWrapper": "a pickle of PyTorch",
+    "JaxLayer": "a function of JAX",
+    "FlaxLayer": "a function of JAX",
+}
+
+
+def check_code(path: Path, arg: str, lambdas: bool = True) -> None:
+    """Refuses a `.keras` file with code in it, which is never run.
+
+    Args:
+        path: Of an archive that may be read, see `archives`.
+        arg: The user's name for the model, for messages.
+        lambdas: Whether lambdas are refused too; their user may know where the file is from.
+
+    Raises:
+        ModelError: naming the layers; or for weights that lie in another file.
+    """
+    try:
+        _check_settings(read_settings(path), path, arg, lambdas)
+        link = next(_find_links(path), "")
+    except RecursionError as error:
+        raise ModelError(
+            f"`{arg}`: {path.name} is damaged: it is nested too deeply.", arg=arg, path=str(path)
+        ) from error
+    if link:
+        raise ModelError(
+            f"`{arg}`: the weights in {path.name} are not in it: {link}.",
+            hint="Save the model again by gpu_save().",
+            arg=arg,
+            path=str(path),
+        )
+
+
+def read_settings(path: Path) -> Any:
+    """The settings, or None where they cannot be read: Keras cannot either, and says so."""
+    damaged = suppress(OSError, KeyError, ValueError, zipfile.BadZipFile)
+    with damaged, zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read(SETTINGS))
+    return None
+
+
+def _check_settings(config: Any, path: Path, arg: str, refused: bool) -> None:
+    known = list(walk_settings(config))
+    found = (owner or "its compile()" for one, owner in known if is_lambda(one))
+    names = list(dict.fromkeys(found))
+    if names and refused:
+        raise ModelError(
+            f"`{arg}` holds Python code that Keras' safe mode does not load: a lambda in "
+            f"{', '.join(names)}.",
+            hint="Use keras.ops or a registered layer class or function in place of it; a file "
+            "that you trust loads by gpu_load(safe_mode = FALSE).",
+            arg=arg,
+            path=str(path),
+        )
+    found = ((one["class_name"], owner) for one, owner in known if _is_program(one))
+    told = (f"{PROGRAMS[kind]} in {owner or 'the model'}" for kind, owner in found)
+    programs = list(dict.fromkeys(told))
+    if programs:
+        raise ModelError(
+            f"`{arg}` holds what Keras' safe mode does not load: {', '.join(programs)}.",
+            hint="Use layers of Keras or a registered layer class in place of it.",
+            arg=arg,
+            path=str(path),
+        )
+
+
+def walk_settings(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+    """All records within a configuration, each with the layer that it belongs to, or ""."""
+    if isinstance(config, dict):
+        owner = _name_owner(config, owner)
+        yield config, owner
+    items = config.values() if isinstance(config, dict) else config
+    for item in items if isinstance(config, (dict, list)) else ():
+        yield from walk_settings(item, owner)
+
+
+def _name_owner(config: dict[str, Any], owner: str) -> str:
+    inner = config.get("config")
+    named = isinstance(inner, dict) and "layers" not in inner and isinstance(inner.get("name"), str)
+    return f"`{inner['name']}`" if named else owner
+
+
+def is_lambda(config: dict[str, Any]) -> bool:
+    """Keras 3 says so; Keras 2 has bytes of a function, its defaults, what it refers to."""
+    inner = config.get("config")
+    return config.get("class_name") == "__lambda__" or (
+        config.get("class_name") == "Lambda"
+        and isinstance(inner, dict)
+        and isinstance(inner.get("function"), list)
+    )
+
+
+def _is_program(config: dict[str, Any]) -> bool:
+    kind = config.get("class_name")
+    return isinstance(kind, str) and kind in PROGRAMS and isinstance(config.get("config"), dict)
+
+
+def _find_links(path: Path) -> Iterator[str]:
+    """Where HDF5 weights refer to other files, which reading them would open."""
+    import h5py  # Keras brings it
+
+    damaged = suppress(OSError, KeyError, zipfile.BadZipFile)  # Keras says so
+    with (
+        damaged,
+        zipfile.ZipFile(path) as archive,
+        archive.open(WEIGHTS) as member,
+        h5py.File(member, "r") as file,
+    ):
+        yield from _find_group_links(file, h5py)
+
+
+def _find_group_links(group: Any, h5py: Any) -> Iterator[str]:
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            yield f"{name!r} is a link"
+            continue
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            yield from _find_group_links(item, h5py)
+        elif item.is_virtual or item.external:
+            yield f"{name!r} is read from another file"

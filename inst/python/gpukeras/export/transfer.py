@@ -1,0 +1,133 @@
+"""What crosses between R processes by files: Keras models, and how the rows of a dataset are fed.
+
+    save_model(model, path) --> path (`.keras`) + record --> load_model(path, recipe)
+
+The files are those of `model_archives`: masks of pruning come back too. The recipe of the training
+data also goes beside the file, as text, for who looks at a model before loading it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.options import describe
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.export import recipe_json
+from gpukeras.export.archive import collect_extras, describe_model, read_model
+from gpukeras.export.keras_file import check_ending, lacking, write_model, written_beside
+from gpukeras.export.safe_load import check_code
+from gpukeras.models import builder
+from gpukeras.training.history_registry import keep_stored
+
+
+def save_model(model: Any, path: str, arg: str = "model", loadable: bool = True) -> dict[str, Any]:
+    """Writes a model with its optimizer's state into a `.keras` file, whole or not at all.
+
+    Args:
+        model: A Keras 3 model.
+        path: Of the file, which is replaced if it is there; it ends with ".keras".
+        arg: The user's name for the model, for messages.
+        loadable: Refuse a model that `load_model()` would refuse for the code that it holds. False
+            where a model would be lost by it.
+
+    Returns:
+        `{kind, name, parameters, bytes, recipe}`: class and name of the model, number of its
+        weights, size of the file, and what `carried.carry_recipe()` gives, or None.
+
+    Raises:
+        SpecError: if it is no Keras model, or for another ending.
+        ModelError: if Keras cannot save it, or for a Lambda layer or another Python lambda.
+        DataError: if the file cannot be written.
+    """
+    builder.refuse_old(model, arg)
+    if not runtime.is_keras_model(model):
+        raise SpecError(
+            f"`{arg}` must be a Keras 3 model, not {describe(model)}.",
+            hint="Of Python objects only Keras 3 models and gpu_datasets cross: make it R's.",
+            arg=arg,
+        )
+    target = check_ending(path)
+    with written_beside(target, arg) as partial:
+        write_model(model, partial, arg, collect_extras(model))
+        if loadable:
+            check_code(partial, arg)
+        os.replace(partial, target)
+    return {
+        **describe_model(model),
+        "bytes": float(target.stat().st_size),
+        "recipe": recipe_json.carry_recipe(model) if builder.recipe_of(model) is not None else None,
+    }
+
+
+def load_model(
+    path: str,
+    recipe: Any = None,
+    arg: str = "model",
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+) -> Any:
+    """A model from a `.keras` file; in Keras' safe mode no code of the file is run.
+
+    Args:
+        path: Of the file.
+        recipe: Tied to the model if not None; see `carried.recipes_from()`.
+        arg: The user's name for the model, for messages.
+        custom_objects: Classes and functions that it needs, by name.
+        safe_mode: Whether lambdas are refused.
+
+    Returns:
+        The Keras model, compiled as it was, with its optimizer's state, history and masks.
+
+    Raises:
+        ModelError: if the file is not there, is damaged, holds code, or needs classes that are
+            not registered with Keras.
+    """
+    source = check_ending(path)
+    model, about, _, left = read_model(source, arg, custom_objects, safe_mode)
+    if left:
+        raise lacking(source, arg, left)
+    recipe_json.tie_recipe(model, recipe)
+    keep_stored(model, about.get("history"))
+    return model
+
+
+def feeding_of(data: Any, arg: str = "data") -> dict[str, Any]:
+    """How a dataset feeds its rows, which gpu_dataset_save() leaves to who opens them again.
+
+    Args:
+        data: The dataset.
+        arg: The user's name for it, for messages.
+
+    Returns:
+        Options of gpu_dataset(): `{batch_size, shuffle, drop_last, augment}`.
+
+    Raises:
+        DataError: for a dataset that is mapped by a function, or whose rows have no known end.
+    """
+    if not isinstance(data, (Dataset, StreamDataset)):
+        raise SpecError(f"`{arg}` must be a gpu_dataset, not {describe(data)}.", arg=arg)
+    if data.map is not None:
+        raise DataError(
+            f"`{arg}` maps its rows by a function, which cannot cross to another process.",
+            hint="Make the dataset in the function that gpu_run() calls.",
+            arg=arg,
+        )
+    if isinstance(data, StreamDataset) and not data.facts.rows:
+        raise DataError(
+            f"`{arg}` is a gpu_dataset of rows in sequence whose end is not known.",
+            hint="Give it `steps`, or make it in the function that gpu_run() calls.",
+            arg=arg,
+        )
+    spec = data.spec
+    return {
+        "batch_size": spec.batch_size,
+        "shuffle": spec.shuffle,
+        "drop_last": spec.drop_last,
+        "augment": None if data.augment is None else asdict(data.augment),
+    }

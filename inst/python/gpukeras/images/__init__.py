@@ -1,1 +1,0 @@
-"""Image files as rows, and what varies them on the device."""

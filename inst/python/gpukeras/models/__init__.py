@@ -1,0 +1,1 @@
+"""Keras models: built, matched with rows, their state copied and restored."""

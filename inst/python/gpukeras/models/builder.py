@@ -1,0 +1,401 @@
+"""Keras models: a first one that fits a dataset, and checks that any one does.
+
+The recipe of the data that trained a model is tied to it here, in a weak table: the model itself
+stays an ordinary Keras model.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.core.messages import find_reason
+from gpukeras.core.options import MlpSpec, describe
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.preprocessing.compatibility import check_numbers, check_order, same_encoding
+from gpukeras.data.preprocessing.multi_input import Part, input_parts
+from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.models.compatibility import check_fit, read_open_axes, weighed_outputs
+from gpukeras.models.identifiers import check_names, suggest
+from gpukeras.models.targets import check_weights
+from gpukeras.models.variables import has_call
+from gpukeras.system import host
+
+# Where the classes of Keras 2 are, as tf_keras and as the keras of old.
+BYTES_A_WEIGHT = 16  # itself, its gradient, and the two moments of Adam
+OLD_KERAS = ("tf_keras.", "keras.engine.", "keras.src.engine.", "tensorflow.python.keras.")
+
+_RECIPES: weakref.WeakKeyDictionary[Any, Recipe] = weakref.WeakKeyDictionary()
+
+
+def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
+    """A compiled multilayer perceptron whose input and output fit the dataset.
+
+    Numbers: one linear unit a label, mean squared error; the output is rescaled by the training
+    labels' mean and deviation, so that the model learns standardised labels and predicts in the
+    labels' own unit. Two classes or 0/1: one sigmoid unit, binary cross-entropy. More classes:
+    softmax. The output is float32 under mixed precision, as Keras advises. Several inputs have a
+    branch each, several outputs a head each, by their names.
+
+    Args:
+        data: A dataset with labels.
+        options: Fields of `MlpSpec`.
+
+    Returns:
+        A compiled `keras.Sequential`; a functional model for several inputs or outputs.
+
+    Raises:
+        SpecError: for a bad option or a name that Keras does not know.
+        DataError: if the dataset has no labels.
+    """
+    spec, recipe = MlpSpec.from_dict(options), data.recipe
+    if recipe.label is None:
+        raise DataError("`data` has no labels to learn.", hint="Give `y`.", arg="data")
+    if recipe.has_texts:
+        raise SpecError(
+            "gpu_mlp() makes models that take numbers, but `data` has texts.",
+            hint="Encode them by gpu_dataset(text = ).",
+            arg="data",
+        )
+    _check_size(recipe, spec)
+    keras = runtime.keras()
+    try:
+        several = input_parts(recipe) or recipe.label.outputs
+        model = _connect(recipe, spec) if several else _stack(recipe, spec)
+        optimizer = keras.optimizers.get(spec.optimizer)
+    except (ValueError, TypeError) as error:
+        raise SpecError(f"Keras refused the options: {find_reason(error)}.") from error
+    if spec.learning_rate is not None:
+        optimizer.learning_rate = spec.learning_rate
+    loss, metrics = _choose_losses(recipe.label, recipe.mixes_classes)
+    model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
+    return model
+
+
+def _check_size(recipe: Recipe, spec: MlpSpec) -> None:
+    """Refuses layers that no memory holds: the kernel would end the process without a word.
+
+    Raises:
+        SpecError: naming how much they need, with gradients and the optimizer's moments.
+    """
+    widths = [
+        math.prod(recipe.shape),
+        *spec.units,
+        0 if recipe.label is None else recipe.label.units,
+    ]
+    weights = sum(one * (other + 1) for other, one in pairwise(widths))
+    needed, free = BYTES_A_WEIGHT * weights, host.read_free_memory()
+    if free is not None and needed > free:
+        raise SpecError(
+            f"`units` makes {weights:,} weights: training them takes {needed / 2**30:,.0f} GiB, "
+            f"and {free / 2**30:,.1f} GiB are free.",
+            hint="Use fewer units.",
+            arg="units",
+        )
+
+
+def _stack(recipe: Recipe, spec: MlpSpec) -> Any:
+    """Layer upon layer."""
+    keras = runtime.keras()
+    layers = [keras.Input(recipe.shape)]
+    layers += [keras.layers.Flatten()] if len(recipe.shape) > 1 else []
+    layers += _hidden_layers(spec)
+    return keras.Sequential(layers + _output_layers(recipe.label, spec.seed, recipe.mixes_classes))
+
+
+def _connect(recipe: Recipe, spec: MlpSpec) -> Any:
+    """A branch for each input, the hidden layers on all of them, a head for each output.
+
+    A branch is one dense layer of as many units as the first hidden layer has, so that an input
+    with many numbers does not drown one with few. Where there is one input, there is no branch.
+    """
+    keras, parts = runtime.keras(), input_parts(recipe)
+    parts = parts or (Part("features", recipe.shape, slice(None)),)
+    inputs = [keras.Input(part.shape, name=part.name) for part in parts]
+    flat = [
+        tensor if len(part.shape) == 1 else keras.layers.Flatten()(tensor)
+        for part, tensor in zip(parts, inputs, strict=True)
+    ]
+    hidden = flat[0]
+    if len(parts) > 1:
+        branches = [_branch(spec, place, tensor) for place, tensor in enumerate(flat)]
+        hidden = keras.layers.Concatenate()(branches)
+    for layer in _hidden_layers(spec):
+        hidden = layer(hidden)
+    if not recipe.label.outputs:
+        heads = [_apply(_output_layers(recipe.label, spec.seed), hidden)]
+    else:
+        heads = [
+            _apply(_output_layers(output.rule, spec.seed + place, name=output.name), hidden)
+            for place, output in enumerate(recipe.label.outputs)
+        ]
+    return keras.Model(
+        inputs if len(inputs) > 1 or recipe.groups or recipe.inputs else inputs[0],
+        heads if recipe.label.outputs else heads[0],
+    )
+
+
+def _branch(spec: MlpSpec, place: int, tensor: Any) -> Any:
+    layers, units = runtime.keras().layers, spec.units[0]
+    dense = _dense(units, spec.seed + 31, place, spec.penalty)
+    return layers.Activation(spec.activation)(dense(tensor))
+
+
+def _apply(layers: list[Any], tensor: Any) -> Any:
+    for layer in layers:
+        tensor = layer(tensor)
+    return tensor
+
+
+def _choose_losses(label: LabelRule, mixed: bool) -> tuple[Any, Any]:
+    """Loss and metrics, of several outputs by their names."""
+    if not label.outputs:
+        return choose_loss(label, mixed)
+    chosen = {output.name: choose_loss(output.rule) for output in label.outputs}
+    losses = {name: loss for name, (loss, _) in chosen.items()}
+    return losses, {name: metrics for name, (_, metrics) in chosen.items()}
+
+
+def choose_loss(label: LabelRule, mixed: bool = False) -> tuple[str, list[str]]:
+    """Loss and metrics that fit a kind of label; mixed classes are one column each."""
+    if mixed:
+        return "categorical_crossentropy", ["accuracy"]
+    if label.kind in ("number", "matrix"):
+        return "mean_squared_error", ["mean_absolute_error"]
+    if label.kind == "binary" or label.units == 2:
+        return "binary_crossentropy", ["accuracy"]
+    return "sparse_categorical_crossentropy", ["accuracy"]
+
+
+def _hidden_layers(spec: MlpSpec) -> list[Any]:
+    layers, made = runtime.keras().layers, []
+    for position, units in enumerate(spec.units):
+        made.append(_dense(units, spec.seed, position, spec.penalty))
+        made += [layers.BatchNormalization()] if spec.batch_norm else []
+        made.append(layers.Activation(spec.activation))
+        if spec.dropout:
+            made.append(layers.Dropout(spec.dropout, seed=spec.seed + position))
+    return made
+
+
+def _dense(units: int, seed: int, position: int, penalty: float) -> Any:
+    keras = runtime.keras()
+    punished = {"kernel_regularizer": keras.regularizers.L2(penalty)} if penalty else {}
+    return keras.layers.Dense(units, kernel_initializer=_initializer(seed, position), **punished)
+
+
+def _output_layers(
+    label: LabelRule, seed: int, mixed: bool = False, name: str | None = None
+) -> list[Any]:
+    """The layers of an output; the last one has the output's name, if it is one of several."""
+    layers = runtime.keras().layers
+    two = label.kind == "binary" or (label.kind == "class" and label.units == 2 and not mixed)
+    units = 1 if two else label.units
+    activation = {"number": "linear", "matrix": "linear"}.get(
+        label.kind, "sigmoid" if two else "softmax"
+    )
+    last = {"dtype": "float32", **({} if name is None else {"name": name})}
+    own = last if label.kind != "number" else {"dtype": "float32"}
+    shaped = len(label.row_shape) > 1  # its numbers have a shape: the last layer gives it to them
+    own = {"dtype": "float32"} if shaped else own
+    dense = layers.Dense(units, activation, kernel_initializer=_initializer(seed, -1), **own)
+    if shaped:
+        return [dense, layers.Reshape(label.row_shape, **last)]
+    if label.kind != "number":
+        return [dense]
+    return [dense, layers.Rescaling(label.scale, label.center, **last)]
+
+
+def _initializer(seed: int, position: int) -> Any:
+    return runtime.keras().initializers.GlorotUniform(seed=(seed + 1009 * (position + 2)) % 2**31)
+
+
+# Checks ------------------------------------------------------------------------------------------
+
+
+def check_model(model: Any, *, compiled: bool = True) -> None:
+    """A Keras model that can be trained.
+
+    Raises:
+        SpecError: if it is not a Keras 3 model.
+        ModelError: if it is one of Keras 2, or not compiled.
+    """
+    refuse_old(model)
+    if not runtime.is_keras_model(model):
+        raise SpecError(
+            f"`model` must be a Keras 3 model, not {describe(model)}.",
+            hint="Make one with keras3, with reticulate, or with gpu_mlp().",
+            arg="model",
+        )
+    if compiled and not model.compiled:
+        raise ModelError(
+            "`model` is not compiled.",
+            hint="Call compile() with an optimizer and a loss first.",
+            arg="model",
+        )
+    if compiled:
+        check_names(model)
+
+
+def refuse_old(model: Any, arg: str = "model") -> None:
+    """A model of Keras 2 is no other object: its user is told what became of it.
+
+    Raises:
+        ModelError: if it is one.
+    """
+    kinds = [one for one in type(model).__mro__ if one.__name__ == "Model"]
+    if any(getattr(one, "__module__", "").startswith(OLD_KERAS) for one in kinds):
+        raise ModelError(
+            f"`{arg}` is a Keras 2 model, as the R package keras and tf_keras make them. "
+            "gpukeras trains Keras 3 models.",
+            hint="Build it with the R package keras3, without TF_USE_LEGACY_KERAS; its "
+            "load_model_weights() reads weights that Keras 2 saved as .h5.",
+            arg=arg,
+        )
+
+
+def compile_model(model: Any, options: Mapping[str, Any]) -> None:
+    """Compiles a model, as Keras' own `compile()`; the optimizer begins anew.
+
+    Args:
+        model: A Keras 3 model, compiled or not.
+        options: `loss`, `optimizer` ("adam" where it is None) and `metrics`, whatever Keras takes.
+
+    Raises:
+        SpecError: without a loss, or for something that Keras does not take.
+    """
+    check_model(model, compiled=False)
+    loss, optimizer, metrics = (options.get(name) for name in ("loss", "optimizer", "metrics"))
+    if loss is None:
+        raise SpecError(
+            "`loss` must be given beside `optimizer` or `metrics`: `model` is compiled with them.",
+            arg="loss",
+        )
+    try:
+        model.compile(optimizer=optimizer or "adam", loss=loss, metrics=metrics)
+    except (ValueError, TypeError) as error:
+        named = isinstance(optimizer, str) and "identifier" in str(error)
+        raise SpecError(
+            f"Keras refused to compile the model: {find_reason(error)}.",
+            hint=suggest("optimizers", optimizer) if named else "",
+        ) from error
+
+
+@contextmanager
+def needing_loss() -> Iterator[None]:
+    """A model that was compiled without a loss, and adds none itself, is told from a defect.
+
+    Raises:
+        ModelError: for such a model. Only its step can tell, as layers may add losses.
+    """
+    try:
+        yield
+    except (ValueError, ModelError) as error:  # Keras' own, or an engine's that could not trace
+        if "No loss to compute" not in str(error):
+            raise
+        raise ModelError(
+            "`model` was compiled without a loss, and its layers add none.",
+            hint="Call compile() with a loss, or give `loss` to gpu_fit().",
+            arg="model",
+        ) from error
+
+
+def check_rows(
+    model: Any, data: Dataset, arg: str = "data", step: str = "train", fits: bool = False
+) -> None:
+    """The model can be trained ("train") or evaluated ("test") on these rows: both fit.
+
+    Of batches that are taken as they come nothing is known before: Keras itself looks at them. With
+    `fits` the model is trained or evaluated alone: what measures and searches needs numbers.
+
+    Raises:
+        SpecError: for rows that are no numbers, where such are needed.
+        DataError: if they have no labels, and the loss needs some.
+        ModelError: if they do not fit.
+    """
+    data.open_axes = read_open_axes(model)
+    if not fits:
+        check_numbers(data, arg)
+    if data.recipe.kind == AS_IS:
+        return
+    check_call(model, step)
+    if len(data.sources) < 2 and _needs_labels(model, step):
+        raise DataError(
+            f"`{arg}` has no labels.",
+            hint="Give `y`: the loss that `model` was compiled with needs it.",
+            arg=arg,
+        )
+    check_fit(model, data.recipe)
+    if len(data.sources) > 2:
+        _check_weights(model, data.sources[2].shape[1:])
+
+
+def _check_weights(model: Any, shape: tuple[int, ...]) -> None:
+    """Weights, `shape` a row, fit the losses; steps and losses of the user's own may take any."""
+    if runtime.overrides(model, "train_step") or runtime.overrides(model, "compute_loss"):
+        return
+    for output, loss in weighed_outputs(model):
+        check_weights(shape, output, loss)
+
+
+def _needs_labels(model: Any, step: str) -> bool:
+    """Whether the loss of `compile()` will be asked; a step of the user's own may have another."""
+    own = (f"{step}_step", "compute_loss")
+    return model.loss is not None and not any(runtime.overrides(model, name) for name in own)
+
+
+def check_call(model: Any, step: str) -> None:
+    """A model without a step of its own is called, so it must have a call.
+
+    Raises:
+        ModelError: if it has neither.
+    """
+    if has_call(model) or runtime.overrides(model, f"{step}_step"):
+        return
+    raise ModelError(
+        f"`model` has neither a `call()` nor a `{step}_step()` of its own.",
+        hint="Give its class one of them, or use a model that it holds.",
+        arg="model",
+    )
+
+
+# Recipes -----------------------------------------------------------------------------------------
+
+
+def tie_recipe(model: Any, recipe: Recipe) -> None:
+    """Remembers how the data that trains a model was encoded: the first one, and the first labels.
+
+    Raises:
+        DataError: if the model was trained on data encoded otherwise.
+    """
+    check_encoding(model, recipe)
+    tied = _RECIPES.get(model)
+    if recipe.kind != AS_IS and (tied is None or tied.label is None):
+        _RECIPES[model] = recipe
+
+
+def recipe_of(model: Any) -> Recipe | None:
+    """The recipe tied to a model, or None for a model that gpukeras did not train."""
+    check_model(model, compiled=False)
+    return _RECIPES.get(model)
+
+
+def check_encoding(model: Any, recipe: Recipe) -> None:
+    """Data is encoded as the data that trained the model."""
+    tied = _RECIPES.get(model)
+    if tied is None:
+        return
+    if not same_encoding(tied, recipe):
+        raise DataError(
+            "`data` was encoded by its own means and levels, not by those that trained `model`.",
+            hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
+            arg="data",
+        )
+    check_order(tied, recipe, "data")

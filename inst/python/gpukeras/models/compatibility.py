@@ -1,0 +1,286 @@
+"""Whether a Keras model fits the rows: their inputs, outputs, shapes, and what its losses take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import ModelError
+from gpukeras.data.preprocessing.compatibility import keeps_values
+from gpukeras.data.preprocessing.multi_input import Part, input_parts
+from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.preprocessing.targets import LabelRule, Output, name_label
+from gpukeras.models.targets import CATEGORICAL, SPARSE, Shape, check_target, loss_name
+
+Named = TypeVar("Named", Part, Output)
+
+
+def check_fit(model: Any, recipe: Recipe) -> None:
+    """The model's inputs and outputs fit the data.
+
+    Raises:
+        ModelError: if an input's shape or an output's units do not fit, or they have other names.
+        DataError: if labels lie outside what the loss and the output can take.
+    """
+    check_input(model, recipe)
+    label = recipe.target
+    if label is not None and label.outputs:
+        _check_outputs(model, label, recipe.formula)
+        return
+    loss = loss_name(model.loss)
+    if (recipe.mixes_classes and loss != CATEGORICAL) or (recipe.mixed and loss == SPARSE):
+        raise ModelError(
+            "Training mixes classes by `mixup`: each becomes a column, which needs another loss.",
+            hint='Compile with "categorical_crossentropy", with an output unit a class.',
+            arg="model",
+        )
+    shape = _shape_of(model, "output_shape")
+    if label is None:
+        return
+    _check_single_output(model)
+    if shape is not None:
+        check_target(label, shape, loss, name_label(recipe.formula))
+
+
+def weighed_outputs(model: Any) -> list[tuple[Shape, str]]:
+    """Shape of a row of each output that has a loss, and the loss by its name."""
+    outputs = read_outputs(model) or {"": _shape_of(model, "output_shape")}
+    losses = _losses_of(model, list(outputs))
+    return [
+        (shape, loss_name(losses[name]))
+        for name, shape in outputs.items()
+        if shape is not None and losses[name] is not None
+    ]
+
+
+# Inputs ------------------------------------------------------------------------------------------
+
+
+def check_input(model: Any, recipe: Recipe) -> None:
+    """The model's inputs fit the rows, by name and shape; unknown shapes are left to Keras.
+
+    Raises:
+        ModelError: if not.
+    """
+    if recipe.kind == AS_IS:
+        return
+    _check_texts(model, recipe)
+    parts, inputs = input_parts(recipe), read_inputs(model)
+    if parts:
+        known = () if inputs is None or isinstance(model.input, dict) else inputs
+        _check_inputs(model, _by_place(known, parts) if recipe.listed else parts, inputs)
+        return
+    if inputs is not None and len(inputs) > 1:
+        raise ModelError(
+            f"`model` takes the inputs {', '.join(inputs)}, but the data has a single one.",
+            hint="Give `x` as a named list, or group columns by gpu_dataset(inputs = ).",
+            arg="model",
+        )
+    wanted = _shape_of(model, "input_shape")
+    if wanted is not None and not _fits(wanted, recipe.shape):
+        raise ModelError(
+            f"`model` takes rows of shape {wanted}, but the data's rows have {recipe.shape}.",
+            hint="Change the input layer's shape or the data's columns.",
+            arg="model",
+        )
+
+
+def _check_texts(model: Any, recipe: Recipe) -> None:
+    """Inputs that take text get it, and no others do."""
+    own = {part.name: part.recipe.has_texts for part in recipe.inputs}
+    for name, tensor in read_tensors(model).items():
+        wants, gets = tensor.dtype == "string", own.get(name, recipe.has_texts and not own)
+        if wants == gets:
+            continue
+        hint = "Put a layer such as TextVectorization into it, or use gpu_dataset(text = )."
+        if wants:
+            hint = 'Give a character matrix, or gpu_dataset(encode = "none") of a data frame.'
+        raise ModelError(
+            f"The input `{name}` of `model` takes {'text' if wants else 'numbers'}, "
+            f"but the data has {'text' if gets else 'numbers'}.",
+            hint=hint,
+            arg="model",
+            input=name,
+        )
+
+
+def _check_inputs(
+    model: Any, parts: Sequence[Part], inputs: Mapping[str, Shape | None] | None
+) -> None:
+    if inputs is None:
+        _refuse_sequential(model, "inputs")
+        return
+    _check_names("inputs", list(inputs), [part.name for part in parts])
+    for part in parts:
+        wanted = inputs[part.name]
+        if wanted is not None and not _fits(wanted, part.shape):
+            raise ModelError(
+                f"The input `{part.name}` of `model` takes rows of shape {wanted}, "
+                f"but those of the data have {part.shape}.",
+                hint="Change the input layer's shape or the data's columns.",
+                arg="model",
+                input=part.name,
+            )
+
+
+def _by_place(known: Collection[str], parts: Sequence[Named]) -> Sequence[Named]:
+    """Inputs or outputs that were given without names have those of the model, in its order."""
+    if len(known) != len(parts):
+        return parts
+    return [replace(part, name=name) for part, name in zip(parts, known, strict=True)]
+
+
+def read_open_axes(model: Any) -> frozenset[int]:
+    """Axes of a row along which a model of one input takes any length."""
+    wanted = _shape_of(model, "input_shape") or ()
+    return frozenset(axis for axis, length in enumerate(wanted) if length is None)
+
+
+def open_shape(model: Any, recipe: Recipe, shape: Shape | None) -> Recipe:
+    """The recipe for rows that are longer or shorter along axes that the model leaves open."""
+    if shape is None or recipe.kind != "array" or not keeps_values(recipe):
+        return recipe
+    have = zip(shape, recipe.shape, strict=False)
+    odd = {axis for axis, (given, learned) in enumerate(have) if given != learned}
+    fits = len(shape) == len(recipe.shape) and odd <= read_open_axes(model)
+    return replace(recipe, shape=tuple(shape)) if fits else recipe
+
+
+def _fits(wanted: Shape, have: Shape) -> bool:
+    """Whether rows fit an input: Keras adds a last axis of 1, or takes it away."""
+    longer, shorter = sorted((wanted, have), key=len, reverse=True)
+    if len(longer) == len(shorter) + 1 and longer[-1] == 1:
+        wanted, have = wanted[: len(shorter)], have[: len(shorter)]
+    return len(wanted) == len(have) and all(
+        want in (None, given) for want, given in zip(wanted, have, strict=True)
+    )
+
+
+def _check_names(what: str, wanted: list[str], given: list[str]) -> None:
+    if set(wanted) != set(given) or len(wanted) != len(given):
+        raise ModelError(
+            f"`model` has the {what} {', '.join(wanted)}, but the data has {', '.join(given)}.",
+            hint="Give the model's layers and the data's elements the same names.",
+            arg="model",
+        )
+
+
+def _refuse_sequential(model: Any, what: str) -> None:
+    if isinstance(model, runtime.keras().Sequential):
+        raise ModelError(
+            f"`model` is sequential: it has one input and one output, the data has several {what}.",
+            hint="Use a functional model, or gpu_mlp().",
+            arg="model",
+        )
+
+
+def read_inputs(model: Any) -> dict[str, Shape | None] | None:
+    """The shape of a row of each of a functional model's inputs, by name; None of others."""
+    if not hasattr(model, "output_names"):
+        return None
+    return {name: _row(tensor) for name, tensor in read_tensors(model).items()}
+
+
+def takes_text(model: Any) -> bool:
+    """Whether one of a model's inputs takes text."""
+    return any(tensor.dtype == "string" for tensor in read_tensors(model).values())
+
+
+def read_tensors(model: Any) -> dict[str, Any]:
+    """A model's input tensors by name; none of one that is not built, or that subclassing made."""
+    if not getattr(model, "inputs", None):
+        return {}
+    struct = getattr(model, "input", model.inputs)  # a sequential model that never ran has none
+    if isinstance(struct, dict):
+        return {str(name): struct[name] for name in struct}
+    tensors = struct if isinstance(struct, (list, tuple)) else [struct]
+    return {getattr(tensor, "name", ""): tensor for tensor in tensors}
+
+
+def read_parts(model: Any) -> dict[str, list[str]]:
+    """The names of a model's inputs and outputs, in its order; none of one that is not functional.
+
+    The inputs of a dict are in the order in which Keras flattens them.
+    """
+    inputs = read_inputs(model) or {}
+    ordered = sorted(inputs) if isinstance(getattr(model, "input", None), dict) else list(inputs)
+    return {"inputs": ordered, "outputs": list(read_outputs(model) or ())}
+
+
+def read_outputs(model: Any) -> dict[str, Shape | None] | None:
+    """The shape of a row of each of a functional model's outputs, by name; None of others.
+
+    They are in the order in which Keras flattens them, which is that of lists of losses. Where one
+    layer makes several of them, they have no names of their own: None.
+    """
+    if not hasattr(model, "output_names"):
+        return None
+    struct = model.output
+    if isinstance(struct, dict):
+        return {str(name): _row(struct[name]) for name in sorted(struct)}
+    tensors = struct if isinstance(struct, (list, tuple)) else [struct]
+    found = dict(zip(model.output_names, map(_row, tensors), strict=False))
+    return found if len(found) == len(tensors) else None
+
+
+def _row(tensor: Any) -> Shape | None:
+    shape = getattr(tensor, "shape", None)
+    return None if shape is None else tuple(shape[1:])
+
+
+def _shape_of(model: Any, name: str) -> Shape | None:
+    """A single input's or output's shape without the batch axis; None if there is no such."""
+    shape = getattr(model, name, None)  # raises AttributeError inside for unbuilt models
+    simple = isinstance(shape, tuple) and all(d is None or isinstance(d, int) for d in shape)
+    return tuple(shape[1:]) if simple else None
+
+
+# Outputs -----------------------------------------------------------------------------------------
+
+
+def _check_outputs(model: Any, label: LabelRule, formula: str) -> None:
+    outputs = read_outputs(model)
+    if outputs is None:
+        _refuse_sequential(model, "outputs")
+        return
+    known = () if isinstance(model.output, dict) else outputs
+    parts = _by_place(known, label.outputs) if label.listed else label.outputs
+    given = [output.name for output in parts]
+    losses = _losses_of(model, list(outputs))
+    needed = [name for name in outputs if name in given or losses[name] is not None]
+    _check_names("outputs", needed, given)
+    for output in parts:
+        shape = outputs[output.name]
+        if shape is not None:
+            check_target(
+                output.rule,
+                shape,
+                loss_name(losses[output.name]),
+                name_label(formula, output.name),
+                f"The output `{output.name}`",
+            )
+
+
+def _check_single_output(model: Any) -> None:
+    outputs = read_outputs(model)
+    if outputs is None or len(outputs) < 2:
+        return
+    trained = [name for name, loss in _losses_of(model, list(outputs)).items() if loss is not None]
+    if len(trained) > 1:
+        raise ModelError(
+            f"`model` has the outputs {', '.join(outputs)}, but `y` holds labels of a single one.",
+            hint="Give `y` as a named list, one element for each output.",
+            arg="model",
+        )
+
+
+def _losses_of(model: Any, names: list[str]) -> dict[str, Any]:
+    """The loss of each output, None of those without one; one that is alone is for all."""
+    loss = model.loss
+    if isinstance(loss, Mapping):
+        return {name: loss.get(name) for name in names}
+    if isinstance(loss, (list, tuple)) and len(loss) == len(names):
+        return dict(zip(names, loss, strict=True))
+    return dict.fromkeys(names, loss)

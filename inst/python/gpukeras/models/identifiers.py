@@ -1,0 +1,87 @@
+"""Names of Keras' losses and metrics that a model was compiled with: found, or what they may be.
+
+Keras looks them up when the first batch comes, and then says nothing of the names that it knows.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.errors import ModelError
+
+SHORT = ("mse", "mae", "mape", "msle")
+# Names beside those of functions and classes; some are chosen by the labels' kind.
+MORE = {"losses": ("crossentropy", "ce", *SHORT), "metrics": ("accuracy", "acc", *SHORT)}
+UTILITIES = ("get", "serialize", "deserialize", "Loss", "Metric", "MeanMetricWrapper")
+UTILITIES += ("Optimizer", "OptimizerMap")
+NOUNS = {"losses": "loss", "metrics": "metric", "optimizers": "optimizer"}
+
+
+def check_names(model: Any) -> None:
+    """The losses and metrics that a model was compiled with by name are known.
+
+    Raises:
+        ModelError: for the first one that is not.
+    """
+    _check("losses", getattr(model, "loss", None))
+    for given in keras_private.given_metrics(keras_private.compiled_metrics(model)):
+        _check("metrics", given)
+
+
+def _check(kind: str, given: Any) -> None:
+    if isinstance(given, Mapping):
+        given = list(given.values())
+    if isinstance(given, (list, tuple)):
+        for one in given:
+            _check(kind, one)
+    elif isinstance(given, str) and given.lower() not in MORE[kind]:
+        module = getattr(runtime.keras(), kind)
+        try:
+            module.get(given)
+        except ValueError as error:
+            raise ModelError(
+                f'`model` has the {NOUNS[kind]} "{given}", which Keras does not know.',
+                hint=suggest(kind, given),
+                arg="model",
+            ) from error
+
+
+def suggest(kind: str, name: str) -> str:
+    """What a wrong name may have meant, and all names there are.
+
+    Args:
+        kind: "losses", "metrics" or "optimizers".
+        name: The wrong one.
+    """
+    known = list_names(getattr(runtime.keras(), kind))
+    known = sorted({*known, *MORE.get(kind, ())}, key=lambda one: (one.lower(), one))
+    lower = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), lower, 1)
+    meant = f'Did you mean "{lower[close[0]]}"? ' if close else ""
+    return f"{meant}Names are {', '.join(known)}."
+
+
+def list_names(module: ModuleType) -> list[str]:
+    """Functions and, where none is called alike, classes of a module, as its `get()` takes them."""
+    named = {name: one for name, one in vars(module).items() if name not in UTILITIES}
+    functions = [name for name, one in named.items() if inspect.isfunction(one)]
+    plain = {name.replace("_", "").lower() for name in functions}
+    classes = [
+        name
+        for name, one in named.items()
+        if inspect.isclass(one) and name.lower() not in plain and not name.startswith("_")
+    ]
+    return [name for name in (*functions, *classes) if _takes(module, name)]
+
+
+def _takes(module: ModuleType, name: str) -> bool:
+    try:
+        module.get(name)
+    except (ValueError, TypeError, KeyError):  # not known by name; not without arguments
+        return False
+    return True

@@ -1,0 +1,86 @@
+"""What a loss has to do with the rows of a batch: how they are weighed, and whether they add up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+
+KERAS_ROWS = 32  # of a batch of Keras' own evaluate()
+ADDITIVE = ("sum_over_batch_size", "mean")  # reductions whose mean over batches is that over rows
+
+
+def losses_of(loss: Any) -> list[Any]:
+    """The losses that a model was compiled with, in whatever structure."""
+    if isinstance(loss, Mapping):
+        loss = list(loss.values())
+    if isinstance(loss, (list, tuple)):
+        return [one for part in loss for one in losses_of(part)]
+    return [] if loss is None else [loss]
+
+
+def sums_rows(loss: Any) -> bool:
+    """Whether a loss adds up its rows instead of taking their mean."""
+    return any(getattr(one, "reduction", "") == "sum" for one in losses_of(loss))
+
+
+def depends_on_batch(model: Any) -> bool:
+    """Whether a compiled model's loss on rows depends on the batches they come in.
+
+    The mean of a loss over batches is that over rows where each row has a loss, and a batch's is
+    their mean. Of a sum, and of losses and layers that are not Keras' own, nobody can say so.
+    """
+    if any(runtime.overrides(model, name) for name in ("test_step", "compute_loss")):
+        return True
+    if not all(_is_keras(type(layer)) for layer in keras_private.list_layers(model)):
+        return True  # it may add to the loss while it is called
+    return not all(_is_mean(one) for one in losses_of(model.loss))
+
+
+def _is_mean(loss: Any) -> bool:
+    if isinstance(loss, str):
+        return True
+    known = type(loss) if isinstance(loss, runtime.keras().Loss) else loss
+    return _is_keras(known) and getattr(loss, "reduction", ADDITIVE[0]) in ADDITIVE
+
+
+def _is_keras(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).startswith("keras.")
+
+
+@contextmanager
+def weighing_rows(model: Any) -> Iterator[None]:
+    """While programs are traced inside, the loss of each output is a mean over rows.
+
+    Keras weighs a batch by its rows only where their number is known as the step is traced, else as
+    one row: where the last batch is short, the losses of outputs do not add up to the total.
+    """
+    loss = keras_private.compiled_loss(model)
+    if loss is None or "call" in vars(loss):
+        yield
+        return
+    own, here, weighed = loss.call, threading.local(), []
+
+    def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        keras = runtime.keras()
+        here.rows = keras.ops.shape(keras.tree.flatten(y_pred)[0])[0]
+        for metric in loss.metrics:
+            if "update_state" not in vars(metric):
+                metric.update_state = _weigh(metric.update_state, here)
+                weighed.append(metric)
+        return own(y_true, y_pred, sample_weight)
+
+    loss.call = call
+    try:
+        yield
+    finally:
+        del loss.call
+        for metric in weighed:
+            del metric.update_state
+
+
+def _weigh(update: Any, here: Any) -> Any:
+    return lambda values, sample_weight=None: update(values, sample_weight=here.rows)

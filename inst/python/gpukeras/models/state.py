@@ -1,0 +1,102 @@
+"""The whole state of a model in training, copied to host memory and put back.
+
+Weights, the optimizer's variables, the metrics' running sums and the state of every random
+generator: what a step reads and writes. A model that gets it back goes on as if what was done in
+between had never been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import ModelError
+from gpukeras.models.variables import other_optimizers
+
+Form = tuple[tuple[int, ...], str]  # shape and dtype
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A model's state.
+
+    Args:
+        arrays: One array a variable, by part ("weights", "optimizer", "metrics", "random", "step",
+            and "others": of optimizers that the model holds besides) and place there, such as
+            "weights/0003". Keras' own names count the layers of a session ("dense_3"), so they
+            would be others where a model is made again.
+    """
+
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory that it takes."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+
+def take_snapshot(model: Any, more: Sequence[Any] = ()) -> Snapshot:
+    """Copies a state to host memory.
+
+    Args:
+        model: A compiled model whose variables exist.
+        more: Variables that belong to it in this training.
+    """
+    variables = state_variables(model, more)
+    return Snapshot({name: np.array(v.numpy()) for name, v in variables.items()})
+
+
+def apply_snapshot(model: Any, snapshot: Snapshot, more: Sequence[Any] = ()) -> None:
+    """Puts a state back; arguments as when it was taken.
+
+    Raises:
+        ModelError: if it is not that of this model; then nothing was changed.
+    """
+    variables = state_variables(model, more)
+    wrong = find_difference(describe_forms(variables), describe_forms(snapshot.arrays))
+    if wrong:
+        raise ModelError(f"The state is that of another model: {wrong}.", arg="model")
+    for name, variable in variables.items():
+        variable.assign(snapshot.arrays[name])
+
+
+def state_variables(model: Any, more: Sequence[Any] = ()) -> dict[str, Any]:
+    """Every variable that a training step of a built and compiled model may change."""
+    optimizer = model.optimizer
+    parts = {
+        "weights": model.variables,
+        "optimizer": [] if optimizer is None else optimizer.variables,
+        "metrics": model.metrics_variables,
+        "random": runtime.global_seed_state(),
+        "step": more,
+        "others": [each for one in other_optimizers(model) for each in one.variables],
+    }
+    return {
+        f"{part}/{place:04d}": variable
+        for part, variables in parts.items()
+        for place, variable in enumerate(variables)
+    }
+
+
+def describe_forms(values: Mapping[str, Any]) -> dict[str, Form]:
+    """Shape and dtype of each array or variable."""
+    return {
+        name: (tuple(value.shape), str(getattr(value.dtype, "name", value.dtype)))
+        for name, value in values.items()
+    }
+
+
+def find_difference(here: Mapping[str, Form], there: Mapping[str, Form]) -> str:
+    """The first thing in which two states differ, as part of a sentence; "" if they do not."""
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            return f"{name} is {_form(here.get(name))} here and {_form(there.get(name))} there"
+    return ""
+
+
+def _form(found: Form | None) -> str:
+    return "missing" if found is None else f"{found[1]} of shape {found[0]}"

@@ -1,0 +1,176 @@
+"""Whether labels and weights are what an output and its loss take: their shapes, their values.
+
+Keras lets shapes differ by a last dimension of 1, and spreads a dimension of 1 over many. It also
+lets arrays of other ranks broadcast, where each label would meet the outputs of all rows: that is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.messages import count_of
+from gpukeras.data.preprocessing.targets import LabelRule
+
+Shape = tuple[int | None, ...]
+
+SPARSE, CATEGORICAL = "sparsecategoricalcrossentropy", "categoricalcrossentropy"
+# Losses that take a label for each unit. A user's own, and some of Keras', take others.
+ELEMENTWISE = frozenset(
+    ("meansquarederror", "mse", "meanabsoluteerror", "mae", "meanabsolutepercentageerror", "mape")
+    + ("meansquaredlogarithmicerror", "msle", "huber", "logcosh", "poisson", "kldivergence", "kld")
+    + ("hinge", "squaredhinge", "categoricalhinge", "cosinesimilarity", "binarycrossentropy")
+    + ("binaryfocalcrossentropy", "categoricalfocalcrossentropy", CATEGORICAL)
+)
+OVERLAPS = frozenset(("dice", "tversky"))  # they take a label for each unit, and give one number
+
+
+def check_target(
+    label: LabelRule,
+    output: Shape,
+    loss: str,
+    arg: str,
+    layer: str = "The output layer",
+) -> None:
+    """Labels fit an output and its loss.
+
+    Args:
+        label: Their rule.
+        output: Shape of one row of the output, of at least one dimension to be looked at.
+        loss: Its name, see `loss_name()`.
+        arg: The user's name for the labels, for messages.
+        layer: What the output is called there.
+
+    Raises:
+        ModelError: if shapes differ, or labels are no columns.
+        DataError: if labels lie outside of what the loss and the output can take.
+    """
+    if loss == SPARSE and output and output[-1] is not None:
+        _check_sparse(label, output, arg, layer)
+    elif loss == CATEGORICAL and len(output) == 1 and label.kind != "matrix":
+        raise ModelError(
+            "The loss categorical_crossentropy needs one column a class, "
+            f"but `{arg}` is {label.kind}.",
+            hint='Compile with "sparse_categorical_crossentropy".',
+            arg="model",
+        )
+    elif loss == "binarycrossentropy" and _beyond_one(label):
+        raise _range_error(label, "0 to 1", "binary_crossentropy", arg)
+    elif loss in ELEMENTWISE | OVERLAPS:
+        _check_elements(label, output, arg, layer)
+
+
+def _check_sparse(label: LabelRule, output: Shape, arg: str, layer: str) -> None:
+    if len(output) > 1 and not agree(label.row_shape, output[:-1]):
+        raise _shape_error(layer, output, output[:-1], label, arg)
+    _check_class_range(label, output, arg)
+
+
+def _check_elements(label: LabelRule, output: Shape, arg: str, layer: str) -> None:
+    if len(output) == 1 and output[0] not in (None, label.columns):
+        raise ModelError(
+            f"{layer} has {count_of(output[0], 'unit')}, but `{arg}` has {label.columns} a row.",
+            hint=f"Change the units, or the loss if `{arg}` holds classes.",
+            arg="model",
+        )
+    if output and not agree(label.row_shape, output):
+        raise _shape_error(layer, output, output, label, arg)
+
+
+def agree(one: Shape, other: Shape) -> bool:
+    """Whether Keras takes two shapes of a row as the same."""
+    if abs(len(one) - len(other)) == 1:
+        longer, shorter = sorted((one, other), key=len, reverse=True)
+        return longer[-1] in (None, 1) and agree(longer[:-1], shorter)
+    return len(one) == len(other) and all(
+        left == right or None in (left, right) or 1 in (left, right)
+        for left, right in zip(one, other, strict=True)
+    )
+
+
+def check_weights(shape: tuple[int, ...], output: Shape, loss: str) -> None:
+    """Weights fit the losses of an output: one for each row, step or pixel, as the loss has.
+
+    Raises:
+        DataError: if not.
+    """
+    if loss not in ELEMENTWISE | {SPARSE} or not output or agree(shape, output[:-1]):
+        return
+    raise DataError(
+        f"`weights` has {_say(shape)} a row, but a row has {_say(output[:-1])} losses.",
+        hint="Give an array of that shape, rows first; a dimension of 1 holds for all: "
+        f"array(weights, c(length(weights), {', '.join('1' * (len(output) - 1))})) weighs rows."
+        if len(output) > 1
+        else "Give one weight a row.",
+        arg="weights",
+    )
+
+
+def _shape_error(
+    layer: str, output: Shape, wanted: Shape, label: LabelRule, arg: str
+) -> ModelError:
+    return ModelError(
+        f"{layer} gives {_say(output)} numbers a row, so its loss takes {_say(wanted)} labels, "
+        f"but `{arg}` has {_say(label.row_shape)}.",
+        hint="Change the layer, the loss, or the shape of the labels.",
+        arg="model",
+    )
+
+
+def _say(shape: Shape) -> str:
+    return " x ".join("any" if size is None else str(size) for size in shape) or "1"
+
+
+def loss_name(loss: Any) -> str:
+    """A loss by its name without underscores, or "" where it is nothing that has a name.
+
+    One that ignores a class takes labels beyond the output's, so nothing is known of it either.
+    """
+    if isinstance(loss, (list, tuple, Mapping)) and len(loss) == 1:
+        (loss,) = loss.values() if isinstance(loss, Mapping) else loss
+    if getattr(loss, "ignore_class", None) is not None:
+        return ""
+    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    return str(name or "").lower().replace("_", "")
+
+
+def _check_class_range(label: LabelRule, output: Shape, arg: str) -> None:
+    units = output[-1] or 0
+    if (label.kind == "matrix" and len(output) == 1) or not label.whole:
+        raise DataError(
+            f"`{arg}` must hold one class a row for sparse_categorical_crossentropy, "
+            f"not {label.kind}.",
+            arg=arg,
+        )
+    if not 0 <= _lowest(label) <= _highest(label) < units:
+        raise _range_error(
+            label, f"0 to {units - 1}", f"an output of {count_of(units, 'unit')}", arg
+        )
+
+
+def _beyond_one(label: LabelRule) -> bool:
+    """Whether labels lie outside of 0 to 1; of several a row only whole ones, such as 0 and 255."""
+    inside = 0 <= _lowest(label) <= _highest(label) <= 1
+    return not inside and (label.kind != "matrix" or label.whole)
+
+
+def _range_error(label: LabelRule, wanted: str, why: str, arg: str) -> DataError:
+    low, high = _lowest(label), _highest(label)
+    hint = "Check the number of output units."
+    if low == 1:
+        hint = f"Labels that count from 1 as in R: use `{arg} - 1`, or a factor."
+    return DataError(
+        f"`{arg}` has labels from {low:g} to {high:g}, but {why} needs {wanted}.",
+        hint=hint,
+        arg=arg,
+    )
+
+
+def _lowest(label: LabelRule) -> float:
+    return label.minimum if label.measured else 0.0
+
+
+def _highest(label: LabelRule) -> float:
+    return label.maximum if label.measured else {"class": label.units - 1.0}.get(label.kind, 1.0)

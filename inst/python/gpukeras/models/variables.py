@@ -1,0 +1,78 @@
+"""A model's variables: all that a step reads and writes is there before the first step.
+
+Keras makes them when it traces the first step. Here a state can be kept, resumed or copied before
+that, so they are made earlier: by Keras itself from the shapes of some rows; or, where a model has
+a step of its own that uses what no call of the model does (a GAN has no call, and an optimizer for
+each of its networks), by tracing that step, which trains nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import ModelError
+from gpukeras.core.messages import find_reason
+from gpukeras.data.loading.block import as_data
+
+UNTRACEABLE = (ValueError, TypeError, NotImplementedError, AttributeError)
+
+
+def build_variables(model: Any, batch: tuple[Any, ...], wrapped: bool = False) -> None:
+    """Creates the variables of the model, its metrics and its optimizers, from some rows.
+
+    Args:
+        model: A compiled model.
+        batch: Features, and labels and weights as far as there are any.
+        wrapped: See `blocks.as_data()`.
+
+    Raises:
+        ModelError: if Keras cannot.
+    """
+    try:
+        if has_call(model):
+            runtime.build_state(model, batch)
+        if not has_call(model) or not all(one.built for one in other_optimizers(model)):
+            _trace_step(model, as_data(batch, wrapped))
+    except (ValueError, TypeError) as error:
+        if len(batch) > 1 and isinstance(batch[1], dict) and not hasattr(model, "output_names"):
+            raise _unnamed_outputs(list(batch[1])) from error
+        raise ModelError(
+            f"Keras cannot build the model on this data: {find_reason(error)}.",
+            hint="Check the layers' shapes against the data's columns.",
+            arg="model",
+        ) from error
+
+
+def _unnamed_outputs(names: list[str]) -> ModelError:
+    return ModelError(
+        f"`model` has no names for its outputs that the labels {', '.join(names)} would match.",
+        hint="Let its call() give a dict with these names, or use a functional model.",
+        arg="model",
+    )
+
+
+def _trace_step(model: Any, data: Any) -> None:
+    """Lets the model's own step make what it needs; what it cannot do is told where it runs."""
+    if model.run_eagerly or not runtime.overrides(model, "train_step"):
+        return
+    tf = runtime.tensorflow()
+    specs = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), data)
+    try:
+        tf.function(lambda data: model.train_step(data), autograph=False).get_concrete_function(
+            specs
+        )
+    except UNTRACEABLE:
+        return
+
+
+def has_call(model: Any) -> bool:
+    """Whether a model can be called on features; one with a step of its own may have no call."""
+    return runtime.overrides(model, "call")
+
+
+def other_optimizers(model: Any) -> list[Any]:
+    """The optimizers that a model holds besides the one it was compiled with, by name."""
+    kind, own = runtime.keras().optimizers.Optimizer, model.optimizer
+    held = ((name, value) for name, value in sorted(vars(model).items()))
+    return [value for _, value in held if isinstance(value, kind) and value is not own]

@@ -1,0 +1,1 @@
+"""What the computer and its GPUs do while code runs, sampled from a process of its own."""

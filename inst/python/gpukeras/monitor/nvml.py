@@ -1,0 +1,190 @@
+"""GPUs through NVML, the driver's monitoring library, by the package nvidia-ml-py.
+
+NVML asks the driver: it starts nothing on the card and takes none of its memory. What a card does
+not tell is None. NVML counts all GPUs in PCI order and does not heed CUDA_VISIBLE_DEVICES, so
+this does, as CUDA would: what others compute on hidden cards is no business of the sampled process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpukeras.monitor.fields import Gpu, explain_throttling
+from gpukeras.system.host import choose_visible
+
+PCIE_UNIT = 1024.0  # nvmlDeviceGetPcieThroughput counts KiB a second
+LIBRARY_NOT_FOUND, DRIVER_NOT_LOADED, NO_PERMISSION = 12, 9, 4  # nvmlReturn_t
+
+
+class Pcie:
+    """Bytes a second over PCI Express, measured beside the samples.
+
+    NVML takes 20 ms for each direction of each card, as it watches a counter that long: eight
+    cards would take more than the usual interval. So a thread measures, and a sample takes what
+    was measured last.
+
+    Args:
+        measure: Gives bytes a second received and sent; takes its time.
+    """
+
+    def __init__(self, measure: Callable[[], tuple[float | None, float | None]]) -> None:
+        """Starts the thread with a first measurement."""
+        self._measure, self._latest = measure, (None, None)
+        self._wanted = threading.Event()
+        self._wanted.set()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while self._wanted.wait():
+            self._wanted.clear()
+            self._latest = self._measure()
+
+    def take(self) -> tuple[float | None, float | None]:
+        """What was measured last, at most an interval ago; asks for the next."""
+        self._wanted.set()
+        return self._latest
+
+
+class GpuReader:
+    """A GPU that NVML is asked about again and again.
+
+    Args:
+        nvml: The module pynvml, started.
+        handle: NVML's, of a card or of a MIG slice.
+        device: Such as "GPU:0".
+    """
+
+    def __init__(self, nvml: Any, handle: Any, device: str) -> None:
+        """Asks for what does not change."""
+        self._nvml, self._handle = nvml, handle
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        self.gpu = Gpu(
+            device=device,
+            name=_as_text(self._ask("nvmlDeviceGetName")) + _mark_stand_in(nvml),
+            uuid=_as_text(self._ask("nvmlDeviceGetUUID")),
+            memory_total_bytes=None if memory is None else float(memory.total),
+            power_limit_w=None if limit is None else limit / 1000,
+        )
+        self._pcie = Pcie(self._measure_pcie)
+
+    def read(self) -> list[Any]:
+        """A value for each of `DEVICE_UNITS`, then the throttling's text."""
+        used = self._ask("nvmlDeviceGetUtilizationRates")
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        power = self._ask("nvmlDeviceGetPowerUsage")
+        return [
+            None if used is None else used.gpu,
+            None if used is None else used.memory,
+            None if memory is None else memory.used,
+            None if power is None else power / 1000,
+            self._ask("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU),
+            self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM),
+            *self._pcie.take(),
+            explain_throttling(self._read_reasons()),
+        ]
+
+    def _read_reasons(self) -> int | None:
+        # Drivers before 535 know the older name only.
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        return (
+            self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") if reasons is None else reasons
+        )
+
+    def _measure_pcie(self) -> tuple[float | None, float | None]:
+        counters = (self._nvml.NVML_PCIE_UTIL_RX_BYTES, self._nvml.NVML_PCIE_UTIL_TX_BYTES)
+        rates = [self._ask("nvmlDeviceGetPcieThroughput", counter) for counter in counters]
+        received, sent = (None if rate is None else rate * PCIE_UNIT for rate in rates)
+        return received, sent
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        """What NVML answers; None where the card, the driver or the package does not tell."""
+        try:
+            return getattr(self._nvml, name)(self._handle, *arguments)
+        except (self._nvml.NVMLError, AttributeError):
+            return None
+
+
+def _mark_stand_in(nvml: Any) -> str:
+    # No record over a stand-in for the driver may pass for one over a card; see probes.driver.
+    return " (simulated)" if hasattr(nvml.nvmlLib, "gpukeras_simulated_driver") else ""
+
+
+def _as_text(text: Any) -> str:
+    return text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs to sample.
+
+    Args:
+        readers: One for each.
+        error: "" or why there is none, a sentence.
+    """
+
+    readers: Sequence[GpuReader] = field(default=())
+    error: str = ""
+
+
+def open_gpus(visible: str | None) -> Gpus:
+    """The GPUs that a process may use.
+
+    Args:
+        visible: Its CUDA_VISIBLE_DEVICES, or None if unset.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return Gpus(error="The Python package nvidia-ml-py, which asks GPUs, is not installed.")
+    try:
+        pynvml.nvmlInit()
+        handles = _find_handles(pynvml, visible)
+    except pynvml.NVMLError as error:
+        return Gpus(error=explain_error(error.value, str(error)))
+    readers = [GpuReader(pynvml, handle, f"GPU:{i}") for i, handle in enumerate(handles)]
+    return Gpus(readers, "" if readers else explain_none(visible))
+
+
+def _find_handles(pynvml: Any, visible: str | None) -> list[Any]:
+    found: list[Any] = []
+    errors: list[Exception] = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:  # under Slurm the other jobs' cards may be listed, but refused
+            found.append(pynvml.nvmlDeviceGetHandleByIndex(index))
+        except pynvml.NVMLError as error:
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
+    if visible is None:
+        return found
+    uuids = [_as_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in found]
+    return [
+        pynvml.nvmlDeviceGetHandleByUUID(one.encode()) if isinstance(one, str) else found[one]
+        for one in choose_visible(uuids, visible)
+    ]
+
+
+def explain_error(code: int, text: str) -> str:
+    """Why NVML shows no GPU, a sentence.
+
+    Args:
+        code: Its nvmlReturn_t.
+        text: Its own words.
+    """
+    known = {
+        LIBRARY_NOT_FOUND: "There is no NVIDIA driver on this computer (no libnvidia-ml.so.1).",
+        DRIVER_NOT_LOADED: "The NVIDIA driver is installed but not loaded.",
+        NO_PERMISSION: "This user may not ask the NVIDIA driver.",
+    }
+    return known.get(code, f"NVML, the NVIDIA driver's monitoring library, says: {text}.")
+
+
+def explain_none(visible: str | None) -> str:
+    """Why there is no GPU to sample although NVML works, a sentence."""
+    if visible is None:
+        return "The NVIDIA driver shows no GPU."
+    return f'CUDA_VISIBLE_DEVICES is "{visible}", which shows this process no GPU.'

@@ -1,0 +1,265 @@
+"""What the samples say: the record that crosses to R, its means and its sentence. All pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.messages import count_of
+from gpukeras.monitor.fields import DEVICE_UNITS, HOST_UNITS, THROTTLING, Gpu
+
+BUSY_PERCENT = 90.0  # above it there is little left to win by feeding the card faster
+OTHERS_SHARE = 0.25  # of the computer's processors: then other programs slow this one down
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class DeviceSamples(Gpu):
+    """A GPU and its samples.
+
+    Args:
+        samples: Of each column of `measures.DEVICE_UNITS` one float64 a sample, NaN where the card
+            did not tell; and `throttling`, texts, None where it did not tell.
+    """
+
+    samples: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """A column in three numbers, None where it was never told.
+
+    Args:
+        device: "host" or such as "GPU:0".
+        column: Its name.
+        unit: Such as "bytes/s".
+        mean: Of all samples that were told.
+        median: The same.
+        max: The same.
+    """
+
+    device: str
+    column: str
+    unit: str
+    mean: float | None
+    median: float | None
+    max: float | None
+
+
+@dataclass(frozen=True)
+class MonitorRecord:
+    """What a monitor has seen.
+
+    Args:
+        interval_s: Seconds between two samples, as asked.
+        seconds: How long it watched.
+        samples: `time_s` (from its beginning) and each column of `measures.HOST_UNITS`, a float64
+            array each, one value a sample; NaN where the computer did not tell.
+        devices: The samples of each visible GPU, at the same moments.
+        gpu_error: "" or why no GPU was sampled, a sentence.
+        cores: Processors that the process may use.
+        computer_cores: Processors of the computer, or None; `cpu_percent` is of them.
+        memory_total_bytes: Of the computer.
+        summary: Of each column.
+        verdict: One sentence on how busy the GPU was, or the processor without one.
+        notes: What else is worth knowing, sentences.
+    """
+
+    interval_s: float
+    seconds: float
+    samples: Mapping[str, np.ndarray]
+    devices: Sequence[DeviceSamples] = ()
+    gpu_error: str = ""
+    cores: int = 1
+    computer_cores: int | None = None
+    memory_total_bytes: float | None = None
+    summary: Sequence[ColumnSummary] = field(default=())
+    verdict: str = ""
+    notes: Sequence[str] = ()
+
+
+# From the sampler's text --------------------------------------------------------------------------
+
+
+def parse_samples(text: str) -> tuple[dict[str, Any], list[list[Any]]]:
+    """The sampler's header and its samples; a line that it could not finish is left out."""
+    lines: list[Any] = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            lines.append(json.loads(line))
+    header = lines[0] if lines and isinstance(lines[0], dict) else {}
+    return header, [line for line in lines if isinstance(line, list)]
+
+
+def make_record(
+    text: str, interval_s: float, seconds: float, notes: Sequence[str] = ()
+) -> MonitorRecord:
+    """The record of what a sampler printed.
+
+    Args:
+        text: All that it printed.
+        interval_s: Seconds between two samples, as asked.
+        seconds: How long it watched.
+        notes: What the caller knows, sentences.
+    """
+    header, lines = parse_samples(text)
+    times = np.array([line[0] for line in lines], dtype=np.float64)
+    samples = {"time_s": times, **to_columns([line[1] for line in lines], HOST_UNITS)}
+    devices = [
+        DeviceSamples(**gpu, samples=to_device_columns([line[2][place] for line in lines]))
+        for place, gpu in enumerate(header.get("gpus", []))
+    ]
+    cores, computer_cores = int(header.get("cores", 1)), header.get("computer_cores")
+    return MonitorRecord(
+        interval_s=interval_s,
+        seconds=seconds,
+        samples=samples,
+        devices=devices,
+        gpu_error=header.get("gpu_error", ""),
+        cores=cores,
+        computer_cores=computer_cores,
+        memory_total_bytes=header.get("memory_total_bytes"),
+        summary=summarise(samples, devices),
+        verdict=explain_use(samples, devices, cores),
+        notes=[*notes, *explain_devices(devices), *explain_others(samples, computer_cores)],
+    )
+
+
+def to_columns(
+    rows: Sequence[Sequence[float | None]], units: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    """Rows as a float64 array for each name, None as NaN."""
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(units))
+    return {name: table[:, place].copy() for place, name in enumerate(units)}
+
+
+def to_device_columns(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """A GPU's rows as columns, the throttling's text last."""
+    columns: dict[str, Any] = to_columns([row[:-1] for row in rows], DEVICE_UNITS)
+    return {**columns, THROTTLING: [row[-1] for row in rows]}
+
+
+# Summed up ----------------------------------------------------------------------------------------
+
+
+def summarise(
+    samples: Mapping[str, np.ndarray], devices: Sequence[DeviceSamples]
+) -> list[ColumnSummary]:
+    """Mean, median and largest value of each column; of throttling the share of the samples."""
+    found = [_sum_up(HOST, name, unit, samples[name]) for name, unit in HOST_UNITS.items()]
+    for one in devices:
+        device = one.device
+        found += [_sum_up(device, n, unit, one.samples[n]) for n, unit in DEVICE_UNITS.items()]
+        slowed = find_mean(np.array([100.0 * bool(text) for text in told_texts(one)]))
+        found.append(ColumnSummary(device, "throttled_percent", "%", slowed, None, None))
+    return found
+
+
+def _sum_up(device: str, column: str, unit: str, values: np.ndarray) -> ColumnSummary:
+    told = values[np.isfinite(values)]
+    if not len(told):
+        return ColumnSummary(device, column, unit, None, None, None)
+    numbers = (float(told.mean()), float(np.median(told)), float(told.max()))
+    return ColumnSummary(device, column, unit, *numbers)
+
+
+def told_texts(device: DeviceSamples) -> list[str]:
+    """What the card said of its clocks, as often as it said anything."""
+    return [text for text in device.samples[THROTTLING] if text is not None]
+
+
+def find_mean(values: np.ndarray) -> float | None:
+    """The mean of what was told, or None."""
+    told = values[np.isfinite(values)]
+    return float(told.mean()) if len(told) else None
+
+
+# In words -----------------------------------------------------------------------------------------
+
+
+def explain_use(
+    samples: Mapping[str, np.ndarray], devices: Sequence[DeviceSamples], cores: int
+) -> str:
+    """One sentence: how busy the GPUs were; without one, how busy the processor was."""
+    if not len(samples["time_s"]):
+        return "It ended before the first sample: a shorter `interval` would show more."
+    busy = {one.device: find_mean(one.samples["utilization_percent"]) for one in devices}
+    told = {device: share for device, share in busy.items() if share is not None}
+    if told:
+        return explain_busy(told)
+    used = find_mean(samples["process_cpu_percent"])
+    processor = "" if used is None else f": {explain_cores(used, cores)}"
+    if devices:
+        return f"{' and '.join(busy)} did not tell how busy it was{processor}."
+    return f"No GPU was sampled{processor}."
+
+
+def explain_busy(busy: Mapping[str, float]) -> str:
+    """How busy the GPUs were, a sentence.
+
+    Args:
+        busy: Percent of the time, by device.
+    """
+    mean = sum(busy.values()) / len(busy)
+    if len(busy) == 1:
+        who = next(iter(busy))
+        each = ""
+    else:
+        who = f"Each of {len(busy)} GPUs"
+        each = " on average (" + ", ".join(f"{name} {v:.0f} %" for name, v in busy.items()) + ")"
+    rest = "" if mean >= BUSY_PERCENT else f" and had nothing to do in the other {100 - mean:.0f} %"
+    return f"{who} computed {mean:.0f} % of the time{each}{rest}."
+
+
+def explain_cores(percent: float, cores: int) -> str:
+    """How much of the processor a process used.
+
+    Args:
+        percent: 100 is a whole core.
+        cores: That it may use.
+    """
+    return f"the process used {percent / 100:.1f} of {count_of(cores, 'CPU core')} on average"
+
+
+def explain_devices(devices: Sequence[DeviceSamples]) -> list[str]:
+    """What is to be known of the cards: lowered clocks, odd numbering; sentences."""
+    notes = [note for one in devices for note in (explain_slowing(one),) if note]
+    if len({one.name for one in devices}) > 1:
+        notes.append(
+            "The GPUs are of several kinds and numbered as on the PCI bus, as TensorFlow does"
+            " where CUDA_DEVICE_ORDER is PCI_BUS_ID; else it counts the fastest first."
+        )
+    return notes
+
+
+def explain_slowing(device: DeviceSamples) -> str:
+    """How often a card's clocks were lowered and why, a sentence; "" if they were not."""
+    texts = told_texts(device)
+    slowed = [text for text in texts if text]
+    if not slowed:
+        return ""
+    reasons = list(dict.fromkeys(reason for text in slowed for reason in text.split(", ")))
+    share = 100 * len(slowed) / len(texts)
+    name = device.device
+    return f"The clocks of {name} were lowered {share:.0f} % of the time ({'; '.join(reasons)})."
+
+
+def explain_others(samples: Mapping[str, np.ndarray], cores: int | None) -> list[str]:
+    """That other programs took much of the processor, a sentence, or nothing.
+
+    Args:
+        samples: Of the computer and the process.
+        cores: Of the computer.
+    """
+    everyone, own = find_mean(samples["cpu_percent"]), find_mean(samples["process_cpu_percent"])
+    if not cores or everyone is None or own is None:
+        return []
+    others = (everyone * cores - own) / 100
+    if others <= OTHERS_SHARE * cores:
+        return []
+    return [f"Other processes used {others:.1f} of the computer's {cores} CPU cores on average."]

@@ -1,0 +1,259 @@
+"""Starts TensorBoard on this computer's loopback address, and stops it.
+
+TensorBoard asks for no password, so it is never offered to the network. It gets no GPU: the card
+is the training's.
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib
+import importlib.util
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from gpukeras.backend.env_vars import child_environment
+from gpukeras.core.child_process import CORE, explain_status
+from gpukeras.core.errors import DataError, RuntimeMissingError, SpecError
+from gpukeras.core.options import check_count
+
+HOST = "127.0.0.1"
+PORTS = range(6006, 6106)  # TensorBoard's own, and those that it goes on to
+START_S = 60.0  # it takes 2 to 10 s, and longer where the computer is busy
+POLL_S = 0.1
+STOP_S = 5.0
+PROFILE_PLUGINS = ("xprof", "tensorboard_plugin_profile")
+TRACES = [f"{'*/' * depth}plugins/profile/*/*.xplane.pb" for depth in range(4)]
+
+_servers: list[BoardServer] = []  # their pipes must stay open for them to go on
+
+
+class BoardServer:
+    """TensorBoard in a child process.
+
+    Args:
+        folder: Where the event files are or will be; its whole path.
+        port: A free port.
+        python: The Python that has TensorBoard.
+
+    Raises:
+        RuntimeMissingError: if it ends before it answers, or does not answer in a minute.
+    """
+
+    def __init__(self, folder: Path, port: int, python: str) -> None:
+        """Starts it, and waits until it answers."""
+        self.folder, self.port, self.url = folder, port, f"http://{HOST}:{port}/"
+        self._python = python
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (for the server's life)
+        self._child = _start_child(folder, port, python, self._said)
+        try:
+            self._await()
+        except BaseException:  # an interrupt too
+            self.stop()
+            raise
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is still there."""
+        return self._child.poll() is None
+
+    def stop(self) -> None:
+        """Ends it; may be called again."""
+        with suppress(OSError):
+            if self._child.stdin:
+                self._child.stdin.close()
+        try:
+            self._child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait(STOP_S)
+        self._said.close()
+
+    def _await(self) -> None:
+        deadline = time.monotonic() + START_S
+        while not answers(self.port):
+            if not self.runs:
+                raise RuntimeMissingError(
+                    f"TensorBoard could not be started: {self._last_words()}.",
+                    hint=f"Mend it: {install_command(self._python, '--upgrade tensorboard')}",
+                )
+            if time.monotonic() > deadline:
+                raise RuntimeMissingError(f"TensorBoard did not answer within {START_S:.0f} s.")
+            time.sleep(POLL_S)
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1][:300].rstrip(".") if lines else explain_status(self._child.returncode)
+
+
+def _start_child(
+    folder: Path, port: int, python: str, output: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    arguments = ["--logdir", str(folder), "--host", HOST, "--port", str(port)]
+    # Without its data server, a second process that listens on a port of its own.
+    arguments += ["--load_fast", "false", "--reload_multifile", "true"]
+    environment = child_environment() | {
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    return subprocess.Popen(
+        [python, "-m", "gpukeras.monitor.tensorboard_main", *arguments],
+        cwd=CORE,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,  # Ctrl-C in R is not for it
+    )
+
+
+def answers(port: int) -> bool:
+    """Whether TensorBoard answers on a port of the loopback address."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)  # heeds no proxy
+    try:
+        connection.request("GET", "/data/environment")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+# What R calls ------------------------------------------------------------------------------------
+
+
+def start_board(folder: str, port: int | None = None, python: str = "") -> dict[str, Any]:
+    """Starts TensorBoard, or gives the one that runs already for a folder.
+
+    Args:
+        folder: Where event files are or will be.
+        port: From 1 to 65535; None for the first free one from 6006.
+        python: The Python that has TensorBoard; this one by default.
+
+    Returns:
+        `handle`, `url`, `port`, `folder` (its whole path) and `notes` (sentences).
+
+    Raises:
+        RuntimeMissingError: if TensorBoard is not installed or cannot be started.
+        DataError: if the folder is a file.
+        SpecError: for a port that cannot be had.
+    """
+    python = python or sys.executable
+    port = None if port is None else check_count("port", port, 1, 65535)
+    path = Path(os.path.abspath(folder))
+    if path.exists() and not path.is_dir():
+        message = "`log_dir` must be a folder, and this is a file."
+        raise DataError(message, hint="Give the folder that it is in.", arg="log_dir", path=folder)
+    server = _find_server(path, port)
+    if server is None:
+        _check_installed(python)
+        server = BoardServer(path, find_port() if port is None else check_port(port), python)
+        _servers.append(server)
+    return {
+        "handle": server,
+        "url": server.url,
+        "port": server.port,
+        "folder": str(path),
+        "notes": read_notes(path, python),
+    }
+
+
+def stop_board(handle: BoardServer) -> None:
+    """Ends TensorBoard; nothing where it has ended already."""
+    handle.stop()
+    if handle in _servers:
+        _servers.remove(handle)
+
+
+def board_runs(handle: BoardServer) -> bool:
+    """Whether TensorBoard is still there."""
+    return handle.runs
+
+
+def _find_server(folder: Path, port: int | None) -> BoardServer | None:
+    _servers[:] = [server for server in _servers if server.runs]
+    for server in _servers:
+        if server.folder == folder and port in (None, server.port):
+            return server
+    return None
+
+
+# Facts -------------------------------------------------------------------------------------------
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; a folder that merely has its name does not count."""
+    importlib.invalidate_caches()  # it may just have been installed
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+def _check_installed(python: str) -> None:
+    if not is_installed("tensorboard"):
+        raise RuntimeMissingError(
+            "TensorBoard is not installed for the Python in use.",
+            hint=f"Install it: {install_command(python, 'tensorboard')}",
+        )
+
+
+def install_command(python: str, package: str) -> str:
+    """What to type into a terminal."""
+    return f"{shlex.quote(python)} -m pip install {package}"
+
+
+def read_notes(folder: Path, python: str) -> list[str]:
+    """What keeps TensorBoard from showing all that there is to see, sentences."""
+    if not folder.is_dir():
+        return ["The folder is not there yet: TensorBoard shows what is written there later."]
+    traced = any(next(folder.glob(pattern), None) for pattern in TRACES)
+    if traced and not any(map(is_installed, PROFILE_PLUGINS)):
+        command = install_command(python, "xprof")
+        return [f"xprof, which shows the traces that are there, is not installed: {command}"]
+    return []
+
+
+def find_port() -> int:
+    """The first free port from 6006.
+
+    Raises:
+        SpecError: if a hundred are in use.
+    """
+    for port in PORTS:
+        if not _refusal(port):
+            return port
+    raise SpecError(f"The ports from {PORTS[0]} to {PORTS[-1]} are all in use.", arg="port")
+
+
+def check_port(port: int) -> int:
+    """A port that was asked for.
+
+    Raises:
+        SpecError: if it is in use, or may not be used.
+    """
+    refusal = _refusal(port)
+    if refusal:
+        message = f"`port` {port} cannot be used: {refusal}."
+        raise SpecError(message, hint="Leave it out to get one that is free.", arg="port")
+    return port
+
+
+def _refusal(port: int) -> str:
+    """Why a server cannot listen on a port of the loopback address, or ""."""
+    with socket.socket() as probe:
+        if os.name == "posix":  # there it lets connections be that have just ended
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            return os.strerror(error.errno or 0).lower()
+    return ""

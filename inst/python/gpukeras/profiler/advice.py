@@ -1,0 +1,276 @@
+"""What to do about where the time goes: in order of expected gain, without touching anything.
+
+Expected gains are Amdahl's: what a remedy makes free or smaller, as a share of the step. Advice is
+given from the shares on at which TensorFlow's own profiler speaks of a bottleneck: 5 % waiting for
+input is "moderately", 20 % "highly input-bound"; 15 % launching is "highly kernel-launch bound"
+(`bottleneck_analysis.cc`, `op_stats_to_input_pipeline_analysis.cc`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+from gpukeras.backend.mixed_precision import FLOAT16_FROM, choose_policy, parse_capability
+from gpukeras.core.messages import percent
+from gpukeras.profiler.bottleneck import Shares
+from gpukeras.profiler.layer_times import OPTIMIZER, LayerTime
+from gpukeras.profiler.report import Advice, InputCost
+
+INPUT_SHARE = 0.05
+LAUNCH_SHARE = 0.15
+LAYER_SHARE = 0.30  # of the kernels: layers that dominate
+WORTH = 1.1  # a smaller expected gain is not worth a user's time
+FIXED_SHARE = 0.10  # of a step, what a larger batch aims at
+MOST_TIMES = 64  # as large as now: beyond that nothing measured here can be extended
+UPDATES = 10  # an epoch's fewest, as in gpu_batch_size()
+ON_HOST = ("read", "decode", "gather")  # stages that what a function gives goes through
+SHORT_EPOCH = 16  # steps: what is done once an epoch weighs as much as they do
+HALF = 0.5  # of the kernels' time: what numbers of half the bytes take where memory is the limit
+
+
+class Suggestion(Protocol):
+    """A cheaper way to build some layers, see `suggestions`.
+
+    Attributes:
+        id: Its short name, such as "separable".
+        layers: The layers' names.
+        text: What to put in their place, with numbers.
+        flops_share: Share of the model's floating-point operations that this saves.
+    """
+
+    id: str
+    layers: tuple[str, ...]
+    text: str
+    flops_share: float
+
+
+@dataclass(frozen=True)
+class AdviceFacts:
+    """What advice is made from.
+
+    Args:
+        shares: Of a step, see `verdict.split_step()`.
+        engine: What trained.
+        engines: What else may train this model.
+        batch_size: Rows a step.
+        rows: Training rows, or None where that is not known.
+        device: Where the model is, such as "GPU:0".
+        gpus: GPUs that TensorFlow sees.
+        capability: The GPU's compute capability, such as "8.6", or "".
+        policy: Keras' dtype policy of the model.
+        input: What input costs.
+        source: "function" or "pipeline" (the user's own), or "rows" (which gpukeras gathers).
+        mode: The plan's, see `PipelinePlan`.
+        eager: Whether the model was compiled with `run_eagerly`.
+        layers: Kernel time by layer.
+        suggestions: Cheaper layers, from the model's cost.
+    """
+
+    shares: Shares
+    engine: str
+    engines: tuple[str, ...]
+    batch_size: int
+    rows: int | None
+    device: str
+    gpus: int
+    capability: str
+    policy: str
+    input: InputCost
+    source: str
+    mode: str
+    eager: bool = False
+    layers: Sequence[LayerTime] = ()
+    suggestions: Sequence[Suggestion] = ()
+
+    @property
+    def short(self) -> bool:
+        """Whether an epoch of rows that gpukeras gathers is too short to say much of its input."""
+        few = self.rows is not None and self.rows < SHORT_EPOCH * self.batch_size
+        return few and self.source == "rows"
+
+    @property
+    def launch(self) -> float:
+        """Share of the step that is spent launching; 0 where that is not known."""
+        return (self.shares["host"] or 0.0) + (self.shares["idle"] or 0.0)
+
+    @property
+    def kernels(self) -> float:
+        """Share of the step that is spent computing; 0 where that is not known."""
+        return self.shares["kernels"] or 0.0
+
+    @property
+    def optimizer(self) -> float:
+        """Share of the step that the optimizer computes: the same for any batch size."""
+        found = sum(row.share for row in self.layers if row.layer == OPTIMIZER)
+        return found * self.kernels
+
+
+def plan_advice(facts: AdviceFacts) -> tuple[Advice, ...]:
+    """All advice that is worth its while, the largest expected gain first."""
+    found = [
+        _advise_device(facts),
+        _advise_engine(facts),
+        _advise_batch(facts),
+        _advise_input(facts),
+        _advise_precision(facts),
+        *(_advise_layers(facts, each) for each in facts.suggestions),
+    ]
+    kept = [one for one in found if one is not None and (one.gain is None or one.gain >= WORTH)]
+    return tuple(sorted(kept, key=lambda one: inf if one.gain is None else -one.gain))
+
+
+def _advise_device(facts: AdviceFacts) -> Advice | None:
+    if not facts.gpus or not facts.device.startswith("CPU"):
+        return None
+    text = "Train on the GPU: the model is on the CPU. gpu_check() says why."
+    return Advice("device", text, f"TensorFlow sees {facts.gpus} GPU(s).", None)
+
+
+def explain_short_epoch(facts: AdviceFacts) -> list[str]:
+    """What the shares mean where an epoch has a few steps."""
+    if not facts.short:
+        return []
+    return [
+        f"An epoch has fewer than {SHORT_EPOCH} steps: its order and its rows are made once an "
+        "epoch and count for much here; gpu_fit() also has Keras' own work between epochs."
+    ]
+
+
+# Launching ---------------------------------------------------------------------------------------
+
+
+def _advise_engine(facts: AdviceFacts) -> Advice | None:
+    """A graph instead of Python, many batches a call, or one XLA program."""
+    if facts.eager:
+        why = f"Python runs each operation; launching takes {percent(facts.launch)} of the step."
+        return Advice(
+            "eager", "Compile the model without `run_eagerly`.", why, free_gain(facts.launch)
+        )
+    many = {"keras": "superstep", "superstep": "compiled"}.get(facts.engine, "")
+    if facts.launch < LAUNCH_SHARE or many not in facts.engines:
+        return None
+    why = f"launching takes {percent(facts.launch)} of the step"
+    gain = free_gain(facts.launch)
+    if facts.engine == "keras":
+        text = 'Use `engine = "auto"`: many batches a call instead of one.'
+        return Advice(
+            "engine", text, f"With a call for each batch {why}.", gain, {"engine": "auto"}
+        )
+    text = 'Use `engine = "compiled"`: XLA makes one program of the step.'
+    return Advice("compiled", text, f"Op by op {why}.", gain, {"engine": "compiled"})
+
+
+def _advise_batch(facts: AdviceFacts) -> Advice | None:
+    """More rows a step, where much of it does not depend on them."""
+    fixed = facts.launch + facts.optimizer
+    if fixed < LAUNCH_SHARE:
+        return None
+    times = choose_times(fixed, facts.batch_size, facts.rows)
+    if times <= 1:
+        return None
+    part, share = "launch overhead", facts.launch
+    if facts.optimizer > share:
+        part, share = "the optimizer's update", facts.optimizer
+    size = times * facts.batch_size
+    text = (
+        f"Use `batch_size = {size}` instead of {facts.batch_size}. That is fewer updates an "
+        "epoch: watch the validation loss."
+    )
+    why = f"{part.capitalize()} is {percent(share)} of the step, whatever the batch size."
+    return Advice("batch_size", text, why, batch_gain(fixed, times), {"batch_size": size})
+
+
+def choose_times(fixed: float, batch_size: int, rows: int | None) -> int:
+    """How many times more rows a step: a power of two that makes the fixed share small.
+
+    Args:
+        fixed: Share of the step that does not depend on its rows.
+        batch_size: Rows a step now.
+        rows: Training rows, or None where that is not known.
+    """
+    most = inf if rows is None else rows // (UPDATES * batch_size)
+    times = 1
+    while 2 * times <= min(most, MOST_TIMES) and _fixed_after(fixed, times) > FIXED_SHARE:
+        times *= 2
+    return times
+
+
+def batch_gain(fixed: float, times: int) -> float:
+    """How many times as many rows a second at so many times the batch size."""
+    return times / (fixed + times * (1.0 - fixed))
+
+
+def free_gain(share: float) -> float:
+    """How many times as many rows a second if a share of the step were free."""
+    return 1.0 / max(1.0 - share, 0.01)
+
+
+def _fixed_after(fixed: float, times: int) -> float:
+    return fixed / (fixed + times * (1.0 - fixed))
+
+
+# Input -------------------------------------------------------------------------------------------
+
+
+def _advise_input(facts: AdviceFacts) -> Advice | None:
+    """What makes the slowest stage of the input cheaper."""
+    waited = facts.shares["input"] or 0.0
+    if waited < INPUT_SHARE or facts.short:
+        return None
+    stages = facts.input.stages
+    slowest = max(stages, key=lambda stage: stage.batch_s, default=None)
+    text = _choose_remedy(facts, slowest.stage if slowest else "")
+    why = f"Waiting for rows takes {percent(waited)} of the step"
+    if slowest is not None:
+        why += f"; of the pipeline alone, {percent(slowest.share)} is {slowest.what}"
+    return Advice("input", text, f"{why}.", free_gain(waited))
+
+
+def _choose_remedy(facts: AdviceFacts, stage: str) -> str:
+    if stage in ON_HOST and facts.source == "function":
+        return (
+            "Use gpu_dataset(cache = TRUE): your function is called once, not in every epoch. "
+            "Or give more rows a call."
+        )
+    if stage == "pull" and facts.source == "pipeline":
+        return (
+            "Use gpu_dataset(cache = TRUE), or num_parallel_calls and prefetch() in your pipeline."
+        )
+    if stage in ("augment", "map"):
+        return f"Make `{stage}` cheaper: it runs for every batch. Or do it once beforehand."
+    if facts.mode == "streamed":
+        return 'Use gpu_dataset(cache = "host") or "disk": rows are made anew in each epoch.'
+    if facts.mode == "staged" and not facts.device.startswith("CPU"):
+        return 'Use gpu_dataset(cache = "device"): the rows then live in the GPU\'s memory.'
+    return "Give the model fewer or smaller columns: its rows are gathered in each epoch."
+
+
+# Kernels -----------------------------------------------------------------------------------------
+
+
+def _advise_precision(facts: AdviceFacts) -> Advice | None:
+    capability = parse_capability(facts.capability)
+    old = capability is None or capability < FLOAT16_FROM
+    if old or facts.policy != "float32" or facts.device.startswith("CPU"):
+        return None
+    policy = choose_policy("auto", [facts.capability]).policy
+    text = f'Use gpu_setup(precision = "{policy}") before the model is made.'
+    why = (
+        f"Kernels take {percent(facts.kernels)} of the step, in float32; numbers of half the "
+        "bytes take half the time where memory is the limit, and less on tensor cores."
+    )
+    return Advice("precision", text, why, free_gain(facts.kernels * HALF))
+
+
+def _advise_layers(facts: AdviceFacts, suggestion: Suggestion) -> Advice | None:
+    """Cheaper layers where some dominate; their time shrinks at most as their operations do."""
+    share = sum(row.share for row in facts.layers if row.layer in suggestion.layers)
+    saved = min(share, suggestion.flops_share)
+    if share < LAYER_SHARE or not saved:
+        return None
+    named = " and ".join(suggestion.layers[:2])
+    why = f"Of the kernels' time {percent(share)} is {named}."
+    return Advice(suggestion.id, suggestion.text, why, free_gain(facts.kernels * saved))

@@ -1,0 +1,1 @@
+"""FLOPs and memory of a model, without running it."""

@@ -1,0 +1,341 @@
+"""Which layers a model calls, with what shapes, and which operations each is made of.
+
+The model is traced into graphs, not run: no numbers are computed, no weight changes, and as much
+memory is taken as the graphs need. That works for every model that Keras can train: nested, shared,
+wrapped and the user's own classes alike.
+
+The batch in the trace is a large prime, so that a tensor whose size it divides is one that grows
+with the batch, and what is counted for the whole trace is a multiple of what a row takes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.messages import count_of, find_reason
+from gpukeras.core.options import check_counts
+from gpukeras.profiler.cost.layer_flops import Call, has_formula
+from gpukeras.profiler.cost.op_flops import tensor_shape
+
+PRIME = 1009  # rows of the trace, where the model does not fix them
+
+
+@dataclass
+class Seen:
+    """A layer, or Keras operation, in a trace.
+
+    Args:
+        layer: The Keras object.
+        name: Names from below the model down to it, joined by "/"; the model's own for itself.
+        calls: Each call of a trace.
+        ops: The operations that are its own, not those of layers inside (without a formula).
+        hidden: Whether it was called where nobody knows how often: in a loop or a condition.
+    """
+
+    layer: Any
+    name: str
+    calls: list[Call] = field(default_factory=list)
+    ops: list[Any] = field(default_factory=list)
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What was seen in a trace.
+
+    Args:
+        seen: Layers in the order of their first call, the model itself last.
+        rows: Rows of the batch.
+        owners: The object in `seen` by the name of an operation.
+        ops: All operations of the graph, in the order they were made.
+        forward: How many of them the forward pass made; the others are gradients.
+        inputs: What the model was given: shapes and types of its tensors.
+        outputs: What came out: the tensors.
+    """
+
+    seen: list[Seen]
+    rows: int
+    owners: dict[str, Seen]
+    ops: list[Any]
+    forward: int
+    inputs: list[Any]
+    outputs: list[Any]
+
+
+def trace_model(model: Any, specs: Any, *, gradients: bool = False) -> Traced:
+    """Traces one call of a built model.
+
+    Args:
+        model: A built Keras model; afterwards as before.
+        specs: Its inputs, from `input_specs()`.
+        gradients: Whether it is called as in training, and the gradients of its weights are traced
+            too; they are of the outputs' sum, as no loss is needed to know what is kept for them.
+
+    Raises:
+        ModelError: if the model cannot be called on such inputs.
+    """
+    tf = runtime.tensorflow()
+    watcher = _Watcher(model)
+    found: dict[str, Any] = {}
+
+    def step(*inputs: Any) -> list[Any]:
+        watcher.graph = tf.compat.v1.get_default_graph()
+        packed = tf.nest.pack_sequence_as(specs, inputs)
+        with tf.GradientTape() as tape:
+            found["outputs"] = tf.nest.flatten(model(packed, training=gradients))
+            sums = [tf.reduce_sum(one) for one in found["outputs"] if one.dtype.is_floating]
+        found["forward"] = len(watcher.graph.get_operations())
+        weights = [weight.value for weight in model.trainable_variables]
+        made = tape.gradient(sums, weights) if gradients and weights and sums else []
+        return [one for one in made if one is not None]
+
+    flat = tf.nest.flatten(specs)
+    try:
+        with watcher.watching():
+            graph = tf.function(step, autograph=False).get_concrete_function(*flat).graph
+    except Exception as error:  # whatever the model's own code raises
+        raise ModelError(
+            f"`model` cannot be called on inputs of shape {_shape_text(flat)}: "
+            f"{find_reason(error)}.",
+            hint="Give the shape of a row as `input_shape`.",
+            arg="model",
+        ) from error
+    finally:
+        keras_private.forget_losses(model)  # tensors of a graph that is gone
+    rows = flat[0].shape[0]
+    return Traced(
+        watcher.found(),
+        rows,
+        watcher.owners,
+        graph.get_operations(),
+        found["forward"],
+        flat,
+        found["outputs"],
+    )
+
+
+class _Watcher:
+    """Takes note of each call of a layer while a model is traced."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._seen: dict[int, Seen] = {}
+        self._stack: list[Any] = []
+        self._leaf = False  # inside a layer with a formula: its inner layers are not looked at
+        self.graph: Any = None
+        self.owners: dict[str, Seen] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Puts a listener into each layer's `call`, and takes it out again."""
+        before = []
+        try:
+            for layer in find_layers(self._model):
+                for name in ("call", "quantized_call"):
+                    if hasattr(layer, name):
+                        before.append((layer, name, vars(layer).get(name)))
+                        # Not by setattr(): Keras would take note of it.
+                        vars(layer)[name] = self._listen(layer, getattr(layer, name))
+            yield
+        finally:
+            for layer, name, own in before:
+                vars(layer).pop(name, None)
+                vars(layer).update({} if own is None else {name: own})
+
+    def found(self) -> list[Seen]:
+        """What was called, and the model itself, whose own work comes last."""
+        own = self._seen.pop(id(self._model), None)
+        return [*self._seen.values(), *([own] if own else [])]
+
+    def _listen(self, layer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def listening(*args: Any, **kwargs: Any) -> Any:
+            if self._leaf or layer in self._stack:  # a class that calls its own base's call()
+                return original(*args, **kwargs)
+            return self._note(layer, original, args, kwargs)
+
+        return listening
+
+    def _note(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        graph = runtime.tensorflow().compat.v1.get_default_graph()
+        begin = len(graph.get_operations())
+        seen = self._enter(layer)
+        self._leaf = has_formula(layer)
+        try:
+            output = original(*args, **kwargs)
+        finally:
+            self._leaf = False
+            self._stack.pop()
+        seen.calls.append(Call(layer, _shapes(original, args, kwargs), _first_shape(output)))
+        seen.hidden |= graph is not self.graph
+        if graph is self.graph:
+            self._claim(graph.get_operations()[begin:], seen)
+        return output
+
+    def _enter(self, layer: Any) -> Seen:
+        self._stack.append(layer)
+        below = [one.name for one in self._stack[1:]]
+        name = "/".join(below) or layer.name
+        return self._seen.setdefault(id(layer), Seen(layer, name))
+
+    def _claim(self, ops: Sequence[Any], seen: Seen) -> None:
+        own = [op for op in ops if op.name not in self.owners]
+        self.owners.update((op.name, seen) for op in own)
+        seen.ops.extend(own)
+
+
+def find_layers(model: Any) -> list[Any]:
+    """All layers of a model at any depth, itself included, and its operations that are none."""
+    layers = keras_private.list_layers(model)
+    graphs = [keras_private.functional_of(layer) or layer for layer in layers]
+    operations = [one for graph in graphs for one in keras_private.list_operations(graph)]
+    return list({id(one): one for one in [*layers, *operations]}.values())
+
+
+def _shapes(original: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    """Shapes of the tensors among the arguments, by the arguments' names."""
+    try:
+        given = inspect.signature(original).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # a signature that is not known
+        given = {str(place): value for place, value in enumerate(args)}
+    found = {name: _shape_of(value) for name, value in given.items()}
+    return {name: shape for name, shape in found.items() if shape is not None}
+
+
+def _shape_of(value: Any) -> Any:
+    if isinstance(value, (list, tuple, Mapping)):
+        items = list(value.values() if isinstance(value, Mapping) else value)
+        shapes = [_shape_of(item) for item in items]
+        return shapes if shapes and None not in shapes else None
+    return tensor_shape(value) if hasattr(value, "op") or hasattr(value, "dtype") else None
+
+
+def _first_shape(output: Any) -> tuple[float, ...]:
+    flat = runtime.tensorflow().nest.flatten(output)
+    return tensor_shape(flat[0]) if flat and hasattr(flat[0], "shape") else (math.nan,)
+
+
+# Inputs ------------------------------------------------------------------------------------------
+
+
+def input_specs(model: Any, input_shape: Any = None) -> Any:
+    """What a model takes, as TensorFlow's specs in the model's own structure; builds the model.
+
+    Args:
+        model: A Keras model. One that has no weights yet gets them, as its first batch would do.
+        input_shape: Shape of a row, for models that do not tell it or leave dimensions open; a
+            list of shapes or a mapping by name for several inputs.
+
+    Raises:
+        SpecError: if `input_shape` does not fit the model.
+        ModelError: if the model has no shape, and none is given.
+    """
+    tf = runtime.tensorflow()
+    if not getattr(model, "inputs", None):
+        _build(model, input_shape)
+    if getattr(model, "inputs", None):
+        structure = (keras_private.functional_of(model) or model).input
+        tensors = tf.nest.flatten(structure)
+        shapes = _choose_shapes(tensors, input_shape)
+        pairs = zip(shapes, tensors, strict=True)
+        made = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in pairs]
+        return tf.nest.pack_sequence_as(structure, made)
+    shape = _known_shape(model, input_shape)
+    return tf.TensorSpec((PRIME, *shape), runtime.keras().config.floatx())
+
+
+def _choose_shapes(tensors: Sequence[Any], input_shape: Any) -> list[tuple[Any, ...]]:
+    """The shapes of the model's inputs, open dimensions as given."""
+    rows = next((tensor.shape[0] for tensor in tensors if tensor.shape[0]), PRIME)
+    own = [tuple(tensor.shape[1:]) for tensor in tensors]
+    given = _split_shapes(input_shape, [tensor.name for tensor in tensors]) or own
+    if len(given) != len(own):
+        shapes = count_of(len(given), "shape")
+        raise SpecError(
+            f"`input_shape` has {shapes}, and the model has {count_of(len(own), 'input')}.",
+            arg="input_shape",
+        )
+    for shape, known in zip(given, own, strict=True):
+        pairs = zip(shape, known, strict=False)
+        if len(shape) != len(known) or any(k is not None and s != k for s, k in pairs):
+            raise SpecError(
+                f"`input_shape` is {_sizes(shape)}, and the model takes {_sizes(known)}.",
+                arg="input_shape",
+            )
+    return [(rows, *shape) for shape in given]
+
+
+def _split_shapes(input_shape: Any, names: Sequence[str]) -> list[tuple[int, ...]]:
+    """One shape an input; none where nothing is given."""
+    if input_shape is None:
+        return []
+    if isinstance(input_shape, Mapping):
+        missing = [name for name in names if name not in input_shape]
+        if missing:
+            raise SpecError(
+                f"`input_shape` has no shape for the model's input `{missing[0]}`.",
+                arg="input_shape",
+            )
+        return [check_counts("input_shape", input_shape[name]) for name in names]
+    several = isinstance(input_shape, (list, tuple)) and any(
+        isinstance(one, (list, tuple)) for one in input_shape
+    )
+    shapes = input_shape if several else [input_shape]
+    return [check_counts("input_shape", shape) for shape in shapes]
+
+
+def _known_shape(model: Any, input_shape: Any) -> tuple[int, ...]:
+    """The shape of a row of a model of the user's own class, given or from its building."""
+    given = _split_shapes(input_shape, ["inputs"])
+    if len(given) == 1:
+        return given[0]
+    built = keras_private.read_build_shapes(model)
+    shape = next(iter(built.values()), None) if len(built) == 1 else None
+    if given or not isinstance(shape, (list, tuple)) or not all(map(_is_size, shape)):
+        raise ModelError(
+            "`model` does not tell the shape of its input.",
+            hint="Give the shape of a row as `input_shape`, or train the model first.",
+            arg="model",
+        )
+    return tuple(shape[1:])
+
+
+def _is_size(value: Any) -> bool:
+    return value is None or isinstance(value, int)
+
+
+def _build(model: Any, input_shape: Any) -> None:
+    """Gives a model its weights, as its first batch would."""
+    if model.built and all(layer.built for layer in keras_private.list_layers(model)):
+        return
+    tf, shape = runtime.tensorflow(), _known_shape(model, input_shape)
+    spec = tf.TensorSpec((None, *shape), runtime.keras().config.floatx())
+    try:
+        if keras_private.is_sequential_like(
+            model
+        ):  # a Sequential would keep the batch of its first call
+            model.build((None, *shape))
+        else:
+            tf.function(lambda batch: model(batch), autograph=False).get_concrete_function(spec)
+    except Exception as error:  # whatever the model's own code raises
+        raise ModelError(
+            f"`model` cannot be built for rows of {_sizes(shape)}: {find_reason(error)}.",
+            hint="Check `input_shape`, or call the model on a batch first.",
+            arg="model",
+        ) from error
+
+
+def _sizes(shape: Sequence[Any]) -> str:
+    return " x ".join("?" if size is None else f"{size:g}" for size in shape) or "single numbers"
+
+
+def _shape_text(specs: Sequence[Any]) -> str:
+    return ", ".join(_sizes(spec.shape[1:]) for spec in specs)

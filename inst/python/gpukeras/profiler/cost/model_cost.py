@@ -1,0 +1,273 @@
+"""What a model costs before it is trained: parameters, FLOPs, activations, memory, by layer.
+
+Nothing is run and no data is needed: the model is traced (`graph`), layers of Keras are
+counted by closed formulas (`layer_flops`), others by their TensorFlow operations (`op_flops`), and
+what a gradient needs by the operations that read it (`activations`). What cannot be counted is None
+and is said, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.backend import keras_private
+from gpukeras.core.errors import ModelError
+from gpukeras.core.options import check_count, check_positive
+from gpukeras.engine.predict_loop import model_device
+from gpukeras.models import builder
+from gpukeras.profiler.cost.activations import Kept, sum_kept
+from gpukeras.profiler.cost.graph import Seen, Traced, input_specs, trace_model
+from gpukeras.profiler.cost.layer_flops import has_formula, layer_flops
+from gpukeras.profiler.cost.memory import MIB, read_need
+from gpukeras.profiler.cost.op_flops import OPEN, count_ops
+from gpukeras.profiler.cost.suggestions import Suggestion, suggest_memory, suggest_savings
+
+BATCH = 32  # Keras' own default
+STEP = 3  # a training step against its forward pass: the backward pass takes about twice as much
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """What a layer costs.
+
+    Args:
+        name: Names from below the model down to it, joined by "/".
+        kind: Its class.
+        output_shape: Shape of a row of its (first) output; None for a dimension that is open.
+        params: Numbers in its weights; those of a shared layer where it is first called.
+        trainable_params: Those of them that are trained.
+        flops: Of the forward pass, for a row; None if not known.
+        activation_bytes: Kept of a row until its gradients are there; None if not known.
+        calls: How often it is called in a forward pass.
+        counted_by: "formula", "operations", or "" where the FLOPs are not known.
+        unknown: Operations that could not be counted.
+    """
+
+    name: str
+    kind: str
+    output_shape: tuple[int | None, ...]
+    params: int
+    trainable_params: int
+    flops: float | None
+    activation_bytes: float | None
+    calls: int
+    counted_by: str
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """What a model costs.
+
+    Args:
+        name: The model's.
+        layers: Its layers in the order of their first call, with those of nested models.
+        params: Numbers in its weights.
+        trainable_params: Those of them that are trained.
+        flops: Of the forward pass, for a row: of all layers that are known.
+        flops_known: Whether that is all of them.
+        step_flops: Of a training step on a batch, about three times its forward pass; None if not
+            all layers are known.
+        activation_bytes: Kept of a row in training; None if not known.
+        memory: `MemoryNeed.to_record()`.
+        suggestions: What would make it cheaper.
+        notes: What is not known, and why, sentences.
+    """
+
+    name: str
+    layers: tuple[LayerCost, ...]
+    params: int
+    trainable_params: int
+    flops: float
+    flops_known: bool
+    step_flops: float | None
+    activation_bytes: float | None
+    memory: dict[str, Any]
+    suggestions: tuple[Suggestion, ...]
+    notes: tuple[str, ...]
+
+
+def model_cost(
+    model: Any,
+    batch_size: float | None = None,
+    device: str | None = None,
+    input_shape: Any = None,
+    memory: float | None = None,
+) -> ModelCost:
+    """Counts what a model costs; it is not run, and no weight changes.
+
+    Args:
+        model: A Keras model; need not be compiled, but then no optimizer is counted. One without
+            weights gets them, as its first batch would do.
+        batch_size: Rows of a batch for the memory; None for 32, Keras' own default.
+        device: Device to compare with, such as "GPU:0"; None for the one that the weights are on.
+        input_shape: Shape of a row, where the model does not tell it or leaves dimensions open; a
+            list of shapes or a mapping by name for several inputs.
+        memory: MiB to compare with in place of a device's.
+
+    Raises:
+        SpecError: for a value that is not a Keras model, or options out of range.
+        ModelError: if the model has no input shape and none is given, or cannot be called.
+    """
+    builder.check_model(model, compiled=False)
+    size = BATCH if batch_size is None else check_count("batch_size", batch_size)
+    room = None if memory is None else check_positive("memory", memory) * MIB
+    specs = input_specs(model, input_shape)
+    traced = trace_model(model, specs)
+    training, kept, why = _read_kept(model, specs)
+    layers = _list_layers(model, traced, kept)
+    need = read_need(model, training, kept, size, device or model_device(model), room)
+    known = [layer.flops for layer in layers if layer.flops is not None]
+    params = count_numbers(model.weights)
+    complete, flops = len(known) == len(layers), sum(known)
+    savings = suggest_savings(traced.seen, flops * traced.rows, params)
+    return ModelCost(
+        name=model.name,
+        layers=tuple(layers),
+        params=params,
+        trainable_params=count_numbers(model.trainable_weights),
+        flops=flops,
+        flops_known=complete,
+        step_flops=STEP * flops * size if complete else None,
+        activation_bytes=_sum_known([layer.activation_bytes for layer in layers]),
+        memory=need.to_record(),
+        suggestions=(*savings, *suggest_memory(need, model.dtype_policy.name)),
+        notes=tuple(explain_unknown(layers) + why + _explain_optimizer(model, need)),
+    )
+
+
+def count_flops(model: Any, input_shape: Any = None) -> float | None:
+    """FLOPs of a model's forward pass for a row; None if a layer's cannot be counted.
+
+    Args:
+        model: A Keras model.
+        input_shape: As in `model_cost()`.
+    """
+    traced = trace_model(model, input_specs(model, input_shape))
+    found = [_count_flops(seen, traced.rows)[0] for seen in traced.seen]
+    return _sum_known(found)
+
+
+def count_numbers(variables: Sequence[Any]) -> int:
+    """Numbers in some variables."""
+    return sum(math.prod(one.shape) for one in variables)
+
+
+# Layers ------------------------------------------------------------------------------------------
+
+
+def _read_kept(model: Any, specs: Any) -> tuple[Traced | None, Kept | None, list[str]]:
+    """The trace of a training step; where it cannot be had, why."""
+    try:
+        traced = trace_model(model, specs, gradients=True)
+    except ModelError as error:
+        return None, None, [f"Activations are not known, as training fails: {error.message}"]
+    return traced, sum_kept(traced), []
+
+
+def _list_layers(model: Any, traced: Traced, kept: Kept | None) -> list[LayerCost]:
+    """A row for each layer that costs something or does something of its own."""
+    seen_weights: set[int] = set()
+    found = [_describe(seen, traced.rows, kept, seen_weights) for seen in traced.seen]
+    shown = [
+        cost
+        for seen, cost in zip(traced.seen, found, strict=True)
+        if has_formula(seen.layer) or _costs(cost) or not _has_layers(seen.layer)
+    ]
+    left = [weight for weight in model.weights if id(weight) not in seen_weights]
+    if left:
+        trained = count_numbers([weight for weight in left if weight.trainable])
+        numbers = count_numbers(left)
+        shown.append(LayerCost("(not called)", "", (), numbers, trained, 0, 0, 0, "formula", ()))
+    return shown
+
+
+def _costs(cost: LayerCost) -> bool:
+    return bool(cost.params or cost.flops or cost.activation_bytes or cost.unknown)
+
+
+def _has_layers(layer: Any) -> bool:
+    return keras_private.has_layers(layer)
+
+
+def _describe(seen: Seen, rows: int, kept: Kept | None, taken: set[int]) -> LayerCost:
+    flops, unknown = _count_flops(seen, rows)
+    weights = [one for one in _own_weights(seen.layer) if id(one) not in taken]
+    taken.update(map(id, weights))
+    by_formula = "formula" if has_formula(seen.layer) else "operations"
+    return LayerCost(
+        name=seen.name,
+        kind=type(seen.layer).__name__,
+        output_shape=tuple(None if size != size else size for size in seen.calls[0].output[1:]),
+        params=count_numbers(weights),
+        trainable_params=count_numbers([one for one in weights if one.trainable]),
+        flops=flops,
+        activation_bytes=None if kept is None else kept.by_layer.get(id(seen.layer), 0),
+        calls=len(seen.calls),
+        counted_by="" if flops is None else by_formula,
+        unknown=tuple(unknown),
+    )
+
+
+def _own_weights(layer: Any) -> list[Any]:
+    """Weights of a layer: with those inside where its formula is for all of it."""
+    if not hasattr(layer, "weights"):  # an operation of Keras
+        return []
+    if has_formula(layer):
+        return layer.weights
+    inside = {id(one) for below in _below(layer) for one in below.weights}
+    return [one for one in layer.weights if id(one) not in inside]
+
+
+def _below(layer: Any) -> list[Any]:
+    return keras_private.list_layers(layer, include_self=False, recursive=False)
+
+
+def _count_flops(seen: Seen, rows: int) -> tuple[float | None, list[str]]:
+    """FLOPs of all calls for a row, and the operations that could not be counted."""
+    if seen.hidden:
+        return None, ["a loop or condition"]
+    if has_formula(seen.layer):
+        total = _sum_known([layer_flops(call) for call in seen.calls])
+        return (None, [OPEN]) if total is None else (_per_row(total, rows), [])
+    flops, unknown = count_ops(seen.ops)
+    return (None, unknown) if unknown else (_per_row(flops, rows), [])
+
+
+def _per_row(total: float, rows: int) -> float:
+    """Whole where it is: what does not grow with the batch is a part of a number."""
+    share = total / rows
+    return int(share) if share == int(share) else share
+
+
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    return None if None in values else sum(values)
+
+
+# What is not known -------------------------------------------------------------------------------
+
+
+def explain_unknown(layers: Sequence[LayerCost]) -> list[str]:
+    """Why the FLOPs of some layers are not known."""
+    unknown = [layer for layer in layers if layer.flops is None]
+    if not unknown:
+        return []
+    open_shapes = any(OPEN in layer.unknown for layer in unknown)
+    names = ", ".join(layer.name for layer in unknown[:3]) + (", ..." if unknown[3:] else "")
+    reasons = dict.fromkeys(reason for layer in unknown for reason in layer.unknown)
+    advice = " Give the shape of a row as `input_shape`." if open_shapes else ""
+    return [
+        f"FLOPs of {len(unknown)} of {len(layers)} layers ({names}) are not known, because of "
+        f"{', '.join(list(reasons)[:4])}; the total is without them.{advice}"
+    ]
+
+
+def _explain_optimizer(model: Any, need: Any) -> list[str]:
+    if getattr(model, "optimizer", None) is None:
+        return ["The model is not compiled: no optimizer is counted."]
+    if need.optimizer_bytes is None:
+        return ["What the optimizer keeps is not known until it is built."]
+    return []

@@ -1,0 +1,163 @@
+"""FLOPs of single TensorFlow operations: for layers that have no formula of their own.
+
+Counted as `flops.py` counts. Only floating numbers count: what computes shapes or indices is
+nothing. An operation that is not known here is None, never nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gpukeras.profiler.cost.layer_flops import SOFTMAX
+
+OPEN = "an open dimension"
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+# What moves, reads or makes numbers without arithmetic.
+FREE = names(
+    """
+    Const Placeholder Identity IdentityN StopGradient PreventGradient NoOp ReadVariableOp
+    VariableV2 Cast Reshape ExpandDims Squeeze Transpose Shape ShapeN Size Rank Fill ZerosLike
+    OnesLike Pack Unpack Concat ConcatV2 Split SplitV Slice StridedSlice Gather GatherV2 GatherNd
+    ResourceGather Tile Pad PadV2 MirrorPad BroadcastTo ReverseV2 Reverse Select SelectV2 Where
+    OneHot Range SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace EnsureShape Snapshot
+    MatrixDiagV3 MatrixBandPart ScatterNd TensorScatterUpdate ResizeNearestNeighbor Roll
+    InvertPermutation DynamicPartition DynamicStitch
+    """
+)
+# One a number of the output.
+EACH = names(
+    """
+    Add AddV2 Sub Mul Div RealDiv DivNoNan FloorDiv FloorMod Mod Maximum Minimum Pow
+    SquaredDifference BiasAdd Neg Abs Sign Square Sqrt Rsqrt Exp Expm1 Log Log1p Reciprocal Inv Sin
+    Cos Tan Asin Acos Atan Atan2 Sinh Cosh Tanh Erf Erfc Sigmoid Relu Relu6 LeakyRelu Elu Selu
+    Softplus Softsign Round Floor Ceil ClipByValue L2Loss MulNoNan Xlogy
+    RandomUniform RandomStandardNormal StatelessRandomUniform StatelessRandomUniformV2
+    StatelessRandomNormal StatelessRandomNormalV2 Cumsum Cumprod
+    """
+)
+# One a number of the first input.
+REDUCED = names("Sum Mean Prod Max Min EuclideanNorm SegmentSum UnsortedSegmentSum")
+
+
+def op_flops(op: Any) -> float | None:
+    """FLOPs of an operation of a graph.
+
+    Args:
+        op: A `tf.Operation`; only looked at.
+
+    Returns:
+        None for an operation that is not known, NaN where a dimension is open.
+    """
+    floating = any(out.dtype.is_floating or out.dtype.is_complex for out in op.outputs)
+    opaque = any(out.dtype.name in ("variant", "resource") for out in op.outputs)
+    if op.type in FREE or op.type == "VarHandleOp" or not (floating or opaque):
+        return 0
+    return _count(op)
+
+
+def count_ops(ops: Iterable[Any]) -> tuple[float, list[str]]:
+    """FLOPs of those operations that are known, and what kept the others from it, each once."""
+    found = [(op.type, op_flops(op)) for op in ops]
+    known = [flops for _, flops in found if flops is not None]
+    unknown = list(dict.fromkeys(kind for kind, flops in found if flops is None))
+    counted = [flops for flops in known if not math.isnan(flops)]
+    return sum(counted), unknown + [OPEN] * (len(counted) < len(known))
+
+
+def tensor_shape(tensor: Any) -> tuple[float, ...]:
+    """A tensor's static shape; NaN for a dimension, or for all of it, that is not known."""
+    rank = tensor.shape.rank
+    if rank is None:
+        return (math.nan,)
+    return tuple(math.nan if size is None else size for size in tensor.shape.as_list())
+
+
+def _count(op: Any) -> float | None:
+    if op.type in EACH:
+        return math.prod(tensor_shape(op.outputs[0]))
+    if op.type in REDUCED:
+        return math.prod(tensor_shape(op.inputs[0]))
+    formula = _FORMULAS.get(op.type)
+    return None if formula is None else formula(op)
+
+
+def _softmax(op: Any) -> float:
+    return SOFTMAX * math.prod(tensor_shape(op.outputs[0]))
+
+
+def _add_n(op: Any) -> float:
+    return math.prod(tensor_shape(op.outputs[0])) * (len(op.inputs) - 1)
+
+
+def _matmul(op: Any) -> float:
+    shape, turned = tensor_shape(op.inputs[0]), op.get_attr("transpose_a")
+    return 2 * math.prod(tensor_shape(op.outputs[0])) * shape[-2 if turned else -1]
+
+
+def _batch_matmul(op: Any) -> float:
+    shape, turned = tensor_shape(op.inputs[0]), op.get_attr("adj_x")
+    return 2 * math.prod(tensor_shape(op.outputs[0])) * shape[-2 if turned else -1]
+
+
+def _einsum(op: Any) -> float:
+    """Every label of the inputs is one loop."""
+    given = op.get_attr("equation").decode().partition("->")[0].split(",")
+    sizes: dict[str, float] = {}
+    for labels, tensor in zip(given, op.inputs, strict=True):
+        shape = tensor_shape(tensor)
+        if len(labels) != len(shape):  # "..." stands for several
+            return math.nan
+        sizes.update(zip(labels, shape, strict=True))
+    return 2 * math.prod(sizes.values())
+
+
+def _conv(op: Any) -> float:
+    return 2 * math.prod(tensor_shape(op.outputs[0])) * math.prod(tensor_shape(op.inputs[1])[:-1])
+
+
+def _depthwise(op: Any) -> float:
+    return 2 * math.prod(tensor_shape(op.outputs[0])) * math.prod(tensor_shape(op.inputs[1])[:2])
+
+
+def _conv_transpose(op: Any) -> float:
+    """The numbers that come in, each times the kernel's taps and the channels that go out."""
+    kernel = tensor_shape(op.inputs[1])
+    return 2 * math.prod(tensor_shape(op.inputs[2])) * math.prod(kernel[:-1])
+
+
+def _pool(op: Any) -> float:
+    return math.prod(tensor_shape(op.outputs[0])) * math.prod(op.get_attr("ksize"))
+
+
+def _batch_norm(op: Any) -> float:
+    return 2 * math.prod(tensor_shape(op.outputs[0]))
+
+
+_FORMULAS: dict[str, Callable[[Any], float]] = {
+    "Softmax": _softmax,
+    "LogSoftmax": _softmax,
+    "AddN": _add_n,
+    "MatMul": _matmul,
+    "BatchMatMul": _batch_matmul,
+    "BatchMatMulV2": _batch_matmul,
+    "BatchMatMulV3": _batch_matmul,
+    "Einsum": _einsum,
+    "Conv2D": _conv,
+    "Conv3D": _conv,
+    "DepthwiseConv2dNative": _depthwise,
+    "Conv2DBackpropInput": _conv_transpose,
+    "Conv3DBackpropInputV2": _conv_transpose,
+    "MaxPool": _pool,
+    "AvgPool": _pool,
+    "MaxPool3D": _pool,
+    "AvgPool3D": _pool,
+    "FusedBatchNormV3": _batch_norm,
+}

@@ -1,0 +1,212 @@
+"""What would make a model cheaper where one kind of layer dominates, with the numbers.
+
+Each of these changes the model: it has to be trained anew, and its accuracy looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.core.messages import count_of, mib, percent
+from gpukeras.profiler.cost.graph import Seen
+from gpukeras.profiler.cost.layer_flops import Call, attention_scores, keras_kind, layer_flops
+from gpukeras.profiler.cost.memory import MemoryNeed
+
+DOMINATES = 0.2  # share of the model's FLOPs or parameters from which a change is worth its trouble
+WORTH = 2.0  # how many times fewer FLOPs a layer must need afterwards
+TIGHT = 0.25  # of the memory: below, nobody needs to save any
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A cheaper way.
+
+    Args:
+        id: "separable", "pooling", "shorter", "mixed_precision" or "smaller_batch".
+        layers: Layers that it is about, those with the most to save first.
+        text: What to do, and what it saves.
+        flops_share: Share of the model's FLOPs that it saves, 0 to 1.
+        params_share: Share of the model's parameters that it saves, 0 to 1.
+        bytes_saved: Of the training's memory; None where that is not what it is about.
+    """
+
+    id: str
+    layers: tuple[str, ...]
+    text: str
+    flops_share: float = 0.0
+    params_share: float = 0.0
+    bytes_saved: float | None = None
+
+
+@dataclass(frozen=True)
+class _Saving:
+    """What a change of one layer brings: FLOPs and parameters before, and saved."""
+
+    name: str
+    flops: float
+    flops_saved: float
+    params_saved: float
+
+
+def suggest_savings(seen: Sequence[Seen], flops: float, params: float) -> list[Suggestion]:
+    """Cheaper layers, by what they save.
+
+    Args:
+        seen: The layers of a traced model.
+        flops: The model's, for the trace's batch.
+        params: The model's.
+    """
+    found = [
+        _suggest_separable(seen, flops, params),
+        _suggest_pooling(seen, params),
+        _suggest_shorter(seen, flops),
+    ]
+    given = [one for one in found if one is not None]
+    return sorted(given, key=lambda one: -max(one.flops_share, one.params_share))
+
+
+def suggest_memory(need: MemoryNeed, policy: str) -> list[Suggestion]:
+    """Ways to fit into memory, where that is short or a GPU would hold more."""
+    if need.total_bytes is None or need.available_bytes is None:
+        return []
+    found = []
+    if need.total_bytes > need.available_bytes:
+        found.append(_suggest_batch(need))
+    half = need.batch_size * (need.row_bytes or 0) / 2
+    tight = need.total_bytes > need.available_bytes * TIGHT and half > need.total_bytes / 4
+    if tight and policy == "float32" and not need.device.startswith("CPU"):
+        text = (
+            "Activations are most of the memory: under mixed precision (gpu_setup(precision = "
+            f'"auto") before the model is made) they take about half, {mib(half)} less.'
+        )
+        found.append(Suggestion("mixed_precision", (), text, bytes_saved=half))
+    return found
+
+
+def _suggest_batch(need: MemoryNeed) -> Suggestion:
+    largest = need.largest_batch or 0
+    more = (need.total_bytes or 0) - (need.available_bytes or 0)
+    if largest:
+        text = (
+            f"A batch of {count_of(need.batch_size, 'row')} needs {mib(more)} "
+            f"more than there is: "
+            f"up to about {count_of(largest, 'row')} fit. For the updates of larger "
+            f"batches compile the "
+            "optimizer with `gradient_accumulation_steps`."
+        )
+    else:
+        text = (
+            "Weights, gradients and optimizer alone need more memory than there is: an optimizer "
+            "that keeps less (SGD, Adafactor) or a smaller model."
+        )
+    return Suggestion("smaller_batch", (), text, bytes_saved=more)
+
+
+# Convolutions ------------------------------------------------------------------------------------
+
+
+def _suggest_separable(seen: Sequence[Seen], flops: float, params: float) -> Suggestion | None:
+    """Convolutions of k x k as a depthwise and a pointwise one (Howard et al. 2017)."""
+    found = sorted(_separable_savings(seen), key=lambda one: -one.flops_saved)
+    before, saved = sum(one.flops for one in found), sum(one.flops_saved for one in found)
+    if not found or before < DOMINATES * flops:
+        return None
+    fewer = sum(one.params_saved for one in found) / params
+    names = [one.name for one in found]
+    text = (
+        f"{_name_layers(names, 'convolution')} {_verb(names, 'compute')} "
+        f"{percent(before / flops)} of the FLOPs. As SeparableConv they need "
+        f"{before / (before - saved):.1f} times fewer: the model {percent(saved / flops)} fewer, "
+        f"and {percent(fewer)} fewer parameters. Time falls by less, as depthwise convolutions "
+        "are bound by memory."
+    )
+    return Suggestion("separable", tuple(names), text, saved / flops, fewer)
+
+
+def _separable_savings(seen: Sequence[Seen]) -> Iterator[_Saving]:
+    for one in seen:
+        if keras_kind(one.layer) not in ("Conv1D", "Conv2D") or one.layer.groups > 1:
+            continue
+        taps, filters = math.prod(one.layer.kernel_size), one.layer.filters
+        first = one.layer.data_format == "channels_first"
+        channels = one.calls[0].first[1 if first else -1]
+        before = 2 * taps * channels * filters
+        after = 2 * channels * (taps + filters)
+        if taps > 1 and before >= WORTH * after:
+            positions = sum(math.prod(call.output) / filters for call in one.calls)
+            flops = sum(layer_flops(call) or 0 for call in one.calls)
+            yield _Saving(one.name, flops, positions * (before - after), (before - after) / 2)
+
+
+# Dense layers and attention ----------------------------------------------------------------------
+
+
+def _suggest_pooling(seen: Sequence[Seen], params: float) -> Suggestion | None:
+    """A dense layer on a flattened image holds most parameters (Lin et al. 2013)."""
+    for flat, dense in _flattened(seen):
+        shape = flat.calls[0].first
+        positions, width = math.prod(shape[1:-1]), shape[-1]
+        numbers = width * dense.layer.units
+        saved = (positions - 1) * numbers
+        if saved >= DOMINATES * params:
+            text = (
+                f"{dense.name} holds {percent(positions * numbers / params)} of the parameters, "
+                f"some for each of {positions:g} positions. With GlobalAveragePooling in place of "
+                f"{flat.name} it needs {positions:g} times fewer: the model "
+                f"{percent(saved / params)} fewer."
+            )
+            return Suggestion("pooling", (dense.name,), text, params_share=saved / params)
+    return None
+
+
+def _flattened(seen: Sequence[Seen]) -> Iterator[tuple[Seen, Seen]]:
+    """Each Flatten of positions and channels with the dense layer after it."""
+    before: Seen | None = None
+    for one in seen:
+        kind = keras_kind(one.layer)
+        if kind == "Flatten":
+            before = one if len(one.calls[0].first) > 2 else None
+        elif kind == "Dense":
+            if before and one.calls[0].first == before.calls[0].output:
+                yield before, one
+            before = None
+
+
+def _suggest_shorter(seen: Sequence[Seen], flops: float) -> Suggestion | None:
+    """Attention's scores grow with the square of the length (Vaswani et al. 2017)."""
+    found = [(_score_flops(one.calls), one) for one in seen if _is_attention(one.layer)]
+    scores = sum(each for each, _ in found)
+    if not found or scores < DOMINATES * flops:
+        return None
+    names = [one.name for _, one in sorted(found, key=lambda pair: -pair[0])]
+    text = (
+        f"Scores between all pairs of positions in {_name_layers(names, 'attention layer')} "
+        f"are {percent(scores / flops)} of the FLOPs, and grow with the square of the length: "
+        "half the length (by pooling or strides before them) saves "
+        f"{percent(0.75 * scores / flops)}."
+    )
+    return Suggestion("shorter", tuple(names), text, 0.75 * scores / flops)
+
+
+def _is_attention(layer: Any) -> bool:
+    return keras_kind(layer) in ("MultiHeadAttention", "GroupedQueryAttention")
+
+
+def _score_flops(calls: Sequence[Call]) -> float:
+    """Of calls whose keys and queries have the same length, which is what can be shortened."""
+    return sum(attention_scores(call) for call in calls)
+
+
+def _name_layers(names: Sequence[str], kind: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    more = ", ..." if len(names) > NAMED else ""
+    return f"{len(names)} {kind}s ({', '.join(names[:NAMED])}{more})"
+
+
+def _verb(names: Sequence[str], verb: str) -> str:
+    return verb + ("s" if len(names) == 1 else "")

@@ -1,0 +1,196 @@
+"""What a model's graphs, layers and outputs tell about its use of a GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, runtime
+
+PASS_S = 0.3  # seconds that steps of one kind may take, unless a single one takes longer
+# What an output may be off by, relative to the largest. float32: a GPU may multiply with 10 bits of
+# mantissa (TF32), and errors grow from layer to layer. A wrong kernel is off by the output's size.
+TOLERANCES = {"float64": 1e-6, "float32": 0.05, "float16": 0.1, "bfloat16": 0.2}
+PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+# How Keras' optimizers update a table by the gradients of the rows that were looked up.
+ROW_OPS = {"UnsortedSegmentSum", "ResourceScatterSub", "ResourceScatterAdd"}
+ARGUMENT_OPS = {"_Arg", "_DeviceArg", "_Retval", "_DeviceRetval", "NoOp"}  # they compute nothing
+TELLING = ("Cannot assign a device", "Could not satisfy", "Cannot place", "device")
+
+
+# Layers ------------------------------------------------------------------------------------------
+
+
+def read_policy(model: Any) -> str:
+    """The dtype policy that most of a model's weights follow."""
+    weights: Counter[str] = Counter({model.dtype_policy.name: 0})
+    for layer in keras_private.list_layers(model):
+        own = sum(int(np.prod(variable.shape)) for variable in keras_private.own_trainable(layer))
+        weights[layer.dtype_policy.name] += own
+    return weights.most_common(1)[0][0]
+
+
+def read_rnn(model: Any) -> list[dict[str, str]]:
+    """The recurrent layers, also nested ones, that cannot use cuDNN, and what forbids it."""
+    found = []
+    for layer in keras_private.list_layers(model):
+        if isinstance(layer, runtime.keras().layers.RNN):
+            argument = choose_forbidding(_settings(layer))
+            if argument:
+                name = type(layer).__name__
+                found.append({"layer": layer.name, "class": name, "argument": argument})
+    return found
+
+
+def _settings(layer: Any) -> dict[str, Any]:
+    names = [
+        "activation",
+        "recurrent_activation",
+        "unroll",
+        "use_bias",
+        "recurrent_dropout",
+        "reset_after",
+        "use_cudnn",
+    ]
+    settings = {name: getattr(layer, name) for name in names if hasattr(layer, name)}
+    for name in ("activation", "recurrent_activation"):
+        settings[name] = getattr(settings.get(name), "__name__", "")
+    layers = runtime.keras().layers
+    return settings | {"cudnn_class": isinstance(layer, (layers.LSTM, layers.GRU))}
+
+
+def choose_forbidding(settings: Mapping[str, Any]) -> str:
+    """The argument of a recurrent layer that forbids cuDNN, as Keras decides it; or "".
+
+    Only LSTM and GRU have a cuDNN version: for others the answer is "cell".
+    """
+    forbids = {
+        "cell": not settings.get("cudnn_class"),
+        "use_cudnn": settings.get("use_cudnn") is False,
+        "activation": settings.get("activation") != "tanh",
+        "recurrent_activation": settings.get("recurrent_activation") != "sigmoid",
+        "recurrent_dropout": bool(settings.get("recurrent_dropout")),
+        "unroll": bool(settings.get("unroll")),
+        "use_bias": settings.get("use_bias") is False,
+        "reset_after": settings.get("reset_after") is False,
+    }
+    return next((argument for argument, forbidden in forbids.items() if forbidden), "")
+
+
+# Graphs ------------------------------------------------------------------------------------------
+
+
+def read_ops(graph: Any) -> set[str]:
+    """The kinds of ops in a graph and in the functions that it calls."""
+    nodes = [graph.node, *(function.node_def for function in graph.library.function)]
+    return {node.op for each in nodes for node in each}
+
+
+def count_placement(graphs: Iterable[Any]) -> dict[str, dict[str, int]]:
+    """How many ops of each kind each device got, from the graphs that ran on the devices."""
+    found: dict[str, Counter[str]] = {}
+    for graph in graphs:
+        for node in graph.node:
+            if node.op not in ARGUMENT_OPS:
+                place = node.device.rpartition("device:")[2]
+                found.setdefault(place, Counter())[node.op] += 1
+    return {place: dict(ops.most_common()) for place, ops in sorted(found.items())}
+
+
+def read_cpu_only(ops: Collection[str]) -> list[str] | None:
+    """Those of the ops that this build can only compute on a CPU; None if it is a CPU build."""
+    if not runtime.build_info().get("is_cuda_build"):
+        return None
+    return choose_cpu_only(ops, runtime.registered_kernels())
+
+
+def choose_cpu_only(ops: Collection[str], kernels: Mapping[str, Collection[str]]) -> list[str]:
+    """Those of the ops that have a CPU kernel and none for a GPU.
+
+    Args:
+        ops: Kinds of ops; the names of functions may be among them.
+        kernels: For each op the devices that have a kernel ("DEFAULT" stands for any).
+    """
+    return sorted(
+        op
+        for op in set(ops)
+        if "CPU" in kernels.get(op, ()) and not {"GPU", "DEFAULT"} & set(kernels[op])
+    )
+
+
+def choose_line(text: str) -> str:
+    """The line of an error of TensorFlow's that names the op and the device."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for sign in TELLING:
+        for line in lines:
+            if sign in line:
+                return line[:300]
+    return (lines or ["InvalidArgumentError"])[0][:300]
+
+
+# Numbers -----------------------------------------------------------------------------------------
+
+
+def judge_outputs(
+    there: Sequence[np.ndarray], here: Sequence[np.ndarray], dtypes: Iterable[str]
+) -> dict[str, Any]:
+    """Outputs of a device against the CPU's: the largest error, relative to the largest output.
+
+    The outputs and not the loss of them: a wrong output has nearly the same loss as another.
+
+    Args:
+        there: The device's outputs.
+        here: The CPU's.
+        dtypes: What the layers compute in; the least exact one counts.
+    """
+    usual = TOLERANCES["float32"]
+    tolerance = max((TOLERANCES.get(dtype, usual) for dtype in dtypes), default=usual)
+    deviation = max(
+        (_deviation(one, two) for one, two in zip(there, here, strict=True)), default=float("nan")
+    )
+    return {"ok": bool(deviation <= tolerance), "deviation": deviation, "tolerance": tolerance}
+
+
+def _deviation(there: np.ndarray, here: np.ndarray) -> float:
+    if there.shape != here.shape or not here.size:
+        return float("inf")
+    error, size = np.max(np.abs(there - here)), np.max(np.abs(here))
+    return float(error / size) if size else float(error)
+
+
+def choose_expected_bytes(batch: Iterable[Any], gradients: Sequence[int]) -> float:
+    """What a training step must at least add to the memory held on a GPU.
+
+    Its batch, which is sent to the GPU within the step that is measured (int32 stays on the host),
+    and the largest gradient: TensorFlow may free the others before all are computed. With XLA, and
+    for gradients of looked-up rows, there may be no whole gradient: then give none.
+
+    Args:
+        batch: A batch's arrays; of several inputs or outputs, a dict of them.
+        gradients: Bytes of each trainable variable, or none.
+    """
+    parts = (part.values() if isinstance(part, Mapping) else [part] for part in batch)
+    arrays = [array for part in parts for array in part]
+    sent = sum(array.nbytes for array in arrays if array.dtype != np.int32)
+    return float(sent + max(gradients, default=0))
+
+
+def choose_count(step_s: float, most: int) -> int:
+    """How many steps fit into the time for one kind of steps."""
+    return max(1, min(most, int(PASS_S / max(step_s, 1e-6))))
+
+
+# Devices -----------------------------------------------------------------------------------------
+
+
+def read_capability(device: str) -> str | None:
+    """Compute capability of a GPU, such as "8.6", or None for another device."""
+    visible = runtime.visible_devices("GPU")
+    number = device.rpartition(":")[2]
+    if not device.startswith("GPU") or int(number) >= len(visible):
+        return None
+    details = runtime.device_details(visible[int(number)])
+    return ".".join(str(part) for part in details.get("compute_capability", ())) or None

@@ -1,0 +1,369 @@
+"""Profiling a model's training: where a step's time goes, what bounds it, and what to do.
+
+    model, rows -> steps (timed, traced) -> shares -> verdict -> advice -> (measured again)
+
+The model is really trained, and is as it was before afterwards: weights, optimizer, metrics and
+random state are put back, also after errors and interrupts.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.backend.oom import explain_exhaustion, memory_errors
+from gpukeras.core.errors import DataError, GpuKerasError, ModelError, SpecError
+from gpukeras.core.messages import count_of, find_reason
+from gpukeras.core.options import (
+    ENGINES,
+    Spec,
+    check_choice,
+    check_count,
+    check_flag,
+    check_text,
+    option,
+)
+from gpukeras.data.loading.loader import sample_rows
+from gpukeras.data.plan import PipelinePlan
+from gpukeras.data.streams.dataset import GeneratorStream, StreamDataset
+from gpukeras.engine.autotune import choose_candidates
+from gpukeras.engine.engine_cache import ATTRIBUTE
+from gpukeras.engine.engines import UntraceableError, read_engine_facts
+from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.train_step import single_replica
+from gpukeras.models import builder
+from gpukeras.profiler import placement
+from gpukeras.profiler.advice import (
+    LAYER_SHARE,
+    AdviceFacts,
+    Suggestion,
+    explain_short_epoch,
+    free_gain,
+    plan_advice,
+)
+from gpukeras.profiler.benchmark import AnyDataset, Bench, StepTimes
+from gpukeras.profiler.bottleneck import judge, split_step
+from gpukeras.profiler.cost.model_cost import model_cost
+from gpukeras.profiler.layer_times import OPTIMIZER, LayerTime, read_layers, top_kernels, top_ops
+from gpukeras.profiler.report import Advice, InputCost, ProfileReport, StageTime
+from gpukeras.profiler.trace_window import read_window
+from gpukeras.training.batch_size_memo import remembered_size
+from gpukeras.training.model_guard import untouched
+from gpukeras.tuner.model_guard import kept_model
+
+OnEvent = Callable[[dict[str, Any]], Any]
+TRACE_S = 10.0  # of traced steps, at most
+FEWEST_STEPS = 2  # all the same
+CHEAP_S = 1e-5  # of an optimizer's whole update: some of its operations are missing then
+COSTLY = re.compile("Conv|Attention")  # layers that the model's cost has cheaper ways for
+
+
+def _check_size(arg: str, value: Any) -> int | None:
+    return None if value == "auto" else check_count(arg, value)
+
+
+@dataclass(frozen=True)
+class ProfileSpec(Spec):
+    """How a training is profiled.
+
+    Args:
+        steps: Steps to trace.
+        engine: "auto" is the engine that trained the model last, or else the superstep, or what
+            alone can train it.
+        batch_size: Rows a step; None or "auto" is what `gpu_batch_size()` found, or else the
+            dataset's own.
+        verify: Whether advice is tried, and its gain measured.
+        log_dir: A folder for the trace, where TensorBoard finds it; None keeps no trace.
+    """
+
+    steps: int = option(20, check_count, 1, 1000)
+    engine: str = option("auto", check_choice, ENGINES)
+    batch_size: int | str | None = option(None, _check_size)
+    verify: bool = option(False, check_flag)
+    log_dir: str | None = option(None, check_text, "the name of a folder")
+
+
+def profile(
+    model: Any, data: AnyDataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+) -> ProfileReport:
+    """Trains a model for some steps and tells where their time goes; it is left as it was.
+
+    A function that is called for rows in each epoch is called for this, too.
+
+    Args:
+        model: A compiled Keras model.
+        data: The rows.
+        options: Fields of `ProfileSpec`.
+        on_event: Called between calls with `{kind}`, what is done now; a true answer ends the
+            profile with a KeyboardInterrupt.
+
+    Raises:
+        SpecError, DataError, ModelError: for input that does not fit.
+        OutOfMemoryError: if a step does not fit into the device's memory.
+    """
+    spec = ProfileSpec.from_dict(options)
+    folder = _open_folder(spec.log_dir)
+    builder.check_model(model)
+    builder.check_rows(model, data)
+    builder.check_encoding(model, data.recipe)
+    trained = _trained_engine(model)
+    with untouched(model, _Sample(data)), kept_model(model), single_replica(model), folder as path:
+        plan = _plan(model, data, spec)
+        with _memory_errors(plan):
+            return _Profile(model, data, plan, spec, path, trained, on_event).run()
+
+
+# Before the first step ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The rows that a model's variables are built from."""
+
+    data: AnyDataset
+
+    def batch(self, rows: int) -> tuple[Any, ...]:
+        return sample_rows(self.data, rows)
+
+
+def _open_folder(log_dir: str | None) -> Any:
+    """The folder of the trace, entered and left again."""
+    if log_dir is None:
+        return tempfile.TemporaryDirectory(prefix="gpukeras-")
+    path = Path(log_dir).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(
+            f"`log_dir`: the folder {path.name} cannot be made: {error.strerror}.",
+            hint="Name a folder that may be written to.",
+            arg="log_dir",
+            path=str(path),
+        ) from error
+    return nullcontext(str(path))
+
+
+def _trained_engine(model: Any) -> str:
+    """The engine that trained a model last, as far as that can be told; or ""."""
+    kept = vars(model).get(ATTRIBUTE) or {}
+    if "train" not in kept:
+        return ""
+    engines = kept["train"][1]
+    ran = [name for name in ENGINES if name in engines.ran]
+    return engines.chosen or (ran[0] if len(ran) == 1 else "")
+
+
+def _plan(model: Any, data: AnyDataset, spec: ProfileSpec) -> PipelinePlan:
+    size = spec.batch_size or remembered_size(model, data)
+    return data.plan(model_device(model), size)
+
+
+def _memory_errors(plan: PipelinePlan) -> AbstractContextManager[None]:
+    hint = "Use a smaller `batch_size`; gpu_batch_size() finds what fits."
+    return memory_errors(lambda: explain_exhaustion(plan.device, plan.batch_size, hint))
+
+
+# Profiling ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Profile:
+    """One profile: what its parts share."""
+
+    model: Any
+    data: AnyDataset
+    plan: PipelinePlan
+    spec: ProfileSpec
+    folder: str
+    trained: str
+    on_event: OnEvent | None
+    notes: list[str] = field(default_factory=list)
+
+    def run(self) -> ProfileReport:
+        """Measures, traces, judges and advises."""
+        bench = self._open_bench()
+        times = bench.measure()
+        cost = price_input(times, *bench.drain())
+        steps = self._choose_steps(bench.step_s)
+        window = read_window(bench, self.folder, self.plan.device, steps)
+        self.notes += window.explain(times.repeated_s)
+        parts = split_step(times.real_s, times.wait_s, window.shares, steps)
+        verdict = judge(parts, window.unread)
+        kernels_s = (parts["kernels"] or 0.0) * times.real_s
+        named = read_layers(self.model)
+        layers = window.list_layers(named, kernels_s)
+        if not self.model.run_eagerly:  # there no op names its layer
+            self.notes += explain_cheap_ops(layers, self.plan.device)
+        facts = self._advice_facts(parts, cost, layers)
+        self.notes += explain_short_epoch(facts)
+        advice = plan_advice(facts)
+        if self.spec.verify:
+            advice = self._verify(bench, advice)
+        return ProfileReport(
+            verdict=verdict.verdict,
+            sentence=verdict.sentence,
+            decided_by=verdict.decided_by,
+            device=self.plan.device,
+            engine=self.engine,
+            reason=self.reason,
+            batch_size=self.plan.batch_size,
+            steps=steps,
+            step_s=times.real_s,
+            samples_per_s=self.plan.batch_size / times.real_s,
+            shares=parts,
+            ops=window.list_ops(partial(top_ops, layers=named), kernels_s),
+            layers=layers,
+            kernels=window.list_ops(top_kernels, kernels_s),
+            bytes=window.count_bytes(self._sent_bytes()),
+            input=cost,
+            advice=advice,
+            timeline=window.draw_timeline(),
+            trace="" if self.spec.log_dir is None else self.folder,
+            notes=tuple(self.notes),
+        )
+
+    def _choose_steps(self, step_s: float) -> int:
+        """Steps to trace: fewer than asked for where they would take too long."""
+        steps = min(self.spec.steps, max(FEWEST_STEPS, int(TRACE_S / step_s)))
+        if steps < self.spec.steps:
+            traced = count_of(steps, "traced step")
+            self.notes.append(f"There are {traced}: {self.spec.steps} would take too long.")
+        return steps
+
+    def _sent_bytes(self) -> int:
+        """Bytes of a batch that are copied to the device for its step."""
+        resident = self.plan.mode == "resident"
+        return 0 if resident else self.data.row_bytes * self.plan.batch_size
+
+    def _tell(self, kind: str) -> None:
+        if self.on_event is not None and self.on_event({"kind": kind}) is True:
+            raise KeyboardInterrupt
+
+    # Steps
+
+    def _open_bench(self) -> Bench:
+        """The engine that would train; where the superstep was only supposed, Keras' own."""
+        names, alone = choose_candidates(read_engine_facts(self.model, self.spec.engine))
+        self.engine, self.reason = choose_engine(names, alone, self.trained)
+        try:
+            return self._bench(self.engine, self.plan)
+        except (UntraceableError, *runtime.refusals()) as error:
+            if self.spec.engine != "auto" or self.engine == "keras":
+                raise ModelError(
+                    f'The engine "{self.engine}" cannot run this model: {find_reason(error)}.',
+                    hint='Use `engine = "keras"`.',
+                ) from error
+            self.reason = f'"{self.engine}" cannot run this model: {find_reason(error)}'
+            self.engine = "keras"
+            return self._bench(self.engine, self.plan)
+
+    def _bench(self, engine: str, plan: PipelinePlan) -> Bench:
+        return Bench(self.model, self.data, plan, engine, self._tell)
+
+    # Advice
+
+    def _advice_facts(
+        self, parts: Mapping[str, float | None], cost: InputCost, layers: tuple[LayerTime, ...]
+    ) -> AdviceFacts:
+        streamed = isinstance(self.data, StreamDataset)
+        rows = self.data.facts.rows if streamed else len(self.data.rows("train"))
+        called = streamed and isinstance(self.data.stream, GeneratorStream)
+        return AdviceFacts(
+            shares=parts,
+            engine=self.engine,
+            engines=self._others(),
+            batch_size=self.plan.batch_size,
+            rows=rows or None,
+            device=self.plan.device,
+            gpus=len(runtime.visible_devices("GPU")),
+            capability=placement.read_capability(self.plan.device) or "",
+            policy=placement.read_policy(self.model),
+            input=cost,
+            source="function" if called else "pipeline" if streamed else "rows",
+            mode=self.plan.mode,
+            eager=bool(self.model.run_eagerly),
+            layers=layers,
+            suggestions=self._suggest(layers),
+        )
+
+    def _suggest(self, layers: tuple[LayerTime, ...]) -> tuple[Suggestion, ...]:
+        """Cheaper layers, where convolutions or attention dominate."""
+        costly = sum(row.share for row in layers if COSTLY.search(row.kind))
+        if costly < LAYER_SHARE:
+            return ()
+        try:
+            return tuple(model_cost(self.model, self.plan.batch_size).suggestions)
+        except GpuKerasError:  # a model that cannot be counted is not to lose its profile
+            return ()
+
+    def _others(self) -> tuple[str, ...]:
+        """Engines that could train this model besides the one that did."""
+        names, _ = choose_candidates(read_engine_facts(self.model, "auto"))
+        return tuple(name for name in names if name != self.engine)
+
+    def _verify(self, bench: Bench, advice: tuple[Advice, ...]) -> tuple[Advice, ...]:
+        """Advice with its gain as measured, against the step as measured once more."""
+        base = self.plan.batch_size / bench.measure().real_s
+        return tuple(self._measure_gain(each, base) if each.apply else each for each in advice)
+
+    def _measure_gain(self, advice: Advice, base: float) -> Advice:
+        plan, wanted = self.plan, advice.apply.get("engine", self.engine)
+        if "batch_size" in advice.apply:
+            plan = self.data.plan(plan.device, advice.apply["batch_size"])
+        rates = []
+        for engine in self._others() if wanted == "auto" else (wanted,):
+            try:
+                rates.append(plan.batch_size / self._bench(engine, plan).measure().real_s)
+            except (UntraceableError, DataError, *runtime.refusals()) as error:
+                self.notes.append(f'"{advice.id}" with "{engine}" failed: {find_reason(error)}')
+            except runtime.tensorflow().errors.ResourceExhaustedError:
+                self.notes.append(f'"{advice.id}" with "{engine}" ran out of memory.')
+        return replace(advice, measured=max(rates) / base) if rates else advice
+
+
+def choose_engine(names: tuple[str, ...], alone: str, trained: str) -> tuple[str, str]:
+    """The engine to profile, and why."""
+    if len(names) == 1:
+        return names[0], alone
+    if trained in names:
+        return trained, "it trained the model last"
+    return "superstep", "the first that gpu_fit() tries"
+
+
+def explain_cheap_ops(layers: Sequence[LayerTime], device: str) -> list[str]:
+    """What is missing in a CPU's trace of small operations.
+
+    From about its 90th run on TensorFlow's executor runs an operation that takes less than some
+    8,000 cycles without telling the profiler (TensorFlow 2.21, whatever the profiler's level).
+    """
+    updated_s = sum(row.total_s for row in layers if row.layer == OPTIMIZER)
+    quick = layers and updated_s < CHEAP_S
+    if not quick or not device.startswith("CPU"):
+        return []
+    return [
+        "Operations of a few microseconds, the optimizer's for example, are not in the trace: "
+        "their time counts as the host's."
+    ]
+
+
+def price_input(times: StepTimes, alone_s: float, stages: tuple[StageTime, ...]) -> InputCost:
+    """What input costs.
+
+    The speedup rests on the waiting, which one clock measured within the same steps; the steps on
+    repeated rows ran at another moment, and a busy computer may make one of the two slower.
+    """
+    return InputCost(
+        real_s=times.real_s,
+        wait_s=times.wait_s,
+        repeated_s=times.repeated_s,
+        alone_s=alone_s,
+        speedup_if_free=free_gain(times.wait_s / times.real_s),
+        stages=stages,
+    )

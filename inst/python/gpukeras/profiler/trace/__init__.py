@@ -1,0 +1,1 @@
+"""Profiler traces as plain records of work."""

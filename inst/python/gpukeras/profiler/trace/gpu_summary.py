@@ -1,0 +1,301 @@
+"""What a profiler trace says about the GPUs: how long kernels ran, which, and how busy a GPU was.
+
+A trace (an "xplane" file) has a plane for each GPU, also for idle ones, so planes prove nothing.
+Only events on a plane's lines "Stream #..." are work of the GPU: kernels, copies, fills. Other
+lines ("Steps", "TensorFlow Ops") are made from these and would count the same time twice.
+
+A trace without kernels may mean that the profiler was not allowed to see them, so it is "not
+determined" (None), never "ran on the CPU".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError
+
+GPU_PLANE = re.compile(r"/device:(GPU:\d+)")
+COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)  # how CUPTI names copies and fills
+COPIED = re.compile(r"\bsize:(\d+)")
+TOP = 10
+PS_A_SECOND = 1e12
+
+
+@dataclass(frozen=True)
+class Event:
+    """A piece of work on a GPU's stream.
+
+    Args:
+        name: The kernel's name, or "MemcpyH2D" and the like.
+        begin_ps: When it began, in picoseconds.
+        end_ps: When it ended.
+        copied_bytes: Bytes copied, None for kernels and where the trace does not say.
+    """
+
+    name: str
+    begin_ps: int
+    end_ps: int
+    copied_bytes: int | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is a copy or a fill, not a kernel."""
+        return COPY.match(self.name) is not None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """All runs of one kernel.
+
+    Args:
+        name: Its name.
+        count: How often it ran.
+        total_s: Seconds in all.
+    """
+
+    name: str
+    count: int
+    total_s: float
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """What one GPU did.
+
+    Args:
+        device: The profiler's name for it, such as "GPU:4".
+        events: Kernels and copies.
+        kernels: Kernels alone.
+        kernel_s: Seconds in which at least one kernel ran.
+        busy_s: Seconds in which a kernel or a copy ran.
+        span_s: Seconds from the begin of this GPU's first event to the end of its last.
+        busy_share: `busy_s / span_s`.
+        median_kernel_us: Median duration of a kernel in microseconds, or None without kernels.
+        copied_bytes: Bytes copied, as far as the trace says.
+        top: The kernels that took most time.
+    """
+
+    device: str
+    events: int
+    kernels: int
+    kernel_s: float
+    busy_s: float
+    span_s: float
+    busy_share: float
+    median_kernel_us: float | None
+    copied_bytes: int
+    top: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace, read.
+
+    Args:
+        devices: The GPUs that did something, the busiest first.
+        gpu_planes: GPUs in the trace.
+        empty_planes: GPUs in the trace without any event.
+        cupti: Whether NVIDIA's profiling library worked: True if GPU events were recorded, False if
+            the trace says that it failed, None if it does not tell.
+        error: Why nothing is known about the GPUs, or "".
+    """
+
+    devices: tuple[DeviceTime, ...]
+    gpu_planes: int
+    empty_planes: int
+    cupti: bool | None
+    error: str
+
+    @property
+    def busiest(self) -> DeviceTime | None:
+        """The GPU with most kernel time, or None."""
+        return self.devices[0] if self.devices else None
+
+    @property
+    def busy_share(self) -> float | None:
+        """Share of its span in which the busiest GPU worked, or None."""
+        return self.busiest.busy_share if self.busiest else None
+
+    @property
+    def kernels(self) -> int | None:
+        """Kernels on the busiest GPU: 0 where there is no GPU, None where nothing is known."""
+        return self.busiest.kernels if self.busiest else self._nothing(0)
+
+    def to_facts(self) -> dict[str, Any]:
+        """The trace as a plain dict; what is not determined is None."""
+        found = asdict(self.busiest) if self.busiest else {}
+        return {
+            "device": found.get("device", ""),
+            "events": found.get("events", self._nothing(0)),
+            "kernels": self.kernels,
+            "kernel_s": found.get("kernel_s", self._nothing(0.0)),
+            "busy_s": found.get("busy_s", self._nothing(0.0)),
+            "span_s": found.get("span_s"),
+            "busy_share": self.busy_share,
+            "median_kernel_us": found.get("median_kernel_us"),
+            "copied_bytes": found.get("copied_bytes", self._nothing(0)),
+            "top": list(found.get("top", ())),
+            "gpus": len(self.devices),
+            "gpu_planes": self.gpu_planes,
+            "empty_planes": self.empty_planes,
+            "cupti": self.cupti,
+            "error": self.error,
+        }
+
+    def _nothing(self, zero: float) -> Any:
+        return None if self.error else zero
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Reads an xplane file, or the newest one in a folder.
+
+    Raises:
+        DataError: if there is none, or it is damaged.
+    """
+    space = read_space(path)
+    planes = [
+        (match[1], list(stream_events(plane)))
+        for plane in space.planes
+        if (match := GPU_PLANE.match(plane.name))
+    ]
+    return measure_trace(planes, [*space.errors, *space.warnings])
+
+
+def read_space(path: str | Path) -> Any:
+    """The message (an XSpace) in an xplane file, or in the newest one in a folder.
+
+    Raises:
+        DataError: if there is none, it may not be read, is empty, cut off, or something else.
+    """
+    file = _find_file(Path(path))
+    space = runtime.trace_message()
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file.name} cannot be read: {error.strerror}.", path=str(file)) from error
+    try:
+        space.ParseFromString(content)
+    except Exception as error:  # protobuf's own class; naming it would import protobuf here
+        raise DataError(
+            f"{file.name} is not a profiler trace, or is damaged: {type(error).__name__}.",
+            hint="Record it again.",
+            path=str(file),
+        ) from error
+    if not space.planes:  # even on a computer without a GPU there are planes of the host
+        raise DataError(
+            f"{file.name} holds no planes, so it is not a whole profiler trace.",
+            hint="Record it again; a trace is written when the profiler stops.",
+            path=str(file),
+        )
+    return space
+
+
+def _find_file(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    files = sorted(path.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
+    if not files:
+        raise DataError("The folder holds no profiler trace (*.xplane.pb).")
+    return files[-1]
+
+
+def stream_events(plane: Any) -> Iterable[Event]:
+    """The work of a GPU, from its plane."""
+    names, stats = plane.event_metadata, plane.stat_metadata
+    for line in plane.lines:
+        if not line.name.startswith("Stream #"):
+            continue
+        for event in line.events:
+            begin = line.timestamp_ns * 1000 + event.offset_ps
+            name = names[event.metadata_id].name if event.metadata_id in names else ""
+            copied = _copied_bytes(event, stats) if COPY.match(name) else None
+            yield Event(name, begin, begin + event.duration_ps, copied)
+
+
+def _copied_bytes(event: Any, stats: Any) -> int | None:
+    for stat in event.stats:
+        if stat.metadata_id in stats and stats[stat.metadata_id].name == "memcpy_details":
+            # A text that occurs often is stored once, as the name of a further entry.
+            shared = stat.ref_value in stats and stats[stat.ref_value].name
+            found = COPIED.search(stat.str_value or shared or "")
+            return int(found[1]) if found else None
+    return None
+
+
+# Measuring ---------------------------------------------------------------------------------------
+
+
+def measure_trace(
+    planes: Sequence[tuple[str, Sequence[Event]]], messages: Sequence[str] = ()
+) -> Trace:
+    """A trace from each GPU's events and what the profiler wrote into the trace."""
+    devices = [measure_device(name, events) for name, events in planes if events]
+    devices.sort(key=lambda device: (device.kernel_s, device.busy_s), reverse=True)
+    failures = [text for text in messages if "cupti" in text.lower()]
+    return Trace(
+        devices=tuple(devices),
+        gpu_planes=len(planes),
+        empty_planes=len(planes) - len(devices),
+        cupti=True if devices else (False if failures else None),
+        error="" if devices else _explain_nothing(len(planes), failures or messages),
+    )
+
+
+def _explain_nothing(planes: int, messages: Sequence[str]) -> str:
+    if messages:
+        return f"the profiler saw no GPU: {messages[0]}"[:300]
+    if planes:
+        return f"the trace has {planes} GPU planes without any event"
+    return ""
+
+
+def measure_device(device: str, events: Sequence[Event]) -> DeviceTime:
+    """What a GPU did, from its events (at least one)."""
+    kernels = [event for event in events if not event.is_copy]
+    busy = measure_union((event.begin_ps, event.end_ps) for event in events)
+    begin = min(event.begin_ps for event in events)
+    span = max(event.end_ps for event in events) - begin
+    lengths = [event.end_ps - event.begin_ps for event in kernels]
+    return DeviceTime(
+        device=device,
+        events=len(events),
+        kernels=len(kernels),
+        kernel_s=measure_union((k.begin_ps, k.end_ps) for k in kernels) / PS_A_SECOND,
+        busy_s=busy / PS_A_SECOND,
+        span_s=span / PS_A_SECOND,
+        busy_share=busy / span if span > 0 else 1.0,
+        median_kernel_us=median(lengths) / 1e6 if lengths else None,
+        copied_bytes=sum(event.copied_bytes or 0 for event in events),
+        top=_top_kernels(kernels),
+    )
+
+
+def measure_union(intervals: Iterable[tuple[int, int]]) -> int:
+    """Length of a union of intervals: streams run at the same time, so a sum would be too much."""
+    total, reached = 0, None
+    for begin, end in sorted(intervals):
+        if reached is None or begin > reached:
+            reached = begin
+        total += max(0, end - reached)
+        reached = max(reached, end)
+    return total
+
+
+def _top_kernels(kernels: Sequence[Event]) -> tuple[Kernel, ...]:
+    lengths: dict[str, list[int]] = defaultdict(list)
+    for kernel in kernels:
+        lengths[kernel.name].append(kernel.end_ps - kernel.begin_ps)
+    found = [
+        Kernel(name[:200], len(each), sum(each) / PS_A_SECOND) for name, each in lengths.items()
+    ]
+    return tuple(sorted(found, key=lambda kernel: -kernel.total_s)[:TOP])

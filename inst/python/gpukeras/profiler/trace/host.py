@@ -1,0 +1,293 @@
+"""What the threads of the host did: ops that compute, the thread that calls TensorFlow, the steps.
+
+Which events are work was found by looking at traces of TensorFlow 2.21 on a CPU:
+
+- "sequential/dense/MatMul:MatMul" is an op of a graph: its name, a colon, its type. It covers the
+  whole computation, also where other threads of the pool help.
+- An event with the stat "hlo_op" is an instruction of a program compiled by XLA. It covers what the
+  launching thread does; parts given to the pool run between a `StartRegion` and a `StopRegion` of
+  another thread, tied to the giver by the number in its `Record`.
+- "KernelAndDeviceFunc::Run" in an "EagerLocalExecute: MatMul" is an op that runs eagerly.
+- `ExecutorState::Process`, `FunctionRun`, "end: x", `ThunkExecutor::Execute`, `EagerExecute` lie
+  around those, so they are not work again. Nor is an op that holds others ("While"), or waits.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gpukeras.profiler.trace.events import Entry, Line, Plane, find_outermost
+from gpukeras.profiler.trace.hlo import Instruction, Program
+
+OP = re.compile(r"^([^:\s]+):([A-Za-z_]\w*)$")
+EAGER = "EagerLocalExecute: "
+EAGER_RUN = ("KernelAndDeviceFunc::Run", "KernelAndDeviceOp::Run")
+PROCESS = "ExecutorState::Process"
+REGION = "ThreadpoolListener::"
+CALLS = ("TFE_Py", "EagerExecute", "EagerLocalExecute")
+WAITING = re.compile(r"^Iterator\w*GetNext\w*Op::DoCompute$")  # for the next batch of tf.data
+HOLDERS = {"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase", "For"}
+HOLDERS |= {"PartitionedCall", "StatefulPartitionedCall", "RemoteCall", "SymbolicGradient"}
+WAITERS = {"_Send", "_Recv", "_HostSend", "_HostRecv", "_EagerConst", "IteratorGetNext"}
+WAITERS |= {"IteratorGetNextAsOptional", "MultiDeviceIteratorGetNextFromShard", "MakeIterator"}
+NO_WORK = HOLDERS | WAITERS
+HLO_HOLDERS = {"while", "conditional", "call", "async-start", "async-done", "async-update"}
+PYTHON_GAP = 10**10  # picoseconds
+
+
+class Ran(NamedTuple):
+    """An op that ran on a thread, or the part of one; times in picoseconds."""
+
+    name: str
+    scope: str
+    type: str
+    begin: int
+    end: int
+    part: bool = False
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of an op's work that another thread took over; times in picoseconds."""
+
+    number: int
+    begin: int
+    end: int
+
+
+# Ops ---------------------------------------------------------------------------------------------
+
+
+def read_ops(plane: Plane, programs: Mapping[str, Program]) -> list[tuple[Line, list[Ran]]]:
+    """The ops that each thread ran, none within another of the same thread."""
+    compiled = plane.has_stat("hlo_op")
+    found = []
+    for line in plane.lines:
+        found.append((line, _keep_outermost(_each_op(plane, line, programs, compiled))))
+    return _add_regions(plane, found) if compiled else found
+
+
+def _each_op(
+    plane: Plane, line: Line, programs: Mapping[str, Program], compiled: bool
+) -> Iterator[Ran]:
+    eager = ""
+    for entry in line.entries:
+        name, begin, end, _ = entry
+        if name.startswith(EAGER):
+            eager = name.removeprefix(EAGER)
+        elif name in EAGER_RUN:
+            if eager and not eager.startswith("__") and eager not in NO_WORK:
+                yield Ran(eager, "", eager, begin, end)
+        elif op := split_op(name, compiled):
+            yield Ran(op[0], op[0], op[1], begin, end)
+        elif compiled and ":" not in name and (ran := _read_instruction(entry, plane, programs)):
+            yield ran
+
+
+@functools.lru_cache(maxsize=100_000)
+def split_op(name: str, compiled: bool) -> tuple[str, str] | None:
+    """Name and type of the op that an event's name tells, or None if it is no op that computes.
+
+    Args:
+        name: Such as "sequential/dense/MatMul:MatMul".
+        compiled: Whether the instructions of XLA's programs are in the trace as well; then the op
+            that calls a program is none.
+    """
+    match = OP.match(name)
+    if not match or match[2] in NO_WORK:
+        return None
+    if compiled and (match[2].startswith("__") or match[2].startswith("Xla")):
+        return None
+    return match[1], match[2]
+
+
+def _read_instruction(entry: Entry, plane: Plane, programs: Mapping[str, Program]) -> Ran | None:
+    name = plane.stat(entry, "hlo_op")
+    if not isinstance(name, str):
+        return None
+    program = plane.stat(entry, "program_id")
+    module = plane.stat(entry, "hlo_module") if str(program) not in programs else ""
+    found = find_instruction(programs, name, program, module)
+    if found.opcode in HLO_HOLDERS:
+        return None
+    return Ran(name, found.scope, found.type, entry.begin, entry.end)
+
+
+def find_instruction(
+    programs: Mapping[str, Program], name: str, program: object, module: object
+) -> Instruction:
+    """An instruction by its name and its program's number or name.
+
+    Without its program the name tells its opcode, and nothing its op.
+    """
+    instructions = programs.get(str(program)) or programs.get(str(module)) or {}
+    return instructions.get(name) or Instruction(name.split(".")[0], "", "")
+
+
+def _keep_outermost(ops: Iterable[Ran]) -> list[Ran]:
+    kept: list[Ran] = []
+    for op in ops:
+        if not kept or op.begin >= kept[-1].end:
+            kept.append(op)
+    return kept
+
+
+# Parts of ops on other threads -------------------------------------------------------------------
+
+
+def _add_regions(plane: Plane, found: list[tuple[Line, list[Ran]]]) -> list[tuple[Line, list[Ran]]]:
+    regions = {index: _read_regions(plane, line) for index, (line, _) in enumerate(found)}
+    givers = _find_givers(plane, found, regions)
+    return [
+        (line, sorted([*ops, *_fill(regions[index], ops, givers)], key=lambda op: op.begin))
+        for index, (line, ops) in enumerate(found)
+    ]
+
+
+def _read_regions(plane: Plane, line: Line) -> list[Region]:
+    regions, opened = [], None
+    for entry in line.entries:
+        if entry.name == f"{REGION}StartRegion":
+            opened = (_number(plane, entry, "_c"), entry.begin)
+        elif entry.name == f"{REGION}StopRegion" and opened:
+            regions.append(Region(*opened, entry.begin))
+            opened = None
+    return regions
+
+
+def _find_givers(
+    plane: Plane, found: list[tuple[Line, list[Ran]]], regions: Mapping[int, list[Region]]
+) -> dict[int, Ran]:
+    """For a region's number the op that gave it away, also over several hands."""
+    givers: dict[int, Ran] = {}
+    passed: dict[int, int] = {}
+    for index, (line, ops) in enumerate(found):
+        records = [entry for entry in line.entries if entry.name == f"{REGION}Record"]
+        for entry, op in _match_times(records, ops):
+            givers[_number(plane, entry, "_p")] = op
+        for entry, region in _match_times(records, regions[index]):
+            passed[_number(plane, entry, "_p")] = region.number
+    for number in sorted(passed):  # a region is numbered after the one that gave it away
+        if number not in givers and passed[number] in givers:
+            givers[number] = givers[passed[number]]
+    return givers
+
+
+def _number(plane: Plane, entry: Entry, stat: str) -> int:
+    value = plane.stat(entry, stat)
+    return value if isinstance(value, int) else -1
+
+
+def _match_times(entries: Iterable[Entry], spans: list) -> Iterator[tuple[Entry, Ran | Region]]:
+    """Each entry with the span that it began in; both sorted, spans apart from each other."""
+    at = 0
+    for entry in entries:
+        while at < len(spans) and spans[at].end < entry.begin:
+            at += 1
+        if at < len(spans) and spans[at].begin <= entry.begin:
+            yield entry, spans[at]
+
+
+def _fill(regions: list[Region], ops: list[Ran], givers: Mapping[int, Ran]) -> Iterator[Ran]:
+    """Regions as parts of their givers' work, where the thread's own ops leave room."""
+    at = 0
+    for region in regions:
+        giver = givers.get(region.number)
+        if giver is None:
+            continue
+        begin = region.begin
+        while at < len(ops) and ops[at].end <= begin:
+            at += 1
+        inner = at
+        while inner < len(ops) and ops[inner].begin < region.end:
+            if ops[inner].begin > begin:
+                yield _part(giver, begin, ops[inner].begin)
+            begin = max(begin, ops[inner].end)
+            inner += 1
+        if begin < region.end:
+            yield _part(giver, begin, region.end)
+
+
+def _part(giver: Ran, begin: int, end: int) -> Ran:
+    return Ran(giver.name, giver.scope, giver.type, begin, end, part=True)
+
+
+# The thread that calls TensorFlow ----------------------------------------------------------------
+
+
+def read_steps(plane: Plane) -> tuple[Line | None, list[tuple[int, Entry]]]:
+    """The thread that marked steps, and the steps by number; (None, []) where none is marked."""
+    for line in plane.lines if plane.has_stat("step_num") else ():
+        marked = [entry for entry in line.entries if plane.stat(entry, "step_num") is not None]
+        if marked:
+            outer = find_outermost(marked)
+            return line, [(_number(plane, entry, "step_num"), entry) for entry in outer]
+    return None, []
+
+
+def find_caller(plane: Plane) -> Line | None:
+    """The thread with most calls from Python into TensorFlow, or None."""
+    counts = [(sum(e.name.startswith(CALLS) for e in line.entries), line) for line in plane.lines]
+    most, line = max(counts, key=lambda pair: pair[0], default=(0, None))
+    return line if most else None
+
+
+def read_calls(plane: Plane, caller: Line, steps: list[Entry]) -> list[Entry]:
+    """What the calling thread did: outermost calls, and Python between two of them in a step.
+
+    The profiler does not see Python itself. Between two calls within a step it works; only a gap of
+    more than 10 ms is taken for waiting, since a step's Python takes 0.1 to 3 ms (measured). Time
+    that TensorFlow waited for the next batch of tf.data is left out too.
+    """
+    marks = {id(step) for step in steps}
+    entries = [
+        entry
+        for entry in caller.entries
+        if id(entry) not in marks and entry.end > entry.begin and not entry.name.startswith("end: ")
+    ]
+    calls = find_outermost(entries)
+    calls = sorted([*calls, *_read_gaps(calls, steps)], key=lambda call: call.begin)
+    waits = [e for line in plane.lines for e in line.entries if WAITING.match(e.name)]
+    return list(cut_out(calls, waits)) if waits else calls
+
+
+def _read_gaps(calls: list[Entry], steps: list[Entry]) -> Iterator[Entry]:
+    at = 0
+    for step in steps:
+        begin = step.begin
+        while at < len(calls) and calls[at].end <= step.begin:
+            at += 1
+        while at < len(calls) and calls[at].begin < step.end:
+            yield from _gap(begin, calls[at].begin)
+            begin = max(begin, calls[at].end)
+            at += 1
+        yield from _gap(begin, step.end)
+
+
+def _gap(begin: int, end: int) -> Iterator[Entry]:
+    if 0 < end - begin <= PYTHON_GAP:
+        yield Entry("Python", begin, end)
+
+
+def cut_out(entries: Iterable[Entry], holes: Iterable[Entry]) -> Iterator[Entry]:
+    """Entries without the time of the holes."""
+    holes = sorted(holes, key=lambda hole: hole.begin)
+    for entry in entries:
+        begin = entry.begin
+        for hole in holes:
+            if hole.end <= begin or hole.begin >= entry.end:
+                continue
+            if hole.begin > begin:
+                yield Entry(entry.name, begin, hole.begin)
+            begin = hole.end
+        if begin < entry.end:
+            yield Entry(entry.name, begin, entry.end)
+
+
+def read_processing(line: Line) -> list[Entry]:
+    """When a thread ran the ops of a graph, one after another."""
+    return find_outermost([entry for entry in line.entries if entry.name == PROCESS])

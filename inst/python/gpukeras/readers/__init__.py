@@ -1,1 +1,0 @@
-"""Tables in files, read in batches with bounded memory. Import `table` late: it needs pyarrow."""

@@ -1,0 +1,1 @@
+"""Facts about the computer and its packages, read without TensorFlow."""

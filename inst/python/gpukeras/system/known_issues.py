@@ -1,0 +1,223 @@
+"""Known bugs of certain versions, as data: a record a bug, its rule a pure function of facts.
+
+A record holds what is known from elsewhere; whether the bug did harm here is for `causes` to prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpukeras.system.facts import (
+    Facts,
+    find_dict,
+    find_fact,
+    find_number,
+    find_release,
+    find_text,
+    is_cuda_build,
+    list_capabilities,
+    parse_numbers,
+)
+
+# CUDA's compilers know Blackwell, compute capability 10.0 and later, from 12.8 on (release notes).
+BLACKWELL = (10, 0)
+BLACKWELL_CUDA = (12, 8)
+# cuDNN's support matrix from 9.11 on begins with Turing, 7.5; 9.10.2 still lists Maxwell to Volta.
+CUDNN_TURING = (9, 11)
+TURING = (7, 5)
+# Metadata of the wheels: `nvidia-cudnn-cu12` 8.9.7 in 2.16 and 2.17, >=9.3 from 2.18 on.
+BUILT_FOR_CUDNN = (((2, 18), (9, 3)), ((2, 16), (8, 9)))
+
+
+@dataclass(frozen=True)
+class KnownBug:
+    """A bug that certain versions have.
+
+    Args:
+        id: Such as "cusolver".
+        package: The distribution that has it.
+        versions: Which of its versions, for people.
+        applies: Facts to evidence that this installation has it, or None.
+        cause: The cause (see `causes`) that it is where it did harm.
+        what: What goes wrong, one sentence.
+        mends: What gpukeras does about it by itself: "preload", "jit off" or "".
+        fix: What to do, as in `causes`.
+        source: Where this is known from.
+    """
+
+    id: str
+    package: str
+    versions: str
+    applies: Callable[[Facts], str | None]
+    cause: str
+    what: str
+    mends: str
+    fix: str
+    source: str
+
+
+def find_bugs(facts: Facts) -> tuple[tuple[KnownBug, str], ...]:
+    """The bugs that this installation has, each with its evidence."""
+    return tuple((bug, sign) for bug in KNOWN_BUGS if (sign := bug.applies(facts)))
+
+
+# Rules on facts ----------------------------------------------------------------------------------
+
+
+def has_cusolver_bug(facts: Facts) -> str | None:
+    """The wheel's cusolver is there, in a folder that TensorFlow does not search."""
+    path = find_text(facts, "libraries", "libcusolver.so.11") or ""
+    lost = find_fact(facts, "build", "searches_cusolver") is False
+    if is_cuda_build(facts) is not True or not lost or "/nvidia/cusolver/" not in path:
+        return None
+    return f"{path} is there, but libtensorflow_framework does not search that folder"
+
+
+def has_path_bug(facts: Facts) -> str | None:
+    """TensorFlow 2.16.1 with the wheels of its CUDA libraries."""
+    wheels = [name for name in find_dict(facts, "packages") if str(name).startswith("nvidia-cu")]
+    if find_release(facts) != (2, 16, 1) or is_cuda_build(facts) is not True or not wheels:
+        return None
+    return f"tensorflow 2.16.1 does not search the folders of {len(wheels)} nvidia wheels"
+
+
+def has_new_cudnn(facts: Facts) -> str | None:
+    """A cuDNN that has no code for one of the GPUs."""
+    version = find_cudnn_version(facts)
+    old = sorted(card for card in list_capabilities(facts) if card < TURING)
+    if version < CUDNN_TURING or not old:
+        return None
+    return (
+        f"cuDNN {format_version(version)} needs compute capability 7.5, the GPU has "
+        f"{format_version(old[0])}"
+    )
+
+
+def has_old_cudnn(facts: Facts) -> str | None:
+    """A cuDNN that is older than the one that TensorFlow was compiled with."""
+    version, release = find_cudnn_version(facts), find_release(facts)
+    needed = next((cudnn for since, cudnn in BUILT_FOR_CUDNN if release >= since), ())
+    if is_cuda_build(facts) is not True or not version or version >= needed:
+        return None
+    return (
+        f"cuDNN {format_version(version)} is loaded, TensorFlow {format_version(release)} was "
+        f"compiled with {format_version(needed)}"
+    )
+
+
+def has_blackwell_bug(facts: Facts) -> str | None:
+    """XLA of a CUDA that does not know one of the GPUs."""
+    cuda = find_text(facts, "build", "cuda_version")
+    aborting = [card for card in list_capabilities(facts) if aborts_xla(card, parse_numbers(cuda))]
+    if is_cuda_build(facts) is not True or not aborting:
+        return None
+    return (
+        f"compute capability {format_version(aborting[0])}, and a TensorFlow built with CUDA {cuda}"
+    )
+
+
+def aborts_xla(capability: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
+    """Whether XLA of a CUDA version ends the process on a GPU; never where one is not known."""
+    return capability >= BLACKWELL and () < cuda < BLACKWELL_CUDA
+
+
+def has_broken_metal(facts: Facts) -> str | None:
+    """tensorflow-metal beside a TensorFlow that it cannot be loaded into."""
+    metal = find_text(facts, "packages", "tensorflow-metal")
+    release = find_release(facts)
+    if find_text(facts, "platform", "system") != "Darwin" or not metal or release < (2, 18):
+        return None
+    return f"tensorflow-metal {metal} with TensorFlow {format_version(release)}"
+
+
+def find_cudnn_version(facts: Facts) -> tuple[int, ...]:
+    """Version of the cuDNN that would be loaded, such as (9, 10, 2), or ().
+
+    cuDNN 9 counts 10,000 a major version, cuDNN 8 counted 1,000 (cudnn_version.h).
+    """
+    number = find_number(facts, "cudnn", "version")
+    if number is None or number != int(number) or number < 1000:
+        return ()
+    unit = 10_000 if number >= 90_000 else 1_000
+    major, rest = divmod(int(number), unit)
+    return major, rest // 100, rest % 100
+
+
+def format_version(numbers: tuple[int, ...]) -> str:
+    """(9, 10, 2) is "9.10.2"."""
+    return ".".join(map(str, numbers))
+
+
+# The bugs ----------------------------------------------------------------------------------------
+
+CUSOLVER = KnownBug(
+    "cusolver",
+    "tensorflow",
+    "2.21.0",
+    has_cusolver_bug,
+    "C9",
+    "TensorFlow 2.21 does not find its own libcusolver.",
+    "preload",
+    "Restart R, with library(gpukeras) and gpu_setup() before anything else uses Python: it loads "
+    'the library first. Or: {python} -m pip install "tensorflow[and-cuda]==2.20.0"',
+    "tensorflow PR #112973 (caused by #102733), #117916, #117538",
+)
+PIP_PATHS = KnownBug(
+    "pip paths",
+    "tensorflow",
+    "2.16.1",
+    has_path_bug,
+    "C10",
+    "TensorFlow 2.16.1 does not find the CUDA libraries that pip installed.",
+    "preload",
+    '{python} -m pip install "tensorflow[and-cuda]==2.16.2"',
+    "tensorflow #63362",
+)
+NEW_CUDNN = KnownBug(
+    "new cuDNN",
+    "nvidia-cudnn-cu12",
+    ">=9.11",
+    has_new_cudnn,
+    "C13",
+    "This cuDNN has no code for GPUs as old as this one.",
+    "",
+    '{python} -m pip install "nvidia-cudnn-cu12<9.11"',
+    "cuDNN support matrices 9.10.2 and 9.11; immich PR #23110",
+)
+OLD_CUDNN = KnownBug(
+    "old cuDNN",
+    "nvidia-cudnn-cu12",
+    "<9.3 with TensorFlow 2.18 and later, <8.9 with 2.16 and 2.17",
+    has_old_cudnn,
+    "C12",
+    "cuDNN is older than the one that TensorFlow was compiled with.",
+    "",
+    '{python} -m pip install --upgrade "tensorflow[and-cuda]=={version}" (another package, such as '
+    "torch, may have asked for the old one: give each its own environment)",
+    "tensorflow #60913",
+)
+BLACKWELL_XLA = KnownBug(
+    "Blackwell",
+    "tensorflow",
+    "built with CUDA before 12.8: all wheels up to 2.21",
+    has_blackwell_bug,
+    "C17",
+    "XLA of this TensorFlow ends the process on a GPU of this generation.",
+    "jit off",
+    "Train without XLA: gpu_setup(jit = FALSE), compile(model, jit_compile = FALSE). Or use "
+    "NVIDIA's container nvcr.io/nvidia/tensorflow.",
+    "tensorflow #111958; openxla/xla PR #47978",
+)
+METAL = KnownBug(
+    "metal",
+    "tensorflow-metal",
+    "1.x with TensorFlow 2.18 and later",
+    has_broken_metal,
+    "C4",
+    "tensorflow-metal keeps this TensorFlow from being imported.",
+    "",
+    "{python} -m pip uninstall -y tensorflow-metal",
+    "tensorflow #81987, #84167, #63854",
+)
+KNOWN_BUGS = (CUSOLVER, PIP_PATHS, NEW_CUDNN, OLD_CUDNN, BLACKWELL_XLA, METAL)

@@ -1,0 +1,198 @@
+"""What an interpreter is, and what it lacks of a list of requirements: asked by R.
+
+R asks in interpreters that it may take for an environment, in environments that it found, and in
+the Python that it started, before anything else of gpukeras is imported there. Only the standard
+library is used, as an interpreter may have nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import operator
+import platform
+import re
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpukeras.system.facts import WHEELS, parse_numbers
+
+COMPARISONS = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+BOUND = re.compile(r"([<>=!~]=|[<>])\s*([\w.*+-]+)")
+REQUIREMENT = re.compile(
+    r"([A-Za-z0-9][\w.-]*)\s*(?:\[([\w,.-]+)\])?\s*"
+    r"((?:(?:[<>=!~]=|[<>])\s*[\w.*+-]+\s*(?:,\s*|$))*)"
+)
+CUDA = "and-cuda"
+CUDA_WHEEL = "nvidia-cudnn-cu12"  # the extra brings it with eleven others
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One requirement, such as "tensorflow[and-cuda]>=2.21,<2.22".
+
+    Args:
+        text: All of it.
+        name: The distribution.
+        extra: The extra that is asked for, or "".
+        bounds: Pairs such as (">=", "2.21").
+    """
+
+    text: str
+    name: str
+    extra: str
+    bounds: tuple[tuple[str, str], ...]
+
+
+def parse_requirement(text: str) -> Requirement:
+    """The parts of a requirement; environment markers are not among them.
+
+    Raises:
+        ValueError: for a text that is none.
+    """
+    match = REQUIREMENT.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no requirement, such as 'keras>=3.12,<4'")
+    name, extra, rest = match.groups()
+    bounds = tuple(BOUND.findall(rest))
+    limits = ",".join(sign + version for sign, version in bounds)
+    text = name + (f"[{extra}]" if extra else "") + limits
+    return Requirement(text, re.sub(r"[-_.]+", "-", name).lower(), extra or "", bounds)
+
+
+def is_within(version: str, bounds: Sequence[tuple[str, str]]) -> bool:
+    """Whether a version keeps to all bounds; one that says nothing keeps to them."""
+    found = parse_numbers(version)
+    return not found or all(_keeps(found, sign, bound) for sign, bound in bounds)
+
+
+def _keeps(found: tuple[int, ...], sign: str, bound: str) -> bool:
+    wanted = parse_numbers(bound)
+    if sign == "~=":  # from this one on, up to the last number but one
+        return _keeps(found, ">=", bound) and found[: len(wanted) - 1] == wanted[:-1]
+    width = len(wanted) if bound.endswith("*") else max(len(found), len(wanted))
+    padded = [(one + (0,) * width)[:width] for one in (found, wanted)]
+    return bool(COMPARISONS[sign](*padded))
+
+
+def list_lacking(
+    requirements: Sequence[str], installed: Mapping[str, str]
+) -> list[dict[str, str | bool]]:
+    """The requirements that are missing, of another version, or of another build.
+
+    Args:
+        requirements: As pip takes them.
+        installed: Versions by distribution.
+
+    Returns:
+        A record each: `wanted`, `found` ("" where nothing is), `install`, which is what to ask pip
+        for, and `clash`, whether something must be removed first.
+    """
+    found = (_judge_one(parse_requirement(text), installed) for text in requirements)
+    return [record for record in found if record is not None]
+
+
+def _judge_one(wanted: Requirement, installed: Mapping[str, str]) -> dict[str, str | bool] | None:
+    if wanted.name in WHEELS:
+        return _judge_tensorflow(wanted, installed)
+    version = installed.get(wanted.name)
+    if version is not None and is_within(version, wanted.bounds):
+        return None
+    return _record(wanted, f"{wanted.name} {version}" if version else "", wanted.text)
+
+
+def _judge_tensorflow(
+    wanted: Requirement, installed: Mapping[str, str]
+) -> dict[str, str | bool] | None:
+    """All builds of TensorFlow own the same files: two of them in one place break both."""
+    owners = [name for name in WHEELS if name in installed]
+    found = " and ".join(f"{name} {installed[name]}".strip() for name in owners)
+    if not owners or len(owners) > 1:
+        return _record(wanted, found, wanted.text, clash=len(owners) > 1)
+    fits = is_within(installed[owners[0]], wanted.bounds)
+    if wanted.extra != CUDA:
+        limits = ",".join(sign + bound for sign, bound in wanted.bounds)
+        return None if fits else _record(wanted, found, owners[0] + limits)
+    if owners[0] != wanted.name:
+        return _record(wanted, found, wanted.text, clash=True)
+    if CUDA_WHEEL not in installed:
+        return _record(wanted, f"{found} without CUDA's libraries", wanted.text)
+    return None if fits else _record(wanted, found, wanted.text)
+
+
+def _record(
+    wanted: Requirement, found: str, install: str, clash: bool = False
+) -> dict[str, str | bool]:
+    return {"wanted": wanted.text, "found": found, "install": install, "clash": clash}
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def read_versions(requirements: Sequence[str]) -> dict[str, str]:
+    """Versions of what is installed here of the requirements, and of all builds of TensorFlow."""
+    names = {*WHEELS, CUDA_WHEEL, *(parse_requirement(text).name for text in requirements)}
+    found = {
+        name: version for name in sorted(names) if (version := _read_version(name)) is not None
+    }
+    unknown = not any(name in found for name in WHEELS)
+    if unknown and importlib.util.find_spec("tensorflow") is not None:
+        found["tensorflow"] = ""  # a build of its own, which says nothing about itself
+    return found
+
+
+def _read_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name) or ""
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def read_lacking(requirements: Sequence[str]) -> list[dict[str, str | bool]]:
+    """What this interpreter lacks."""
+    return list_lacking(requirements, read_versions(requirements))
+
+
+def read_faults() -> list[str]:
+    """Why R cannot use an environment that this interpreter makes; empty if it can."""
+    faults = [
+        f"has no module {name}, which Debian has in python3-venv"
+        for name in ("venv", "ensurepip")
+        if importlib.util.find_spec(name) is None
+    ]
+    return faults if _has_shared_library() else [*faults, "has no shared library of Python"]
+
+
+def _has_shared_library() -> bool:
+    if platform.system() == "Windows" or sysconfig.get_config_var("PYTHONFRAMEWORK"):
+        return True
+    folder, multiarch = (sysconfig.get_config_var(name) or "" for name in ("LIBDIR", "MULTIARCH"))
+    stem = f"libpython{sys.version_info[0]}.{sys.version_info[1]}"
+    folders = (Path(folder), Path(folder, multiarch), Path(sys.base_prefix, "lib"))
+    endings = (".so*", ".dylib")
+    return any(any(path.glob(stem + ending)) for path in folders for ending in endings)
+
+
+def main(requirements: Sequence[str]) -> None:
+    """Prints what this interpreter is, and lacks, as JSON on one line."""
+    print(
+        json.dumps(
+            {
+                "python": getattr(sys, "_base_executable", "") or sys.executable,
+                "version": platform.python_version(),
+                "faults": read_faults(),
+                "lacking": read_lacking(requirements),
+            }
+        )
+    )

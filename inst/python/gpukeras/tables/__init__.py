@@ -1,1 +1,0 @@
-"""Tables in files, of any size: read once, learned from and encoded with bounded memory."""

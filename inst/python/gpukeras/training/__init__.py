@@ -1,0 +1,1 @@
+"""Fitting and evaluating models, and what accompanies a training."""

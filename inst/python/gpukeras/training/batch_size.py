@@ -1,0 +1,62 @@
+"""How many rows a batch of a training has: as asked for, as found before, or as the model takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpukeras.core.errors import ModelError
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.plan import PipelinePlan
+from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.engine.predict_loop import check_whole, fixed_rows
+from gpukeras.training.batch_size_memo import remembered_size
+
+AnyDataset = Dataset | StreamDataset
+
+
+def plan_batches(
+    model: Any, data: AnyDataset, device: str, wanted: int | str | None
+) -> PipelinePlan:
+    """The plan of a training.
+
+    Args:
+        model: A built model.
+        data: Its rows.
+        device: Where it is.
+        wanted: The batch size; None for the one that was found, the model's, or the dataset's.
+
+    Raises:
+        SpecError, ModelError: for one that the rows or the model do not take.
+    """
+    fixed = fixed_rows(model)
+    if fixed is not None:
+        return _plan_fixed(data, device, fixed, wanted)
+    if wanted is not None:
+        return data.plan(device, wanted)
+    found = remembered_size(model, data)
+    plan = data.plan(device, found)
+    return plan if found is None else replace(plan, batch_reason="as gpu_batch_size() found")
+
+
+def _plan_fixed(
+    data: AnyDataset, device: str, fixed: int, wanted: int | str | None
+) -> PipelinePlan:
+    asked = wanted if isinstance(wanted, (int, float)) else data.spec.batch_size
+    if isinstance(asked, (int, float)) and asked != fixed:
+        raise ModelError(
+            f"`model` takes batches of {fixed} rows (`batch_shape`), but `batch_size` is {asked}.",
+            hint=f"Use `batch_size = {fixed}`, or leave it.",
+            arg="model",
+        )
+    plan = data.plan(device, fixed)
+    check_whole(fixed, plan.last_batch)
+    return replace(plan, batch_reason="as the model takes them")
+
+
+def explain_rows(plan: PipelinePlan, data: AnyDataset, wanted: int | str | None) -> list[str]:
+    """A note where more rows a batch were asked for than there are."""
+    asked = data.spec.batch_size if wanted is None else wanted
+    if isinstance(asked, str) or plan.rows == 0 or asked <= plan.rows:
+        return []
+    return [f"`batch_size` is {asked:,}, but there are {plan.rows:,} rows: all make one batch."]

@@ -1,0 +1,30 @@
+"""Batch sizes that gpu_batch_size() recommended, kept for each model of the session."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.preprocessing.recipe import AS_IS
+from gpukeras.data.streams.dataset import StreamDataset
+
+_SIZES: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def remember_batch_size(model: Any, size: int) -> None:
+    """Keeps a model's batch size while the model lives."""
+    _SIZES[model] = size
+
+
+def remembered_batch_size(model: Any) -> int | None:
+    """What the last search recommended for a model in this session, or None."""
+    return _SIZES.get(model)
+
+
+def remembered_size(model: Any, data: Dataset | StreamDataset) -> int | None:
+    """The batch size that was found for the model, as far as the data has rows for it."""
+    size = None if data.recipe.kind == AS_IS else remembered_batch_size(model)
+    if size is None or isinstance(data, StreamDataset):
+        return size
+    return min(size, len(data.rows("train")))

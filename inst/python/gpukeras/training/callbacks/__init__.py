@@ -1,0 +1,1 @@
+"""What runs between epochs: early stopping, a user's functions, TensorBoard."""

@@ -1,0 +1,302 @@
+"""Watching a metric: early stopping with the best weights, and lower rates on a plateau.
+
+Counting is plain Python (`Watch`); the callbacks only carry it into Keras and act on its verdict.
+They are made anew for every training, keep their state when it begins (a resumed one gives it
+back to them first), and count epochs from 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import SpecError
+from gpukeras.core.metric_values import read_metrics, split_components
+from gpukeras.core.options import (
+    Spec,
+    check_choice,
+    check_count,
+    check_flag,
+    check_number,
+    check_text,
+    describe,
+    option,
+)
+from gpukeras.engine.lr_schedules import PlateauSpec
+from gpukeras.engine.optimizer import Rates
+
+# Words in the names of metrics of which more is better; "loss" among them outweighs all.
+MAXIMISED = {"acc", "accuracy", "auc", "precision", "recall", "f1", "fbeta", "r2", "iou", "dice"}
+MAXIMISED |= {"similarity", "sensitivity", "specificity", "kappa", "mcc", "psnr", "ssim"}
+MAXIMISED_PHRASES = ("io_u", "true_positives", "true_negatives")  # as Keras names them
+
+State = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class EarlyStoppingSpec(Spec):
+    """When to stop a training that gets no better.
+
+    Args:
+        patience: Epochs without improvement after which it stops.
+        monitor: The metric; None is the validation loss, or the loss where nothing is validated.
+        min_delta: Least change that counts as an improvement.
+        mode: "min" or "max": which is better; None goes by the metric's name.
+        restore_best: Whether the model ends with the weights of its best epoch.
+        start_epoch: The first epoch, counted from 1, that is looked at.
+    """
+
+    patience: int = option(MISSING, check_count)
+    monitor: str | None = option(None, check_text, "the name of a metric")
+    min_delta: float = option(0.0, check_number, 0.0)
+    mode: str | None = option(None, check_choice, ("min", "max"))
+    restore_best: bool = option(True, check_flag)
+    start_epoch: int = option(1, check_count)
+
+
+def parse_early_stopping(given: Any) -> EarlyStoppingSpec:
+    """Early stopping from a number of epochs, or a mapping of the fields of its record.
+
+    Raises:
+        SpecError: naming the option.
+    """
+    if isinstance(given, (int, float)):
+        return EarlyStoppingSpec(check_count("early_stopping", given))
+    if not isinstance(given, Mapping) or "patience" not in given:
+        raise SpecError(
+            "`early_stopping` must be a number of epochs or a list with `patience`, "
+            f"not {describe(given)}.",
+            hint='Such as list(patience = 5, monitor = "val_loss").',
+            arg="early_stopping",
+        )
+    return EarlyStoppingSpec.from_dict(given)
+
+
+def choose_mode(metric: str) -> str:
+    """Which is better of a metric, going by its name: "max" (accuracies, ...) or "min"."""
+    words = set(re.split("[^a-z0-9]+", metric.lower()))
+    up = words & MAXIMISED or any(phrase in metric.lower() for phrase in MAXIMISED_PHRASES)
+    return "max" if up and "loss" not in words else "min"
+
+
+def choose_monitor(wanted: str | None, metrics: list[str]) -> str:
+    """The metric to watch, among those there are.
+
+    Raises:
+        SpecError: if there is none of that name.
+    """
+    name = wanted or ("val_loss" if "val_loss" in metrics else "loss")
+    if name not in metrics:
+        raise SpecError(
+            f'`monitor` is "{name}", which is not among the metrics.',
+            hint=f"Metrics are {', '.join(metrics)}.",
+            arg="monitor",
+        )
+    return name
+
+
+@dataclass
+class Watch:
+    """The best value of a metric so far, and how long ago that was.
+
+    Args:
+        mode: "min" or "max".
+        patience: Epochs without improvement that are borne.
+        min_delta: Least change that counts as an improvement.
+        cooldown: Epochs after patience has run out in which nothing is counted.
+        best: The best value; None before there was one.
+        best_epoch: Its epoch, from 1; 0 before there was one.
+        wait: Epochs without improvement since the best, or since patience ran out.
+        cooling: Epochs of the cooldown that are left.
+    """
+
+    mode: str
+    patience: int
+    min_delta: float = 0.0
+    cooldown: int = 0
+    best: float | None = None
+    best_epoch: int = 0
+    wait: int = 0
+    cooling: int = 0
+
+    def see(self, value: float, epoch: int) -> str:
+        """Takes in an epoch's value.
+
+        Returns:
+            "better", "waiting", or "due" when patience has run out.
+        """
+        self.cooling = max(0, self.cooling - 1)
+        if self._improves(value):
+            self.best, self.best_epoch, self.wait = value, epoch, 0
+            return "better"
+        self.wait = 0 if self.cooling else self.wait + 1
+        if self.wait < self.patience:
+            return "waiting"
+        self.wait, self.cooling = 0, self.cooldown
+        return "due"
+
+    def get_state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as plain values."""
+        return {name: getattr(self, name) for name in ("best", "best_epoch", "wait", "cooling")}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Puts back what `get_state()` gave."""
+        for name in self.get_state():
+            setattr(self, name, state[name])
+
+    def _improves(self, value: float) -> bool:
+        if not math.isfinite(value):
+            return False
+        if self.best is None:
+            return True
+        gain = self.best - value if self.mode == "min" else value - self.best
+        return gain > self.min_delta
+
+
+# Callbacks ---------------------------------------------------------------------------------------
+
+
+class _Watching(ABC):
+    """What both callbacks share; Keras' base class is added when Keras is there.
+
+    Attributes:
+        monitor: The metric that is watched; "" before the first epoch told which ones there are.
+    """
+
+    def __init__(self, spec: EarlyStoppingSpec | PlateauSpec) -> None:
+        super().__init__()
+        self.spec, self.monitor = spec, ""
+        self.watch = Watch(spec.mode or "min", spec.patience, spec.min_delta)
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Takes in what the epoch ended with.
+
+        Raises:
+            SpecError: if the metric is not among the logs.
+        """
+        values = split_components(read_metrics(logs))
+        self.monitor = choose_monitor(self.monitor or self.spec.monitor, list(values))
+        self.watch.mode = self.spec.mode or choose_mode(self.monitor)
+        self.take(values[self.monitor], epoch + 1)
+
+    @abstractmethod
+    def take(self, value: float, epoch: int) -> None:
+        """Acts on the metric's value."""
+
+    def explain(self) -> str:
+        """What is watched, as part of a sentence; "" before the first epoch."""
+        better = "lower" if self.watch.mode == "min" else "higher"
+        return f"{self.monitor} ({better} is better)" if self.monitor else ""
+
+    def get_state(self) -> State:
+        """What a checkpoint keeps: plain values, and arrays."""
+        return {"monitor": self.monitor, "watch": self.watch.get_state()}, {}
+
+    def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts back what `get_state()` gave."""
+        self.monitor = plain["monitor"]
+        self.watch.set_state(plain["watch"])
+
+
+class _EarlyStopping(_Watching):
+    """Stops a training that gets no better, and ends it with its best weights.
+
+    Attributes:
+        best_epoch: The epoch, from 1, with the best value of the metric; 0 before there was one.
+        stopped: Whether patience ran out, which stops the training.
+    """
+
+    def __init__(self, spec: EarlyStoppingSpec) -> None:
+        super().__init__(spec)
+        self.stopped = False
+        self._best: list[np.ndarray] = []
+
+    @property
+    def best_epoch(self) -> int:
+        return self.watch.best_epoch
+
+    def take(self, value: float, epoch: int) -> None:
+        """Acts on the metric's value."""
+        if epoch < self.spec.start_epoch:
+            return
+        verdict = self.watch.see(value, epoch)
+        if verdict == "better" and self.spec.restore_best:
+            self._best = [np.array(weights) for weights in self.model.get_weights()]
+        if verdict == "due":
+            self.stopped = self.model.stop_training = True
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """However the training ended: the best weights it had are the model's."""
+        self.restore_best()
+
+    def restore_best(self) -> None:
+        """Puts the best weights back, if they were kept; a second time changes nothing."""
+        if self._best:
+            self.model.set_weights(self._best)
+
+    def get_state(self) -> State:
+        """What a checkpoint keeps: plain values, and the best weights by their place."""
+        plain, _ = super().get_state()
+        best = {f"best/{place:04d}": weights for place, weights in enumerate(self._best)}
+        return {**plain, "stopped": self.stopped}, best
+
+    def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts back what `get_state()` gave."""
+        super().set_state(plain, arrays)
+        self.stopped = bool(plain.get("stopped"))
+        kept = sorted(name for name in arrays if name.startswith("best/"))
+        self._best = [np.array(arrays[name]) for name in kept]
+
+
+class _Plateau(_Watching):
+    """Lowers the rates when a metric gets no better.
+
+    Attributes:
+        reductions: The epochs, from 1, after which the rates were lowered.
+    """
+
+    def __init__(self, spec: PlateauSpec, rates: Rates) -> None:
+        super().__init__(spec)
+        self.watch.cooldown = spec.cooldown
+        self.rates = rates
+        self.reductions: list[int] = []
+
+    def take(self, value: float, epoch: int) -> None:
+        """Acts on the metric's value."""
+        due = self.watch.see(value, epoch) == "due"
+        if due and self.rates.reduce(self.spec.factor, self.spec.min_rate):
+            self.reductions.append(epoch)
+
+    def get_state(self) -> State:
+        """What a checkpoint keeps; the rates keep their own factor."""
+        plain, arrays = super().get_state()
+        return {**plain, "reductions": list(self.reductions)}, arrays
+
+    def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts back what `get_state()` gave."""
+        super().set_state(plain, arrays)
+        self.reductions = [int(epoch) for epoch in plain["reductions"]]
+
+
+@functools.cache
+def _as_callback(watching: type) -> type:
+    name = watching.__name__.lstrip("_")
+    return type(name, (watching, runtime.keras().callbacks.Callback), {})
+
+
+def build_early_stopping(spec: EarlyStoppingSpec) -> Any:
+    """A Keras callback that stops a training; the class `_EarlyStopping` tells what it has."""
+    return _as_callback(_EarlyStopping)(spec)
+
+
+def build_plateau(spec: PlateauSpec, rates: Rates) -> Any:
+    """A Keras callback that lowers the rates of a schedule held by `optimizers.hold_schedule()`."""
+    return _as_callback(_Plateau)(spec, rates)

@@ -1,0 +1,187 @@
+"""What accompanies a training besides its steps: rates, clipping, averages, early stopping, files.
+
+Each remembers something that a checkpoint must keep; here they are opened, asked and closed
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from gpukeras.checkpoint.state import Kept, TrainingState
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import FitSpec
+from gpukeras.data.loading.block import AnyFeed
+from gpukeras.engine.lr_schedules import ConstantSpec, PlateauSpec
+from gpukeras.engine.lr_tables import parse_schedule
+from gpukeras.engine.optimizer import Rates, hold_clipping, hold_schedule, require_plain_rate
+from gpukeras.engine.train_step import Averages
+from gpukeras.training.callbacks.early_stopping import (
+    build_early_stopping,
+    build_plateau,
+    parse_early_stopping,
+)
+from gpukeras.training.callbacks.tensorboard import Board, build_board_callback, open_board
+from gpukeras.training.progress import Progress
+
+
+class Aids:
+    """The aids of one training.
+
+    Args:
+        averages: Averages of the weights, or None.
+        rates: The schedule's rates, or None for the optimizer's own.
+        early: Early stopping, a Keras callback, or None.
+        plateau: What lowers the rates, a Keras callback, or None.
+        board: What TensorBoard shows, or None.
+    """
+
+    def __init__(
+        self,
+        averages: Averages | None,
+        rates: Rates | None,
+        early: Any,
+        plateau: Any,
+        board: Board | None = None,
+    ) -> None:
+        """Keeps them."""
+        self.averages, self._rates, self._early, self._plateau = averages, rates, early, plateau
+        self._board = board
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """Those that are Keras callbacks."""
+        return [callback for callback in (self._early, self._plateau) if callback is not None]
+
+    def surround(self, *given: Any) -> list[Any]:
+        """Keras callbacks with the aids before, and after them what needs an epoch's figures."""
+        board = [] if self._board is None else [build_board_callback(self._board)]
+        return [*self.callbacks, *given, *board]
+
+    @property
+    def folder(self) -> str:
+        """Where TensorBoard's files are, or ""."""
+        return "" if self._board is None else self._board.spec.folder
+
+    @property
+    def stopped(self) -> bool:
+        """Whether early stopping has ended the training."""
+        return self._early is not None and self._early.stopped
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch, counted from 1, that early stopping found best; 0 without."""
+        return 0 if self._early is None else self._early.best_epoch
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the model is to have the weights of its best epoch in the end."""
+        return bool(self.best_epoch) and self._early.spec.restore_best
+
+    @property
+    def reason(self) -> str:
+        """Why early stopping ended the training, or ""."""
+        if not self.stopped:
+            return ""
+        patience = self._early.spec.patience
+        return f"{self._early.explain()} has not improved for {count_of(patience, 'epoch')}"
+
+    def explain(self) -> list[str]:
+        """What they did on the way, sentences."""
+        return [*self._explain_rates(), *(self._board.notes if self._board else ())]
+
+    def _explain_rates(self) -> list[str]:
+        if self._plateau is None or not self._plateau.reductions:
+            return []
+        epochs = self._plateau.reductions
+        shown = ", ".join(str(epoch) for epoch in epochs[:5]) + (", ..." if epochs[5:] else "")
+        noun = "epochs" if epochs[1:] else "epoch"
+        return [f"The learning rate was lowered after {noun} {shown}."]
+
+    def show_averages(self) -> None:
+        """What is validated, and what callbacks see after an epoch, are the averages."""
+        if self.averages is not None:
+            self.averages.show()
+
+    def hide_averages(self) -> None:
+        """The weights are back in their place."""
+        if self.averages is not None:
+            self.averages.hide()
+
+    def settle(self) -> None:
+        """Gives the model the weights that it is to be left with."""
+        if self.keeps_best:
+            self.hide_averages()
+            self._early.restore_best()
+        else:
+            self.show_averages()
+
+    def get_state(self) -> dict[str, Kept]:
+        """For a checkpoint."""
+        kept: dict[str, Kept] = {name: one.get_state() for name, one in self._keepers().items()}
+        if self._rates is not None:
+            kept["rates"] = (dict(self._rates.get_state()), {})
+        return kept
+
+    def set_state(self, kept: Mapping[str, Kept]) -> None:
+        """From a checkpoint; what it does not hold begins anew."""
+        for name, one in self._keepers().items():
+            if name in kept:
+                one.set_state(*kept[name])
+        if self._rates is not None and "rates" in kept:
+            self._rates.set_state(kept["rates"][0])
+
+    def _keepers(self) -> dict[str, Any]:
+        keepers = {"averages": self.averages, "early": self._early, "plateau": self._plateau}
+        return {name: one for name, one in keepers.items() if one is not None}
+
+
+@contextmanager
+def open_aids(
+    model: Any,
+    spec: FitSpec,
+    progress: Progress,
+    feed: AnyFeed,
+    state: TrainingState | None,
+    rate_factor: float = 1.0,
+) -> Iterator[Aids]:
+    """The aids of a training; the optimizer has its own rate and clipping again afterwards.
+
+    Args:
+        model: A compiled model whose variables exist.
+        spec: How it is trained.
+        progress: How far it has come.
+        feed: Where its rows come from.
+        state: Its checkpoint, whose keepers they go on from, or None.
+        rate_factor: What all its rates are multiplied with.
+
+    Raises:
+        SpecError: for options that do not fit each other, the model or the data.
+    """
+    early = None if spec.early_stopping is None else parse_early_stopping(spec.early_stopping)
+    schedule = None if spec.schedule is None else parse_schedule(spec.schedule)
+    if schedule is None and rate_factor != 1.0:
+        require_plain_rate(model, "rate_scaling")
+        schedule = ConstantSpec()
+    kept = {} if state is None else state.keepers
+    holding, steps = nullcontext(), feed.steps if feed.exact else None
+    if schedule is not None:
+        start = kept["rates"][0].get("start") if "rates" in kept else None
+        holding = hold_schedule(model, schedule, steps, spec.epochs, start)
+    clipping = hold_clipping(model, spec.clip_norm, spec.clip_value, spec.clip_global_norm)
+    with clipping, holding as rates, open_board(model, spec, progress, feed) as board:
+        aids = Aids(
+            None if spec.ema is None else Averages(model, spec.ema),
+            rates,
+            None if early is None else build_early_stopping(early),
+            build_plateau(schedule, rates) if isinstance(schedule, PlateauSpec) else None,
+            board,
+        )
+        if rates is not None:
+            rates.factor.assign(rate_factor)
+        for callback in aids.callbacks:
+            callback.set_model(model)  # Keras does so too, but a fit may fail before
+        aids.set_state(kept)
+        yield aids

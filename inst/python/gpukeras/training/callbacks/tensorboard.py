@@ -1,0 +1,369 @@
+"""What a training writes for TensorBoard: metrics, histograms of the weights, a trace.
+
+The files are those of Keras' own `TensorBoard` callback, so runs of both can be compared: the runs
+"train" and "validation", tags such as "epoch_loss", epochs counted from 0. TensorFlow writes them;
+the package tensorboard is only needed to look at them.
+
+    folder/train/events.out.tfevents.*         epoch_<metric>, epoch_learning_rate,
+                                               epoch_samples_per_s, epoch_input_share,
+                                               <path of a weight>/histogram
+    folder/validation/events.out.tfevents.*    epoch_<metric>
+    folder/plugins/profile/<time>/*.xplane.pb  a trace
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import SpecError
+from gpukeras.core.messages import find_reason
+from gpukeras.core.metric_values import split_components
+from gpukeras.core.options import (
+    A_FOLDER,
+    FitSpec,
+    Spec,
+    check_count,
+    check_flag,
+    check_text,
+    option,
+)
+from gpukeras.core.safe_files import private_folder
+from gpukeras.data.loading.block import AnyFeed
+from gpukeras.training.progress import Progress
+
+BUCKETS = 30  # of a histogram, as in TensorBoard's own
+BLOCK = 2**20  # weights that are counted at once
+PROFILE_S = 2.0  # seconds of a trace, at most: xprof is slow on much more
+
+
+def _check_histograms(arg: str, value: Any) -> int:
+    return int(value) if isinstance(value, bool) else check_count(arg, value, 0)
+
+
+@dataclass(frozen=True)
+class BoardSpec(Spec):
+    """What is written for TensorBoard, and where.
+
+    Args:
+        folder: Made if it is not there. Each training needs one of its own: what an earlier one
+            wrote stays, and TensorBoard would show both as one curve.
+        histograms: Epochs from one histogram of each weight to the next; 0 (or false) for none,
+            true for 1. They are counted by the host: about 20 ms for a million weights.
+        profile: Whether to trace the first two seconds of the second epoch, or of the only one.
+    """
+
+    folder: str = option(
+        "", check_text, A_FOLDER, 'Such as tensorboard = "logs/run-1".', arg="tensorboard"
+    )
+    histograms: int = option(0, _check_histograms)
+    profile: bool = option(False, check_flag)
+
+
+def parse_board(given: str | Mapping[str, Any] | None) -> BoardSpec | None:
+    """The options from a folder's path or a mapping; None for None.
+
+    Raises:
+        SpecError: naming the option.
+    """
+    if given is None:
+        return None
+    return BoardSpec.from_dict(given if isinstance(given, Mapping) else {"folder": given})
+
+
+# Events ------------------------------------------------------------------------------------------
+
+
+class EventFiles:
+    """Event files of the runs in a folder, each made when it is first written to.
+
+    Args:
+        folder: Where the runs are.
+    """
+
+    def __init__(self, folder: str) -> None:
+        """Writes nothing yet."""
+        self._folder = folder
+        self._writers: dict[str, Any] = {}
+
+    def open(self, run: str) -> Any:
+        """TensorFlow's writer of a run."""
+        if run not in self._writers:
+            with runtime.on_device("CPU:0", soft=True):  # also inside with_device("GPU:0", )
+                writer = runtime.tensorflow().summary.create_file_writer(
+                    os.path.join(self._folder, run),
+                    # Nobody can have put a link at a name that nobody can guess.
+                    filename_suffix=f".{secrets.token_hex(8)}.v2",
+                )
+            self._writers[run] = writer
+        return self._writers[run]
+
+    def add(self, run: str, plugin: str, values: Mapping[str, Any], step: int) -> None:
+        """Writes values by tag, which are in the file when this returns.
+
+        Args:
+            run: Such as "train".
+            plugin: The part of TensorBoard that shows them: "scalars" (float32, no dimension) or
+                "histograms" (float64, see `count_buckets()`).
+            values: An array or number for each tag.
+            step: Their place on the time axis: the epoch, counted from 0.
+        """
+        summary = runtime.tensorflow().summary
+        writer, metadata = self.open(run), _metadata(plugin)
+        with runtime.on_device("CPU:0", soft=True), writer.as_default():
+            for tag, value in values.items():
+                summary.write(tag, value, step=step, metadata=metadata)
+            writer.flush()
+
+    def close(self) -> None:
+        """Closes all files."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+
+def _metadata(plugin: str) -> Any:
+    """Names the plugin; its own message would be of version 0, which is an empty one."""
+    metadata = runtime.tensorflow().compat.v1.SummaryMetadata()
+    metadata.plugin_data.plugin_name = plugin
+    metadata.data_class = 1 if plugin == "scalars" else 2  # DATA_CLASS_SCALAR, _TENSOR
+    return metadata
+
+
+def count_buckets(values: np.ndarray) -> np.ndarray:
+    """A histogram as TensorBoard keeps it.
+
+    Args:
+        values: Numbers of any shape; those that are not finite are left out.
+
+    Returns:
+        Shape (30, 3), float64: left edge, right edge and count of each bucket.
+    """
+    values = np.asarray(values, dtype=np.float32).reshape(-1)
+    values = values[np.isfinite(values)]
+    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+    if low == high:
+        around = max(0.5, abs(low) / 1000)
+        low, high = low - around, high + around
+    edges = np.linspace(low, high, BUCKETS + 1)
+    counts = np.zeros(BUCKETS)
+    for start in range(0, values.size, BLOCK):  # in float64, as a range of float32 may overflow
+        block = values[start : start + BLOCK].astype(np.float64)
+        counts += np.histogram(block, BUCKETS, (low, high))[0]
+    return np.stack([edges[:-1], edges[1:], counts], axis=1)
+
+
+# A trace -----------------------------------------------------------------------------------------
+
+
+class TraceWindow:
+    """A trace of what runs for a moment; it ends by itself, also in the midst of a call.
+
+    Args:
+        folder: Gets `plugins/profile/<time>/`.
+        seconds: How long at most.
+
+    Attributes:
+        problem: Why there is no trace, or "".
+    """
+
+    def __init__(self, folder: str, seconds: float = PROFILE_S) -> None:
+        """Traces nothing yet."""
+        self._folder, self._seconds = folder, seconds
+        self._held, self._lock = ExitStack(), threading.Lock()
+        self._timer: threading.Timer | None = None
+        self.problem = ""
+
+    def open(self) -> None:
+        """Begins; another profile that is going on goes on, and this one is not made."""
+        try:
+            self._held.enter_context(self._trace())
+        except (runtime.tensorflow().errors.OpError, OSError) as error:
+            self.problem = find_reason(error)
+            return
+        self._timer = threading.Timer(self._seconds, self.close)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def close(self) -> None:
+        """Ends and writes it, if it is still going on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            try:
+                self._held.close()
+            except (runtime.tensorflow().errors.OpError, OSError) as error:
+                self.problem = find_reason(error)
+
+    @contextmanager
+    def _trace(self) -> Iterator[None]:
+        """Traces into a folder that is this user's alone, as the files' names can be guessed."""
+        target = Path(self._folder, "plugins", "profile")
+        os.makedirs(self._folder, exist_ok=True)
+        with private_folder(Path(self._folder, "trace")) as folder:
+            with runtime.profile(str(folder)):
+                yield
+            target.mkdir(parents=True, exist_ok=True)
+            for made in folder.glob("plugins/profile/*"):
+                made.rename(target / made.name)
+
+
+# A training --------------------------------------------------------------------------------------
+
+
+class Board:
+    """Writes what TensorBoard shows of one training; never ends it.
+
+    Args:
+        spec: What, and where.
+        model: The model, whose weights are counted.
+        epochs: Epochs of the whole training.
+        progress: How far it has come; has each epoch's figures when `end_epoch()` is called.
+        feed: Where its rows come from; tells how long they were waited for.
+    """
+
+    def __init__(
+        self, spec: BoardSpec, model: Any, epochs: int, progress: Progress, feed: AnyFeed
+    ) -> None:
+        """Makes the folder and the first file.
+
+        Raises:
+            SpecError: if the folder cannot be written.
+        """
+        self.spec = spec
+        self._model, self._progress, self._feed = model, progress, feed
+        self._traced = min(progress.epoch + 1, epochs - 1)
+        self._files, self._window = EventFiles(spec.folder), TraceWindow(spec.folder)
+        self._began, self._waited_s, self._failure = 0.0, 0.0, ""
+        try:
+            self._files.open("train")
+        except runtime.tensorflow().errors.OpError as error:
+            raise SpecError(
+                f"The folder of `tensorboard` cannot be written: {find_reason(error)}.",
+                hint="Give a folder that is there or can be made.",
+                arg="tensorboard",
+                path=spec.folder,
+            ) from error
+
+    @property
+    def notes(self) -> list[str]:
+        """What could not be written, sentences."""
+        notes = []
+        if self._failure:
+            notes.append(f"TensorBoard's files are not whole: {self._failure}.")
+        if self._window.problem:
+            notes.append(f"There is no trace for TensorBoard: {self._window.problem}.")
+        return notes
+
+    def begin_epoch(self, epoch: int) -> None:
+        """An epoch begins; it is counted from 0."""
+        self._began, self._waited_s = time.perf_counter(), self._feed.wait_s
+        if self.spec.profile and epoch == self._traced:
+            self._window.open()
+
+    def end_training_part(self) -> None:
+        """The epoch's rows are trained: what follows is validation, which is not traced."""
+        self._window.close()
+
+    def end_epoch(self, epoch: int) -> None:
+        """An epoch has ended, and its figures are known."""
+        self._window.close()
+        if self._failure:
+            return
+        try:
+            self._write(epoch)
+        except (runtime.tensorflow().errors.OpError, OSError) as error:
+            self._failure = f"{find_reason(error)} (epoch {epoch + 1})"
+
+    def close(self) -> None:
+        """Closes the files, whatever happened."""
+        self._window.close()
+        try:
+            self._files.close()
+        except (runtime.tensorflow().errors.OpError, OSError) as error:
+            self._failure = self._failure or find_reason(error)
+
+    def _write(self, epoch: int) -> None:
+        last = {name: values[-1] for name, values in self._progress.history.items()}
+        train, validation = split_runs(split_components(last))
+        self._files.add("train", "scalars", {**train, **self._figures()}, epoch)
+        if validation:
+            self._files.add("validation", "scalars", validation, epoch)
+        every = self.spec.histograms
+        if every and epoch % every == 0:
+            weights = {f"{one.path}/histogram": one for one in self._model.weights}
+            counted = {tag: count_buckets(one.numpy()) for tag, one in weights.items()}
+            self._files.add("train", "histograms", counted, epoch)
+
+    def _figures(self) -> dict[str, np.float32]:
+        """What is known of the last epoch besides its metrics."""
+        done, elapsed_s = self._progress, time.perf_counter() - self._began
+        figures = {
+            "epoch_learning_rate": done.learning_rate[-1],
+            "epoch_samples_per_s": done.epoch_rows[-1] / max(done.epoch_s[-1], 1e-9),
+            "epoch_input_share": min(1.0, (self._feed.wait_s - self._waited_s) / elapsed_s),
+        }
+        return {tag: np.float32(value) for tag, value in figures.items()}
+
+
+def split_runs(
+    metrics: Mapping[str, float],
+) -> tuple[dict[str, np.float32], dict[str, np.float32]]:
+    """Metrics by tag of the runs "train" and "validation", as Keras' callback has them."""
+    runs: tuple[dict[str, np.float32], dict[str, np.float32]] = ({}, {})
+    for name, value in metrics.items():
+        plain = name.removeprefix("val_")
+        runs[plain != name][f"epoch_{plain}"] = np.float32(value)
+    return runs
+
+
+def build_board_callback(board: Board) -> Any:
+    """A `keras.callbacks.Callback` that tells a board of epochs; it never sees a batch."""
+
+    class BoardCallback(runtime.keras().callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            board.begin_epoch(epoch)
+
+        def on_test_begin(self, logs: Any = None) -> None:
+            board.end_training_part()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            board.end_epoch(epoch)
+
+    return BoardCallback()
+
+
+@contextmanager
+def open_board(
+    model: Any, spec: FitSpec, progress: Progress, feed: AnyFeed
+) -> Iterator[Board | None]:
+    """The board that a training asked for, or None; its files are closed afterwards.
+
+    Args:
+        model: A model whose variables exist.
+        spec: How it is trained; `spec.tensorboard` is a folder, or fields of `BoardSpec`.
+        progress: How far the training has come.
+        feed: Where its rows come from.
+
+    Raises:
+        SpecError: for bad options, or a folder that cannot be written.
+    """
+    wanted = parse_board(spec.tensorboard)
+    if wanted is None:
+        yield None
+        return
+    board = Board(wanted, model, spec.epochs, progress, feed)
+    try:
+        yield board
+    finally:
+        board.close()

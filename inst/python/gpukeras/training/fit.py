@@ -1,0 +1,123 @@
+"""Fitting: checks everything before anything is trained, then lets a `job` do it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.backend.oom import memory_errors
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.options import FitSpec, describe
+from gpukeras.data.loading.loader import has_rows
+from gpukeras.data.preprocessing.compatibility import check_order
+from gpukeras.distributed.failures import telling
+from gpukeras.distributed.strategy import open_team
+from gpukeras.models import builder
+from gpukeras.training.callbacks.functions import Functions, check_hooks
+from gpukeras.training.evaluate import own_functions
+from gpukeras.training.history_registry import keep_history
+from gpukeras.training.listener import Listener, OnEvent
+from gpukeras.training.report import FitReport
+from gpukeras.training.trainer import AnyDataset, Job
+
+
+def fit(
+    model: Any,
+    data: AnyDataset,
+    options: Mapping[str, Any],
+    validation: AnyDataset | None = None,
+    batch_size: int | str | None = None,
+    callbacks: Sequence[Any] = (),
+    functions: Functions | None = None,
+    on_event: OnEvent | None = None,
+    devices: Any = None,
+    compiling: Mapping[str, Any] | None = None,
+) -> FitReport:
+    """Trains a model in place.
+
+    Args:
+        model: A Keras model, compiled unless `compiling` is given.
+        data: The rows; its own validation rows are used unless `validation` is given.
+        options: Fields of `FitSpec`.
+        validation: Rows to validate on, encoded as `data` is.
+        batch_size: Replaces the dataset's own.
+        callbacks: Keras callbacks.
+        functions: Functions of the user's, called between epochs, by hook; see `callbacks`.
+        on_event: Called at most every 0.2 s and after each epoch with a plain dict; a true answer
+            stops the training cleanly.
+        devices: On which to train, see `distributed.device_selection`; None for where the model is,
+            or for those of the cluster that this process has joined.
+        compiling: What the model is compiled with first, see `models.compile_model()`.
+
+    Raises:
+        SpecError, DataError, ModelError: for input that does not fit, before anything is trained.
+        ClusterError: if a worker differs from the chief, fails or is lost.
+        OutOfMemoryError: if the device's memory is exhausted, and halving did not help.
+        CheckpointError: if the folder of the checkpoints cannot be used, or is another training's.
+        GeneratorError: if a function of the user's failed.
+    """
+    spec = FitSpec.from_dict(options)
+    if compiling:
+        builder.compile_model(model, compiling)
+    builder.check_model(model)
+    builder.check_rows(model, data, fits=True)
+    if validation is None and has_rows(data, "validation"):
+        builder.check_rows(model, data, step="test", fits=True)
+    if validation is not None:
+        _check_validation(model, data, validation)
+    _check_callbacks(callbacks, spec)
+    check_hooks(functions or {})
+    builder.tie_recipe(model, data.recipe)
+    team = open_team(devices, trains=True)
+    team.check(model, spec.engine)
+    spec, listener = team.own_spec(spec), Listener(on_event, spec.epochs)
+    job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, listener, team)
+    # BackupAndRestore leaves there where an earlier training went on.
+    keras_private.set_initial_epoch(model, None)
+    own = own_functions(model)
+    with telling(), own as job.together, memory_errors(job.explain_memory), builder.needing_loss():
+        report = job.run()
+    keep_history(model, report)
+    return report
+
+
+def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
+    keras = runtime.keras().callbacks
+    for callback in callbacks:
+        if not isinstance(callback, keras.Callback):
+            raise SpecError(
+                f"`callbacks` must hold Keras callbacks, not {describe(callback)}.",
+                arg="callbacks",
+            )
+        if isinstance(callback, keras.TensorBoard) and find_spec("tensorboard") is None:
+            raise SpecError(
+                "The callback TensorBoard needs the Python package tensorboard.",
+                hint="Install it, or use `tensorboard` of gpu_fit(), which writes without it.",
+                arg="callbacks",
+            )
+        if spec.checkpoint is not None and isinstance(callback, keras.BackupAndRestore):
+            raise SpecError(
+                "`checkpoint` and the callback BackupAndRestore both resume a training.",
+                hint="Use one of the two: `checkpoint` also resumes within an epoch.",
+                arg="checkpoint",
+            )
+        setters = (keras.ReduceLROnPlateau, keras.LearningRateScheduler)
+        if spec.schedule is not None and isinstance(callback, setters):
+            raise SpecError(
+                f"`schedule` and the callback {type(callback).__name__} both set the rate.",
+                hint="Use schedule_plateau(), or one of the two.",
+                arg="schedule",
+            )
+
+
+def _check_validation(model: Any, data: AnyDataset, validation: AnyDataset) -> None:
+    builder.check_rows(model, validation, "validation", step="test", fits=True)
+    if not builder.same_encoding(data.recipe, validation.recipe):
+        raise DataError(
+            "`validation` was encoded by its own means and levels, not by those of `data`.",
+            hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
+            arg="validation",
+        )
+    check_order(data.recipe, validation.recipe, "validation")

@@ -1,0 +1,75 @@
+"""A model that may be trained for a while, and is afterwards as it was before.
+
+Its variables get their values back; what Keras builds in a first step (optimizer, metrics, loss) is
+built in copies. Two things stay: a model without weights gets them, as fit() would make them; and
+an optimizer that cannot be copied from its config is built, with the state of its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from gpukeras.backend import keras_private
+from gpukeras.models.state import apply_snapshot, take_snapshot
+from gpukeras.models.variables import build_variables, other_optimizers
+from gpukeras.training import evaluate
+
+PARTS = [
+    "optimizer",
+    keras_private.COMPILED_METRICS,
+    keras_private.COMPILED_LOSS,
+    "train_function",
+    "test_function",
+    "predict_function",
+    "train_step",
+    "stop_training",
+    "steps_per_execution",
+]
+
+
+@contextmanager
+def untouched(model: Any, data: Any) -> Iterator[None]:
+    """A model whose variables all exist inside, and which is as before afterwards."""
+    parts = {name: vars(model)[name] for name in PARTS if name in vars(model)}
+    try:
+        # Not by setattr(): Keras would take note of each copy, and save it with the model.
+        vars(model).update(_unbuilt_copies(model))
+        if not _is_built(model):  # twice would give a LossScaleOptimizer further variables
+            build_variables(model, data.batch(evaluate.SAMPLE))
+        snapshot = take_snapshot(model)
+        try:
+            yield
+        finally:
+            apply_snapshot(model, snapshot)
+            keras_private.forget_losses(model)  # tensors of graphs that are gone
+    finally:
+        for name in PARTS:
+            vars(model).pop(name, None)
+        vars(model).update(parts)
+
+
+def _unbuilt_copies(model: Any) -> dict[str, Any]:
+    """Copies of those parts of a compiled model that Keras builds in its first step."""
+    optimizer = model.optimizer
+    metrics, loss = keras_private.compiled_metrics(model), keras_private.compiled_loss(model)
+    made: dict[str, Any] = {}
+    if optimizer is not None and not optimizer.built:
+        with suppress(Exception):  # a user's own class may know no config: then it gets built
+            made["optimizer"] = type(optimizer).from_config(optimizer.get_config())
+    if metrics is not None and not metrics.built:
+        given = keras_private.given_metrics(metrics)
+        again = type(metrics)(*given, output_names=metrics.output_names)
+        made[keras_private.COMPILED_METRICS] = again
+    if loss is not None and not loss.built:
+        given = keras_private.given_losses(loss)
+        again = type(loss)(*given, output_names=loss.output_names)
+        made[keras_private.COMPILED_LOSS] = again
+    return made
+
+
+def _is_built(model: Any) -> bool:
+    parts = keras_private.compiled_metrics(model), keras_private.compiled_loss(model)
+    own = model.optimizer, *parts, *other_optimizers(model), *keras_private.list_layers(model)
+    return all(each is None or each.built for each in own)

@@ -1,0 +1,113 @@
+"""Whether a training is still one: losses that are numbers, updates that are made.
+
+A model whose loss has become NaN never recovers: every later update is NaN too. Its state is
+copied to host memory where an epoch begins, so that such a training can be stopped with the
+weights of before.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from gpukeras.backend import devices
+from gpukeras.engine.engine_cache import open_watch
+from gpukeras.engine.optimizer import read_rate
+from gpukeras.engine.train_step import Averages, step_counter
+from gpukeras.models.state import apply_snapshot, take_snapshot
+
+# Share of the time that copies may take: a small model (1 ms) is copied before each epoch of at
+# least 50 ms, one of 1 GB (0.3 s) before those of 15 s.
+KEEPING_SHARE = 0.02
+STUCK_STEPS = 100  # in a row without an update: loss scaling has halved its scale as often
+
+
+class NonFiniteLoss(Exception):
+    """Ends a training where going on would only spread NaN."""
+
+
+class Health:
+    """Watches a training.
+
+    Args:
+        model: A compiled model whose variables exist.
+        averages: Of its weights, or None.
+
+    Attributes:
+        watch: What the steps write into.
+    """
+
+    def __init__(self, model: Any, averages: Averages | None = None) -> None:
+        """Keeps the state that the training begins with."""
+        self._counter = step_counter(model)
+        self.watch = open_watch(model)
+        self._more = [*self.watch.variables, *(averages.variables if averages else [])]
+        self._model, self._epoch, self._first_step = model, 0, 0
+        self._scaled = hasattr(model.optimizer, "dynamic_scale")
+        self._began = self._count_updates()
+        self._last = self._began, 0
+        self._keep(0)
+
+    @property
+    def skipped(self) -> int:
+        """Steps without an update, which loss scaling leaves out: gradients were not finite."""
+        if not self._scaled:  # a step of the user's own may update by other means
+            return 0
+        return max(0, self._count_steps() - (self._count_updates() - self._began))
+
+    def begin_epoch(self, epoch: int, done: int = 0) -> None:
+        """Keeps the state of before an epoch.
+
+        Args:
+            epoch: Epochs that are finished.
+            done: Batches of this one that were done before a resumption.
+        """
+        self._epoch, self._first_step = epoch, self._count_steps() - done
+        spent_s = time.perf_counter() - self._kept_at
+        if devices.current().deterministic or self._took_s <= KEEPING_SHARE * spent_s:
+            self._keep(epoch)
+
+    def rewind(self) -> bool:
+        """Gives the model the state that the epoch began with; false if that was not kept."""
+        if self._kept_epoch != self._epoch:
+            return False
+        apply_snapshot(self._model, self._kept, self._more)
+        return True
+
+    def check(self) -> None:
+        """Reads what the steps have written.
+
+        Raises:
+            NonFiniteLoss: if there is no use in going on.
+        """
+        bad = int(self.watch.bad.numpy())
+        if bad:
+            raise NonFiniteLoss(
+                f"the loss was no finite number at step {bad - self._first_step:,} of epoch "
+                f"{self._epoch + 1} (learning rate {read_rate(self._model):.3g})"
+            )
+        if not self._scaled:
+            return
+        updates, steps = self._count_updates(), self._count_steps()
+        if updates != self._last[0]:
+            self._last = updates, steps
+        elif steps - self._last[1] >= STUCK_STEPS:
+            missed = steps - self._last[1]
+            raise NonFiniteLoss(f"the gradients of the last {missed:,} steps were not finite")
+
+    def restore(self) -> str:
+        """Gives the model the state that was kept; says which, as part of a sentence."""
+        apply_snapshot(self._model, self._kept, self._more)
+        return f"after epoch {self._kept_epoch}" if self._kept_epoch else "that it began with"
+
+    def _keep(self, epoch: int) -> None:
+        began = time.perf_counter()
+        self._kept, self._kept_epoch = take_snapshot(self._model, self._more), epoch
+        self._kept_at = time.perf_counter()
+        self._took_s = self._kept_at - began
+
+    def _count_steps(self) -> int:
+        return int(self.watch.steps.numpy())
+
+    def _count_updates(self) -> int:
+        return int(self._counter.numpy())

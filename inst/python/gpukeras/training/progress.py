@@ -1,0 +1,103 @@
+"""How far a training has come, and how Keras counts it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpukeras.checkpoint.state import TrainingState
+from gpukeras.core.metric_values import Value
+from gpukeras.models.state import Snapshot
+
+# Batches Keras counts as one, as with its own `steps_per_execution`. A tick costs about 0.5 ms, and
+# cuts a call short.
+TICK_BATCHES = 1024
+MAX_TICKS = 20
+
+
+@dataclass
+class Progress:
+    """The epochs that are finished, and what was done of the next one before this process began.
+
+    Args:
+        epoch: Epochs finished.
+        history: Each metric's values so far.
+        epoch_s: Seconds of each epoch.
+        epoch_rows: Rows of each epoch.
+        learning_rate: The rate of each epoch's last step.
+        done: Batches done of the next epoch.
+        spent_s: Seconds spent on them.
+        resumed: Epochs that were finished when this process began.
+    """
+
+    epoch: int = 0
+    history: dict[str, list[Value]] = field(default_factory=dict)
+    epoch_s: list[float] = field(default_factory=list)
+    epoch_rows: list[int] = field(default_factory=list)
+    learning_rate: list[float] = field(default_factory=list)
+    done: int = 0
+    spent_s: float = 0.0
+    resumed: int = 0
+
+    @classmethod
+    def of_state(cls, state: TrainingState) -> Progress:
+        """How far the training of a checkpoint had come."""
+        return cls(
+            epoch=state.epoch,
+            history={name: list(values) for name, values in state.history.items()},
+            epoch_s=list(state.epoch_s),
+            epoch_rows=list(state.epoch_rows),
+            learning_rate=list(state.learning_rate),
+            done=state.position,
+            spent_s=state.extra.get("spent_s", 0.0),
+            resumed=state.epoch,
+        )
+
+    def skip_to(self, epoch: int) -> list[str]:
+        """A callback of Keras', BackupAndRestore, goes on after so many epochs; a note of it."""
+        if epoch <= self.epoch:
+            return []
+        self.epoch = self.resumed = epoch
+        return [f"Resumed after epoch {epoch}, by the callback BackupAndRestore."]
+
+    def to_state(self, snapshot: Snapshot, **more: Any) -> TrainingState:
+        """The state that a checkpoint keeps; `more` are its fields that are not known here."""
+        return TrainingState(
+            snapshot,
+            epoch=self.epoch,
+            history=self.history,
+            epoch_s=self.epoch_s,
+            epoch_rows=self.epoch_rows,
+            learning_rate=self.learning_rate,
+            **more,
+        )
+
+    def add(self, metrics: Mapping[str, Value], seconds: float, rows: int, rate: float) -> None:
+        """An epoch is finished; metrics that are new to the history had no value before."""
+        for name in [*self.history, *metrics]:
+            values = self.history.setdefault(name, [math.nan] * self.epoch)
+            if len(values) == self.epoch:
+                values.append(metrics.get(name, math.nan))
+        self.epoch += 1
+        self.epoch_s.append(self.spent_s + seconds)
+        self.epoch_rows.append(rows)
+        self.learning_rate.append(rate)
+        self.done, self.spent_s = 0, 0.0
+
+
+def choose_ticks(steps: int | None, exact: bool = True, each: bool = False) -> int | None:
+    """Ticks an epoch: what Keras and its callbacks see as batches.
+
+    Args:
+        steps: Batches an epoch, or None if that is unknown.
+        exact: Whether it is known for certain; else an epoch is one tick, and runs to its end.
+        each: Whether a callback must see every batch: as many as Keras would count on.
+
+    Returns:
+        Their number, or None for one a batch until there are no more.
+    """
+    if each:
+        return steps
+    return max(1, min(MAX_TICKS, (steps or 1) // TICK_BATCHES)) if exact else 1

@@ -1,0 +1,406 @@
+"""One training in progress.
+
+gpukeras trains through Keras' own `fit()`: callbacks, metrics, validation and history stay Keras'.
+At each of its few ticks an epoch the job's train function runs the batches up to the tick's share.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from gpukeras.backend import devices, runtime
+from gpukeras.backend.oom import explain_exhaustion
+from gpukeras.checkpoint.saver import open_saver
+from gpukeras.checkpoint.state import TrainingState
+from gpukeras.core.errors import GpuKerasError, OutOfMemoryError
+from gpukeras.core.messages import count_of
+from gpukeras.core.metric_values import Value, read_metrics, split_components
+from gpukeras.core.options import FitSpec
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.loading.block import Block
+from gpukeras.data.loading.loader import has_rows, open_feed
+from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.distributed.strategy import Team
+from gpukeras.engine.autotune import Chooser, choose_candidates
+from gpukeras.engine.engines import Engines, Logs, explain_test_hook, read_engine_facts
+from gpukeras.engine.epoch_loop import Runner
+from gpukeras.engine.optimizer import read_rate
+from gpukeras.engine.predict_loop import fixed_rows, model_device
+from gpukeras.engine.train_step import can_split
+from gpukeras.models import builder
+from gpukeras.models.losses import depends_on_batch
+from gpukeras.models.state import apply_snapshot, take_snapshot
+from gpukeras.training.batch_size import explain_rows, plan_batches
+from gpukeras.training.callbacks.functions import (
+    Functions,
+    build_function_callback,
+    end_callbacks,
+    tell_next_batch,
+)
+from gpukeras.training.callbacks.manager import open_aids
+from gpukeras.training.evaluate import EvaluationLoop, build_on, endless_ticks, ticks
+from gpukeras.training.listener import Listener
+from gpukeras.training.nan_guard import Health, NonFiniteLoss
+from gpukeras.training.progress import Progress, choose_ticks
+from gpukeras.training.report import FitReport
+from gpukeras.training.summary import summarise
+
+EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
+
+AnyDataset = Dataset | StreamDataset
+
+
+@dataclass
+class Job:
+    """One training: Keras calls back into it at ticks and epochs.
+
+    Args:
+        model: A compiled model.
+        data: Rows to train on.
+        validation: Rows to validate on, or None for those that `data` kept apart.
+        spec: How to train.
+        batch_size: Replaces the dataset's own.
+        callbacks: Keras callbacks.
+        functions: Functions of the user's by hook, see `callbacks`.
+        listener: Is told how far it has come.
+        team: The replicas of the model.
+    """
+
+    model: Any
+    data: AnyDataset
+    validation: AnyDataset | None
+    spec: FitSpec
+    batch_size: int | str | None
+    callbacks: Sequence[Any]
+    functions: Functions
+    listener: Listener
+    team: Team = field(default_factory=Team)
+    progress: Progress = field(default_factory=Progress)
+    resumed: TrainingState | None = None
+    tick: int = 0
+    ticks: int | None = 1
+    together: int = 1
+    micro: int = 0
+    stopped: str = "completed"
+    reason: str = ""
+    notes: list[str] = field(default_factory=list)
+    device: str = "the device"
+    _last_rate: float = math.nan
+
+    def run(self) -> FitReport:
+        """Trains and reports."""
+        with ExitStack() as held:
+            self._prepare(held)
+            try:
+                self._fit()
+            except KeyboardInterrupt as error:
+                self.stopped = "interrupted"
+                self.team.agreement.leave(error)
+                self.aids.settle()
+            except NonFiniteLoss as error:
+                logs = {"loss": math.nan, **read_metrics(self.model.get_metrics_result())}
+                self._give_up(str(error))
+                told, epoch = [*self.callbacks, self.model.history], self.progress.epoch
+                end_callbacks(told, epoch, self.runner.position, logs)
+            else:
+                self.aids.settle()
+            report = self._report()
+            self.saver.write_history(report)
+            return report
+
+    # Before the first step ------------------------------------------------------------------------
+
+    def _prepare(self, held: ExitStack) -> None:
+        self._started, agreement = time.perf_counter(), self.team.agreement
+        try:
+            self._prepare_rows()
+        except GpuKerasError as error:
+            agreement.refuse("fit", error)
+            raise
+        agreement.compare(self.model, self.data, self.plan, self.spec)
+        self.saver = held.enter_context(open_saver(self.model, self.data, self.plan, self.spec))
+        state = agreement.share_state(self.saver.resume(), self.model)
+        if state is not None:
+            self._resume(state)
+        held.enter_context(self.team.hold(self.model))
+        factor = self.team.scale_rate(self.spec.rate_scaling)
+        aids = open_aids(self.model, self.spec, self.progress, self.feed, state, factor)
+        self.aids = held.enter_context(aids)
+        self.health = Health(self.model, self.aids.averages)
+        facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
+        self.facts = replace(facts, replicas=self.team.replicas, text=self.data.recipe.has_texts)
+        if state is not None and state.engine and self.facts.wanted == "auto":
+            self.facts = replace(self.facts, wanted=state.engine)
+        self.ticks = choose_ticks(self.feed.steps, self.feed.exact, bool(self.facts.batch_hook))
+        engines = self._open_engines()
+        hooks = self._after_call, self._back_off, self._rewind, self.feed
+        self.runner = Runner(*engines, *hooks, agreement.agree_time)
+        held.callback(lambda: self.runner.close())
+        self.model.train_function = self._on_tick
+        self.model.history = None  # not the one of an earlier training, should this one not start
+
+    def _prepare_rows(self) -> None:
+        build_on(self.model, self.data)
+        self.device = self.team.place(model_device(self.model))
+        devices.reset_peak(self.device)
+        plan = plan_batches(self.model, self.data, self.device, self.batch_size)
+        self.notes += explain_rows(plan, self.data, self.batch_size)
+        self.plan = self.team.fit_plan(plan, self.data, self.batch_size)
+        self.micro, shares = self.plan.batch_size, self.team.shares
+        check = partial(builder.check_fit, self.model)
+        self.feed = open_feed(self.data, self.plan, check, self._idle, shares=shares)
+
+    def _resume(self, state: TrainingState) -> None:
+        apply_snapshot(self.model, state.snapshot)
+        self.progress, self.resumed = Progress.of_state(state), state
+        self.micro = min(self.micro, state.extra.get("micro", self.micro))
+        where = f"batch {state.position:,} of epoch {state.epoch + 1}" if state.position else ""
+        self.notes.append(f"Resumed after {where or f'epoch {state.epoch}'}, from its checkpoint.")
+
+    def _open_engines(self) -> tuple[Engines, Chooser]:
+        micro = None if self.micro >= self.plan.batch_size else self.micro
+        engines = self.team.open_training(
+            self.model,
+            self.plan.batch_size,
+            self.device,
+            micro,
+            self.health.watch,
+            self.aids.averages,
+        )
+        candidates, reason = choose_candidates(self.facts)
+        if self.facts.wanted != self.spec.engine:
+            reason = "as before the interruption"
+        steps, left = self.feed.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
+        short = not self.feed.exact or self.plan.last_batch < self.plan.batch_size
+        engines.expect(steps * self.spec.epochs, short and fixed_rows(self.model) is None)
+        batches = steps * max(1, left)
+        return engines, Chooser(candidates, batches, reason, engines.started_s, self.facts)
+
+    # Through Keras --------------------------------------------------------------------------------
+
+    def _fit(self) -> None:
+        hook = runtime.keras().callbacks.LambdaCallback
+        first = hook(on_epoch_end=lambda epoch, logs: self._look())
+        last = hook(
+            on_epoch_begin=lambda epoch, logs: self._begin_epoch(epoch),
+            on_epoch_end=lambda epoch, logs: self._end_epoch(logs),
+        )
+        asked = build_function_callback(self.functions)
+        self.model.steps_per_execution = self.together if self.facts.batch_hook else 1
+        validation = self._validation_loop()
+        with warnings.catch_warnings():
+            # An epoch of unknown length ends so, and nothing is wrong.
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            self.model.fit(
+                endless_ticks() if self.ticks is None else ticks(self.ticks),
+                epochs=self.progress.epoch if self.aids.stopped else self.spec.epochs,
+                initial_epoch=self.progress.epoch,
+                verbose=0,
+                shuffle=False,
+                callbacks=[first, *self.callbacks, *self.aids.surround(asked, last)],
+                validation_data=None if validation is None else ticks(1),
+            )
+        if asked.hooks.stopped == "interrupted" or self.stopped == "completed":
+            early = self.progress.epoch < self.spec.epochs
+            self.stopped = asked.hooks.stopped or ("early" if early else "completed")
+            self.reason = asked.hooks.reason or self.aids.reason
+        self.notes += self.aids.explain()
+
+    def _validation_loop(self) -> EvaluationLoop | None:
+        source = self.data if self.validation is None else self.validation
+        part = "validation" if self.validation is None else "all"
+        if not has_rows(source, part):
+            return None
+        self.notes += explain_test_hook(self.callbacks)
+        loop = EvaluationLoop(
+            self.model,
+            source,
+            part,
+            self.device,
+            self.spec.epochs,
+            wanted=self.spec.engine,
+            rows_a_batch=self.plan.batch_size if depends_on_batch(self.model) else None,
+            idle=self._idle,
+            before=self.aids.show_averages,
+            team=self.team,
+        )
+        self.model.test_function = loop
+        return loop
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self.tick, self._began = 0, time.perf_counter()
+        self.notes += self.progress.skip_to(epoch)
+        if self.resumed is not None:  # here, because Keras has just reset the metrics
+            apply_snapshot(self.model, self.resumed.snapshot)
+            if not self.resumed.position:
+                self.model.reset_metrics()  # they are those of the epoch before
+            self.resumed = None
+        self.health.begin_epoch(self.progress.epoch, self.progress.done)
+        blocks = self.team.agreement.keep_step(self.feed.epoch(epoch), self.feed.exact)
+        self.runner.begin(blocks, self.progress.done)
+
+    def _rewind(self) -> tuple[Iterator[Block], int]:
+        """The epoch from where it began."""
+        if not self.health.rewind():
+            raise self.explain_memory()
+        return self.feed.epoch(self.progress.epoch), self.progress.done
+
+    def _on_tick(self, iterator: Any) -> Logs:
+        """Keras' train function: runs the batches up to this tick's share of the epoch.
+
+        Raises:
+            StopIteration: where a tick is a batch and there are no more.
+            NonFiniteLoss: if the loss is no number any more.
+        """
+        self.tick += 1
+        if self.facts.batch_hook:
+            logs = self._run_batches()
+        else:
+            share = (self.feed.steps or 0) * self.tick // (self.ticks or 1)
+            logs = self.runner.advance(share if self.feed.exact else math.inf)
+        if self.tick == self.ticks or self.facts.batch_hook:
+            self.health.check()
+        # No batch is left where the checkpoint was made after the epoch's last one.
+        return logs or self.model.get_metrics_result()
+
+    def _run_batches(self) -> Logs:
+        """What Keras counts as one batch, where callbacks work on batches."""
+        done, runner, count = self.runner.position, self.runner, self.tick * self.together
+        logs = runner.advance(count)
+        if runner.ended and runner.position == done:
+            raise StopIteration
+        if count >= (self.ticks or math.inf):
+            while runner.has_more():  # an epoch of rows in sequence is longer than it seemed
+                tell_next_batch(self.callbacks, runner.position - 1, logs)
+                logs = runner.advance(runner.position + self.together)
+        return logs
+
+    def _idle(self) -> None:
+        """Rows are waited for: an interrupt may come in."""
+        if self.listener.due and self._tell("waiting", {}):
+            raise KeyboardInterrupt
+
+    def _after_call(self, position: int, logs: Logs) -> bool:
+        agree = self.team.agreement.agree
+        due = agree("call", save=self.saver.due(), tell=self.listener.due)
+        if due["save"] and not self._before_tail():
+            self.health.check()
+            self._save(within=True)
+        if not due["tell"]:
+            return bool(self.model.stop_training)
+        self.health.check()
+        self._tell("progress", read_metrics({k: v for k, v in logs.items() if k == "loss"}))
+        stop = self._agree_stop("stop")
+        if self.stopped == "interrupted" and not self._before_tail():
+            self._save(within=True)  # now: validation resets the metrics
+        return stop
+
+    def _agree_stop(self, kind: str) -> bool:
+        """Whether the training is to stop, as any of its processes wishes."""
+        stop, interrupted = bool(self.model.stop_training), self.stopped == "interrupted"
+        wishes = self.team.agreement.agree(kind, stop=stop, interrupted=interrupted)
+        self.stopped = "interrupted" if wishes["interrupted"] else self.stopped
+        self.model.stop_training = wishes["stop"]
+        return wishes["stop"]
+
+    def _before_tail(self) -> bool:
+        """Whether only the short last batch is left.
+
+        Keras' function is traced for rows of any number when it has seen two numbers, and for this
+        one where it sees no other; their results differ in the last digit.
+        """
+        steps, short = self.feed.steps or 0, self.plan.last_batch < self.plan.batch_size
+        return short and self.runner.position == steps - 1
+
+    def _look(self) -> None:
+        """Before anything else is done at an epoch's end."""
+        self._took_s = time.perf_counter() - self._began
+        self._last_rate = read_rate(self.model, -1)
+        self.aids.show_averages()
+
+    def _end_epoch(self, logs: Mapping[str, Any] | None) -> None:
+        self.aids.hide_averages()
+        metrics = read_metrics(logs)
+        self.progress.add(metrics, self._took_s, self.runner.rows, self._last_rate)
+        whole = self.feed.exact and self.runner.position == self.feed.steps
+        if whole or not self.runner.stopped:  # else a resumption has the rest to do
+            self._save()
+        self._tell("epoch", metrics)
+        self._agree_stop("epoch")
+
+    def _save(self, within: bool = False) -> None:
+        """A checkpoint, within an epoch or between two."""
+        if not self.saver.wanted:
+            return
+        done, choice = self.progress, self.runner.chooser.choice
+        spent_s = done.spent_s + time.perf_counter() - self._began if within else 0.0
+        state = done.to_state(
+            take_snapshot(self.model),
+            position=self.runner.position if within else 0,
+            rows=self.runner.rows if within else 0,
+            engine=choice.engine if choice else "",
+            keepers=self.aids.get_state(),
+            extra={"micro": self.micro, "spent_s": spent_s},
+        )
+        self.saver.save(state)
+        self.saver.write_history(self._report())
+
+    def _tell(self, kind: str, metrics: dict[str, Value]) -> bool:
+        """Tells the listener; true when the training is to stop."""
+        epoch = self.progress.epoch + (kind != "epoch")
+        step, steps = self.runner.position, self.feed.steps
+        if self.listener.tell(kind, epoch, step, steps, split_components(metrics)):
+            self.stopped = "interrupted"
+            self.model.stop_training = True
+        return bool(self.model.stop_training)
+
+    # What may go wrong ----------------------------------------------------------------------------
+
+    def _back_off(self, error: BaseException) -> tuple[Engines, Chooser]:
+        """Engines that need less memory: half as many rows go through the model at once.
+
+        Raises:
+            OutOfMemoryError: if there is nothing left to halve, or that is not wanted.
+        """
+        splits = self.team.replicas == 1 and can_split(self.model)
+        if self.spec.on_oom == "stop" or self.micro <= 1 or not splits:
+            raise self.explain_memory() from error
+        self.micro = -(-self.micro // 2)
+        gc.collect()
+        self.notes.append(
+            f"{self.device} ran out of memory: batches of {count_of(self.plan.batch_size, 'row')} "
+            f"go through the model {self.micro:,} at a time, and their gradients are added up."
+        )
+        return self._open_engines()
+
+    def explain_memory(self) -> OutOfMemoryError:
+        """The error of a training that does not fit into memory."""
+        size = getattr(getattr(self, "plan", None), "batch_size", self.batch_size)
+        halved = f", {count_of(self.micro, 'row')} at a time" if self.micro not in (0, size) else ""
+        own = "" if can_split(self.model) else ", and its own train_step() cannot be split"
+        hint = 'Use a smaller `batch_size` or model, or gpu_dataset(cache = "host").'
+        return explain_exhaustion(self.device, size, hint, halved + own)
+
+    def _give_up(self, why: str) -> None:
+        self.stopped, self.reason = "non_finite", why
+        which = self.health.restore()
+        if self.aids.keeps_best:
+            self.aids.settle()
+            which = f"of its best epoch, {self.aids.best_epoch}"
+        self.notes.append(
+            f"Stopped: {why}. The model has the weights {which}. A smaller learning rate, "
+            "`clip_global_norm = 1` or scaled features may help."
+        )
+
+    # After the last step --------------------------------------------------------------------------
+
+    def _report(self) -> FitReport:
+        return summarise(self, time.perf_counter() - self._started)

@@ -1,0 +1,320 @@
+"""The batch size that keeps the device busy: measured on real batches, the model left as it was.
+
+Batch sizes double. At each, the engine that would train does so for some 0.2 s after a first call
+that traces and places, and the median throughput is kept, until memory is full, throughput grows
+no more, or the rows end. A larger batch makes fewer updates an epoch and changes what is learned:
+throughput is not accuracy, which is why by default an epoch keeps ten updates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.backend.oom import explain_exhaustion
+from gpukeras.core.errors import ModelError, OutOfMemoryError, SpecError
+from gpukeras.core.messages import find_reason
+from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, check_number, option
+from gpukeras.data.arrays import aligned_empty
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.loading.block import Block
+from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.engine.autotune import choose_candidates
+from gpukeras.engine.engines import Engines, read_engine_facts
+from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
+from gpukeras.engine.predict_loop import model_device
+from gpukeras.models import builder
+from gpukeras.training.batch_size_memo import remember_batch_size
+from gpukeras.training.evaluate import build_on
+from gpukeras.tuner.knee import FULL, Point, choose_knee, choose_sizes, explain_choice, is_flat
+from gpukeras.tuner.model_guard import kept_model
+
+SMALLEST = 32  # Keras' own default, where the search starts
+UPDATES = 10  # an epoch's fewest, where `to` is not given
+STREAM_ROWS = 2**20  # of a stream whose length is not known
+MEASURE_S = 0.2  # of a size's calls, at least
+LONGEST_S = 1.0  # a size's calls end here even if there were less than `SAMPLES`
+SAMPLES = 3
+
+AnyDataset = Dataset | StreamDataset
+OnEvent = Callable[[dict[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class BatchSearchSpec(Spec):
+    """What is searched.
+
+    Args:
+        low: R's `from`, the first size; None for 32, or all rows if they are fewer.
+        high: R's `to`, the largest size; None for as many as leave ten updates an epoch (with
+            `until = "memory"`: for all rows).
+        until: "knee" stops where throughput grows no more, "memory" goes on until it is full.
+        engine: As in `FitSpec`; "auto" is the superstep, or what alone can train the model.
+        seconds: For the whole search; a size that has begun is finished.
+    """
+
+    low: int | None = option(None, check_count, arg="from")
+    high: int | None = option(None, check_count, arg="to")
+    until: str = option("knee", check_choice, ("knee", "memory"))
+    engine: str = option("auto", check_choice, ENGINES)
+    seconds: float = option(20.0, check_number, 0.0)
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        super().__post_init__()
+        if self.high is not None:
+            check_count("to", self.high, self.low or 1)
+
+
+@dataclass(frozen=True)
+class BatchSearch:
+    """What a search found.
+
+    Args:
+        points: One a size, in their order.
+        recommended: The smallest size with 90 % of the best throughput; None if none was measured.
+        largest: The largest size that ran.
+        reason: Why that size, and why the search ended.
+        stopped: "flat", "memory", "rows", "to", "time" or "interrupted".
+        device: Where the model is.
+        engine: What trained.
+        engine_reason: Why that engine.
+        samples: Which rows it trained on.
+        elapsed_s: Seconds in all.
+    """
+
+    points: tuple[Point, ...]
+    recommended: int | None
+    largest: int | None
+    reason: str
+    stopped: str
+    device: str
+    engine: str
+    engine_reason: str
+    samples: str
+    elapsed_s: float
+
+
+def find_batch_size(
+    model: Any, data: AnyDataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+) -> BatchSearch:
+    """Measures throughput over batch sizes; the model is left as it was, whatever happens.
+
+    Weights, optimizer, metrics and random state are put back. A model that was not built is built.
+    Rows in sequence are not asked for: the first chunk is repeated, so what is measured there is
+    the device, not the source.
+
+    Args:
+        model: A compiled Keras model.
+        data: The rows.
+        options: Fields of `BatchSearchSpec`.
+        on_event: Called after each size, and at most every 0.05 s in between, with a plain dict of
+            `kind` ("size" or "waiting") and a size's figures; a true answer ends the search.
+
+    Raises:
+        SpecError, DataError, ModelError: for input that does not fit.
+        OutOfMemoryError: if the first size does not fit.
+    """
+    began = time.perf_counter()
+    spec = BatchSearchSpec.from_dict(options)
+    builder.check_model(model)
+    builder.check_rows(model, data)
+    builder.check_encoding(model, data.recipe)
+    build_on(model, data)
+    search = _open_search(model, data, spec, on_event)
+    with kept_model(model):
+        stopped = search.run(began)
+    report = search.report(stopped, time.perf_counter() - began)
+    if report.recommended is not None and stopped != "interrupted":
+        remember_batch_size(model, report.recommended)
+    return report
+
+
+# Searching ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Search:
+    """A search in progress."""
+
+    model: Any
+    data: Dataset
+    sizes: list[int]
+    ends: str
+    spec: BatchSearchSpec
+    engine: str
+    engine_reason: str
+    samples: str
+    on_event: OnEvent | None
+    points: list[Point] = field(default_factory=list)
+
+    def run(self, began: float) -> str:
+        """Measures size after size; gives why it ended."""
+        self.device = model_device(self.model)
+        spent = 0.0
+        for size in self.sizes:
+            start = time.perf_counter()
+            if self.points and start - began + spent > self.spec.seconds:
+                return "time"
+            try:
+                self.points.append(self._measure(size))
+            except _Interrupted:
+                return "interrupted"
+            spent = time.perf_counter() - start
+            ended = self._judge()
+            if ended:
+                return ended
+        return self.ends
+
+    def report(self, stopped: str, elapsed_s: float) -> BatchSearch:
+        """What was found."""
+        fits = [point.batch_size for point in self.points if point.rows_per_s is not None]
+        return BatchSearch(
+            points=tuple(self.points),
+            recommended=choose_knee(self.points),
+            largest=fits[-1] if fits else None,
+            reason=explain_choice(self.points, stopped),
+            stopped=stopped,
+            device=self.device,
+            engine=self.engine,
+            engine_reason=self.engine_reason,
+            samples=self.samples,
+            elapsed_s=elapsed_s,
+        )
+
+    def _judge(self) -> str:
+        """Why to stop after the last size, or ""."""
+        last = self.points[-1]
+        told = self._tell("size", **vars(last))
+        if last.status == FULL:
+            if len(self.points) == 1:
+                raise _too_large(self.device, last.batch_size)
+            return "memory"
+        if self.spec.until == "knee" and is_flat(self.points):
+            return "flat"
+        return "interrupted" if told else ""
+
+    def _measure(self, size: int) -> Point:
+        on_gpu = not self.device.startswith("CPU")
+        if on_gpu:
+            runtime.reset_memory_peak(self.device)
+        try:
+            rate = self._measure_rate(size)
+        except (runtime.tensorflow().errors.ResourceExhaustedError, MemoryError):
+            return Point(size, None, None, FULL)
+        except runtime.refusals() as error:
+            raise ModelError(
+                f'The engine "{self.engine}" cannot run this model: {find_reason(error)}.',
+                hint='Use `engine = "keras"`.',
+            ) from error
+        peak = float(runtime.memory_info(self.device)["peak"]) if on_gpu else None
+        return Point(size, rate, peak)
+
+    def _measure_rate(self, size: int) -> float:
+        """Rows a second: the median over blocks, their gathering included."""
+        feed = open_feed(self.data, self.data.plan(self.device, size))
+        engines = Engines(self.model, "train", size, self.device)
+        blocks = draw(feed)
+        block, _ = next(blocks)
+        self._time(engines, block, 1)  # traces and places
+        count, _ = calibrate(lambda count: self._time(engines, block, count), block.batches)
+        rates, total_s = [], 0.0
+        while total_s < MEASURE_S or (len(rates) < SAMPLES and total_s < LONGEST_S):
+            block, wait_s = next(blocks)
+            if block.batches < count:
+                continue  # an epoch's last block: its call would be too short
+            run_s = self._time(engines, block, count)
+            rates.append(count * size / (run_s + wait_s * count / block.batches))
+            total_s += run_s + wait_s
+        blocks.close()
+        return median(rates)
+
+    def _time(self, engines: Engines, block: Block, count: int) -> float:
+        """Seconds of a call, the device's work included."""
+        if self._tell("waiting"):
+            raise _Interrupted
+        began = time.perf_counter()
+        wait_for(engines.run(self.engine, block, 0, count))
+        return time.perf_counter() - began
+
+    def _tell(self, kind: str, **figures: Any) -> bool:
+        event = {"kind": kind, **figures}
+        return self.on_event is not None and self.on_event(event) is True
+
+
+class _Interrupted(Exception):
+    """The listener asked for the end."""
+
+
+# What is searched --------------------------------------------------------------------------------
+
+
+def _open_search(
+    model: Any, data: AnyDataset, spec: BatchSearchSpec, on_event: OnEvent | None
+) -> _Search:
+    facts = read_engine_facts(model, spec.engine)
+    engine, why = choose_engine(*choose_candidates(facts))
+    rows, samples = len(data.rows("train")) if isinstance(data, Dataset) else 0, "its own rows"
+    if isinstance(data, StreamDataset):
+        rows = data.facts.rows or STREAM_ROWS
+        held = len(data.sources[0])
+        data, samples = repeat_head(data, rows), f"its first {held:,} rows, repeated"
+    low, high, ends = choose_range(spec, rows)
+    return _Search(model, data, choose_sizes(low, high), ends, spec, engine, why, samples, on_event)
+
+
+def choose_engine(candidates: tuple[str, ...], alone: str) -> tuple[str, str]:
+    """The engine to measure with: the superstep where it may train, as it starts within 0.4 s."""
+    if len(candidates) == 1:
+        return candidates[0], alone
+    return "superstep", "the cheapest to start of those that train many batches a call"
+
+
+def choose_range(spec: BatchSearchSpec, rows: int) -> tuple[int, int, str]:
+    """The first and the last size, and what it means to come to the last one.
+
+    Raises:
+        SpecError: if `from` is more than the rows.
+    """
+    low = min(SMALLEST, rows) if spec.low is None else spec.low
+    if low > rows:
+        raise SpecError(
+            f"`from` is {low}, more than the {rows} training rows.",
+            hint=f"Use at most {rows}.",
+            arg="from",
+        )
+    if spec.high is not None:
+        high, ends = min(spec.high, rows), "to" if spec.high <= rows else "rows"
+        return min(low, high), high, ends
+    most = rows if spec.until == "memory" else rows // UPDATES
+    return low, max(low, most), "rows"
+
+
+def repeat_head(data: StreamDataset, rows: int) -> Dataset:
+    """Rows in sequence as a dataset: what is in memory of them, as often as makes `rows`."""
+    held = len(data.sources[0])
+    copies = []
+    for source in data.sources:
+        copies.append(aligned_empty(source.shape, source.dtype))
+        copies[-1][...] = source.gather(slice(None))
+    made = Dataset(
+        tuple(MemoryRows(copy) for copy in copies),
+        data.recipe,
+        replace(data.spec, batch_size="auto", drop_last=False),
+        np.resize(np.arange(held, dtype=np.int32), rows),
+        np.empty(0, np.int32),
+    )
+    made.augment, made.map = data.augment, data.map
+    return made
+
+
+def _too_large(device: str, batch_size: int) -> OutOfMemoryError:
+    return explain_exhaustion(device, batch_size, "Start with a smaller `from`.", ", the first")

@@ -1,0 +1,276 @@
+"""The learning-rate range test: one batch a rate, the model left as it was.
+
+Rates rise by a constant factor, a batch each. Many steps are one call: the loop sets the rate,
+clears the running mean that Keras' loss is, trains a batch and notes its loss, all inside a
+TensorFlow graph.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.backend.oom import explain_exhaustion, memory_errors
+from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.options import Spec, check_count, check_number, option
+from gpukeras.data.dataset import Dataset
+from gpukeras.data.loading.block import Block
+from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.engine.autotune import choose_count
+from gpukeras.engine.engines import cut
+from gpukeras.engine.epoch_loop import draw
+from gpukeras.engine.optimizer import find_optimizer, read_rate
+from gpukeras.engine.predict_loop import model_device
+from gpukeras.models import builder
+from gpukeras.training.batch_size_memo import remembered_size
+from gpukeras.training.evaluate import build_on
+from gpukeras.tuner.lr_curve import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
+from gpukeras.tuner.model_guard import kept_model
+
+AnyDataset = Dataset | StreamDataset
+OnEvent = Callable[[dict[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class RateSearchSpec(Spec):
+    """What is searched.
+
+    Args:
+        low: R's `from`, the first rate.
+        high: R's `to`, the last rate.
+        steps: Rates, a batch each.
+        batch_size: Rows a batch; "auto" is what `find_batch_size()` found for the model in this
+            session, or else the dataset's own.
+    """
+
+    low: float = option(1e-7, check_number, 1e-30, 1e30, arg="from")
+    high: float = option(10.0, check_number, 1e-30, 1e30, arg="to")
+    steps: int = option(100, check_count, 10, 100_000)
+    batch_size: str | int = option("auto", check_count)
+
+    def __post_init__(self) -> None:
+        """Checks and normalises every field."""
+        super().__post_init__()
+        if not self.low < self.high:
+            raise SpecError(f"`to` must be above `from`, which is {self.low:g}.", arg="to")
+
+
+@dataclass(frozen=True)
+class RateSearch:
+    """What a search found.
+
+    Args:
+        rates: Those that were tried.
+        losses: The loss of each rate's batch.
+        smoothed: Their exponential average.
+        steepest: See `RateChoice`.
+        minimum_tenth: See `RateChoice`.
+        recommended: See `RateChoice`.
+        reason: Why that rate, or why none.
+        stopped: "completed", "diverged", "non_finite" or "interrupted".
+        current: The rate that the optimizer has, and still has; NaN where it has several.
+        batch_size: Rows a batch.
+        device: Where the model is.
+        elapsed_s: Seconds in all.
+    """
+
+    rates: list[float]
+    losses: list[float]
+    smoothed: list[float]
+    steepest: float | None
+    minimum_tenth: float | None
+    recommended: float | None
+    reason: str
+    stopped: str
+    current: float
+    batch_size: int
+    device: str
+    elapsed_s: float
+
+
+def find_learning_rate(
+    model: Any, data: AnyDataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+) -> RateSearch:
+    """Trains a batch at each of many rising rates; the model is left as it was, whatever happens.
+
+    Weights, optimizer with its rate or schedule, metrics and random state are put back. A model
+    that was not built is built. Data with fewer batches than rates is gone through several times;
+    a short last batch is left out.
+
+    Args:
+        model: A compiled Keras model.
+        data: The rows; those in sequence are asked for as in a training.
+        options: Fields of `RateSearchSpec`.
+        on_event: Called after each call of the loop (some 0.2 s) with a plain dict of `kind`
+            ("rates" or "waiting"), `step` and `steps`; a true answer ends the search.
+
+    Raises:
+        SpecError, DataError, ModelError: for input that does not fit.
+    """
+    began = time.perf_counter()
+    spec = RateSearchSpec.from_dict(options)
+    builder.check_model(model)
+    find_optimizer(model, "learning_rate")
+    builder.check_rows(model, data)
+    builder.check_encoding(model, data.recipe)
+    build_on(model, data)
+    device = model_device(model)
+    size = remembered_size(model, data) if spec.batch_size == "auto" else spec.batch_size
+    plan = data.plan(device, size)
+    current = read_rate(model)
+    test = _Test(model, plan_rates(spec.low, spec.high, spec.steps), plan.batch_size, on_event)
+    with kept_model(model):
+        feed = open_feed(data, plan, partial(builder.check_fit, model), test.idle)
+        smaller = "Use a smaller `batch_size`."
+        with memory_errors(lambda: explain_exhaustion(device, plan.batch_size, smaller)):
+            test.run(feed)
+    return _report(test, current, device, time.perf_counter() - began)
+
+
+def _report(test: _Test, current: float, device: str, elapsed_s: float) -> RateSearch:
+    count, stopped = choose_end(test.losses)
+    rates, losses = test.rates[:count].tolist(), test.losses[:count]
+    choice = choose_rate(rates, losses)
+    if test.interrupted and stopped == "completed":
+        stopped, choice = "interrupted", RateChoice(None, None, None, "the search was interrupted")
+    return RateSearch(
+        rates=rates,
+        losses=losses,
+        smoothed=smooth_losses(losses).tolist(),
+        **vars(choice),
+        stopped=stopped,
+        current=current,
+        batch_size=test.batch_size,
+        device=device,
+        elapsed_s=elapsed_s,
+    )
+
+
+# Testing -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Test:
+    """A range test in progress."""
+
+    model: Any
+    rates: np.ndarray
+    batch_size: int
+    on_event: OnEvent | None
+    losses: list[float] = field(default_factory=list)
+    interrupted: bool = False
+    _batch_s: float | None = None
+
+    def run(self, feed: Any) -> None:
+        """Trains a batch a rate until they end, the loss diverges or the listener stops it."""
+        blocks, program = draw(feed), None
+        with rate_variable(self.model) as rate, closing(blocks):
+            try:
+                while self._is_going():
+                    block, _ = next(blocks)
+                    program = program or self._build(rate, block)
+                    self._run_block(program, block)
+            except KeyboardInterrupt:
+                if not self.interrupted:  # by the listener: what was tried until then counts
+                    raise
+
+    def idle(self) -> None:
+        """Rows are waited for: an interrupt may come in."""
+        self._tell("waiting")
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+    def _is_going(self) -> bool:
+        if self.interrupted or len(self.losses) == len(self.rates):
+            return False
+        return choose_end(self.losses)[1] == "completed"
+
+    def _run_block(self, program: Callable[..., Any], block: Block) -> None:
+        tf, first = runtime.tensorflow(), 0
+        while first < block.batches and self._is_going():
+            done = len(self.losses)
+            left = min(block.batches - first, len(self.rates) - done)
+            count = choose_count(self._batch_s, left)
+            began = time.perf_counter()
+            rates = tf.constant(self.rates[done : done + count])
+            losses = program(block.arrays, tf.constant(first), rates).numpy()
+            if done:  # the first call also traces
+                self._batch_s = (time.perf_counter() - began) / count
+            self.losses += losses.astype(np.float64).tolist()
+            first += count
+            self._tell("rates")
+
+    def _tell(self, kind: str) -> None:
+        event = {"kind": kind, "step": len(self.losses), "steps": len(self.rates)}
+        if self.on_event is not None and self.on_event(event) is True:
+            self.interrupted = True
+
+    def _build(self, rate: Any, block: Block) -> Callable[..., Any]:
+        """`program(arrays, first, rates)`: the losses of batches from `first` on, one a rate."""
+        tf, size = runtime.tensorflow(), self.batch_size
+
+        def program(arrays: tuple[Any, ...], first: Any, rates: Any) -> Any:
+            count = tf.shape(rates)[0]
+
+            def body(index: Any, losses: Any) -> tuple[Any, Any]:
+                rate.assign(tf.cast(rates[index], rate.dtype))
+                loss = self._step(cut(arrays, (first + index) * size, size))
+                return index + 1, losses.write(index, loss)
+
+            losses = tf.TensorArray(tf.float32, count, element_shape=[])
+            _, losses = tf.while_loop(lambda index, _: index < count, body, (0, losses))
+            return losses.stack()
+
+        if self.model.run_eagerly:
+            return program
+        specs = tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), block.arrays)
+        traced = tf.function(program, autograph=False)
+        return traced.get_concrete_function(
+            specs, tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.float32)
+        )
+
+    def _step(self, batch: Any) -> Any:
+        """Traced: the loss of a batch that is trained, not the mean since the epoch began."""
+        for metric in self.model.metrics:
+            metric.reset_state()
+        logs = self.model.train_step(batch)
+        if not isinstance(logs, Mapping) or "loss" not in logs:
+            raise ModelError(
+                "The model's own train_step() gives no `loss`.",
+                hint='Let it return a dictionary with "loss".',
+                arg="model",
+            )
+        return runtime.tensorflow().cast(logs["loss"], "float32")
+
+
+@contextmanager
+def rate_variable(model: Any) -> Iterator[Any]:
+    """The variable that is the optimizer's rate: its own, or one in its schedule's place.
+
+    Keras' public setter is avoided: it drops the rate's variable from the optimizer's.
+    """
+    optimizer, tf = find_optimizer(model, "learning_rate"), runtime.tensorflow()
+    own = keras_private.learning_rate(optimizer)
+    if isinstance(own, runtime.keras().Variable):
+        before = own.numpy()
+        try:
+            yield own
+        finally:
+            own.assign(before)
+        return
+    with tf.device(keras_private.step_count(optimizer).value.device):
+        rate = tf.Variable(0.0, trainable=False)
+    # Keras calls what is neither variable nor schedule.
+    keras_private.set_learning_rate(optimizer, rate.read_value)
+    try:
+        yield rate
+    finally:
+        keras_private.set_learning_rate(optimizer, own)

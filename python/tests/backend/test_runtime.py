@@ -1,0 +1,149 @@
+import os
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from children import run_script
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError, RuntimeMissingError
+
+
+def test_importing_the_door_imports_no_tensorflow():
+    script = "import sys; from gpukeras.backend import runtime; answer = runtime.imported()"
+    assert run_script(script) is False
+
+
+def test_without_tensorflow_the_error_is_classed():
+    script = """
+    import sys
+    sys.modules["tensorflow"] = None  # what Python itself does for a module that is not there
+    from gpukeras.backend import runtime
+    from gpukeras.core.errors import RuntimeMissingError
+    try:
+        runtime.tensorflow()
+    except RuntimeMissingError as error:
+        answer = error.message
+    """
+    assert run_script(script).startswith("TensorFlow cannot be imported")
+
+
+@pytest.mark.tf
+def test_another_backend_or_keras_2_is_refused():
+    script = """
+    import sys, types
+    other = types.ModuleType("keras")
+    other.backend = types.SimpleNamespace(backend=lambda: "jax")
+    sys.modules["keras"] = other
+    from gpukeras.backend import runtime
+    from gpukeras.core.errors import RuntimeMissingError
+    answer = []
+    for other.__version__ in ("3.15.1", "2.15.0"):
+        try:
+            runtime.keras()
+        except RuntimeMissingError as error:
+            answer.append(error.message)
+    """
+    jax, keras_2 = run_script(script)
+    assert jax.endswith("found jax.")
+    assert keras_2.endswith("found Keras 2.")
+
+
+@pytest.mark.tf
+def test_nothing_but_the_first_op_starts_tensorflow():
+    script = """
+    from gpukeras.backend import runtime
+    steps = [
+        lambda: runtime.keras(),
+        lambda: runtime.physical_devices("CPU"),
+        lambda: runtime.visible_devices("GPU"),
+        lambda: runtime.set_threads(2, 2),
+        lambda: runtime.set_dtype_policy("float32"),
+        lambda: runtime.set_seed(1),
+        lambda: runtime.set_deterministic(),
+        lambda: runtime.build_info(),
+    ]
+    answer = []
+    for step in steps:
+        step()
+        answer.append(runtime.started())
+    runtime.tensorflow().zeros(1)
+    answer.append(runtime.started())
+    """
+    assert run_script(script) == [False] * 8 + [True]
+
+
+def test_python_writes_through_to_c_and_c_does_not_write_back(monkeypatch):
+    monkeypatch.delenv("GPUKERAS_TEST", raising=False)
+    runtime.set_environment("GPUKERAS_TEST", "one=1")
+    assert runtime.c_environment("GPUKERAS_TEST") == "one=1"
+    assert runtime.c_variables()["GPUKERAS_TEST"] == "one=1"
+    runtime.set_environment("GPUKERAS_TEST", None)
+    assert runtime.c_environment("GPUKERAS_TEST") is None
+    assert "GPUKERAS_TEST" not in runtime.c_variables()
+
+
+def test_c_variables_are_the_whole_environment():
+    assert runtime.c_variables().keys() >= os.environ.keys() - {"PYTEST_CURRENT_TEST"}
+
+
+@pytest.mark.tf
+def test_on_device_puts_soft_placement_back():
+    config = runtime.tensorflow().config
+    before = config.get_soft_device_placement()
+    with runtime.on_device("CPU:0"):
+        assert not config.get_soft_device_placement()
+    assert config.get_soft_device_placement() == before
+
+
+@pytest.mark.tf
+def test_on_device_raises_where_there_is_none():
+    tf = runtime.tensorflow()
+    with pytest.raises(tf.errors.InvalidArgumentError), runtime.on_device("GPU:97"):
+        tf.zeros(1)
+
+
+def aligned(shape):
+    size = int(np.prod(shape)) * 4
+    buffer = np.empty(size + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    return buffer[start : start + size].view(np.float32).reshape(shape)
+
+
+@pytest.mark.tf
+def test_an_adopted_array_is_shared_and_read_only():
+    array = aligned((8, 4))
+    array[:] = 3
+    tensor = runtime.adopt_array(array)
+    assert np.shares_memory(np.asarray(tensor), array)
+    assert not array.flags.writeable
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("spoil", [lambda a: a.ravel()[1:], lambda a: a.T])
+def test_memory_that_would_abort_the_process_is_refused(spoil):
+    with pytest.raises(DataError, match="Memory to adopt must be C-ordered and aligned to 64"):
+        runtime.adopt_array(spoil(aligned((8, 4))))
+
+
+def test_runtime_missing_is_an_error_of_gpukeras():
+    assert RuntimeMissingError.code == "runtime_missing"
+
+
+@pytest.mark.tf
+def test_a_backend_that_is_not_installed_is_named_too():
+    if find_spec("jax"):
+        pytest.skip("jax is installed: the test above tells what is said then")
+    script = """
+    import os
+    os.environ["KERAS_BACKEND"] = "jax"
+    from gpukeras.backend import runtime
+    from gpukeras.core.errors import RuntimeMissingError
+    try:
+        runtime.keras()
+    except RuntimeMissingError as error:
+        answer = [error.message, error.hint]
+    """
+    message, hint = run_script(script)
+    assert message.startswith("gpukeras needs Keras 3 on the TensorFlow backend, not jax")
+    assert "KERAS_BACKEND=tensorflow" in hint

@@ -1,0 +1,96 @@
+"""A training that is killed at any moment and started again ends as if nothing had happened."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpukeras
+from gpukeras.checkpoint.store import CheckpointStore
+
+SUPPORT = Path(__file__).parents[1] / "support"
+EPOCHS, ROWS = 6, 20_000
+
+pytestmark = pytest.mark.tf
+
+
+def start(folder, weights, engine):
+    """A training in a process of its own, at the moment when its first step may come."""
+    paths = (str(Path(gpukeras.__file__).parents[1]), str(SUPPORT))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, str(SUPPORT / "kill_child.py"), str(folder), str(weights), engine]
+    command += [str(EPOCHS), str(ROWS)]
+    child = subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline() == "begin\n", child.communicate()
+    return child
+
+
+def train(folder, weights, engine):
+    """Trains to the end; the weights and the history, and seconds from the first step on."""
+    child, began = start(folder, weights, engine), time.monotonic()
+    out, err = child.communicate(timeout=300)
+    assert child.returncode == 0, out + err
+    with np.load(weights) as values:
+        return dict(values), time.monotonic() - began
+
+
+def train_until(folder, weights, engine, delay):
+    """Kills a training after some seconds; whether it was still at it, and epochs it had told."""
+    child = start(folder, weights, engine)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(timeout=delay)
+    child.kill()
+    out, err = child.communicate()
+    killed = child.returncode < 0
+    assert killed or child.returncode == 0, err
+    told = [int(line.split()[1]) for line in out.splitlines() if line.startswith("epoch")]
+    return killed, max(told, default=0)
+
+
+def count_saved(folder):
+    """Epochs that the newest checkpoint has, all of which must be whole."""
+    with CheckpointStore(folder) as store:
+        saved = store.load()
+    assert saved is None or saved.notes == ()
+    return 0 if saved is None else saved.plain["state"]["epoch"]
+
+
+def assert_equal(found, expected, kills):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name].tobytes() == value.tobytes(), f"{name} differs after {kills} kills"
+
+
+def kill(tmp_path, engine, wanted):
+    """Kills trainings so many times, and compares each with two that nothing disturbs."""
+    expected, lasts = train("none", tmp_path / "undisturbed.npz", engine)
+    assert_equal(train("none", tmp_path / "again.npz", engine)[0], expected, 0)
+    rng = np.random.default_rng([wanted, len(engine)])
+    kills = trainings = 0
+    while kills < wanted:  # a training that comes to its end is followed by another one
+        trainings += 1
+        folder, weights = tmp_path / f"run-{trainings}", tmp_path / f"{trainings}.npz"
+        killed, before = True, kills
+        while killed and kills < wanted:
+            killed, told = train_until(folder, weights, engine, rng.uniform(0, 0.7 * lasts))
+            assert count_saved(folder) >= told  # no finished epoch is lost
+            kills += killed
+        found, _ = train(folder, weights, engine)
+        assert_equal(found, expected, kills - before)
+
+
+def test_a_training_that_is_killed_ends_with_the_weights_of_an_undisturbed_one(tmp_path):
+    kill(tmp_path, "auto", 2)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("engine", ["auto", "keras", "superstep", "compiled"])
+def test_trainings_of_each_engine_are_killed_twenty_times(tmp_path, engine):
+    kill(tmp_path, engine, 20)

@@ -1,0 +1,85 @@
+import json
+import math
+
+import pytest
+from checkpointed import damage, small_files
+from saved_states import IDENTITY, make_state
+
+from gpukeras import CheckpointError
+from gpukeras.checkpoint.manager import Checkpointer
+from gpukeras.checkpoint.state import pack_state
+from gpukeras.checkpoint.store import CheckpointStore
+
+
+def test_a_training_goes_on_where_it_was_saved(tmp_path):
+    with Checkpointer(tmp_path / "run", IDENTITY) as kept:
+        assert kept.resume() is None
+        assert kept.folder == tmp_path / "run"
+        for epoch in (1, 2):
+            assert kept.save(make_state(epoch)) == ""
+    with Checkpointer(tmp_path / "run", IDENTITY) as kept:
+        state = kept.resume()
+        assert state.epoch == 2
+        assert (state.snapshot.arrays["weights/0000"] == 2).all()
+        assert kept.notes == ()
+
+
+def test_another_training_is_refused_and_stays(tmp_path):
+    with Checkpointer(tmp_path / "run", IDENTITY) as kept:
+        kept.save(make_state(1))
+    with Checkpointer(tmp_path / "run", {**IDENTITY, "batch_size": 64}) as kept:
+        with pytest.raises(CheckpointError) as caught:
+            kept.resume()
+        expected = "`checkpoint` holds another training: the batch size was 32 and is 64."
+        assert caught.value.message == expected
+        assert "another folder" in caught.value.hint
+        assert caught.value.details["path"] == str(tmp_path / "run")
+    with Checkpointer(tmp_path / "run", IDENTITY) as kept:
+        assert kept.resume().epoch == 1
+
+
+def test_what_the_user_should_know_is_noted(tmp_path):
+    with Checkpointer(tmp_path / "run", IDENTITY) as kept:
+        kept.save(make_state(1))
+        kept.save(make_state(2))
+    damage(tmp_path / "run" / "checkpoint-000002.gpukeras")
+    with Checkpointer(tmp_path / "run", {**IDENTITY, "versions": {"Keras": "3.16"}}) as kept:
+        assert kept.resume().epoch == 1
+        assert len(kept.notes) == 2
+        assert kept.notes[0].startswith("checkpoint-000002.gpukeras was passed over")
+        assert kept.notes[1] == "The checkpoint was made by Keras 3.15.1, not 3.16."
+
+
+def test_a_state_of_another_version_is_a_clear_error(tmp_path):
+    plain, arrays = pack_state(make_state(1))
+    with CheckpointStore(tmp_path / "run") as store:
+        store.save({"identity": IDENTITY, "state": {**plain, "later": 1}}, arrays)
+    with (
+        Checkpointer(tmp_path / "run", IDENTITY) as kept,
+        pytest.raises(CheckpointError, match="saved by another version of gpukeras"),
+    ):
+        kept.resume()
+
+
+def test_a_save_that_fails_is_a_sentence_and_the_last_good_one_stays(tmp_path):
+    with Checkpointer(tmp_path / "run", IDENTITY, every_s=0) as kept:
+        kept.save(make_state(1))
+        with small_files(4096):
+            assert kept.save(make_state(2, 10_000)).startswith("`checkpoint`: the disk is full")
+            assert "disk is full" in kept.write_history({"loss": [1.0] * 5000})
+        assert kept.resume().epoch == 1
+
+
+@pytest.mark.parametrize(("every_s", "due"), [(0, True), (1000, False), (None, False)])
+def test_it_is_time_to_save_after_a_while(tmp_path, every_s, due):
+    with Checkpointer(tmp_path / "run", IDENTITY, every_s=every_s) as kept:
+        assert kept.due() is due
+        kept.save(make_state(1))
+        assert kept.due() is due
+
+
+def test_history_is_written_beside(tmp_path):
+    with Checkpointer(tmp_path / "run", IDENTITY) as kept:
+        assert kept.write_history({"history": {"loss": [1.0, math.nan]}}) == ""
+    written = json.loads((tmp_path / "run" / "history.json").read_text())
+    assert written == {"history": {"loss": [1.0, None]}}

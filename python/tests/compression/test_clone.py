@@ -1,0 +1,112 @@
+"""A copy predicts the same and shares nothing."""
+
+import numpy as np
+import pytest
+from small_fits import make_dataset, make_model
+
+from gpukeras.compression import clone
+from gpukeras.core.errors import ModelError
+from gpukeras.models import builder
+
+pytestmark = pytest.mark.tf
+ROWS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
+
+
+def own_loss(true, predicted):
+    import keras
+
+    return keras.losses.sparse_categorical_crossentropy(true, predicted)
+
+
+def test_a_copy_is_the_same_and_its_own():
+    import keras
+
+    model, data = make_model(optimizer="adam", layers=[keras.layers.Dropout(0.5)]), make_dataset()
+    model.compile(
+        keras.optimizers.Adam(0.01), own_loss, metrics=[keras.metrics.SparseCategoricalAccuracy()]
+    )
+    model.train_on_batch(ROWS, np.zeros(6))
+    builder.tie_recipe(model, data.recipe)
+    copy = clone.copy_model(model)
+    np.testing.assert_array_equal(copy(ROWS), model(ROWS))
+    assert type(copy) is keras.Sequential
+    assert copy.compiled
+    assert model.compiled
+    assert float(copy.optimizer.learning_rate) == pytest.approx(0.01)
+    assert builder.recipe_of(copy) is data.recipe
+    before = np.asarray(model(ROWS))
+    copy.train_on_batch(ROWS, np.zeros(6))
+    np.testing.assert_array_equal(model(ROWS), before)
+    assert not np.array_equal(copy(ROWS), before)
+
+
+def test_layers_with_code_of_the_session_are_copied():
+    import keras
+
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Lambda(lambda rows: rows + 1)])
+    assert np.array_equal(clone.copy_model(model)(ROWS), ROWS + 1)
+
+
+def test_a_model_of_the_user_s_class_is_copied():
+    import keras
+
+    class Own(keras.Model):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.dense = keras.layers.Dense(3)
+
+        def call(self, rows):
+            return self.dense(rows)
+
+        def build(self, shape):
+            self.dense.build(shape)
+            self.built = True
+
+    model = Own()
+    model.build((None, 5))
+    np.testing.assert_array_equal(clone.copy_model(model)(ROWS), model(ROWS))
+    with pytest.raises(ModelError, match="sequential or functional"):
+        clone.check_graph(model)
+
+
+def test_means_of_a_normalization_are_copied():
+    import keras
+
+    normal = keras.layers.Normalization()
+    normal.adapt(np.arange(20.0).reshape(4, 5))
+    model = keras.Sequential([keras.Input((5,)), normal])
+    np.testing.assert_array_equal(clone.copy_model(model)(ROWS), model(ROWS))
+
+
+def test_a_quantized_model_is_copied():
+    model = make_model()
+    model.layers[0].quantize("int8")
+    np.testing.assert_array_equal(clone.copy_model(model)(ROWS), model(ROWS))
+
+
+def test_what_cannot_be_copied_is_said():
+    import keras
+
+    class Closed(keras.layers.Layer):
+        def __init__(self, size):
+            super().__init__()
+
+        def call(self, rows):
+            return rows
+
+        def get_config(self):
+            return {}
+
+    with pytest.raises(ModelError, match="cannot be copied"):
+        clone.copy_model(keras.Sequential([keras.Input((5,)), Closed(3)]))
+    with pytest.raises(ModelError, match="no weights yet"):
+        clone.copy_model(keras.Sequential([keras.layers.Dense(3)]))
+
+
+def test_attributes_are_set_aside_for_a_while():
+    model = make_model()
+    optimizer = model.optimizer
+    with clone.set_aside(model, optimizer=None, no_such_name=3):
+        assert model.optimizer is None
+        assert not hasattr(model, "no_such_name")
+    assert model.optimizer is optimizer

@@ -1,0 +1,138 @@
+"""Distances between teacher and student, and a loss that lasts as long as the teaching."""
+
+import numpy as np
+import pytest
+from small_fits import make_dataset, make_model
+
+from gpukeras.compression import distillation_loss
+from gpukeras.core.errors import ModelError
+from gpukeras.training import fit
+
+pytestmark = pytest.mark.tf
+RNG = np.random.default_rng(1)
+LOGITS = RNG.normal(size=(2, 6, 4)).astype(np.float32)
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def sigmoid(logits):
+    return 1 / (1 + np.exp(-logits))
+
+
+def divergence(taught, own):
+    return (taught * np.log(taught / own)).sum(-1)
+
+
+def two(taught, own):
+    pairs = [(taught, own), (1 - taught, 1 - own)]
+    return sum(one * np.log(one / other) for one, other in pairs).mean(-1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+@pytest.mark.parametrize("weights", [None, np.array([0.0, 1, 2, 3, 1, 0], np.float32)])
+@pytest.mark.parametrize(
+    ("loss", "kind", "squash", "distance"),
+    [
+        ("sparse_categorical_crossentropy", "classes", softmax, divergence),
+        ("binary_crossentropy", "two classes", sigmoid, two),
+    ],
+)
+def test_softened_classes_are_compared(loss, kind, squash, distance, temperature, weights):
+    import keras
+
+    softened = [squash(one / temperature) for one in LOGITS.astype(np.float64)]
+    each = distance(*softened) * temperature**2
+    expected = np.mean(each if weights is None else each * weights)
+    found, compare = distillation_loss.open_distance(loss, temperature)
+    assert found == kind
+    assert float(compare(*squash(LOGITS), weights)) == pytest.approx(expected, rel=1e-3)
+    classes = {
+        "classes": keras.losses.SparseCategoricalCrossentropy,
+        "two classes": keras.losses.BinaryCrossentropy,
+    }
+    _, compare = distillation_loss.open_distance(classes[kind](from_logits=True), temperature)
+    assert float(compare(*LOGITS, weights)) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["mse", "mean_absolute_error", "own"])
+def test_numbers_are_compared_by_the_student_s_own_loss(loss):
+    import keras
+
+    def own(true, predicted):
+        return keras.ops.mean(keras.ops.abs(true - predicted), axis=-1)
+
+    kind, compare = distillation_loss.open_distance(own if loss == "own" else loss, 3.0)
+    gap = LOGITS[0] - LOGITS[1]
+    expected = np.mean(gap**2 if loss == "mse" else abs(gap))
+    assert kind == "numbers"
+    assert float(compare(*LOGITS, None)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_certain_probabilities_are_finite():
+    _, compare = distillation_loss.open_distance("categorical_crossentropy", 2.0)
+    sure = np.eye(3, dtype=np.float32)
+    assert np.isfinite(float(compare(sure, sure[::-1].copy(), None)))
+    assert float(compare(sure, sure, None)) == 0
+
+
+def two_headed(losses, weights=None):
+    import keras
+
+    given = keras.Input((5,))
+    heads = [keras.layers.Dense(3, "softmax", name="b"), keras.layers.Dense(1, name="a")]
+    model = keras.Model(given, {head.name: head(given) for head in heads})
+    model.compile("sgd", losses, loss_weights=weights)
+    return model
+
+
+def test_losses_are_listed_in_the_order_of_outputs():
+    losses = {"b": "sparse_categorical_crossentropy", "a": "mse"}
+    model = two_headed(losses, {"a": 2.0})
+    assert distillation_loss.list_losses(model) == ["mse", "sparse_categorical_crossentropy"]
+    assert distillation_loss.list_shares(model, 2) == [2.0, 1.0]
+    assert distillation_loss.list_losses(make_model()) == ["sparse_categorical_crossentropy"]
+    assert distillation_loss.list_shares(make_model(), 1) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "picked"), [([], [None, None]), ([1], [1, 1]), ([1, 2], [1, 2])]
+)
+def test_weights_are_an_output_s_own_or_those_of_all(weights, picked):
+    assert [distillation_loss.pick_weights(weights, place) for place in (0, 1)] == picked
+
+
+def test_the_loss_is_mixed_in_training_and_the_student_s_own_otherwise():
+    student, teacher = make_model(seed=1), make_model(seed=2)
+    x, y = RNG.normal(size=(8, 5)).astype(np.float32), np.arange(8) % 3
+    said, taught = student(x), teacher(x)
+    own = float(student.compute_loss(y=y, y_pred=said))
+    apart = distillation_loss.open_distance("sparse_categorical_crossentropy", 2.0)[1](
+        taught, said, None
+    )
+    with distillation_loss.taught_by(student, teacher, 2.0, 0.25):
+        mixed = float(student.compute_loss(x=x, y=y, y_pred=said, training=True))
+        assert mixed == pytest.approx(0.25 * own + 0.75 * float(apart), rel=1e-5)
+        assert float(student.compute_loss(x=x, y=y, y_pred=said, training=False)) == own
+    assert float(student.compute_loss(x=x, y=y, y_pred=said)) == own
+    assert "compute_loss" not in vars(student)
+
+
+@pytest.mark.parametrize("engine", ["keras", "superstep", "compiled"])
+def test_every_engine_teaches_and_forgets(engine):
+    student, teacher, data = make_model(seed=1), make_model(seed=2), make_dataset()
+    options = {"epochs": 1, "engine": engine}
+    with distillation_loss.taught_by(student, teacher, 2.0, 0.0):  # the teacher alone
+        taught = fit.fit(student, data, {**options, "epochs": 3}).history["loss"]
+    assert taught[-1] < taught[0] < 1
+    assert fit.fit(student, data, options).history["loss"][0] > 0.9  # the labels' loss again
+    assert len(student.variables) == 4
+
+
+def test_outputs_of_other_shapes_are_refused():
+    rows = np.zeros((2, 5), np.float32)
+    distillation_loss.match_outputs(make_model(), make_model(seed=2), rows)
+    with pytest.raises(ModelError, match="of shape 4, and `teacher` of shape 3"):
+        distillation_loss.match_outputs(make_model(), make_model(units=4), rows)

@@ -1,0 +1,129 @@
+"""Metrics that got worse, refusals, and what a report holds."""
+
+import math
+
+import pytest
+from small_fits import make_dataset, make_model
+
+from gpukeras.compression import latency, report
+from gpukeras.compression.clone import copy_model
+from gpukeras.compression.metrics import Figures
+from gpukeras.core.errors import CompressionError, SpecError
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    monkeypatch.setattr(latency, "BUDGET_S", 0.0)  # the least runs
+
+
+def figures(**metrics):
+    return Figures(1000.0, 900.0, 10, 9, 20.0, (), metrics, "validation" if metrics else "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "metric", "chosen", "drop"),
+    [
+        ({"loss": 1.0, "accuracy": 0.9}, {"loss": 2.0, "accuracy": 0.8}, None, "accuracy", 0.1),
+        ({"loss": 1.0, "accuracy": 0.9}, {"loss": 2.0, "accuracy": 0.8}, "loss", "loss", 1.0),
+        ({"loss": 1.0, "mean_absolute_error": 3.0}, {"loss": 1.0, "mean_absolute_error": 2.5}, None,
+         "mean_absolute_error", -0.5),
+        ({"loss": 1.0, "auc": 0.5}, {"loss": 1.0, "auc": 0.75}, None, "auc", -0.25),
+        ({"loss": 1.0, "a_loss": 1.0}, {"loss": 1.5, "a_loss": 2.0}, None, "loss", 0.5),
+        ({}, {}, None, "", None),
+    ],
+)  # fmt: skip
+def test_the_drop_goes_by_what_is_better(before, after, metric, chosen, drop):
+    found = report.find_drop(figures(**before), figures(**after), metric)
+    assert found[0] == chosen
+    assert found[1] == (None if drop is None else pytest.approx(drop))
+
+
+def test_a_metric_that_is_not_there_is_refused():
+    with pytest.raises(SpecError, match="Metrics are loss, accuracy"):
+        report.find_drop(figures(loss=1, accuracy=1), figures(loss=1, accuracy=1), "f1")
+
+
+@pytest.mark.parametrize(
+    ("after", "max_drop", "refused"),
+    [(0.85, 0.05, True), (0.85, 0.06, False), (0.95, 0.0, False), (0.1, None, False),
+     (math.nan, 0.5, True)],
+)  # fmt: skip
+def test_a_model_that_lost_too_much_is_refused(after, max_drop, refused):
+    pair = figures(loss=1.0, accuracy=0.901), figures(loss=1.0, accuracy=after)
+    if not refused:
+        report.check_drop(*pair, max_drop)
+        return
+    words = rf"accuracy goes from 0.901 to {after:.4g}, and `max_drop` allows {max_drop:g}\."
+    with pytest.raises(CompressionError, match=words) as caught:
+        report.check_drop(*pair, max_drop)
+    assert caught.value.details["metric"] == "accuracy"
+    assert caught.value.details["before"] == 0.901
+
+
+def test_a_limit_without_metrics_is_refused():
+    with pytest.raises(SpecError, match="`max_drop` needs rows"):
+        report.check_drop(figures(), figures(), 0.1)
+    with pytest.raises(SpecError, match="`max_drop` needs `data`"):
+        report.check_wanted(report.ReportSpec(max_drop=0.1), None, None)
+    report.check_wanted(report.ReportSpec(), None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "arg"),
+    [({"max_drop": -1}, "max_drop"), ({"max_drop": "x"}, "max_drop"), ({"batch_size": 0},
+     "batch_size"), ({"metric": 3}, "metric"), ({"wrong": 3}, "wrong")],
+)  # fmt: skip
+def test_bad_options_are_refused(options, arg):
+    with pytest.raises(SpecError) as caught:
+        report.ReportSpec.from_dict(options)
+    assert caught.value.details["arg"] == arg
+
+
+@pytest.mark.tf
+def test_both_models_are_measured_and_the_worse_one_refused():
+    model, data = make_model(), make_dataset(validation=0.2)
+    worse = copy_model(model)
+    worse.layers[-1].bias.assign([1e3, 0.0, 0.0])  # always the same class
+    work = report.Work("quantize", {"mode": "int8"}, 0.0)
+    found = report.conclude(model, worse, work, report.ReportSpec(batch_size=4), data)
+    assert found.metric == "accuracy"
+    assert found.drop == found.before.metrics["accuracy"] - found.after.metrics["accuracy"]
+    assert [one.rows for one in found.after.latency] == [1, 4]
+    assert found.before.part == "validation"
+    assert found.device == "CPU:0"
+    never = report.ReportSpec(max_drop=0.0, metric="loss")
+    with pytest.raises(CompressionError, match="loss goes from"):
+        report.conclude(model, worse, work, never, data)
+
+
+@pytest.mark.tf
+def test_what_is_not_known_is_said():
+    import keras
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(3)
+
+        def call(self, rows):
+            return self.dense(rows)
+
+        def get_config(self):
+            raise NotImplementedError("cannot be saved")
+
+    model = Own()
+    model(keras.ops.zeros((1, 5)))
+    found = report.conclude(model, model, report.Work("prune", {}, 0.0), report.ReportSpec())
+    assert found.before.disk_bytes is None
+    assert "Size on disk is not known" in " ".join(found.notes)
+    assert (found.metric, found.drop) == ("", None)
+
+
+@pytest.mark.tf
+def test_rows_that_were_trained_on_are_said_to_be():
+    model, data = make_model(), make_dataset()
+    work = report.Work("prune", {}, 0.0)
+    found = report.conclude(model, model, work, report.ReportSpec(), data)
+    assert found.before.part == "all"
+    assert "none were kept apart" in found.notes[0]
+    assert found.drop == 0

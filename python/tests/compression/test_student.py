@@ -1,0 +1,141 @@
+"""Narrower models of the same design: what may be narrowed, and what must stay."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_fits import make_model
+
+from gpukeras.compression import student as compression_student
+from gpukeras.core.errors import ModelError, SpecError
+
+
+@given(st.integers(1, 10_000), st.floats(0.001, 0.999))
+def test_a_narrowed_width_is_between_one_and_the_old_one(units, width):
+    assert 1 <= compression_student.narrow_width(units, width) <= units
+
+
+@pytest.mark.parametrize(
+    ("steps", "fixed", "free"),
+    [
+        ([("join", "a", "b"), ("fix", "a")], "ab", "c"),
+        ([("fix", "a"), ("join", "b", "a")], "ab", "c"),
+        ([("collect", "w", "ab"), ("fix", "w")], "wab", "c"),
+        ([("collect", "w", "ab"), ("join", "w", "c")], "wabc", "d"),
+        ([("collect", "w", "ab"), ("join", "a", "c")], "", "wabc"),
+        ([("join", "a", "b"), ("join", "b", "c"), ("fix", "c")], "abc", "d"),
+    ],
+)
+def test_widths_that_meet_stay_or_go_together(steps, fixed, free):
+    groups = compression_student.Groups()
+    for step, *names in steps:
+        if step == "collect":
+            groups.collect((names[0],), [(name,) for name in names[1]])
+        else:
+            getattr(groups, step)(*((name,) for name in names))
+    assert all(groups.fixed((name,)) for name in fixed)
+    assert not any(groups.fixed((name,)) for name in free)
+
+
+def residual():
+    """Branches that are added, a width that meets the input, and two outputs."""
+    import keras
+
+    layers = keras.layers
+    given = keras.Input((16, 16, 3))
+    left = layers.Conv2D(8, 3, padding="same", name="left")(given)
+    right = layers.BatchNormalization()(layers.Conv2D(8, 1, name="right")(left))
+    both = layers.Add()([left, right])
+    back = layers.Conv2D(3, 3, padding="same", name="back")(both)
+    joined = layers.Concatenate()([both, layers.Add()([back, given])])
+    flat = layers.Flatten()(layers.MaxPooling2D()(joined))
+    hidden = layers.Dense(20, "relu", name="hidden")(flat)
+    return keras.Model(given, [layers.Dense(10)(hidden), layers.Softmax()(layers.Dense(4)(hidden))])
+
+
+def grouped():
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 4)),
+            layers.Conv2D(8, 3, name="before"),
+            layers.Conv2D(8, 3, groups=2, name="groups"),
+            layers.DepthwiseConv2D(3),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(6, name="after"),
+            layers.Dense(2),
+        ]
+    )
+
+
+def text():
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((7,), dtype="int32"),
+            layers.Embedding(10, 6, name="embedding"),
+            layers.LSTM(8, return_sequences=True, name="lstm"),
+            layers.LSTM(8, name="second", trainable=False),
+            layers.Dense(2),
+        ]
+    )
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(
+    ("make", "widths"),
+    [
+        (residual, {"left": (8, 4), "right": (8, 4), "hidden": (20, 10)}),
+        (grouped, {"after": (6, 3)}),
+        (text, {"embedding": (6, 3), "lstm": (8, 4)}),
+    ],
+)
+def test_a_student_is_narrower_where_it_may_be(make, widths):
+    teacher = make()
+    student, changes = compression_student.derive_student(teacher, 0.5)
+    assert {one.layer: (one.before, one.after) for one in changes} == widths
+    rows = np.ones((2, *teacher.input_shape[1:]), teacher.inputs[0].dtype)
+    shapes = [[tuple(np.shape(one)) for one in _list(m(rows))] for m in (teacher, student)]
+    assert shapes[0] == shapes[1]
+    assert student.count_params() < teacher.count_params()
+    assert type(student) is type(teacher)
+
+
+def _list(outputs):
+    return outputs if isinstance(outputs, list) else [outputs]
+
+
+@pytest.mark.tf
+def test_a_student_is_compiled_as_its_teacher_and_keeps_what_was_given():
+    import keras
+
+    normal = keras.layers.Normalization()
+    normal.adapt(np.arange(20.0).reshape(4, 5))
+    teacher = make_model(layers=[])
+    model = keras.Sequential([keras.Input((5,)), normal, *teacher.layers])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    student, _ = compression_student.derive_student(model, 0.25)
+    np.testing.assert_array_equal(student.layers[0].mean, normal.mean)
+    assert student.compiled
+    assert type(student.optimizer) is keras.optimizers.Adam
+    assert student.name == f"{model.name}_student"
+
+
+@pytest.mark.tf
+def test_what_cannot_be_narrowed_is_refused():
+    import keras
+
+    lone = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    with pytest.raises(SpecError, match="no hidden layer"):
+        compression_student.derive_student(lone, 0.5)
+
+    class Own(keras.Model):
+        def call(self, rows):
+            return rows
+
+    with pytest.raises(ModelError, match="`teacher` must be a sequential or functional"):
+        compression_student.derive_student(Own(), 0.5)

@@ -1,0 +1,84 @@
+import os
+import sys
+import time
+
+import pytest
+from children import PATIENCE_S
+
+from gpukeras.core.child_process import OUTPUT_LIMIT, explain_status, run_child
+
+STARTED_S = 8  # in which a Python starts, on a busy computer too
+HANG = "import time; print('begun', flush=True); time.sleep(600)"
+
+
+def run(code, limit_s=PATIENCE_S, **kwargs):
+    return run_child(sys.executable, ["-c", code], os.environ, limit_s, **kwargs)
+
+
+def test_a_child_that_ends_well_has_no_problem():
+    end = run("import sys; print('out'); print('err', file=sys.stderr)")
+    assert (end.status, end.stdout, end.stderr, end.problem) == (0, "out\n", "err\n", "")
+
+
+def test_a_child_that_hangs_is_killed_and_what_it_said_is_kept():
+    end = run(HANG, limit_s=STARTED_S)
+    assert (end.status, end.problem, end.stdout) == (None, "did not end within 8 s", "begun\n")
+
+
+def test_what_a_child_started_is_killed_with_it(tmp_path):
+    code = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {HANG!r}])
+open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+import time; time.sleep(600)
+"""
+    run(code, limit_s=STARTED_S)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + PATIENCE_S
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(pid)
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_output_without_end_does_not_fill_memory():
+    endless = f"import sys\nsys.stdout.write('x' * {2 * OUTPUT_LIMIT})\n{HANG}"
+    end = run(endless, limit_s=STARTED_S)
+    assert end.stdout == "x" * OUTPUT_LIMIT
+    assert end.problem == "did not end within 8 s"
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("import os; os.abort()", "killed by SIGABRT"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+        ("import ctypes; ctypes.string_at(0)", "killed by SIGSEGV"),
+        ("raise SystemExit(3)", "exit status 3"),
+    ],
+)
+def test_how_a_child_ended_is_told(code, problem):
+    assert run(code).problem == problem
+
+
+def test_bytes_that_are_no_text_are_no_obstacle():
+    end = run("import sys; sys.stdout.buffer.write(bytes(range(256)))")
+    assert end.problem == ""
+    assert "A" in end.stdout
+
+
+def test_a_python_or_a_folder_that_is_not_there_is_a_problem():
+    assert "FileNotFoundError" in run_child("/no/python", [], {}, 5).problem
+    assert "could not be started" in run("pass", folder="/no/folder").problem
+
+
+def test_signals_without_a_name():
+    assert explain_status(-99) == "killed by signal 99"
+    assert explain_status(0) == ""

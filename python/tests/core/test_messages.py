@@ -1,0 +1,45 @@
+import pytest
+
+from gpukeras.core.messages import LENGTH, count_of, find_reason, mib, percent
+
+
+@pytest.mark.parametrize(("share", "text"), [(0, "0 %"), (0.125, "12 %"), (1, "100 %")])
+def test_shares_are_whole_percent(share, text):
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (0, "row", "0 rows"),
+        (1, "epoch", "1 epoch"),
+        (1.0, "row", "1 row"),
+        (1, "batch", "1 batch"),
+        (2000, "batch", "2,000 batches"),
+        (0.5, "epoch", "0.5 epochs"),
+        (1234567, "image file", "1,234,567 image files"),
+    ],
+)
+def test_nouns_agree_with_their_number(number, noun, text):
+    assert count_of(number, noun) == text
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("It failed.", "It failed"),
+        ("\n  It failed. \nTraceback", "It failed"),
+        ("Exception encountered when calling Own.call().\n\n\x1b[1mBad shape.\x1b[0m", "Bad shape"),
+        ("{{function_node __wrapped__MatMul}} No room. [Op:MatMul] name: ", "No room"),
+        ("", "ValueError"),
+        ("Exception encountered when calling Own.call().", "ValueError"),
+        ("x" * 1000, "x" * LENGTH),
+    ],
+)
+def test_the_line_of_an_error_that_says_why_is_found(said, reason):
+    assert find_reason(ValueError(said)) == reason
+
+
+def test_bytes_are_mebibytes():
+    assert mib(2**30) == "1,024 MiB"
+    assert mib(3 * 2**19, 1) == "1.5 MiB"

@@ -1,0 +1,64 @@
+"""Whether recipes encode alike, and whether one encodes at all."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpukeras.data.preprocessing.compatibility import keeps_values, same_encoding
+from gpukeras.data.preprocessing.recipe import AS_IS, STRINGS, Input, Recipe
+from gpukeras.data.preprocessing.targets import LabelRule
+
+PLAIN = Recipe("array", (4,))
+SCALED = Recipe("array", (4,), center=(0.0,) * 4, scale=(1.0,) * 4)
+COLUMNS = Recipe("columns", (4,))
+TEXTS = Recipe(STRINGS, (1,))
+BATCHES = Recipe(AS_IS, ())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "keeps"),
+    [
+        (PLAIN, True),
+        (TEXTS, True),
+        (BATCHES, True),
+        (SCALED, False),
+        (COLUMNS, False),
+        (Recipe("inputs", (5,), inputs=(Input("a", PLAIN), Input("b", TEXTS))), True),
+        (Recipe("inputs", (5,), inputs=(Input("a", PLAIN), Input("b", SCALED))), False),
+    ],
+)
+def test_a_recipe_that_learned_nothing_keeps_values(recipe, keeps):
+    assert keeps_values(recipe) == keeps
+    assert same_encoding(recipe, BATCHES) == keeps
+    assert same_encoding(BATCHES, recipe) == keeps
+
+
+def test_rows_of_another_length_are_the_models_business_where_values_are_kept():
+    assert same_encoding(PLAIN, Recipe("array", (7,)))
+    assert not same_encoding(PLAIN, TEXTS)
+    assert not same_encoding(SCALED, Recipe("array", (7,), center=(0.0,) * 7, scale=(1.0,) * 7))
+
+
+def labelled(kind, **more):
+    return Recipe("array", (4,), label=LabelRule(kind, **more))
+
+
+NUMBERS = labelled("number", center=2.0, scale=3.0)
+CLASSES = labelled("class", units=2, levels=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        (NUMBERS, labelled("binary"), True),  # of 0 and 1 a part may hold nothing but 1
+        (NUMBERS, labelled("matrix", shape=(1,)), True),
+        (NUMBERS, PLAIN, True),  # rows without labels
+        (PLAIN, CLASSES, True),
+        (CLASSES, labelled("class", units=2, levels=("b", "a")), False),
+        (CLASSES, NUMBERS, False),
+        (CLASSES, replace(CLASSES, mixed=True), False),
+    ],
+)
+def test_labels_are_encoded_alike_unless_they_are_classes(one, other, alike):
+    assert same_encoding(one, other) == alike
+    assert same_encoding(other, one) == alike

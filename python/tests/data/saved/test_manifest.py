@@ -1,0 +1,150 @@
+"""The manifest of saved rows: one that was changed, damaged or forged is refused by name."""
+
+import json
+import resource
+
+import pytest
+from savings import FORMATS, opened, save
+from small_fits import make_dataset
+
+from gpukeras import DataError
+from gpukeras.data.saved import manifest
+
+
+def edit(folder, change):
+    file = folder / manifest.MANIFEST
+    plain = json.loads(file.read_text())
+    change(plain)
+    file.write_text(json.dumps(plain))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda plain: plain.update(rows=7), "is not as gpu_dataset_save"),
+        (lambda plain: plain.pop("crc32"), "is not as gpu_dataset_save"),
+        (lambda plain: plain.clear(), "is not as gpu_dataset_save"),
+        (lambda plain: plain.update(version=99), "was saved by a later version of gpukeras"),
+    ],
+)
+def test_a_changed_manifest_is_an_error(tmp_path, change, message):
+    path = save(tmp_path, make_dataset())
+    edit(tmp_path / "saved", change)
+    with pytest.raises(DataError, match=message):
+        opened(path)
+
+
+@pytest.mark.parametrize("text", [b"", b"not json", b"[]", b"\xff\xfe{", b"3"])
+def test_a_manifest_that_is_none_is_an_error(tmp_path, text):
+    path = save(tmp_path, make_dataset())
+    (tmp_path / "saved" / manifest.MANIFEST).write_bytes(text)
+    with pytest.raises(DataError, match=f"{manifest.MANIFEST} in saved is not as"):
+        opened(path)
+
+
+def forge(folder, change):
+    """A manifest that somebody has changed who knows how its checksum is made."""
+    file = folder / manifest.MANIFEST
+    plain = json.loads(file.read_text())
+    del plain["crc32"]
+    change(plain)
+    file.write_text(json.dumps({**plain, "crc32": manifest._sum(plain)}))
+
+
+def put(*path):
+    """A change of one value of a manifest, which is the last argument."""
+    *names, last, value = path
+
+    def change(plain):
+        for name in names:
+            plain = plain[name]
+        plain[last] = value(plain[last]) if callable(value) else value
+
+    return change
+
+
+NOT_NUMBERS = [float("nan"), float("inf"), "200", None, [200]]
+NO_COUNTS = [10**15, 1e15, -1, True, 200.0, 10**4299, *NOT_NUMBERS]
+
+
+@pytest.mark.parametrize("value", NO_COUNTS, ids=[str(value)[:9] for value in NO_COUNTS])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("rows",),
+        ("shards", 0, "rows"),
+        ("shards", 1, "bytes"),
+        ("spec", "dropped"),
+        ("fields", "x", "shape", 0),
+        ("shards", 0, "places", "x", "stride"),
+        ("shards", 0, "places", "x", "at", 0, 0),
+        ("shards", 0, "places", "x", "at", 0, 1),
+    ],
+    ids=lambda path: path[-1],
+)
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_count_that_is_none_is_refused_before_memory_is_taken(tmp_path, form, path, value):
+    if path == ("spec", "dropped") and value == 10**15:
+        pytest.skip("nobody can know")
+    where = save(tmp_path, make_dataset(), form, shards=2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    forge(tmp_path / "saved", put(*path, value))
+    with pytest.raises(DataError) as caught:
+        opened(where)
+    assert caught.value.details["arg"] == "x"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**18  # KiB: 256 MiB
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plain: (plain.update(rows=10**15), plain["shards"][0].update(rows=10**15 - 134)),
+        lambda plain: (plain.update(rows=10**15), plain["shards"][0].update(places=None)),
+        lambda plain: [shard.update(places=None, rows=2**40) for shard in plain["shards"]],
+        lambda plain: plain.update(shards=[]),
+        lambda plain: plain.update(shards=[plain["shards"][0]] * 3),
+        lambda plain: plain["fields"].clear(),
+        lambda plain: plain["fields"]["x"].update(dtype="float64"),
+        lambda plain: plain["fields"]["x"].update(dtype="object"),
+        lambda plain: plain["fields"]["x"].update(shape=[2**40, 2**40]),
+        lambda plain: plain["fields"]["x"].update(shape="12"),
+        lambda plain: plain.update(recipe=[]),
+        lambda plain: plain.update(spec=None),
+        lambda plain: plain.update(version=True),
+        lambda plain: plain.update(version=-1),
+        lambda plain: plain["shards"][0]["places"].clear(),
+        lambda plain: plain["shards"][0]["places"]["x"].update(stride=1),
+    ],
+)
+def test_a_forged_manifest_is_refused(tmp_path, change):
+    path = save(tmp_path, make_dataset(), shards=2)
+    forge(tmp_path / "saved", change)
+    with pytest.raises(DataError, match="is not as gpu_dataset_save"):
+        opened(path)
+
+
+@pytest.mark.parametrize("shape", [[1], [2, 2]])
+def test_shards_that_hold_other_rows_than_told_are_refused(tmp_path, shape):
+    path = save(tmp_path, make_dataset(), shards=2)
+
+    def change(plain):
+        plain["fields"]["x"]["shape"] = shape
+        for shard in plain["shards"]:
+            shard["places"] = None
+
+    forge(tmp_path / "saved", change)
+    with pytest.raises(DataError, match="the rows of part-00001.parquet in saved are not those"):
+        opened(path)
+
+
+def test_a_manifest_that_is_too_deep_is_an_error(tmp_path):
+    path = save(tmp_path, make_dataset())
+    (tmp_path / "saved" / manifest.MANIFEST).write_text("[" * 10**5)
+    with pytest.raises(DataError, match="is not as gpu_dataset_save"):
+        opened(path)
+
+
+def test_a_manifest_cannot_point_elsewhere():
+    plain = {"file": "../x", "rows": 1, "bytes": 1, "crc32": "0", "places": None}
+    with pytest.raises(ValueError, match=r"\.\./x"):
+        manifest._parse_shard(plain)

@@ -1,0 +1,318 @@
+"""Reading what was saved: the same rows, split and predictions; every damage is named."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from savings import FORMATS, in_one_folder, opened, save
+from small_fits import make_dataset, make_model
+
+from gpukeras import DataError, SpecError
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data import dataset
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.saved import manifest, shards
+from gpukeras.data.saved import reader as saved
+from gpukeras.data.saved import writer as storage
+from gpukeras.data.sources.row_store import MemoryRows
+
+CACHES = ["auto", "none", "host", "disk", True]
+
+
+def check_same(one, other):
+    """Two datasets have the same rows, split, order and recipe."""
+    assert len(one.sources) == len(other.sources)
+    for mine, theirs in zip(one.arrays, other.arrays, strict=True):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_array_equal(one.train_rows, other.train_rows)
+    np.testing.assert_array_equal(one.validation_rows, other.validation_rows)
+    np.testing.assert_array_equal(one.order(3), other.order(3))
+    assert one.recipe == other.recipe
+    assert (one.na, one.dropped) == (other.na, other.dropped)
+
+
+def labels_of(kind, rows):
+    i = np.arange(rows)
+    records = {
+        "numeric": {"values": np.sin(i)},
+        "integer": {"values": i.astype(np.int32)},
+        "logical": {"values": (i % 3 == 0).astype(float)},
+        "factor": {"values": i % 3 + 1, "levels": ["ä", "b c", "日本"]},
+        "character": {"values": i % 2 + 1, "levels": ["no", "yes"]},
+        "matrix": {"values": np.stack([i, np.cos(i)], axis=1), "names": ["a", "ß"]},
+    }
+    return {"kind": kind, "name": "y", "levels": [], **records[kind]}
+
+
+# Round trips -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "kind", ["numeric", "integer", "logical", "factor", "character", "matrix", None]
+)
+@pytest.mark.parametrize(("validation", "weighted"), [(0, False), (0.3, True)])
+def test_labels_weights_and_split_come_back(tmp_path, form, kind, validation, weighted):
+    x = np.random.default_rng(5).normal(size=(40, 3))
+    labels = None if kind is None else labels_of(kind, 40)
+    weights = np.linspace(0, 2, 40) if weighted and labels else None
+    options = {"validation": validation, "seed": 11, "scale": True}
+    given = {"kind": "array", "values": x, "names": ["a", "é", "c"]}
+    data = dataset.build_dataset(given, options, labels, weights)
+    check_same(opened(save(tmp_path, data, form)), data)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("cache", CACHES)
+def test_columns_with_missing_values_come_back(tmp_path, form, cache):
+    i = np.arange(50)
+    columns = [
+        {"name": "größe", "kind": "numeric", "values": np.where(i % 7, np.sin(i), np.nan)},
+        {"name": "日", "kind": "factor", "values": i % 3 + 1, "levels": ["a", "b", "unused", "z"]},
+        {"name": "when", "kind": "date", "values": 19000.0 + i},
+    ]
+    given = {"kind": "columns", "columns": columns}
+    data = dataset.build_dataset(
+        given, {"na": "impute", "validation": 0.2, "seed": 2}, labels_of("factor", 50)
+    )
+    check_same(opened(save(tmp_path, data, form, shards=3), cache=cache), data)
+
+
+def test_dropped_rows_are_told_again(tmp_path):
+    x = np.array([[1.0], [np.nan], [3.0], [4.0]])
+    data = dataset.build_dataset({"kind": "array", "values": x}, {"na": "drop"})
+    back = opened(save(tmp_path, data))
+    check_same(back, data)
+    assert back.dropped == 1
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("cache", ["auto", "none"])
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((1, 1), np.float32),
+        ((7, 2, 3, 4, 5), np.float32),
+        ((9, 8, 6, 3), np.uint8),
+        ((1, 8, 6, 3), np.uint8),
+    ],
+)
+def test_arrays_of_all_ranks_come_back(tmp_path, form, cache, shape, kind):
+    x = np.random.default_rng(6).integers(0, 256, shape).astype(kind)
+    rows = np.arange(len(x), dtype=np.int32)
+    recipe = Recipe("images" if kind is np.uint8 else "array", shape[1:])
+    data = dataset.Dataset((MemoryRows(x),), recipe, DatasetSpec(), rows, rows[:0])
+    check_same(opened(save(tmp_path, data, form), cache=cache), data)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_worker_saves_and_takes_its_share(tmp_path, form):
+    data = make_dataset(rows=100, validation=0.2, shard=[2, 3], batch_size=9)
+    back = opened(save(tmp_path, data, form))
+    assert len(back) == len(data.rows("all")) < 100
+    np.testing.assert_array_equal(back.arrays[0], data.sources[0].gather(data.rows("all")))
+    assert len(opened(tmp_path / "saved", shard=[1, 2]).train_rows) == 14
+
+
+@in_one_folder
+@given(
+    rows=st.integers(1, 50),
+    count=st.integers(1, 5),
+    form=st.sampled_from(FORMATS),
+    map_bytes=st.sampled_from([1, 100, 2**20]),
+    wanted=st.lists(st.integers(0, 49), max_size=60),
+)
+def test_gathering_is_indexing(tmp_path, monkeypatch, rows, count, form, map_bytes, wanted):
+    monkeypatch.setattr(saved, "MAP_BYTES", map_bytes)
+    monkeypatch.setattr(storage, "GROUP_BYTES", dict.fromkeys(FORMATS, 64))
+    x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
+    every = np.arange(rows, dtype=np.int32)
+    data = dataset.Dataset(
+        (MemoryRows(x), MemoryRows(every)), Recipe("array", (3,)), DatasetSpec(), every, every[:0]
+    )
+    path = save(tmp_path, data, form, shards=min(rows, count), overwrite=True)
+    back = opened(path, cache="none")
+    numbers = np.array([number % rows for number in wanted], dtype=np.int32)
+    np.testing.assert_array_equal(back.sources[0].gather(numbers), x[numbers])
+    np.testing.assert_array_equal(back.sources[1].gather(slice(rows)), every)
+    part = slice(rows // 3, rows // 2)
+    np.testing.assert_array_equal(back.sources[0].gather(part), x[part])
+
+
+def test_many_rows_stay_in_their_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(saved, "MEMORY_BYTES", 1000)
+    data = make_dataset()
+    path = save(tmp_path, data, shards=2)
+    back = opened(path)
+    assert back.sources[0].streamed == "a block at a time from 2 saved files, 0.0 MiB"
+    assert back.sources[0].resident_bytes == 0
+    assert back.plan("CPU:0").mode == "streamed"
+    assert opened(path, cache="host").sources[0].streamed == ""
+    check_same(back, data)
+
+
+def test_pages_that_another_pyarrow_makes_are_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "PAGE_ROWS", 3)
+    every = np.arange(20, dtype=np.int32)
+    for x in (np.zeros((20, 2), np.float32), every.astype(np.uint8).reshape(20, 1)):
+        data = dataset.Dataset(
+            (MemoryRows(x), MemoryRows(every)),
+            Recipe("array", x.shape[1:]),
+            DatasetSpec(),
+            every[3:],
+            every[:3],
+        )
+        path = save(tmp_path, data, shards=2, overwrite=True)
+        plain = json.loads((tmp_path / "saved" / manifest.MANIFEST).read_text())
+        assert [shard["places"] for shard in plain["shards"]] == [None, None]
+        check_same(opened(path), data)
+        check_same(opened(path, cache="disk"), data)
+
+
+# Training ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("form", FORMATS)
+def test_training_and_predicting_give_the_same_bits(tmp_path, form):
+    from gpukeras.training import evaluate, fit
+
+    data = make_dataset(validation=0.25)
+    back = opened(save(tmp_path, data, form, shards=3), batch_size=32, cache="none")
+    weights, outputs, losses = [], [], []
+    for rows in (data, back):
+        model = make_model()
+        report = fit.fit(model, rows, {"epochs": 2, "engine": "keras"})
+        losses.append(report.history["val_loss"])
+        weights.append(model.get_weights())
+        outputs.append(evaluate.predict(model, data=rows)["values"])
+    assert losses[0] == losses[1]
+    np.testing.assert_array_equal(*outputs)
+    for mine, theirs in zip(*weights, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+# Options -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("encode", "codes"), ("hash_bins", 9), ("scale", True), ("na", "drop"), ("validation", 0.5)],
+)
+def test_what_was_settled_cannot_be_chosen_anew(tmp_path, name, value):
+    path = save(tmp_path, make_dataset(validation=0.25))
+    with pytest.raises(SpecError, match=f"`{name}` was settled when the rows were saved"):
+        opened(path, **{name: value})
+
+
+def test_labels_of_others_are_refused(tmp_path):
+    path = save(tmp_path, make_dataset())
+    given = {"labels": {}, "weights": np.ones(200), "class_weight": "balanced", "recipe": {}}
+    for name, value in given.items():
+        arg = "y" if name == "labels" else name
+        with pytest.raises(SpecError, match=f"`{arg}` was settled"):
+            saved.build_saved({"path": path}, {}, **{name: value})
+    saved.build_saved({"path": path}, {}, labels=None, weights=None, recipe=None, formula="")
+
+
+def test_feeding_can_be_chosen_anew(tmp_path):
+    path = save(tmp_path, make_dataset(validation=0.25, seed=7))
+    back = opened(path, validation=0.25, seed=3, batch_size=10, shuffle=False, drop_last=True)
+    assert back.spec.seed == 3
+    assert opened(path, seed=None).spec.seed == 7
+    assert opened(path, batch_size=151).plan("CPU:0").batch_size == 150
+    assert back.plan("CPU:0").batch_size == 10
+    assert back.order(1).tolist() == back.train_rows.tolist()
+
+
+# Damage ------------------------------------------------------------------------------------------
+
+
+def remove(path):
+    path.unlink()
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def flip(path):
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+FAULTS = [
+    (remove, "is missing"),
+    (truncate, r"has [\d,]+ bytes where [\d,]+ were saved"),
+    (flip, "is damaged: its checksum is not the one that was saved"),
+]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(("spoil", "message"), FAULTS)
+def test_a_broken_shard_is_named_or_left_out(tmp_path, form, spoil, message):
+    data = make_dataset(rows=100, validation=0.2)
+    path = save(tmp_path, data, form, shards=4)
+    name = f"part-00002.{form}"
+    spoil(tmp_path / "saved" / name)
+    with pytest.raises(DataError, match=f"`x`: the file {name} of saved {message}") as caught:
+        opened(path)
+    assert caught.value.details["path"].endswith(name)
+    back = opened(path, on_error="skip")
+    assert back.skipped.startswith(f"25 rows of 1 file left out: {name}")
+    left = np.r_[:25, 50:100]
+    np.testing.assert_array_equal(back.arrays[0], data.arrays[0][left])
+    held = np.isin(left, data.validation_rows)
+    np.testing.assert_array_equal(back.validation_rows, np.flatnonzero(held))
+    assert "25 rows" in back.plan("CPU:0").skipped
+
+
+def test_all_shards_broken_is_an_error_all_the_same(tmp_path):
+    path = save(tmp_path, make_dataset())
+    remove(tmp_path / "saved" / "part-00001.parquet")
+    with pytest.raises(DataError, match="is missing"):
+        opened(path, on_error="skip")
+
+
+def test_a_shard_too_many_is_named(tmp_path):
+    path = save(tmp_path, make_dataset(), shards=2)
+    folder = tmp_path / "saved"
+    shutil.copy(folder / "part-00001.parquet", folder / "part-00003.parquet")
+    with pytest.raises(DataError, match="part-00003.parquet of saved is not listed in"):
+        opened(path)
+    assert len(opened(path, on_error="skip")) == 200
+    (folder / "part-00003.parquet").rename(folder / "notes.parquet")
+    assert opened(path).skipped == ""
+
+
+def test_a_folder_without_saved_rows_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="holds no saved dataset"):
+        opened(tmp_path)
+    with pytest.raises(DataError, match="`x`: the folder nowhere does not exist"):
+        opened(tmp_path / "nowhere")
+
+
+def test_a_folder_of_which_only_validation_rows_are_left_is_an_error(tmp_path):
+    data = make_dataset(rows=4, validation=0.5, batch_size=2)
+    path = save(tmp_path, data, shards=4)
+    for row in data.train_rows:
+        (tmp_path / "saved" / f"part-{row + 1:05d}.parquet").unlink()
+    with pytest.raises(DataError, match="`x` has no training rows left"):
+        opened(path, on_error="skip", batch_size=2)
+
+
+@pytest.mark.parametrize(("spoil", "found"), [(remove, "is gone"), (truncate, "changed")])
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_file_that_changes_later_is_an_error(tmp_path, form, spoil, found):
+    data = opened(save(tmp_path, make_dataset(), form), cache="none")
+    spoil(tmp_path / "saved" / f"part-00001.{form}")
+    message = f"the file part-00001.{form} {found} after it was opened"
+    with pytest.raises(DataError, match=message):
+        data.sources[0].gather(np.array([3, 1]))
+    with pytest.raises(DataError, match=message):
+        data.sources[0].gather(slice(2))

@@ -1,0 +1,331 @@
+"""Saving datasets: what is written, and that it is whole or not there."""
+
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from savings import FORMATS, entries, in_one_folder, plain_dataset, run_child
+from small_fits import make_dataset
+
+from gpukeras import DataError, RuntimeMissingError, SpecError
+from gpukeras.data.saved import manifest, tf_example
+from gpukeras.data.saved import reader as saved
+from gpukeras.data.saved import writer as storage
+from gpukeras.data.streams.builder import build_stream
+
+# Shards ------------------------------------------------------------------------------------------
+
+
+@in_one_folder
+@given(data=st.data(), rows=st.integers(1, 60), form=st.sampled_from(FORMATS))
+def test_every_row_is_once_in_the_shards_in_order(tmp_path, monkeypatch, data, rows, form):
+    count = data.draw(st.integers(1, rows))
+    group = data.draw(st.sampled_from([1, 100, 2**24]))
+    monkeypatch.setattr(storage, "GROUP_BYTES", dict.fromkeys(FORMATS, group))
+    x = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
+    path = tmp_path / "saved"
+    record = storage.save_dataset(plain_dataset(x), str(path), form, shards=count, overwrite=True)
+    back = saved.build_saved({"path": str(path)}, {"cache": "none"})
+    parts = [shard.rows for shard in read_manifest(path).shards]
+    assert (record["shards"], record["rows"]) == (count, rows)
+    assert sum(parts) == rows
+    assert max(parts) - min(parts) <= 1
+    np.testing.assert_array_equal(back.arrays[0], x)
+
+
+def read_manifest(folder):
+    return manifest.parse_manifest((folder / manifest.MANIFEST).read_text(), folder, "x")
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "sizes"),
+    [(10, 4, [10]), (2**21, 32, [2**20, 2**20]), (2**20 + 1, 32, [2**19, 2**19 + 1])],
+)
+def test_shards_are_about_128_mib(rows, width, sizes):
+    class Rows:
+        fields = {"x": tf_example.Field("float32", (width,))}
+
+    Rows.rows = rows
+    assert list(storage.plan_shards(Rows, None)) == sizes
+
+
+# Streams -----------------------------------------------------------------------------------------
+
+
+def chunks_of(x, y, size):
+    def call(epoch, batch):
+        part = slice((batch - 1) * size, batch * size)
+        if part.start >= len(x):
+            return None
+        labels = {"kind": "numeric", "name": "y", "values": y[part]}
+        return {"features": {"kind": "array", "values": x[part]}, "labels": labels}
+
+    return call
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("shard_bytes", [2**27, 12 * 300])
+def test_rows_in_sequence_are_saved(tmp_path, monkeypatch, form, shard_bytes):
+    monkeypatch.setattr(storage, "SHARD_BYTES", shard_bytes)
+    x = np.random.default_rng(4).normal(size=(1000, 2))
+    y = np.arange(1000.0)
+    stream = build_stream({"kind": "generator", "call": chunks_of(x, y, 70)}, {})
+    record = storage.save_dataset(stream, str(tmp_path / "saved"), form)
+    back = saved.build_saved({"path": record["path"]}, {})
+    assert record["shards"] == (1 if shard_bytes > 2**20 else 4)
+    np.testing.assert_array_equal(back.arrays[0], x.astype(np.float32))
+    np.testing.assert_array_equal(back.arrays[1], y.astype(np.float32))
+    assert (back.recipe.label.minimum, back.recipe.label.maximum) == (0, 999)
+
+
+@pytest.mark.tf
+def test_a_pipeline_without_end_is_refused(tmp_path):
+    import tensorflow as tf
+
+    pairs = (np.zeros((8, 3), np.float32), np.zeros(8, np.float32))
+    endless = tf.data.Dataset.from_tensor_slices(pairs).batch(4).repeat()
+    given = {"kind": "tfdata", "dataset": endless}
+    with pytest.raises(SpecError, match="no end"):
+        storage.save_dataset(build_stream(given, {}), str(tmp_path / "saved"))
+    record = storage.save_dataset(build_stream({**given, "steps": 3}, {}), str(tmp_path / "saved"))
+    assert record["rows"] == 12
+
+
+def test_a_function_whose_rows_have_all_been_dropped_is_refused(tmp_path):
+    full, labels = np.ones((4, 2)), {"kind": "numeric", "name": "y", "values": np.arange(4.0)}
+    values = iter([full, None, np.full((4, 2), np.nan), None])
+
+    def call(epoch, batch):
+        given = next(values)
+        features = {"kind": "array", "values": given}
+        return None if given is None else {"features": features, "labels": labels}
+
+    data = build_stream({"kind": "generator", "call": call}, {"na": "drop"})
+    assert storage.save_dataset(data, str(tmp_path / "first"))["rows"] == 4
+    with pytest.raises(DataError, match="`data` gave no rows to save"):
+        storage.save_dataset(data, str(tmp_path / "second"))
+    assert entries(tmp_path) == ["first"]
+
+
+# Errors ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"format": "csv"}, SpecError, r'`format` must be one of "parquet", "tfrecord"'),
+        ({"shards": 0}, SpecError, "`shards` must be a whole number from 1 to 200, not 0"),
+        ({"shards": 201}, SpecError, "`shards` must be a whole number from 1 to 200, not 201"),
+        ({"overwrite": 1}, SpecError, "`overwrite` must be TRUE or FALSE"),
+        ({"path": 3}, SpecError, "`path` must be the path of a folder, not 3"),
+        ({"path": "/nowhere/saved"}, DataError, "the folder nowhere that saved is to be in"),
+        ({"data": "x"}, SpecError, "`data` must be a gpu_dataset"),
+    ],
+)
+def test_bad_arguments_are_named(tmp_path, dataset, change, error, message):
+    arguments = {"data": dataset, "path": str(tmp_path / "saved"), **change}
+    with pytest.raises(error, match=message):
+        storage.save_dataset(**arguments)
+    assert entries(tmp_path) == []
+
+
+def test_a_folder_that_is_there_stays(tmp_path, dataset):
+    path = tmp_path / "saved"
+    storage.save_dataset(dataset, str(path))
+    before = (path / manifest.MANIFEST).read_bytes()
+    with pytest.raises(DataError, match="`path`: saved exists already"):
+        storage.save_dataset(dataset, str(path))
+    assert (path / manifest.MANIFEST).read_bytes() == before
+
+
+def test_our_own_folder_is_replaced(tmp_path):
+    path = tmp_path / "saved"
+    storage.save_dataset(make_dataset(rows=50), str(path), shards=4)
+    storage.save_dataset(make_dataset(rows=70), str(path), "tfrecord", overwrite=True)
+    assert entries(path) == [manifest.MANIFEST, "part-00001.tfrecord"]
+    assert entries(tmp_path) == ["saved"]
+    assert len(saved.build_saved({"path": str(path)}, {})) == 70
+
+
+def test_an_empty_folder_is_taken(tmp_path, dataset):
+    (tmp_path / "saved").mkdir()
+    storage.save_dataset(dataset, str(tmp_path / "saved"))
+    assert manifest.MANIFEST in entries(tmp_path / "saved")
+
+
+def make_file(path):
+    path.write_text("precious")
+
+
+def make_other_folder(path):
+    path.mkdir()
+    (path / "notes.txt").write_text("precious")
+
+
+def make_mixed_folder(path):
+    storage.save_dataset(make_dataset(), str(path))
+    (path / "notes.txt").write_text("precious")
+
+
+def make_broken_folder(path):
+    storage.save_dataset(make_dataset(), str(path))
+    (path / manifest.MANIFEST).write_text("{}")
+
+
+@pytest.mark.parametrize(
+    "make", [make_file, make_other_folder, make_mixed_folder, make_broken_folder]
+)
+def test_what_is_not_ours_is_never_deleted(tmp_path, dataset, make):
+    path = tmp_path / "saved"
+    make(path)
+    with pytest.raises(DataError, match="is not a folder that gpu_dataset_save"):
+        storage.save_dataset(dataset, str(path), overwrite=True)
+    assert path.is_file() or len(entries(path)) >= 1
+    assert entries(tmp_path) == ["saved"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_an_error(tmp_path, dataset):
+    tmp_path.chmod(0o500)
+    with pytest.raises(DataError, match="cannot be written: Permission denied"):
+        storage.save_dataset(dataset, str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_full_disk_is_a_data_error(tmp_path, form):
+    code = """
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+        try:
+            storage.save_dataset(data, sys.argv[1], sys.argv[2])
+        except GpuKerasError as error:
+            print(type(error).__name__, error)
+    """
+    done = run_child(code, tmp_path / "saved", form)
+    assert done.stdout.strip() == (
+        "DataError `path`: the disk is full. Make room, or choose another disk."
+    )
+    assert done.returncode == 0
+    assert entries(tmp_path) == []
+
+
+def test_too_little_room_is_told_before_anything_is_written(tmp_path, dataset, monkeypatch):
+    class Full:
+        free = 2**10
+
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: Full)
+    with pytest.raises(DataError, match="the disk is full: the dataset needs 0 MiB of 0 MiB free"):
+        storage.save_dataset(dataset, str(tmp_path / "saved"))
+    assert entries(tmp_path) == []
+
+
+def test_without_pyarrow_tfrecords_are_written_and_both_are_read(tmp_path, dataset, monkeypatch):
+    storage.save_dataset(dataset, str(tmp_path / "before"))
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RuntimeMissingError, match="pyarrow is needed to write Parquet files"):
+        storage.save_dataset(dataset, str(tmp_path / "saved"))
+    storage.save_dataset(dataset, str(tmp_path / "saved"), "tfrecord")
+    assert entries(tmp_path) == ["before", "saved"]
+    for name in entries(tmp_path):
+        back = saved.build_saved({"path": str(tmp_path / name)}, {})
+        np.testing.assert_array_equal(back.arrays[0], dataset.arrays[0])
+
+
+def test_nothing_here_imports_pyarrow_before_it_is_needed():
+    code = "print([name for name in sys.modules if name.startswith('pyarrow')])"
+    modules = "import gpukeras.export.recipe_json, gpukeras.data.sources.tfrecord.source"
+    assert run_child(f"{modules}, gpukeras.data.saved.reader; {code}").stdout.strip() == "[]"
+
+
+# Interrupts --------------------------------------------------------------------------------------
+
+
+def test_events_tell_the_progress(tmp_path, dataset, monkeypatch):
+    monkeypatch.setattr(storage, "EVENT_S", 0.0)
+    monkeypatch.setattr(storage, "GROUP_BYTES", dict.fromkeys(FORMATS, 1))
+    events = []
+    storage.save_dataset(dataset, str(tmp_path / "saved"), shards=2, on_event=events.append)
+    steps = [event["step"] for event in events]
+    assert steps == [*range(1, 201), 200]
+    assert {(event["kind"], event["steps"]) for event in events} == {("saving", 200)}
+    assert events[-1]["bytes"] == 200 * dataset.row_bytes
+
+
+def raise_error(event):
+    raise RuntimeError("listener")
+
+
+def interrupt(event):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("listener", "raised"),
+    [(lambda event: True, None), (raise_error, RuntimeError), (interrupt, KeyboardInterrupt)],
+)
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_is_interrupted_leaves_the_old_one(tmp_path, listener, raised, form):
+    path = tmp_path / "saved"
+    storage.save_dataset(make_dataset(rows=50), str(path))
+    arguments = (make_dataset(rows=70), str(path), form, None, True, listener)
+    if raised is None:
+        assert storage.save_dataset(*arguments)["stopped"] == "interrupted"
+    else:
+        with pytest.raises(raised):
+            storage.save_dataset(*arguments)
+    assert entries(tmp_path) == ["saved"]
+    assert len(saved.build_saved({"path": str(path)}, {})) == 50
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_killed_process_leaves_nothing_under_the_name(tmp_path, dataset, form):
+    code = """
+        def kill(event):
+            os.kill(os.getpid(), signal.SIGKILL)
+        storage.save_dataset(data, sys.argv[1], sys.argv[2], 4, on_event=kill)
+    """
+    done = run_child(code, tmp_path / "saved", form)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = entries(tmp_path)
+    assert left.startswith(".saved.partial-")
+    storage.save_dataset(dataset, str(tmp_path / "saved"))
+    assert entries(tmp_path) == ["saved"]
+
+
+def test_a_process_killed_between_two_renames_loses_nothing(tmp_path, dataset):
+    path = tmp_path / "saved"
+    storage.save_dataset(dataset, str(path))
+    code = """
+        from pathlib import Path
+        rename = Path.rename
+        def kill(self, target):
+            if ".partial-" in self.name:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return rename(self, target)
+        Path.rename = kill
+        storage.save_dataset(data, sys.argv[1], overwrite=True)
+    """
+    assert run_child(code, path).returncode == -signal.SIGKILL
+    assert not path.exists()
+    with pytest.raises(DataError, match="saved exists already"):  # it is back
+        storage.save_dataset(make_dataset(rows=9, batch_size=2), str(path))
+    assert entries(tmp_path) == ["saved"]
+    assert len(saved.build_saved({"path": str(path)}, {})) == len(dataset)
+
+
+def test_the_partial_folder_of_a_running_process_stays(tmp_path, dataset):
+    others = [f".saved.partial-{os.getppid()}@{storage_host()}", ".saved.partial-1@elsewhere"]
+    for name in others:
+        (tmp_path / name).mkdir()
+    storage.save_dataset(dataset, str(tmp_path / "saved"))
+    assert entries(tmp_path) == sorted([*others, "saved"])
+
+
+def storage_host():
+    import socket
+
+    return socket.gethostname()

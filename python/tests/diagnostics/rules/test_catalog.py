@@ -1,0 +1,212 @@
+"""Every cause on recorded facts: detected, the only root, and never where all is well."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded import BASES, CASES, HEALTHY, UNLISTED, build_facts, change
+
+from gpukeras.diagnostics.rules.catalog import CAUSES, fill_fix
+from gpukeras.diagnostics.rules.rule import STAGES
+from gpukeras.diagnostics.verdict import judge, name_situation
+
+BY_ID = {cause.id: cause for cause in CAUSES}
+ROOTS = [case for case in CASES if case.get("root")]
+FINDINGS = [case for case in CASES if case.get("finding")]
+
+
+NO_PCI_GPU = {"hardware": {"nvidia_gpus": []}}
+NO_DRIVER = {
+    "driver": {"version": "", "device_nodes": []},
+    "cuda": {"loaded": False, "init": None, "count": None, "devices": None},
+    "nvml": {"loaded": False, "init": None, "count": None, "devices": None},
+}
+CPU_BUILD = {"build": {"is_cuda_build": False, "cuda_version": None}}
+
+
+def visible(c, python=None, r=None):
+    return {"environment": {"CUDA_VISIBLE_DEVICES": {"c": c, "python": python, "r": r}}}
+
+
+def name(case):
+    return case["name"]
+
+
+def find_claims(facts):
+    """The causes that claim to be the root: of the first stage in which one is detected."""
+    situation, found = name_situation(facts), []
+    for cause in CAUSES:  # in the order of their stages
+        if found and cause.stage != found[0].stage:
+            break
+        if situation in cause.explains and cause.detect(facts):
+            found.append(cause)
+    return [cause.id for cause in found]
+
+
+@pytest.mark.parametrize("case", ROOTS, ids=name)
+def test_recorded_facts_have_their_root(case):
+    facts = build_facts(case)
+    diagnosis = judge(facts)
+    assert (diagnosis.cause_id, diagnosis.verdict) == (
+        case["root"],
+        case.get("verdict", "NOT USED"),
+    )
+    assert case.get("evidence", "") in " ".join(diagnosis.evidence)
+    assert diagnosis.cause
+    assert diagnosis.fix
+    assert "{" not in diagnosis.fix + diagnosis.cause
+    assert [finding.id for finding in diagnosis.findings].count(case["root"]) == 1
+
+
+@pytest.mark.parametrize("case", ROOTS, ids=name)
+def test_no_two_causes_claim_the_same_facts_as_root(case):
+    assert find_claims(build_facts(case)) == [case["root"]]
+
+
+def test_two_things_broken_at_once_have_one_root():
+    built = {one["name"]: build_facts(one) for one in ROOTS}
+    for one, other in itertools.permutations(ROOTS, 2):
+        if one["base"] == other["base"]:
+            facts = change(built[one["name"]], other["changes"])
+            assert len(find_claims(facts)) <= 1, (one["name"], other["name"])
+
+
+@pytest.mark.parametrize("case", FINDINGS, ids=name)
+def test_recorded_facts_have_their_finding(case):
+    facts = build_facts(case)
+    found = {finding.id: finding for finding in judge(facts).findings}
+    assert case["finding"] in found
+    assert case.get("evidence", "") in found[case["finding"]].evidence
+
+
+def test_every_cause_is_recorded_and_has_its_own_id():
+    ids = [cause.id for cause in CAUSES]
+    assert len(set(ids)) == len(ids)
+    assert {case.get("root") or case["finding"] for case in CASES} == set(ids)
+
+
+def test_cases_say_where_they_are_from_and_have_their_own_names():
+    assert len({case["name"] for case in CASES}) == len(CASES)
+    assert {case["origin"] for case in CASES} <= {"run", "stub", "source"}
+    assert {case["base"] for case in CASES} <= set(BASES)
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_causes_are_written_for_people(cause):
+    assert cause.title.endswith((".", "{evidence}"))
+    assert cause.fix
+    assert cause.source
+    assert cause.detect.__doc__.startswith(f"{cause.id}: ")
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_no_cause_is_detected_where_all_is_well_or_nothing_is_known(cause):
+    assert cause.detect(HEALTHY) is None
+    assert cause.detect({}) is None
+
+
+def test_causes_are_asked_for_in_the_order_of_the_stages():
+    order = [STAGES.index(cause.stage) for cause in CAUSES]
+    assert order == sorted(order)
+
+
+def replace_leaf(facts, path, value):
+    if not path:
+        return value
+    if not isinstance(facts, dict):
+        return facts
+    return {**facts, path[0]: replace_leaf(facts.get(path[0]), path[1:], value)}
+
+
+def list_paths(facts, path=()):
+    if isinstance(facts, dict) and facts:
+        return [found for key, part in facts.items() for found in list_paths(part, (*path, key))]
+    return [path]
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.data())
+def test_odd_and_conflicting_facts_never_end_the_check(data):
+    case = data.draw(st.sampled_from(CASES))
+    other = data.draw(st.sampled_from(CASES))
+    facts = change(build_facts(case), other.get("changes", {}))
+    for _ in range(data.draw(st.integers(0, 3))):
+        path = data.draw(st.sampled_from(list_paths(facts)))
+        cut = data.draw(st.integers(1, len(path)))
+        facts = replace_leaf(facts, path[:cut], data.draw(ODD))
+    diagnosis = judge(facts)
+    assert diagnosis.verdict in ("CONFIRMED", "PARTIAL", "UNPROVEN", "NOT USED")
+    if diagnosis.cause_id is not None:
+        assert BY_ID[diagnosis.cause_id].detect(facts)
+
+
+@pytest.mark.parametrize("name", [name for name in HEALTHY if name != "tensorflow"])
+def test_a_missing_part_is_never_taken_as_a_no(name):
+    known = {key: part for key, part in UNLISTED.items() if key != name}
+    diagnosis = judge(known)
+    assert (diagnosis.verdict, diagnosis.cause) == ("NOT USED", None)
+
+
+def test_other_causes_are_notes_beside_the_root():
+    diagnosis = judge(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD))
+    statuses = {finding.id: finding.status for finding in diagnosis.findings}
+    assert statuses["A1"] == "problem"
+    assert statuses["C1"] == "note"
+
+
+def test_signs_of_jetson_and_of_windows_are_no_missing_gpu():
+    for sign in ({"tegra": True}, {"dxg": True, "wsl_libcuda": True}):
+        diagnosis = judge(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, {"driver": sign}))
+        assert diagnosis.cause_id != "A1"
+
+
+def test_a_build_for_amd_is_no_build_for_the_cpu():
+    rocm = {"build": {"is_cuda_build": False, "is_rocm_build": True}}
+    assert judge(change(UNLISTED, rocm)).cause is None
+
+
+def test_two_packages_are_no_cause_while_the_cuda_build_is_in_place():
+    both = {"packages": {"tensorflow-cpu": "2.21.0"}}
+    assert judge(change(UNLISTED, both)).cause is None
+
+
+def test_the_three_readings_are_shown():
+    diagnosis = judge(change(UNLISTED, visible("-1", None, "-1")))
+    assert diagnosis.evidence == (
+        "of CUDA_VISIBLE_DEVICES C reads '-1', Python reads nothing, R reads '-1'",
+    )
+
+
+def test_fixes_can_be_copied():
+    fix = next(cause.fix for cause in CAUSES if cause.id == "C7")
+    assert fill_fix(fix, HEALTHY) == (
+        '"/env/bin/python" -m pip install "tensorflow[and-cuda]==2.21.0"'
+    )
+    nightly = change(HEALTHY, {"tensorflow": {"version": "2.22.0-dev2025"}})
+    assert fill_fix(fix, nightly).endswith('"tensorflow[and-cuda]"')
+    assert fill_fix(fix, {}) == 'python -m pip install "tensorflow[and-cuda]"'
+
+
+@pytest.mark.parametrize(
+    ("cause", "capability", "driver"),
+    [
+        ("A3", "9.0", "525.60.13"),
+        ("A3", "12.0", "570"),
+        ("A4", "9.0", "555"),
+        ("A4", "10.0", "570"),
+        ("A4", None, "555"),
+    ],
+)
+def test_a_card_that_needs_a_newer_driver_is_told_that_one(cause, capability, driver):
+    facts = change(HEALTHY, {"cuda": {"devices": [{"capability": capability}]}})
+    fix = fill_fix(BY_ID[cause].fix, facts)
+    assert fix.startswith(f"Update the NVIDIA driver to {driver} or later, and reboot.")

@@ -1,0 +1,346 @@
+"""The real check over stand-ins for the driver, and over children that misbehave.
+
+Stand-ins are loaded by the real probing code; the computer's files lie in a folder.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from children import run_script
+from computers import make_computer
+from recorded import HEALTHY, UNLISTED, change
+from stub_driver import stub_environment
+
+from gpukeras.diagnostics.collect import explain_no_import, explain_no_proof, explain_skip
+from gpukeras.diagnostics.verdict import judge
+from gpukeras.system.packages import read_build
+
+CHECK = """
+import json
+from dataclasses import asdict
+from gpukeras.diagnostics.verdict import judge
+from gpukeras.diagnostics.collect import read_facts
+facts = read_facts({session!r}, root={root!r})
+print(json.dumps({{"facts": facts, "diagnosis": asdict(judge(facts))}}, default=str))
+"""
+
+
+def check(root, environment, session=None):
+    """What the real check finds on that computer with that driver, in a process of its own."""
+    code = CHECK.format(root=str(root), session=session)
+    child = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert child.returncode == 0, child.stderr
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+def is_cuda_build():
+    return read_build()["is_cuda_build"]
+
+
+needs_cpu_build = pytest.mark.skipif(is_cuda_build(), reason="TensorFlow is built with CUDA")
+
+
+@pytest.fixture
+def computer(tmp_path):
+    return make_computer(tmp_path)
+
+
+# What the driver answers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause", "said"),
+    [
+        ({"STUB_CUINIT": 803}, "A5", "803"),
+        ({"STUB_CUINIT": 804}, "A7", "804"),
+        ({"STUB_CUINIT": 802}, "A8", "802"),
+        ({"STUB_CUINIT": 999}, "A6", "999"),
+        ({"STUB_CUINIT": 805}, "B9", "805"),
+        ({"STUB_NVML_INIT": 18}, "A5", "18"),
+        ({"STUB_NVML_DEVICE": 15}, "A10", "15"),
+        ({"STUB_CUINIT": 3}, "A16", "3 (CUDA_ERROR_NOT_INITIALIZED): initialization error"),
+        ({"STUB_CUINIT": 34}, "A15", "34 (CUDA_ERROR_STUB_LIBRARY); libcuda is /"),
+        ({"STUB_CUINIT": 46}, "A16", "46 (CUDA_ERROR_DEVICE_UNAVAILABLE)"),
+        ({"STUB_CUINIT": 101}, "A16", "101 (CUDA_ERROR_INVALID_DEVICE)"),
+        ({"STUB_CUINIT": 12345}, "A16", "cuInit returns 12345"),
+        ({"STUB_COUNT_STATUS": 100}, "B11", "cuDeviceGetCount returns 100"),
+        ({"STUB_COUNT_STATUS": 999}, "A16", "cuDeviceGetCount returns 999"),
+        ({"STUB_CUINIT": 999, "STUB_NVML_INIT": 999}, "A16", "NVML returns 999"),
+        ({"STUB_CUINIT": 999, "libraries": ("cuda",)}, "A16", "cuInit returns 999"),
+        ({"libraries": ("nvml",)}, "B12", "libcuda.so.1: cannot open shared object file"),
+    ],
+)
+def test_a_drivers_answer_names_the_cause(computer, settings, cause, said):
+    found = check(computer, stub_environment(**settings))
+    diagnosis = found["diagnosis"]
+    assert (diagnosis["verdict"], diagnosis["cause_id"]) == ("NOT USED", cause)
+    assert said in diagnosis["evidence"][0]
+    assert any(found["facts"][part].get("simulated") is True for part in ("cuda", "nvml"))
+    assert found["facts"]["skipped"].keys() == {"tensorflow", "session", "compute"}
+    assert found["facts"]["tensorflow"] == {"imported": False}
+    statuses = {finding["id"]: finding["status"] for finding in diagnosis["findings"]}
+    assert statuses["driver"] == ("ok" if cause == "A10" else "note")
+
+
+@needs_cpu_build
+@pytest.mark.parametrize(
+    ("settings", "cause", "said"),
+    [
+        ({"STUB_DRIVER_VERSION": 11040}, "A3", "runs CUDA up to 11.4, TensorFlow needs CUDA 12.0"),
+        ({"STUB_CAPABILITY": "5.2"}, "C18", "5.2, and TensorFlow with CUDA has code from 6.0 on"),
+    ],
+)
+def test_what_the_build_with_cuda_would_meet_is_said_beside_the_one_without(
+    computer, settings, cause, said
+):
+    diagnosis = check(computer, stub_environment(**settings))["diagnosis"]
+    assert diagnosis["cause_id"] == "C1"
+    findings = {finding["id"]: finding for finding in diagnosis["findings"]}
+    assert (findings[cause]["status"], said in findings[cause]["evidence"]) == ("problem", True)
+
+
+def test_nvml_without_permission_is_told_before_the_build(computer):
+    found = check(computer, stub_environment(STUB_NVML_INIT=4))
+    assert found["diagnosis"]["cause_id"] == "A9"
+    assert "NVML returns 4" in found["diagnosis"]["evidence"][0]
+
+
+@pytest.mark.parametrize("settings", [{"STUB_CUINIT": 100}, {"STUB_COUNT": 0}])
+def test_a_card_that_the_driver_does_not_show_is_told_by_its_answer(computer, settings):
+    found = check(computer, stub_environment(**settings))
+    assert found["diagnosis"]["cause_id"] == "B11"
+    assert "the PCI bus has 1 NVIDIA GPU" in found["diagnosis"]["evidence"][0]
+
+
+@pytest.mark.parametrize("value", ["-1", "", "7"])
+def test_a_variable_that_hides_the_card_is_proven_by_leaving_it_out(computer, value):
+    found = check(computer, stub_environment(CUDA_VISIBLE_DEVICES=value))
+    assert found["facts"]["cuda"]["count"] in (0, None)
+    assert found["facts"]["cuda_shown"]["count"] == 1
+    # On this computer TensorFlow may be built without CUDA: then that is mended first.
+    build = {"build": HEALTHY["build"], "requirements": [], "libraries": HEALTHY["libraries"]}
+    diagnosis = judge(change(found["facts"], build))
+    assert (diagnosis.verdict, diagnosis.cause_id) == ("NOT USED", "D1")
+
+
+def test_nvml_that_is_missing_is_the_cause_once_tensorflow_lists_no_gpu(computer):
+    found = check(computer, stub_environment(("cuda",)))
+    assert found["facts"]["nvml"]["loaded"] is False
+    probed = {name: found["facts"][name] for name in ("cuda", "nvml")}
+    diagnosis = judge(change(UNLISTED, probed))
+    assert diagnosis.cause_id == "B2"
+    assert "libnvidia-ml.so.1: cannot open shared object file" in diagnosis.evidence[0]
+
+
+def test_a_container_whose_nvml_stopped_answering_is_named(tmp_path):
+    computer = make_computer(tmp_path, container=True)
+    found = check(computer, stub_environment(STUB_NVML_INIT=999))
+    assert found["diagnosis"]["cause_id"] == "B3"
+    assert found["facts"]["nvml"]["simulated"] is True
+
+
+@pytest.mark.parametrize("settings", [{"STUB_CUINIT": 100, "STUB_COUNT": 0}, {"STUB_COUNT": 0}])
+def test_a_driver_without_a_card_is_no_card(tmp_path, settings):
+    computer = make_computer(tmp_path, gpus=0, driver="")
+    found = check(computer, stub_environment(**settings))
+    assert found["diagnosis"]["cause_id"] == "A1"
+
+
+def test_a_healthy_driver_leads_on_to_the_build_of_tensorflow(computer):
+    found = check(computer, stub_environment())
+    assert found["facts"]["cuda"]["count"] == 1
+    assert found["diagnosis"]["cause_id"] == ("C1" if not is_cuda_build() else None)
+
+
+LISTED = change(HEALTHY, {"tensorflow": {"started": False}, "proof": None, "use": None})
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause", "said"),
+    [
+        ({"STUB_DRIVER_VERSION": 11040}, "A3", "11.4"),
+        ({"STUB_COMPUTE_MODE": 3, "STUB_PID": "self"}, "B8", "exclusive"),
+        ({"STUB_COMPUTE_MODE": 2}, "B8", "rohibited"),
+        ({"STUB_FREE_MIB": 200, "STUB_TOTAL_MIB": 24576, "STUB_PID": "self"}, "B10", "200"),
+    ],
+)
+def test_a_driver_that_lists_a_card_which_cannot_be_used(settings, cause, said):
+    # What TensorFlow lists over such a driver is recorded: its wheel with CUDA has gigabytes.
+    if settings.get("STUB_PID") == "self":
+        settings = {**settings, "STUB_PID": os.getpid()}
+    child = subprocess.run(
+        [sys.executable, "-m", "gpukeras.diagnostics.probes.driver"],
+        env=stub_environment(**settings),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer = json.loads(child.stdout.splitlines()[-1])
+    diagnosis = judge(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
+    findings = {finding.id: finding for finding in diagnosis.findings}
+    assert findings[cause].status == "problem"
+    assert said in findings[cause].evidence
+    assert answer["cuda"]["simulated"] is True
+    assert diagnosis.verdict in ("NOT USED", "UNPROVEN")
+
+
+def test_a_blackwell_card_is_a_known_bug_before_anything_is_tried():
+    child = subprocess.run(
+        [sys.executable, "-m", "gpukeras.diagnostics.probes.driver"],
+        env=stub_environment(STUB_CAPABILITY="12.0", STUB_DRIVER_VERSION=12080),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer = json.loads(child.stdout.splitlines()[-1])
+    diagnosis = judge(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
+    (bug,) = [finding for finding in diagnosis.findings if finding.id == "Blackwell"]
+    assert "compute capability 12.0" in bug.evidence
+    assert "gpukeras trains without XLA here" in bug.evidence
+    assert bug.status == "problem"
+
+
+# Children that misbehave -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [-1, -2])
+def test_a_driver_that_ends_or_hangs_its_process_is_not_determined(computer, how, tmp_path):
+    script = """
+    from dataclasses import asdict
+    from gpukeras.diagnostics import child_probes as probing
+    probing.DRIVER_LIMIT_S = 8
+    facts = {"unread": {}, "build": {}, "python": {}}
+    with probing.quiet_environment() as environment:
+        probing.read_driver_answers(facts, environment)
+    answer = facts
+    """
+    found = run_stub_script(script, STUB_CUINIT=how)
+    assert found["cuda"] is None
+    assert found["nvml"]["loaded"] is True
+    reason = {-1: "killed by SIGABRT", -2: "did not end within 8 s"}[how]
+    assert reason in found["unread"]["cuda"]
+
+
+def run_stub_script(script, **settings):
+    source = textwrap.dedent(script) + "\nimport json; print('\\n' + json.dumps(answer))"
+    child = subprocess.run(
+        [sys.executable, "-c", source],
+        env=stub_environment(**settings),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert child.returncode == 0, child.stderr
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+FAKE_PYTHON = {
+    "garbage": "#!/bin/sh\nhead -c 100000 /dev/urandom\n",
+    "braces": '#!/bin/sh\necho \'{"cuda": 3, "nvml": [], "gpus": 7}\'\necho \'{\'\n',
+    "silent": "#!/bin/sh\nexit 0\n",
+    "killed": "#!/bin/sh\nkill -9 $$\n",
+    "failed": "#!/bin/sh\necho 'no such thing' >&2\nexit 3\n",
+}
+
+
+@pytest.mark.parametrize("kind", FAKE_PYTHON)
+def test_a_python_that_answers_nonsense_leads_to_no_cause(computer, tmp_path, kind):
+    # The session's Python is what the children run; here it is a program that misbehaves.
+    fake = tmp_path / "python"
+    fake.write_text(FAKE_PYTHON[kind])
+    fake.chmod(0o755)
+    found = check(computer, stub_environment(), {"python": str(fake)})
+    diagnosis = found["diagnosis"]
+    assert diagnosis["cause_id"] in (None, "C1")  # C1 is told by files alone
+    assert found["facts"]["cuda"] is None
+    assert found["facts"]["unread"]["cuda"]
+
+
+def test_without_a_place_to_write_the_check_goes_on(computer):
+    script = f"""
+    import resource, tempfile
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # no process of this tree may write a file
+    tempfile.tempdir = "/nowhere"
+    from dataclasses import asdict
+    from gpukeras.diagnostics.verdict import judge
+    from gpukeras.diagnostics.collect import read_facts
+    facts = read_facts(root={str(computer)!r})
+    answer = [facts["cuda"]["count"], asdict(judge(facts))["verdict"], facts["unread"]]
+    """
+    count, verdict, unread = run_stub_script(script)
+    assert (count, verdict, unread) == (1, "NOT USED", {})
+
+
+def test_nothing_is_written_outside_the_temporary_folder(computer, tmp_path):
+    home, temporary = tmp_path / "home", tmp_path / "tmp"
+    home.mkdir()
+    temporary.mkdir()
+    environment = stub_environment(HOME=home, TMPDIR=temporary, XDG_CACHE_HOME=home / "cache")
+    check(computer, environment)
+    assert list(home.rglob("*")) == []
+    assert list(temporary.rglob("*")) == []
+
+
+# Which layers are needed -------------------------------------------------------------------------
+
+
+def test_a_session_that_lists_a_gpu_needs_no_other_list():
+    assert explain_skip("tensorflow", LISTED) == "this session lists a GPU already"
+    assert explain_skip("session", LISTED) == ""
+    assert explain_skip("compute", LISTED) == ""
+
+
+def test_a_proven_cause_ends_the_search():
+    unseen = {"physical_gpus": None, "visible_gpus": None}
+    broken = {"cuda": {"init": 803}, "tensorflow": unseen, "listings": None}
+    for layer in ("tensorflow", "session", "compute"):
+        assert explain_skip(layer, change(LISTED, broken)) == "A5 was found before"
+
+
+def test_tensorflow_is_not_imported_where_it_ended_a_child():
+    killed = {"as it is": {"ok": None, "error": "killed by SIGSEGV"}}
+    facts = change(HEALTHY, {"tensorflow": {"imported": False}, "listings": killed})
+    assert "not safe here: killed by SIGSEGV" in explain_no_import(facts)
+    assert explain_no_import(HEALTHY) == ""
+    mended = change(facts, {"listings": {"preloaded": {"ok": True, "error": ""}}})
+    assert explain_no_import(mended) == ""
+
+
+def test_an_exclusive_gpu_that_this_session_holds_is_not_asked_again():
+    busy = {"nvml": {"devices": [{"compute_mode": 3}]}, "tensorflow": {"started": True}}
+    assert "one process at a time" in explain_no_proof(change(HEALTHY, busy))
+    assert explain_no_proof(change(HEALTHY, {"nvml": busy["nvml"]})) == ""
+    full = {"nvml": {"devices": [{"free_bytes": 2.0**28}]}, "tensorflow": {"started": True}}
+    assert "holds the GPU's memory" in explain_no_proof(change(HEALTHY, full))
+    assert "simulated" in explain_no_proof(change(HEALTHY, {"cuda": {"simulated": True}}))
+    assert "lists no GPU" in explain_no_proof({})
+
+
+# This computer -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", [None, {}, [], {"environment": []}, {"python": None}, "odd"])
+def test_an_odd_session_is_no_obstacle(session):
+    from gpukeras.diagnostics.collect import read_facts
+
+    assert read_facts(session)["unread"] == {}
+
+
+@pytest.mark.tf
+def test_a_model_of_ones_own_is_trained_for_a_few_steps_on_the_cpu_too():
+    script = """
+    from small_fits import make_dataset, make_model
+    from gpukeras.diagnostics import check as diagnosis
+    found = diagnosis.check(None, make_model(), make_dataset(64))
+    answer = [found.verdict, found.facts["use"]["device"], found.facts["use"]["variables"]]
+    """
+    tests = os.path.join(os.path.dirname(__file__), "..", "support")
+    core = os.path.join(tests, "..", "..", "..", "inst", "python")
+    found = run_script(script, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=f"{core}:{tests}")
+    assert found[:2] == ["NOT USED", "CPU:0"]

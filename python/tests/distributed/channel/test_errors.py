@@ -1,0 +1,89 @@
+import pytest
+
+from gpukeras.core.errors import DataError
+from gpukeras.distributed.channel.errors import (
+    Fault,
+    explain_differences,
+    explain_failure,
+    explain_fault,
+    find_differences,
+    parse_fault,
+)
+from gpukeras.distributed.channel.protocol import StrangerError
+
+WORKERS = ("a:1", "b:2", "c:3")
+
+
+@pytest.mark.parametrize(
+    ("worker", "own", "message"),
+    [
+        (1, 0, "Worker 2 (b:2) has ended."),
+        (0, 1, "The chief, worker 1 (a:1), has ended."),
+        (1, 1, "This worker, worker 2 (b:2), has ended."),
+        (0, 0, "This worker, the chief, worker 1 (a:1), has ended."),
+    ],
+)
+def test_faults_name_the_worker(worker, own, message):
+    error = explain_fault(Fault(worker, "has ended"), WORKERS, own)
+    assert error.message == message
+    assert error.hint
+    details = {"worker": worker + 1, "address": WORKERS[worker], "reason": "has ended"}
+    assert error.details == details
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (DataError("`x` is empty.", hint="Fill it."), "has failed: DataError: `x` is empty"),
+        (ValueError("first\nsecond"), "has failed: ValueError: first"),
+        (RuntimeError(""), "has failed: RuntimeError"),
+        (KeyboardInterrupt(), "was interrupted"),
+        (ValueError("x" * 1000), ("has failed: ValueError: " + "x" * 1000)[:500]),
+    ],
+)
+def test_failures_in_one_line(error, reason):
+    assert explain_failure(error) == reason
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "reason"),
+    [
+        ({"tf": "2.21"}, {"tf": "2.20"}, "has tf 2.20, the chief has 2.21"),
+        ({"tf": "2.21"}, {}, "has no tf, the chief has 2.21"),
+        ({}, {"tf": "2.20"}, "has tf 2.20, the chief has none"),
+        ({"a": {"b": 1}}, {"a": {"b": True}}, "has a.b true, the chief has 1"),
+        ({"a": {"b": 1}}, {"a": {}}, "has no a.b, the chief has 1"),
+        ({"a": 1}, {"a": "1\x1b"}, "has a 1\\u001b, the chief has 1"),
+        ({"a": [1, 2]}, {"a": [1]}, "has a [1], the chief has [1, 2]"),
+        ({"h": "0" * 99}, {"h": "1"}, f"has h 1, the chief has {'0' * 57}..."),
+    ],
+)
+def test_differences_in_words(own, other, reason):
+    error = explain_differences([own, own, other], WORKERS)
+    assert error.message == f"Worker 3 (c:3) {reason}."
+    assert error.details["reason"] == reason
+
+
+def test_many_differences_are_counted():
+    own = {name: 1 for name in "abcde"}
+    error = explain_differences([own, {name: 2 for name in "abcde"}], WORKERS)
+    assert error.message.endswith("; c 2, the chief has 1; 2 more differ.")
+    assert error.details["differences"] == list("abcde")
+
+
+@pytest.mark.parametrize("record", [{}, {"a": {"b": [1, {"c": None}]}}, {"a": float("nan")}])
+def test_alike_is_no_difference(record):
+    assert find_differences(record, dict(record)) == {}
+    assert explain_differences([record] * 3, WORKERS) is None
+
+
+@pytest.mark.parametrize(
+    "record", [{}, {"worker": 3, "reason": "x"}, {"worker": -1, "reason": "x"}, {"worker": 0}]
+)
+def test_fault_that_names_nobody(record):
+    with pytest.raises(StrangerError):
+        parse_fault(record, 3)
+
+
+def test_fault_travels():
+    assert parse_fault(Fault(2, "has left").record(), 3) == Fault(2, "has left")

@@ -1,0 +1,174 @@
+"""What processes decide together; those of the tests are threads with a real channel."""
+
+import io
+
+import numpy as np
+import pytest
+from channels import run_threads
+from training_states import WHOLE, assert_same
+
+from gpukeras.checkpoint.state import TrainingState
+from gpukeras.core.errors import ClusterError
+from gpukeras.data.loading.block import Block
+from gpukeras.distributed.consensus import (
+    Alone,
+    Together,
+    check_blocks,
+    pack_bytes,
+    tell_difference,
+    unpack_bytes,
+)
+from gpukeras.models.state import Snapshot
+
+NAMES = tuple(f"worker {number} (127.0.0.1:{2000 + number})" for number in (1, 2, 3))
+SAME = {
+    "rows": 100,
+    "batch_size": 32,
+    "model": "0a",
+    "options": {"epochs": "3", "engine": "'auto'", "early_stopping": "None"},
+}
+
+
+def together(work, size=2):
+    """What `work(agreement, index)` gives or raises on each of some workers."""
+
+    def run(channel):
+        return work(Together(channel, channel.index, NAMES[:size]), channel.index)
+
+    return run_threads(size, run)
+
+
+# The state that is sent ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [WHOLE, TrainingState(Snapshot({}))], ids=["whole", "empty"])
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_state_arrives_to_the_last_bit(state, begins):
+    back, told = unpack_bytes(pack_bytes(state, begins))
+    assert told is begins
+    for name in vars(state):
+        assert_same(getattr(state, name), getattr(back, name))
+
+
+def test_what_arrives_runs_no_code():
+    file = io.BytesIO()
+    np.savez(file, np.array([print], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        unpack_bytes(file.getvalue())
+
+
+# Differences --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, ""),
+        ({"rows": 99}, "the number of training rows is 99, and the chief's is 100"),
+        ({"batch_size": 64}, "the batch size is 64, and the chief's is 32"),
+        ({"options": {**SAME["options"], "epochs": "5"}}, "`epochs` is 5, and the chief's is 3"),
+        (
+            {"options": {**SAME["options"], "engine": "'keras'"}},
+            "`engine` is 'keras', and the chief's is 'auto'",
+        ),
+    ],
+)
+def test_the_first_difference_to_the_chief_is_told(change, told):
+    assert tell_difference({**SAME, **change}, SAME) == told
+
+
+def test_a_difference_of_content_is_told_without_it():
+    told = tell_difference({**SAME, "model": "0b"}, SAME)
+    assert told.endswith("is not the same")
+    assert "0b" not in told
+
+
+# Blocks of streams --------------------------------------------------------------------------------
+
+FULL, SHORT = {"batches": 1200, "rows": 64}, {"batches": 1, "rows": 5}
+
+
+@pytest.mark.parametrize("block", [FULL, SHORT, {}])
+def test_equal_blocks_pass(block):
+    check_blocks([block] * 3, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("given", "worker", "told"),
+    [
+        ([FULL, FULL, {}], 3, "has no more rows next, the chief 1,200 batches of 64 rows"),
+        ([{}, SHORT, {}], 2, "has 1 batch of 5 rows next, the chief no more rows"),
+        ([FULL, SHORT, {}], 2, "has 1 batch of 5 rows next, the chief 1,200 batches of 64 rows"),
+    ],
+)
+def test_the_worker_whose_stream_differs_is_named(given, worker, told):
+    with pytest.raises(ClusterError) as caught:
+        check_blocks(given, NAMES)
+    assert caught.value.message.startswith(f"W{NAMES[worker - 1][1:]} {told}")
+    assert caught.value.details["worker"] == worker
+
+
+def test_streams_are_compared_while_they_run():
+    def work(agreement, index):
+        blocks = [Block((), 2, rows=8)] * (3 - index)
+        return len(list(agreement.keep_step(iter(blocks), exact=False)))
+
+    for error in together(work):
+        assert isinstance(error, ClusterError)
+        assert "Worker 2 (127.0.0.1:2002) has no more rows next" in error.message
+
+
+def test_rows_by_number_are_not_compared():
+    blocks = iter([Block((), 2, rows=8)])
+    assert Together(None, 1, NAMES).keep_step(blocks, exact=True) is blocks
+
+
+# Deciding -----------------------------------------------------------------------------------------
+
+
+def test_what_one_wishes_all_do():
+    def work(agreement, index):
+        return agreement.agree("call", save=index == 0, stop=index == 2, tell=False)
+
+    assert together(work, 3) == [{"save": True, "stop": True, "tell": False}] * 3
+
+
+def test_all_go_by_the_slowest():
+    assert together(lambda agreement, index: agreement.agree_time(0.25 * index), 3) == [0.5] * 3
+
+
+def test_the_first_is_the_chief():
+    assert together(lambda agreement, index: agreement.is_chief, 3) == [True, False, False]
+
+
+def test_the_chiefs_state_goes_to_all():
+    def work(agreement, index):
+        return agreement.share_state(WHOLE if index == 0 else None, None)
+
+    for state in together(work):
+        assert_same(state.snapshot, WHOLE.snapshot)
+        assert (state.epoch, state.position) == (WHOLE.epoch, WHOLE.position)
+
+
+def test_who_leaves_is_named_to_the_others():
+    def work(agreement, index):
+        if index == 1:
+            agreement.leave(ValueError("a reason of its own"))
+            return "left"
+        return agreement.agree("call", stop=False)
+
+    error, left = together(work)
+    assert left == "left"
+    assert isinstance(error, ClusterError)
+    assert "orker 2 (127.0.0.1:2002)" in error.message
+    assert "ValueError: a reason of its own" in error.message
+
+
+def test_one_process_decides_for_itself():
+    alone, blocks = Alone(), iter([])
+    assert alone.agree("call", save=True, stop=False) == {"save": True, "stop": False}
+    assert alone.agree_time(1.5) == 1.5
+    assert alone.share_state(WHOLE, None) is WHOLE
+    assert alone.keep_step(blocks, exact=False) is blocks
+    assert alone.compare(None, None, None, None) is None
+    assert alone.leave(ValueError()) is None

@@ -1,0 +1,187 @@
+"""Real sockets that listen on all addresses, and who can still reach them."""
+
+import ipaddress
+import socket
+import sys
+import threading
+
+import pytest
+from channels import open_files, own_address
+
+from gpukeras.distributed.addresses import find_ports
+from gpukeras.distributed.listen_filter import (
+    confine_listener,
+    confining,
+    parse_listeners,
+    plan_filter,
+    read_addresses,
+)
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux lets a process filter its sockets"
+)
+TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid timeout
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1 0
+   1: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 222 1 0
+   2: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 333 1 0
+   3: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 444 1 0
+"""
+
+
+def listen(dual):
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    return socket.create_server(("", 0), family=family, dualstack_ipv6=dual)
+
+
+def talk(listener, address):
+    """What comes back through a connection to `address`, or None where there is no answer."""
+    try:
+        client = socket.create_connection((address, listener.getsockname()[1]), 0.15)
+    except TimeoutError:
+        return None
+    with client, listener.accept()[0] as server:
+        client.sendall(b"x" * 100_000)
+        echo = threading.Thread(target=lambda: server.sendall(_read(server, 100_000)[:5]))
+        echo.start()
+        answer = _read(client, 5)
+        echo.join()
+        return answer
+
+
+def _read(connection, count):
+    data = b""
+    while len(data) < count:
+        data += connection.recv(count - len(data))
+    return data
+
+
+def others():
+    return [address for address in ("127.0.0.2", own_address()) if address]
+
+
+@pytest.mark.parametrize("dual", [False, True], ids=["ipv4", "dual stack"])
+def test_only_the_address_given_answers(dual):
+    with listen(dual) as listener:
+        port = listener.getsockname()[1]
+        assert all(talk(listener, address) for address in ("127.0.0.1", *others()))
+        assert confine_listener(port, "127.0.0.1")
+        assert talk(listener, "127.0.0.1") == b"xxxxx"
+        assert [talk(listener, address) for address in others()] == [None] * len(others())
+        if dual:
+            assert talk(listener, "::1") is None
+
+
+def test_another_loopback_address_is_another_address():
+    with listen(True) as listener:
+        assert confine_listener(listener.getsockname()[1], "127.0.0.2")
+        assert talk(listener, "127.0.0.1") is None
+        assert talk(listener, "127.0.0.2") == b"xxxxx"
+
+
+def test_ipv6_address():
+    with listen(True) as listener:
+        assert confine_listener(listener.getsockname()[1], "[::1]")
+        assert talk(listener, "::1") == b"xxxxx"
+        assert talk(listener, "127.0.0.1") is None
+
+
+@pytest.mark.skipif(own_address() is None, reason="this computer has no address but loopback")
+def test_own_address_without_loopback():
+    with listen(True) as listener:
+        assert confine_listener(listener.getsockname()[1], own_address())
+        assert talk(listener, own_address()) == b"xxxxx"
+        assert talk(listener, "127.0.0.1") is None
+
+
+def test_localhost_is_all_its_addresses():
+    with listen(True) as listener:
+        assert confine_listener(listener.getsockname()[1], "localhost")
+        assert talk(listener, "127.0.0.1") == b"xxxxx"
+        assert talk(listener, "127.0.0.2") is None
+
+
+def test_the_listener_stays_its_owners():
+    with listen(True) as listener:
+        files = open_files()
+        for _ in range(3):
+            assert confine_listener(listener.getsockname()[1], "127.0.0.1")
+        assert open_files() == files
+        assert talk(listener, "127.0.0.1") == b"xxxxx"
+
+
+def test_port_that_nothing_here_listens_on():
+    with listen(False) as listener:
+        port = listener.getsockname()[1]
+    assert not confine_listener(port, "127.0.0.1")
+
+
+def test_name_without_addresses():
+    with listen(False) as listener:
+        assert not confine_listener(listener.getsockname()[1], "no-such-host.invalid")
+        assert talk(listener, "127.0.0.2") == b"xxxxx"
+
+
+@pytest.mark.parametrize(("port", "inodes"), [(8080, {111, 222}), (8081, {444}), (80, set())])
+def test_listeners_of_a_port(port, inodes):
+    assert parse_listeners(TABLE, port) == inodes
+    assert parse_listeners("", port) == set()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "[fd00::5]", "fe80::1%eth0"])
+def test_addresses_that_need_no_name_service(host):
+    plain = host.strip("[]").partition("%")[0]
+    assert read_addresses(host) == [ipaddress.ip_address(plain)]
+
+
+def run_filter(instructions, packet):
+    """What Linux makes of a filter: enough of it for those that are planned here."""
+    place, value = 0, 0
+    while True:
+        code, yes, no, operand = instructions[place]
+        place += 1
+        if code == 0x06:
+            return operand
+        if code in (0x30, 0x20):
+            start = operand - 0xFFF00000
+            value = int.from_bytes(packet[start : start + (1 if code == 0x30 else 4)], "big")
+        elif code == 0x54:
+            value &= operand
+        else:
+            place += yes if value == operand else no
+
+
+def make_packet(destination):
+    address = ipaddress.ip_address(destination)
+    if address.version == 4:
+        return b"\x45" + bytes(15) + address.packed
+    return b"\x60" + bytes(23) + address.packed
+
+
+@pytest.mark.parametrize(
+    "allowed", [["10.0.0.1"], ["fd00::1"], ["10.0.0.1", "fd00::1", "10.0.0.2", "fd00::2:1"]]
+)
+def test_filter_passes_its_addresses_only(allowed):
+    instructions = plan_filter([ipaddress.ip_address(address) for address in allowed])
+    for address in ("10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2:1", "fd00::2", "::"):
+        passed = run_filter(instructions, make_packet(address)) != 0
+        assert passed == (address in allowed), address
+    assert run_filter(instructions, b"\x00" * 40) == 0
+
+
+def test_a_listener_is_confined_as_soon_as_it_is_there():
+    (port,) = find_ports(1)
+    with confining(port, "127.0.0.1") as confined:
+        assert not confined.is_set()
+        listener = socket.create_server(("", port))
+        assert confined.wait(600)
+    with listener:
+        socket.create_connection(("127.0.0.1", port), 2).close()
+        with pytest.raises(TimeoutError):
+            socket.create_connection(("127.0.0.2", port), 0.3)
+
+
+def test_what_does_not_listen_is_not_confined():
+    (port,) = find_ports(1)
+    with confining(port, "127.0.0.1") as confined:
+        pass
+    assert not confined.is_set()

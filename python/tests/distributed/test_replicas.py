@@ -1,0 +1,195 @@
+"""Several devices of one process train, evaluate and end as one device does.
+
+A child process has four logical devices of the CPU, see `distributed_child`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from children import CORE
+
+pytestmark = pytest.mark.tf
+SUPPORT = Path(__file__).parents[1] / "support"
+NEAR = 1e-5
+
+# Name of the case --> devices, rows that each takes of a full batch.
+SAME = {
+    "dense": (4, 8),
+    "odd_devices": (3, 11),
+    "batch_norm": (2, 16),
+    "averages": (2, 16),
+    "keras_averages": (2, 16),
+    "loss_scale": (2, 16),
+    "regularizer": (2, 16),
+    "scalar_loss": (2, 16),
+    "embedding": (2, 16),
+    "own_step": (2, 16),
+    "streamed": (2, 16),
+    "every_batch": (2, 16),
+}
+OTHERS = (
+    "sum_loss",
+    "rate_scaling",
+    "evaluation",
+    "resumption",
+    "afterwards",
+    "not_finite",
+    "interrupt",
+    "dropout",
+    "failure",
+    "refusals",
+    "one_device",
+    "auto_batch",
+)
+
+
+def run_child(names):
+    paths = os.pathsep.join([str(CORE), str(SUPPORT)])
+    quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": paths}
+    command = [sys.executable, str(SUPPORT / "distributed_child.py"), *names]
+    return subprocess.run(
+        command, env={**os.environ, **quiet}, capture_output=True, text=True, timeout=1200
+    )
+
+
+@pytest.fixture(scope="module")
+def told():
+    """What each case found; two children share the cases."""
+    names = [*SAME, *OTHERS]
+    with ThreadPoolExecutor() as threads:
+        children = list(threads.map(run_child, (names[::2], names[1::2])))
+    lines = [line for child in children for line in child.stdout.splitlines()]
+    cases = {one["case"]: one for one in map(json.loads, filter(None, lines))}
+
+    def tell(case):
+        assert case in cases, "".join(child.stderr[-3000:] for child in children)
+        assert "failed" not in cases[case], cases[case]["failed"]
+        return cases[case]["found"]
+
+    return tell
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_several_devices_train_as_one(told, case):
+    found, (devices, part) = told(case), SAME[case]
+    assert found["weights"] < NEAR
+    assert found["history"] < NEAR
+    assert found["moved"] > 100 * NEAR  # it has trained
+    assert (found["replicas"], found["part"]) == (devices, part)
+    assert found["devices"] == [f"CPU:{place}" for place in range(devices)]
+    assert found["engine"] == ("keras" if case == "every_batch" else "superstep")
+    assert found["rows"][0] == found["rows"][1]
+    assert found["skipped"][0] == found["skipped"][1]
+
+
+def test_a_callback_sees_each_batch_of_several_devices(told):
+    found = told("every_batch")
+    assert found["batches"] == [18, 18]
+    assert found["losses"] < NEAR
+
+
+def test_a_loss_that_adds_up_rows_trains_as_on_one_device(told):
+    found = told("sum_loss")
+    assert max(found["weights"], found["history"] / 100) < NEAR  # a loss of about 30
+    assert found["moved"] > 100 * NEAR
+
+
+def test_a_rate_is_scaled_only_as_asked_and_for_the_training_only(told):
+    found = told("rate_scaling")
+    assert max(found["weights"], found["history"]) < NEAR
+    assert found["rates"] == pytest.approx([0.2, 0.2])
+    assert found["rate"] == pytest.approx(0.1)
+    assert found["told"] == '2 times the one given: rate_scaling = "linear"'
+
+
+def test_several_devices_evaluate_as_one(told):
+    found = told("evaluation")
+    assert found["metrics"] < NEAR
+    assert found["rows"] == [241, 241]
+    assert found["names"] == ["loss", "accuracy", "weighted_accuracy"]
+
+
+def test_a_training_goes_on_on_another_number_of_devices(told):
+    found = told("resumption")
+    assert max(found["weights"], found["history"]) < NEAR
+    stopped, again, whole = found["ended"]  # how, epochs, those resumed, replicas
+    assert (stopped[0], stopped[3]) == ("interrupted", 2)
+    assert (again[0], again[2], again[3]) == ("interrupted", stopped[1] - 1, 1)
+    assert whole == ["completed", 3, again[1] - 1, 2]
+
+
+def test_a_model_is_a_plain_one_afterwards(told):
+    found = told("afterwards")
+    assert set(found["classes"]) == {"Variable"}
+    assert (found["places"], found["left"]) == (["CPU:0"], [])
+    assert found["loaded"] == 0
+    for what in ("predictions", "keras", "one device", "others"):
+        assert found[what] < NEAR, what
+    assert found["iterations"][0] == found["iterations"][1]
+
+
+def test_a_loss_that_is_no_number_ends_with_the_weights_of_before(told):
+    found = told("not_finite")
+    assert (found["stopped"], found["weights"], found["class"]) == ("non_finite", 0.0, "Variable")
+    assert "no finite number at step 1 of epoch 1" in found["note"]
+
+
+def test_an_interrupt_leaves_a_plain_model_and_a_report(told):
+    found = told("interrupt")
+    assert (found["stopped"], found["epochs"]) == ("interrupted", 1)
+    assert (found["finite"], found["classes"]) == (True, ["Variable"])
+
+
+def test_each_device_draws_other_numbers_and_the_same_again(told):
+    found = told("dropout")
+    assert found["again"] == 0  # however the calls of the engine cut the epoch
+    assert found["alone"] > NEAR
+    assert found["seeds"][0] == found["seeds"][1]  # the model's generators end as on one device
+
+
+def test_a_callbacks_error_leaves_a_plain_model(told):
+    found = told("failure")
+    assert (found["kind"], found["message"]) == ("RuntimeError", "a callback's own")
+    assert (found["classes"], found["then"]) == (["Variable"], "completed")
+
+
+def test_the_only_device_is_a_plain_training(told):
+    found = told("one_device")
+    assert (found["weights"], found["replicas"]) == (0.0, [1, 1, 1])
+
+
+def test_a_batch_size_that_was_not_asked_for_is_one_that_can_be_shared(told):
+    found = told("auto_batch")
+    assert found["size"] == 3 * found["part"]
+    assert found["reason"].endswith("; 3 replicas share it")
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "message", "hint"),
+    [
+        ("no GPUs", "NoDeviceError", "`devices` asks for 2 GPUs, and TensorFlow sees none.", "gpu"),
+        ("unknown", "NoDeviceError", "`devices` names CPU:9, and TensorFlow has CPU:0,", "gpu"),
+        ("one other", "SpecError", "`devices` names CPU:1 alone, and models are on", "gpu_setup("),
+        ("no names", "SpecError", '`devices` must be "all", a number of GPUs', ""),
+        ("batch", "SpecError", "`batch_size` is 33, which 2 replicas", "Use 32 or 34."),
+        ("asked", "SpecError", "`batch_size` is 9, which 2 replicas", "Use 8 or 10."),
+        ("compiled", "SpecError", 'engine = "compiled" trains on one device', "auto"),
+        ("eager", "ModelError", "The model is compiled with run_eagerly", ""),
+        ("function", "ModelError", "The model has its own function", ""),
+        ("evaluate", "NoDeviceError", "`devices` asks for 3 GPUs", "gpu_check()"),
+    ],
+)
+def test_what_several_devices_cannot_do_is_refused(told, case, kind, message, hint):
+    found = told("refusals")[case]
+    assert found["kind"] == kind
+    assert found["message"].startswith(message)
+    assert hint in found["hint"]
+
+
+def test_what_is_refused_has_changed_nothing(told):
+    assert told("refusals")["weights"] == 0

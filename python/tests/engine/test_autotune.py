@@ -1,0 +1,212 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpukeras.engine import autotune
+from gpukeras.engine.autotune import Chooser, EngineFacts
+
+THREE = ("superstep", "keras", "compiled")
+
+
+@pytest.mark.parametrize(
+    ("facts", "candidates", "reason"),
+    [
+        (EngineFacts(), THREE, ""),
+        (EngineFacts(wanted="superstep"), ("superstep",), "as asked"),
+        (EngineFacts(jit=False), ("superstep", "keras"), ""),
+        (EngineFacts(model_jit=False), THREE[:2], ""),
+        (EngineFacts(jit=True), ("compiled",), "gpu_setup(jit = TRUE)"),
+        (EngineFacts(eager=True), ("keras",), "run_eagerly"),
+        (EngineFacts(batch_hook="Mine"), ("keras",), "callback Mine works on every batch"),
+        (EngineFacts(own_function=True), ("keras",), "its own train function"),
+        (EngineFacts(deterministic=True), ("superstep", "keras"), "would not repeat"),
+        (EngineFacts(eager=True, jit=True), ("keras",), "run_eagerly"),
+    ],
+)
+def test_candidates_and_why(facts, candidates, reason):
+    chosen, why = autotune.choose_candidates(facts)
+    assert chosen == candidates
+    assert reason in why
+
+
+def test_evaluation_leaves_out_keras_own_unless_it_is_alone():
+    assert autotune.choose_evaluation_candidates(EngineFacts()) == ("superstep", "compiled")
+    assert autotune.choose_evaluation_candidates(EngineFacts(eager=True)) == ("keras",)
+
+
+def drive(chooser, batch_s, start_s=0.5, batches=10**6, block=10**9):
+    """Feeds a chooser with the times that engines of known speed would take.
+
+    What is prepared is ready, and has cost its start, by the next call.
+    """
+    trained, started = 0, set()
+    while chooser.choice is None and trained < batches:
+        left = min(batches - trained, block - trained % block)
+        engine, count = chooser.engine, chooser.count(left)
+        seconds = count * batch_s[engine] + (0.0 if engine in started else start_s)
+        started.add(engine)
+        if chooser.preparing:
+            chooser.try_prepared(0.0)
+        else:
+            chooser.record(count, seconds)
+            trained += count
+    return trained
+
+
+speeds = st.fixed_dictionaries({name: st.floats(1e-5, 1e-1) for name in THREE})
+
+
+@given(speeds)
+def test_the_fastest_engine_goes_on(batch_s):
+    chooser = Chooser(THREE, 10**9)
+    drive(chooser, batch_s, batches=10**9)
+    tried = {trial.engine for trial in chooser.choice.trials}
+    assert batch_s[chooser.choice.engine] == pytest.approx(min(batch_s[name] for name in tried))
+    slow = batch_s["superstep"] >= autotune.KERAS_BATCH_S
+    assert tried == (set(THREE) if slow else {"superstep", "compiled"})
+
+
+@settings(max_examples=30)  # each feeds up to a million batches
+@given(speeds, st.integers(1, 9))
+def test_small_blocks_do_not_keep_it_from_choosing(batch_s, block):
+    chooser = Chooser(THREE, 10**9)
+    assert drive(chooser, batch_s, batches=10**9, block=block) < 10**6
+    tried = {trial.engine for trial in chooser.choice.trials}
+    assert batch_s[chooser.choice.engine] == pytest.approx(min(batch_s[name] for name in tried))
+
+
+def test_the_reason_has_the_figures():
+    chooser = Chooser(THREE, 10**6)
+    drive(chooser, {"keras": 9e-3, "superstep": 3e-3, "compiled": 4e-4})
+    expected = "measured fastest: 400 us a batch against 3,000 us (superstep) and 9,000 us (keras)"
+    assert chooser.choice.reason == expected
+
+
+def test_engines_that_cannot_pay_are_not_tried():
+    chooser = Chooser(THREE, 300)
+    drive(chooser, dict.fromkeys(THREE, 1e-3), start_s=0.5, batches=300)
+    assert chooser.choice.engine == "superstep"
+    assert "too few batches left to pay for trying keras and compiled" in chooser.choice.reason
+
+
+def test_a_call_a_batch_is_not_tried_where_the_call_alone_takes_longer():
+    chooser = Chooser(THREE[:2], 10**9)
+    drive(chooser, {"superstep": 2e-4, "keras": 1e-9}, batches=10**9)
+    assert chooser.choice.engine == "superstep"
+    assert chooser.choice.reason == "200 us a batch"
+
+
+def until_preparing():
+    chooser = Chooser(THREE, 10**6)
+    while not chooser.preparing:
+        chooser.record(chooser.count(10**6), 1e-4 * chooser.count(10**6))
+    return chooser
+
+
+def test_the_fastest_so_far_goes_on_while_another_is_prepared():
+    chooser = until_preparing()
+    assert (chooser.engine, chooser.preparing) == ("superstep", "compiled")
+    trials = chooser.trials
+    for _ in range(20):
+        count = chooser.count(10**6)
+        assert count * 1e-4 == pytest.approx(autotune.PREPARING_CALL_S, rel=0.01)
+        chooser.record(count, 3e-4 * count)  # slowed down by what goes on beside it
+    assert chooser.trials == trials
+    assert chooser.choice is None
+    chooser.try_prepared(1.5)
+    assert (chooser.engine, chooser.preparing) == ("compiled", "")
+    drive(chooser, {"compiled": 1e-5}, start_s=0.25)
+    assert chooser.choice.trials[-1].start_s == pytest.approx(1.75, rel=0.01)
+    assert chooser.choice.engine == "compiled"
+    assert "10 us a batch against 100 us (superstep)" in chooser.choice.reason
+
+
+def test_what_was_traced_before_does_not_make_compiling_cheap():
+    tried = []
+    for started_s in (0.0, 5.0):
+        chooser = Chooser(("superstep", "compiled"), 10**5, started_s=started_s)
+        drive(chooser, {"superstep": 1e-4, "compiled": 1e-5}, start_s=1e-3, batches=10**5)
+        tried.append([trial.engine for trial in chooser.finish().trials])
+        assert chooser.started_s == (started_s or pytest.approx(1e-3, rel=0.2))
+    assert tried == [["superstep", "compiled"], ["superstep"]]
+
+
+def test_what_is_refused_while_it_is_prepared_is_left_out():
+    chooser = until_preparing()
+    assert chooser.refuse("no kernel for PyFunc")
+    assert chooser.choice.engine == "superstep"
+    assert (chooser.preparing, chooser.choice.trials[-1].engine) == ("", "compiled")
+
+
+def test_batches_may_run_out_during_the_preparation():
+    choice = until_preparing().finish()
+    assert choice.engine == "superstep"
+    assert "too few batches left to pay for trying compiled" in choice.reason
+
+
+def test_the_only_engine_is_tried_at_once():
+    chooser = Chooser(("compiled",), 10**6, "as asked")
+    assert (chooser.engine, chooser.preparing) == ("compiled", "")
+
+
+@pytest.mark.parametrize(
+    ("engine", "batch_s", "seconds_left", "expected"),
+    [
+        ("compiled", 9e-4, 2.2, False),
+        ("compiled", 9e-4, 2.3, True),
+        ("keras", 9e-4, 1e6, False),
+        ("keras", 1e-3, 14.9, False),
+        ("keras", 1e-3, 15.1, True),
+        ("compiled", 1e-3, 44.9, False),
+        ("compiled", 1e-3, 45.1, True),
+    ],
+)
+def test_what_an_engine_must_promise(engine, batch_s, seconds_left, expected):
+    # 0.5 s of start. Fast batches: 2.25 s must be left to pay for compiling; slow: 30 times as
+    # much as tracing (0.5 s) or compiling (1.5 s) costs, so that vain trials are lost in it.
+    left = round(seconds_left / batch_s)
+    assert autotune.is_worth_trying(engine, 0.5, batch_s, left) is expected
+
+
+@given(speeds, st.integers(1, 10**5), st.floats(0.05, 5.0))
+def test_vain_trials_of_slow_batches_cost_no_more_than_a_twentieth(batch_s, batches, start_s):
+    chooser = Chooser(THREE, batches)
+    batch_s = {**batch_s, "superstep": max(batch_s["superstep"], autotune.KERAS_BATCH_S)}
+    drive(chooser, dict.fromkeys(THREE, batch_s["superstep"]), start_s, batches)
+    others = [trial.engine for trial in chooser.trials if trial.engine != "superstep"]
+    spent_s = sum(autotune.PRICE[engine] * start_s for engine in others)
+    assert spent_s <= 0.05 * (start_s + batch_s["superstep"] * batches)
+
+
+def test_an_engine_alone_is_measured_too():
+    chooser = Chooser(("superstep",), 10**6, "as asked")
+    drive(chooser, {"superstep": 1e-4})
+    assert chooser.choice.reason == "as asked: 100 us a batch"
+
+
+def test_batches_may_run_out_during_the_first_trial():
+    chooser = Chooser(THREE, 5)
+    drive(chooser, dict.fromkeys(THREE, 1e-4), batches=5)
+    assert chooser.finish().engine == "superstep"
+    assert "too few" in chooser.finish().reason
+
+
+def test_a_refused_engine_is_left_out_with_its_reason():
+    chooser = Chooser(("superstep", "compiled"), 10**6)
+    while not chooser.preparing:
+        chooser.record(chooser.count(10**6), 0.1)
+    chooser.try_prepared(0.0)
+    assert chooser.refuse("no kernel for PyFunc")
+    assert chooser.choice.engine == "superstep"
+    assert chooser.choice.trials[-1].refused == "no kernel for PyFunc"
+
+
+def test_the_only_engine_cannot_be_refused():
+    assert not Chooser(("compiled",), 100).refuse("no")
+
+
+@given(st.floats(1e-7, 10.0), st.integers(1, 10**6))
+def test_a_call_takes_about_as_long_as_wanted(batch_s, left):
+    count = autotune.choose_count(batch_s, left)
+    assert 1 <= count <= left
+    assert count == 1 or count * batch_s <= autotune.CALL_S * 1.001

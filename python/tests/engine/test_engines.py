@@ -1,0 +1,205 @@
+"""The three engines train alike, every row once, and the choice survives what it meets."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import run_script
+from small_fits import make_dataset, make_model
+
+from gpukeras import ModelError
+from gpukeras.backend import runtime
+from gpukeras.engine import engine_cache
+from gpukeras.engine import engines as engine_module
+from gpukeras.training import fit
+
+pytestmark = pytest.mark.tf
+ENGINES = ("keras", "superstep", "compiled")
+
+
+def weights_after(engine, optimizer, epochs=1, rows=210, **layers):
+    data = make_dataset(rows, batch_size=16)
+    model = make_model(optimizer=optimizer, **layers)
+    report = fit.fit(model, data, {"epochs": epochs, "engine": engine})
+    return report, np.concatenate([w.ravel() for w in model.get_weights()])
+
+
+@functools.cache
+def expected_after(optimizer):
+    """What the engine "keras" gives, with which the others are compared."""
+    return weights_after("keras", optimizer)
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_an_epoch_of_sgd_ends_with_the_same_weights(engine):
+    _, expected = expected_after("sgd")
+    report, found = weights_after(engine, "sgd")
+    assert report.engine.engine == engine
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_an_epoch_of_adam_ends_with_the_same_loss(engine):
+    expected, _ = expected_after("adam")
+    found, _ = weights_after(engine, "adam")
+    np.testing.assert_allclose(found.history["loss"], expected.history["loss"], atol=1e-3)
+    np.testing.assert_allclose(found.history["accuracy"], expected.history["accuracy"], atol=1e-3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_same_as_plain_keras_on_the_same_batches(engine):
+    data = make_dataset(200, batch_size=16, shuffle=False)
+    plain, ours = make_model(), make_model()
+    plain.fit(*data.arrays, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    fit.fit(ours, data, {"epochs": 2, "engine": engine})
+    for expected, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def count_traces(model):
+    """A list that gets the rows of each batch that a model's step is traced for."""
+    traced, own = [], model.train_step
+
+    def step(data):
+        traced.append(data[0].shape[0])
+        return own(data)
+
+    model.train_step = step
+    return traced
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_few_batches_and_the_short_last_one_share_a_program(several, monkeypatch):
+    if several:
+        monkeypatch.setattr(engine_module, "FEW_BATCHES", 5)
+    data = make_dataset(200, batch_size=16, shuffle=False)
+    plain, ours = make_model(), make_model()
+    plain.fit(*data.arrays, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    traced = count_traces(ours)
+    fit.fit(ours, data, {"epochs": 2, "engine": "superstep"})
+    assert traced == ([16, 8] if several else [None])
+    for expected, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_program_for_few_batches_gives_way_where_there_are_many(monkeypatch):
+    model, data, rows = make_model(), make_dataset(200, batch_size=16), []
+    for few in (3000, 5, 3000):
+        monkeypatch.setattr(engine_module, "FEW_BATCHES", few)
+        fit.fit(model, data, {"epochs": 1, "engine": "superstep"})
+        kept = getattr(model, engine_cache.ATTRIBUTE)["train"][1]
+        rows.append(kept._made["superstep"].rows)
+    assert rows == [0, 192, 192]
+
+
+def test_batch_normalisation_and_clipping_too():
+    keras = runtime.keras()
+    results = []
+    for engine in ENGINES:
+        optimizer = keras.optimizers.AdamW(clipnorm=0.5)
+        layers = [keras.layers.BatchNormalization()]
+        report, _ = weights_after(engine, optimizer, epochs=2, layers=layers)
+        results.append(report.history["loss"])
+    np.testing.assert_allclose(results[1:], [results[0]] * 2, atol=1e-3)
+
+
+def counting_model(rows):
+    """A model that counts how often each row (its number is the only feature) was trained."""
+    tf, keras = runtime.tensorflow(), runtime.keras()
+
+    class Counting(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+            self.seen = tf.Variable(tf.zeros(rows, tf.int32))
+
+        def call(self, x):
+            return self.dense(x)
+
+        def train_step(self, data):
+            numbers = tf.cast(data[0][:, 0], tf.int32)
+            self.seen.scatter_nd_add(numbers[:, None], tf.ones_like(numbers))
+            return {"loss": tf.reduce_sum(data[1]), "rows": tf.shape(numbers)[0]}
+
+    model = Counting()
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize("engine", ["auto", *ENGINES])
+@pytest.mark.parametrize(("rows", "batch_size"), [(97, 10), (64, 64), (65, 64), (300, 1)])
+def test_every_row_is_trained_once_an_epoch(engine, rows, batch_size):
+    from gpukeras.data import dataset
+
+    x = np.arange(rows, dtype=float).reshape(-1, 1)
+    y = {"kind": "numeric", "values": np.arange(rows) + 0.5, "levels": []}
+    options = {"batch_size": batch_size, "seed": 3}
+    data = dataset.build_dataset({"kind": "array", "values": x}, options, y)
+    model = counting_model(rows)
+    report = fit.fit(model, data, {"epochs": 3, "engine": engine})
+    np.testing.assert_array_equal(model.seen.numpy(), 3)
+    assert set(report.history) == {"loss", "rows"}  # a step's own logs arrive
+
+
+def test_a_step_of_ones_own_is_compiled_once_whatever_batches_a_call_takes(tmp_path):
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
+        import test_engine
+        test_engine.test_every_row_is_trained_once_an_epoch("compiled", 300, 1)
+        answer = True
+    """
+    assert run_script(script, XLA_FLAGS=f"--xla_dump_to={tmp_path}")
+    assert len(list(tmp_path.glob("*_program_*.before_optimizations.txt"))) == 1
+
+
+def test_a_graph_that_xla_refuses_falls_back():
+    tf, keras = runtime.tensorflow(), runtime.keras()
+
+    class PythonLayer(keras.layers.Layer):
+        def call(self, x):
+            doubled = tf.py_function(lambda value: value * 2.0, [x], tf.float32)
+            return tf.ensure_shape(doubled, x.shape) if x.shape.rank else doubled
+
+        def compute_output_shape(self, shape):
+            return shape
+
+    def fresh():
+        model = keras.Sequential(
+            [keras.Input((5,)), PythonLayer(), keras.layers.Dense(3, "softmax")]
+        )
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return model
+
+    data = make_dataset(400, batch_size=2)
+    with pytest.raises(ModelError, match='engine "compiled" cannot run this model'):
+        fit.fit(fresh(), data, {"epochs": 1, "engine": "compiled"})
+    report = fit.fit(fresh(), data, {"epochs": 40})
+    assert report.engine.engine != "compiled"
+    refused = [trial for trial in report.engine.trials if trial.engine == "compiled"]
+    assert not refused or refused[0].refused
+
+
+def test_auto_measures_real_batches_and_says_so():
+    data = make_dataset(20_000, batch_size=8)
+    report = fit.fit(make_model(), data, {"epochs": 4})
+    assert report.engine.trials
+    assert "us a batch" in report.engine.reason
+    assert report.history["accuracy"][-1] > 0.8
+
+
+def test_dropout_under_xla_keeps_its_rate():
+    keras, tf = runtime.keras(), runtime.tensorflow()
+
+    layer = keras.layers.Dropout(0.25, seed=1)
+
+    @tf.function(jit_compile=True)
+    def dropped():
+        return layer(tf.ones((200, 200)), training=True)
+
+    with runtime.threefry_dropout():
+        values = dropped().numpy()
+    assert abs((values == 0).mean() - 0.25) < 0.01
+    np.testing.assert_allclose(values[values > 0], 1 / 0.75, rtol=1e-6)
+    assert not isinstance(tf.nn.experimental.stateless_dropout, functools.partial)

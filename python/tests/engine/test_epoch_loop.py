@@ -1,0 +1,112 @@
+"""An epoch's blocks are run once each, wherever it begins and whatever runs them."""
+
+import numpy as np
+import pytest
+from compiled_blocks import make_block, make_engines
+from small_fits import make_model
+
+from gpukeras.engine.autotune import Chooser
+from gpukeras.engine.epoch_loop import Runner
+
+pytestmark = pytest.mark.tf
+
+
+def make_runner(**options):
+    block, model = make_block(7), make_model()
+    engines = make_engines(model, block)
+    return Runner(engines, Chooser(("keras",), 100, "as asked"), **options), block, model
+
+
+@pytest.mark.parametrize("done", [0, 3, 7, 9, 14])
+def test_an_epoch_goes_on_where_it_was_left(done):
+    runner, block, model = make_runner()
+    runner.begin(iter([block, block]), done)
+    assert runner.position == done
+    assert runner.rows == 4 * done
+    runner.advance()
+    assert runner.ended
+    assert runner.position == 14
+    assert runner.rows == 4 * 14
+    assert model.optimizer.iterations.numpy() == 14 - done
+
+
+def test_targets_cut_blocks():
+    runner, block, model = make_runner()
+    runner.begin(iter([block, block]))
+    for target in (2, 9, 9, 13):
+        runner.advance(target)
+        assert runner.position == target
+        assert model.optimizer.iterations.numpy() == target
+
+
+@pytest.mark.parametrize("engine", ["superstep", "compiled"])
+@pytest.mark.parametrize("done", [0, 1, 6])
+def test_a_program_for_smaller_blocks_runs_a_large_one_in_parts(engine, done):
+    small, large, results = make_block(3), make_block(7), []
+    for first in (small, large):
+        model = make_model()
+        engines = make_engines(model, first)
+        engines.run(engine, first, 0, 0)
+        program = engines._made[engine]
+        engines.run(engine, large, done, 7 - done)
+        assert engines._made[engine] is program
+        assert model.optimizer.iterations.numpy() == 7 - done
+        results.append(np.concatenate([np.ravel(weight) for weight in model.get_weights()]))
+    np.testing.assert_array_equal(*results)
+
+
+def test_larger_blocks_are_waited_for_by_the_engine_that_was_prepared_for_them():
+    small, large, asked = make_block(40), make_block(90), []
+
+    class Feed:
+        def capacity_for(self, engine):
+            return 90 if engine == "compiled" else 40
+
+        def suit(self, engine):
+            asked.append(engine)
+
+    model, chooser = make_model(), Chooser(("superstep", "compiled"), 10**7)
+    engines = make_engines(model, small)
+    runner = Runner(engines, chooser, feed=Feed())
+    while not chooser.preparing or engines._compiling is None:
+        runner.begin(iter([small]))
+        runner.advance()
+    engines._compiling.wait()
+    for _ in range(2):
+        runner.begin(iter([small]))
+        runner.advance()
+        assert (chooser.engine, chooser.preparing) == ("superstep", "compiled")
+    assert asked[-1] == "compiled"
+    while chooser.choice is None:
+        runner.begin(iter([large]))
+        runner.advance()
+    assert [trial.engine for trial in chooser.trials] == ["superstep", "compiled"]
+    assert 0 < engines.prepared_s <= chooser.trials[-1].start_s
+    assert asked[-1] == chooser.engine == engines.chosen
+    for engine, rows in (("superstep", 160), ("compiled", 360)):
+        assert engines._made[engine].rows == rows
+
+
+def test_a_listener_may_stop_it():
+    runner, block, _ = make_runner(after_call=lambda position, logs: position >= 1)
+    runner.begin(iter([block]))
+    logs = runner.advance()
+    assert runner.position == 1
+    assert np.isfinite(float(logs["loss"]))
+
+
+def test_one_engine_after_another_trains_each_batch_once():
+    block, model = make_block(500), make_model()
+    chooser = Chooser(("superstep", "keras", "compiled"), 10**7)
+    runner = Runner(make_engines(model, block), chooser)
+    epochs = 0
+    while chooser.choice is None:
+        runner.begin(iter([block]))
+        runner.advance()
+        epochs += 1
+        assert runner.position == 500
+        assert model.optimizer.iterations.numpy() == 500 * epochs
+    tried = [trial.engine for trial in chooser.choice.trials]
+    assert tried[0] == "superstep"
+    assert tried[-1] == "compiled"
+    assert {"superstep", "compiled"} <= runner.engines.ran | set(tried)

@@ -1,0 +1,293 @@
+"""Fed the same batches, gpukeras' engines train as Keras' own `fit()` does.
+
+The engine "keras" ends with the same weights, bit for bit; the others, which let TensorFlow or XLA
+put the same sums into another order, with the same loss within 1e-3 relative. No dropout: XLA
+draws by another generator.
+"""
+
+import inspect
+
+import numpy as np
+import pytest
+from keras_fits import (
+    BATCH,
+    EPOCHS,
+    RNG,
+    ROWS,
+    X,
+    Y,
+    assert_equivalent,
+    assert_same_losses,
+    classes,
+    dataset,
+    fit_ours,
+    fit_plain,
+    flat,
+    keras,
+)
+from streamed import Function, stream, tfdata
+from streamed import array as as_array
+
+from gpukeras.backend import runtime
+from gpukeras.data import dataset as data_dataset
+from gpukeras.data.preprocessing.targets import SEVERAL
+from gpukeras.training import fit
+
+pytestmark = pytest.mark.tf
+
+WHOLE = 40  # rows without it: nothing is traced for it
+WEIGHTS = RNG.uniform(0.2, 2, ROWS).astype(np.float32)
+
+
+def dense():
+    """A small network."""
+    layers = keras().layers
+    hidden = layers.Dense(4, "tanh", use_bias=False)
+    return keras().Sequential([keras().Input((5,)), hidden, layers.Dense(3, "softmax")])
+
+
+def compiled(model, optimizer="sgd", loss="sparse_categorical_crossentropy", **more):
+    model.compile(optimizer, loss, **more)
+    return model
+
+
+# Optimizers --------------------------------------------------------------------------------------
+
+NEEDS = {
+    "LossScaleOptimizer": lambda made: made(keras().optimizers.Adam(0.02)),
+    "MultiOptimizer": lambda made: made(
+        keras().optimizers.OptimizerMap(
+            keras().optimizers.Adam(0.02), {".*bias": keras().optimizers.SGD(0.1)}
+        )
+    ),
+}
+XLA = ("Adam", "LossScaleOptimizer", "Muon", "SGD")
+
+
+def find_optimizers():
+    """Every optimizer that this Keras has, by its name."""
+    given, base = keras().optimizers, keras().optimizers.Optimizer
+    return sorted(
+        name
+        for name, found in inspect.getmembers(given, inspect.isclass)
+        if issubclass(found, base) and found is not base
+    )
+
+
+def build_optimized(name):
+    """A model with an optimizer that has its variables already.
+
+    Keras 3.15's own `fit()` builds them while it traces, and there ScheduleFreeAdamW's start at the
+    weights is lost.
+    """
+    made = getattr(keras().optimizers, name)
+    optimizer = NEEDS[name](made) if name in NEEDS else made(learning_rate=0.02)
+    model = compiled(dense(), optimizer)
+    optimizer.build(model.trainable_variables)
+    return model
+
+
+@pytest.mark.parametrize("name", find_optimizers())
+def test_every_optimizer_trains_as_in_keras(name):
+    engines = ("superstep", "compiled") if name in XLA else ("superstep",)
+    data = dataset(X[:WHOLE], classes(WHOLE))
+    assert_equivalent(lambda: build_optimized(name), data, (X[:WHOLE], Y[:WHOLE]), engines)
+
+
+OPTIONS = {
+    "clipnorm": {"clipnorm": 0.05},
+    "global_clipnorm": {"global_clipnorm": 0.05},
+    "accumulation": {"gradient_accumulation_steps": 3},
+    "ema": {"use_ema": True, "ema_momentum": 0.9, "ema_overwrite_frequency": 2},
+    "ema at the end": {"use_ema": True, "ema_momentum": 0.9},
+    "weight decay": {"weight_decay": 0.1},
+    "loss scale": {"loss_scale_factor": 128.0},
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_an_optimizer_with_options_trains_as_in_keras(case):
+    def build():
+        return compiled(dense(), keras().optimizers.Adam(0.05, **OPTIONS[case]))
+
+    engines = ("superstep", "compiled") if case == "clipnorm" else ("superstep",)
+    data = dataset(X[:WHOLE], classes(WHOLE))
+    assert_equivalent(build, data, (X[:WHOLE], Y[:WHOLE]), engines)
+
+
+def test_a_learning_rate_schedule_of_keras_is_followed():
+    def build():
+        decay = keras().optimizers.schedules.ExponentialDecay(0.5, 3, 0.5, staircase=True)
+        return compiled(dense(), keras().optimizers.SGD(decay, momentum=0.9))
+
+    assert_equivalent(build, dataset(X[:WHOLE], classes(WHOLE)), (X[:WHOLE], Y[:WHOLE]))
+
+
+def test_gradients_too_large_for_half_precision_are_left_out_alike():
+    def build():
+        sgd = keras().optimizers.SGD(0.1)
+        optimizer = keras().optimizers.LossScaleOptimizer(sgd, initial_scale=2.0**20)
+        return compiled(half("mixed_float16"), optimizer)
+
+    data, skipped = dataset(X[:WHOLE], classes(WHOLE)), []
+    history, weights = fit_plain(build, (X[:WHOLE], Y[:WHOLE]))
+    for engine in ("keras", "superstep"):
+        keras().utils.set_random_seed(7)
+        report = fit.fit(build(), data, {"epochs": EPOCHS, "engine": engine})
+        assert_same_losses(report.history, history)
+        skipped.append(report.skipped_steps)
+    assert skipped[0] == skipped[1] > 0
+
+
+# Models ------------------------------------------------------------------------------------------
+
+
+def half(policy):
+    layers = keras().layers
+    return keras().Sequential(
+        [
+            keras().Input((5,)),
+            layers.Dense(4, "tanh", dtype=policy),
+            layers.BatchNormalization(dtype=policy),
+            layers.Dense(3, "softmax", dtype="float32"),
+        ]
+    )
+
+
+def residual():
+    """With normalisation, a branch, a regulariser and a layer that is not trained."""
+    layers, inputs = keras().layers, keras().Input((5,))
+    hidden = layers.BatchNormalization()(layers.Dense(5, kernel_regularizer="l2")(inputs))
+    frozen = layers.Dense(4)
+    frozen.trainable = False
+    joined = layers.Add()([inputs, layers.Activation("relu")(hidden)])
+    outputs = layers.Dense(3, "softmax")(layers.LayerNormalization()(frozen(joined)))
+    return keras().Model(inputs, outputs)
+
+
+def own_step():
+    tf = runtime.tensorflow()
+
+    class Noisy(keras().Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras().layers.Dense(3, "softmax")
+
+        def call(self, x):
+            return self.dense(x)
+
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x, y, self(x, training=True))
+            weights = self.trainable_variables
+            gradients = [tf.sign(g) * 0.1 for g in tape.gradient(loss, weights)]
+            self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+            return {"loss": loss, "size": tf.reduce_sum(tf.abs(weights[0]))}
+
+    return Noisy()
+
+
+def recurrent(name):
+    layers = keras().layers
+    return keras().Sequential(
+        [keras().Input((6, 2)), getattr(layers, name)(3), layers.Dense(3, "softmax")]
+    )
+
+
+def convolutional():
+    layers = keras().layers
+    shape = [layers.Conv2D(2, 2, activation="relu"), layers.BatchNormalization()]
+    rest = [layers.MaxPooling2D(2), layers.Flatten(), layers.Dense(3, "softmax")]
+    return keras().Sequential([keras().Input((5, 5, 1)), *shape, *rest])
+
+
+MODELS = {
+    "batch norm": (residual, (5,), ("superstep", "compiled")),
+    "own step": (own_step, (5,), ("superstep",)),
+    "LSTM": (lambda: recurrent("LSTM"), (6, 2), ("superstep",)),
+    "GRU": (lambda: recurrent("GRU"), (6, 2), ("superstep",)),
+    "Conv2D": (convolutional, (5, 5, 1), ("superstep",)),
+    "mixed_float16": (lambda: half("mixed_float16"), (5,), ("superstep",)),
+    "mixed_bfloat16": (lambda: half("mixed_bfloat16"), (5,), ("superstep",)),
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_model_trains_as_in_keras(case):
+    make, shape, engines = MODELS[case]
+    x = np.random.default_rng(2).normal(size=(WHOLE, *shape)).astype(np.float32)
+    build = lambda: compiled(make(), keras().optimizers.SGD(0.1, momentum=0.5))  # noqa: E731
+    assert_equivalent(build, dataset(x, classes(WHOLE)), (x, Y[:WHOLE]), engines)
+
+
+# Weights -----------------------------------------------------------------------------------------
+
+
+def test_sample_weights_and_weighted_metrics_count_as_in_keras():
+    build = lambda: compiled(dense(), "sgd", weighted_metrics=["accuracy"])  # noqa: E731
+    data = dataset(weights=WEIGHTS.astype(np.float64))
+    assert_equivalent(build, data, (X, Y), sample_weight=WEIGHTS)
+
+
+def test_class_weights_count_as_in_keras():
+    data = dataset(class_weight={"a": 2.0, "b": 1.0, "c": 0.25})
+    build = lambda: compiled(dense(), "sgd")  # noqa: E731
+    assert_equivalent(build, data, (X, Y), class_weight={0: 2.0, 1: 1.0, 2: 0.25})
+
+
+# Batches -----------------------------------------------------------------------------------------
+
+
+def test_shuffled_epochs_train_as_in_keras_in_the_same_order():
+    build = lambda: compiled(dense(), "sgd", metrics=["accuracy"])  # noqa: E731
+    data = dataset(options={"shuffle": True})
+    keras().utils.set_random_seed(7)
+    model, losses = build(), []
+    for epoch in range(EPOCHS):
+        order = data.order(epoch)
+        history = model.fit(X[order], Y[order], batch_size=BATCH, shuffle=False, verbose=0)
+        losses += history.history["loss"]
+    assert not np.array_equal(data.order(0), data.order(1))
+    found, weights = fit_ours(build, data, "keras")
+    np.testing.assert_array_equal(weights, flat(model))
+    np.testing.assert_array_equal(found["loss"], losses)
+    assert_same_losses(fit_ours(build, data, "superstep")[0], {"loss": losses})
+
+
+def test_several_inputs_and_outputs_train_as_in_keras():
+    # No short batch: Keras weighs the parts' losses by rows only where it knows their number.
+    inputs = {"a": X[:WHOLE, :2], "b": X[:WHOLE, 2:]}
+    wanted = {"size": X[:WHOLE] @ np.ones(5, np.float32), "kind": Y[:WHOLE]}
+
+    def build():
+        layers = keras().layers
+        ends = [keras().Input((value.shape[1],), name=name) for name, value in inputs.items()]
+        hidden = layers.Dense(4, "tanh")(layers.Concatenate()(ends))
+        heads = [layers.Dense(1, name="size"), layers.Dense(3, "softmax", name="kind")]
+        model = keras().Model(ends, [head(hidden) for head in heads])
+        loss = {"size": "mse", "kind": "sparse_categorical_crossentropy"}
+        return compiled(model, "sgd", loss, metrics={"size": ["mae"], "kind": ["accuracy"]})
+
+    parts = [{"name": name, "features": as_array(value)} for name, value in inputs.items()]
+    numbers = {"kind": "numeric", "values": wanted["size"].astype(np.float64), "levels": []}
+    given = [{"name": "size", "labels": numbers}, {"name": "kind", "labels": classes(WHOLE)}]
+    features = {"kind": "inputs", "inputs": parts}
+    options = {"batch_size": BATCH, "seed": 1, "shuffle": False}
+    labels = {"kind": SEVERAL, "outputs": given}
+    data = data_dataset.build_dataset(features, options, labels)
+    assert_equivalent(build, data, (inputs, wanted))
+
+
+STREAMS = {
+    "function": lambda: stream(Function(X, Y, [BATCH] * 5 + [4]), batch_size=BATCH, shuffle=False),
+    "tf.data": lambda: tfdata(
+        runtime.tensorflow().data.Dataset.from_tensor_slices((X, Y)).batch(BATCH), batch_size=BATCH
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STREAMS)
+def test_streamed_rows_train_as_in_keras(case):
+    build = lambda: compiled(dense(), "sgd", metrics=["accuracy"])  # noqa: E731
+    assert_equivalent(build, STREAMS[case], (X, Y))

@@ -1,0 +1,266 @@
+"""Predictions are Keras' own, however many rows go through the model at once."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_fits import make_model
+from streamed import chunk, slices, stream, tfdata
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import ModelError
+from gpukeras.data.arrays import aligned_empty
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.engine import predict_loop
+from gpukeras.training import evaluate
+
+
+@given(st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**6))
+def test_batches_are_alike_and_within_memory(rows, row_bytes, model_bytes):
+    size = predict_loop.choose_rows(rows, row_bytes, model_bytes)
+    assert 1 <= size <= rows
+    most = predict_loop.PREDICTION_BYTES // (row_bytes + model_bytes)
+    assert size <= max(most, predict_loop.ALIGNED_ROWS)
+    calls = -(-rows // size)
+    assert calls * size - rows < calls * predict_loop.ALIGNED_ROWS  # padding
+
+
+def test_a_model_that_tells_nothing_gets_the_batches_of_an_evaluation():
+    assert predict_loop.choose_rows(10**6, 80, None) == predict_loop.choose_evaluation_rows(
+        80, 10**6
+    )
+
+
+ROWS = np.random.default_rng(1).normal(size=(203, 5)).astype(np.float32)
+
+
+def predict(model, rows=ROWS):
+    return predict_loop.predict_rows(model, MemoryRows(rows), Recipe("array", rows.shape[1:]))
+
+
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("room", [10**9, 5000, 1])
+def test_predictions_are_keras_own(monkeypatch, room):
+    monkeypatch.setattr(predict_loop, "PREDICTION_BYTES", room)
+    model = make_model()
+    close(predict(model), model.predict(ROWS, verbose=0))
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("start", [0, 1], ids=["aligned", "not aligned"])
+def test_rows_that_are_read_only_are_predicted_too(start):
+    rows = aligned_empty((203 + start, 5), np.float32)[start:]
+    rows[:] = ROWS
+    model, expected = make_model(), None
+    for _ in range(2):
+        found = predict(model, rows)
+        expected = found if expected is None else expected
+        np.testing.assert_array_equal(found, expected)
+        rows.flags.writeable = False
+    close(found, model.predict(ROWS, verbose=0))
+
+
+@pytest.mark.tf
+def test_what_a_row_takes_is_counted_by_layers():
+    assert predict_loop.count_row_bytes(make_model()) == 4 * (8 + 3)
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("form", [dict, list])
+def test_several_outputs_keep_their_structure(form):
+    keras = runtime.keras()
+    given = keras.Input((5,))
+    one = keras.layers.Dense(3, name="one")(given)
+    two = keras.layers.Dense(1, name="two")(given)
+    model = keras.Model(given, {"one": one, "two": two} if form is dict else [one, two])
+    found, expected = predict(model), model.predict(ROWS, verbose=0)
+    assert type(found) is type(expected) is form
+    places = ["one", "two"] if form is dict else [0, 1]
+    for place in places:
+        close(found[place], expected[place])
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_predict_step_of_the_models_own_is_respected(eagerly):
+    keras = runtime.keras()
+
+    class Doubling(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(2)
+
+        def call(self, x):
+            return self.dense(x)
+
+        def predict_step(self, data):
+            return 2.0 * super().predict_step(data)
+
+    model = Doubling()
+    model.compile(run_eagerly=eagerly)
+    expected = 2.0 * model(ROWS).numpy()
+    close(predict(model), expected)
+
+
+def refused(jit):
+    """A model with an op that XLA has no kernel for."""
+    tf, keras = runtime.tensorflow(), runtime.keras()
+
+    class Text(keras.layers.Layer):
+        def call(self, x):
+            return x + tf.cast(tf.size(tf.strings.as_string(x[:1])), x.dtype)
+
+    model = keras.Sequential([keras.Input((5,)), Text(), keras.layers.Dense(2)])
+    model.compile("sgd", "mse", jit_compile=jit)
+    return model
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("jit", [True, False])
+def test_what_xla_refuses_is_predicted_without_it(jit):
+    model = refused(jit)
+    expected = model(ROWS).numpy()
+    close(predict(model), expected)
+    assert model.jit_compile is jit
+
+
+@pytest.mark.tf
+def test_a_forbidden_compiler_is_not_used_for_predictions(monkeypatch):
+    from dataclasses import replace
+
+    from gpukeras.backend import devices
+
+    forbidding = replace(devices.current(), jit=False)
+    monkeypatch.setattr(devices, "current", lambda: forbidding)
+    model = make_model()
+    model.jit_compile = True
+    with evaluate.heeding_jit(model):
+        predict(model)
+        assert model.jit_compile is False
+        concrete = model.predict_function([(runtime.tensorflow().constant(ROWS),)])
+        assert concrete.shape == (203, 3)
+    assert model.jit_compile is True
+
+
+@pytest.mark.tf
+def test_memory_that_runs_out_halves_the_batches():
+    tf, model = runtime.tensorflow(), make_model()
+    own, sizes = model.predict_on_batch, []
+
+    def limited(features):
+        sizes.append(len(features))
+        if len(features) > 60:
+            raise tf.errors.ResourceExhaustedError(None, None, "no more")
+        return own(features)
+
+    model.predict_on_batch = limited
+    close(predict(model), model.predict(ROWS, verbose=0))
+    assert sizes == [203, 102, 51, 51, 51, 51]
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_batches_keep_their_order_however_many_are_on_their_way(monkeypatch, workers):
+    monkeypatch.setattr(predict_loop, "choose_rows", lambda *facts: 10)
+    monkeypatch.setattr(predict_loop, "WORKERS", workers)
+    model = make_model()
+    close(predict(model), model.predict(ROWS, verbose=0))
+
+
+@pytest.mark.tf
+def test_a_model_that_runs_eagerly_runs_in_the_main_thread(monkeypatch):
+    monkeypatch.setattr(predict_loop, "choose_rows", lambda *facts: 10)
+    seen = set()
+
+    class Own(type(make_model())):
+        def predict_step(self, data):
+            seen.add(threading.current_thread())
+            return super().predict_step(data)
+
+    model = Own([runtime.keras().layers.Dense(3)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    model.build((None, 5))
+    predict(model)
+    assert seen == {threading.main_thread()}
+
+
+@pytest.mark.tf
+def test_batches_that_were_predicted_before_memory_ran_out_are_kept(monkeypatch):
+    monkeypatch.setattr(predict_loop, "choose_rows", lambda *facts: 80)
+    monkeypatch.setattr(predict_loop, "WORKERS", 0)
+    tf, model = runtime.tensorflow(), make_model()
+    own, starts = model.predict_on_batch, []
+
+    def limited(features):
+        starts.append(float(features[0, 0]))
+        if len(starts) == 2:
+            raise tf.errors.ResourceExhaustedError(None, None, "no more")
+        return own(features)
+
+    model.predict_on_batch = limited
+    close(predict(model), model.predict(ROWS, verbose=0))
+    assert starts == [float(ROWS[row, 0]) for row in (0, 80, 80, 120, 160, 200)]
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        (lambda x: {"text": runtime.tensorflow().strings.as_string(x), "x": x}, "text"),
+        (lambda x: runtime.tensorflow().strings.as_string(x), "text"),
+        (lambda x: [x, runtime.tensorflow().constant("text")], "text"),
+        (lambda x: [x, "ab"], "text"),
+        (lambda x: [x, runtime.tensorflow().constant(1.0)], "a single number for all rows"),
+        (lambda x: runtime.tensorflow().RaggedTensor.from_tensor(x), "ragged rows"),
+    ],
+    ids=["nested", "alone", "of no row", "of Python", "number", "ragged"],
+)
+def test_outputs_that_are_no_numbers_are_refused_by_a_sentence(output, found):
+    class Model(runtime.keras().Model):
+        def call(self, x):
+            return output(x)
+
+    wanted = f"`model` gives {found}, but each of its outputs must hold numbers for every row"
+    with pytest.raises(ModelError, match=wanted):
+        evaluate.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
+    with pytest.raises(ModelError, match=wanted):
+        evaluate.predict(Model(), data=tfdata(slices(ROWS).batch(50)))
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("make", [lambda x: {"a": (x, x), "b": x}, lambda x: [{"c": x}, x]])
+def test_outputs_within_outputs_are_refused_by_a_sentence(make):
+    class Model(runtime.keras().Model):
+        def call(self, x):
+            return make(x)
+
+    with pytest.raises(ModelError, match="The output `(a|output_1)` of `model` is several itself"):
+        evaluate.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [((), ROWS[:, 0]), ((), ROWS[:, :1]), ((5, 1), ROWS), ((5,), ROWS[..., None])],
+    ids=["vector", "column", "longer", "shorter"],
+)
+def test_a_last_axis_of_one_is_added_or_taken_away_as_in_keras(wanted, rows):
+    keras = runtime.keras()
+    given = keras.Input(wanted)
+    model = keras.Model(given, 2.0 * given + 1.0)
+    model.compile("sgd", "mse")
+    expected = model.predict(rows, verbose=0)
+    for more in (
+        {"features": {"kind": "array", "values": rows, "names": []}},
+        {"data": tfdata(slices(rows).batch(50), batched=True)},
+        {"data": stream(lambda epoch, batch: chunk(rows) if batch == 1 else None)},
+    ):
+        found = evaluate.predict(model, **more)["values"]
+        close(found.reshape(expected.shape), expected)

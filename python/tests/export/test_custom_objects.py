@@ -1,0 +1,145 @@
+"""What files of models need besides Keras: told at saving, given at loading."""
+
+import pytest
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import ModelError
+from gpukeras.export.archive import load_archive, save_archive
+from gpukeras.export.custom_objects import Needs, parse_needs, spread_names
+from gpukeras.export.transfer import load_model, save_model
+
+pytestmark = pytest.mark.tf
+
+
+def make_classes():
+    """A layer and a loss of a user's own, as another session would make them again."""
+    keras = runtime.keras()
+
+    class Scale(keras.layers.Layer):
+        def __init__(self, factor=2.0, **more):
+            super().__init__(**more)
+            self.factor = factor
+
+        def call(self, x):
+            return self.factor * x
+
+        def get_config(self):
+            return {**super().get_config(), "factor": self.factor}
+
+    def my_loss(y_true, y_pred):
+        return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
+
+    return Scale, my_loss
+
+
+OF_NO_MODULE = """
+class Twice(keras.layers.Layer):
+    def call(self, x):
+        return 2 * x
+
+def distance(y_true, y_pred):
+    return keras.ops.mean(keras.ops.abs(y_true - y_pred), axis=-1)
+"""
+
+
+def double(x):
+    return 2 * x
+
+
+def build(*layers, loss="mse"):
+    keras = runtime.keras()
+    model = keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(1)])
+    model.compile("adam", loss, metrics=["mae"])
+    return model
+
+
+def test_what_is_needed_is_told_at_saving_and_taken_at_loading(tmp_path):
+    scale, my_loss = make_classes()
+    path = str(tmp_path / "model.keras")
+    model = build(scale(3.0), runtime.keras().layers.Lambda(double), loss=my_loss)
+    assert save_archive(model, path)["needs"] == Needs(("Scale", "double"), ("my_loss",))
+    again, loss = make_classes()
+    given = {"Scale": again, "double": double, "my_loss": loss}
+    loaded = load_archive(path, custom_objects=given)
+    assert (loaded["compiled"], loaded["left"]) == (True, ())
+    assert loaded["model"].loss is loss
+    rows = runtime.tensorflow().ones((4, 3))
+    assert (loaded["model"](rows) == model(rows)).numpy().all()
+    assert loaded["model"].layers[0].factor == 3.0
+
+
+def test_a_model_whose_loss_nobody_knows_is_loaded_without_being_compiled(tmp_path):
+    _, my_loss = make_classes()
+    path = str(tmp_path / "model.keras")
+    model = build(loss=my_loss)
+    save_archive(model, path)
+    loaded = load_archive(path)
+    assert (loaded["compiled"], loaded["left"]) == (False, ("my_loss",))
+    rows = runtime.tensorflow().ones((4, 3))
+    assert (loaded["model"](rows) == model(rows)).numpy().all()
+    with pytest.raises(ModelError, match="needs my_loss, which Keras does not know here"):
+        load_model(path)
+    assert load_model(path, custom_objects={"my_loss": my_loss}).compiled
+
+
+def test_a_layer_that_nobody_knows_is_named_with_what_to_do(tmp_path):
+    scale, _ = make_classes()
+    path = str(tmp_path / "model.keras")
+    save_model(build(scale()), path)
+    with pytest.raises(ModelError, match="`path`: model.keras needs Scale, which") as caught:
+        load_archive(path)
+    assert "gpu_load(custom_objects = list(Scale = ))" in caught.value.hint
+    with runtime.keras().saving.custom_object_scope({"Scale": scale}):
+        assert load_archive(path)["compiled"]
+
+
+def test_registered_classes_are_known_and_their_short_names_suffice(tmp_path):
+    keras = runtime.keras()
+    scale, _ = make_classes()
+    registered = keras.saving.register_keras_serializable("house")(scale)
+    path = str(tmp_path / "model.keras")
+    try:
+        assert save_archive(build(registered()), path)["needs"].objects == ("house>Scale",)
+        assert load_archive(path)["compiled"]
+    finally:
+        keras.saving.get_custom_objects().pop("house>Scale")
+    again, _ = make_classes()
+    with pytest.raises(ModelError, match="needs house>Scale, which Keras does not know here"):
+        load_archive(path)
+    assert load_archive(path, custom_objects={"Scale": again})["compiled"]
+    assert spread_names({"Scale": 1}, ["house>Scale", "other"]) == {"house>Scale": 1, "Scale": 1}
+
+
+def test_a_lambda_is_told_at_saving_and_loaded_on_request_alone(tmp_path):
+    model = build(runtime.keras().layers.Lambda(lambda x: x + 1.0, name="plus"))
+    path = str(tmp_path / "model.keras")
+    assert save_archive(model, path)["needs"] == Needs(lambdas=("`plus`",))
+    with pytest.raises(ModelError, match="a lambda in `plus`") as caught:
+        load_archive(path)
+    assert "gpu_load(safe_mode = FALSE)" in caught.value.hint
+    loaded = load_archive(path, safe_mode=False)["model"]
+    rows = runtime.tensorflow().ones((4, 3))
+    assert (loaded(rows) == model(rows)).numpy().all()
+
+
+def test_classes_and_functions_of_no_module_are_told_and_taken_too(tmp_path):
+    made = {"keras": runtime.keras(), "__name__": "builtins"}
+    exec(OF_NO_MODULE, made)  # noqa: S102 (as R makes its own)
+    path = str(tmp_path / "model.keras")
+    model = build(made["Twice"](), loss=made["distance"])
+    assert save_archive(model, path)["needs"] == Needs(("Twice",), ("distance",))
+    with pytest.raises(ModelError, match="needs Twice, which Keras does not know here"):
+        load_archive(path)
+    assert load_archive(path, custom_objects={"Twice": made["Twice"]})["left"] == ("distance",)
+    given = {name: made[name] for name in ("Twice", "distance")}
+    assert load_archive(path, custom_objects=given)["compiled"]
+
+
+def test_models_of_keras_alone_need_nothing(tmp_path):
+    path = str(tmp_path / "model.keras")
+    keras = runtime.keras()
+    model = build(keras.layers.Activation(keras.activations.gelu), loss=keras.losses.huber)
+    assert save_archive(model, path)["needs"] == Needs()
+    assert load_archive(path)["compiled"]
+    for odd in (None, [], "text", {"config": 3}):
+        assert parse_needs(odd) == Needs()

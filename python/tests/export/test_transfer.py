@@ -1,0 +1,160 @@
+"""Models in files: written whole, loaded without running their code, with their recipe."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.data.dataset import build_dataset
+from gpukeras.export.transfer import check_code, feeding_of, load_model, save_model
+from gpukeras.models import builder
+from gpukeras.training import fit
+
+tf_test = pytest.mark.tf
+
+
+def a_dataset(rows=40, **options):
+    x = np.sin(np.arange(rows * 3.0)).reshape(rows, 3)
+    features = {"kind": "array", "values": x}
+    labels = {"kind": "numeric", "values": x[:, 0] * 2}
+    return build_dataset(features, {"seed": 1, **options}, labels=labels)
+
+
+def a_model(*layers, compiled=True, loss="mse"):
+    keras = runtime.keras()
+    model = keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(1)])
+    if compiled:
+        model.compile("adam", loss)
+    return model
+
+
+@tf_test
+def test_a_model_comes_back_as_it_was(tmp_path):
+    data = a_dataset()
+    model = a_model()
+    fit.fit(model, data, {"epochs": 2, "engine": "keras"})
+    path = str(tmp_path / "model.keras")
+    record = save_model(model, path)
+    again = load_model(path, record["recipe"]["portable"])
+    assert record["kind"] == "Sequential"
+    assert record["name"] == model.name == again.name
+    assert record["parameters"] == 4
+    assert record["bytes"] == (tmp_path / "model.keras").stat().st_size
+    rows = data.batch(5)[0]
+    np.testing.assert_array_equal(again.predict(rows, verbose=0), model.predict(rows, verbose=0))
+    for one, other in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+    assert builder.recipe_of(again) == builder.recipe_of(model)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
+
+
+@tf_test
+def test_a_model_without_recipe_or_compile_crosses_too(tmp_path):
+    path = str(tmp_path / "model.keras")
+    assert save_model(a_model(compiled=False), path)["recipe"] is None
+    again = load_model(path)
+    assert not again.compiled
+    assert builder.recipe_of(again) is None
+    save_model(a_model(), path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Keras warns of an optimizer that has no variables yet
+        assert load_model(path).compiled
+
+
+@tf_test
+def test_a_lambda_is_refused_by_name_and_never_run(tmp_path):
+    path = tmp_path / "model.keras"
+    model = a_model(runtime.keras().layers.Lambda(lambda x: x * 2, name="twice"))
+    with pytest.raises(
+        ModelError, match="`args[$]m` holds Python code .* lambda in `twice`"
+    ) as told:
+        save_model(model, str(path), "args$m")
+    assert "registered" in told.value.hint
+    assert not list(tmp_path.iterdir())
+    save_model(model, str(path), loadable=False)
+    with pytest.raises(ModelError, match="lambda in `twice`"):
+        load_model(str(path))
+    save_model(a_model(loss=lambda a, b: a - b), str(path), loadable=False)
+    with pytest.raises(ModelError, match=r"lambda in its compile\(\)"):
+        check_code(path, "model")
+
+
+@tf_test
+def test_classes_that_keras_does_not_know_are_a_hint(tmp_path):
+    keras = runtime.keras()
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+    path = str(tmp_path / "model.keras")
+    model = Own()
+    model(np.zeros((1, 3)))
+    save_model(model, path)
+    with pytest.raises(ModelError, match="needs Own, which Keras does not know") as told:
+        load_model(path)
+    assert "register_keras_serializable" in told.value.hint
+    assert told.value.details["path"] == path
+
+
+@tf_test
+def test_layers_that_cannot_be_saved_are_told(tmp_path):
+    keras = runtime.keras()
+
+    class Own(keras.layers.Layer):
+        def __init__(self, what):
+            super().__init__()
+
+        def call(self, x):
+            return x
+
+    with pytest.raises(ModelError, match="Keras cannot save the model"):
+        save_model(a_model(Own(object())), str(tmp_path / "model.keras"))
+    assert not list(tmp_path.iterdir())
+
+
+@tf_test
+@pytest.mark.parametrize("content", [None, b"no zip"])
+def test_what_is_no_file_of_keras_is_told(tmp_path, content):
+    path = tmp_path / "model.keras"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelError, match="does not exist|is not a .keras file"):
+        load_model(str(path))
+
+
+@tf_test
+def test_other_objects_and_places_are_refused(tmp_path):
+    with pytest.raises(SpecError, match=r"`args\[\[1\]\]` must be a Keras 3 model"):
+        save_model(np.zeros(3), str(tmp_path / "model.keras"), "args[[1]]")
+    with pytest.raises(SpecError, match="must end with"):
+        save_model(a_model(), str(tmp_path / "model.h5"))
+    with pytest.raises(DataError, match="cannot be written"):
+        save_model(a_model(), str(tmp_path / "nowhere" / "model.keras"))
+
+
+@tf_test
+def test_an_old_file_stays_when_the_new_one_fails(tmp_path):
+    path = tmp_path / "model.keras"
+    save_model(a_model(), str(path))
+    before = path.read_bytes()
+    with pytest.raises(ModelError):
+        save_model(a_model(runtime.keras().layers.Lambda(lambda x: x)), str(path))
+    assert path.read_bytes() == before
+
+
+def test_feeding_is_what_the_dataset_was_given():
+    data = a_dataset(batch_size=7, shuffle=False, drop_last=True)
+    expected = {"batch_size": 7, "shuffle": False, "drop_last": True, "augment": None}
+    assert feeding_of(data) == expected
+    data.map = lambda rows: rows
+    with pytest.raises(DataError, match="`args[$]data` maps its rows by a function"):
+        feeding_of(data, "args$data")
+    with pytest.raises(SpecError, match="must be a gpu_dataset"):
+        feeding_of(3)

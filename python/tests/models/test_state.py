@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+from small_fits import make_dataset, make_model
+
+from gpukeras import ModelError
+from gpukeras.backend import runtime
+from gpukeras.models import state
+from gpukeras.training import fit
+
+pytestmark = pytest.mark.tf
+
+
+def dropout():
+    return [
+        runtime.keras().layers.Dropout(0.5, seed=3),
+        runtime.keras().layers.BatchNormalization(),
+    ]
+
+
+def train(model, epochs=1):
+    fit.fit(model, make_dataset(), {"epochs": epochs, "engine": "superstep"})
+
+
+def test_a_model_with_its_state_back_goes_on_as_if_nothing_had_been():
+    model = make_model(optimizer="adam", layers=dropout())
+    train(model)
+    kept = state.take_snapshot(model)
+    train(model, 2)
+    expected = model.get_weights()
+    state.apply_snapshot(model, kept)
+    train(model, 2)
+    for one, other in zip(expected, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert {name.split("/")[0] for name in kept.arrays} >= {"weights", "optimizer", "metrics"}
+    assert kept.nbytes == sum(array.nbytes for array in kept.arrays.values())
+
+
+def test_a_snapshot_is_no_view():
+    model = make_model()
+    train(model)
+    kept = state.take_snapshot(model)
+    before = kept.arrays["weights/0000"].copy()
+    train(model)
+    np.testing.assert_array_equal(kept.arrays["weights/0000"], before)
+
+
+def test_the_state_of_another_model_changes_nothing():
+    model, other = make_model(), make_model(columns=7)
+    train(model)
+    fit.fit(other, make_dataset(columns=7), {"epochs": 1, "engine": "keras"})
+    before = model.get_weights()
+    words = r"The state is that of another model: .* \(5, 8\) here and .* of shape \(7, 8\) there"
+    with pytest.raises(ModelError, match=words):
+        state.apply_snapshot(model, state.take_snapshot(other))
+    for one, other_weight in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other_weight)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "expected"),
+    [
+        ({"a": ((1,), "float32")}, {"a": ((1,), "float32")}, ""),
+        ({"a": ((1,), "float32")}, {}, "a is float32 of shape (1,) here and missing there"),
+        ({}, {"b": ((), "int64")}, "b is missing here and int64 of shape () there"),
+    ],
+)
+def test_differences_are_told_in_words(here, there, expected):
+    assert state.find_difference(here, there) == expected

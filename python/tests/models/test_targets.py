@@ -1,0 +1,257 @@
+"""Labels of any shape train as Keras' own `fit()` does, and predictions have the model's shape.
+
+Masks of images, images, one-hot sequences, a label each time step: from arrays, functions,
+tf.data pipelines, saved datasets and `.npy` files, with several outputs, with weights.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+from keras_fits import assert_equivalent, assert_same_losses, fit_ours, fit_plain
+from shaped import (
+    BATCH,
+    CASES,
+    DENSE,
+    HOT,
+    HOT_STEPS,
+    IMAGES,
+    LEVELS,
+    MASKS,
+    ROW_WEIGHTS,
+    SERIES,
+    SEVERAL_LABELS,
+    SPARSE,
+    STEP_WEIGHTS,
+    STEPS,
+    dataset,
+    keras,
+    labels,
+    network,
+    network_of,
+    outputs_of,
+    two_headed,
+)
+from streamed import array, stream, tfdata
+
+from gpukeras.backend import runtime
+from gpukeras.data import dataset as data_dataset
+from gpukeras.data.saved import reader, writer
+from gpukeras.models import builder, targets
+from gpukeras.training import evaluate, fit
+
+pytestmark = pytest.mark.tf
+
+ENGINES = ("superstep", "compiled")
+COMPILED = ("sparse masks", "images themselves", "a class each step")  # by XLA, which takes seconds
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_labels_of_any_shape_train_as_in_keras(name):
+    x, y, *_ = CASES[name]
+    engines = ENGINES if name in COMPILED else ENGINES[:1]
+    assert_equivalent(network_of(name), lambda: dataset(x, y), (x, y), engines)
+
+
+WEIGHTED = {
+    "steps, classes": (SERIES, STEPS, 3, *SPARSE, STEP_WEIGHTS),
+    "steps, one-hot": (SERIES, HOT_STEPS, 3, *DENSE, STEP_WEIGHTS),
+    "rows, classes": (SERIES, STEPS, 3, *SPARSE, ROW_WEIGHTS),
+    "pixels": (IMAGES, MASKS, 3, *SPARSE, ROW_WEIGHTS[..., None] * np.ones((4, 5))),
+    "images": (IMAGES, HOT, 3, *DENSE, ROW_WEIGHTS[..., None]),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_of_steps_and_rows_count_as_in_keras(name):
+    x, y, units, activation, loss, weights = WEIGHTED[name]
+    build = functools.partial(network, x, units, activation, loss, weighted_metrics=["accuracy"])
+    history, expected = fit_plain(build, (x, y), sample_weight=weights)
+    _, ours = fit_ours(build, lambda: dataset(x, y, weights), "keras")
+    np.testing.assert_array_equal(ours, expected)
+    for engine in ENGINES if name == "steps, classes" else ENGINES[:1]:
+        found, _ = fit_ours(build, lambda: dataset(x, y, weights), engine)
+        assert_same_losses(found, history)
+
+
+def make_several(**options):
+    options = {"batch_size": BATCH, "shuffle": False, "seed": 3, **options}
+    return data_dataset.build_dataset(array(IMAGES), options, outputs_of(SEVERAL_LABELS))
+
+
+def in_chunks(x, y, weights=None, sizes=(7, 20, 8, 9)):
+    """A user's function whose batches have other sizes than those of training."""
+    at = [0]
+
+    def call(epoch, batch):
+        start = sum(sizes[: at[0]])
+        if start == len(x):
+            at[0] = 0
+            return None
+        rows = slice(start, start + sizes[at[0]])
+        at[0] += 1
+        own = (
+            outputs_of({k: v[rows] for k, v in y.items()})
+            if isinstance(y, dict)
+            else labels(y[rows])
+        )
+        part = None if weights is None else weights[rows]
+        return {"features": array(x[rows]), "labels": own, "weights": part}
+
+    return call
+
+
+def as_function(x, y, weights=None, **options):
+    call = in_chunks(x, y, weights)
+    return stream(call, **{"batch_size": BATCH, "shuffle": False, **options})
+
+
+def as_pipeline(x, y, weights=None, **options):
+    parts = (x, y) if weights is None else (x, y, weights)
+    given = runtime.tensorflow().data.Dataset.from_tensor_slices(parts).batch(BATCH)
+    return tfdata(given, **{"batch_size": BATCH, "shuffle": False, **options})
+
+
+def test_several_outputs_of_different_ranks_train_as_in_keras():
+    history, expected = fit_plain(two_headed, (IMAGES, SEVERAL_LABELS))
+    makers = (
+        make_several,
+        lambda: as_function(IMAGES, SEVERAL_LABELS),
+        lambda: as_function(IMAGES, SEVERAL_LABELS, cache=True),
+        lambda: as_pipeline(IMAGES, SEVERAL_LABELS),
+        lambda: as_pipeline(IMAGES, SEVERAL_LABELS, cache=True),
+    )
+    for make in makers:
+        _, ours = fit_ours(two_headed, make, "keras")
+        np.testing.assert_array_equal(ours, expected)
+    for engine in ENGINES:
+        found, _ = fit_ours(two_headed, make_several, engine)
+        assert_same_losses({"loss": found["loss"]}, {"loss": history["loss"]})
+
+
+@pytest.mark.parametrize("name", ["sparse masks", "one-hot sequences", "a number each step"])
+@pytest.mark.parametrize("cache", ["auto", True])
+@pytest.mark.parametrize("make", [as_function, as_pipeline])
+def test_rows_in_sequence_with_labels_of_any_shape(make, cache, name):
+    x, y, *_ = CASES[name]
+    _, expected = fit_plain(network_of(name), (x, y))
+    _, ours = fit_ours(network_of(name), lambda: make(x, y, cache=cache), "keras")
+    np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize("cache", ["auto", True])
+@pytest.mark.parametrize("make", [as_function, as_pipeline])
+def test_weights_of_steps_come_in_sequence_too(make, cache):
+    build = network_of("a class each step")
+    _, expected = fit_plain(build, (SERIES, STEPS), sample_weight=STEP_WEIGHTS)
+    _, ours = fit_ours(build, lambda: make(SERIES, STEPS, STEP_WEIGHTS, cache=cache), "keras")
+    np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize("form", ["parquet", "tfrecord"])
+def test_a_saved_dataset_keeps_the_shape_of_labels_and_weights(tmp_path, form):
+    data = dataset(SERIES, STEPS, STEP_WEIGHTS, validation=0.25)
+    path = writer.save_dataset(data, str(tmp_path / "saved"), form)["path"]
+    again = reader.build_saved({"kind": "saved", "path": path}, {"batch_size": BATCH})
+    for mine, theirs in zip(again.arrays, data.arrays, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert again.recipe.label.row_shape == (6,)
+    fit_ours(network_of("a class each step"), again, "superstep")
+
+
+def test_labels_in_a_npy_file_may_have_any_shape(tmp_path):
+    np.save(tmp_path / "masks.npy", MASKS)
+    given = {"kind": "npy", "path": str(tmp_path / "masks.npy")}
+    data = data_dataset.build_dataset(array(IMAGES), {"batch_size": BATCH, "shuffle": False}, given)
+    np.testing.assert_array_equal(data.arrays[1], MASKS)
+    _, expected = fit_plain(network_of("sparse masks"), (IMAGES, MASKS))
+    _, ours = fit_ours(network_of("sparse masks"), data, "keras")
+    np.testing.assert_array_equal(ours, expected)
+
+
+def test_validation_rows_and_evaluation_give_what_keras_gives():
+    data = dataset(SERIES, STEPS, STEP_WEIGHTS, validation=0.25)
+    keras().utils.set_random_seed(7)
+    model = network_of("a class each step")()
+    report = fit.fit(model, data, {"epochs": 2, "engine": "superstep"})
+    rows = data.validation_rows
+    given = {"sample_weight": STEP_WEIGHTS[rows], "verbose": 0, "return_dict": True}
+    expected = model.evaluate(SERIES[rows], STEPS[rows], **given)
+    assert report.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
+    found = evaluate.evaluate(model, data, "validation")["metrics"]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_predictions_have_the_shape_of_the_output():
+    model = network_of("sparse masks")()
+    data = dataset(IMAGES, MASKS)
+    fit.fit(model, data, {"epochs": 1})
+    expected = model.predict(IMAGES, verbose=0)
+    for given in ({"features": array(IMAGES)}, {"data": data}):
+        values = evaluate.predict(model, **given)["values"]
+        np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
+    several = two_headed()
+    fit.fit(several, make_several(), {"epochs": 1})
+    found = evaluate.predict(several, features=array(IMAGES))["outputs"]
+    assert [(one["name"], one["values"].shape[1:]) for one in found] == [
+        ("same", (4, 5, 2)),
+        ("kind", (3,)),
+        ("mask", (4, 5, 3)),
+    ]
+
+
+def test_one_column_of_labels_stays_a_column_for_a_step_of_the_users_own():
+    """As in Keras: of a vector, `y - y_pred` would be every row against every other."""
+    base = keras().Sequential
+
+    class Own(base):
+        def train_step(self, data):
+            x, y = data
+            assert y.shape[1:] == (1,)
+            return super().train_step(data)
+
+    def build():
+        model = Own([keras().Input((6, 2)), keras().layers.Flatten(), keras().layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    y = LEVELS[:, 0]
+    for make in (dataset, as_function, as_pipeline):
+        fit_ours(build, make(SERIES, y), "keras")
+        fit_ours(build, make(SERIES, y), "superstep")
+
+
+def test_a_first_network_takes_labels_of_any_shape():
+    data = dataset(IMAGES, IMAGES)
+    model = builder.build_mlp(data, {})
+    assert model.output_shape == (None, 4, 5, 2)
+    fit.fit(model, data, {"epochs": 1})
+    several = builder.build_mlp(make_several(), {})
+    assert several.output_names == ["same", "kind", "mask"]
+
+
+def test_a_class_that_the_loss_ignores_lies_outside_of_the_output():
+    loss = keras().losses.SparseCategoricalCrossentropy(ignore_class=255)
+    y = np.where(MASKS == 2, 255, MASKS)
+    build = functools.partial(network, IMAGES, 3, "softmax", loss)
+    assert_equivalent(build, lambda: dataset(IMAGES, y), (IMAGES, y), ())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ((), (), True),
+        ((3,), (3,), True),
+        ((3,), (None,), True),
+        ((), (1,), True),
+        ((4, 5), (4, 5, 1), True),
+        ((4, 5, 1), (4, 5), True),
+        ((4, 1), (4, 5), True),
+        ((), (3,), False),
+        ((), (4, 1), False),
+        ((5,), (4, 5), False),
+        ((4, 5), (5, 4), False),
+    ],
+)
+def test_shapes_agree_as_keras_has_it(one, other, same):
+    assert targets.agree(one, other) == same

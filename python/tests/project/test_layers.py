@@ -1,0 +1,79 @@
+"""Who may import whom, what only one module may do, and what each package says of itself.
+
+The packages' order stands in `[tool.importlinter]` of pyproject.toml, top to bottom.
+"""
+
+import ast
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpukeras
+
+CORE = Path(gpukeras.__file__).parent
+PYTHON = Path(__file__).parents[2]
+PURE_VERBS = ("parse_", "check_", "choose_", "plan_", "explain_", "judge", "split_", "to_plain")
+TENSORFLOW = {"tensorflow", "keras"}
+PACKAGES = sorted(path for path in CORE.rglob("__init__.py") if path.parent != CORE)
+FILES = sorted(path for path in CORE.rglob("*.py") if path.stem != "__init__")
+ASKS_KERAS = ("models/builder.py", "models/compatibility.py", "backend/runtime.py")
+
+
+@functools.cache
+def parse(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def name_of(path):
+    return path.relative_to(CORE).as_posix()
+
+
+@pytest.fixture(params=FILES, ids=name_of)
+def path(request):
+    return request.param
+
+
+def test_a_package_imports_only_from_below():
+    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=PYTHON, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert "broken" in ended.stdout
+
+
+def test_only_packages_and_two_modules_are_at_the_top():
+    assert {path.name for path in CORE.glob("*.py")} == {"__init__.py", "__main__.py", "api.py"}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=name_of)
+def test_a_package_says_what_lives_there_and_runs_nothing(package):
+    body = parse(package).body
+    assert len(body) == 1
+    assert "\n" not in ast.get_docstring(parse(package))
+
+
+def test_only_runtime_imports_tensorflow(path):
+    if name_of(path) == "backend/runtime.py":
+        pytest.skip("runtime is the door")
+    for node in ast.walk(parse(path)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) else []
+        assert not {name.split(".")[0] for name in names} & TENSORFLOW
+
+
+def test_pure_verbs_do_not_touch_tensorflow(path):
+    if name_of(path) in ASKS_KERAS:
+        pytest.skip("asks Keras about a model")
+    for function in ast.walk(parse(path)):
+        if isinstance(function, ast.FunctionDef) and function.name.startswith(PURE_VERBS):
+            names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+            assert "runtime" not in names, function.name
+
+
+def test_public_names_are_sorted_and_complete():
+    public = [name for name in vars(gpukeras) if not name.startswith("_") and name[0].isupper()]
+    assert sorted(public) == gpukeras.__all__

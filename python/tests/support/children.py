@@ -1,0 +1,41 @@
+"""Runs a script in a child process: what must find TensorFlow unstarted, or may kill it."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+needs_gpu = pytest.mark.skipif(
+    not Path("/dev/nvidia0").exists(), reason="there is no NVIDIA GPU in this computer"
+)
+needs_no_gpu = pytest.mark.skipif(
+    not (Path("/sys/bus/pci").exists() and not Path("/dev/nvidia0").exists()),
+    reason="this computer has an NVIDIA GPU, or does not show its PCI bus",
+)
+CORE = Path(__file__).parents[3] / "inst" / "python"
+# What a test waits for what surely comes: a guard against hanging, never a measure of anything.
+PATIENCE_S = 600
+
+
+def run_python(*arguments, **variables):
+    inherited = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    environment = {**inherited, "PYTHONPATH": str(CORE), "TF_CPP_MIN_LOG_LEVEL": "2", **variables}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+def run_script(script, **variables):
+    """Runs a script that sets `answer`; gives it back through JSON."""
+    source = textwrap.dedent(script) + "\nimport json; print('\\n' + json.dumps(answer))"
+    child = run_python("-c", source, **variables)
+    assert child.returncode == 0, child.stderr
+    return json.loads(child.stdout.splitlines()[-1])

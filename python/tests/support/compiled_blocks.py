@@ -1,0 +1,21 @@
+"""A block of batches and the engines that train on it."""
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.data.loading.block import Block
+from gpukeras.engine.engines import Engines
+from gpukeras.training import evaluate
+
+BATCHES = 40
+
+
+def make_block(batches=BATCHES, size=4):
+    tf, rng = runtime.tensorflow(), np.random.default_rng(1)
+    x = rng.normal(size=(batches * size, 5)).astype(np.float32)
+    return Block((tf.constant(x), tf.constant((x[:, 0] > 0).astype(np.int32))), batches, size)
+
+
+def make_engines(model, block):
+    evaluate.build_variables(model, tuple(array[:4] for array in block.arrays))
+    return Engines(model, "train", 4, "CPU:0")

@@ -1,0 +1,28 @@
+"""Columns of data frames as R gives them: learned from, and encoded."""
+
+import numpy as np
+
+from gpukeras.data.preprocessing import columns
+
+NAN = np.nan
+
+
+def column(values, kind="numeric", levels=(), name="size", **more):
+    column = {"name": name, "kind": kind, "values": np.array(values), "levels": list(levels)}
+    return {**column, **more}
+
+
+def learn(given, keep=None, scale=True, onehot=True, impute=True, complete=None):
+    keep = np.ones(len(given["values"]), bool) if keep is None else np.array(keep)
+    encode = "onehot" if onehot else "codes"
+    return columns.learn_column(given, columns.Learning(keep, scale, encode, impute, complete))
+
+
+def bake(rule, given):
+    out = np.full((len(given["values"]), len(rule.features)), NAN, np.float32)
+    columns.bake_column(rule, given, out, "newdata")
+    return out
+
+
+def date(*days):
+    return column([float(day) for day in days], "date", name="day")

@@ -1,0 +1,112 @@
+"""Connections to the control channel that are no worker's, and what lies between two workers."""
+
+import json
+import socket
+import threading
+from contextlib import contextmanager, suppress
+
+import channels
+from channels import PATIENCE_S, make_spec
+
+from gpukeras.distributed.channel.channel import open_channel
+from gpukeras.distributed.channel.protocol import HEADER, MAGIC
+
+JOINED = [[{"index": 0}, {"index": 1}]] * 2
+opened = []  # connections, which a test that makes some closes by `close_connections()`
+
+
+def connect(control):
+    opened.append(channels.connect(control))
+    return opened[-1]
+
+
+def close_connections():
+    while opened:
+        opened.pop().close()
+
+
+def say(kind, record):
+    """A message of the first protocol, which had no tags."""
+    body = record if isinstance(record, bytes) else json.dumps(record).encode()
+    return HEADER.pack(MAGIC, kind, len(body)) + body
+
+
+def hello(index, **alike):
+    workers = list(make_spec("127.0.0.1:1", 2, 1).workers)
+    return {"index": index, "alike": {"protocol": 1, "workers": workers, **alike}}
+
+
+LONG = b'{"index": ' + b"9" * 4300 + b', "alike": {}}'
+PLAIN = {
+    "a hello with other versions": say(1, hello(1, tensorflow="0.1")),
+    "a hello of the chief's place": say(1, hello(0)),
+    "a hello of no place": say(1, hello(7)),
+    "an index of 4300 digits": say(1, LONG),
+    "true for an index": say(1, hello(True)),
+    "64 GiB announced": HEADER.pack(MAGIC, 1, 2**36) + b"x" * 1000,
+    "1 MiB announced": HEADER.pack(MAGIC, 1, 2**20) + b"x" * 1000,
+    "a nested record": say(1, b"[" * 10**5),
+    "NaN": say(1, b'{"index": NaN, "alike": {}}'),
+    "half a greeting": b"GPUK\x02\x02",
+}
+
+
+def join(specs, work=None):
+    """What each of the workers gets, by threads."""
+    outcomes = [None] * len(specs)
+
+    def run(place, spec):
+        try:
+            with open_channel(spec, {}, None, 20) as channel:
+                told = channel.exchange("joined", {"index": spec.index})
+                outcomes[place] = work(channel) if work else told
+        except Exception as error:
+            outcomes[place] = error
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(specs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    return outcomes
+
+
+def pass_on(source, target, kept, spoil_after):
+    with suppress(OSError):
+        while data := source.recv(2**16):
+            place = spoil_after - len(kept)
+            kept.extend(data)
+            changed = bytearray(data)
+            if 0 <= place < len(data):
+                changed[place] ^= 1
+            target.sendall(changed)
+        target.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def recorded(control, spoil_after=-1):
+    """Someone between a worker and the chief, who keeps what the worker sends, or changes it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sent, threads = [], []
+
+    def run():
+        while True:
+            try:
+                inner, _ = listener.accept()
+            except OSError:
+                return
+            outer = connect(control)
+            opened.append(inner)
+            sent.append(bytearray())
+            ways = (inner, outer, sent[-1], spoil_after), (outer, inner, bytearray(), -1)
+            threads.extend(threading.Thread(target=pass_on, args=way, daemon=True) for way in ways)
+            for thread in threads[-2:]:
+                thread.start()
+
+    threading.Thread(target=run, daemon=True).start()
+    yield f"127.0.0.1:{listener.getsockname()[1]}", sent
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    for thread in threads:
+        thread.join(5)

@@ -1,0 +1,100 @@
+import os
+
+import pytest
+
+from gpukeras.system import host
+from gpukeras.system.host import NvmlGpu
+
+A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "marker"),
+    [
+        (".dockerenv", "", "/.dockerenv"),
+        ("run/.containerenv", "", "/run/.containerenv"),
+        ("proc/1/cgroup", "0::/kubepods/besteffort/pod1", "control group kubepods"),
+        ("proc/1/cgroup", "0::/init.scope", ""),
+    ],
+)
+def test_containers_are_recognised(tmp_path, name, content, marker):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(content)
+    assert host.read_container(tmp_path, {})["marker"] == marker
+
+
+def test_what_a_container_was_promised_is_read(tmp_path):
+    promised = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute"}
+    found = host.read_container(tmp_path, promised)
+    assert found["nvidia_visible_devices"] == "all"
+    assert found["nvidia_driver_capabilities"] == "compute"
+    assert host.read_container(tmp_path, {})["nvidia_driver_capabilities"] == ""
+
+
+def test_slurm_jobs_are_recognised():
+    assert host.read_slurm({}) == {"job_id": "", "gpus": ""}
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1"}
+    assert host.read_slurm(job) == {"job_id": "7", "gpus": "0,1"}
+
+
+def test_the_limit_of_a_control_group_counts_without_file_cache(tmp_path):
+    group = tmp_path / "sys/fs/cgroup/user.slice"
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/user.slice\n")
+    assert host.read_group_memory(tmp_path) is None
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.stat").write_text("anon 300\nfile 900\n")
+    assert host.read_group_memory(tmp_path) is None
+    (group / "memory.max").write_text("1000\n")
+    assert host.read_group_memory(tmp_path) == 700
+
+
+def test_this_computers_memory_is_plausible():
+    total, free = host.read_total_memory(), host.read_free_memory()
+    now, peak = host.read_process_memory()
+    assert 2**20 < now <= peak < total
+    assert 0 < free <= total
+
+
+def test_memory_grows_with_what_is_held():
+    before, _ = host.read_process_memory()
+    block = bytearray(os.urandom(1) * 2**26)
+    after, _ = host.read_process_memory()
+    assert after - before > 0.9 * len(block)
+
+
+def gpu(name, index):
+    return NvmlGpu(name, f"GPU-{index}abc", float(index), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "known", "visible", "matched"),
+    [
+        ([A100], [A100], None, [0]),
+        ([A100, A100], [A100, A100], None, [0, 1]),
+        ([A100, T4], [A100, T4], None, [0, 1]),
+        ([A100, T4], [T4, A100], None, [1, 0]),  # CUDA: the fastest first
+        ([T4], [A100, T4], "1", [1]),
+        ([T4, A100], [A100, T4], "1,0", [1, 0]),
+        ([A100], [A100, A100], "GPU-1", [1]),
+        ([A100], [A100, A100], "MIG-5c", [None]),
+        ([A100, T4, T4], [T4, T4, A100], None, [2, None, None]),
+        (["NVIDIA A100 MIG 1g.5gb"], [A100], None, [None]),
+        ([""], [A100], None, [None]),
+    ],
+)
+def test_tensorflows_gpus_are_found_in_nvml_or_not_determined(labels, known, visible, matched):
+    gpus = [gpu(name, index) for index, name in enumerate(known)]
+    expected = [None if index is None else gpus[index] for index in matched]
+    assert host.match_nvml(labels, gpus, visible) == expected
+
+
+def test_nvml_is_not_determined_without_a_driver():
+    known = host.read_nvml()
+    assert known is None or all(gpu.total_bytes > 0 for gpu in known)
+
+
+def test_the_start_environment_and_the_library_cache_are_read():
+    assert "PATH" in host.read_start_environment()
+    assert any(name.startswith("libc.so") for name in host.read_library_cache())

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+from small_fits import make_dataset, make_model
+
+from gpukeras.backend import runtime
+from gpukeras.engine import train_step as engine_train_step
+from gpukeras.training import fit, nan_guard
+
+pytestmark = pytest.mark.tf
+
+
+def exploding(**options):
+    return make_model(optimizer=runtime.keras().optimizers.SGD(1e30), **options)
+
+
+@pytest.mark.parametrize("engine", ["keras", "superstep", "compiled", "auto"])
+def test_a_loss_that_is_no_number_ends_the_training_with_the_weights_of_before(engine):
+    model = exploding()
+    before = [weight.copy() for weight in model.get_weights()]
+    report = fit.fit(model, make_dataset(2000), {"epochs": 3, "engine": engine})
+    assert (report.stopped, report.epochs, report.history) == ("non_finite", 0, {})
+    assert "at step 2 of epoch 1 (learning rate 1e+30)" in report.reasons["stopped"]
+    assert "has the weights that it began with" in report.notes[0]
+    for one, other in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_epochs_before_stay_and_their_best_weights_too():
+    model, data = make_model(), make_dataset(400, validation=0.2)
+
+    class Explode(runtime.keras().callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 3:
+                self.model.optimizer.learning_rate.assign(1e30)
+
+    options = {"epochs": 9, "early_stopping": 9, "engine": "superstep"}
+    report = fit.fit(model, data, options, callbacks=[Explode()])
+    assert (report.stopped, report.epochs) == ("non_finite", 3)
+    assert len(report.history["val_loss"]) == 3
+    assert "of epoch 4" in report.notes[0]
+    assert f"the weights of its best epoch, {report.best_epoch}" in report.notes[0]
+    assert np.isfinite(model.get_weights()[0]).all()
+
+
+def scaled():
+    keras = runtime.keras()
+    scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1e-5), initial_scale=1e38)
+    model = make_model()
+    model.compile(scaling, model.loss, loss_weights=[1000])  # 1e41 is beyond float32
+    return model
+
+
+def test_steps_that_loss_scaling_leaves_out_are_counted():
+    report = fit.fit(scaled(), make_dataset(), {"epochs": 5, "engine": "superstep"})
+    assert report.stopped == "completed"
+    assert 0 < report.skipped_steps < 35
+
+
+def test_a_training_that_updates_nothing_any_more_ends():
+    model = scaled()
+    runtime.build_state(model, make_dataset().batch(8))
+    watched = nan_guard.Health(model)
+    watched.begin_epoch(0)
+    watched.watch.steps.assign(99)
+    watched.check()
+    watched.watch.steps.assign(100)
+    with pytest.raises(nan_guard.NonFiniteLoss, match="of the last 100 steps were not finite"):
+        watched.check()
+    assert watched.skipped == 100
+
+
+def test_a_step_without_the_optimizer_is_no_reason_to_stop():
+    class Own(type(make_model())):
+        def train_step(self, data):
+            self.trainable_weights[0].assign_sub(0.001 * self.trainable_weights[0])
+            return super().test_step(data)
+
+    model = Own([runtime.keras().layers.Dense(3, "softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    report = fit.fit(model, make_dataset(4000), {"epochs": 2, "engine": "superstep"})
+    assert (report.stopped, report.skipped_steps) == ("completed", 0)
+
+
+def test_averages_are_taken_back_with_the_weights():
+    model = make_model()
+    runtime.build_state(model, make_dataset().batch(8))
+    averages = engine_train_step.Averages(model, 0.9)
+    watched = nan_guard.Health(model, averages)
+    watched.begin_epoch(0)
+    before = averages.get_state()
+    model.trainable_weights[0].assign_add(model.trainable_weights[0])
+    averages.update()
+    assert watched.rewind()
+    after = averages.get_state()
+    assert before[0] == after[0] == {"count": 0}
+    np.testing.assert_array_equal(before[1]["0000"], after[1]["0000"])
+
+
+def test_an_epoch_is_taken_back_only_if_its_beginning_was_kept(monkeypatch):
+    model = make_model()
+    runtime.build_state(model, make_dataset().batch(8))
+    watched = nan_guard.Health(model)
+    watched.begin_epoch(0)  # which the training began with
+    assert watched.rewind()
+    monkeypatch.setattr(nan_guard, "KEEPING_SHARE", 0.0)  # no copy is worth its time
+    watched.begin_epoch(1)
+    assert not watched.rewind()
+    monkeypatch.setattr(nan_guard, "KEEPING_SHARE", 1e9)
+    watched.begin_epoch(2)
+    first = model.get_weights()[0].copy()
+    model.trainable_weights[0].assign_add(model.trainable_weights[0])
+    assert watched.rewind()
+    np.testing.assert_array_equal(model.get_weights()[0], first)

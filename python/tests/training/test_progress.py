@@ -1,0 +1,61 @@
+import math
+from dataclasses import replace
+
+import pytest
+
+from gpukeras.models.state import Snapshot
+from gpukeras.training.progress import Progress, choose_ticks
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1, 1), (1023, 1), (3125, 3), (10**6, 20)])
+def test_ticks(steps, expected):
+    assert choose_ticks(steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "exact", "each", "expected"),
+    [
+        (600, True, True, 600),
+        (600, False, False, 1),
+        (None, False, False, 1),
+        (9, False, True, 9),
+        (None, False, True, None),
+    ],
+)
+def test_ticks_of_rows_in_sequence(steps, exact, each, expected):
+    assert choose_ticks(steps, exact, each) == expected
+
+
+def test_a_metric_that_comes_late_had_no_value_before():
+    done = Progress()
+    done.add({"loss": 2.0}, 1.0, 10, 0.1)
+    done.add({"loss": 1.0, "val_loss": 3.0}, 2.0, 10, 0.1)
+    done.add({"loss": 0.5}, 2.0, 10, 0.05)
+    assert done.history["loss"] == [2.0, 1.0, 0.5]
+    assert [math.isnan(value) for value in done.history["val_loss"]] == [True, False, True]
+    assert (done.epoch, done.epoch_rows, done.learning_rate) == (3, [10] * 3, [0.1, 0.1, 0.05])
+
+
+def test_what_was_spent_before_a_resumption_counts_once():
+    done = Progress(epoch=1, history={"loss": [2.0]}, epoch_s=[1.0], done=7, spent_s=0.5)
+    done.add({"loss": 1.0}, 2.0, 10, 0.1)
+    done.add({"loss": 1.0}, 2.0, 10, 0.1)
+    assert done.epoch_s == [1.0, 2.5, 2.0]
+    assert (done.done, done.spent_s) == (0, 0.0)
+
+
+def test_a_training_goes_on_from_its_state():
+    done = Progress(2, {"loss": [2.0, 1.0]}, [1.0, 1.5], [10, 10], [0.1, 0.05])
+    state = done.to_state(Snapshot({}), position=3, extra={"spent_s": 0.25})
+    assert Progress.of_state(state) == replace(done, done=3, spent_s=0.25, resumed=2)
+
+
+def test_a_callback_may_go_on_after_some_epochs():
+    progress = Progress()
+    assert progress.skip_to(0) == []
+    (note,) = progress.skip_to(2)
+    assert note.startswith("Resumed after epoch 2")
+    assert (progress.epoch, progress.resumed) == (2, 2)
+    progress.add({"loss": 1.0}, 0.5, 10, 0.1)
+    assert progress.skip_to(3) == []
+    assert progress.epoch == 3

@@ -1,0 +1,167 @@
+"""A training with all its aids survives what happens, and leaves the model as Keras knows it."""
+
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import run_python
+from small_fits import make_dataset, make_model
+
+from gpukeras.backend import runtime
+from gpukeras.training import fit as training_fit
+
+pytestmark = pytest.mark.tf
+
+SUPPORT = Path(__file__).parents[1] / "support"
+RATES = {"kind": "exponential", "decay": 0.5}
+AIDS = {"schedule": RATES, "ema": 0.9, "early_stopping": 5, "clip_norm": 1.0}
+
+
+def fit(model, data=None, callbacks=(), **options):
+    data = make_dataset(validation=0.2) if data is None else data
+    options = {"epochs": 3, "engine": "superstep", **options}
+    return training_fit.fit(model, data, options, callbacks=callbacks)
+
+
+def assert_usable(model):
+    """Nothing of gpukeras is left in it, and Keras' own fit() trains it."""
+    assert "train_step" not in vars(model)
+    assert (model.train_function, model.test_function) == (None, None)
+    assert isinstance(model.optimizer._learning_rate, runtime.keras().Variable)
+    assert {"get_config", "_all_reduce_sum_gradients"}.isdisjoint(vars(model.optimizer))
+    assert model.optimizer.clipnorm is None
+    history = model.fit(*make_dataset().arrays, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+
+
+# Memory ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited so on Linux only")
+def test_a_training_that_runs_out_of_memory_backs_off_and_finishes():
+    folder = os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[2] / "inst" / "python")])
+    variables = {"PYTHONPATH": folder, "MALLOC_ARENA_MAX": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    child = run_python(str(SUPPORT / "memory_child.py"), "700", **variables)
+    assert child.returncode == 0, child.stderr[-2000:]
+    found = json.loads(child.stdout.splitlines()[-1])
+    assert "ran out of memory at batch size 128" in found["stopped"]["error"]
+    for engine, limited in found["limited"].items():
+        free = found["free"][engine]
+        assert limited["micro"] < free["micro"] == 128
+        assert "ran out of memory: batches of 128 rows" in limited["notes"][0]
+        assert (limited["rows"], limited["updates"]) == (free["rows"], free["updates"])
+        np.testing.assert_allclose(limited["weights"], free["weights"], rtol=1e-3, atol=1e-5)
+        for name, values in free["history"].items():
+            np.testing.assert_allclose(limited["history"][name], values, rtol=1e-4, err_msg=name)
+
+
+def test_trainings_leave_no_function_behind():
+    from tensorflow.python.framework.func_graph import FuncGraph
+
+    def count():
+        gc.collect()
+        return sum(isinstance(each, FuncGraph) for each in gc.get_objects())
+
+    model = make_model(optimizer="adam")
+    fit(model)
+    before = count()
+    for _ in range(2):
+        fit(model)
+    assert count() <= before
+
+
+# Aids --------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_is_followed_and_the_rate_is_the_models_own_afterwards():
+    model = make_model()
+    before = float(model.optimizer.learning_rate)
+    report = fit(model, make_dataset(160, shuffle=False), schedule=RATES)
+    assert report.learning_rate == sorted(report.learning_rate, reverse=True)
+    assert report.learning_rate[0] > report.learning_rate[-1]
+    assert float(model.optimizer.learning_rate) == before
+
+
+def test_averages_are_what_is_validated_and_what_is_left():
+    model, data = make_model(optimizer="adam"), make_dataset(300, validation=0.3)
+    report = fit(model, data, ema=0.9)
+    rows = data.rows("validation")
+    loss, _ = model.evaluate(*[array[rows] for array in data.arrays], verbose=0)
+    assert report.history["val_loss"][-1] == pytest.approx(loss, rel=1e-5)
+
+
+def test_an_optimizer_that_accumulates_gradients_takes_all_aids():
+    optimizer = runtime.keras().optimizers.Adam(0.01, gradient_accumulation_steps=2)
+    report = fit(make_model(optimizer=optimizer), ema=0.9, schedule=RATES)
+    assert (report.stopped, report.skipped_steps) == ("completed", 0)
+
+
+# Ends --------------------------------------------------------------------------------------------
+
+HOOKS = ("on_train_begin", "on_epoch_begin", "on_test_end", "on_epoch_end")
+
+
+def raising(hook, error):
+    def fail(*_, **__):
+        raise error
+
+    callback = runtime.keras().callbacks.Callback()
+    setattr(callback, hook, fail)
+    return callback
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_an_interrupt_in_a_callback_ends_the_training_cleanly(hook):
+    model = make_model(optimizer="adam")
+    report = fit(model, callbacks=[raising(hook, KeyboardInterrupt())], **AIDS)
+    assert (report.stopped, report.epochs) == ("interrupted", 0)
+    assert_usable(model)
+
+
+def test_an_error_in_a_callback_is_passed_on_and_leaves_the_model_usable():
+    model = make_model(optimizer="adam")
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        fit(model, callbacks=[raising("on_epoch_end", ZeroDivisionError("mine"))], **AIDS)
+    assert_usable(model)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_training_may_train_within_a_callback(same):
+    model = make_model()
+    other, inner = model if same else make_model(seed=3), []
+
+    def train(epoch, logs):
+        if epoch == 0:
+            inner.append(fit(other, epochs=1))
+
+    callback = runtime.keras().callbacks.LambdaCallback(on_epoch_end=train)
+    report = fit(model, callbacks=[callback])
+    assert (report.stopped, report.epochs, inner[0].epochs) == ("completed", 3, 1)
+    assert_usable(model)
+
+
+def test_a_training_goes_on_from_its_checkpoint_with_all_aids(tmp_path):
+    whole = make_model(optimizer="adam")
+    expected = fit(whole, epochs=4, **AIDS)
+    options = {"epochs": 4, "checkpoint": str(tmp_path), **AIDS}
+    fit(make_model(optimizer="adam"), callbacks=[stop_after(2)], **options)
+    model = make_model(optimizer="adam")
+    report = fit(model, **options)
+    assert (report.resumed_epochs, report.epochs) == (2, 4)
+    assert report.notes[0] == "Resumed after epoch 2, from its checkpoint."
+    assert report.history == expected.history
+    assert report.learning_rate == expected.learning_rate
+    for one, other in zip(whole.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def stop_after(epochs):
+    def begin(epoch, logs=None):
+        if epoch == epochs:
+            raise KeyboardInterrupt
+
+    return runtime.keras().callbacks.LambdaCallback(on_epoch_begin=begin)
