@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpukeras.core import r_buffer
-from gpukeras.core.r_buffer import Room, write_through
+from gpukeras.core.r_buffer import OutputBuffer, write_through
 
 ROWS = r_buffer.SMALLEST
 
@@ -26,7 +26,7 @@ class R:
 
 def test_what_is_written_is_in_the_matrix():
     r = R()
-    room = Room(r)
+    room = OutputBuffer(r)
     values = np.arange(2.0 * ROWS, dtype=np.float32).reshape(ROWS, 2)
     room.make((ROWS, 2), np.float32)[:] = values
     np.testing.assert_array_equal(r.made[0], values)
@@ -35,7 +35,7 @@ def test_what_is_written_is_in_the_matrix():
 @pytest.mark.parametrize(("names", "asked"), [(["a", "b"], ["a", "b"]), (["a"], []), ([], [])])
 def test_r_is_asked_for_the_columns_names_if_there_is_one_for_each(names, asked):
     r = R()
-    Room(r, lambda shape: names).make((ROWS, 2), np.float32)
+    OutputBuffer(r, lambda shape: names).make((ROWS, 2), np.float32)
     assert r.names == asked
 
 
@@ -68,7 +68,7 @@ def test_a_matrix_stays_as_long_as_it_may_be_written():
 )
 def test_r_is_not_asked_for_what_is_small_or_no_matrix_of_numbers(shape, dtype):
     r = R()
-    assert Room(r).make(shape, dtype) is None
+    assert OutputBuffer(r).make(shape, dtype) is None
     assert r.made == []
 
 
@@ -83,17 +83,17 @@ def test_r_is_not_asked_for_what_is_small_or_no_matrix_of_numbers(shape, dtype):
     ids=["list", "float32", "shape", "order"],
 )
 def test_what_is_no_matrix_of_r_is_not_written(found):
-    assert Room(lambda rows, columns, names: found).make((ROWS, 2), np.float32) is None
+    assert OutputBuffer(lambda rows, columns, names: found).make((ROWS, 2), np.float32) is None
 
 
 def test_there_is_room_for_one_array():
-    room = Room(R())
+    room = OutputBuffer(R())
     assert room.make((ROWS, 1), np.float32) is not None
     assert room.make((ROWS, 1), np.float32) is None
 
 
 def test_a_room_knows_what_it_holds():
-    room = Room(R())
+    room = OutputBuffer(R())
     assert not room.holds(np.zeros((ROWS, 2)))
     given = room.make((ROWS, 2), np.float32)
     assert room.holds(given)

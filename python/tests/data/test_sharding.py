@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpukeras import SpecError
-from gpukeras.data.sharding import Shares, check_batch_size, round_batch_size
+from gpukeras.data.sharding import BatchSharding, check_batch_size, round_batch_size
 
 COUNTS = st.integers(1, 9)
 
@@ -14,7 +14,7 @@ COUNTS = st.integers(1, 9)
 def processes(replicas, each):
     """The shares of all processes of `each` devices, which together are `replicas`."""
     devices = tuple(f"GPU:{place}" for place in range(each))
-    return [Shares(replicas, first, devices) for first in range(0, replicas, each)]
+    return [BatchSharding(replicas, first, devices) for first in range(0, replicas, each)]
 
 
 @given(each=COUNTS, workers=COUNTS, part=COUNTS, batches=COUNTS)
@@ -92,4 +92,4 @@ def test_a_batch_that_cannot_be_shared_is_refused_with_those_that_can(size, repl
 )
 def test_the_replicas_of_a_process_are_among_all(replicas, first, devices):
     with pytest.raises(SpecError, match="must be among all"):
-        Shares(replicas, first, devices)
+        BatchSharding(replicas, first, devices)

@@ -16,7 +16,7 @@ from recorded import HEALTHY, UNLISTED, change
 from stub_driver import stub_environment
 
 from gpukeras.diagnostics.collect import explain_no_import, explain_no_proof, explain_skip
-from gpukeras.diagnostics.verdict import judge
+from gpukeras.diagnostics.verdict import diagnose
 from gpukeras.system.packages import read_build
 
 CHECK = """
@@ -125,7 +125,7 @@ def test_a_variable_that_hides_the_card_is_proven_by_leaving_it_out(computer, va
     assert found["facts"]["cuda_shown"]["count"] == 1
     # On this computer TensorFlow may be built without CUDA: then that is mended first.
     build = {"build": HEALTHY["build"], "requirements": [], "libraries": HEALTHY["libraries"]}
-    diagnosis = judge(change(found["facts"], build))
+    diagnosis = diagnose(change(found["facts"], build))
     assert (diagnosis.verdict, diagnosis.cause_id) == ("NOT USED", "D1")
 
 
@@ -133,7 +133,7 @@ def test_nvml_that_is_missing_is_the_cause_once_tensorflow_lists_no_gpu(computer
     found = check(computer, stub_environment(("cuda",)))
     assert found["facts"]["nvml"]["loaded"] is False
     probed = {name: found["facts"][name] for name in ("cuda", "nvml")}
-    diagnosis = judge(change(UNLISTED, probed))
+    diagnosis = diagnose(change(UNLISTED, probed))
     assert diagnosis.cause_id == "B2"
     assert "libnvidia-ml.so.1: cannot open shared object file" in diagnosis.evidence[0]
 
@@ -182,7 +182,7 @@ def test_a_driver_that_lists_a_card_which_cannot_be_used(settings, cause, said):
         check=True,
     )
     answer = json.loads(child.stdout.splitlines()[-1])
-    diagnosis = judge(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
+    diagnosis = diagnose(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
     findings = {finding.id: finding for finding in diagnosis.findings}
     assert findings[cause].status == "problem"
     assert said in findings[cause].evidence
@@ -199,7 +199,7 @@ def test_a_blackwell_card_is_a_known_bug_before_anything_is_tried():
         check=True,
     )
     answer = json.loads(child.stdout.splitlines()[-1])
-    diagnosis = judge(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
+    diagnosis = diagnose(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
     (bug,) = [finding for finding in diagnosis.findings if finding.id == "Blackwell"]
     assert "compute capability 12.0" in bug.evidence
     assert "gpukeras trains without XLA here" in bug.evidence

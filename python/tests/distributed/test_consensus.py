@@ -11,8 +11,8 @@ from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.errors import ClusterError
 from gpukeras.data.loading.block import Block
 from gpukeras.distributed.consensus import (
-    Alone,
-    Together,
+    DistributedConsensus,
+    LocalConsensus,
     check_blocks,
     pack_bytes,
     tell_difference,
@@ -33,7 +33,7 @@ def together(work, size=2):
     """What `work(agreement, index)` gives or raises on each of some workers."""
 
     def run(channel):
-        return work(Together(channel, channel.index, NAMES[:size]), channel.index)
+        return work(DistributedConsensus(channel, channel.index, NAMES[:size]), channel.index)
 
     return run_threads(size, run)
 
@@ -120,7 +120,7 @@ def test_streams_are_compared_while_they_run():
 
 def test_rows_by_number_are_not_compared():
     blocks = iter([Block((), 2, rows=8)])
-    assert Together(None, 1, NAMES).keep_step(blocks, exact=True) is blocks
+    assert DistributedConsensus(None, 1, NAMES).keep_step(blocks, exact=True) is blocks
 
 
 # Deciding -----------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_who_leaves_is_named_to_the_others():
 
 
 def test_one_process_decides_for_itself():
-    alone, blocks = Alone(), iter([])
+    alone, blocks = LocalConsensus(), iter([])
     assert alone.agree("call", save=True, stop=False) == {"save": True, "stop": False}
     assert alone.agree_time(1.5) == 1.5
     assert alone.share_state(WHOLE, None) is WHOLE

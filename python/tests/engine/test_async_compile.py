@@ -11,8 +11,8 @@ from small_fits import make_model
 
 from gpukeras.backend import runtime
 from gpukeras.engine import async_compile
-from gpukeras.engine.autotune import Chooser
-from gpukeras.engine.epoch_loop import Runner
+from gpukeras.engine.autotune import EngineAutotuner
+from gpukeras.engine.epoch_loop import EpochLoop
 
 pytestmark = pytest.mark.tf
 
@@ -86,8 +86,8 @@ def test_an_op_that_xla_refuses_is_found_beside_the_training(function):
             return shape
 
     block, model = make_block(400), make_model(layers=[Odd()])
-    chooser = Chooser(("superstep", "compiled"), 10**7)
-    runner = Runner(make_engines(model, block), chooser)
+    chooser = EngineAutotuner(("superstep", "compiled"), 10**7)
+    runner = EpochLoop(make_engines(model, block), chooser)
     epochs = 0
     while chooser.choice is None:
         runner.begin(iter([block]))
@@ -117,8 +117,8 @@ def test_a_step_that_cannot_be_traced_into_a_loop_is_left_to_keras():
 
     block, model = make_block(), Particular()
     model.compile("sgd", "sparse_categorical_crossentropy")
-    chooser = Chooser(("superstep", "keras", "compiled"), 100)
-    runner = Runner(make_engines(model, block), chooser)
+    chooser = EngineAutotuner(("superstep", "keras", "compiled"), 100)
+    runner = EpochLoop(make_engines(model, block), chooser)
     runner.begin(iter([block]))
     runner.advance()
     assert chooser.finish().engine == "keras"

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras.engine import autotune
-from gpukeras.engine.autotune import Chooser, EngineFacts
+from gpukeras.engine.autotune import EngineAutotuner, EngineFacts
 
 THREE = ("superstep", "keras", "compiled")
 
@@ -58,7 +58,7 @@ speeds = st.fixed_dictionaries({name: st.floats(1e-5, 1e-1) for name in THREE})
 
 @given(speeds)
 def test_the_fastest_engine_goes_on(batch_s):
-    chooser = Chooser(THREE, 10**9)
+    chooser = EngineAutotuner(THREE, 10**9)
     drive(chooser, batch_s, batches=10**9)
     tried = {trial.engine for trial in chooser.choice.trials}
     assert batch_s[chooser.choice.engine] == pytest.approx(min(batch_s[name] for name in tried))
@@ -69,35 +69,35 @@ def test_the_fastest_engine_goes_on(batch_s):
 @settings(max_examples=30)  # each feeds up to a million batches
 @given(speeds, st.integers(1, 9))
 def test_small_blocks_do_not_keep_it_from_choosing(batch_s, block):
-    chooser = Chooser(THREE, 10**9)
+    chooser = EngineAutotuner(THREE, 10**9)
     assert drive(chooser, batch_s, batches=10**9, block=block) < 10**6
     tried = {trial.engine for trial in chooser.choice.trials}
     assert batch_s[chooser.choice.engine] == pytest.approx(min(batch_s[name] for name in tried))
 
 
 def test_the_reason_has_the_figures():
-    chooser = Chooser(THREE, 10**6)
+    chooser = EngineAutotuner(THREE, 10**6)
     drive(chooser, {"keras": 9e-3, "superstep": 3e-3, "compiled": 4e-4})
     expected = "measured fastest: 400 us a batch against 3,000 us (superstep) and 9,000 us (keras)"
     assert chooser.choice.reason == expected
 
 
 def test_engines_that_cannot_pay_are_not_tried():
-    chooser = Chooser(THREE, 300)
+    chooser = EngineAutotuner(THREE, 300)
     drive(chooser, dict.fromkeys(THREE, 1e-3), start_s=0.5, batches=300)
     assert chooser.choice.engine == "superstep"
     assert "too few batches left to pay for trying keras and compiled" in chooser.choice.reason
 
 
 def test_a_call_a_batch_is_not_tried_where_the_call_alone_takes_longer():
-    chooser = Chooser(THREE[:2], 10**9)
+    chooser = EngineAutotuner(THREE[:2], 10**9)
     drive(chooser, {"superstep": 2e-4, "keras": 1e-9}, batches=10**9)
     assert chooser.choice.engine == "superstep"
     assert chooser.choice.reason == "200 us a batch"
 
 
 def until_preparing():
-    chooser = Chooser(THREE, 10**6)
+    chooser = EngineAutotuner(THREE, 10**6)
     while not chooser.preparing:
         chooser.record(chooser.count(10**6), 1e-4 * chooser.count(10**6))
     return chooser
@@ -124,7 +124,7 @@ def test_the_fastest_so_far_goes_on_while_another_is_prepared():
 def test_what_was_traced_before_does_not_make_compiling_cheap():
     tried = []
     for started_s in (0.0, 5.0):
-        chooser = Chooser(("superstep", "compiled"), 10**5, started_s=started_s)
+        chooser = EngineAutotuner(("superstep", "compiled"), 10**5, started_s=started_s)
         drive(chooser, {"superstep": 1e-4, "compiled": 1e-5}, start_s=1e-3, batches=10**5)
         tried.append([trial.engine for trial in chooser.finish().trials])
         assert chooser.started_s == (started_s or pytest.approx(1e-3, rel=0.2))
@@ -145,7 +145,7 @@ def test_batches_may_run_out_during_the_preparation():
 
 
 def test_the_only_engine_is_tried_at_once():
-    chooser = Chooser(("compiled",), 10**6, "as asked")
+    chooser = EngineAutotuner(("compiled",), 10**6, "as asked")
     assert (chooser.engine, chooser.preparing) == ("compiled", "")
 
 
@@ -170,7 +170,7 @@ def test_what_an_engine_must_promise(engine, batch_s, seconds_left, expected):
 
 @given(speeds, st.integers(1, 10**5), st.floats(0.05, 5.0))
 def test_vain_trials_of_slow_batches_cost_no_more_than_a_twentieth(batch_s, batches, start_s):
-    chooser = Chooser(THREE, batches)
+    chooser = EngineAutotuner(THREE, batches)
     batch_s = {**batch_s, "superstep": max(batch_s["superstep"], autotune.KERAS_BATCH_S)}
     drive(chooser, dict.fromkeys(THREE, batch_s["superstep"]), start_s, batches)
     others = [trial.engine for trial in chooser.trials if trial.engine != "superstep"]
@@ -179,20 +179,20 @@ def test_vain_trials_of_slow_batches_cost_no_more_than_a_twentieth(batch_s, batc
 
 
 def test_an_engine_alone_is_measured_too():
-    chooser = Chooser(("superstep",), 10**6, "as asked")
+    chooser = EngineAutotuner(("superstep",), 10**6, "as asked")
     drive(chooser, {"superstep": 1e-4})
     assert chooser.choice.reason == "as asked: 100 us a batch"
 
 
 def test_batches_may_run_out_during_the_first_trial():
-    chooser = Chooser(THREE, 5)
+    chooser = EngineAutotuner(THREE, 5)
     drive(chooser, dict.fromkeys(THREE, 1e-4), batches=5)
     assert chooser.finish().engine == "superstep"
     assert "too few" in chooser.finish().reason
 
 
 def test_a_refused_engine_is_left_out_with_its_reason():
-    chooser = Chooser(("superstep", "compiled"), 10**6)
+    chooser = EngineAutotuner(("superstep", "compiled"), 10**6)
     while not chooser.preparing:
         chooser.record(chooser.count(10**6), 0.1)
     chooser.try_prepared(0.0)
@@ -202,7 +202,7 @@ def test_a_refused_engine_is_left_out_with_its_reason():
 
 
 def test_the_only_engine_cannot_be_refused():
-    assert not Chooser(("compiled",), 100).refuse("no")
+    assert not EngineAutotuner(("compiled",), 100).refuse("no")
 
 
 @given(st.floats(1e-7, 10.0), st.integers(1, 10**6))

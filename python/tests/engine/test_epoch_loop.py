@@ -5,8 +5,8 @@ import pytest
 from compiled_blocks import make_block, make_engines
 from small_fits import make_model
 
-from gpukeras.engine.autotune import Chooser
-from gpukeras.engine.epoch_loop import Runner
+from gpukeras.engine.autotune import EngineAutotuner
+from gpukeras.engine.epoch_loop import EpochLoop
 
 pytestmark = pytest.mark.tf
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.tf
 def make_runner(**options):
     block, model = make_block(7), make_model()
     engines = make_engines(model, block)
-    return Runner(engines, Chooser(("keras",), 100, "as asked"), **options), block, model
+    return EpochLoop(engines, EngineAutotuner(("keras",), 100, "as asked"), **options), block, model
 
 
 @pytest.mark.parametrize("done", [0, 3, 7, 9, 14])
@@ -65,9 +65,9 @@ def test_larger_blocks_are_waited_for_by_the_engine_that_was_prepared_for_them()
         def suit(self, engine):
             asked.append(engine)
 
-    model, chooser = make_model(), Chooser(("superstep", "compiled"), 10**7)
+    model, chooser = make_model(), EngineAutotuner(("superstep", "compiled"), 10**7)
     engines = make_engines(model, small)
-    runner = Runner(engines, chooser, feed=Feed())
+    runner = EpochLoop(engines, chooser, feed=Feed())
     while not chooser.preparing or engines._compiling is None:
         runner.begin(iter([small]))
         runner.advance()
@@ -97,8 +97,8 @@ def test_a_listener_may_stop_it():
 
 def test_one_engine_after_another_trains_each_batch_once():
     block, model = make_block(500), make_model()
-    chooser = Chooser(("superstep", "keras", "compiled"), 10**7)
-    runner = Runner(make_engines(model, block), chooser)
+    chooser = EngineAutotuner(("superstep", "keras", "compiled"), 10**7)
+    runner = EpochLoop(make_engines(model, block), chooser)
     epochs = 0
     while chooser.choice is None:
         runner.begin(iter([block]))

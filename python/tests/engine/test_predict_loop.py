@@ -141,7 +141,7 @@ def test_a_forbidden_compiler_is_not_used_for_predictions(monkeypatch):
     monkeypatch.setattr(devices, "current", lambda: forbidding)
     model = make_model()
     model.jit_compile = True
-    with evaluate.heeding_jit(model):
+    with evaluate.jit_policy(model):
         predict(model)
         assert model.jit_compile is False
         concrete = model.predict_function([(runtime.tensorflow().constant(ROWS),)])

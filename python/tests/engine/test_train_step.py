@@ -24,7 +24,7 @@ def built(**options):
 
 def step_of(model, micro=None, averages=None):
     return engine_train_step.TrainingStep(
-        model, micro, engine_train_step.Watch(model.optimizer.iterations), averages
+        model, micro, engine_train_step.NonFiniteMonitor(model.optimizer.iterations), averages
     )
 
 
@@ -133,7 +133,7 @@ def test_losses_that_add_up_rows_are_known(loss, expected):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_first_loss_that_is_no_number_is_noted(compiled):
     tf, model = runtime.tensorflow(), built()
-    watch = engine_train_step.Watch(model.optimizer.iterations)
+    watch = engine_train_step.NonFiniteMonitor(model.optimizer.iterations)
     look = tf.function(watch.look, jit_compile=compiled)
     for loss in (1.0, 2.0, float("inf"), float("nan"), 1.0):
         look({"loss": tf.constant(loss)})
@@ -142,7 +142,7 @@ def test_the_first_loss_that_is_no_number_is_noted(compiled):
 
 
 def test_a_step_that_tells_no_loss_is_counted():
-    watch = engine_train_step.Watch(built().optimizer.iterations)
+    watch = engine_train_step.NonFiniteMonitor(built().optimizer.iterations)
     watch.look({})
     assert (int(watch.steps.numpy()), int(watch.bad.numpy())) == (1, 0)
     assert watch.going()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gpukeras
-from gpukeras.engine.autotune import Chooser, EngineFacts, choose_candidates
+from gpukeras.engine.autotune import EngineAutotuner, EngineFacts, choose_candidates
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -33,10 +33,10 @@ def test_trainings_of_each_engine_repeat_and_resume_bit_by_bit():
 def test_the_first_engine_that_runs_is_chosen_and_no_time_matters():
     facts = EngineFacts(deterministic=True)
     candidates, reason = choose_candidates(facts)
-    chooser = Chooser(candidates, 1000, reason, facts=facts)
+    chooser = EngineAutotuner(candidates, 1000, reason, facts=facts)
     chooser.record(1, 5.0)
     assert (chooser.choice.engine, chooser.choice.reason) == ("superstep", reason)
-    chooser = Chooser(candidates, 1000, reason, facts=facts)
+    chooser = EngineAutotuner(candidates, 1000, reason, facts=facts)
     assert chooser.refuse("no")
     chooser.record(1, 0.001)
     assert chooser.choice.engine == "keras"
@@ -44,7 +44,7 @@ def test_the_first_engine_that_runs_is_chosen_and_no_time_matters():
 
 def test_calls_of_a_step_of_the_users_own_have_one_length():
     facts = EngineFacts(deterministic=True, own_step=True)
-    chooser = Chooser(("superstep",), 1000, "as asked", facts=facts)
+    chooser = EngineAutotuner(("superstep",), 1000, "as asked", facts=facts)
     counts = []
     for seconds in (1.0, 1e-6, 0.5):
         counts.append(chooser.count(100))

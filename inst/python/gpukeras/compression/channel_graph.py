@@ -22,7 +22,7 @@ from gpukeras.profiler.cost.layer_flops import is_keras_layer, keras_kind
 Ids = np.ndarray  # of units, one for each channel of a tensor (its last axis)
 
 
-class Units:
+class ChannelGroups:
     """Units by number, those that go together as one (union-find).
 
     Attributes:
@@ -97,7 +97,7 @@ class Wiring:
         layers: Of the model and of models inside it, in the order of their first call.
     """
 
-    units: Units = field(default_factory=Units)
+    units: ChannelGroups = field(default_factory=ChannelGroups)
     layers: list[Wired] = field(default_factory=list)
 
     def find(self, layer: Any) -> Wired | None:

@@ -17,7 +17,7 @@ TILE_ROWS = 1024  # written at once: both orders of a tile fit into a core's cac
 SMALLEST = 100_000  # numbers; below, a call to R costs more than it saves
 
 
-class Room:
+class OutputBuffer:
     """Memory that R makes once it is known how much there must be.
 
     Args:

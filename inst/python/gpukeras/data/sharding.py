@@ -16,7 +16,7 @@ from gpukeras.core.errors import SpecError
 
 
 @dataclass(frozen=True)
-class Shares:
+class BatchSharding:
     """Which part of each batch is whose.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpukeras.diagnostics.collect import read_facts
 from gpukeras.diagnostics.report import format_check, format_facts, redact
-from gpukeras.diagnostics.verdict import Diagnosis, judge
+from gpukeras.diagnostics.verdict import Diagnosis, diagnose
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def check(session: Mapping[str, Any] | None = None, model: Any = None, data: Any
         ModelError, DataError, SpecError: if the model or the data cannot be trained at all.
     """
     facts = read_facts(session, model, data)
-    return Check(**vars(judge(facts)), facts=facts)
+    return Check(**vars(diagnose(facts)), facts=facts)
 
 
 def report(session: Mapping[str, Any] | None = None) -> str:

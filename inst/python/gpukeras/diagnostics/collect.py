@@ -25,7 +25,7 @@ from gpukeras.diagnostics.child_probes import (
     read_listings,
     read_proof,
 )
-from gpukeras.diagnostics.verdict import judge
+from gpukeras.diagnostics.verdict import diagnose
 from gpukeras.system import host, packages
 from gpukeras.system.facts import (
     find_dict,
@@ -80,7 +80,7 @@ def read_facts(
 
 def explain_skip(layer: str, facts: Mapping[str, Any]) -> str:
     """Why a layer is not needed, or "": the first proven root cause ends the search."""
-    cause = judge(facts).cause_id
+    cause = diagnose(facts).cause_id
     if cause:
         return f"{cause} was found before"
     if layer == "tensorflow" and find_list(facts, "tensorflow", "physical_gpus"):

@@ -100,7 +100,7 @@ def read_use(
         builder.check_rows(model, data)
     source = Source(data, device, batch_size)
     placed = runtime.on_device(device, soft=True)
-    with placed, evaluate.heeding_jit(model), untouched(model, source):
+    with placed, evaluate.jit_policy(model), untouched(model, source):
         return _Reading(model, source, device, batches).read()
 
 

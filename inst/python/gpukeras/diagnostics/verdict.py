@@ -44,7 +44,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
 
 
-def judge(facts: Facts) -> Diagnosis:
+def diagnose(facts: Facts) -> Diagnosis:
     """The verdict on these facts; facts that are missing are not determined, never a "no"."""
     situation = name_situation(facts)
     detected = [(cause, sign) for cause in CAUSES if (sign := cause.detect(facts))]

@@ -50,7 +50,7 @@ class Channel(Protocol):
         """Tells the others why this worker leaves."""
 
 
-class Alone:
+class LocalConsensus:
     """One process decides for itself."""
 
     is_chief = True
@@ -88,7 +88,7 @@ class Alone:
         """Tells the others that this process goes on without them."""
 
 
-class Together(Alone):
+class DistributedConsensus(LocalConsensus):
     """Several processes decide together.
 
     Args:

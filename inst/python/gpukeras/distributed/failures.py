@@ -16,7 +16,7 @@ HEARING_S = 5.0  # until the loss of a worker is told that TensorFlow has notice
 
 
 @contextmanager
-def telling() -> Iterator[None]:
+def propagate_failures() -> Iterator[None]:
     """Around what the workers of a cluster do together.
 
     Raises:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import RuntimeMissingError
-from gpukeras.data.sharding import Shares
+from gpukeras.data.sharding import BatchSharding
 
 # The oldest and the newest that all of it was run on; between them TensorFlow 2.20, Keras 3.12.
 TRIED = {"TensorFlow": ("2.19", "2.21"), "Keras": ("3.10", "3.15")}
@@ -107,7 +107,7 @@ class _Copied:
 
 
 @contextmanager
-def hold_copies(variables: Iterable[Any], shares: Shares) -> Iterator[None]:
+def hold_copies(variables: Iterable[Any], shares: BatchSharding) -> Iterator[None]:
     """Gives each device its copy of Keras variables; in the end they are plain ones again.
 
     Args:

@@ -16,12 +16,12 @@ from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.distributed.consensus import pack_arrays, unpack_arrays
 from gpukeras.distributed.keras_internals import replica
-from gpukeras.distributed.strategy import Team
+from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.predict_loop import Output, choose_rows, count_row_bytes, pad_rows
 
 
 def predict_together(
-    team: Team,
+    team: Strategy,
     model: Any,
     source: RowSource,
     recipe: Recipe,
@@ -51,7 +51,7 @@ def predict_together(
 
 
 def _predict_run(
-    team: Team,
+    team: Strategy,
     model: Any,
     source: RowSource,
     recipe: Recipe,
@@ -72,7 +72,7 @@ def _predict_run(
     return output.values
 
 
-def _build(team: Team, model: Any) -> Callable[[Any], Any]:
+def _build(team: Strategy, model: Any) -> Callable[[Any], Any]:
     """A program that takes each device's rows and gives each device's outputs."""
     tf, shares = runtime.tensorflow(), team.shares
 

@@ -2,10 +2,10 @@
 
 Variables are plain ones, a copy on each device (see `keras_internals`). What one replica reads and
 writes is its own; gradients are added up before the optimizer sees them. So everything that a step
-does (normalisation, clipping, accumulation, loss scaling, averages of Keras' own) is what it does on one
-device, and copies never differ. Only two things are not alike on all replicas while batches run,
-and are made so when a call ends: the metrics' sums, which each adds to by its own rows, and random
-numbers.
+does (normalisation, clipping, accumulation, loss scaling, averages of Keras' own) is what it does
+on one device, and copies never differ. Only two things are not alike on all replicas while batches
+run, and are made so when a call ends: the metrics' sums, which each adds to by its own rows, and
+random numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gpukeras.backend import runtime
-from gpukeras.data.sharding import Shares
+from gpukeras.data.sharding import BatchSharding
 from gpukeras.distributed.keras_internals import (
     Reduction,
     hold_losses,
@@ -25,7 +25,7 @@ from gpukeras.distributed.keras_internals import (
     sum_up,
 )
 from gpukeras.engine.engines import Logs, cut
-from gpukeras.engine.train_step import Averages, Watch
+from gpukeras.engine.train_step import Averages, NonFiniteMonitor
 from gpukeras.models.losses import sums_rows
 
 Batches = Sequence[Any]  # the rows of each device of this process
@@ -49,9 +49,9 @@ class ReplicatedStep:
         model: Any,
         kind: str,
         strategy: Any,
-        shares: Shares,
+        shares: BatchSharding,
         reduction: Reduction | None = None,
-        watch: Watch | None = None,
+        watch: NonFiniteMonitor | None = None,
         averages: Averages | None = None,
     ) -> None:
         """Takes the model's own step."""

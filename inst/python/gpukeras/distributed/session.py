@@ -17,7 +17,7 @@ from gpukeras.backend.env_vars import sync_environment
 from gpukeras.checkpoint.fingerprint import read_versions
 from gpukeras.core.errors import ClusterError
 from gpukeras.core.messages import find_reason
-from gpukeras.data.sharding import Shares
+from gpukeras.data.sharding import BatchSharding
 from gpukeras.distributed.addresses import Address, parse_address, read_is_taken
 from gpukeras.distributed.channel.channel import Channel, open_channel
 from gpukeras.distributed.cluster_config import ClusterSpec, read_cluster
@@ -40,7 +40,7 @@ class Session:
     spec: ClusterSpec
     channel: Channel
     strategy: Any
-    shares: Shares
+    shares: BatchSharding
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -109,7 +109,7 @@ def _join(spec: ClusterSpec) -> Session:
     except BaseException as error:
         channel.fail(error)
         raise
-    shares = Shares(spec.size * len(local), spec.index * len(local), tuple(local))
+    shares = BatchSharding(spec.size * len(local), spec.index * len(local), tuple(local))
     session = Session(spec, channel, strategy, shares, list(channel.notes))
     session.check()
     if not confined.is_set():

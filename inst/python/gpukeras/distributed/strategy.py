@@ -16,10 +16,10 @@ from gpukeras.backend import devices, keras_private, runtime
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.options import FitSpec
 from gpukeras.data.plan import AS_ASKED, PipelinePlan
-from gpukeras.data.sharding import Shares, check_batch_size, round_batch_size
+from gpukeras.data.sharding import BatchSharding, check_batch_size, round_batch_size
 from gpukeras.distributed import session
 from gpukeras.distributed.cluster_config import CONTROL
-from gpukeras.distributed.consensus import Alone, Together
+from gpukeras.distributed.consensus import DistributedConsensus, LocalConsensus
 from gpukeras.distributed.device_selection import choose_devices, parse_devices
 from gpukeras.distributed.engines import ReplicatedEngines
 from gpukeras.distributed.keras_internals import (
@@ -33,7 +33,7 @@ from gpukeras.distributed.keras_internals import (
 from gpukeras.distributed.replicated_step import ReplicatedStep
 from gpukeras.engine.engine_cache import open_engines
 from gpukeras.engine.engines import Engines
-from gpukeras.engine.train_step import Averages, TrainingStep, Watch, single_replica
+from gpukeras.engine.train_step import Averages, NonFiniteMonitor, TrainingStep, single_replica
 from gpukeras.models.losses import sums_rows
 from gpukeras.models.state import state_variables
 
@@ -44,7 +44,7 @@ NOT_JOINED = (
 
 
 @dataclass
-class Team:
+class Strategy:
     """The replicas of a model.
 
     Args:
@@ -56,8 +56,8 @@ class Team:
     """
 
     strategy: Any = None
-    shares: Shares | None = None
-    agreement: Alone = field(default_factory=Alone)
+    shares: BatchSharding | None = None
+    agreement: LocalConsensus = field(default_factory=LocalConsensus)
     workers: int = 1
     notes: tuple[str, ...] = ()
     _reduction: Reduction | None = None
@@ -128,7 +128,7 @@ class Team:
         batch_size: int,
         device: str,
         micro: int | None,
-        watch: Watch,
+        watch: NonFiniteMonitor,
         averages: Averages | None,
     ) -> Engines:
         """The engines that train; for `micro`, `watch` and `averages` see `TrainingStep`."""
@@ -165,7 +165,7 @@ class Team:
             raise ModelError(f"The model {what}, and such a one trains on one device.", arg="model")
 
 
-def open_team(wanted: Any = None, trains: bool = False) -> Team:
+def open_team(wanted: Any = None, trains: bool = False) -> Strategy:
     """The team of a training, an evaluation or predictions.
 
     Args:
@@ -187,11 +187,11 @@ def open_team(wanted: Any = None, trains: bool = False) -> Team:
                 arg="devices",
             )
         cluster.check()
-        agreement = Together(cluster.channel, cluster.spec.index, cluster.names)
-        return Team(cluster.strategy, cluster.shares, agreement, cluster.spec.size)
+        agreement = DistributedConsensus(cluster.channel, cluster.spec.index, cluster.names)
+        return Strategy(cluster.strategy, cluster.shares, agreement, cluster.spec.size)
     if wanted is None:
         launched = trains and CONTROL in runtime.python_variables()
-        return Team(notes=(NOT_JOINED,) if launched else ())
+        return Strategy(notes=(NOT_JOINED,) if launched else ())
     names = choose_devices(
         parse_devices(wanted),
         [devices.short_name(one) for one in runtime.logical_devices("GPU")],
@@ -199,9 +199,9 @@ def open_team(wanted: Any = None, trains: bool = False) -> Team:
     )
     if len(names) == 1:
         _check_single(names[0])
-        return Team()
+        return Strategy()
     require_versions()
-    return Team(open_mirrored(names), Shares(len(names), 0, names))
+    return Strategy(open_mirrored(names), BatchSharding(len(names), 0, names))
 
 
 def _check_single(name: str) -> None:

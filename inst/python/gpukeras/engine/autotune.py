@@ -161,7 +161,7 @@ def _micro(trial: Trial) -> str:
     return f"{1e6 * (trial.batch_s or 0.0):,.0f} us"
 
 
-class Chooser:
+class EngineAutotuner:
     """Decides call by call which engine runs how many batches; knows time, not TensorFlow.
 
     Args:

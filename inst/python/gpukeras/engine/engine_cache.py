@@ -15,13 +15,13 @@ from typing import Any
 from gpukeras.backend import devices, keras_private
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.optimizer import CLIPPING
-from gpukeras.engine.train_step import TrainingStep, Watch, step_counter
+from gpukeras.engine.train_step import NonFiniteMonitor, TrainingStep, step_counter
 
 ATTRIBUTE = "_gpukeras_engines"  # on the model: they refer to it, and go with it
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
+class CacheKey:
     """What programs were traced from.
 
     Args:
@@ -32,7 +32,7 @@ class Terms:
     values: tuple[Any, ...]
     objects: tuple[Any, ...]
 
-    def equal(self, other: Terms) -> bool:
+    def equal(self, other: CacheKey) -> bool:
         """Whether the programs would be the same."""
         return (
             self.values == other.values
@@ -55,13 +55,13 @@ def open_engines(
     return engines
 
 
-def open_watch(model: Any) -> Watch:
+def open_watch(model: Any) -> NonFiniteMonitor:
     """A model's watch, which has seen nothing; the one of before if its counter is the same."""
     kept, counter = _kept(model), step_counter(model)
     if "watch" in kept and kept["watch"][0] is counter:
         kept["watch"][1].reset()
     else:
-        kept["watch"] = counter, Watch(counter)
+        kept["watch"] = counter, NonFiniteMonitor(counter)
     return kept["watch"][1]
 
 
@@ -79,7 +79,7 @@ def _kept(model: Any) -> _Kept:
 
 def _read_terms(
     model: Any, kind: str, batch_size: int, device: str, step: TrainingStep | None
-) -> Terms:
+) -> CacheKey:
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     clipping = tuple(getattr(inner, name, None) for name in CLIPPING.values())
@@ -88,7 +88,7 @@ def _read_terms(
     own = getattr(model, f"{kind}_step")
     # Batch normalisation works otherwise when it is frozen, and may have no weights that tell.
     frozen = tuple(layer.trainable for layer in keras_private.list_layers(model))
-    return Terms(
+    return CacheKey(
         (batch_size, micro, device, *settings, clipping, frozen),
         (
             getattr(own, "__func__", own),

@@ -44,7 +44,7 @@ Shapes = tuple[tuple[tuple[int, ...], str], ...]
 
 
 @dataclass(frozen=True)
-class Made:
+class CompiledProgram:
     """An engine's program.
 
     Args:
@@ -132,7 +132,7 @@ class Engines:
         self._device = device
         self._step = getattr(model, f"{kind}_step") if step is None else step
         self._keras_function = self._take_function(step)
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, CompiledProgram] = {}
         self._compiling: Compilation | None = None
         self._single: Step | None = None
         self.ran: set[str] = set()
@@ -229,7 +229,7 @@ class Engines:
             logs = self._keras_function(iter([batch]))
         return logs
 
-    def _run_parts(self, made: Made, block: Block, first: int, count: int) -> Logs:
+    def _run_parts(self, made: CompiledProgram, block: Block, first: int, count: int) -> Logs:
         """Runs batches of a block through a program for smaller ones."""
         room, last = made.rows // self.batch_size, count_rows(block.arrays) // self.batch_size
         end = first + count
@@ -262,14 +262,14 @@ class Engines:
         self._made[engine] = self._make_runnable(concrete, block, 0 if any_size else rows)
         return concrete
 
-    def _make_runnable(self, concrete: Any, block: Block, rows: int) -> Made:
+    def _make_runnable(self, concrete: Any, block: Block, rows: int) -> CompiledProgram:
         constant = runtime.tensorflow().constant
 
         def run(arrays: Any, first: int, count: int, size: int = self.batch_size) -> Logs:
             sizes = [] if rows else [constant(size)]
             return concrete(arrays, constant(first), constant(count), *sizes)
 
-        return Made(read_shapes(block, rows), rows, run)
+        return CompiledProgram(read_shapes(block, rows), rows, run)
 
     def _program_of_any_size(self, arrays: Any, first: Any, count: Any, size: Any) -> Logs:
         """Traced: as `_program()`, with batches of `size` rows."""

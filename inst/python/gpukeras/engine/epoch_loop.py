@@ -13,19 +13,19 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import AnyFeed, Block
-from gpukeras.engine.autotune import Chooser
+from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.engines import Engines, Logs, UntraceableError
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
 CALL_S = 0.05  # of a call that is measured: what calling costs is then 2 % of it at most
 
-BackOff = Callable[[BaseException], tuple[Engines, Chooser]]
+BackOff = Callable[[BaseException], tuple[Engines, EngineAutotuner]]
 Drawn = Generator[tuple[Block, float], None, None]
 Rewind = Callable[[], tuple[Iterator[Block], int]]
 
 
 @dataclass
-class Runner:
+class EpochLoop:
     """Runs an epoch's blocks up to a target, through whichever engine the chooser names.
 
     Args:
@@ -42,7 +42,7 @@ class Runner:
     """
 
     engines: Engines
-    chooser: Chooser
+    chooser: EngineAutotuner
     after_call: Callable[[int, Logs], bool] = lambda position, logs: False
     back_off: BackOff | None = None
     rewind: Rewind = lambda: (iter(()), 0)

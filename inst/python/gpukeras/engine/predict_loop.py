@@ -21,7 +21,7 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.core.prefetch import count_workers, map_ahead
-from gpukeras.core.r_buffer import Room, write_rows
+from gpukeras.core.r_buffer import OutputBuffer, write_rows
 from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.loading.loader import open_evaluation
 from gpukeras.data.loading.transforms import open_finish
@@ -42,7 +42,7 @@ def predict_rows(
     source: RowSource,
     recipe: Recipe,
     function: Callable[[Any], Any] | None = None,
-    room: Room | None = None,
+    room: OutputBuffer | None = None,
 ) -> Any:
     """A model's output for all rows.
 
@@ -120,7 +120,7 @@ class Output:
         written: Rows that were.
     """
 
-    def __init__(self, rows: int, room: Room | None = None) -> None:
+    def __init__(self, rows: int, room: OutputBuffer | None = None) -> None:
         """Waits for the first values: they tell structure, shapes and types."""
         self.values: Any = None
         self.written = 0

@@ -50,7 +50,7 @@ def single_replica(model: Any) -> Iterator[None]:
             delattr(one, REDUCING)
 
 
-class Watch:
+class NonFiniteMonitor:
     """Which step's loss was the first that is no finite number; read by the host when it likes.
 
     Keras' logs hold the mean loss of the epoch so far: it stops being finite at the first step
@@ -172,7 +172,11 @@ class TrainingStep:
     """
 
     def __init__(
-        self, model: Any, micro: int | None, watch: Watch, averages: Averages | None = None
+        self,
+        model: Any,
+        micro: int | None,
+        watch: NonFiniteMonitor,
+        averages: Averages | None = None,
     ) -> None:
         """Takes the model's own step."""
         self._model, self._own, self.micro = model, model.train_step, micro

@@ -16,7 +16,7 @@ from gpukeras.backend import devices, keras_private, runtime
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.core.options import check_choice, check_count
-from gpukeras.core.r_buffer import Room
+from gpukeras.core.r_buffer import OutputBuffer
 from gpukeras.data.dataset import Dataset
 from gpukeras.data.loading.loader import has_rows, open_evaluation, sample_rows
 from gpukeras.data.map_fn import unmapped
@@ -28,12 +28,12 @@ from gpukeras.data.sources.multi_input import InputsFeatures
 from gpukeras.data.sources.registry import open_features
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 from gpukeras.data.streams.dataset import StreamDataset
-from gpukeras.distributed.failures import telling
+from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
-from gpukeras.distributed.strategy import Team, open_team
-from gpukeras.engine.autotune import Chooser, choose_evaluation_candidates
+from gpukeras.distributed.strategy import Strategy, open_team
+from gpukeras.engine.autotune import EngineAutotuner, choose_evaluation_candidates
 from gpukeras.engine.engines import Logs, read_engine_facts
-from gpukeras.engine.epoch_loop import Runner
+from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.predict_loop import (
     Batches,
     check_whole,
@@ -82,12 +82,17 @@ def evaluate(
     build_on(model, data)
     size = _choose_size(model, size)
     device = team.place(model_device(model))
-    with telling(), own_functions(model), builder.needing_loss(), team.hold(model):
+    with (
+        propagate_failures(),
+        preserve_keras_functions(model),
+        builder.needing_loss(),
+        team.hold(model),
+    ):
         rows = None if isinstance(data, StreamDataset) else len(data.rows(part))
         team.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, team=team)
         model.test_function = loop
-        logs = model.evaluate(ticks(1), verbose=0, return_dict=True)
+        logs = model.evaluate(keras_steps(1), verbose=0, return_dict=True)
     elapsed_s = time.perf_counter() - began
     metrics = split_components(read_metrics(logs))
     return {"metrics": metrics, "rows": loop.rows, "elapsed_s": elapsed_s}
@@ -131,8 +136,8 @@ def predict(
     compatibility.check_input(model, recipe)
     builder.check_call(model, "predict")
     name = partial(name_columns, recipe.label)
-    held = None if room is None or type == "class" else Room(room, name)
-    with heeding_jit(model):
+    held = None if room is None or type == "class" else OutputBuffer(room, name)
+    with jit_policy(model):
         if isinstance(rows, StreamDataset):
             output = predict_stream(model, rows)
         else:
@@ -180,13 +185,13 @@ def _predict(
     rows: RowSource,
     recipe: Recipe,
     function: Callable[[Any], Any] | None,
-    room: Room | None,
+    room: OutputBuffer | None,
     devices: Any,
 ) -> Any:
     team = open_team(devices)
     if team.shares is None:
         return predict_rows(model, rows, recipe, function, room)
-    with telling():
+    with propagate_failures():
         team.agreement.begin("predict", rows=len(rows), model=count_weights(model))
         return predict_together(team, model, rows, recipe, function)
 
@@ -265,11 +270,11 @@ class EvaluationLoop:
         rows_a_batch: int | None = None,
         idle: Callable[[], None] = lambda: None,
         before: Callable[[], None] = lambda: None,
-        team: Team | None = None,
+        team: Strategy | None = None,
     ) -> None:
         """Places the rows; `epochs` is how often they will be evaluated."""
         self._model, self._device, self._epochs, self._wanted = model, device, epochs, wanted
-        self._team, self._has_texts = team or Team(), data.recipe.has_texts
+        self._team, self._has_texts = team or Strategy(), data.recipe.has_texts
         self._open_feed = partial(
             open_evaluation,
             data,
@@ -292,8 +297,8 @@ class EvaluationLoop:
         engines = team.open_evaluation(self._model, self._feed.batch_size, self._device)
         candidates = choose_evaluation_candidates(facts)
         passes = (self._feed.steps or 1) * max(1, self._epochs - self._epoch)
-        chooser = Chooser(candidates, passes, "", engines.started_s, facts)
-        self._runner = Runner(engines, chooser, agree_time=team.agreement.agree_time)
+        chooser = EngineAutotuner(candidates, passes, "", engines.started_s, facts)
+        self._runner = EpochLoop(engines, chooser, agree_time=team.agreement.agree_time)
 
     @property
     def rows(self) -> int:
@@ -318,7 +323,7 @@ class EvaluationLoop:
         return logs
 
 
-def ticks(count: int) -> Any:
+def keras_steps(count: int) -> Any:
     """What Keras iterates over: it counts, the data takes another way."""
     with runtime.on_device("CPU:0", soft=True):  # also inside with_device("GPU:0", )
         return runtime.tensorflow().data.Dataset.range(count)
@@ -337,7 +342,7 @@ def build_on(model: Any, data: AnyDataset) -> None:
 
 
 @contextmanager
-def own_functions(model: Any) -> Iterator[int]:
+def preserve_keras_functions(model: Any) -> Iterator[int]:
     """Gives Keras its functions, settings and losses back: its own fit() works as before.
 
     Inside is the `steps_per_execution` that the model was compiled with; of Keras' is 1.
@@ -346,7 +351,7 @@ def own_functions(model: Any) -> Iterator[int]:
     began = keras_private.initial_epoch(model)
     model.steps_per_execution = 1
     try:
-        with heeding_jit(model), weighing_rows(model):
+        with jit_policy(model), weighing_rows(model):
             yield steps
     finally:
         model.steps_per_execution = steps
@@ -356,7 +361,7 @@ def own_functions(model: Any) -> Iterator[int]:
 
 
 @contextmanager
-def heeding_jit(model: Any) -> Iterator[None]:
+def jit_policy(model: Any) -> Iterator[None]:
     """Keras compiles its own functions by XLA as `compile()` said; the session may forbid it."""
     before = model.jit_compile
     if not before or devices.current().jit is not False:

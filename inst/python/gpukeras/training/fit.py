@@ -12,15 +12,15 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import FitSpec, describe
 from gpukeras.data.loading.loader import has_rows
 from gpukeras.data.preprocessing.compatibility import check_order
-from gpukeras.distributed.failures import telling
+from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_team
 from gpukeras.models import builder
 from gpukeras.training.callbacks.functions import Functions, check_hooks
-from gpukeras.training.evaluate import own_functions
+from gpukeras.training.evaluate import preserve_keras_functions
 from gpukeras.training.history_registry import keep_history
-from gpukeras.training.listener import Listener, OnEvent
+from gpukeras.training.listener import OnEvent, ProgressReporter
 from gpukeras.training.report import FitReport
-from gpukeras.training.trainer import AnyDataset, Job
+from gpukeras.training.trainer import AnyDataset, Trainer
 
 
 def fit(
@@ -72,12 +72,19 @@ def fit(
     builder.tie_recipe(model, data.recipe)
     team = open_team(devices, trains=True)
     team.check(model, spec.engine)
-    spec, listener = team.own_spec(spec), Listener(on_event, spec.epochs)
-    job = Job(model, data, validation, spec, batch_size, callbacks, functions or {}, listener, team)
+    spec, listener = team.own_spec(spec), ProgressReporter(on_event, spec.epochs)
+    job = Trainer(
+        model, data, validation, spec, batch_size, callbacks, functions or {}, listener, team
+    )
     # BackupAndRestore leaves there where an earlier training went on.
     keras_private.set_initial_epoch(model, None)
-    own = own_functions(model)
-    with telling(), own as job.together, memory_errors(job.explain_memory), builder.needing_loss():
+    own = preserve_keras_functions(model)
+    with (
+        propagate_failures(),
+        own as job.together,
+        memory_errors(job.explain_memory),
+        builder.needing_loss(),
+    ):
         report = job.run()
     keep_history(model, report)
     return report

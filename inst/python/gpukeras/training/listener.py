@@ -11,7 +11,7 @@ EVENT_S = 0.2  # seconds between events: smooth for eyes, free for the device
 OnEvent = Callable[[dict[str, Any]], Any]
 
 
-class Listener:
+class ProgressReporter:
     """Calls a function of the user's, R's for one, now and then.
 
     Args:

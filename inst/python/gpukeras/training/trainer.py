@@ -28,10 +28,10 @@ from gpukeras.data.dataset import Dataset
 from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import has_rows, open_feed
 from gpukeras.data.streams.dataset import StreamDataset
-from gpukeras.distributed.strategy import Team
-from gpukeras.engine.autotune import Chooser, choose_candidates
+from gpukeras.distributed.strategy import Strategy
+from gpukeras.engine.autotune import EngineAutotuner, choose_candidates
 from gpukeras.engine.engines import Engines, Logs, explain_test_hook, read_engine_facts
-from gpukeras.engine.epoch_loop import Runner
+from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.optimizer import read_rate
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.engine.train_step import can_split
@@ -46,8 +46,8 @@ from gpukeras.training.callbacks.functions import (
     tell_next_batch,
 )
 from gpukeras.training.callbacks.manager import open_aids
-from gpukeras.training.evaluate import EvaluationLoop, build_on, endless_ticks, ticks
-from gpukeras.training.listener import Listener
+from gpukeras.training.evaluate import EvaluationLoop, build_on, endless_ticks, keras_steps
+from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.nan_guard import Health, NonFiniteLoss
 from gpukeras.training.progress import Progress, choose_ticks
 from gpukeras.training.report import FitReport
@@ -59,7 +59,7 @@ AnyDataset = Dataset | StreamDataset
 
 
 @dataclass
-class Job:
+class Trainer:
     """One training: Keras calls back into it at ticks and epochs.
 
     Args:
@@ -81,12 +81,12 @@ class Job:
     batch_size: int | str | None
     callbacks: Sequence[Any]
     functions: Functions
-    listener: Listener
-    team: Team = field(default_factory=Team)
+    listener: ProgressReporter
+    team: Strategy = field(default_factory=Strategy)
     progress: Progress = field(default_factory=Progress)
     resumed: TrainingState | None = None
     tick: int = 0
-    ticks: int | None = 1
+    keras_steps: int | None = 1
     together: int = 1
     micro: int = 0
     stopped: str = "completed"
@@ -142,7 +142,7 @@ class Job:
         self.ticks = choose_ticks(self.feed.steps, self.feed.exact, bool(self.facts.batch_hook))
         engines = self._open_engines()
         hooks = self._after_call, self._back_off, self._rewind, self.feed
-        self.runner = Runner(*engines, *hooks, agreement.agree_time)
+        self.runner = EpochLoop(*engines, *hooks, agreement.agree_time)
         held.callback(lambda: self.runner.close())
         self.model.train_function = self._on_tick
         self.model.history = None  # not the one of an earlier training, should this one not start
@@ -165,7 +165,7 @@ class Job:
         where = f"batch {state.position:,} of epoch {state.epoch + 1}" if state.position else ""
         self.notes.append(f"Resumed after {where or f'epoch {state.epoch}'}, from its checkpoint.")
 
-    def _open_engines(self) -> tuple[Engines, Chooser]:
+    def _open_engines(self) -> tuple[Engines, EngineAutotuner]:
         micro = None if self.micro >= self.plan.batch_size else self.micro
         engines = self.team.open_training(
             self.model,
@@ -182,7 +182,7 @@ class Job:
         short = not self.feed.exact or self.plan.last_batch < self.plan.batch_size
         engines.expect(steps * self.spec.epochs, short and fixed_rows(self.model) is None)
         batches = steps * max(1, left)
-        return engines, Chooser(candidates, batches, reason, engines.started_s, self.facts)
+        return engines, EngineAutotuner(candidates, batches, reason, engines.started_s, self.facts)
 
     # Through Keras --------------------------------------------------------------------------------
 
@@ -200,13 +200,13 @@ class Job:
             # An epoch of unknown length ends so, and nothing is wrong.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             self.model.fit(
-                endless_ticks() if self.ticks is None else ticks(self.ticks),
+                endless_ticks() if self.ticks is None else keras_steps(self.ticks),
                 epochs=self.progress.epoch if self.aids.stopped else self.spec.epochs,
                 initial_epoch=self.progress.epoch,
                 verbose=0,
                 shuffle=False,
                 callbacks=[first, *self.callbacks, *self.aids.surround(asked, last)],
-                validation_data=None if validation is None else ticks(1),
+                validation_data=None if validation is None else keras_steps(1),
             )
         if asked.hooks.stopped == "interrupted" or self.stopped == "completed":
             early = self.progress.epoch < self.spec.epochs
@@ -364,7 +364,7 @@ class Job:
 
     # What may go wrong ----------------------------------------------------------------------------
 
-    def _back_off(self, error: BaseException) -> tuple[Engines, Chooser]:
+    def _back_off(self, error: BaseException) -> tuple[Engines, EngineAutotuner]:
         """Engines that need less memory: half as many rows go through the model at once.
 
         Raises:

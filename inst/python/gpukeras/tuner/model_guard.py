@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpukeras.models.state import apply_snapshot, take_snapshot
-from gpukeras.training.evaluate import own_functions
+from gpukeras.training.evaluate import preserve_keras_functions
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def kept_model(model: Any) -> Iterator[None]:
     """
     snapshot = take_snapshot(model)
     try:
-        with own_functions(model):
+        with preserve_keras_functions(model):
             yield
     finally:
         apply_snapshot(model, snapshot)

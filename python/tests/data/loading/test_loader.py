@@ -49,7 +49,7 @@ def test_blocks_come_to_suit_an_engine_and_no_row_is_lost(monkeypatch):
 def test_blocks_stay_where_random_numbers_are_drawn_for_each(monkeypatch):
     small_blocks(monkeypatch)
     data = numbers(300, batch_size=10)
-    feed = loader.Feed(data, data.plan("CPU:0"), 10, 30, finish=lambda arrays, key: arrays)
+    feed = loader.DataLoader(data, data.plan("CPU:0"), 10, 30, finish=lambda arrays, key: arrays)
     before = feed.capacity
     feed.suit("compiled")
     assert (feed.capacity, feed.capacity_for("compiled")) == (before, 0)
@@ -109,7 +109,7 @@ def test_what_finishes_a_block_gets_its_arrays_and_a_key_of_its_own():
         return (arrays[0] * 2, *arrays[1:])
 
     data = numbers(25, batch_size=5, shuffle=False)
-    feed = loader.Feed(data, data.plan("CPU:0"), 4, 6, finish)
+    feed = loader.DataLoader(data, data.plan("CPU:0"), 4, 6, finish)
     feed.capacity = 2
     rows = [row for block in feed.epoch(3) for row in block.arrays.numpy()[:, 0]]
     assert rows[:4] == [0, 2, 4, 6]

@@ -4,12 +4,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from gpukeras.data import arrays
-from gpukeras.data.preprocessing.running_stats import Moments
+from gpukeras.data.preprocessing.running_stats import RunningStats
 
 
 @given(npst.arrays(np.float64, (20, 3), elements=st.floats(-1e6, 1e6)), st.integers(1, 20))
 def test_moments_do_not_depend_on_the_blocks(values, block):
-    merged = Moments()
+    merged = RunningStats()
     for start in range(0, 20, block):
         merged.add(values[start : start + block])
     mean, _ = arrays.moments(values, np.ones(20, dtype=bool))
@@ -20,14 +20,14 @@ def test_moments_do_not_depend_on_the_blocks(values, block):
 
 
 def test_what_is_constant_has_no_deviation_however_far_from_0():
-    found = Moments()
+    found = RunningStats()
     for block in (np.full(7, 1e15 + 0.1), np.full(5, 1e15 + 0.1)):
         found.add(block)
     assert (found.mean, found.deviation, found.count) == (1e15 + 0.1, 1.0, 12)
 
 
 def test_no_rows_change_nothing():
-    found = Moments()
+    found = RunningStats()
     found.add(np.empty((0, 2)))
     found.add(np.array([[1.0, 2.0], [3.0, 2.0]]))
     found.add(np.empty((0, 2)))

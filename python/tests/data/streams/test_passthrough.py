@@ -9,7 +9,7 @@ from gpukeras.data import builder
 from gpukeras.data.loading import loader, profile
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.saved import writer
-from gpukeras.data.sharding import Shares
+from gpukeras.data.sharding import BatchSharding
 from gpukeras.data.streams import builder as sequences
 from gpukeras.data.streams.passthrough import AsIsDataset
 from gpukeras.training import evaluate, fit
@@ -208,7 +208,7 @@ def test_what_else_needs_rows_of_one_shape_is_refused_by_name():
             augment={"noise": 0.1},
         )
     with pytest.raises(SpecError, match="Several devices cannot share batches of text"):
-        loader.open_feed(data, data.plan("CPU:0"), shares=Shares(2, 0, ("CPU:0", "CPU:0")))
+        loader.open_feed(data, data.plan("CPU:0"), shares=BatchSharding(2, 0, ("CPU:0", "CPU:0")))
     with pytest.raises(SpecError, match="`data` gives text: rows of numbers of one shape are need"):
         batch_size.find_batch_size(text_model(), data, {})
     with pytest.raises(SpecError, match="`cost` cannot be measured: the tf.data dataset gives tex"):

@@ -9,7 +9,7 @@ from recorded import BASES, CASES, HEALTHY, UNLISTED, build_facts, change
 
 from gpukeras.diagnostics.rules.catalog import CAUSES, fill_fix
 from gpukeras.diagnostics.rules.rule import STAGES
-from gpukeras.diagnostics.verdict import judge, name_situation
+from gpukeras.diagnostics.verdict import diagnose, name_situation
 
 BY_ID = {cause.id: cause for cause in CAUSES}
 ROOTS = [case for case in CASES if case.get("root")]
@@ -47,7 +47,7 @@ def find_claims(facts):
 @pytest.mark.parametrize("case", ROOTS, ids=name)
 def test_recorded_facts_have_their_root(case):
     facts = build_facts(case)
-    diagnosis = judge(facts)
+    diagnosis = diagnose(facts)
     assert (diagnosis.cause_id, diagnosis.verdict) == (
         case["root"],
         case.get("verdict", "NOT USED"),
@@ -75,7 +75,7 @@ def test_two_things_broken_at_once_have_one_root():
 @pytest.mark.parametrize("case", FINDINGS, ids=name)
 def test_recorded_facts_have_their_finding(case):
     facts = build_facts(case)
-    found = {finding.id: finding for finding in judge(facts).findings}
+    found = {finding.id: finding for finding in diagnose(facts).findings}
     assert case["finding"] in found
     assert case.get("evidence", "") in found[case["finding"]].evidence
 
@@ -143,7 +143,7 @@ def test_odd_and_conflicting_facts_never_end_the_check(data):
         path = data.draw(st.sampled_from(list_paths(facts)))
         cut = data.draw(st.integers(1, len(path)))
         facts = replace_leaf(facts, path[:cut], data.draw(ODD))
-    diagnosis = judge(facts)
+    diagnosis = diagnose(facts)
     assert diagnosis.verdict in ("CONFIRMED", "PARTIAL", "UNPROVEN", "NOT USED")
     if diagnosis.cause_id is not None:
         assert BY_ID[diagnosis.cause_id].detect(facts)
@@ -152,12 +152,12 @@ def test_odd_and_conflicting_facts_never_end_the_check(data):
 @pytest.mark.parametrize("name", [name for name in HEALTHY if name != "tensorflow"])
 def test_a_missing_part_is_never_taken_as_a_no(name):
     known = {key: part for key, part in UNLISTED.items() if key != name}
-    diagnosis = judge(known)
+    diagnosis = diagnose(known)
     assert (diagnosis.verdict, diagnosis.cause) == ("NOT USED", None)
 
 
 def test_other_causes_are_notes_beside_the_root():
-    diagnosis = judge(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD))
+    diagnosis = diagnose(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD))
     statuses = {finding.id: finding.status for finding in diagnosis.findings}
     assert statuses["A1"] == "problem"
     assert statuses["C1"] == "note"
@@ -165,22 +165,22 @@ def test_other_causes_are_notes_beside_the_root():
 
 def test_signs_of_jetson_and_of_windows_are_no_missing_gpu():
     for sign in ({"tegra": True}, {"dxg": True, "wsl_libcuda": True}):
-        diagnosis = judge(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, {"driver": sign}))
+        diagnosis = diagnose(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, {"driver": sign}))
         assert diagnosis.cause_id != "A1"
 
 
 def test_a_build_for_amd_is_no_build_for_the_cpu():
     rocm = {"build": {"is_cuda_build": False, "is_rocm_build": True}}
-    assert judge(change(UNLISTED, rocm)).cause is None
+    assert diagnose(change(UNLISTED, rocm)).cause is None
 
 
 def test_two_packages_are_no_cause_while_the_cuda_build_is_in_place():
     both = {"packages": {"tensorflow-cpu": "2.21.0"}}
-    assert judge(change(UNLISTED, both)).cause is None
+    assert diagnose(change(UNLISTED, both)).cause is None
 
 
 def test_the_three_readings_are_shown():
-    diagnosis = judge(change(UNLISTED, visible("-1", None, "-1")))
+    diagnosis = diagnose(change(UNLISTED, visible("-1", None, "-1")))
     assert diagnosis.evidence == (
         "of CUDA_VISIBLE_DEVICES C reads '-1', Python reads nothing, R reads '-1'",
     )

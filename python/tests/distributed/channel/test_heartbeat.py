@@ -6,7 +6,7 @@ import pytest
 from gpukeras.distributed.channel.authentication import WORKER, Seal
 from gpukeras.distributed.channel.heartbeat import Clock, explain_end
 from gpukeras.distributed.channel.transport import Link
-from gpukeras.distributed.channel.worker import Member
+from gpukeras.distributed.channel.worker import Worker
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_clock_counts_the_time_awake(looks, awake):
 
 def make_member(on_loss=None):
     here, there = socket.socketpair()
-    return Member(("a:1", "b:2"), 1, 5.0, Link(here, Seal(b"", WORKER)), on_loss), there
+    return Worker(("a:1", "b:2"), 1, 5.0, Link(here, Seal(b"", WORKER)), on_loss), there
 
 
 def test_own_trouble_does_not_leave_callers_waiting():

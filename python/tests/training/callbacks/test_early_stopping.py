@@ -12,7 +12,7 @@ from gpukeras.engine.lr_tables import parse_schedule
 from gpukeras.engine.optimizer import hold_schedule
 from gpukeras.training.callbacks.early_stopping import (
     EarlyStoppingSpec,
-    Watch,
+    MetricMonitor,
     build_early_stopping,
     build_plateau,
     choose_mode,
@@ -38,7 +38,7 @@ from gpukeras.training.callbacks.early_stopping import (
     ],
 )
 def test_a_watch_tells_better_from_waiting_and_due(values, options, verdicts, best_epoch):
-    watch = Watch(**{"mode": "min", "patience": 5, **options})
+    watch = MetricMonitor(**{"mode": "min", "patience": 5, **options})
     seen = [watch.see(value, epoch) for epoch, value in enumerate(values, 1)]
     assert "".join(verdict[0] for verdict in seen) == verdicts
     assert watch.best_epoch == best_epoch
@@ -49,8 +49,8 @@ values = st.lists(st.integers(0, 8).map(lambda tenths: tenths / 8), min_size=1, 
 
 @given(values, st.integers(1, 4), st.sampled_from([0.0, 0.25]), st.integers(0, 25))
 def test_a_watch_goes_on_from_its_state(seen, patience, min_delta, cut):
-    whole = Watch("min", patience, min_delta, cooldown=2)
-    first, second = (Watch("min", patience, min_delta, cooldown=2) for _ in range(2))
+    whole = MetricMonitor("min", patience, min_delta, cooldown=2)
+    first, second = (MetricMonitor("min", patience, min_delta, cooldown=2) for _ in range(2))
     verdicts = [whole.see(value, epoch) for epoch, value in enumerate(seen, 1)]
     again = [first.see(value, epoch) for epoch, value in enumerate(seen[:cut], 1)]
     second.set_state(json.loads(json.dumps(first.get_state())))
@@ -71,7 +71,7 @@ def test_a_watch_is_due_when_keras_lowers_the_rate(seen, patience, cooldown, mod
     )
     own.set_model(model)
     own.on_train_begin()
-    watch, rate = Watch(mode, patience, 0.125, cooldown), 1.0
+    watch, rate = MetricMonitor(mode, patience, 0.125, cooldown), 1.0
     for epoch, value in enumerate(seen):
         own.on_epoch_end(epoch, {"loss": value})
         rate *= 0.5 if watch.see(value, epoch + 1) == "due" else 1.0

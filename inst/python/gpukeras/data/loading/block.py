@@ -9,7 +9,7 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.data.plan import PipelinePlan
-from gpukeras.data.sharding import Shares
+from gpukeras.data.sharding import BatchSharding
 from gpukeras.data.stage_timer import Clock, end_stage
 
 # Varies a block's rows on the device; the key of its random numbers is (epoch, block).
@@ -64,7 +64,7 @@ class AnyFeed(ABC):
         batch_size: int,
         device: str,
         finish: Finish | None,
-        shares: Shares | None = None,
+        shares: BatchSharding | None = None,
         wrapped: bool = False,
     ) -> None:
         """Starts the clock at 0."""

@@ -39,7 +39,7 @@ from gpukeras.data.plan import (
     choose_evaluation_rows,
 )
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
-from gpukeras.data.sharding import Shares, round_batch_size
+from gpukeras.data.sharding import BatchSharding, round_batch_size
 from gpukeras.data.stage_timer import end_stage, heard_by
 from gpukeras.data.streams.chunks import check_rows
 from gpukeras.data.streams.dataset import StreamDataset
@@ -52,7 +52,7 @@ EVALUATED_ROWS = 2**20  # of an epoch whose length is not known
 Piece = tuple[np.ndarray, int, bool, tuple[int, int]]
 
 
-class Feed(AnyFeed):
+class DataLoader(AnyFeed):
     """Gathers blocks of batches; one block ahead of the device where the host gathers.
 
     Args:
@@ -77,7 +77,7 @@ class Feed(AnyFeed):
         finish: Finish | None = None,
         rows: np.ndarray | None = None,
         drop_last: bool = False,
-        shares: Shares | None = None,
+        shares: BatchSharding | None = None,
     ) -> None:
         """Places the rows."""
         super().__init__(batch_size, plan.device, finish, shares, dataset.wrapped)
@@ -201,7 +201,7 @@ class StreamFeed(AnyFeed):
         check: Callable[[Recipe], None] = lambda recipe: None,
         idle: Callable[[], None] = lambda: None,
         most: int = BLOCK_BATCHES,
-        shares: Shares | None = None,
+        shares: BatchSharding | None = None,
     ) -> None:
         """Opens the stream; nothing is read yet."""
         if shares is not None and data.recipe.kind == AS_IS:
@@ -314,8 +314,8 @@ def open_feed(
     check: Callable[[Recipe], None] = lambda recipe: None,
     idle: Callable[[], None] = lambda: None,
     most: int = BLOCK_BATCHES,
-    shares: Shares | None = None,
-) -> Feed | StreamFeed:
+    shares: BatchSharding | None = None,
+) -> DataLoader | StreamFeed:
     """The feed that trains on a dataset.
 
     Args:
@@ -331,7 +331,9 @@ def open_feed(
     if isinstance(data, StreamDataset):
         return StreamFeed(data, plan, plan.batch_size, True, finish, check, idle, most, shares)
     steps = max(1, min(most, len(data.rows("train")) // plan.batch_size))
-    return Feed(data, plan, plan.batch_size, steps, finish, drop_last=plan.drop_last, shares=shares)
+    return DataLoader(
+        data, plan, plan.batch_size, steps, finish, drop_last=plan.drop_last, shares=shares
+    )
 
 
 def open_evaluation(
@@ -341,8 +343,8 @@ def open_evaluation(
     batch_size: int | None = None,
     check: Callable[[Recipe], None] = lambda recipe: None,
     idle: Callable[[], None] = lambda: None,
-    shares: Shares | None = None,
-) -> Feed | StreamFeed:
+    shares: BatchSharding | None = None,
+) -> DataLoader | StreamFeed:
     """The feed that evaluates a part of a dataset: all of its rows in their order.
 
     Args:
@@ -364,7 +366,7 @@ def open_evaluation(
     finish = finish_for(data, False, size if shares is None else shares.count_part(size))
     if rows is None:
         return StreamFeed(data, plan, size, False, finish, check, idle, shares=shares)
-    return Feed(data, plan, size, max(1, most // size), finish, rows=rows, shares=shares)
+    return DataLoader(data, plan, size, max(1, most // size), finish, rows=rows, shares=shares)
 
 
 def sample_rows(data: Dataset | StreamDataset, rows: int) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-class Moments:
+class RunningStats:
     """Mean and deviation of columns in float64, merged block by block (Chan et al. 1979).
 
     Values are taken from the first one seen: far from 0, nothing is lost, and what is constant has

@@ -21,7 +21,7 @@ from gpukeras.core.messages import mib
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, aligned_empty, row_blocks, standardise
 from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
-from gpukeras.data.preprocessing.running_stats import Moments
+from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
 from gpukeras.data.stage_timer import end_stage
@@ -103,14 +103,14 @@ class NpyFile(Features):
             raise self.error(f"has values too large for float32 in column {column}.", hint)
         return source
 
-    def scan(self, keep: np.ndarray | None) -> Moments:
+    def scan(self, keep: np.ndarray | None) -> RunningStats:
         """Reads the whole file once: the moments of the rows where `keep` is true, if any.
 
         Raises:
             DataError: if values are missing or infinite, with their counts and the first row.
         """
         width, bad = self.row_shape[-1], _Bad()
-        moments, low, high = Moments(), np.full(width, np.inf), np.full(width, -np.inf)
+        moments, low, high = RunningStats(), np.full(width, np.inf), np.full(width, -np.inf)
         for rows in row_blocks(self.rows, 8 * self.width):
             block = self.read_range(rows).astype(np.float64, copy=False)
             bad.count(block, rows.start)

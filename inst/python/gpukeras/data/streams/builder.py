@@ -20,7 +20,7 @@ from gpukeras.data.sources.registry import open_features
 from gpukeras.data.streams.chunks import encode_chunk, learn_chunk, measure_labels, read_parts
 from gpukeras.data.streams.dataset import GeneratorStream, StreamDataset, TensorStream
 from gpukeras.data.streams.generator import Chunk, Generator
-from gpukeras.data.streams.materialize import Drain, Record
+from gpukeras.data.streams.materialize import Materializer, Record
 from gpukeras.data.streams.passthrough import build_as_is, find_obstacle
 from gpukeras.data.streams.tfdata import TfStream
 from gpukeras.data.streams.tfdata_struct import Layout, check_plain, pack_elements
@@ -219,7 +219,7 @@ def _drain(
         chunks = Generator(features["call"], features.get("steps")).chunks(1)
     else:
         chunks = _tf_chunks(features, spec)
-    return Drain(arg).run(chunks)
+    return Materializer(arg).run(chunks)
 
 
 def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk]:

@@ -32,7 +32,7 @@ STORED = "stored"
 ENDLESS = "Give `steps`, the calls of an epoch, if the function has no end."
 
 
-class Drain:
+class Materializer:
     """Collects the chunks of one pass.
 
     Args:

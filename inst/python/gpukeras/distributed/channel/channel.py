@@ -24,7 +24,7 @@ from typing import Any
 from gpukeras.core.errors import ClusterError, SpecError
 from gpukeras.core.options import check_number
 from gpukeras.distributed.channel.collectives import BROADCAST, EXCHANGE, GATHER, Call
-from gpukeras.distributed.channel.coordinator import CHIEF, Hub
+from gpukeras.distributed.channel.coordinator import CHIEF, Coordinator
 from gpukeras.distributed.channel.errors import (
     ALIKE,
     explain_differences,
@@ -32,7 +32,7 @@ from gpukeras.distributed.channel.errors import (
     explain_fault,
 )
 from gpukeras.distributed.channel.rendezvous import Cluster, gather_workers, reach_chief
-from gpukeras.distributed.channel.worker import Member
+from gpukeras.distributed.channel.worker import Worker
 
 JOIN_S = 300.0  # workers of a batch system may start minutes apart
 LEAVE_S = 5.0  # seconds that `close()` waits for workers that still work
@@ -62,10 +62,10 @@ def open_channel(
     description = json.loads(json.dumps(description))  # what JSON cannot say fails here
     if spec.index == CHIEF:
         links, note = gather_workers(spec, description, join_timeout_s)
-        watch: Hub | Member = Hub(spec.workers, spec.timeout_s, links, on_loss)
+        watch: Coordinator | Worker = Coordinator(spec.workers, spec.timeout_s, links, on_loss)
     else:
         link = reach_chief(spec, description, join_timeout_s)
-        watch = Member(spec.workers, spec.index, spec.timeout_s, link, on_loss)
+        watch = Worker(spec.workers, spec.index, spec.timeout_s, link, on_loss)
     watch.start()
     return Channel(watch, [note] if note else [])
 
@@ -87,7 +87,7 @@ class Channel:
         notes: Those sentences.
     """
 
-    def __init__(self, watch: Hub | Member, notes: Sequence[str] = ()) -> None:
+    def __init__(self, watch: Coordinator | Worker, notes: Sequence[str] = ()) -> None:
         """Closed at the latest when Python ends."""
         self.notes = tuple(notes)
         self.index, self.size = watch.own, len(watch.workers)

@@ -13,21 +13,21 @@ from gpukeras.distributed.channel.collectives import (
     parse_call,
 )
 from gpukeras.distributed.channel.errors import Fault, parse_fault
-from gpukeras.distributed.channel.heartbeat import Watch
+from gpukeras.distributed.channel.heartbeat import HeartbeatThread
 from gpukeras.distributed.channel.protocol import Frame, FrameKind
 from gpukeras.distributed.channel.transport import Link
 
 CHIEF = 0
 
 
-class Hub(Watch):
+class Coordinator(HeartbeatThread):
     """Worker 0's channel: a link to every other worker.
 
     Args:
         workers: All addresses.
         timeout_s: Silence after which a worker is lost.
         links: Connections to workers 1, 2, ...
-        on_loss: See `Watch`.
+        on_loss: See `HeartbeatThread`.
     """
 
     def __init__(

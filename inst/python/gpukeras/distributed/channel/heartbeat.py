@@ -1,7 +1,7 @@
 """The one thread of a channel: it owns all connections, beats, and notices who is silent.
 
 What callers want of it is posted as a function and runs in that thread, so that its state has
-one writer; what they wait for comes back through a `Mailbox`.
+one writer; what they wait for comes back through a `ResultQueue`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from gpukeras.distributed.channel.authentication import StrangerError
 from gpukeras.distributed.channel.errors import Fault, explain_fault
-from gpukeras.distributed.channel.mailboxes import Mailbox
+from gpukeras.distributed.channel.mailboxes import ResultQueue
 from gpukeras.distributed.channel.protocol import Frame, FrameKind
 from gpukeras.distributed.channel.transport import LAST_WORD_S, Link, finish_links
 
@@ -51,7 +51,7 @@ class Clock:
         return self.now
 
 
-class Watch(ABC):
+class HeartbeatThread(ABC):
     """The thread, without what the chief and the other workers do differently.
 
     Args:
@@ -72,7 +72,7 @@ class Watch(ABC):
     ) -> None:
         """Prepares the thread; `start()` starts it."""
         self.workers, self.own, self.timeout_s = tuple(workers), own, timeout_s
-        self.mailbox = Mailbox()
+        self.mailbox = ResultQueue()
         self.thread = threading.Thread(target=self._run, name="gpukeras-channel", daemon=True)
         self._links = links
         self._resting: set[int] = set()

@@ -92,7 +92,7 @@ def judge_hello(
     return None
 
 
-class Door:
+class JoinGate:
     """Lets workers in until all are there, or says to all why they cannot start.
 
     Args:
@@ -133,7 +133,7 @@ class Door:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
 
-    def __enter__(self) -> Door:
+    def __enter__(self) -> JoinGate:
         """The door itself."""
         return self
 

@@ -11,7 +11,7 @@ from gpukeras.distributed.channel.errors import Fault
 POLL_S = 0.2  # how long a wait may hold back an interrupt where a lock cannot be interrupted
 
 
-class Mailbox:
+class ResultQueue:
     """Results, the fault if there is one, and whether the work in common is over."""
 
     def __init__(self) -> None:

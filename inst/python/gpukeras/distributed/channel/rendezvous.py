@@ -12,8 +12,8 @@ from gpukeras.distributed.channel.authentication import PROTOCOL, WORKER, Seal, 
 from gpukeras.distributed.channel.errors import name_worker
 from gpukeras.distributed.channel.join_gate import (
     STRANGER_S,
-    Door,
     Hello,
+    JoinGate,
     explain_strangers,
     wait_limit,
 )
@@ -81,7 +81,7 @@ def gather_workers(
     listener = open_listener(spec.control, min(BIND_S, limit_s))
     own = _greet(spec, description)
     known = spec.credentials.secret, tls
-    with Door(listener, spec.workers, own, limit_s, spec.timeout_s, *known) as door:
+    with JoinGate(listener, spec.workers, own, limit_s, spec.timeout_s, *known) as door:
         while not door.decided:
             door.step(SLICE_S)
         return door.open_up(), explain_strangers(door.strangers)

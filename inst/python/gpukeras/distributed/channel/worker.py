@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from gpukeras.distributed.channel.authentication import StrangerError
 from gpukeras.distributed.channel.collectives import Call, pack_call, parse_result
 from gpukeras.distributed.channel.errors import Fault, parse_fault
-from gpukeras.distributed.channel.heartbeat import Watch
+from gpukeras.distributed.channel.heartbeat import HeartbeatThread
 from gpukeras.distributed.channel.protocol import Frame, FrameKind
 from gpukeras.distributed.channel.transport import Link
 
 CHIEF = 0
 
 
-class Member(Watch):
+class Worker(HeartbeatThread):
     """The channel of worker 1, 2, ...
 
     Args:
@@ -22,7 +22,7 @@ class Member(Watch):
         own: This worker's number, from 0.
         timeout_s: Silence after which the chief is lost.
         link: The connection to the chief.
-        on_loss: See `Watch`.
+        on_loss: See `HeartbeatThread`.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Watching a metric: early stopping with the best weights, and lower rates on a plateau.
 
-Counting is plain Python (`Watch`); the callbacks only carry it into Keras and act on its verdict.
+Counting is plain Python (`MetricMonitor`); the callbacks only carry it into Keras and act on its verdict.
 They are made anew for every training, keep their state when it begins (a resumed one gives it
 back to them first), and count epochs from 1.
 """
@@ -104,7 +104,7 @@ def choose_monitor(wanted: str | None, metrics: list[str]) -> str:
 
 
 @dataclass
-class Watch:
+class MetricMonitor:
     """The best value of a metric so far, and how long ago that was.
 
     Args:
@@ -174,7 +174,7 @@ class _Watching(ABC):
     def __init__(self, spec: EarlyStoppingSpec | PlateauSpec) -> None:
         super().__init__()
         self.spec, self.monitor = spec, ""
-        self.watch = Watch(spec.mode or "min", spec.patience, spec.min_delta)
+        self.watch = MetricMonitor(spec.mode or "min", spec.patience, spec.min_delta)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Takes in what the epoch ended with.

@@ -27,7 +27,7 @@ from gpukeras.training.callbacks.tensorboard import Board, build_board_callback,
 from gpukeras.training.progress import Progress
 
 
-class Aids:
+class CallbackManager:
     """The aids of one training.
 
     Args:
@@ -146,7 +146,7 @@ def open_aids(
     feed: AnyFeed,
     state: TrainingState | None,
     rate_factor: float = 1.0,
-) -> Iterator[Aids]:
+) -> Iterator[CallbackManager]:
     """The aids of a training; the optimizer has its own rate and clipping again afterwards.
 
     Args:
@@ -172,7 +172,7 @@ def open_aids(
         holding = hold_schedule(model, schedule, steps, spec.epochs, start)
     clipping = hold_clipping(model, spec.clip_norm, spec.clip_value, spec.clip_global_norm)
     with clipping, holding as rates, open_board(model, spec, progress, feed) as board:
-        aids = Aids(
+        aids = CallbackManager(
             None if spec.ema is None else Averages(model, spec.ema),
             rates,
             None if early is None else build_early_stopping(early),

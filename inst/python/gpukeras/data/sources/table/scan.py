@@ -32,7 +32,7 @@ def empty_column(schema: pa.Schema, name: str) -> Mapping[str, Any]:
 
 
 @dataclass
-class Watch:
+class ColumnScan:
     """What is learned while the rows are first read.
 
     Args:
@@ -60,7 +60,7 @@ def choose_watch(
     beside: Sequence[Mapping[str, Any]],
     how: Learning,
     whole: bool,
-) -> Watch:
+) -> ColumnScan:
     """What to look at.
 
     Args:
@@ -69,7 +69,7 @@ def choose_watch(
         how: How features are learned from; its rows are not looked at.
         whole: Whether all rows are training rows.
     """
-    watch = Watch(beside={column["name"]: WholeColumn(column) for column in beside})
+    watch = ColumnScan(beside={column["name"]: WholeColumn(column) for column in beside})
     for column in columns:
         if kind_of(column) == "category":
             watch.unions[column["name"]] = choose_union(column, how)
@@ -143,7 +143,7 @@ class Scan:
         again: Whether files that are decoded quickly may be read again.
     """
 
-    def __init__(self, reader: Any, arg: str, watch: Watch, again: bool) -> None:
+    def __init__(self, reader: Any, arg: str, watch: ColumnScan, again: bool) -> None:
         """Reads all rows.
 
         Raises:

@@ -16,7 +16,7 @@ from gpukeras.data.arrays import column_error
 from gpukeras.data.preprocessing.columns import ColumnRule, Learning, kind_of
 from gpukeras.data.preprocessing.datetimes import CYCLES, read_number
 from gpukeras.data.preprocessing.imputation import nothing_observed
-from gpukeras.data.preprocessing.running_stats import Moments
+from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.preprocessing.targets import spread_codes
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -37,7 +37,7 @@ class NumberSummary:
         self.name, self.how = column["name"], how
         self._column = {key: column.get(key) or "" for key in ("kind", "zone", "units")}
         self.median: Median | None = None
-        self._moments = Moments()
+        self._moments = RunningStats()
         self._bad = {"missing": 0, "infinite": 0, "large": 0}
         self._gaps = 0  # values that training rows lack
         self._rows = 0

@@ -11,7 +11,7 @@ from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_some, standardise
 from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
-from gpukeras.data.preprocessing.running_stats import Moments
+from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.image.source import ImageSpec, choose_form
 from gpukeras.data.sources.row_store import RowSource
@@ -113,7 +113,7 @@ class RecordArray(Features):
             return Recipe("images", shape, scale=scale, interpolation=self._form.interpolation)
         if not spec.scale:
             return Recipe("array", shape)
-        source, moments = self._read(), Moments()
+        source, moments = self._read(), RunningStats()
         for rows in _blocks(source):
             block = source.gather(rows)[keep[rows]]
             moments.add(block.reshape(-1, shape[-1]))
