@@ -41,4 +41,4 @@ def test_files_and_targets_that_are_named_are_there():
     for target in set(re.findall(r"(?:^|`)make ([a-z-]+)", TEXT, re.MULTILINE)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     for path in re.findall(r"`((?:python|tests|tools|inst)/[\w./-]+)`", TEXT):
-        assert "NAME" in path or "ROOM" in path or (ROOT / path).exists(), path
+        assert "MODULE" in path or (ROOT / path).exists(), path

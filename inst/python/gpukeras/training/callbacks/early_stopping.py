@@ -1,8 +1,8 @@
 """Watching a metric: early stopping with the best weights, and lower rates on a plateau.
 
-Counting is plain Python (`MetricMonitor`); the callbacks only carry it into Keras and act on its verdict.
-They are made anew for every training, keep their state when it begins (a resumed one gives it
-back to them first), and count epochs from 1.
+Counting is plain Python (`MetricMonitor`); the callbacks only carry it into Keras and act on its
+verdict. They are made anew for every training, keep their state when it begins (a resumed one gives
+it back to them first), and count epochs from 1.
 """
 
 from __future__ import annotations
