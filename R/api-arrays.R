@@ -1,13 +1,13 @@
-# R values into what crosses the border: views with a dim, 1-based codes with their levels. NA in
-# integers, logicals and factors would arrive in Python as ordinary numbers: these cross as NaN, and
-# codes as 0. What happens to them is decided there.
+# R values as arguments of the core: arrays without a copy, 1-based codes with their levels. NA in
+# integers, logicals and factors would arrive in Python as ordinary numbers, so it is sent as NaN,
+# and in codes as 0. The core decides what to do about missing values.
 
 # Features: a matrix or array, of texts too, the columns of a data frame, a sparse matrix, a file's
-# path, or a named list of these. `zones` names the time zone in which training took the weekday and
+# path, or a named list of these. `zones` has the time zone in which training computed weekday and
 # hour of a column, for a list by input; `scale` says whether the inputs of a list are standardised.
 as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list(),
                         scale = NULL) {
-  if (is_alone(x)) {
+  if (is_unlabelled(x)) {
     x <- x[[1]]
   }
   if (is_named_list(x)) {
@@ -48,7 +48,7 @@ last_names <- function(x) {
   if (length(dim(x)) > 1) dimnames(x)[[length(dim(x))]]
 }
 
-# Hints at what users may have meant.
+# The hint names the most likely intention.
 abort_no_features <- function(x, arg, call) {
   hint <- if (is.list(x)) {
     "Several inputs are a list with a name for each."
@@ -59,7 +59,7 @@ abort_no_features <- function(x, arg, call) {
   )
 }
 
-# A sparse matrix crosses as the slots of a dgCMatrix: its zeros are nowhere stored.
+# A sparse matrix is sent as the slots of a dgCMatrix: its zeros are never stored.
 as_sparse <- function(x) {
   if (!inherits(x, "dgCMatrix")) {
     for (class in c("CsparseMatrix", "generalMatrix", "dMatrix")) {
@@ -87,7 +87,7 @@ as_column <- function(x, name, zone, arg, call) {
   c(list(name = name, kind = kind), column_values(x, kind, zone))
 }
 
-# What crosses of a column besides its name and kind.
+# The values of a column, by its kind.
 column_values <- function(x, kind, zone = NULL) {
   switch(kind,
     character = code_values(factor(x, levels = sort(unique(x), method = "radix"))),
@@ -114,13 +114,13 @@ time_values <- function(x, zone) {
   list(values = as.array(as.double(x)), offsets = as.array(as.double(offsets)), zone = zone)
 }
 
-# The zone in which a time prints; the session's own by its name, as it may be another one tomorrow.
+# The zone in which a time prints. The session's own is recorded by name, because it may change.
 time_zone <- function(x) {
   zone <- attr(x, "tzone")[1] %||% ""
   if (nzchar(zone)) {
     return(zone)
   }
-  own <- suppressWarnings(Sys.timezone()) # which warns where a container has no systemd
+  own <- suppressWarnings(Sys.timezone()) # it warns in containers without systemd
   if (is.na(own)) "UTC" else own
 }
 
@@ -179,7 +179,7 @@ check_label_kind <- function(kind, y, arg, call) {
   kind
 }
 
-# A column that I() made is what it wraps, and a POSIXlt, a list, is the same time as a vector.
+# Drops the class AsIs, and converts a POSIXlt, which is a list, to a vector.
 plain_column <- function(x, arg = "x", call = caller_env()) {
   x <- plain_integer64(x, arg, call)
   if (inherits(x, "AsIs")) {
@@ -188,7 +188,7 @@ plain_column <- function(x, arg = "x", call = caller_env()) {
   if (inherits(x, "POSIXlt")) as.POSIXct(x) else x
 }
 
-# 64-bit integers of the package bit64 are doubles that hold other bits.
+# Integers of the package bit64 are stored in the bits of doubles, so they must be converted.
 plain_integer64 <- function(x, arg, call) {
   if (!inherits(x, "integer64")) {
     return(x)
@@ -235,7 +235,7 @@ vector_kind <- function(x) {
   }
 }
 
-# Doubles with NaN for NA. What has no NA is left as it is, not copied.
+# Doubles with NaN for NA. Values without NA are not copied.
 with_nan <- function(x) {
   if (!is.double(x) && anyNA(x)) {
     storage.mode(x) <- "double"
@@ -243,7 +243,7 @@ with_nan <- function(x) {
   x
 }
 
-# A tensor of TensorFlow's or an array of NumPy's as R's.
+# A TensorFlow tensor or NumPy array as an R array.
 plain_tensor <- function(x) {
   if (inherits(x, c("tensorflow.tensor", "tensorflow.python.types.core.Tensor"))) {
     x <- x$numpy()

@@ -1,11 +1,12 @@
-# Conditions in functions of the user's that Python calls on R's main thread: generators between two
-# steps, callbacks between two epochs.
+# Conditions in R functions that Python calls on R's main thread: generators between two steps,
+# callbacks between two epochs.
 #
-# Whatever stops such a function must not cross Python as an R error, which would lose its class: it
-# is kept here, Python ends cleanly, and it is raised again as it was. Warnings are kept too, and
-# come after Python: who catches one by tryCatch() leaves the function for good.
+# An R error that passes through Python would lose its class. So it is stored here, Python ends
+# cleanly, and the same condition is raised again. Warnings are stored too and signalled after
+# Python has returned, because a tryCatch() of the caller would otherwise unwind the stack through
+# Python.
 
-# Runs code of the user's for Python: what stops it is kept, and Python told that it did.
+# Runs a user's code for Python: stores an error or interrupt, and returns to Python that one came.
 keep_condition <- function(code) {
   the$condition <- NULL
   tryCatch(
@@ -25,22 +26,21 @@ keep_condition <- function(code) {
   )
 }
 
-# R itself keeps no more than 50.
+# At most 50, as R itself does.
 keep_warning <- function(condition) {
   if (length(the$warnings) < 50) the$warnings <- c(the$warnings, list(condition))
   rlang::cnd_muffle(condition)
 }
 
-# Gives the warnings that were kept, as they were.
+# Signals the stored warnings.
 raise_warnings <- function() {
   kept <- the$warnings
   the$warnings <- list()
   for (condition in kept) warning(condition)
 }
 
-# Raises what stopped an R function that only Python and reticulate know of, such as a method of a
-# keras3 callback: its fields come back as attributes of Python's exception. reticulate 1.28 keeps
-# the message alone.
+# Raises the error of an R function that reticulate called, such as a method of a keras3 callback. Its
+# fields are attributes of Python's exception; reticulate 1.28 keeps the message only.
 raise_crossed <- function(fields) {
   if (!is.null(fields)) {
     own <- setdiff(names(fields), c("r_class", "args"))
@@ -48,7 +48,7 @@ raise_crossed <- function(fields) {
   }
 }
 
-# Raises what stopped the user's code, as it was.
+# Raises the stored error or interrupt again.
 raise_kept <- function() {
   condition <- the$condition
   the$condition <- NULL

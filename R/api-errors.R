@@ -2,7 +2,7 @@
 # errors.py, and `run` of gpu_run(). The condition carries `hint`, `arg` and the other details as
 # fields.
 
-# Raises what the core answered instead of a value.
+# Raises an error that the core returned.
 abort_core <- function(envelope, call) {
   details <- envelope$details
   fields <- details[setdiff(names(details), c("message", "class", "call", "hint"))]
@@ -29,11 +29,11 @@ abort_gpukeras <- function(message, code, hint = "", ..., call = caller_env()) {
   )
 }
 
-# Users call gpu_dataset(); that one method hands on to another, with what arguments, is ours.
+# Reports `gpu_dataset()` as the caller; method dispatch is internal.
 as_generic_call <- function(call) {
   call <- rlang::error_call(call)
-  ours <- is.call(call) && is.symbol(call[[1]]) && grepl("^gpu_dataset[.]", call[[1]])
-  if (ours) quote(gpu_dataset()) else call
+  method <- is.call(call) && is.symbol(call[[1]]) && grepl("^gpu_dataset[.]", call[[1]])
+  if (method) quote(gpu_dataset()) else call
 }
 
 # A note to the user, by rlang: cli_inform() would run what a text out of a file has in braces.

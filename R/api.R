@@ -1,12 +1,12 @@
-# The only file that says `reticulate::`.
+# Calls into Python. No other file uses `reticulate::`.
 
 # Calls one entry point of the Python core and gives its value back as R values.
 # `call` is the exported function that the user called: errors name it.
 call_core <- function(name, args = list(), call = caller_env()) {
   if (is_fork() && !name %in% c("check", "report")) abort_fork(call)
   core <- core(call)
-  if (length(the$lacks) > 0 && !name %in% c("check", "report", "prepare")) {
-    abort_lacking(the$lacks, call)
+  if (length(the$missing) > 0 && !name %in% c("check", "report", "prepare")) {
+    abort_missing(the$missing, call)
   }
   envelope <- core$invoke(name, args)
   raise_warnings()
@@ -18,8 +18,8 @@ call_core <- function(name, args = list(), call = caller_env()) {
   envelope$value
 }
 
-# Whether this process is a fork of the one that loaded the core. Python's and TensorFlow's threads
-# are not in it, and what waits for them never ends.
+# Whether this process is a fork of the one that loaded the core. A fork has none of Python's and
+# TensorFlow's threads, so waiting for one would never end.
 is_fork <- function() !is.null(the$pid) && the$pid != Sys.getpid()
 
 abort_fork <- function(call) {
@@ -33,13 +33,13 @@ abort_fork <- function(call) {
   )
 }
 
-# Room in R's memory for a large result, which the core makes and fills itself. Nobody else may know
-# the matrix before it is taken.
-new_room <- function() {
+# A buffer in R's memory that the core allocates and fills. `make` must return an unreferenced
+# matrix; setting dimnames afterwards would copy it.
+output_buffer <- function() {
   made <- NULL
   list(
     make = function(rows, columns, names = list()) {
-      values <- numeric(as.double(rows) * columns) # matrix(0, ) would fill it number by number
+      values <- numeric(as.double(rows) * columns) # faster than matrix(0, )
       dim(values) <- c(rows, columns)
       if (length(names) > 0) colnames(values) <- unlist(names)
       made <<- values
@@ -53,15 +53,15 @@ core <- function(call = caller_env()) {
   if (is.null(the$core)) {
     start_python(call)
     path <- system.file("python", package = "gpukeras", mustWork = TRUE)
-    the$lacks <- read_lacks(path)
-    if (lacks_numpy(the$lacks)) abort_lacking(the$lacks, call)
+    the$missing <- read_missing(path)
+    if (is_numpy_missing(the$missing)) abort_missing(the$missing, call)
     the$core <- reticulate::import_from_path("gpukeras.api", path = path)
     the$pid <- Sys.getpid()
   }
   the$core
 }
 
-# Where there is none, or none that R can load, reticulate says so in words of its own.
+# reticulate's own message says why no Python can be loaded.
 start_python <- function(call) {
   if (python_runs()) {
     return()
@@ -76,9 +76,8 @@ start_python <- function(call) {
   })
 }
 
-# What the Python that runs lacks of what gpukeras cannot do without; asked before the core is
-# imported, which needs NumPy.
-read_lacks <- function(path) {
+# Requirements that the running Python does not meet. The core is not imported yet: it needs NumPy.
+read_missing <- function(path) {
   version <- as.character(reticulate::py_config()$version)
   oldest <- known_good()$oldest$python
   if (numeric_version(version) < oldest) {
@@ -91,8 +90,8 @@ read_lacks <- function(path) {
 # The folder in which reticulate looks for virtual environments.
 environments_root <- function() path.expand(reticulate::virtualenv_root())
 
-# Has reticulate take an environment that is there, or make one of the right requirements: as long
-# as no Python runs, and nobody has chosen one. Nothing starts here, nothing is downloaded.
+# Tells reticulate which environment to use, or which requirements to make one of, as long as no
+# Python runs and the user has chosen none. This starts no Python and downloads nothing.
 declare_python <- function(replace = TRUE) {
   if (python_runs()) {
     return(invisible())
@@ -115,7 +114,7 @@ require_packages <- function(replace, computer = read_computer()) {
   }
   if (length(planned$remove) > 0) {
     declare(planned$remove, action = "remove")
-    if (isNamespaceLoaded("keras3")) { # which has told uv never to take another TensorFlow
+    if (isNamespaceLoaded("keras3")) { # keras3 has forbidden uv any other TensorFlow
       getExportedValue("keras3", "use_backend")("tensorflow", gpu = TRUE)
     }
   }
@@ -126,7 +125,7 @@ require_packages <- function(replace, computer = read_computer()) {
   )
 }
 
-# reticulate itself takes a second to load, so only one that is there is asked.
+# Loading reticulate takes a second, so it is not loaded to find out.
 python_runs <- function() {
   isNamespaceLoaded("reticulate") && reticulate::py_available(initialize = FALSE)
 }
@@ -136,11 +135,11 @@ on_python_start <- function(action) {
   setHook("reticulate.onPyInit", function(...) action())
 }
 
-# When somebody imports TensorFlow, the CUDA libraries that came with it are loaded first. What
-# fails here is reported by gpu_check(): it must not keep Python from starting.
+# Has the CUDA libraries of TensorFlow's wheel loaded before TensorFlow itself. gpu_check() reports
+# a failure; it must not keep Python from starting.
 prepare_python <- function() {
   try(call_core("prepare"), silent = TRUE)
-  # What TensorFlow leaves in Python's temporary folder goes when the session ends.
+  # Files that TensorFlow leaves in Python's temporary folder are then removed with R's.
   try(reticulate::py_set_attr(reticulate::import("tempfile"), "tempdir", tempdir()), silent = TRUE)
 }
 
@@ -157,12 +156,12 @@ read_python <- function() {
   )
 }
 
-# A handle to a Python object that did not survive saving or a restart of R.
+# Whether a handle to a Python object is invalid after saving or a restart of R.
 is_dead <- function(handle) {
   !inherits(handle, "python.builtin.object") || reticulate::py_is_null_xptr(handle)
 }
 
-# Whether TensorFlow is there already: it takes the card's memory, so nothing starts it unasked.
+# Whether TensorFlow is loaded. It takes GPU memory, so gpukeras never loads it without need.
 tensorflow_runs <- function() {
   if (!python_runs() || is_fork()) {
     return(FALSE)
@@ -170,7 +169,7 @@ tensorflow_runs <- function() {
   isTRUE(reticulate::py_eval("'tensorflow' in __import__('sys').modules"))
 }
 
-# The Python of this session, for another process to use; "" where none is chosen yet.
+# The path of this session's Python, for child processes; "" if none is chosen yet.
 python_path <- function() {
   if (python_runs()) {
     return(reticulate::py_config()$python)

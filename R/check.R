@@ -1,4 +1,4 @@
-# Mirrors diagnosis.py: is the GPU used, and if not, why not.
+# The diagnosis: is the GPU used, and if not, why not.
 
 #' Is the GPU used, and why not?
 #'
@@ -12,7 +12,7 @@
 #'    on, and again with one thing changed at a time: what brings the GPU back
 #'    is the cause;
 #' 4. a matrix product, a convolution and a small training without and with XLA
-#'    in a process of its own, which may crash or hang: R may not;
+#'    in a process of its own, so that a crash or hang does not affect R;
 #' 5. what this session sees; TensorFlow's devices are not started in it.
 #'
 #' Without a GPU that takes less than a second, with one some 10 to 20 s. A
@@ -36,7 +36,7 @@
 #'   * `cause` and `cause_id`: the root cause, `NA` if none is proven;
 #'   * `fix`: what to do about it, or `""`;
 #'   * `evidence`: sentences;
-#'   * `findings`: a data frame of all that was looked at (`id`, `status`:
+#'   * `findings`: a data frame of all that was checked (`id`, `status`:
 #'     `"ok"`, `"note"` or `"problem"`, `title`, `evidence`, `fix`), which
 #'     `as.data.frame()` gives too. Ways of using a GPU badly are among them;
 #'   * `facts`: a nested list.
@@ -56,14 +56,14 @@ gpu_check <- function(model = NULL, data = NULL) {
   args <- list(session = read_session())
   if (!is.null(model) || !is.null(data)) {
     model <- check_model(model)
-    use_recipe(model, NULL) # refuses what is no Keras 3 model, with data or without
+    use_recipe(model, NULL) # an error for anything but a Keras 3 model
     args$model <- model
     args$data <- as_training(data)$handle
   }
   new_gpu_check(call_core("check", args))
 }
 
-# What R alone knows: its Python, its view of the variables that decide about GPUs, its own history.
+# Facts that only R has: its Python, its environment variables, the packages loaded.
 read_session <- function() {
   variables <- c(
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "KERAS_BACKEND",
@@ -89,7 +89,7 @@ read_ldpaths <- function(script = file.path(R.home("etc"), "ldpaths")) {
   if (!file.exists(script)) {
     return("")
   }
-  # As R's front end reads it: a shell script that asks for R_HOME.
+  # A shell script, read as R's front end does.
   show <- sprintf("unset LD_LIBRARY_PATH; . %s; printf %%s \"$R_LD_LIBRARY_PATH\"", shQuote(script))
   run <- c("-c", shQuote(show))
   folders <- suppressWarnings(system2("sh", run, stdout = TRUE, stderr = FALSE))
@@ -98,17 +98,17 @@ read_ldpaths <- function(script = file.path(R.home("etc"), "ldpaths")) {
 
 new_gpu_check <- function(record) {
   findings <- records_frame(record$findings, c("id", "status", "title", "evidence", "fix"))
-  structure(
+  new_result(
     list(
       verdict = record$verdict,
       cause = record$cause %||% NA_character_,
       cause_id = record$cause_id %||% NA_character_,
       fix = record$fix,
-      evidence = as.character(unlist(record$evidence)),
+      evidence = as_chr(record$evidence),
       findings = findings,
       facts = record$facts
     ),
-    class = "gpu_check"
+    "gpu_check"
   )
 }
 
@@ -136,15 +136,14 @@ format_findings <- function(findings) {
   listed[!is.na(listed)]
 }
 
-# What matters first; of the notes as many as a screen holds.
+# The lines `shown`, then as many notes as fit on a screen.
 fit_screen <- function(shown, notes, height = 24) {
-  room <- max(0, height - length(shown))
-  if (length(notes) <= room) {
+  free <- max(0, height - length(shown))
+  if (length(notes) <= free) {
     return(c(shown, notes))
   }
-  kept <- max(0, room - 1)
-  more <- sprintf("... and %d more: as.data.frame()", length(notes) - kept)
-  c(shown, notes[seq_len(kept)], more)
+  kept <- max(0, free - 1)
+  c(shown, notes[seq_len(kept)], format_more(length(notes) - kept, "as.data.frame()", indent = ""))
 }
 
 format_cause <- function(x) {
@@ -152,12 +151,6 @@ format_cause <- function(x) {
     return(sprintf("%s [%s]", x$cause, x$cause_id))
   }
   if (x$verdict == "NOT USED") "not determined" else "none found"
-}
-
-#' @export
-print.gpu_check <- function(x, ...) {
-  cat_lines(format(x))
-  invisible(x)
 }
 
 #' @export

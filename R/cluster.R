@@ -1,4 +1,4 @@
-# Mirrors the Python package distribution: who the workers of a training are, and starting them.
+# The workers of a distributed training: joining them, and starting them.
 
 #' Train on several computers, or in several processes
 #'
@@ -9,33 +9,34 @@
 #' [gpu_setup()] at most: TensorFlow connects workers only when it starts. [gpu_launch()] starts
 #' workers.
 #'
-#' Who the workers are is taken from the first of these that says it:
+#' The workers are taken from the first of these that is given:
 #' - the arguments `workers` and `index`;
 #' - the environment variable `TF_CONFIG`, as TensorFlow has it, with tasks of the types `"worker"`
 #'   and `"chief"`; [gpu_launch()] sets it;
 #' - Slurm, when the script is started by `srun`: each task is a worker. Its ports are made of the
 #'   number of the job, from 12000 to 31999.
 #'
-#' The workers are compared when they join: where package versions or the number of devices
-#' differ, all of them end with an error that says which worker has what. A worker that ends or is
-#' not heard of for `timeout` seconds is an error on all others, which names it. Restarted, the
-#' script goes on from its last checkpoint, see `checkpoint` of [gpu_fit()].
+#' The workers are compared when they join: if package versions or the number of devices differ, all
+#' of them end with an error that lists the differences. If a worker ends, or sends no heartbeat for
+#' `timeout` seconds, all others end with an error that names it. A restarted script resumes from
+#' its last checkpoint, see `checkpoint` of [gpu_fit()].
 #'
-#' @section What listens, and who may connect:
+#' @section Ports and access:
 #' On every worker TensorFlow listens on the worker's port; the chief listens on the control channel
 #' as well, whose address is the environment variable `GPUKERAS_CONTROL` or else the chief's host
 #' and the port after the highest that a worker has there. Each takes connections only to the one
 #' address that was given.
 #'
 #' On the control channel the workers prove to each other that they know the `secret`: each message
-#' carries a code (HMAC-SHA-256) that cannot be made without it, repeated or sent back. Who does not
-#' know it is sent away, and the start goes on; `$notes` tells of it. With `tls` the channel is
-#' encrypted as well, and each side shows a certificate. Without either, only workers of this
-#' computer (addresses such as `127.0.0.1`) are let in, where any program could take part.
+#' carries a code (HMAC-SHA-256) that cannot be made without it, replayed or reflected. A client
+#' that does not know it is rejected, and the start continues; `$notes` records it. With `tls` the
+#' channel is encrypted as well, and each side presents a certificate. Without either, only workers
+#' on this computer (addresses such as `127.0.0.1`) are accepted, and any program on it could take
+#' part.
 #'
-#' TensorFlow's own connections know neither: who can connect to a worker's port can read and change
-#' what is trained, and run code. So give addresses of a private network that only your computers
-#' are in (a cluster's own, a WireGuard tunnel), and let a firewall keep others out.
+#' TensorFlow's own connections have neither: anyone who can connect to a worker's port can read and
+#' change the training, and run code. So use addresses of a private network (a cluster's own, a
+#' WireGuard tunnel) that a firewall protects.
 #'
 #' @section A secret:
 #' [gpu_launch()] makes one for each launch. Elsewhere every worker is given the same one, of at
@@ -50,26 +51,26 @@
 #'
 #' @param workers Addresses of all workers, `"host:port"`, the chief's first, the same on each; IPv6
 #'   addresses in brackets. `NULL` looks at `TF_CONFIG` and Slurm.
-#' @param index Which of them this session is, from 1.
-#' @param timeout Seconds without a sign of life after which a worker counts as lost, at least 1.
+#' @param index The number of this session's worker, from 1.
+#' @param timeout Seconds without a heartbeat after which a worker counts as lost, at least 1.
 #' @param secret What all workers share, see *A secret*; a text with a slash, or that begins with
 #'   `~`, is the path of a file. `NULL` looks at `GPUKERAS_SECRET`.
 #' @param tls `NULL`, or files in PEM format by name: `cert` (this worker's certificate), `key` (its
-#'   key, which only its owner may read) and `ca` (of who signed the certificates of all). That of
-#'   the chief must name the host of the control channel.
+#'   key, which only its owner may read) and `ca` (the authority that signed all certificates). The
+#'   chief's certificate must name the host of the control channel.
 #' @param x A `gpu_cluster`.
 #' @param ... Not used.
 #' @return A `gpu_cluster`: a list with `$workers`, `$index`, `$size`, `$address` (this worker's),
 #'   `$chief`, `$control`, `$source` (where this was found), `$devices` (of this worker),
 #'   `$replicas` (devices of all workers), `$secret` and `$tls` (whether there is one) and `$notes`.
 #' @section Errors:
-#' `gpukeras_error_spec` if nothing says who the workers are, an address is none, workers of several
+#' `gpukeras_error_spec` if the workers are given nowhere, an address is invalid, workers on several
 #' computers have neither `secret` nor `tls`, or others can read the file of one;
-#' `gpukeras_error_cluster` if TensorFlow has started already, or a worker does not come or differs.
+#' `gpukeras_error_cluster` if TensorFlow has started already, or a worker does not join or differs.
 #' @seealso [gpu_launch()]; `gpu_fit(devices = )` trains on several GPUs of one computer without a
 #'   cluster.
 #' @examplesIf gpukeras:::can_run_examples()
-#' # The script of each worker. On its computer it is started with who it is: `Rscript train.R 1`.
+#' # The script of each worker, started on its computer with its number: `Rscript train.R 1`.
 #' script <- file.path(tempdir(), "train.R")
 #' writeLines(c(
 #'   "library(gpukeras)",
@@ -80,7 +81,7 @@
 #'   "gpu_fit(model, train, epochs = 20, checkpoint = 'checkpoints')"
 #' ), script)
 #'
-#' # Or with TF_CONFIG, of which gpu_cluster() without arguments learns the same.
+#' # Or with TF_CONFIG, which gpu_cluster() without arguments reads.
 #' gpu_launch(script, c("10.0.0.5:2222", "10.0.0.6:2222"), start = FALSE)
 #' @export
 gpu_cluster <- function(workers = NULL, index = NULL, timeout = 60, secret = NULL, tls = NULL) {
@@ -94,7 +95,7 @@ gpu_cluster <- function(workers = NULL, index = NULL, timeout = 60, secret = NUL
   new_gpu_cluster(record)
 }
 
-# R's end does not end Python in a way that it would notice: the others are told from here.
+# Python gets no notice when R ends, so R itself tells the other workers.
 leave_at_end <- function() {
   if (is.null(the$leaving)) {
     session <- Sys.getpid() # a fork of it is no worker
@@ -105,15 +106,15 @@ leave_at_end <- function() {
   }
 }
 
-# Addresses cross as a list; a number stays one, and Python says what is wrong with it.
+# Addresses are sent as a list. Anything else is left as it is, for the core to refuse.
 as_workers <- function(workers) {
   if (is.character(workers)) as.list(unname(workers)) else workers
 }
 
 new_gpu_cluster <- function(record) {
-  texts <- c("workers", "devices", "notes")
-  record[texts] <- lapply(record[texts], function(values) as.character(unlist(values)))
-  structure(record, class = "gpu_cluster")
+  texts <- c("workers", "devices")
+  record[texts] <- lapply(record[texts], as_chr)
+  new_result(record, "gpu_cluster")
 }
 
 #' @rdname gpu_cluster
@@ -134,7 +135,7 @@ format.gpu_cluster <- function(x, ...) {
   )
 }
 
-# What listens on this computer, and what to know of it.
+# The ports on which this computer listens, and who can connect to them.
 format_listening <- function(x) {
   chief <- if (x$index == 1) sprintf(" and %s (control channel)", x$control)
   c(
@@ -151,7 +152,7 @@ format_listening <- function(x) {
   )
 }
 
-# Whom the control channel lets in.
+# How workers authenticate on the control channel.
 format_channel <- function(x) {
   if (x$size == 1) {
     return(NULL)
@@ -163,32 +164,25 @@ format_channel <- function(x) {
   sprintf("The control channel lets in workers that %s.", paste(known, collapse = " and "))
 }
 
-#' @rdname gpu_cluster
-#' @export
-print.gpu_cluster <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
-}
-
 # Launching ----------------------------------------------------------------------------------------
 
 #' Start the workers of a training
 #'
 #' Runs a script in several processes that train together: each calls [gpu_cluster()] without
-#' arguments, and finds out who it is. A number of workers starts them on this computer, where only
-#' this computer can connect to them. For addresses, the workers of this computer are started, and
-#' printed is the command for each of the others. All get a secret that is made for this launch, or
-#' that of the variable `GPUKERAS_SECRET`; it is part of the printed commands, so keep these to
-#' yourself.
+#' arguments, which reads the worker's number from `TF_CONFIG`. For a number of workers, all are
+#' started on this computer, and only this computer can connect to them. For addresses, the workers
+#' of this computer are started, and the commands for the others are printed. All share a secret
+#' that is made for this launch, or that of the variable `GPUKERAS_SECRET`; the printed commands
+#' contain it, so keep them private.
 #'
 #' Each worker's output goes to a log file of its own. Where there are GPUs, each worker of this
 #' computer sees an equal share of them (by `CUDA_VISIBLE_DEVICES`); with more workers than GPUs all
 #' train on the CPU, because workers cannot share a GPU. Workers have the working directory, the
 #' library paths and the Python of this session.
 #'
-#' When a worker fails, the others are told by their cluster and end with an error; those that have
-#' not ended after `timeout` seconds are stopped. This is looked after while you wait for the
-#' workers, and whenever you look at them.
+#' When a worker fails, the cluster ends the others with an error; those that still run after
+#' `timeout` seconds are stopped. That is checked while you wait for the workers, and whenever you
+#' use the object.
 #'
 #' @section Ends:
 #' An interrupt of a wait stops the workers, with all that they have started; so does `$stop()`,
@@ -199,7 +193,7 @@ print.gpu_cluster <- function(x, ...) {
 #'   error if one fails.
 #' - `$stop()` ends them.
 #' - `$log(worker, n = 20)` gives the last lines of a worker's log.
-#' - `$running()` tells whether one is still there, `$latest()` all that is known of them, a list.
+#' - `$running()` says whether one is still running, `$latest()` gives the state of all, a list.
 #'
 #' @section Errors:
 #' `gpukeras_error_cluster` if a worker fails while it is waited for: it has the fields `worker`,
@@ -259,7 +253,7 @@ check_launch <- function(script, workers, args, log_dir, timeout, call = caller_
   if (!is.null(log_dir)) check_string(log_dir, call = call)
 }
 
-# What Python is to know of this session: its R, its libraries, its Python.
+# This session's R, library paths and Python, which the workers use too.
 launch_options <- function(args, log_dir, timeout, start) {
   python <- python_path()
   variables <- c(
@@ -273,7 +267,7 @@ launch_options <- function(args, log_dir, timeout, start) {
   )
 }
 
-# What is known of the workers is asked anew each time, as long as this session holds them.
+# Asks for the state of the workers each time, as long as this session holds their handle.
 new_gpu_launch <- function(record) {
   handle <- record$handle
   latest <- function() {
@@ -292,19 +286,19 @@ new_gpu_launch <- function(record) {
   log <- function(worker, n = 20) {
     check_no_na_options(list(worker = worker, n = n))
     lines <- call_core("launch_log", list(handle = handle, worker = worker, lines = n))
-    as.character(unlist(lines))
+    as_chr(lines)
   }
-  launch <- structure(
+  launch <- new_result(
     list(
       script = record$script, control = record$control, log_dir = record$log_dir, wait = wait,
       stop = stop, log = log, running = function() isTRUE(latest()$running), latest = latest
     ),
-    class = "gpu_launch"
+    "gpu_launch"
   )
   launch
 }
 
-# Short looks, between which R heeds an interrupt; whatever ends the wait early ends the workers.
+# Polls, so that R can handle interrupts in between. Whatever ends the wait early stops the workers.
 wait_for_workers <- function(handle, timeout) {
   if (!is_seconds(timeout)) abort_spec(timeout, "timeout", "a number of seconds", caller_env())
   deadline <- Sys.time() + timeout
@@ -343,10 +337,9 @@ as.data.frame.gpu_launch <- function(x, row.names = NULL, optional = FALSE, ...)
     "worker", "address", "status", "exit_status", "seconds", "log", "gpus", "command"
   )
   frame <- records_frame(x$latest()$workers, columns)
-  frame$worker <- as.integer(frame$worker)
-  frame$exit_status <- as.integer(frame$exit_status)
-  frame$seconds <- as.numeric(frame$seconds)
-  frame
+  whole <- c("worker", "exit_status")
+  frame[whole] <- lapply(frame[whole], as.integer)
+  numeric_columns(frame, "seconds")
 }
 
 #' @rdname gpu_launch
@@ -365,7 +358,7 @@ format.gpu_launch <- function(x, ...) {
     paste("control channel:", x$control),
     if (nzchar(x$log_dir)) paste("logs:", x$log_dir),
     if (!is.null(record$failure)) format_failure(record$failure),
-    format_notes(as.character(unlist(record$notes))),
+    format_notes(as_chr(record$notes)),
     if (nrow(elsewhere) > 0) format_commands(elsewhere, nrow(elsewhere) < nrow(frame)),
     if (isTRUE(record$running)) "They end with $stop() or with this R session."
   )
@@ -381,18 +374,11 @@ format_workers <- function(frame) {
   trimws(format_frame(shown), "right")
 }
 
-# What to type, where `script` lies.
+# The commands to run in the folder of `script`.
 format_commands <- function(frame, others) {
   lines <- Map(
     function(worker, address, command) c(sprintf("worker %d (%s):", worker, address), command),
     frame$worker, frame$address, frame$command
   )
   c(if (others) "To start the others:" else "To start them:", unlist(lines, use.names = FALSE))
-}
-
-#' @rdname gpu_launch
-#' @export
-print.gpu_launch <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
 }

@@ -1,4 +1,4 @@
-# Mirrors compression/pruning.py: fewer weights, or fewer units.
+# Pruning: fewer weights, or fewer units.
 
 #' Fewer weights, or fewer units, for a model
 #'

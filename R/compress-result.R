@@ -1,4 +1,4 @@
-# What a smaller model gained and lost: the class that all ways of making one give back.
+# The result of all functions that make a smaller model.
 
 #' What a smaller model gained and lost
 #'
@@ -15,7 +15,7 @@
 #' - `$layers`: what was done to which layer: `layer`, `kind`, `change`, `before`, `after`, `unit`.
 #' - `$listed`: layers that stayed as they were, and why: `layer`, `kind`, `reason`.
 #' - `$history`: the [gpu_history] of the training that was part of it, or `NULL`.
-#' - `$metric`, `$drop`: the metric that tells what was lost, and by how much it got worse.
+#' - `$metric`, `$drop`: the metric that the models are compared by, and by how much it got worse.
 #' - `$report`: all of it as the core reports it.
 #'
 #' @section How latency is measured:
@@ -28,22 +28,22 @@
 #' @name gpu_compression
 NULL
 
-# `record` is what the core gives: the model and the report.
+# `record` has the model and the report.
 new_gpu_compression <- function(record) {
   report <- record$report
   layers <- records_frame(
     report$layers, c("layer", "kind", "change", "before", "after", "unit")
   )
-  structure(
+  new_result(
     list(
       model = record$model, kind = report$kind, figures = compared_figures(report),
       layers = numeric_columns(layers, c("before", "after")),
       listed = records_frame(report$listed, c("layer", "kind", "reason")),
       metric = report$metric, drop = report$drop,
       history = if (!is.null(report$training)) new_gpu_history(report$training),
-      notes = as.character(unlist(report$notes)), report = report
+      notes = report$notes, report = report
     ),
-    class = "gpu_compression"
+    "gpu_compression"
   )
 }
 
@@ -67,7 +67,7 @@ list_figures <- function(figures) {
     "FLOPs a row" = known(figures$flops)
   )
   times <- unlist(lapply(figures$latency, function(one) {
-    rows <- if (one$rows == 1) "1 row" else paste(count_text(one$rows), "rows")
+    rows <- if (one$rows == 1) "1 row" else paste(format_count(one$rows), "rows")
     rlang::set_names(
       c(one$median_s, one$p95_s), paste0("latency, ", rows, c("", " (95th percentile)"))
     )
@@ -97,7 +97,7 @@ format.gpu_compression <- function(x, most = 10, ...) {
     format_figures(x),
     format_loss(x),
     format_changes(x$layers, most),
-    format_left(x$listed, most),
+    format_unchanged(x$listed, most),
     wrap_lines(x$notes, "note:     ")
   )
 }
@@ -117,14 +117,12 @@ format_figures <- function(x) {
   figures <- x$figures
   sides <- if (x$kind == "distill") c("teacher", "student") else c("before", "after")
   cells <- list(
-    c("", figures$figure), c(sides[1], figure_text(figures$before, figures$unit)),
-    c(sides[2], figure_text(figures$after, figures$unit)),
-    c("ratio", ifelse(is.na(figures$ratio), "", sprintf("%.2f", figures$ratio)))
+    figures$figure, figure_text(figures$before, figures$unit),
+    figure_text(figures$after, figures$unit),
+    ifelse(is.na(figures$ratio), "", sprintf("%.2f", figures$ratio))
   )
-  columns <- Map(function(cell, side) format(cell, justify = side), cells, rep(
-    c("left", "right"), c(1, 3)
-  ))
-  trimws(do.call(paste, c(list(" "), unname(columns), list(sep = "  "))), "right")
+  names(cells) <- c("", sides, "ratio")
+  format_columns(cells, c("left", "right", "right", "right"))
 }
 
 figure_text <- function(values, units) {
@@ -133,8 +131,8 @@ figure_text <- function(values, units) {
       return("?")
     }
     switch(unit,
-      bytes = kept_text(value), FLOPs = count_si(value), s = format_time(value),
-      if (value == round(value)) count_text(value) else format_digits(value)
+      bytes = format_bytes(value), FLOPs = format_si(value), s = format_time(value),
+      if (value == round(value)) format_count(value) else format_digits(value)
     )
   }, values, units, USE.NAMES = FALSE)
 }
@@ -162,24 +160,16 @@ format_changes <- function(layers, most) {
     "  %s  %s  %s: %s to %s %s", format(shown$layer), format(shown$kind), shown$change,
     counts[at], counts[-at], shown$unit
   )
-  left <- nrow(layers) - nrow(shown)
-  c("changed:", lines, if (left > 0) sprintf("  ... and %d more: $layers", left))
+  c("changed:", lines, format_more(nrow(layers) - nrow(shown), "$layers"))
 }
 
-format_left <- function(listed, most) {
+format_unchanged <- function(listed, most) {
   if (nrow(listed) == 0) {
     return(NULL)
   }
   shown <- utils::head(listed, most)
   lines <- sprintf("  %s  %s  %s", format(shown$layer), format(shown$kind), shown$reason)
-  left <- nrow(listed) - nrow(shown)
-  c("as they were:", lines, if (left > 0) sprintf("  ... and %d more: $listed", left))
-}
-
-#' @export
-print.gpu_compression <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
+  c("as they were:", lines, format_more(nrow(listed) - nrow(shown), "$listed"))
 }
 
 # Plots --------------------------------------------------------------------------------------------
@@ -225,7 +215,7 @@ autoplot.gpu_compression <- function(object, ...) { # nolint: object_name_linter
     ggplot2::labs(x = paste0("% of the ", levels(drawn$model)[2]), y = NULL, fill = NULL)
 }
 
-# Okabe and Ito's, which colour-blind people can tell apart: after, and before, as bars go up.
+# Okabe and Ito's, which colour-blind people can tell apart; after first, as bars go up.
 compression_colours <- c("#E69F00", "#0072B2")
 
 # Two rows for each figure that is known of both models; the first figure is drawn last, on top.

@@ -1,4 +1,4 @@
-# Mirrors compression/: smaller and faster models, and what they lost by it.
+# Smaller and faster models: quantization, distillation, separable convolutions.
 
 #' Fewer bits for the weights of a model
 #'
@@ -195,7 +195,7 @@ as_measured <- function(data, call = caller_env()) {
   if (!is.null(data)) as_training(data, call = call)
 }
 
-# Rows to evaluate on are encoded as others; without others they are a dataset.
+# Rows to evaluate on, encoded as `data`; without `data` they must be a dataset.
 as_measured_on <- function(validation, data, call = caller_env()) {
   if (is.null(data) && !is.null(validation)) {
     return(check_dataset(validation, "validation", call)$handle)
@@ -203,7 +203,7 @@ as_measured_on <- function(validation, data, call = caller_env()) {
   as_validation(validation, data, call = call)
 }
 
-# Arguments of gpu_fit() that go through `...`, as the core takes them.
+# Arguments of gpu_fit() in `...`, as the core takes them.
 fit_options <- function(..., call = caller_env()) {
   given <- list(...)
   if (length(given) > 0 && (is.null(names(given)) || !all(nzchar(names(given))))) {

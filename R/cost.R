@@ -1,4 +1,4 @@
-# Mirrors profiling/model_costs.py: what a model costs, before it is trained.
+# The parameters, FLOPs and memory of a model, before it is trained.
 
 #' What a model costs: parameters, FLOPs, activations and memory by layer
 #'
@@ -70,7 +70,7 @@ gpu_cost <- function(model, batch_size = NULL, input_shape = NULL, memory = NULL
   new_gpu_cost(call_core("model_cost", args))
 }
 
-# A vector is one shape, a list several: in Python both would be a list of numbers.
+# A vector is one shape, a list several; in Python both would be a list of numbers.
 as_input_shape <- function(shape, call = caller_env()) {
   placed <- function(sizes) as.list(as_placed(sizes, character(), "input_shape", call))
   if (is.list(shape)) lapply(shape, placed) else if (!is.null(shape)) placed(shape)
@@ -95,19 +95,7 @@ new_gpu_cost <- function(record) {
     each
   })
   record$suggestions <- numeric_columns(records_frame(suggestions, fields), "bytes_saved")
-  record$notes <- as.character(unlist(record$notes))
-  structure(record, class = "gpu_cost")
-}
-
-# Columns of NA are logical, and one of small and large counts is mixed.
-numeric_columns <- function(frame, columns) {
-  frame[columns] <- lapply(frame[columns], as.numeric)
-  frame
-}
-
-format_shape <- function(shape) {
-  sizes <- vapply(shape, function(size) if (is.null(size)) "?" else format(size), "")
-  paste(sizes, collapse = " x ")
+  new_result(record, "gpu_cost")
 }
 
 #' @rdname gpu_cost
@@ -126,18 +114,18 @@ as.data.frame.gpu_cost <- function(x, row.names = NULL, optional = FALSE, ...) {
 #' @export
 format.gpu_cost <- function(x, most = 15, ...) {
   head <- sprintf(
-    "<gpu_cost> %s: %s parameters, %s%s a row", x$name, count_text(x$params),
-    if (x$flops_known) "" else "more than ", count_si(x$flops, "FLOPs")
+    "<gpu_cost> %s: %s parameters, %s%s a row", x$name, format_count(x$params),
+    if (x$flops_known) "" else "more than ", format_si(x$flops, "FLOPs")
   )
   rest <- x$trainable_params < x$params
-  c(
+  format_fields(
     head,
-    if (rest) sprintf("trained:  %s of the parameters", count_text(x$trainable_params)),
+    trained = if (rest) paste(format_count(x$trainable_params), "of the parameters"),
     if (nrow(x$layers) > 0) format_costs(x$layers, most),
-    if (!is.null(x$step_flops)) {
+    step = if (!is.null(x$step_flops)) {
       sprintf(
-        "step:     about %s for %s, three times the forward pass",
-        count_si(x$step_flops, "FLOPs"), count_of(x$memory$batch_size, "rows")
+        "about %s for %s, three times the forward pass",
+        format_si(x$step_flops, "FLOPs"), count_of(x$memory$batch_size, "rows")
       )
     },
     format_need(x$memory),
@@ -147,41 +135,39 @@ format.gpu_cost <- function(x, most = 15, ...) {
 }
 
 format_costs <- function(layers, most) {
-  shown <- dearest_layers(layers, most)
-  left <- nrow(layers) - nrow(shown)
-  share <- ifelse(is.na(shown$flops_share), "", sprintf("%.0f %%", 100 * shown$flops_share))
+  shown <- largest_layers(layers, most)
+  share <- ifelse(is.na(shown$flops_share), "", format_percent(shown$flops_share))
   cells <- list(
     layer = ifelse(shown$calls > 1, sprintf("%s (%d times)", shown$name, shown$calls), shown$name),
-    kind = shown$kind, output = shown$output_shape, params = count_text(shown$params),
-    FLOPs = count_si(shown$flops), share = share, "kept a row" = kept_text(shown$activation_bytes)
+    kind = shown$kind, output = shown$output_shape, params = format_count(shown$params),
+    FLOPs = format_si(shown$flops), share = share,
+    "kept a row" = format_bytes(shown$activation_bytes)
   )
-  sides <- rep(c("left", "right"), c(3, 4))
-  columns <- Map(function(name, cell, side) {
-    format(c(name, cell), justify = side)
-  }, names(cells), cells, sides)
-  lines <- trimws(do.call(paste, c(list(" "), unname(columns), list(sep = "  "))), "right")
-  c(lines, if (left > 0) sprintf("  ... and %d more: as.data.frame()", left))
+  c(
+    format_columns(cells, rep(c("left", "right"), c(3, 4))),
+    format_more(nrow(layers) - nrow(shown), "as.data.frame()")
+  )
 }
 
 # The layers with the largest share of anything, in the model's order.
-dearest_layers <- function(layers, most) {
+largest_layers <- function(layers, most) {
   part <- function(values) {
     values[is.na(values)] <- 0
     values / max(sum(values), 1)
   }
   size <- pmax(part(layers$flops), part(layers$params), part(layers$activation_bytes))
-  size[is.na(layers$flops)] <- Inf # what is not known is shown
+  size[is.na(layers$flops)] <- Inf # layers without a known cost are always shown
   layers[sort(utils::head(order(-size), most)), ]
 }
 
 format_need <- function(memory) {
   known <- !is.null(memory$total_bytes)
   parts <- sprintf(
-    "%s weights, %s gradients, %s optimizer, %s a row", kept_text(memory$weights_bytes),
-    kept_text(memory$gradients_bytes), kept_text(memory$optimizer_bytes),
-    kept_text(memory$row_bytes)
+    "%s weights, %s gradients, %s optimizer, %s a row", format_bytes(memory$weights_bytes),
+    format_bytes(memory$gradients_bytes), format_bytes(memory$optimizer_bytes),
+    format_bytes(memory$row_bytes)
   )
-  total <- if (known) paste("about", kept_text(memory$total_bytes)) else "an unknown amount"
+  total <- if (known) paste("about", format_bytes(memory$total_bytes)) else "an unknown amount"
   c(
     sprintf("memory:   %s to train with batches of %s", total, count_of(memory$batch_size, "rows")),
     sprintf("          (%s)", parts),
@@ -195,11 +181,11 @@ format_fit <- function(memory) {
   }
   place <- if (nzchar(memory$device)) {
     sprintf(
-      "%s has %s, %s of it free for this", memory$device, kept_text(memory$device_bytes),
-      kept_text(memory$available_bytes)
+      "%s has %s, %s of it free for this", memory$device, format_bytes(memory$device_bytes),
+      format_bytes(memory$available_bytes)
     )
   } else {
-    paste("of", kept_text(memory$available_bytes))
+    paste("of", format_bytes(memory$available_bytes))
   }
   fits <- if (is.null(memory$largest_batch)) {
     ""
@@ -209,29 +195,6 @@ format_fit <- function(memory) {
     sprintf(": up to about %s fit", count_of(signif(memory$largest_batch, 2), "rows"))
   }
   sprintf("device:   %s%s", place, fits)
-}
-
-# Three digits and a prefix; what is not known is "?".
-count_si <- function(x, unit = "") {
-  x <- as.numeric(x %||% NA)
-  power <- ifelse(is.na(x) | x < 1000, 0, pmin(4, floor(log10(pmax(x, 1)) / 3)))
-  prefix <- c("", "k", "M", "G", "T")[power + 1]
-  number <- vapply(signif(x / 1000^power, 3), format, "")
-  ifelse(is.na(x), "?", trimws(paste0(number, " ", prefix, unit), "right"))
-}
-
-# As format_bytes(), with three digits below a GiB.
-kept_text <- function(bytes) {
-  bytes <- as.numeric(bytes %||% NA)
-  power <- ifelse(is.na(bytes) | bytes < 1024, 0, ifelse(bytes < 2^20, 1, 2))
-  text <- paste(vapply(signif(bytes / 1024^power, 3), format, ""), c("B", "KiB", "MiB")[power + 1])
-  ifelse(!is.na(bytes) & bytes < 2^30, text, format_bytes(bytes))
-}
-
-#' @export
-print.gpu_cost <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
 }
 
 # Plots --------------------------------------------------------------------------------------------
@@ -302,13 +265,13 @@ drawn_costs <- function(x, most, call = caller_env()) {
   if (nrow(x$layers) == 0) {
     abort_gpukeras("The model has no layer to plot.", code = "data", arg = "x", call = call)
   }
-  shown <- dearest_layers(x$layers, most)
+  shown <- largest_layers(x$layers, most)
   kept <- sum(x$layers$activation_bytes, na.rm = TRUE)
   values <- list(
     FLOPs = shown$flops / max(x$flops, 1), parameters = shown$params / max(x$params, 1),
     "kept activations" = shown$activation_bytes / max(kept, 1)
   )
-  sums <- c(count_si(x$flops), count_si(x$params), kept_text(kept))
+  sums <- c(format_si(x$flops), format_si(x$params), format_bytes(kept))
   totals <- paste0(sums, c(" a row", "", " a row"))
   partly <- c(!x$flops_known, FALSE, anyNA(x$layers$activation_bytes))
   measures <- sprintf("%s\n%% of %s%s", names(values), ifelse(partly, "the known ", ""), totals)

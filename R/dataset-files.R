@@ -1,10 +1,9 @@
-# Files: paths into what Python reads. Which kind they are goes by their suffixes, for folders by
-# what is inside.
+# Datasets of files. The kind of a file is known by its suffix, that of a folder by its files.
 
 table_suffix <- "[.](csv|tsv|txt)([.](gz|bz2))?$|[.](parquet|feather|arrow|ipc)$"
 records_suffix <- "[.]tfrecords?([.]gz)?$"
 image_suffix <- "[.](jpe?g|png|gif|bmp)$"
-saved_manifest <- "gpukeras-dataset.json" # what gpu_dataset_save() leaves in its folder
+saved_manifest <- "gpukeras-dataset.json" # written by gpu_dataset_save()
 
 #' @param columns For tables in files: names of the columns that are features, or `NULL`: all but
 #'   the label and the weights. Only they are read.
@@ -81,7 +80,7 @@ formula_files <- function(formula, data, ..., call = caller_env()) {
   gpu_dataset.character(data, columns$label, ..., columns = columns$features)
 }
 
-# A file, or several, that Python reads; their paths must hold after setwd().
+# Paths of files as features; absolute, so that they stay valid after setwd().
 as_file <- function(path, arg, call, options = list()) {
   kind <- file_kind(path, options$format %||% "auto")
   if (is.null(kind)) {
@@ -94,7 +93,7 @@ as_file <- function(path, arg, call, options = list()) {
   }
   paths <- absolute_paths(path)
   if (kind == "saved") {
-    check_settled(options, call)
+    check_saved_options(options, call)
   }
   if (kind %in% c("npy", "saved")) {
     return(list(kind = kind, path = paths))
@@ -104,11 +103,11 @@ as_file <- function(path, arg, call, options = list()) {
     images = c("image_size", "color", "interpolation", "crop_to_aspect_ratio"),
     records = c("description", "label", "weights", "image_size", "color")
   )
-  check_taken(options, taken, kind, call)
+  check_file_options(options, taken, kind, call)
   c(list(kind = kind, paths = as.list(paths)), options[intersect(names(options), taken)])
 }
 
-# Whether text names files. A single text does, or is a mistake that as_file() explains.
+# Whether strings are paths. A single string always is one: if not, as_file() raises the error.
 is_path <- function(x) {
   is.character(x) && is.null(dim(x)) && (length(x) == 1 || !is.null(file_kind(x)))
 }
@@ -132,7 +131,7 @@ file_kind <- function(path, format = "auto") {
   }
 }
 
-# Other paths may be globs or folders of tables; what is neither is no path at all.
+# Whether each path is a table, a folder, an existing file or a glob.
 is_table <- function(path) {
   grepl(table_suffix, path, ignore.case = TRUE) | dir.exists(path) | file.exists(path) |
     grepl("[*?[]", path)
@@ -155,7 +154,7 @@ is_npy <- function(path) {
   rlang::is_string(path) && grepl("[.]npy$", path, ignore.case = TRUE)
 }
 
-# Also of files that are not there yet, and of globs, which normalizePath() leaves as they are.
+# Works for missing files and globs too, which normalizePath() leaves as they are.
 absolute_paths <- function(path) {
   path <- path.expand(path)
   relative <- !grepl("^(/|\\\\|[A-Za-z]:)", path)
@@ -188,7 +187,7 @@ file_label <- function(formula, call) {
   formula_columns(parse_formula(formula, call), call)$label
 }
 
-check_taken <- function(options, taken, kind, call) {
+check_file_options <- function(options, taken, kind, call) {
   left <- setdiff(names(options)[!names(options) %in% "format"], taken)
   if (length(left) > 0) {
     what <- c(table = "tables", images = "images", records = "TFRecord files")[[kind]]

@@ -1,7 +1,7 @@
-# Formulas: which columns are features, which is the label, and how to find them again in new data.
+# Formulas: the features and labels that they name, and how these are computed for new data.
 
-# Splits data by a formula that the user has written. The formula comes back expanded, as text: it
-# is part of the recipe, so that gpu_predict() can evaluate it again, in another session too.
+# Splits data by a user's formula. The expanded formula is returned as text: it is part of the
+# recipe, so that gpu_predict() can evaluate it again, in another session too.
 split_formula <- function(formula, data, env, call = caller_env()) {
   check_formula_names(formula, data, call)
   parts <- expand_dot(formula, data) %||% {
@@ -14,8 +14,8 @@ split_formula <- function(formula, data, env, call = caller_env()) {
   c(split_parts(parts, data, call), formula = kept$text)
 }
 
-# The parts of `y ~ .`, and its text: without terms(), which tens of thousands of columns exhaust.
-# NULL for other formulas.
+# The parts and the text of `y ~ .`, without terms(), which cannot handle tens of thousands of
+# columns. NULL for other formulas.
 expand_dot <- function(formula, data) {
   parts <- formula_parts(formula)
   named <- all.vars(parts$label)
@@ -49,7 +49,7 @@ find_terms <- function(formula, data, call) {
   stats::terms(formula, data = data)
 }
 
-# Features and labels by the parts of a formula. `label` is how a message names the labels.
+# Features and labels by the parts of a formula. `label` names the labels in messages.
 split_parts <- function(parts, data, call = caller_env()) {
   x <- take_features(parts, data, call)
   several <- label_calls(parts$label)
@@ -93,17 +93,17 @@ take_term <- function(term, data, env, call) {
 }
 
 check_term <- function(term, data, call) {
-  wanted <- all.vars(term)
-  lacking <- wanted[!wanted %in% names(data)] # setdiff() would copy all names for each term
+  used <- all.vars(term)
+  lacking <- used[!used %in% names(data)] # setdiff() would copy all names for each term
   if (length(lacking) > 0) {
-    # A variable of the session would do today, and be another or gone when a prediction is made.
+    # A variable of the session may have changed, or be gone, when a prediction is made.
     abort_gpukeras(
       sprintf("The data lacks the column `%s` that the formula names.", lacking[1]),
       code = "data", hint = "Every variable of the formula must be a column.",
       arg = "data", column = lacking[1], call = call
     )
   }
-  code <- Filter(function(name) is.function(data[[name]]), wanted) # the formula could call it
+  code <- Filter(function(name) is.function(data[[name]]), used) # the formula could call it
   if (length(code) > 0) {
     abort_gpukeras(
       sprintf("The column `%s` is a function.", code[1]),
@@ -112,7 +112,7 @@ check_term <- function(term, data, call) {
   }
 }
 
-# On the left of a formula, where operators are those of numbers.
+# Evaluates a call as the left side of a formula, where operators are arithmetic.
 evaluate_term <- function(term, data, env, call) {
   terms <- stats::terms(stats::as.formula(base::call("~", term, 1), env = env))
   used <- data[all.vars(term)]
@@ -132,7 +132,7 @@ evaluate_term <- function(term, data, env, call) {
   frame[[1]]
 }
 
-# What R says of a column that is a list, or of a call that fails, names no column.
+# R's own error names no column, neither for a list column nor for a call that fails.
 abort_term <- function(term, used, condition, call) {
   list <- names(used)[vapply(used, is.list, NA)][1]
   abort_gpukeras(
@@ -157,7 +157,7 @@ check_terms <- function(terms, env, call) {
   drop_unused(terms, env, call)
 }
 
-# Terms without variables that the formula takes away, such as `b` in `y ~ . - b`.
+# Drops variables that the formula removes, such as `b` in `y ~ . - b`.
 drop_unused <- function(terms, env, call) {
   variables <- as.list(attr(terms, "variables"))[-1]
   used <- rowSums(as.matrix(attr(terms, "factors"))) > 0
@@ -176,7 +176,7 @@ check_some_features <- function(features, call) {
   }
 }
 
-# The formula of a label and its features, none of which is named by text that would need quotes.
+# Builds a formula from symbols and calls, so that no name needs quotes.
 sum_formula <- function(label, features, env) {
   right <- Reduce(function(one, two) call("+", one, two), features)
   formula <- if (is.null(label)) call("~", right) else call("~", label, right)

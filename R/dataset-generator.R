@@ -1,5 +1,5 @@
-# Rows that come in sequence: functions that make batches, and tf.data datasets. Python calls a
-# user's function on R's main thread, between two steps; api-conditions.R keeps what stops it.
+# Rows in sequence: functions that make batches, and tf.data datasets. Python calls a user's
+# function on R's main thread, between two steps; api-conditions.R handles its errors.
 
 #' @param steps For a function: its calls an epoch, or `NULL` for one that says itself when an epoch
 #'   ends. For a `tf.data.Dataset`: batches an epoch, or `NULL`: all of it. Needed where there is no
@@ -33,8 +33,8 @@
 gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: object_name_linter.
   check_no_labels(y)
   options <- list(...)
-  bar <- if (isTRUE(options$cache)) drain_bar(steps)
-  caller <- new_caller(x, zones_of(options$recipe), bar, options$scale)
+  bar <- if (isTRUE(options$cache)) caching_bar(steps)
+  caller <- batch_function(x, zones_of(options$recipe), bar, options$scale)
   features <- list(kind = "generator", call = caller$call, steps = steps)
   gpu_dataset.default(new_source(features, scale = caller$frame), ...)
 }
@@ -68,7 +68,7 @@ gpu_dataset.tensorflow.python.data.ops.dataset_ops.DatasetV2 <- function( # noli
   gpu_dataset.default(new_source(tf_features(x, steps, batched)), ...)
 }
 
-# However it was made: by tfdatasets, by keras3's *_dataset_from_directory(), or in Python.
+# Made by tfdatasets, by keras3's *_dataset_from_directory(), or in Python.
 is_tf_dataset <- function(x) {
   inherits(x, "tensorflow.python.data.ops.dataset_ops.DatasetV2")
 }
@@ -87,11 +87,11 @@ check_no_labels <- function(y, call = caller_env()) {
   }
 }
 
-# What Python calls for each batch, and whether `x` is a data frame: the first batch tells, and is
-# kept for Python's first call.
-new_caller <- function(f, zones = list(), bar = NULL, scale = NULL, call = caller_env()) {
+# The function that Python calls for each batch, and whether `x` is a data frame. The first batch is
+# made at once to find out, and kept for Python's first call.
+batch_function <- function(f, zones = list(), bar = NULL, scale = NULL, call = caller_env()) {
   parts <- attr(f, "parts", exact = TRUE)
-  first <- as_chunk(f(), 1, 1, zones, call, scale, parts)
+  first <- as_batch(f(), 1, 1, zones, call, scale, parts)
   frame <- identical(first$features$kind, "columns")
   zones <- utils::modifyList(recorded_zones(first$features), zones)
   waiting <- TRUE
@@ -102,21 +102,21 @@ new_caller <- function(f, zones = list(), bar = NULL, scale = NULL, call = calle
     }
     first <<- NULL
     if (!is.null(bar)) bar(batch)
-    as_chunk(f(), epoch, batch, zones, NULL, scale, parts)
+    as_batch(f(), epoch, batch, zones, NULL, scale, parts)
   }
   list(call = function(epoch, batch) keep_condition(give(epoch, batch)), frame = frame)
 }
 
-# What one call of the user's function gave, as it crosses the border; NULL at an end. Unnamed lists
-# of inputs and outputs are in the order of the model, as far as `model` names them.
-as_chunk <- function(value, epoch, batch, zones, call, scale = NULL, model = NULL) {
+# The value of one call of the user's function as arguments of the core; NULL at the end of an
+# epoch. Unnamed lists of inputs and outputs get the model's names, in its order.
+as_batch <- function(value, epoch, batch, zones, call, scale = NULL, model = NULL) {
   if (is.null(value) || identical(value, quote(.__exhausted__.))) {
     return(NULL)
   }
   rlang::try_fetch(
     {
-      check_chunk(value, call)
-      parts <- as_parts(value, "x", call)
+      check_batch(value, call)
+      parts <- split_row_list(value, "x", call)
       if (!is.null(model)) {
         parts$x <- name_parts(parts$x, model, "inputs", call)
         parts$y <- name_parts(parts$y, model, "outputs", call)
@@ -136,7 +136,7 @@ as_chunk <- function(value, epoch, batch, zones, call, scale = NULL, model = NUL
   )
 }
 
-check_chunk <- function(value, call) {
+check_batch <- function(value, call) {
   if (!rlang::is_bare_list(value) || !length(value) %in% 1:3) {
     abort_gpukeras(
       sprintf("The function must give list(x, y) or list(x, y, weights), not %s.", describe(value)),
@@ -145,8 +145,8 @@ check_chunk <- function(value, call) {
   }
 }
 
-# Shows how many batches came while all of them are kept; nothing where nobody looks.
-drain_bar <- function(steps, frame = caller_env()) {
+# A progress bar while all batches are cached; NULL in a session that is not interactive.
+caching_bar <- function(steps, frame = caller_env()) {
   if (!interactive()) {
     return(NULL)
   }

@@ -1,16 +1,16 @@
 # Several inputs and outputs: named lists of rows and labels, and groups of a data frame's columns.
 
-# A list of inputs or outputs. One without any name is none: what it is, its user is told elsewhere.
+# A list of inputs or outputs; a list without any name is refused elsewhere.
 is_named_list <- function(x) rlang::is_bare_list(x) && !is.null(names(x))
 
-# A list without names for a model that has none either: its parts cross by their places, and the
-# model gets a list of them.
+# A list without names, for a model without names of inputs or outputs: its elements are sent by
+# position, and the model gets a list.
 place_parts <- function(x, which) {
   names <- paste0(sub("s$", "_", which), seq_along(x))
   structure(stats::setNames(x, names), listed = TRUE)
 }
 
-# Inputs as they cross: each with its features, and whether its numbers are standardised.
+# Inputs as arguments of the core: features, and whether numbers are standardised.
 as_inputs <- function(x, arg, call, zones = list(), scale = NULL) {
   check_part_names(x, arg, call)
   inputs <- lapply(names(x), function(name) {
@@ -30,7 +30,7 @@ as_inputs <- function(x, arg, call, zones = list(), scale = NULL) {
   list(kind = "inputs", inputs = inputs, listed = isTRUE(attr(x, "listed")))
 }
 
-# Labels of several outputs as they cross.
+# Labels of several outputs as arguments of the core.
 as_outputs <- function(y, arg, call) {
   check_part_names(y, arg, call)
   outputs <- lapply(names(y), function(name) {
@@ -40,7 +40,7 @@ as_outputs <- function(y, arg, call) {
   list(kind = "outputs", outputs = outputs, listed = isTRUE(attr(y, "listed")))
 }
 
-# Groups of columns as they cross; NULL for a single input.
+# Groups of columns as arguments of the core; NULL for a single input.
 as_groups <- function(inputs, call = caller_env()) {
   if (is.null(inputs)) {
     return(NULL)
@@ -55,7 +55,7 @@ as_groups <- function(inputs, call = caller_env()) {
   ) |> unname()
 }
 
-# The elements of a list have names, each its own.
+# Checks that the elements of a list have unique names.
 check_part_names <- function(x, arg, call) {
   names <- names(x) %||% rep("", length(x))
   if (length(x) > 0 && all(nzchar(names)) && !anyNA(names) && !anyDuplicated(names)) {
@@ -75,7 +75,7 @@ check_part_names <- function(x, arg, call) {
   )
 }
 
-# Of a list of inputs only the columns that the recipe names.
+# A list of inputs with only the columns that the recipe names.
 known_inputs <- function(data, recipe) {
   for (part in recipe$inputs) {
     if (is.data.frame(data[[part$name]])) {

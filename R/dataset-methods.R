@@ -1,4 +1,4 @@
-# A dataset as R's own functions see it: its size, its columns, some of its rows, a summary.
+# Methods of R's generics for datasets: dim(), names(), `[`, summary().
 
 #' @param object A `gpu_dataset`.
 #' @param i Numbers of rows, as `x[i, ]` or `x[i]`.

@@ -1,6 +1,6 @@
-# A dataset's plan in words: rows, batches, features, labels, and what its stages cost.
+# Lines of print() for datasets: rows, batches, features, labels, and the cost of each stage.
 
-# Microseconds a row of each stage, slowest part of the whole in percent.
+# Microseconds a row of each stage, and its share of the whole.
 format_cost <- function(stages) {
   seconds <- vapply(stages, `[[`, 0, "row_s")
   share <- if (sum(seconds) > 0) 100 * seconds / sum(seconds) else 0 * seconds
@@ -10,14 +10,14 @@ format_cost <- function(stages) {
   )
 }
 
-# A stream's rows are not known before they came.
+# The number of a stream's rows is not known before its first epoch.
 format_rows <- function(plan) {
   if (plan$rows == 0) {
     return("<gpu_dataset> rows in sequence, not counted yet")
   }
   sprintf(
     "<gpu_dataset> %s training and %s",
-    count_text(plan$rows), count_of(plan$validation_rows, "validation rows")
+    format_count(plan$rows), count_of(plan$validation_rows, "validation rows")
   )
 }
 
@@ -30,11 +30,11 @@ format_batches <- function(plan) {
   last <- if (plan$drop_last) {
     "a short last one is left out"
   } else {
-    paste("the last of", count_text(plan$last_batch))
+    paste("the last of", format_count(plan$last_batch))
   }
   sprintf(
     "%s, %s an epoch, %s (%s)", count_of(plan$batch_size, "rows"),
-    count_text(plan$steps_per_epoch), last, plan$batch_reason
+    format_count(plan$steps_per_epoch), last, plan$batch_reason
   )
 }
 
@@ -85,17 +85,3 @@ format_label <- function(label) {
     )
   )
 }
-
-shorten <- function(x, most = 5) {
-  if (length(x) > most) x <- c(utils::head(x, most), "...")
-  paste(x, collapse = ", ")
-}
-
-# A number with its noun: "1 epoch", "2 epochs". Nouns come as plurals.
-count_of <- function(count, nouns) {
-  ends <- c(categories = "category", batches = "batch", "dates or times" = "date or time")
-  one <- if (nouns %in% names(ends)) ends[[nouns]] else sub("s$", "", nouns)
-  paste(count_text(count), if (count == 1) one else nouns)
-}
-
-count_text <- function(x) format(x, big.mark = ",", scientific = FALSE, trim = TRUE)

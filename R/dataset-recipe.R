@@ -1,4 +1,4 @@
-# Recipes as R values: what turns a user's rows into numbers, kept beyond the session.
+# gpu_recipe(): the encoding of a dataset as an R value, which outlives the session.
 
 #' The recipe of a dataset or a model, as an R value
 #'
@@ -34,7 +34,7 @@ gpu_recipe <- function(x) {
   if (inherits(x, "gpu_saved_model") && !is.null(x$record$recipe)) {
     return(new_gpu_recipe(x$record$recipe))
   }
-  x <- as_live(x)
+  x <- resolve_saved(x)
   if (inherits(x, "gpu_dataset")) {
     x <- check_alive(x)$handle
   } else {
@@ -44,8 +44,8 @@ gpu_recipe <- function(x) {
 }
 
 new_gpu_recipe <- function(record) {
-  held <- c(list(portable = record$portable), hold_prepared(record$recipe))
-  structure(c(record$recipe, held), class = "gpu_recipe")
+  held <- c(list(portable = record$portable), prepared_record(record$recipe))
+  new_result(c(record$recipe, held), "gpu_recipe")
 }
 
 #' @export
@@ -53,23 +53,17 @@ format.gpu_recipe <- function(x, ...) {
   x$scaled <- !is.null(x$scale)
   x$centred <- !is.null(x$center)
   formula <- x$formula %||% ""
-  c(
+  format_fields(
     "<gpu_recipe>",
     format_inputs(x),
-    if (length(x$columns) > 0) paste("columns: ", format_rules(x$columns)),
+    columns = if (length(x$columns) > 0) format_rules(x$columns),
     format_outputs(x$label),
-    paste("missing: ", format_policy(x)),
+    missing = format_policy(x),
     if (nzchar(formula)) format_formula(formula)
   )
 }
 
-#' @export
-print.gpu_recipe <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
-}
-
-# Columns with what becomes of them.
+# Columns with their kinds.
 format_rules <- function(columns, most = 8) {
   shown <- vapply(columns, function(rule) {
     standardised <- rule$kind %in% c("number", "duration") && !identical(rule$scale, 1)
@@ -86,7 +80,7 @@ format_policy <- function(x) {
   )
 }
 
-# The recipe that a model is used with: its own, or, for one from a file, the one that is given.
+# The recipe of a model; a given recipe is tied to the model first.
 use_recipe <- function(model, recipe, call = caller_env()) {
   if (!is.null(recipe)) {
     source <- as_recipe_source(recipe, call)
@@ -95,7 +89,7 @@ use_recipe <- function(model, recipe, call = caller_env()) {
   call_core("recipe", list(model = model), call = call)
 }
 
-# A recipe as it crosses: its text.
+# A recipe as text, the argument of the core.
 recipe_text <- function(recipe, call = caller_env()) {
   if (!rlang::is_string(recipe$portable)) {
     abort_gpukeras(

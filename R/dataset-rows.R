@@ -1,41 +1,40 @@
 # Rows given as a list: list(x, y, weights), by name or by position.
 
-# Keras' word for the weights is taken too.
-part_names <- c(x = "x", y = "y", weights = "weights", sample_weight = "weights")
+# Keras' name for the weights is accepted too.
+row_list_names <- c(x = "x", y = "y", weights = "weights", sample_weight = "weights")
 
-# Whether a list is list(x, y, weights), unnamed or with these names, and not a model's inputs.
-is_pair <- function(data, recipe = NULL) {
+# Whether a list is list(x, y, weights), unnamed or with these names, rather than a model's inputs.
+is_row_list <- function(data, recipe = NULL) {
   if (!rlang::is_bare_list(data) || !length(data) %in% 2:3) {
     return(FALSE)
   }
   names <- rlang::names2(data)
   inputs <- vapply(recipe$inputs, `[[`, "", "name")
-  all(names %in% c("", names(part_names))) && !setequal(names, inputs)
+  all(names %in% c("", names(row_list_names))) && !setequal(names, inputs)
 }
 
-# Its parts: those with a name by their names, the others in the order that is left, as R matches
-# arguments.
-as_parts <- function(data, arg, call = caller_env()) {
+# Its parts, matched as R matches arguments: by name, then by position.
+split_row_list <- function(data, arg, call = caller_env()) {
   given <- rlang::names2(data)
-  unknown <- setdiff(given, c("", names(part_names)))
+  unknown <- setdiff(given, c("", names(row_list_names)))
   if (length(unknown) > 0) {
-    abort_parts(sprintf("has an element `%s`", unknown[1]), arg, call)
+    abort_row_list(sprintf("has an element `%s`", unknown[1]), arg, call)
   }
-  names <- unname(part_names[match(given, names(part_names))])
+  names <- unname(row_list_names[match(given, names(row_list_names))])
   twice <- names[duplicated(names) & !is.na(names)]
   if (length(twice) > 0) {
-    abort_parts(sprintf("has `%s` twice", twice[1]), arg, call)
+    abort_row_list(sprintf("has `%s` twice", twice[1]), arg, call)
   }
-  free <- setdiff(part_names, names)
+  free <- setdiff(row_list_names, names)
   names[is.na(names)] <- free[seq_len(sum(is.na(names)))]
   parts <- stats::setNames(data, names)
   if (is.null(parts[["x"]])) {
-    abort_parts("has no `x`", arg, call)
+    abort_row_list("has no `x`", arg, call)
   }
   list(x = parts[["x"]], y = parts[["y"]], weights = parts[["weights"]])
 }
 
-abort_parts <- function(problem, arg, call) {
+abort_row_list <- function(problem, arg, call) {
   abort_gpukeras(
     sprintf("The list `%s` %s.", arg, problem),
     code = "data", hint = "Rows are list(x, y), or list(x = , y = , weights = ).",
@@ -44,18 +43,18 @@ abort_parts <- function(problem, arg, call) {
 }
 
 # Whether a list is list(x) or list(x, NULL): rows without labels.
-is_alone <- function(data) {
+is_unlabelled <- function(data) {
   rlang::is_bare_list(data) && length(data) %in% 1:3 && is.null(names(data)) &&
     !is.null(data[[1]]) && all(vapply(data[-1], is.null, NA))
 }
 
 #' @export
 gpu_dataset.list <- function(x, ...) { # nolint: object_name_linter.
-  if (is_alone(x)) gpu_dataset(x[[1]], ...) else gpu_dataset.default(x, ...)
+  if (is_unlabelled(x)) gpu_dataset(x[[1]], ...) else gpu_dataset.default(x, ...)
 }
 
-# Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as those that trained
-# `source`, a dataset's handle or a model, whose recipe has `formula` and `columns`.
+# Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as the training rows of
+# `source`: a dataset's handle or a model with this `recipe`.
 as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "data",
                        model = NULL, call = caller_env()) {
   data <- open_saved(data)
@@ -64,8 +63,8 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
   }
   formula <- recipe$formula %||% ""
   own <- "y"
-  if (is.null(y) && is_pair(data, recipe)) {
-    parts <- as_parts(data, arg, call)
+  if (is.null(y) && is_row_list(data, recipe)) {
+    parts <- split_row_list(data, arg, call)
     data <- parts$x
     y <- parts$y
     weights <- parts$weights %||% weights
@@ -84,18 +83,18 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
     y <- NULL
   }
   rows <- new_source(features, if (!is.null(y)) as_labels(y, own, call), FALSE, formula, arg)
-  tell_dropped(stage_rows(rows, list(shuffle = FALSE), weights, recipe = source, call = call))
+  inform_dropped(stage_rows(rows, list(shuffle = FALSE), weights, recipe = source, call = call))
 }
 
-# A dataset that nobody prints still says how many rows it left out.
-tell_dropped <- function(data) {
+# Says how many rows were left out of a dataset that is not printed.
+inform_dropped <- function(data) {
   if (data$plan$dropped_rows > 0) {
     inform_gpukeras(i = data$plan$na_reason)
   }
   data
 }
 
-# Only the columns that the recipe names: others may hold anything.
+# The columns that the recipe names; others are ignored.
 known_columns <- function(data, recipe, call = caller_env()) {
   if (rlang::is_bare_list(data)) {
     return(known_inputs(data, recipe))

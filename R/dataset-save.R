@@ -1,4 +1,4 @@
-# Datasets on disk: saved once, opened again.
+# gpu_dataset_save(): datasets on disk.
 
 #' Save a dataset, so that later runs start at full speed
 #'
@@ -15,14 +15,14 @@
 #' `y`, `w` and `validation` (those that there are). Nothing is compressed: the values lie in the
 #' files so that they are mapped into memory, not decoded.
 #'
-#' The folder appears whole or not at all. It is written beside its place, under a hidden name, and
-#' renamed. An error, an interrupt, a full disk or a killed process leaves what was there before.
-#' What a killed process has left is removed by the next call for the same path.
+#' The folder is written atomically: under a hidden name beside its place, then renamed. An error,
+#' an interrupt, a full disk or a killed process leaves an earlier folder as it was. Files that a
+#' killed process left are removed by the next call for the same path.
 #'
 #' When the folder is opened, all checksums are verified. Few rows are then copied to memory; of
 #' more, blocks are read from the files as they are needed. With `on_error = "skip"`, shards that
-#' are damaged or missing are left out, and counted. What the rows have behind them (`y`, `scale`,
-#' `encode`, `na`, `validation`, `recipe` and so on) cannot be chosen anew.
+#' are damaged or missing are left out, and counted. Options that were applied when the rows were
+#' saved (`y`, `scale`, `encode`, `na`, `validation`, `recipe` and so on) cannot be changed.
 #' @param data A [gpu_dataset()]. Rows in sequence, of a function or a `tf.data.Dataset`, are saved
 #'   for one epoch, which must have an end: give such a dataset `steps` if it has none.
 #' @param path Path of the folder to write. The folder it is in must exist.
@@ -47,7 +47,7 @@ gpu_dataset_save <- function(data, path, format = c("parquet", "tfrecord"), shar
   check_string(path)
   if (missing(format)) format <- "parquet"
   check_no_na_options(list(format = format, shards = shards, overwrite = overwrite))
-  # The listener lets interrupts in, between two blocks; anywhere else they would leave a half file.
+  # The listener handles interrupts between two blocks, where no file is half written.
   record <- suspendInterrupts(call_core("save_dataset", list(
     data = data$handle, path = path.expand(path), format = format, shards = shards,
     overwrite = overwrite, on_event = saving_listener(verbose)
@@ -68,48 +68,22 @@ format_saved <- function(record) {
   )
 }
 
-# What Python calls while it saves; TRUE stops it.
+# The function that Python calls while it saves; TRUE stops it.
 saving_listener <- function(verbose, call = caller_env()) {
   check_flag(verbose, call = call)
-  show <- if (verbose && cli::is_dynamic_tty()) saving_bar(call) else function(event) NULL
-  function(event) {
-    tryCatch(
-      {
-        allowInterrupts(Sys.sleep(0)) # where R looks for a pending one; they are suspended else
-        show(event)
-        FALSE
-      },
-      interrupt = function(condition) TRUE
-    )
-  }
+  interruptible(if (verbose && cli::is_dynamic_tty()) saving_bar(call) else identity)
 }
 
-# A bar that goes when `frame`, the exported function's, is left, in whatever way.
 saving_bar <- function(frame) {
-  started <- FALSE
-  function(event) {
-    if (!started) {
-      known <- !is.null(event$steps)
-      cli::cli_progress_bar(
-        total = if (known) event$steps else NA, clear = TRUE, .envir = frame,
-        format = if (known) {
-          "saving {cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
-        } else {
-          "saving {cli::pb_spin} {cli::pb_current} rows {cli::pb_status}"
-        }
-      )
-      started <<- TRUE
-    }
-    cli::cli_progress_update(
-      set = event$step, status = format_bytes(event$bytes), .envir = frame
-    )
-  }
+  new_bar(frame, "rows", verb = "saving ", function(event) {
+    list(total = event$steps, done = event$step, status = format_bytes(event$bytes))
+  })
 }
 
 # Opening ------------------------------------------------------------------------------------------
 
-# Refuses what the rows of a saved folder have behind them, as it comes from gpu_dataset().
-check_settled <- function(options, call) {
+# Refuses options of gpu_dataset() that were applied when the rows were saved.
+check_saved_options <- function(options, call) {
   given <- setdiff(names(options), "format")
   if (length(given) > 0) {
     name <- if (given[1] == "label") "y" else given[1]
@@ -121,8 +95,8 @@ check_settled <- function(options, call) {
   }
 }
 
-# Whether numbers of files are standardised by default: not those that are saved or of arrays, nor
-# images, which trained models of others take from 0 to 255.
+# Whether numbers of files are standardised by default: not saved rows and arrays, nor images, which
+# pretrained models take from 0 to 255.
 scaled_by_default <- function(features, call = caller_env()) {
   switch(features$kind,
     saved = FALSE,
@@ -132,8 +106,8 @@ scaled_by_default <- function(features, call = caller_env()) {
   )
 }
 
-# A saved folder as the dataset that it is; anything else as it is.
+# Opens a saved folder; anything else as it is.
 open_saved <- function(x) {
-  x <- as_live(x)
+  x <- resolve_saved(x)
   if (rlang::is_string(x) && file.exists(file.path(x, saved_manifest))) gpu_dataset(x) else x
 }

@@ -1,10 +1,10 @@
-# Formulas out of files are data: a sum of columns and of calls of functions on a closed list, which
-# see these functions and the columns and nothing else. A formula that this session's user has
-# written is free as long as the session lasts: it is known by a mark behind it.
+# Formulas from files are data, not code: a sum of columns and of calls of allowed functions,
+# evaluated in an environment with these functions and the columns only. A formula that was written
+# in this session may call any function: a key at its end finds its functions again.
 
-# Functions that read nothing but their arguments, and neither write, start nor look up anything.
-# None makes much of little, as rep() and seq() do.
-closed_names <- c(
+# Functions without side effects that depend on their arguments only. None makes a large result of
+# small arguments, as rep() and seq() do.
+allowed_functions <- c(
   "(", "+", "-", "*", "/", "^", "%%", "%/%", "%in%",
   "==", "!=", "<", "<=", ">", ">=", "!", "&", "|", "xor",
   "abs", "sign", "sqrt", "exp", "expm1", "log", "log2", "log10", "log1p",
@@ -16,23 +16,23 @@ closed_names <- c(
   "tolower", "toupper", "nchar", "substr", "startsWith", "endsWith"
 )
 
-# Between terms these mean something else than between numbers.
+# Operators with another meaning in formulas than in arithmetic.
 term_operators <- c("+", "-", "*", "/", "^", "%in%", "|", "(")
 
-most_nested <- 100 # calls in calls of one term
-most_bytes <- 2^24 # of a formula: those of tens of thousands of columns are shorter
+most_nested <- 100 # depth of calls in a term
+most_bytes <- 2^24 # length of a formula; tens of thousands of columns need less
 
-# All that a formula out of a file can reach: neither R's other functions nor this session.
-closed_functions <- function() {
-  # model.frame() evaluates `list(column, call)`; terms themselves may not say it.
-  functions <- mget(c(closed_names, "list"), envir = baseenv())
+# The environment of a formula from a file, without R's other functions and this session's objects.
+allowed_environment <- function() {
+  # model.frame() evaluates `list(column, call)`; a term itself must not call list().
+  functions <- mget(c(allowed_functions, "list"), envir = baseenv())
   functions$cut <- cut_at
   env <- list2env(functions, parent = emptyenv())
   lockEnvironment(env, bindings = TRUE)
   env
 }
 
-# cut() of a number of breaks, or of "weeks", looks at all rows, and can make any number of breaks.
+# cut() with a number of breaks, or with "weeks", depends on all rows, and may make too many levels.
 cut_at <- function(x, breaks, ...) {
   if (length(breaks) < 2) {
     abort_gpukeras(
@@ -43,8 +43,8 @@ cut_at <- function(x, breaks, ...) {
   cut(x, breaks, ...)
 }
 
-# The labels and features of a formula: calls and names. `labels` are those of list(price, cut), or
-# a single one, or none.
+# The labels and features of a formula as calls and names. `labels` has the elements of
+# list(price, cut), a single label, or is NULL.
 formula_parts <- function(formula) {
   label <- if (length(formula) == 3) formula[[2]]
   labels <- if (rlang::is_call(label, "list")) as.list(label)[-1] else list(label)
@@ -52,7 +52,7 @@ formula_parts <- function(formula) {
   list(label = label, labels = if (!is.null(label)) labels, features = features)
 }
 
-# The terms between the signs of a sum, which may be longer than R can recurse.
+# The terms of a sum, by a loop: a long sum would exceed the limit of recursion.
 split_sum <- function(term) {
   parts <- list()
   while (rlang::is_call(term, "+", n = 2)) {
@@ -64,28 +64,27 @@ split_sum <- function(term) {
 
 # Reading ------------------------------------------------------------------------------------------
 
-# The parts of a formula that came with a model, a dataset or a recipe, and where its calls are
-# evaluated.
+# The parts of a formula of a model, a dataset or a recipe, and the environment of its calls.
 read_formula <- function(text, call = caller_env()) {
   parts <- formula_parts(parse_formula(text, call))
   own <- the$formulas[[text]]
-  foreign <- if (is.null(own)) find_foreign_part(parts)
-  if (!is.null(foreign)) {
+  found <- if (is.null(own)) find_disallowed_part(parts)
+  if (!is.null(found)) {
     abort_gpukeras(
-      sprintf("The formula of the recipe holds %s, which no formula out of a file may.", foreign),
-      code = "data", arg = "recipe", found = foreign, call = call,
+      sprintf("The formula of the recipe holds %s, which no formula out of a file may.", found),
+      code = "data", arg = "recipe", found = found, call = call,
       hint = paste(
         "Give rows as gpu_dataset(formula, data = , recipe = ), with the formula written out:",
         "what you write yourself may call anything."
       )
     )
   }
-  parts$env <- own %||% closed_functions()
+  parts$env <- own %||% allowed_environment()
   parts
 }
 
-# Nothing is evaluated. What is nested too deeply for R's parser is an error of its own; pipes are
-# not, as it looks through them by recursion.
+# Parses without evaluating. R's parser refuses code that is nested too deeply, but recurses into
+# pipes without limit, so they are counted first.
 parse_formula <- function(text, call) {
   readable <- rlang::is_string(text) && !is.na(text) && nchar(text, "bytes") <= most_bytes &&
     lengths(regmatches(text, gregexpr("|>", text, fixed = TRUE, useBytes = TRUE))) <= most_nested
@@ -99,21 +98,21 @@ parse_formula <- function(text, call) {
   code
 }
 
-# What is not on the closed list, in words; NULL if there is nothing.
-find_foreign_part <- function(parts) {
-  found <- unlist(lapply(parts$features, find_foreign_feature))
+# Describes the first part that is not allowed; NULL if there is none.
+find_disallowed_part <- function(parts) {
+  found <- unlist(lapply(parts$features, find_disallowed_feature))
   if (length(found) > 0) {
     return(found[1])
   }
   for (term in c(parts$labels, parts$features)) {
-    found <- if (missing(term)) "an empty argument" else find_foreign(term)
+    found <- if (missing(term)) "an empty argument" else find_disallowed(term)
     if (!is.null(found)) {
       return(found)
     }
   }
 }
 
-find_foreign_feature <- function(feature) {
+find_disallowed_feature <- function(feature) {
   if (rlang::is_call(feature, term_operators)) {
     sprintf("`%s` between its terms", as.character(feature[[1]]))
   } else if (!is.name(feature) && !is.call(feature)) {
@@ -121,25 +120,25 @@ find_foreign_feature <- function(feature) {
   }
 }
 
-find_foreign <- function(term, depth = 0) {
+find_disallowed <- function(term, depth = 0) {
   if (depth > most_nested) {
     return(sprintf("a term of more than %d calls in each other", most_nested))
   }
   if (!is.call(term)) {
-    return(find_foreign_value(term))
+    return(find_disallowed_value(term))
   }
-  if (!is.name(term[[1]]) || !as.character(term[[1]]) %in% closed_names) {
+  if (!is.name(term[[1]]) || !as.character(term[[1]]) %in% allowed_functions) {
     return(describe_head(term[[1]]))
   }
   for (part in as.list(term)[-1]) {
-    found <- if (missing(part)) "an empty argument" else find_foreign(part, depth + 1)
+    found <- if (missing(part)) "an empty argument" else find_disallowed(part, depth + 1)
     if (!is.null(found)) {
       return(found)
     }
   }
 }
 
-find_foreign_value <- function(value) {
+find_disallowed_value <- function(value) {
   if (is.name(value)) {
     if (grepl("^[.][.]([.]|[0-9]+)$", value)) sprintf("`%s`", as.character(value))
   } else if (!is.null(value) && !(is.atomic(value) && is.null(attributes(value)))) {
@@ -158,37 +157,37 @@ describe_head <- function(head) {
 
 # Keeping ------------------------------------------------------------------------------------------
 
-# A formula that the user has written: its text for the recipe, and where its calls are evaluated.
-# One that says no more than those out of files may, by functions that are R's own, is evaluated as
-# they are. Others get a mark, so that this session finds their functions again; no file knows it.
+# The text of a user's formula for the recipe, and the environment of its calls. A formula that
+# would be allowed in a file, and calls base R's functions, needs no key. Others get one, by which
+# this session finds their functions again; a file cannot know it.
 keep_formula <- function(parts, text, env) {
   used <- unique(unlist(lapply(c(parts$labels, parts$features), called_in)))
   own <- find_functions(used, env)
-  if (is.null(find_foreign_part(parts)) && identical(own, find_functions(used, baseenv()))) {
-    return(list(text = text, env = closed_functions()))
+  if (is.null(find_disallowed_part(parts)) && identical(own, find_functions(used, baseenv()))) {
+    return(list(text = text, env = allowed_environment()))
   }
-  mark <- rlang::hash(list(tempfile(), Sys.time()))
+  key <- rlang::hash(list(tempfile(), Sys.time()))
   for (known in names(the$formulas)) {
     held <- as.list(the$formulas[[known]], sorted = TRUE)
     if (formula_text(known) == text && identical(held, own)) {
       return(list(text = known, env = env))
     }
   }
-  marked <- paste0(text, " #", mark)
-  remember_formula(marked, own)
-  list(text = marked, env = env)
+  keyed <- paste0(text, " #", key)
+  remember_formula(keyed, own)
+  list(text = keyed, env = env)
 }
 
-mark_pattern <- " #[0-9a-f]{32}$"
+key_pattern <- " #[0-9a-f]{32}$"
 
-# The functions of a formula that the user has written, here or in a process of gpu_run(). Of where
-# it was written nothing else is kept, as that may be large.
-remember_formula <- function(marked, functions) {
-  the$formulas[[marked]] <- list2env(functions, parent = globalenv())
+# Stores the functions of a formula that was written here or in a process of gpu_run(). The rest of
+# its environment, which may be large, is not kept.
+remember_formula <- function(keyed, functions) {
+  the$formulas[[keyed]] <- list2env(functions, parent = globalenv())
 }
 
-# What another process of this session's has to know of a recipe's formula.
-hold_formula <- function(formula) {
+# A formula with its functions, for another process of gpu_run().
+formula_record <- function(formula) {
   own <- if (nzchar(formula %||% "")) the$formulas[[formula]]
   if (!is.null(own)) list(text = formula, functions = as.list(own))
 }
@@ -212,5 +211,5 @@ called_in <- function(term) {
   unique(names)
 }
 
-# A formula's text as it is shown.
-formula_text <- function(formula) sub(mark_pattern, "", formula)
+# A formula's text without its key.
+formula_text <- function(formula) sub(key_pattern, "", formula)

@@ -1,6 +1,6 @@
-# Texts that stay texts, for models that take them: TextVectorization or StringLookup inside.
+# Strings for models with a TextVectorization or StringLookup layer, which take them unencoded.
 
-# A character vector or matrix as it crosses: codes, and the texts that they mean.
+# A character vector or matrix as argument of the core: codes and their levels.
 as_strings <- function(x, arg, call) {
   dimensions <- length(dim(x))
   if (dimensions > 2) {
@@ -17,8 +17,8 @@ as_strings <- function(x, arg, call) {
   )
 }
 
-# How the columns of a data frame reach a model: as they are, if it takes texts and they hold some;
-# else NULL.
+# The default of `encode` for a model: "none" if it takes texts and the data frame has some, else
+# NULL.
 encode_for <- function(x, model) {
   has_texts <- is.data.frame(x) && any(vapply(x, is.character, NA))
   if (has_texts && !is.null(model) && call_core("takes_text", list(model = model))) {

@@ -90,7 +90,7 @@
 #' adversarial networks with a `train_step()`, or layers that call `add_loss()`. Their rows are
 #' `gpu_dataset(x)` or `list(x)`, a function that gives `list(x)`, or a `tf.data.Dataset` of `x`. As
 #' in Keras, `train_step()` gets `x` itself, and `(x,)` where a function or pipeline gives that.
-#' Labels that a loss of `compile()` needs are missed before anything is trained.
+#' Missing labels that a loss of `compile()` needs are an error before anything is trained.
 #' @section Missing values:
 #' With `na = "drop"`, rows with a missing feature or label are left out, with their weights, before
 #' anything is learned or set apart for validation; `print()` says how many. [gpu_predict()] gives
@@ -222,8 +222,8 @@ gpu_dataset.formula <- function(x, data, ...) {
   gpu_dataset.default(source, ...)
 }
 
-# What every method makes of its arguments: features and labels as they cross the border, whether
-# their numbers are standardised unless the user says otherwise, and the user's name for them.
+# What every method of gpu_dataset() passes to the default one: features and labels as arguments of
+# the core, the default of `scale`, and the argument's name for messages.
 new_source <- function(features, labels = NULL, scale = FALSE, formula = "", arg = "x") {
   structure(
     list(features = features, labels = labels, scale = scale, formula = formula, arg = arg),
@@ -239,7 +239,7 @@ as_source <- function(x, y, recipe, scale = NULL, call = caller_env()) {
   new_source(features, if (!is.null(y)) as_labels(y, "y", call), scale = is.data.frame(x))
 }
 
-# Crosses the border once with everything.
+# Makes the dataset in one call of the core.
 stage_rows <- function(source, options, weights = NULL, class_weight = NULL, recipe = NULL,
                        augment = NULL, map = NULL, text = NULL, call = caller_env()) {
   record <- call_core("dataset", list(
@@ -255,18 +255,16 @@ stage_rows <- function(source, options, weights = NULL, class_weight = NULL, rec
     map = map,
     text = text
   ), call = call)
-  warn_notes(new_gpu_dataset(record))
+  warn_notes(new_result(record, "gpu_dataset"))
 }
 
-# What was done to the data that its owner may not expect, such as numbers that float32 rounds.
+# Warns of unexpected changes of the data, such as numbers that float32 rounds.
 warn_notes <- function(data) {
-  for (note in unlist(data$notes)) {
-    warn_gpukeras(note, "data")
-  }
+  for (note in data$notes) warn_gpukeras(note, "data")
   data
 }
 
-# A named vector crosses as a mapping, everything else as it is: Python's objects have names too.
+# A named vector as a list, which becomes a dict; Python objects and others as they are.
 named_list <- function(x) if (is.null(names(x)) || is_python(x)) x else as.list(x)
 
 # Text columns: their names, or a list of options with them.
@@ -277,7 +275,7 @@ as_text <- function(text, call = caller_env()) {
   check_options(text, "text", "names of columns, or a list of options by name", call)
 }
 
-# What of it has places may have their names.
+# The options of `augment`; sizes and ranges may have names.
 as_augment <- function(augment, call = caller_env()) {
   augment <- check_options(named_list(augment), "augment", "a list of options by name", call)
   places <- list(crop = c("height", "width"), value_range = c("low", "high"))
@@ -312,9 +310,9 @@ as_class_weight <- function(class_weight, call) {
   as.list(class_weight)
 }
 
-# Where an encoding comes from: a dataset's handle, or the model that was trained with it.
+# The source of an encoding: a dataset's handle, a recipe's text, or the model trained with it.
 as_recipe_source <- function(recipe, call) {
-  recipe <- as_live(recipe)
+  recipe <- resolve_saved(recipe)
   if (is.null(recipe)) {
     return(NULL)
   }
@@ -330,32 +328,28 @@ as_recipe_source <- function(recipe, call) {
   recipe
 }
 
-# The time zones of an encoding that is to be applied, by column.
+# The time zones recorded in an encoding, by column.
 zones_of <- function(recipe) {
   if (inherits(recipe, c("gpu_dataset", "gpu_recipe"))) recorded_zones(recipe) else list()
-}
-
-new_gpu_dataset <- function(record) {
-  structure(record, class = "gpu_dataset")
 }
 
 #' @export
 format.gpu_dataset <- function(x, ...) {
   plan <- x$plan
   shard <- unlist(plan$shard)
-  c(
+  format_fields(
     format_rows(plan),
     format_inputs(x),
     if (!identical(x$kind, "batches")) format_outputs(x$label),
-    paste("batches: ", format_batches(plan)),
-    paste("shuffle: ", plan$shuffle_reason),
-    sprintf("rows:     %s (%s)", plan$mode, plan$reason),
-    if (plan$ahead > 0) "prefetch: the next block of batches, while the device works on one",
-    if (shard[2] > 1) sprintf("shard:    %d of %d workers", shard[1], shard[2]),
-    if (nzchar(x$augment %||% "")) paste("on device:", x$augment),
-    paste("missing: ", plan$na_reason),
-    if (nzchar(plan$skipped)) paste("skipped: ", plan$skipped),
-    if (isTRUE(x$weighted)) "weights:  a weight for each row"
+    batches = format_batches(plan),
+    shuffle = plan$shuffle_reason,
+    rows = sprintf("%s (%s)", plan$mode, plan$reason),
+    prefetch = if (plan$ahead > 0) "the next block of batches, while the device works on one",
+    shard = if (shard[2] > 1) sprintf("%d of %d workers", shard[1], shard[2]),
+    "on device" = if (nzchar(x$augment %||% "")) x$augment,
+    missing = plan$na_reason,
+    skipped = if (nzchar(plan$skipped)) plan$skipped,
+    weights = if (isTRUE(x$weighted)) "a weight for each row"
   )
 }
 
@@ -369,12 +363,10 @@ format.gpu_dataset <- function(x, ...) {
 #' @export
 print.gpu_dataset <- function(x, cost = FALSE, ...) {
   check_flag(cost)
-  cat_lines(format(x, ...))
-  if (cost) {
-    cat_lines(format_cost(call_core("cost", list(data = check_alive(x)$handle))))
-  }
+  NextMethod()
+  if (cost) cat_lines(format_cost(call_core("cost", list(data = check_alive(x)$handle))))
   invisible(x)
 }
 
-# A seed from R's own generator: set.seed() makes everything that follows repeatable.
+# A seed from R's generator, so that set.seed() makes training repeatable.
 draw_seed <- function() sample.int(.Machine$integer.max, 1L)

@@ -1,11 +1,11 @@
-# Mirrors devices.py: which devices there are, and what TensorFlow is told to use.
+# The devices of this computer, and TensorFlow's settings for them.
 
 #' Set TensorFlow up
 #'
 #' Chooses the device, its memory, the number format and more, before TensorFlow
 #' starts, and says what it chose and why. Call it before the first model:
-#' making a layer or a tensor starts TensorFlow, and what comes too late after
-#' that is marked with `!` together with what is in effect instead.
+#' making a layer or a tensor starts TensorFlow. A setting that comes too late
+#' after that is marked with `!`, with the value that is in effect instead.
 #'
 #' Calling it again is fine: seed, precision (for layers made from then on) and
 #' `jit` can change at any time.
@@ -37,8 +37,8 @@
 #'   repeat within a session.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
-#'   `notes` (what came too late, CUDA libraries that gpukeras loaded before
-#'   TensorFlow). The status is `"applied"`, `"unchanged"`, `"too late"` or
+#'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded
+#'   before TensorFlow). The status is `"applied"`, `"unchanged"`, `"too late"` or
 #'   `"not needed"`.
 #' @export
 #' @examplesIf gpukeras:::can_run_examples()
@@ -71,8 +71,7 @@ new_gpu_setup <- function(record) {
     record$settings, function(setting) format_value(setting$value), character(1)
   )
   record$settings <- settings
-  record$notes <- as.character(unlist(record$notes))
-  structure(record, class = "gpu_setup")
+  new_result(record, "gpu_setup")
 }
 
 #' @export
@@ -89,12 +88,6 @@ format.gpu_setup <- function(x, ...) {
     sprintf("%s %s: %s (%s)", marks, x$settings$name, value, reason),
     if (length(x$notes) > 0) paste("!", x$notes)
   )
-}
-
-#' @export
-print.gpu_setup <- function(x, ...) {
-  cat_lines(format(x))
-  invisible(x)
 }
 
 #' @export
@@ -123,22 +116,16 @@ as.data.frame.gpu_setup <- function(x, ...) {
 #' gpu_memory()
 gpu_devices <- function() {
   columns <- c("name", "kind", "label", "compute_capability", "memory_bytes", "visible")
-  new_gpu_frame(call_core("devices"), columns, class = "gpu_devices")
+  frame <- numeric_columns(records_frame(call_core("devices"), columns), "memory_bytes")
+  new_result_frame(frame, "gpu_devices")
 }
 
 #' @rdname gpu_devices
 #' @export
 gpu_memory <- function() {
   columns <- c("device", "current_bytes", "peak_bytes", "limit_bytes")
-  new_gpu_frame(call_core("memory"), columns, class = "gpu_memory")
-}
-
-new_gpu_frame <- function(records, columns, class) {
-  frame <- records_frame(records, columns)
-  sized <- grep("_bytes$", columns)
-  frame[sized] <- lapply(frame[sized], as.numeric) # a column of NA is logical
-  class(frame) <- c(class, "data.frame")
-  frame
+  frame <- numeric_columns(records_frame(call_core("memory"), columns), columns[-1])
+  new_result_frame(frame, "gpu_memory")
 }
 
 #' @export
@@ -147,16 +134,7 @@ format.gpu_devices <- function(x, ...) {
 }
 
 #' @export
-print.gpu_devices <- function(x, ...) {
-  cat_lines(format(x))
-  invisible(x)
-}
-
-#' @export
 format.gpu_memory <- format.gpu_devices
-
-#' @export
-print.gpu_memory <- print.gpu_devices
 
 #' Run code on a device
 #'

@@ -1,18 +1,17 @@
-# Models in files: saved with all that gpukeras knows of them, and exported for other programs.
+# Models in files: saved with recipe, history and masks, or exported for other programs.
 
 #' Save a model, with the recipe of its data, its history and its masks
 #'
-#' Writes a `.keras` file, which plain Keras opens too. Inside, beside Keras' own members, lie what
-#' [gpu_load()] brings back: the recipe of the training data, so that [gpu_predict()] takes a data
+#' Writes a `.keras` file, which plain Keras opens too. Besides Keras' own members it contains what
+#' [gpu_load()] restores: the recipe of the training data, so that [gpu_predict()] takes a data
 #' frame again; the history of the training, which [read_history()] reads from the file; and the
 #' masks of [gpu_prune()], so that weights that are 0 stay 0 in further training. The optimizer's
 #' state is in it as well: training goes on as if nothing had happened.
 #'
-#' The file appears whole or not at all: it is written beside its place, under a hidden name, and
-#' renamed.
+#' The file is written atomically: under a hidden name in the same folder, then renamed.
 #' @param model A Keras 3 model; it need not be compiled or trained.
 #' @param path Path of the file; it ends with `.keras`. The folder it is in must exist.
-#' @param overwrite Whether a file that is there is replaced. A folder never is.
+#' @param overwrite Whether an existing file is replaced. A folder never is.
 #' @param history A [gpu_history] to save; `NULL` is that of the model's last [gpu_fit()].
 #' @param verbose Whether a line says what was saved, and others what [gpu_load()] will need: the
 #'   names of layers, losses and functions of one's own, which are not in the file, and where
@@ -66,16 +65,16 @@ format_archive <- function(record) {
     count_of(record$parameters, "weights"),
     if (record$recipe) "the recipe" else "no recipe",
     if (record$epochs > 0) paste("a history of", count_of(record$epochs, "epochs")),
-    if (record$masks > 0) sprintf("%s masks", count_text(record$masks)),
+    if (record$masks > 0) sprintf("%s masks", format_count(record$masks)),
     if (!record$compiled) "not compiled"
   )
   sprintf(
     "saved %s \"%s\" with %s (%s)", record$kind, record$name, paste(parts, collapse = ", "),
-    kept_text(record$bytes)
+    format_bytes(record$bytes)
   )
 }
 
-# What gpu_load() will need that the file has not.
+# The arguments that gpu_load() will need for this file.
 format_needs <- function(needs) {
   objects <- c(unlist(needs$objects), unlist(needs$compiled))
   short <- sub("^.*>", "", objects)
@@ -154,9 +153,8 @@ gpu_export <- function(model, path, format = c("savedmodel", "onnx", "litert"), 
 new_gpu_export <- function(record) {
   record$inputs <- as_tensors(record$inputs, c("name", "shape", "dtype"))
   record$outputs <- as_tensors(record$outputs, c("shape", "dtype"))
-  record$code <- as.character(unlist(record$code))
-  record$notes <- as.character(unlist(record$notes))
-  structure(record, class = "gpu_export")
+  record$code <- as_chr(record$code)
+  new_result(record, "gpu_export")
 }
 
 as_tensors <- function(tensors, columns) {
@@ -171,22 +169,19 @@ as_tensors <- function(tensors, columns) {
 #' @param ... Not used.
 #' @export
 format.gpu_export <- function(x, ...) {
-  c(
-    sprintf("<gpu_export> %s of \"%s\", %s", x$title, x$model, kept_text(x$bytes)),
-    paste("path:    ", x$path),
-    sprintf(
-      "inputs:   %s%s", format_tensors(x$inputs),
-      if (x$encoded) ", encoded as gpu_recipe() tells" else ""
+  format_fields(
+    sprintf("<gpu_export> %s of \"%s\", %s", x$title, x$model, format_bytes(x$bytes)),
+    path = x$path,
+    inputs = paste0(
+      format_tensors(x$inputs), if (x$encoded) ", encoded as gpu_recipe() tells"
     ),
-    paste("outputs: ", format_tensors(x$outputs)),
-    sprintf(
-      "checked:  %s ran it on %s: predictions differ by at most %s",
+    outputs = format_tensors(x$outputs),
+    checked = sprintf(
+      "%s ran it on %s: predictions differ by at most %s",
       x$runner, count_of(x$rows, if (x$drawn) "random rows" else "rows"),
-      format(signif(x$max_difference, 2))
+      format_number(x$max_difference, 2)
     ),
-    sprintf(
-      "          (%s is allowed: %s)", format(signif(x$allowed, 2)), x$tolerance_reason
-    ),
+    sprintf("          (%s is allowed: %s)", format_number(x$allowed, 2), x$tolerance_reason),
     wrap_lines(x$notes, "note:     "),
     "run it:", paste0("  ", x$code)
   )
@@ -196,10 +191,4 @@ format_tensors <- function(tensors) {
   names <- if (is.null(tensors$name)) "" else paste0(tensors$name, ": ")
   shapes <- ifelse(nzchar(tensors$shape), tensors$shape, "1")
   paste(paste0(names, shapes, " ", tensors$dtype), collapse = ", ")
-}
-
-#' @export
-print.gpu_export <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
 }

@@ -1,4 +1,4 @@
-# Functions of the user's that gpu_fit() calls between epochs.
+# R functions that gpu_fit() calls between epochs.
 
 #' @section Functions between epochs:
 #' `callbacks` may hold R functions beside Keras callbacks, named by when they are called:
@@ -20,7 +20,7 @@
 #' @rdname gpu_fit
 NULL
 
-# What each is given, in this order. An epoch is a number from 1, metrics a named numeric vector.
+# The arguments of each hook, in order. Epochs count from 1; metrics are a named numeric vector.
 hook_arguments <- list(
   on_train_begin = character(),
   on_epoch_begin = "epoch",
@@ -28,7 +28,7 @@ hook_arguments <- list(
   on_train_end = "metrics"
 )
 
-# The Keras callbacks among `callbacks`, and its functions, one for each hook, as they cross:
+# Splits `callbacks` into Keras callbacks and one function for each hook:
 # list(keras = list(...), functions = list(on_epoch_end = , ...) or NULL).
 as_callbacks <- function(callbacks = list(), on_epoch_end = NULL, call = caller_env()) {
   if (is.null(callbacks)) callbacks <- list()
@@ -38,24 +38,24 @@ as_callbacks <- function(callbacks = list(), on_epoch_end = NULL, call = caller_
     callbacks <- c(callbacks, list(on_epoch_end = on_epoch_end))
   }
   hooks <- rlang::names2(callbacks)
-  ours <- vapply(callbacks, is_r_function, NA)
+  in_r <- vapply(callbacks, is_r_function, NA)
   for (i in seq_along(callbacks)) {
     check_no_class(callbacks[[i]], call)
-    if (ours[i]) check_hook(hooks[i], call) else check_callback(callbacks[[i]], call)
+    if (in_r[i]) check_hook(hooks[i], call) else check_callback(callbacks[[i]], call)
   }
-  functions <- split(callbacks[ours], factor(hooks[ours], unique(hooks[ours])))
+  functions <- split(callbacks[in_r], factor(hooks[in_r], unique(hooks[in_r])))
   list(
-    keras = unname(callbacks[!ours]),
-    functions = if (any(ours)) Map(hook_caller, names(functions), functions)
+    keras = unname(callbacks[!in_r]),
+    functions = if (any(in_r)) Map(hook_caller, names(functions), functions)
   )
 }
 
-# Python's callables are R functions too.
+# A callable of Python is a function in R too.
 is_r_function <- function(x) {
   is.function(x) && !inherits(x, "python.builtin.object")
 }
 
-# What keras3's Callback() gives is a function that makes the callback.
+# keras3's Callback() returns a function that makes the callback.
 check_no_class <- function(x, call) {
   if (is.function(x) && exists("__class__", environment(x) %||% emptyenv(), inherits = FALSE)) {
     abort_gpukeras(
@@ -89,14 +89,14 @@ check_hook <- function(hook, call) {
   }
 }
 
-# Whether it is one of Keras', Python knows.
+# The core checks whether it is a Keras callback.
 check_callback <- function(x, call) {
   if (is_dead(x)) {
     abort_spec(x, "callbacks", "a list of Keras callbacks and of functions", call)
   }
 }
 
-# What Python calls for a hook: all functions that it has, in their order.
+# The function that Python calls for a hook; it calls all of the user's, in order.
 hook_caller <- function(hook, functions) {
   fillers <- lapply(functions, as_filler, hook = hook)
   function(...) {
@@ -111,8 +111,8 @@ hook_caller <- function(hook, functions) {
   }
 }
 
-# Calls `f` with as much of what is given as it takes: by name, and what is left by position to
-# arguments without a default. The call that an error shows has the hook's name.
+# Calls `f` with the arguments that it takes: by name, the others by position for parameters without
+# a default. The call that an error shows has the hook's name.
 as_filler <- function(f, hook) {
   takes <- formals(args(f))
   open <- "..." %in% names(takes)

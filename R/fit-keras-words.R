@@ -1,13 +1,13 @@
-# What a user of keras3 types first: rows given to gpu_fit() itself, and the words of its fit().
+# Rows given to gpu_fit() itself, and the arguments of keras3's fit().
 
-# Words that gpu_dataset() has, and its names for them.
-row_words <- c(
+# Arguments that gpu_dataset() has, with its names for them.
+keras_row_arguments <- c(
   validation = "validation", validation_split = "validation", sample_weight = "weights",
   class_weight = "class_weight", shuffle = "shuffle", steps_per_epoch = "steps"
 )
 
-# Words that have no equal here, and what there is instead.
-other_words <- c(
+# Arguments without an equivalent, with hints.
+keras_only_arguments <- c(
   object = "The model is the first argument, `model`.",
   initial_epoch = "`checkpoint` goes on where a training ended.",
   validation_steps = "Use `validation = gpu_dataset(f, steps = )`.",
@@ -17,12 +17,12 @@ other_words <- c(
   steps = "Use gpu_dataset(f, steps = ).", callbacks = "It is for gpu_fit()."
 )
 
-# Arguments of keras3's that came through `...`: those that are taken, by name; else what to use.
-check_words <- function(words, taken, call = caller_env()) {
+# Checks the arguments of keras3 in `...` against those that are accepted.
+check_keras_arguments <- function(words, taken, call = caller_env()) {
   unknown <- setdiff(rlang::names2(words), taken)[1]
   if (length(words) > 0 && !is.na(unknown)) {
-    training <- unknown %in% c(names(row_words), "validation_data")
-    hint <- if (training) "It is for gpu_fit()." else unname(other_words[unknown])
+    training <- unknown %in% c(names(keras_row_arguments), "validation_data")
+    hint <- if (training) "It is for gpu_fit()." else unname(keras_only_arguments[unknown])
     abort_gpukeras(
       if (nzchar(unknown)) {
         sprintf("Unknown argument `%s`.", unknown)
@@ -36,8 +36,8 @@ check_words <- function(words, taken, call = caller_env()) {
   words
 }
 
-# What gpu_fit() trains on, and how long: list(data, epochs, validation). `y` was not always there:
-# of rows that have their labels a number in its place is that of epochs.
+# The data, epochs and validation of gpu_fit(): list(data, epochs, validation). Earlier versions had
+# no `y`: for data with labels, a number in its place is `epochs`.
 as_fit_rows <- function(data, y, epochs, validation, words, model, call = caller_env()) {
   data <- data %||% words$x
   if (rlang::is_bare_numeric(y, 1) && has_labels(data)) {
@@ -50,25 +50,25 @@ as_fit_rows <- function(data, y, epochs, validation, words, model, call = caller
     words$validation <- validation
     validation <- NULL
   }
-  words <- words[intersect(names(row_words), names(drop_null(words)))]
+  words <- words[intersect(names(keras_row_arguments), names(drop_null(words)))]
   list(data = as_training(data, y, words, model, call), epochs = epochs, validation = validation)
 }
 
 has_labels <- function(data) {
-  inherits(data, c("gpu_dataset", "gpu_saved")) || is_pair(data) || is_tf_dataset(data) ||
+  inherits(data, c("gpu_dataset", "gpu_saved")) || is_row_list(data) || is_tf_dataset(data) ||
     is.function(data)
 }
 
-# The rows to train on: a dataset, or what gpu_dataset() makes one of.
+# The rows to train on as a dataset.
 as_training <- function(data, y = NULL, words = list(), model = NULL, call = caller_env()) {
-  data <- as_live(data, call)
+  data <- resolve_saved(data, call)
   if (inherits(data, "gpu_dataset")) {
-    check_unsettled(y, words, call)
+    check_dataset_options(y, words, call)
     return(check_alive(data, call))
   }
-  options <- stats::setNames(words, row_words[names(words)])
+  options <- stats::setNames(words, keras_row_arguments[names(words)])
   if (is.null(y) && rlang::is_bare_list(data)) {
-    parts <- as_parts(data, "data", call)
+    parts <- split_row_list(data, "data", call)
     data <- parts$x
     y <- parts$y
     options$weights <- parts$weights %||% options$weights
@@ -78,13 +78,13 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, call = cal
   data <- name_parts(data, model, "inputs", call)
   y <- name_parts(y, model, "outputs", call)
   if (is.function(data) && !is_python(data)) attr(data, "parts") <- parts_of(model, call)
-  # By their names, so that no call of an error holds the rows.
+  # Arguments as `options[[name]]`, so that the call of an error does not contain the rows.
   asked <- lapply(rlang::set_names(names(options)), function(name) call("[[", quote(options), name))
   rlang::inject(gpu_dataset(data, y, !!!asked))
 }
 
-# A dataset has its labels and options already.
-check_unsettled <- function(y, words, call) {
+# Refuses labels and options for data that is a dataset already.
+check_dataset_options <- function(y, words, call) {
   word <- if (is.null(y)) utils::head(names(words), 1) else "y"
   if (length(word) > 0) {
     abort_gpukeras(
@@ -92,13 +92,13 @@ check_unsettled <- function(y, words, call) {
       code = "spec", arg = word, call = call,
       hint = sprintf(
         "Use gpu_dataset(%s = ), or give gpu_fit() the rows themselves.",
-        c(row_words, y = "y")[word]
+        c(keras_row_arguments, y = "y")[word]
       )
     )
   }
 }
 
-# What can be rows, said in the terms of their kind.
+# Checks that data can be rows, with a hint for each kind.
 check_rows <- function(data, y, options, call) {
   sequence <- is.function(data) || is_tf_dataset(data)
   if (!is.null(options$steps) && !sequence) {
@@ -128,10 +128,9 @@ are_rows <- function(x) {
     inherits(x, c("formula", "sparseMatrix", "numpy.ndarray", "tensorflow.tensor"))
 }
 
-# Which is a function if it is callable.
-is_python <- function(x) inherits(x, "python.builtin.object")
+is_python <- function(x) inherits(x, "python.builtin.object") # a function too, if callable
 
-# What gives the names of a model's inputs and outputs, asked for once; NULL without a model.
+# A function that gives the names of a model's inputs and outputs, cached; NULL without a model.
 parts_of <- function(model, call) {
   known <- NULL
   if (!is.null(model)) {
@@ -139,10 +138,10 @@ parts_of <- function(model, call) {
   }
 }
 
-# Unnamed inputs or outputs by the names that a model has for them, in its order. `model` may be
-# what parts_of() gave.
+# Gives unnamed inputs or outputs the model's names, in its order. `model` may be a function of
+# parts_of().
 name_parts <- function(x, model, which, call = caller_env()) {
-  if (is_alone(x)) {
+  if (is_unlabelled(x)) {
     return(x[[1]])
   }
   if (!rlang::is_bare_list(x) || !is.null(names(x)) || is.null(model)) {

@@ -1,5 +1,5 @@
 # Progress and interrupts. Python calls the listener on R's main thread at most every 0.2 s and
-# after each epoch; a TRUE from it stops the training cleanly.
+# after each epoch. If it returns TRUE, the training stops cleanly.
 
 progress_listener <- function(verbose, call = caller_env()) {
   if (!rlang::is_bool(verbose) && !(rlang::is_scalar_double(verbose) && verbose %in% 0:2) &&
@@ -13,11 +13,17 @@ progress_listener <- function(verbose, call = caller_env()) {
   } else {
     line_printer()
   }
+  interruptible(show)
+}
+
+# A listener that shows events, and returns TRUE after an interrupt.
+interruptible <- function(show) {
+  force(show)
   function(event) {
     tryCatch(
       {
-        allowInterrupts(Sys.sleep(0)) # where R looks for a pending one; gpu_fit() suspends them
-        if (event$kind != "waiting") show(event)
+        allowInterrupts(Sys.sleep(0)) # handles a pending interrupt; they are suspended elsewhere
+        if (!identical(event$kind, "waiting")) show(event)
         FALSE
       },
       interrupt = function(condition) TRUE
@@ -25,33 +31,38 @@ progress_listener <- function(verbose, call = caller_env()) {
   }
 }
 
-# A bar that goes when `frame`, the exported function's, is left, in whatever way.
+# In a first epoch of unknown length there is no share to show.
 bar_printer <- function(frame) {
+  new_bar(frame, "batches", function(event) {
+    list(
+      total = if (!is.null(event$steps)) event$epochs * event$steps,
+      done = (event$epoch - 1) * (event$steps %||% 0) + event$step, status = format_event(event)
+    )
+  })
+}
+
+# A bar that is removed when `frame`, that of the exported function, ends. `read` gives the total or
+# NULL, the number done, and a text, of an event; `verb` stands before the bar.
+new_bar <- function(frame, units, read, verb = "") {
   started <- FALSE
   function(event) {
+    state <- read(event)
     if (!started) {
-      start_bar(event, frame)
+      cli::cli_progress_bar(
+        total = state$total %||% NA, clear = TRUE, .envir = frame,
+        format = paste0(verb, if (is.null(state$total)) {
+          sprintf("{cli::pb_spin} {cli::pb_current} %s {cli::pb_status}", units)
+        } else {
+          "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
+        })
+      )
       started <<- TRUE
     }
-    done <- (event$epoch - 1) * (event$steps %||% 0) + event$step
-    cli::cli_progress_update(set = done, status = format_event(event), .envir = frame)
+    cli::cli_progress_update(set = state$done, status = state$status, .envir = frame)
   }
 }
 
-# In a first epoch of unknown length there is nothing that a share could be taken of.
-start_bar <- function(event, frame) {
-  known <- !is.null(event$steps)
-  cli::cli_progress_bar(
-    total = if (known) event$epochs * event$steps else NA, clear = TRUE, .envir = frame,
-    format = if (known) {
-      "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
-    } else {
-      "{cli::pb_spin} {cli::pb_current} batches {cli::pb_status}"
-    }
-  )
-}
-
-# Plain lines: every epoch of a short training, about 20 of a long one.
+# A line for every epoch of a short training, about 20 for a long one.
 line_printer <- function(most = 20) {
   function(event) {
     every <- max(1, event$epochs %/% most)
@@ -65,12 +76,7 @@ line_printer <- function(most = 20) {
 # A bar of cli does not run what has braces, but passes a terminal's codes on.
 format_event <- function(event, most = 8) {
   metrics <- utils::head(event$metrics, most)
-  shown <- paste0(names(metrics), ": ", format_numbers(metrics))
+  shown <- paste0(names(metrics), ": ", format_number(metrics))
   if (length(event$metrics) > most) shown <- c(shown, "...")
   show_controls(paste(c(sprintf("epoch %d/%d", event$epoch, event$epochs), shown), collapse = "  "))
-}
-
-# Four significant digits, each number by itself.
-format_numbers <- function(x) {
-  vapply(x, function(one) format(signif(one, 4), digits = 4), "", USE.NAMES = FALSE)
 }

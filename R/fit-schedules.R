@@ -1,5 +1,4 @@
-# Learning-rate schedules as R values: what gpu_fit(schedule = ) takes. The core checks and draws
-# them.
+# Learning-rate schedules: the argument `schedule` of gpu_fit(). The core checks and evaluates them.
 
 #' Learning-rate schedules
 #'
@@ -14,15 +13,15 @@
 #'   \eqn{x = |i / h - 2c + 1|}, the rate is `min_rate + (max_rate - min_rate) * max(0, 1 - x)`,
 #'   the height times \eqn{1 / 2^{c - 1}} by the policy `"triangular2"`, and times `gamma`^i by
 #'   `"exp_range"`.
-#' * `schedule_warmup_cosine()` warms up and then goes down along half a cosine, if wanted with
+#' * `schedule_warmup_cosine()` warms up and then goes down along half a cosine, optionally with
 #'   restarts (Loshchilov & Hutter 2017):
 #'   `min_rate + (max_rate - min_rate) * (1 + cos(pi * i / n)) / 2` at step \eqn{i} of \eqn{n}.
 #' * `schedule_exponential()` multiplies the rate by `decay` every so many epochs.
 #' * `schedule_plateau()` multiplies it by `factor` when a metric gets no better.
 #' * `schedule_constant()` keeps one rate, after a warm-up.
 #'
-#' Any of them may begin with a warm-up, in which the rate rises evenly to the schedule's first one
-#' (Goyal et al. 2017). What it takes is taken from the schedule's time.
+#' Any of them may begin with a warm-up, in which the rate rises linearly to the schedule's first
+#' one (Goyal et al. 2017). The warm-up is part of the schedule's time.
 #'
 #' @param max_rate The highest rate; `NULL` is the optimizer's own.
 #' @param pct_start Share of the steps in which the rate rises.
@@ -134,10 +133,10 @@ schedule_constant <- function(rate = NULL, warmup = 0, warmup_from = 0.01) {
   new_gpu_schedule("constant", list(rate = rate, warmup = warmup, warmup_from = warmup_from))
 }
 
-# The core checks the options, and gives them back as it will use them.
+# The core checks the options and returns them completed.
 new_gpu_schedule <- function(kind, options, call = caller_env()) {
   given <- c(list(kind = kind), check_no_na_options(options, call))
-  structure(call_core("schedule", list(schedule = given), call = call), class = "gpu_schedule")
+  new_result(call_core("schedule", list(schedule = given), call = call), "gpu_schedule")
 }
 
 #' @param x A `gpu_schedule`.
@@ -167,37 +166,31 @@ format.gpu_schedule <- function(x, ...) {
     plateau = format_plateau(x),
     constant = paste(format_rate(x$rate), "throughout")
   )
-  c(
+  format_fields(
     paste("<gpu_schedule>", gsub("_", " ", x$kind)),
-    paste("rate:    ", course),
-    if (x$warmup > 0) {
+    rate = course,
+    "warm-up" = if (x$warmup > 0) {
       sprintf(
-        "warm-up:  %s, from %s %% of the first rate", epochs_text(x$warmup),
+        "%s, from %s %% of the first rate", format_epochs(x$warmup),
         format_number(100 * x$warmup_from)
       )
     }
   )
 }
 
-#' @export
-print.gpu_schedule <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
-}
-
 format_one_cycle <- function(x) {
   sprintf(
     "from 1/%s of the highest, up to %s over %s %% of the steps, down to 1/%s of the first (%s)",
-    format_number(x$div_factor), format_rate(x$max_rate), format_number(100 * x$pct_start),
-    format_number(x$final_div), x$anneal
+    format_number(x$div_factor, mark = ","), format_rate(x$max_rate),
+    format_number(100 * x$pct_start), format_number(x$final_div, mark = ","), x$anneal
   )
 }
 
 format_cyclic <- function(x) {
   size <- if (x$unit == "epochs") {
-    epochs_text(x$step_size)
+    format_epochs(x$step_size)
   } else {
-    paste(format_number(x$step_size), "steps")
+    paste(format_number(x$step_size, mark = ","), "steps")
   }
   height <- switch(x$policy,
     triangular = "",
@@ -221,7 +214,7 @@ format_cosine <- function(x) {
 format_exponential <- function(x) {
   sprintf(
     "from %s, times %s every %s, %s%s", format_rate(x$rate), format_number(x$decay),
-    if (x$every == 1) "epoch" else epochs_text(x$every),
+    if (x$every == 1) "epoch" else format_epochs(x$every),
     if (x$staircase) "at once" else "bit by bit", format_lowest(x)
   )
 }
@@ -229,7 +222,7 @@ format_exponential <- function(x) {
 format_plateau <- function(x) {
   sprintf(
     "from %s, times %s when %s gets no better for %s%s", format_rate(x$rate),
-    format_number(x$factor), x$monitor %||% "the (validation) loss", epochs_text(x$patience),
+    format_number(x$factor), x$monitor %||% "the (validation) loss", format_epochs(x$patience),
     format_lowest(x)
   )
 }
@@ -242,8 +235,6 @@ format_rate <- function(rate) {
   if (is.null(rate)) "the optimizer's own" else format_number(rate)
 }
 
-format_number <- function(x, digits = 4) {
-  format(signif(x, digits), digits = digits, big.mark = ",")
+format_epochs <- function(x) {
+  paste(format_number(x, mark = ","), if (x == 1) "epoch" else "epochs")
 }
-
-epochs_text <- function(x) paste(format_number(x), if (x == 1) "epoch" else "epochs")

@@ -69,8 +69,8 @@
 #'   `histograms` (`TRUE` to count the weights after each epoch, or the number of epochs from one
 #'   count to the next) and `profile` (`TRUE` to trace the first two seconds of the second epoch).
 #'   The package tensorboard is only needed to look at them.
-#' @param monitor Whether GPU and computer are watched, as by [gpu_monitor()]: `TRUE`, or the
-#'   seconds between two samples. The history has what was seen in `$monitor`.
+#' @param monitor Whether GPU and computer are sampled, as by [gpu_monitor()]: `TRUE`, or the
+#'   seconds between two samples. The history has the samples in `$monitor`.
 #' @param devices Devices that train together: `"all"` GPUs, a number of them, or names such as
 #'   `c("GPU:0", "GPU:1")`. `NULL` is the one that [gpu_setup()] chose; in a [gpu_cluster()] all
 #'   GPUs of every worker. See the section on several devices.
@@ -87,7 +87,7 @@
 #'   outputs. `loss` is needed, `optimizer` is `"adam"` by default. A model that is compiled already
 #'   is compiled anew: its optimizer starts afresh. `NULL`, all three, leaves it as it is.
 #' @param verbose Whether progress is shown: a bar in a terminal, a line for an epoch elsewhere.
-#' @param ... Words of keras3's `fit()`: `x`, `validation_data` and `validation_split` (drawn at
+#' @param ... Arguments of keras3's `fit()`: `x`, `validation_data` and `validation_split` (drawn at
 #'   random, as by `gpu_dataset(validation = )`), and for rows that are no dataset yet
 #'   `sample_weight`, `class_weight`, `shuffle` and `steps_per_epoch`.
 #' @return A `gpu_history`, with `print()`, `summary()`, `plot()`, `as.data.frame()`, `rbind()` and
@@ -140,7 +140,7 @@
 #' weights, bit for bit. A folder that
 #' holds another training (model, rows, batch size, seed, schedule) is an error, so give
 #' [gpu_dataset()] a `seed`, or call `set.seed()` before it; more `epochs` are fine, unless the
-#' schedule spans them. A damaged checkpoint is passed over for the one before. When saving fails,
+#' schedule spans them. A damaged checkpoint is skipped for the one before. When saving fails,
 #' as on a full disk, training goes on and `$notes` says so. Keras callbacks keep no state of their
 #' own: they begin anew.
 #' @section Errors:
@@ -168,7 +168,7 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
                     tensorboard = NULL, monitor = FALSE, devices = NULL, rate_scaling = "none",
                     on_oom = "halve", callbacks = list(), on_epoch_end = NULL, optimizer = NULL,
                     loss = NULL, metrics = NULL, verbose = TRUE, ...) {
-  words <- check_words(list(...), c(names(row_words), "x", "validation_data"))
+  words <- check_keras_arguments(list(...), c(names(keras_row_arguments), "x", "validation_data"))
   model <- check_model(model)
   given <- if (missing(data)) NULL else data
   rows <- as_fit_rows(given, y, epochs, validation, words, model)
@@ -180,8 +180,8 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
     tensorboard = expand_folder(tensorboard), on_oom = on_oom, rate_scaling = rate_scaling
   )
   hooks <- as_callbacks(callbacks, on_epoch_end)
-  # The listener lets interrupts in, between two calls; anywhere else they would lose the history.
-  warn_stopped(watch_fit(monitor, suspendInterrupts(call_core("fit", list(
+  # The listener handles interrupts between two calls of the engine, so that the history is kept.
+  warn_stopped(fit_with_monitor(monitor, suspendInterrupts(call_core("fit", list(
     model = model, data = data$handle, options = check_no_na_options(options),
     validation = as_validation(rows$validation, data, model),
     batch_size = as_batch_size(batch_size),
@@ -190,35 +190,35 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
   )))))
 }
 
-# What the model is compiled with first; NULL leaves it as it is. Keras wants metrics as a list.
+# Arguments of compile(); NULL leaves the model as it is. Keras requires metrics as a list.
 as_compiling <- function(optimizer, loss, metrics) {
   given <- list(optimizer = optimizer, loss = loss, metrics = metrics)
   if (all(vapply(given, is.null, NA))) {
     return(NULL)
   }
   several <- rlang::is_bare_list(metrics) || is.null(metrics) || is.character(metrics)
-  given["loss"] <- list(named_list(loss)) # a named vector would cross without its names
+  given["loss"] <- list(named_list(loss)) # reticulate drops the names of a vector
   given["metrics"] <- list(if (several) as.list(metrics) else list(metrics))
   given
 }
 
-# The history of a training that is watched as `monitor` says; `report` is evaluated here.
-watch_fit <- function(monitor, report, call = caller_env()) {
-  watch <- watch_training(monitor, call)
-  on.exit(watch$abandon())
+# The history of a training, with samples of a monitor; `report`, the training, is evaluated here.
+fit_with_monitor <- function(monitor, report, call = caller_env()) {
+  sampler <- start_fit_monitor(monitor, call)
+  on.exit(sampler$abandon())
   history <- new_gpu_history(report)
-  seen <- watch$stop()
-  if (!is.null(seen)) history$monitor <- new_gpu_monitor(seen)
+  samples <- sampler$stop()
+  if (!is.null(samples)) history$monitor <- new_gpu_monitor(samples)
   history
 }
 
-# Several names cross as a list; a lone one and a number stay as they are.
+# Several names as a list; a single name or number as it is.
 as_devices <- function(devices, call = caller_env()) {
   check_no_na_options(list(devices = devices), call)
   if (length(devices) > 1) as.list(unname(devices)) else devices
 }
 
-# Rows to validate on, encoded as those to train on.
+# The handle of the validation rows, encoded as the training rows.
 as_validation <- function(validation, data, model = NULL, call = caller_env()) {
   if (is.null(validation)) {
     return(NULL)
@@ -232,10 +232,10 @@ as_validation <- function(validation, data, model = NULL, call = caller_env()) {
   )$handle
 }
 
-# What a schedule_*() or a user's list says crosses as a plain list.
+# A gpu_schedule or a list of options as a plain list.
 as_options <- function(x) if (is.list(x)) unclass(x) else x
 
-# A folder's path as R expands it.
+# Expands the path of a folder, given by itself or in a list of options.
 expand_folder <- function(given) {
   if (is.list(given) && rlang::is_string(given$folder)) {
     given$folder <- path.expand(given$folder)
@@ -243,143 +243,11 @@ expand_folder <- function(given) {
   if (rlang::is_string(given)) path.expand(given) else given
 }
 
-# A training that could not go on is no error, as its history and model are there.
+# Warns of a training that ended early; no error, because its history and model are valid.
 warn_stopped <- function(history) {
   if (identical(history$stopped, "non_finite")) {
     why <- grep("^Stopped: ", unlist(history$notes), value = TRUE)
     warn_gpukeras(why, "non_finite")
   }
   history
-}
-
-#' Loss and metrics of a model on data
-#'
-#' @param model A compiled Keras 3 model.
-#' @param data A [gpu_dataset()]; or a data frame, matrix (also sparse), array, `tf.data.Dataset` or
-#'   paths of files, which is encoded as the data that trained the model was. A data frame or a file
-#'   with columns holds the label column when training used a formula or such files. Rows with
-#'   missing values are treated as `na` of [gpu_dataset()] said in training.
-#' @param y Labels of a matrix, array or data frame without formula.
-#' @param recipe For a model from another session, such as one loaded from a `.keras` file: the
-#'   [gpu_recipe()] of its training data. `NULL` takes the one that [gpu_fit()] tied to the model.
-#' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`. Of a function or a
-#'   `tf.data.Dataset` one epoch is evaluated.
-#' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned, or 32, as Keras
-#'   does, where the loss may depend on the batch (see the section Losses of [gpu_fit()]).
-#' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the one where the model
-#'   is. In a [gpu_cluster()] `"all"` shares them out among the workers, who must all make the same
-#'   call, and all get the whole result.
-#' @param ... Words of keras3's: `x`, `sample_weight` in [gpu_evaluate()]; `verbose`, which changes
-#'   nothing, and `batch_size` in [gpu_predict()], which takes large ones.
-#' @return A named numeric vector: the loss and each metric; of a metric whose value is an array
-#'   each component, such as `f1_score[1]`.
-#' @examplesIf gpukeras:::can_run_examples()
-#' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])
-#' model <- gpu_mlp(train)
-#' fit <- gpu_fit(model, train, epochs = 5, verbose = FALSE)
-#' gpu_evaluate(model, mtcars[25:32, ])
-#' @export
-gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL,
-                         devices = NULL, ...) {
-  model <- check_model(model)
-  words <- check_words(list(...), c("x", "sample_weight", "verbose"))
-  recipe <- use_recipe(model, recipe)
-  check_no_na_options(list(batch_size = batch_size))
-  data <- if (missing(data)) words$x else data
-  data <- as_dataset(data, model, recipe, y, words$sample_weight, model = model)
-  result <- call_core("evaluate", list(
-    model = model, data = data$handle, part = part, batch_size = batch_size,
-    devices = as_devices(devices)
-  ))
-  unlist(result$metrics)
-}
-
-#' Predictions as R values
-#'
-#' New rows are encoded as training encoded them: columns are found by name, factor levels by label,
-#' standardised by the training rows' statistics. So are the columns of a matrix, where it has names
-#' and had some in training; one without names is taken by position. Other columns are left out.
-#'
-#' @param model A Keras 3 model.
-#' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
-#'   inputs, where training had one; or a [gpu_dataset()], whose rows are taken in their original
-#'   order (of a function or a `tf.data.Dataset`, also given as it is: one epoch, in its order).
-#' @param type `"response"`: numbers, or probabilities of the classes (of the second one when there
-#'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
-#'   or 0 and 1, as the labels were.
-#' @inheritParams gpu_evaluate
-#' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
-#'   class or output, or an array with rows first where the output has more dimensions; of a model
-#'   with several outputs a named list of these, where `type = "class"` gives classes for those that
-#'   have any, and numbers for the others. Where the shape of a row of the output varies by batch,
-#'   as of padded sequences, a list with the array of each batch. Where training had `na = "drop"`,
-#'   rows with a missing value get `NA`; a [gpu_dataset()] has left them out already.
-#' @section Errors:
-#' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
-#' another type; for missing values, unless `na` of [gpu_dataset()] said otherwise in training.
-#' @examplesIf gpukeras:::can_run_examples()
-#' train <- gpu_dataset(Species ~ ., data = iris)
-#' model <- gpu_mlp(train)
-#' fit <- gpu_fit(model, train, epochs = 20, verbose = FALSE)
-#' table(gpu_predict(model, iris, type = "class"), iris$Species)
-#' @export
-gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...) {
-  model <- check_model(model)
-  words <- check_words(list(...), c("x", "batch_size", "verbose"))
-  check_string(type)
-  recipe <- use_recipe(model, recipe)
-  room <- new_room()
-  args <- list(model = model, type = type, room = room$make, devices = as_devices(devices))
-  newdata <- name_parts(open_saved(if (missing(newdata)) words$x else newdata), model, "inputs")
-  if (is_tf_dataset(newdata)) newdata <- as_dataset(newdata, model, recipe, arg = "newdata")
-  if (inherits(newdata, "gpu_dataset")) {
-    args$data <- check_alive(newdata)$handle
-  } else {
-    args$features <- as_new_features(newdata, recipe)
-  }
-  as_prediction(call_core("predict", args), room)
-}
-
-as_new_features <- function(newdata, recipe, call = caller_env()) {
-  if (is.data.frame(newdata)) {
-    check_names(newdata, "newdata", call)
-  }
-  newdata <- if (is.data.frame(newdata) && nzchar(recipe$formula %||% "")) {
-    select_features(recipe$formula, newdata, call)
-  } else {
-    known_columns(newdata, recipe, call)
-  }
-  as_features(newdata, "newdata", call, recorded_zones(recipe))
-}
-
-# Values that were written into the room are there.
-as_prediction <- function(record, room) {
-  if (!is.null(record$outputs)) {
-    names <- vapply(record$outputs, `[[`, "", "name")
-    return(stats::setNames(lapply(record$outputs, as_prediction, room), names))
-  }
-  if (!is.null(record$batches)) {
-    return(lapply(record$batches, as_prediction, room))
-  }
-  values <- if (identical(record$values, "room")) room$take() else record$values
-  if (length(record$missing) > 0) {
-    values[slice.index(values, 1) %in% record$missing] <- NA
-  }
-  levels <- unlist(record$levels)
-  if (length(levels) > 0) {
-    return(factor(levels[as.vector(values)], levels = levels))
-  }
-  if (length(dim(values)) < 2) {
-    values <- as.vector(values)
-    return(if (isTRUE(record$logical)) values == 1 else values)
-  }
-  name_columns(values, unlist(record$names))
-}
-
-# Naming columns again would copy them.
-name_columns <- function(values, names) {
-  if (!identical(colnames(values), names) && length(names) == ncol(values)) {
-    colnames(values) <- names
-  }
-  values
 }

@@ -1,4 +1,4 @@
-# Several histories beside each other: their values as one data frame, and a row of facts for each.
+# Several histories together: their values as one data frame, and a row of facts for each.
 
 #' @rdname gpu_history
 #' @export
@@ -17,17 +17,15 @@ rbind.gpu_history <- function(..., deparse.level = 1) { # nolint: object_name_li
   runs$model <- unique_names
   frame <- do.call(rbind.data.frame, frames)
   frame$model <- factor(frame$model, unique_names)
-  structure(
-    frame,
-    class = c("gpu_histories", "data.frame"), row.names = seq_len(nrow(frame)), runs = runs
-  )
+  rownames(frame) <- NULL
+  structure(new_result_frame(frame, "gpu_histories"), runs = runs)
 }
 
-# R hands rows of two classes to a method only if both have the same one.
+# rbind() dispatches on arguments of two classes only if both have the same method.
 #' @export
 rbind.gpu_histories <- rbind.gpu_history
 
-# Names as given, else those of the variables, else numbers.
+# Names as given, else of the variables, else numbers.
 name_histories <- function(histories, expressions) {
   given <- rlang::names2(histories)
   symbols <- vapply(seq_along(histories), function(i) {
@@ -37,7 +35,7 @@ name_histories <- function(histories, expressions) {
   ifelse(nzchar(given), given, symbols)
 }
 
-# The values and the facts of one history, or of several that have names already.
+# The values and the facts of a history, or of several already combined.
 as_runs <- function(x, name, call) {
   if (inherits(x, "gpu_histories")) {
     return(list(frame = as.data.frame(x), runs = attr(x, "runs")))
@@ -70,25 +68,25 @@ as.data.frame.gpu_histories <- function(x, row.names = NULL, optional = FALSE, .
 summary.gpu_histories <- function(object, ...) {
   runs <- attr(object, "runs")
   frame <- as.data.frame(object)
-  judged <- frame$metric == "loss" & frame$data == judged_data(frame)
+  judged <- frame$metric == "loss" & frame$data == compared_data(frame)
   best <- lapply(split(frame[judged, ], frame$model[judged]), function(rows) {
     rows[best_row(rows$value, -1), c("epoch", "value")]
   })
   best <- do.call(rbind, best)
   values <- rlang::set_names(
     list(best$value, best$epoch),
-    c(if (judged_data(frame) == "validation") "val_loss" else "loss", "best_epoch")
+    c(if (compared_data(frame) == "validation") "val_loss" else "loss", "best_epoch")
   )
   others <- setdiff(names(runs), c("model", "epochs"))
   data.frame(runs[c("model", "epochs")], values, runs[others], row.names = NULL)
 }
 
-# Which loss the histories are compared by.
-judged_data <- function(frame) {
+# The data on which losses are compared.
+compared_data <- function(frame) {
   if (any(frame$data == "validation")) "validation" else "training"
 }
 
-# Rows or columns that are taken out are plain ones.
+# A subset is a plain data frame.
 #' @export
 `[.gpu_histories` <- function(x, ...) as.data.frame(x)[...]
 
@@ -98,9 +96,9 @@ format.gpu_histories <- function(x, ...) {
   loss <- names(runs)[3]
   columns <- list(
     model = runs$model, epochs = runs$epochs,
-    loss = ifelse(is.na(runs[[3]]), "-", format_numbers(runs[[3]])),
+    loss = ifelse(is.na(runs[[3]]), "-", format_number(runs[[3]])),
     `best epoch` = ifelse(is.na(runs$best_epoch), "-", runs$best_epoch),
-    `rows/s` = vapply(signif(runs$samples_per_s, 3), count_text, ""),
+    `rows/s` = vapply(signif(runs$samples_per_s, 3), format_count, ""),
     seconds = sprintf("%.3g", runs$elapsed_s), device = runs$device, engine = runs$engine,
     stopped = runs$stopped
   )
@@ -111,22 +109,15 @@ format.gpu_histories <- function(x, ...) {
   )
 }
 
-#' @export
-print.gpu_histories <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
-}
-
 #' @rdname gpu_history
 #' @export
 plot.gpu_histories <- function(x, metric = NULL, ...) {
   frame <- drawn_rows(x, metric)
   by <- interaction(frame$model, frame$data, sep = ", ", lex.order = TRUE, drop = TRUE)
-  models <- levels(frame$model)
-  colours <- rlang::set_names(grDevices::hcl.colors(length(models), "Dark 3"), models)
+  colours <- model_colours(frame)
   first <- frame[match(levels(by), by), ]
   styles <- Map(
-    function(model, data) list(col = colours[[model]], lty = if (data == "training") 1 else 2),
+    function(model, data) list(col = colours[[model]], lty = data_lines[[data]]),
     as.character(first$model), as.character(first$data)
   )
   draw_panels(frame, by, rlang::set_names(styles, levels(by)), list(), list(...))
@@ -141,5 +132,10 @@ autoplot.gpu_histories <- function(object, metric = NULL, ...) { # nolint: objec
     frame,
     ggplot2::aes(.data$epoch, .data$value, colour = .data$model, linetype = .data$data)
   )
-  panelled(drawn, frame)
+  add_panels(drawn, frame, model_colours(frame))
+}
+
+model_colours <- function(frame) {
+  models <- levels(frame$model)
+  rlang::set_names(grDevices::hcl.colors(length(models), "Dark 3"), models)
 }

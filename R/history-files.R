@@ -1,4 +1,4 @@
-# Histories out of files, which may come from anybody: read_history().
+# read_history(): histories from files, which are not trusted.
 
 #' Read a history that was saved beside a checkpoint
 #'
@@ -28,7 +28,7 @@ read_history <- function(path) {
   new_gpu_history(check_report(parse_report(read_text(file), file), file))
 }
 
-# The text of a file; a pipe, at which reading would wait for ever, has no size.
+# The text of a file. A pipe, from which reading would block, has no size.
 read_text <- function(file, call = caller_env()) {
   if (!isTRUE(file.size(file) > 0)) {
     abort_history(file, "The file `%s` is not JSON.", call = call)
@@ -58,13 +58,13 @@ archive_history <- function(path, call = caller_env()) {
   new_gpu_history(check_report(about$history, path, call))
 }
 
-# The text of an archive's member, or NULL. How long it is, the archive may lie about.
+# The text of an archive's member, or NULL. The archive's own entry for its length is not trusted.
 read_member <- function(path, name, call = caller_env()) {
   listed <- tryCatch(utils::unzip(path, list = TRUE), error = function(condition) NULL)
   if (!name %in% listed$Name) {
     return(NULL)
   }
-  connection <- unz(path, name, open = "rb") # as text, a last line without an end would be lost
+  connection <- unz(path, name, open = "rb") # text mode would lose a last line without an end
   on.exit(close(connection))
   content <- tryCatch(readBin(connection, "raw", 2^28), error = function(condition) raw())
   if (any(content == 0)) {
@@ -90,7 +90,7 @@ is_finite_number <- function(x) rlang::is_bare_numeric(x, n = 1) && is.finite(x)
 
 is_text <- function(x) rlang::is_bare_character(x, n = 1) && !is.na(x)
 
-# JSON that R has written has a vector of one as its only item.
+# In JSON that R wrote, a vector of length 1 is a scalar.
 is_list_of <- function(x, holds, named = FALSE) {
   if (!named && is.atomic(x) && length(x) == 1) {
     return(holds(x))
@@ -99,7 +99,7 @@ is_list_of <- function(x, holds, named = FALSE) {
   rlang::is_bare_list(x) && has_names && all(vapply(x, holds, NA))
 }
 
-# A metric's value: a number, NULL for none, or an array of them.
+# A metric's value: a number, NULL, or an array of these.
 is_metric <- function(x, depth = 0) {
   rlang::is_bare_numeric(x, n = 1) || is.null(x) ||
     (depth < 8 && rlang::is_bare_list(x) && is.null(names(x)) &&
@@ -112,7 +112,7 @@ is_series <- function(x) {
 
 is_texts_of <- function(x) is_list_of(x, is_text)
 
-# What each field of a training's record is, as a function that knows one.
+# A predicate for each field of a training's report.
 report_fields <- list(
   history = function(x) {
     is_list_of(x, function(values) is_list_of(values, is_metric), named = TRUE)
@@ -144,14 +144,14 @@ is_trials <- function(x) {
   })
 }
 
-# A list whose named fields are what they must be, or are not there; others are not looked at.
+# A named list whose fields, where present, satisfy these predicates; other fields are ignored.
 is_record <- function(x, ...) {
   kinds <- list(...)
   rlang::is_bare_list(x) && rlang::is_named(x) &&
     all(vapply(names(kinds), function(name) is.null(x[[name]]) || kinds[[name]](x[[name]]), NA))
 }
 
-# What users read is made of it: each field is what the core writes, or not there.
+# Checks that each field is of the type that the core writes, or absent.
 check_report <- function(report, file, call = caller_env()) {
   if (!rlang::is_bare_list(report) || !all(needed_fields %in% names(report))) {
     abort_history(file, "The file `%s` is not the history of a training.", call = call)

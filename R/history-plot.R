@@ -2,13 +2,15 @@
 
 panels_a_page <- 12
 
+# The line of each part of the data, in plot() and autoplot().
+data_colours <- c(training = "#1f77b4", validation = "#d95f02")
+data_lines <- c(training = 1, validation = 2)
+
 #' @rdname gpu_history
 #' @export
 plot.gpu_history <- function(x, metric = NULL, ...) {
   frame <- drawn_rows(x, metric)
-  styles <- list(
-    training = list(col = "#1f77b4", lty = 1), validation = list(col = "#d95f02", lty = 2)
-  )
+  styles <- Map(list, col = data_colours, lty = data_lines)
   marks <- list(best = best_epoch(x), resumed = resumed_at(x))
   draw_panels(frame, frame$data, styles[levels(droplevels(frame$data))], marks, list(...))
   invisible(x)
@@ -18,13 +20,16 @@ plot.gpu_history <- function(x, metric = NULL, ...) {
 #' @exportS3Method ggplot2::autoplot
 autoplot.gpu_history <- function(object, metric = NULL, ...) { # nolint: object_name_linter.
   frame <- drawn_rows(object, metric)
-  drawn <- ggplot2::ggplot(frame, ggplot2::aes(.data$epoch, .data$value, colour = .data$data))
-  panelled(drawn, frame) +
+  drawn <- ggplot2::ggplot(
+    frame,
+    ggplot2::aes(.data$epoch, .data$value, colour = .data$data, linetype = .data$data)
+  )
+  add_panels(drawn, frame, data_colours) +
     mark_epoch(best_epoch(object), "dashed") +
     mark_epoch(resumed_at(object), "dotted")
 }
 
-# The values of the metrics that are wanted, those that can be drawn.
+# The finite values of the requested metrics; others are NA.
 drawn_rows <- function(x, metric, call = caller_env()) {
   frame <- as.data.frame(x)
   if (nrow(frame) == 0) {
@@ -53,7 +58,7 @@ find_components <- function(name, known) {
   if (name %in% known || length(parts) == 0) name else parts
 }
 
-# The epoch that early stopping restored, else that of the lowest validation loss, else none.
+# The epoch that early stopping restored, else that of the lowest validation loss, else NULL.
 best_epoch <- function(x) {
   if (isTRUE(x$best_epoch > 0)) {
     return(x$best_epoch)
@@ -67,7 +72,7 @@ resumed_at <- function(x) {
   if (isTRUE(x$resumed_epochs > 0)) x$resumed_epochs + 0.5
 }
 
-# Draws the values of each metric, a line for each level of `by`, and leaves the device as it was.
+# Draws a panel for each metric, with a line for each level of `by`, and restores the device.
 draw_panels <- function(frame, by, styles, marks, options) {
   metrics <- levels(frame$metric)
   grid <- grDevices::n2mfrow(min(length(metrics), panels_a_page))
@@ -88,7 +93,7 @@ draw_panels <- function(frame, by, styles, marks, options) {
   }
 }
 
-# Axes that hold all values; where no value is finite the panel stays empty.
+# Axes for all values; the panel stays empty if no value is finite.
 draw_axes <- function(frame, name, options) {
   empty <- all(is.na(frame$value))
   defaults <- list(
@@ -96,11 +101,11 @@ draw_axes <- function(frame, name, options) {
     type = "n", xlab = "epoch", ylab = name, xaxt = "n", yaxt = if (empty) "n" else "s"
   )
   do.call(graphics::plot.default, utils::modifyList(defaults, options))
-  graphics::axis(1, unique(round(pretty(frame$epoch)))) # there is no half epoch
+  graphics::axis(1, unique(round(pretty(frame$epoch)))) # whole epochs only
   if (empty) graphics::text(mean(defaults$x), 0.5, "no finite value")
 }
 
-# In the corner on the right that the lines do not end in.
+# In the right corner where no line ends.
 draw_legend <- function(styles, values) {
   pick <- function(field) vapply(styles, function(style) style[[field]], styles[[1]][[field]])
   graphics::legend(
@@ -114,13 +119,15 @@ ends_high <- function(values) {
   length(values) > 1 && utils::tail(values, 1) > mean(range(values))
 }
 
-# The layers that a plot of one history and one of several share.
-panelled <- function(drawn, frame) {
+# The ggplot2 layers of a plot of one history or several.
+add_panels <- function(drawn, frame, colours) {
   seen <- unique(frame[!is.na(frame$value), c("metric", "epoch")])
-  lines <- all(table(seen$metric) > 1) # of single values ggplot2 would complain
+  lines <- all(table(seen$metric) > 1) # geom_line() warns about single values
   drawn +
     ggplot2::geom_point(size = 0.8, na.rm = TRUE) +
     (if (lines) ggplot2::geom_line(na.rm = TRUE)) +
+    ggplot2::scale_colour_manual(values = colours) +
+    ggplot2::scale_linetype_manual(values = data_lines) +
     ggplot2::facet_wrap("metric", ncol = if (nlevels(frame$metric) <= 4) 1, scales = "free_y") +
     ggplot2::labs(x = "epoch", y = NULL, colour = NULL, linetype = NULL)
 }

@@ -1,4 +1,4 @@
-# What summary() tells of a training: each metric at its first, best and last epoch, times, reasons.
+# summary() of a history: each metric at its first, best and last epoch, times, reasons.
 
 #' @rdname gpu_history
 #' @export
@@ -7,7 +7,7 @@ summary.gpu_history <- function(object, ...) {
     "epochs", "elapsed_s", "epoch_s", "samples_per_s", "throughput", "input_wait", "where",
     "peak_memory", "reasons", "notes", "stopped"
   )
-  structure(
+  new_result(
     c(
       list(
         header = format_ending(object)[1],
@@ -17,7 +17,7 @@ summary.gpu_history <- function(object, ...) {
       ),
       unclass(object)[intersect(kept, names(object))]
     ),
-    class = "summary.gpu_history"
+    "summary.gpu_history"
   )
 }
 
@@ -35,7 +35,7 @@ summarise_metrics <- function(frame) {
   if (length(rows) > 0) do.call(rbind, rows)
 }
 
-# Where the best finite value is; NA where there is none, or it is not known what is good.
+# The index of the best finite value; NA if there is none, or the direction is not known.
 best_row <- function(values, direction) {
   values[!is.finite(values)] <- NA
   if (direction == 0) NA_integer_ else c(which.max(direction * values), NA)[1]
@@ -43,28 +43,33 @@ best_row <- function(values, direction) {
 
 #' @export
 format.summary.gpu_history <- function(x, ...) {
-  c(
+  format_fields(
     x$header,
     format_metric_table(x$metrics),
-    format_times(x$epoch_s, x$elapsed_s),
-    sprintf(
-      "speed:   %s rows/s in the fastest epoch, %.0f %% of the time waiting for rows",
-      count_text(signif(x$samples_per_s, 3)), 100 * x$input_wait
-    ),
-    x$tried,
-    paste0("placed:  ", x$where, format_peak(if (!is.na(x$peak_memory)) x$peak_memory)),
+    time = format_times(x$epoch_s, x$elapsed_s),
+    speed = format_fastest(x),
+    tried = x$tried,
+    placed = format_placed(x),
     "reasons:",
     format_reasons(x$choices, x$reasons),
-    if (length(x$notes) > 0) c("notes:", format_notes(x$notes))
+    if (length(x$notes) > 0) c("notes:", format_notes(x$notes)),
+    width = 9
   )
 }
 
-# What the reasons are given for.
+format_fastest <- function(x) {
+  sprintf(
+    "%s rows/s in the fastest epoch, %s of the time waiting for rows",
+    format_count(signif(x$samples_per_s, 3)), format_percent(x$input_wait)
+  )
+}
+
+# The choices that have reasons.
 choices_of <- function(x) {
   c(
-    engine = x$engine$engine, batch_size = count_text(x$plan$batch_size), rows = x$plan$mode,
+    engine = x$engine$engine, batch_size = format_count(x$plan$batch_size), rows = x$plan$mode,
     precision = x$precision, stopped = x$stopped,
-    learning_rate = if (isTRUE(x$replicas > 1)) format_numbers(utils::tail(x$learning_rate, 1))
+    learning_rate = if (isTRUE(x$replicas > 1)) format_number(utils::tail(x$learning_rate, 1))
   )
 }
 
@@ -78,25 +83,19 @@ format_metric_table <- function(metrics) {
   if (is.null(metrics)) {
     return(NULL)
   }
-  best <- sprintf("%s (epoch %d)", format_numbers(metrics$best), metrics$best_epoch)
+  best <- sprintf("%s (epoch %d)", format_number(metrics$best), metrics$best_epoch)
   format_frame(data.frame(
-    metric = metrics$metric, data = metrics$data, first = format_numbers(metrics$first),
-    best = ifelse(is.na(metrics$best_epoch), "-", best), last = format_numbers(metrics$last)
+    metric = metrics$metric, data = metrics$data, first = format_number(metrics$first),
+    best = ifelse(is.na(metrics$best_epoch), "-", best), last = format_number(metrics$last)
   ))
 }
 
-# The first epoch has what is only done once: tracing, compiling, trying engines.
+# The first epoch includes tracing, compiling and trying engines.
 format_times <- function(epoch_s, elapsed_s) {
   later <- epoch_s[-1]
   paste0(
-    sprintf("time:    %.3g s in all", elapsed_s),
+    sprintf("%.3g s in all", elapsed_s),
     if (length(epoch_s) > 0) sprintf(", first epoch %.3g s", epoch_s[1]),
     if (length(later) > 0) sprintf(", later ones %.3g s (median)", stats::median(later))
   )
-}
-
-#' @export
-print.summary.gpu_history <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
 }

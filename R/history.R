@@ -1,27 +1,27 @@
-# What a training did: made from the core's report or from a file, a data frame, printed, summed up.
+# The class `gpu_history`: what a training did.
 
-# What users read is added to the core's record. `report` may be of an older gpukeras, or come from
-# JSON, which has null for a number that is none.
+# Adds the fields that users read to the core's report. `report` may be of an older gpukeras, or
+# come from JSON, where NaN is null.
 new_gpu_history <- function(report) {
   report$history <- Map(as_values, report$history, names(report$history))
   for (name in c("epoch_s", "epoch_rows", "learning_rate")) {
     report[[name]] <- if (!is.null(report[[name]])) as_numbers(report[[name]])
   }
-  report$notes <- as.character(unlist(report$notes))
+  report$notes <- as_chr(report$notes)
   report$reasons <- name_reasons(report)
   report$where <- format_placement(report$variables)
   if (!is.null(report$epoch_rows)) report$throughput <- report$epoch_rows / report$epoch_s
   report$input_wait <- report$input_share
   report$peak_memory <- as.numeric(report$peak_bytes %||% NA)
-  structure(report, class = "gpu_history")
+  new_result(report, "gpu_history")
 }
 
 as_numbers <- function(x) {
   vapply(as.list(x), function(one) as.numeric(one %||% NaN), 0, USE.NAMES = FALSE)
 }
 
-# Each epoch's value of a metric: a vector, or a matrix with a row for each epoch where a value is
-# an array. An epoch that has none has NaN.
+# A metric's value in each epoch: a vector, or a matrix with a row for each epoch if the values are
+# arrays. NaN where an epoch has none.
 as_values <- function(values, name) {
   rows <- lapply(as.list(values), as_components, name)
   if (max(0, lengths(rows)) < 2) {
@@ -69,7 +69,7 @@ name_reasons <- function(report) {
 #' - `$history`: a vector of each metric, named as Keras names them, with `val_` in front of those
 #'   of the validation rows. Of a metric whose value is an array, such as `F1Score()`, a matrix with
 #'   a row for each epoch; elsewhere each of its components counts as a metric: `f1_score[1]`.
-#'   `$learning_rate` at the end of each epoch.
+#' - `$learning_rate`: the rate at the end of each epoch.
 #' - `$where`: on which devices the model's variables are, as text.
 #' - `$throughput`: training rows a second of each epoch, its validation included;
 #'   `$samples_per_s` of the fastest one.
@@ -95,8 +95,8 @@ name_reasons <- function(report) {
 #'   (`"training"` or `"validation"`). With `wide = TRUE` a row for each epoch, with its metrics,
 #'   its `learning_rate` and its `seconds`.
 #' - `summary()`: the first, best and last value of each metric with its epoch, the times and the
-#'   reasons. Whether a metric is best high or low is told from its name; `NA` where it does not
-#'   say.
+#'   reasons. Whether a high or a low value is best is known by the metric's name; `NA` where it is
+#'   not.
 #' - `plot()`: `x`, invisibly. `autoplot()`: a ggplot. A dashed line marks the best epoch: the one
 #'   that early stopping restored, else the lowest validation loss. A dotted line marks where a
 #'   training was continued from a checkpoint.
@@ -146,8 +146,8 @@ wide_frame <- function(x, epochs, values) {
   data.frame(lapply(columns, last_of, length(epochs)), check.names = FALSE)
 }
 
-# The numbers of the epochs that have values. Where those before a checkpoint have none, counting
-# goes on after them.
+# The numbers of the epochs that have values. If those before a checkpoint have none, counting
+# begins after them.
 epoch_numbers <- function(x) {
   count <- max(0L, vapply(x$history, NROW, 0L), length(x$epoch_s))
   before <- x$resumed_epochs %||% 0L
@@ -155,7 +155,7 @@ epoch_numbers <- function(x) {
   as.integer(first) + seq_len(count)
 }
 
-# Values are those of the last epochs; NA for earlier ones.
+# The values of the last epochs, with NA for earlier ones.
 last_of <- function(values, count) {
   c(rep(NA, max(0, count - length(values))), utils::tail(values, count))
 }
@@ -165,14 +165,13 @@ metric_values <- function(x) {
   component_values(x$history[setdiff(names(x$history), c("learning_rate", "lr"))])
 }
 
-# A metric may itself be called `val_...`: then it has a twin with two of them, or no `val_loss`
-# beside the loss.
+# A metric may itself be named `val_...`: then there is a `val_val_...`, or no `val_loss`.
 is_validation <- function(names) {
   known <- "val_loss" %in% names || !"loss" %in% names
   startsWith(names, "val_") & known & !paste0("val_", names) %in% names
 }
 
-# 1 where a metric is better the higher it is, -1 the lower, 0 where its name does not tell.
+# 1 if a high value of a metric is better, -1 if a low one is, 0 if its name does not say.
 metric_direction <- function(names) {
   lower <- paste0(
     "loss|error|entropy|hinge|divergence|poisson|log_?cosh|perplexity|false_|",
@@ -190,23 +189,24 @@ metric_direction <- function(names) {
 
 #' @export
 format.gpu_history <- function(x, ...) {
-  c(
+  format_fields(
     format_ending(x),
-    format_last(x),
-    if (isTRUE(x$best_epoch > 0)) sprintf("best:    epoch %d", x$best_epoch),
-    format_speed(x),
-    if (isTRUE(x$plan$dropped_rows > 0)) paste("missing:", x$plan$na_reason),
-    sprintf("engine:  %s (%s)", x$engine$engine, x$engine$reason),
-    paste0("dtype:   ", x$precision, format_skipped(x$skipped_steps)),
-    sprintf("placed:  %s%s", format_placement(x$variables), format_peak(x$peak_bytes)),
-    if (nzchar(x$checkpoint %||% "")) paste("saved:  ", x$checkpoint),
-    if (!is.null(x$monitor)) paste("monitor:", x$monitor$verdict),
-    if (nzchar(x$tensorboard %||% "")) paste("board:  ", x$tensorboard),
-    format_notes(x$notes[!is_alarm(x)])
+    metrics = format_last(x),
+    best = if (isTRUE(x$best_epoch > 0)) paste("epoch", x$best_epoch),
+    speed = format_speed(x),
+    missing = if (isTRUE(x$plan$dropped_rows > 0)) x$plan$na_reason,
+    engine = sprintf("%s (%s)", x$engine$engine, x$engine$reason),
+    dtype = paste0(x$precision, format_skipped(x$skipped_steps)),
+    placed = format_placed(x),
+    saved = if (nzchar(x$checkpoint %||% "")) x$checkpoint,
+    monitor = x$monitor$verdict,
+    board = if (nzchar(x$tensorboard %||% "")) x$tensorboard,
+    format_notes(x$notes[!is_alarm(x)]),
+    width = 9
   )
 }
 
-# The first line; one more where the model may be spoilt.
+# The first line, and a second one if the model may be damaged.
 format_ending <- function(x) {
   endings <- c(
     completed = "", early = ", stopped early", interrupted = ", interrupted",
@@ -229,18 +229,16 @@ is_alarm <- function(x) {
   x$stopped == "non_finite" & startsWith(x$notes, "Stopped: ")
 }
 
-format_notes <- function(notes) if (length(notes) > 0) paste("*", notes)
-
 # The metrics after the last epoch.
 format_last <- function(x, most = 8) {
   last <- vapply(metric_values(x), function(values) c(NA, values)[length(values) + 1], 0)
   if (length(last) == 0) {
     return(NULL)
   }
-  shown <- utils::head(paste(names(last), format_numbers(last)), most)
+  shown <- utils::head(paste(names(last), format_number(last)), most)
   more <- length(last) - length(shown)
   paste0(
-    "metrics: ", paste(shown, collapse = ", "),
+    paste(shown, collapse = ", "),
     if (more > 0) sprintf(" and %d more: summary()", more)
   )
 }
@@ -249,18 +247,18 @@ format_speed <- function(x) {
   micro <- x$micro_batch
   shared <- isTRUE(x$replicas > 1)
   parts <- if (shared) {
-    sprintf(" (%s on each of %s)", count_text(micro), count_replicas(x))
+    sprintf(" (%s on each of %s)", format_count(micro), count_replicas(x))
   } else if (isTRUE(micro != x$plan$batch_size)) {
-    sprintf(" in parts of %s", count_text(micro))
+    sprintf(" in parts of %s", format_count(micro))
   }
   sprintf(
-    "speed:   %s rows/s at batch size %s%s, %.0f %% of the time waiting for rows (%s)",
-    count_text(signif(x$samples_per_s, 3)), count_text(x$plan$batch_size), parts %||% "",
-    100 * x$input_share, x$plan$mode
+    "%s rows/s at batch size %s%s, %s of the time waiting for rows (%s)",
+    format_count(signif(x$samples_per_s, 3)), format_count(x$plan$batch_size), parts %||% "",
+    format_percent(x$input_share), x$plan$mode
   )
 }
 
-# Where the parts of each batch were, such as "8 devices, 2 a worker".
+# The number of replicas, such as "8 devices, 2 a worker".
 count_replicas <- function(x) {
   if (!isTRUE(x$workers > 1)) {
     return(sprintf("%d devices", x$replicas))
@@ -272,7 +270,7 @@ count_replicas <- function(x) {
   sprintf("%d workers", x$workers)
 }
 
-# Where it ran: all devices of this process.
+# All devices of this process.
 format_devices <- function(x) {
   paste(unlist(x$devices) %||% x$device, collapse = " and ")
 }
@@ -295,25 +293,21 @@ format_trials <- function(trials, batch_size) {
     }
     sprintf(
       "%s %s rows/s (start %.1f s)",
-      trial$engine, count_text(signif(batch_size / trial$batch_s, 3)), trial$start_s
+      trial$engine, format_count(signif(batch_size / trial$batch_s, 3)), trial$start_s
     )
   }
-  paste("tried:  ", paste(vapply(trials, one, ""), collapse = ", "))
+  paste(vapply(trials, one, ""), collapse = ", ")
 }
 
-# Where the model's variables are, which is where its steps ran.
+# The devices of the model's variables, where its steps ran.
 format_placement <- function(variables) {
   counts <- unlist(variables)
   nouns <- ifelse(counts == 1, "variable", "variables")
   paste(sprintf("%d %s on %s", counts, nouns, names(counts)), collapse = ", ")
 }
 
-format_peak <- function(bytes) {
-  if (is.null(bytes)) "" else sprintf(", at most %.0f MiB of its memory", bytes / 2^20)
-}
-
-#' @export
-print.gpu_history <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
+# The devices, and the peak memory on the GPU.
+format_placed <- function(x) {
+  peak <- if (!is.na(x$peak_memory)) format_bytes(x$peak_memory)
+  paste0(x$where, sprintf(", at most %s of its memory", peak))
 }

@@ -1,7 +1,6 @@
-# Interpreters of Python: those that can make an environment, and what one is asked. Mirrors
-# installed.py.
+# Python interpreters: finding one that can make an environment, and running one in a child process.
 
-# The first interpreter that can make the environment, with the reasons against those before it.
+# The first interpreter that can make the environment; if none can, the reasons for each.
 find_interpreter <- function(python, packages, range) {
   candidates <- if (is.null(python)) list_interpreters() else path.expand(python)
   against <- character()
@@ -9,7 +8,7 @@ find_interpreter <- function(python, packages, range) {
     facts <- ask_interpreter(candidate, packages)
     fault <- judge_interpreter(facts, range)
     if (!nzchar(fault)) {
-      return(list(python = facts$python, version = facts$version, lacking = all_of(packages)))
+      return(list(python = facts$python, version = facts$version, lacking = all_missing(packages)))
     }
     against <- c(against, sprintf("%s %s", candidate, fault))
   }
@@ -17,10 +16,10 @@ find_interpreter <- function(python, packages, range) {
     "there is no Python %s that can make an environment%s%s", describe_range(range),
     if (length(against) > 0) ": " else "", paste(against, collapse = "; ")
   )
-  list(python = "", version = "", lacking = all_of(packages), problem = problem)
+  list(python = "", version = "", lacking = all_missing(packages), problem = problem)
 }
 
-# Why an environment for R cannot be made of an interpreter, or "".
+# Why an interpreter cannot make an environment for R, or "".
 judge_interpreter <- function(facts, range) {
   if (nzchar(facts$failed)) {
     sprintf("does not run (%s)", facts$failed)
@@ -31,13 +30,13 @@ judge_interpreter <- function(facts, range) {
   }
 }
 
-# In a new environment everything is missing.
-all_of <- function(packages) {
+# Everything is missing in a new environment.
+all_missing <- function(packages) {
   lapply(packages, function(text) list(wanted = text, found = "", install = text, clash = FALSE))
 }
 
-# Programs on the path first: modules of clusters put theirs there. A shim of pyenv is one of them,
-# and is asked for the interpreter behind it.
+# Programs on the path first, where modules of clusters are. A shim of pyenv may be among them;
+# ask_interpreter() resolves it.
 list_interpreters <- function() {
   names <- c("python3", paste0("python3.", 13:10), "python")
   places <- c(
@@ -53,14 +52,14 @@ list_interpreters <- function() {
   unique(found[nzchar(found) & file.exists(found)])
 }
 
-# Asks the interpreter behind a shim, or behind that of an environment.
+# Asks the interpreter that a shim or an environment refers to.
 ask_interpreter <- function(python, packages) {
   facts <- ask_python(python, packages)
   if (nzchar(facts$failed) || facts$python == python) facts else ask_python(facts$python, packages)
 }
 
-# What an interpreter is and lacks, asked in a process of its own that nothing of the session's
-# variables leads to other packages, and that leaves no files.
+# The version, path and missing packages of an interpreter, asked in an isolated child process (-I)
+# that writes no files (-B).
 ask_python <- function(python, packages) {
   code <- paste(
     "import sys; sys.path.insert(0, sys.argv[1]);",
@@ -80,7 +79,7 @@ ask_python <- function(python, packages) {
   c(answer, failed = "")
 }
 
-# Runs an interpreter: its exit status, and the lines it said unless they are shown.
+# Runs an interpreter. Gives its exit status, and its output unless that is shown.
 run_python <- function(python, args, shown = FALSE) {
   if (!file.exists(python)) {
     return(list(status = 1L, lines = "it is not there"))
@@ -95,7 +94,7 @@ run_python <- function(python, args, shown = FALSE) {
   list(status = attr(said, "status") %||% 0L, lines = as.character(said))
 }
 
-# R puts the system's libraries first, and an interpreter of another place may load their Python.
+# R puts the system's libraries first, from which an interpreter elsewhere may load another Python.
 own_libraries <- function(python) {
   folder <- file.path(dirname(dirname(normalizePath(python))), "lib")
   if (Sys.info()[["sysname"]] != "Linux" || !dir.exists(folder)) {

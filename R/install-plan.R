@@ -1,27 +1,27 @@
-# What install_gpukeras() would do, and how it tells. Reads what is there, and changes nothing.
+# The plan of install_gpukeras(), made by reading only, and its text.
 
-plan_install <- function(wanted, envname, python, new, wheels, packages) {
+plan_install <- function(required, envname, python, new, wheels, packages) {
   path <- as_environment_path(envname)
   plan <- list(
     envname = envname, path = path, exists = dir.exists(path), new = new,
-    packages = packages %||% wanted$packages,
-    reason = if (is.null(packages)) wanted$reason else "as `packages` asks for",
+    packages = packages %||% required$packages,
+    reason = if (is.null(packages)) required$reason else "as `packages` asks for",
     wheels = if (!is.null(wheels)) normalizePath(wheels), problem = ""
   )
   found <- if (plan$exists && !new) {
-    read_environment(path, plan$packages, wanted$python)
+    read_environment(path, plan$packages, required$python)
   } else {
-    find_interpreter(python, plan$packages, wanted$python)
+    find_interpreter(python, plan$packages, required$python)
   }
   plan[names(found)] <- found
   if (plan$exists && new && !is_environment(path)) {
     plan$problem <- sprintf("%s is no virtual environment, so it is not replaced", path)
   }
-  plan$download <- tell_download(plan)
-  structure(plan, class = "gpu_install")
+  plan$download <- download_command(plan)
+  new_result(plan, "gpu_install")
 }
 
-# Names lie in reticulate's folder, everything with a slash is a path.
+# The path of an environment: a name is one in reticulate's folder, anything with a slash is a path.
 as_environment_path <- function(envname) {
   path <- if (grepl("[/\\\\]", envname)) envname else file.path(environments_root(), envname)
   path <- path.expand(path)
@@ -31,7 +31,7 @@ as_environment_path <- function(envname) {
 
 is_environment <- function(path) file.exists(file.path(path, "pyvenv.cfg"))
 
-# An environment that is there: what it lacks, and what stands against mending it.
+# An existing environment: what it lacks, and why it cannot be completed, or "".
 read_environment <- function(path, packages, range) {
   python <- environment_python(path)
   facts <- ask_python(python, packages)
@@ -71,10 +71,10 @@ describe_range <- function(range) {
   sprintf("%s to %d.%d", range[1], below[1], below[2] - 1L)
 }
 
-# Telling -----------------------------------------------------------------------------------------
+# Printing ----------------------------------------------------------------------------------------
 
 # The command that fetches the packages on another computer.
-tell_download <- function(plan) {
+download_command <- function(plan) {
   python <- sub("^$", "python3", sub("^(3[.][0-9]+).*", "python\\1", plan$version))
   paste(
     python, "-m pip download --dest wheels --only-binary=:all:",
@@ -105,7 +105,7 @@ format.gpu_install <- function(x, ...) {
 
 #' @export
 print.gpu_install <- function(x, ...) {
-  cat_lines(format(x))
+  NextMethod()
   if (is.null(x$wheels)) {
     cat_lines("For a computer without a network, fetch the packages elsewhere:")
     cat_lines(x$download)

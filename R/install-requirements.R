@@ -1,25 +1,25 @@
-# What gpukeras needs of Python, and which Python it takes: decided here as pure functions of facts,
-# because they are taken before there is a Python. The facts about versions lie in known_good.json.
+# The Python and packages that gpukeras needs. Decided in R by pure functions of facts, because no
+# Python runs yet. The versions are in known_good.json.
 
-# What is known to work together. `lines`: a line of TensorFlow and what goes with it, the best
-# first, for a system, a kind of processor, and reticulate from a version on ("" is any).
+# Versions that are known to work together. `lines`: a release line of TensorFlow with the versions
+# of the others, the best first, by system, processor and least version of reticulate ("" is any).
 known_good <- function() {
   path <- system.file("python/gpukeras/system/known_good.json", package = "gpukeras", mustWork = TRUE)
   jsonlite::fromJSON(path)
 }
 
-# The line of the table for a computer and its reticulate; none is an old reticulate.
+# The line of the table for a computer and its reticulate.
 choose_line <- function(computer, reticulate, lines = known_good()$lines) {
   fits <- lines$system %in% c("", computer$system) & lines$machine %in% c("", computer$machine) &
     numeric_version(lines$reticulate) <= reticulate
   found <- lines[fits, ]
-  own <- nzchar(found$system) # a line of the system's own is narrower
+  own <- nzchar(found$system) # a line for this system takes precedence
   as.list(found[order(!own), ][1, ])
 }
 
 # The computer ------------------------------------------------------------------------------------
 
-# What decides about the build of TensorFlow. `root` is where the system's files lie.
+# Facts that decide the build of TensorFlow. `root` is the root of the file system.
 read_computer <- function(root = "/") {
   info <- Sys.info()
   list(
@@ -28,8 +28,8 @@ read_computer <- function(root = "/") {
   )
 }
 
-# The first sign of an NVIDIA GPU, or "". Files are looked at, as programs such as lspci and
-# nvidia-smi are missing in many containers.
+# The first sign of an NVIDIA GPU, or "". Only files are read, because lspci and nvidia-smi are
+# missing in many containers.
 find_nvidia <- function(root = "/") {
   files <- c("dev/nvidia0", "proc/driver/nvidia/version")
   found <- file.exists(file.path(root, files))
@@ -45,7 +45,7 @@ find_nvidia <- function(root = "/") {
   if (wsl) "/dev/dxg and the driver of Windows" else ""
 }
 
-# An NVIDIA device of the display classes: its sound is a device of its own.
+# An NVIDIA device of the display classes; a card's sound is another device.
 find_nvidia_pci <- function(root) {
   read <- function(path) tryCatch(readLines(path, 1, warn = FALSE), error = function(e) "")
   for (folder in Sys.glob(file.path(root, "sys/bus/pci/devices/*"))) {
@@ -66,10 +66,10 @@ choose_requirements <- function(computer, gpu = "auto", reticulate = read_reticu
   build <- choose_build(computer, gpu)
   list(
     packages = c(
-      bound(build$tensorflow, line$tensorflow, line$tensorflow_below),
-      bound("keras", line$keras, line$keras_below),
-      bound("numpy", line$numpy, line$numpy_below),
-      bound_companions()
+      requirement(build$tensorflow, line$tensorflow, line$tensorflow_below),
+      requirement("keras", line$keras, line$keras_below),
+      requirement("numpy", line$numpy, line$numpy_below),
+      companion_requirements()
     ),
     python = c(line$python, line$python_below),
     reason = build$reason
@@ -101,7 +101,7 @@ choose_build <- function(computer, gpu) {
   }
 }
 
-# Where TensorFlow has no build with CUDA.
+# Why there is no TensorFlow with CUDA for a computer.
 explain_no_cuda <- function(computer) {
   switch(computer$system,
     Windows = paste(
@@ -116,14 +116,14 @@ explain_no_cuda <- function(computer) {
   )
 }
 
-# Requirements from one version on, and below another.
-bound <- function(package, from, below) paste0(package, ">=", from, ",<", below)
+# A requirement of versions from one on and below another.
+requirement <- function(package, from, below) paste0(package, ">=", from, ",<", below)
 
-bound_companions <- function(known = known_good()$companions) {
-  bound(known$package, known$from, known$below)
+companion_requirements <- function(known = known_good()$companions) {
+  requirement(known$package, known$from, known$below)
 }
 
-# What no session can do without: older ones are known not to work, newer ones may.
+# The least requirements of a session: older versions are known not to work, newer ones may.
 choose_least <- function(reticulate = read_reticulate()) {
   known <- known_good()
   line <- choose_line(list(system = "", machine = ""), reticulate, known$lines)
@@ -137,9 +137,8 @@ read_reticulate <- function() utils::packageVersion("reticulate")
 
 # The Python --------------------------------------------------------------------------------------
 
-# Which Python to ask reticulate for. `how`: "given" (it is chosen already), "environment" (this
-# `python`), "require" (one made by reticulate for its requirements), or "reticulate" (what it
-# finds).
+# Which Python reticulate is to use. `how`: "given" (chosen already), "environment" (this `python`),
+# "require" (an environment that reticulate makes for requirements), or "reticulate" (its choice).
 choose_python <- function(facts) {
   variables <- c("RETICULATE_PYTHON", "RETICULATE_PYTHON_ENV", "RETICULATE_PYTHON_FALLBACK")
   given <- facts$variables[variables]
@@ -173,8 +172,8 @@ read_choices <- function(root, can_require) {
   )
 }
 
-# The Pythons of environments that are active, or that keras packages have made, the first to be
-# taken. An active conda environment is often only the one in which R was installed.
+# The Pythons of active environments and of those that keras packages make, by precedence. An active
+# conda environment counts only with TensorFlow in it: often it is just the one that holds R.
 find_environments <- function(variables, root) {
   conda <- variables[["CONDA_PREFIX"]]
   has_keras <- nzchar(conda) && length(Sys.glob(file.path(
@@ -189,7 +188,7 @@ find_environments <- function(variables, root) {
   as.list(pythons[nzchar(folders) & file.exists(pythons)])
 }
 
-# The interpreter of an environment, which may not be there.
+# The path of an environment's interpreter, which need not exist.
 environment_python <- function(folder) {
   places <- c("bin/python", "Scripts/python.exe", "python.exe")
   paths <- file.path(path.expand(folder), places)
@@ -198,38 +197,38 @@ environment_python <- function(folder) {
 
 # Requirements for reticulate ---------------------------------------------------------------------
 
-# What to change in the requirements that R packages have declared; all builds of TensorFlow own
-# the same files. keras3 asks lspci and nvidia-smi for a GPU, and takes `tensorflow-cpu` where both
-# are missing: with `replace`, that is mended. Who declares it later means it.
+# Changes to the requirements that R packages have declared; all builds of TensorFlow install the
+# same files. keras3 detects a GPU by lspci and nvidia-smi, and declares `tensorflow-cpu` if both
+# are missing. `replace` corrects that; a later declaration is deliberate and stays.
 plan_declared <- function(declared, computer, replace, reticulate = read_reticulate()) {
   line <- choose_line(computer, reticulate)
   build <- choose_build(computer, "auto")$tensorflow
   theirs <- grep("^tensorflow(-cpu|-gpu)?($|[^a-z-])", declared, value = TRUE)
   plain <- startsWith(theirs, "tensorflow-cpu")
-  beside <- any(grepl("^(jax|torch)($|[^a-z-])", declared)) # TensorFlow leaves the GPU to those
+  beside <- any(grepl("^(jax|torch)($|[^a-z-])", declared)) # the GPU is theirs
   blind <- replace && any(plain) && build == "tensorflow[and-cuda]" && !beside
   removed <- if (blind || !all(plain)) theirs[plain] else character()
   kept <- setdiff(theirs, removed)
   list(
     remove = removed,
-    add = loosen(line, if (length(kept) > 0) sub("[^][a-z-].*", "", kept[1]) else build),
+    add = loose_requirements(line, c(sub("[^][a-z-].*", "", kept), build)[1]),
     python = c(paste0(">=", line$python), paste0("<", line$python_below)),
-    message = if (blind) tell_replaced(build, removed, computer$nvidia)
+    message = if (blind) describe_replaced(build, removed, computer$nvidia)
   )
 }
 
-# Requirements that leave room for those of other packages. TensorFlow's bounds are apart: so keras3
-# knows them as TensorFlow's, and can take them back.
-loosen <- function(line, tensorflow, known = known_good()) {
+# Wide requirements that agree with those of other packages. TensorFlow's bounds are separate, so
+# that keras3 recognises them and can remove them.
+loose_requirements <- function(line, tensorflow, known = known_good()) {
   c(
     paste0(tensorflow, c(">=", "<"), c(known$oldest$tensorflow, line$tensorflow_below)),
-    bound("keras", known$oldest$keras, line$keras_below),
-    bound("numpy", known$oldest$numpy, line$numpy_below),
-    bound_companions(known$companions)
+    requirement("keras", known$oldest$keras, line$keras_below),
+    requirement("numpy", known$oldest$numpy, line$numpy_below),
+    companion_requirements(known$companions)
   )
 }
 
-tell_replaced <- function(build, removed, sign) {
+describe_replaced <- function(build, removed, sign) {
   c(
     sprintf(
       "Python gets %s in place of %s: there is an NVIDIA GPU (%s).", build, toString(removed), sign
@@ -243,8 +242,8 @@ tell_replaced <- function(build, removed, sign) {
 
 # What is missing ---------------------------------------------------------------------------------
 
-# A sentence part about each requirement that is not met.
-describe_lacks <- function(lacks) {
+# A phrase for each requirement that is not met.
+describe_missing <- function(lacks) {
   one <- function(lack) {
     if (!nzchar(lack$found)) {
       return(sprintf("%s is missing", lack$wanted))
@@ -254,30 +253,31 @@ describe_lacks <- function(lacks) {
   vapply(lacks, one, "")
 }
 
-# Without NumPy the core cannot be imported, and with one that reticulate does not know no value
-# crosses: not even gpu_check() can work.
-lacks_numpy <- function(lacks) {
+# Whether NumPy or Python is unfit. The core cannot be imported without NumPy, and reticulate
+# converts no value with a NumPy that it does not support, so not even gpu_check() works.
+is_numpy_missing <- function(lacks) {
   any(vapply(lacks, function(lack) {
     grepl("^(numpy|python)", lack$wanted) && !grepl("^numpy [2-9]", lack$found)
   }, NA))
 }
 
-abort_lacking <- function(lacks, call, python = python_path()) {
-  wanted <- vapply(lacks, `[[`, "", "wanted")
+abort_missing <- function(lacks, call, python = python_path()) {
+  required <- vapply(lacks, `[[`, "", "wanted")
   abort_gpukeras(
-    sprintf("%s cannot run gpukeras: %s.", python, paste(describe_lacks(lacks), collapse = "; ")),
-    code = "runtime_missing", hint = tell_fix(wanted, python), python = python, lacking = wanted,
+    sprintf("%s cannot run gpukeras: %s.", python, paste(describe_missing(lacks), collapse = "; ")),
+    code = "runtime_missing", hint = missing_hint(required, python), python = python,
+    lacking = required,
     call = call
   )
 }
 
-# What to do about it; `given` is RETICULATE_PYTHON, which would choose that Python again.
-tell_fix <- function(wanted, python, given = Sys.getenv("RETICULATE_PYTHON"),
+# How to complete a Python. `given` is RETICULATE_PYTHON, which would choose the same one again.
+missing_hint <- function(required, python, given = Sys.getenv("RETICULATE_PYTHON"),
                      computer = read_computer(), reticulate = read_reticulate()) {
   if (basename(dirname(dirname(python))) == "r-gpukeras") {
     return("Restart R, and call install_gpukeras().")
   }
-  names <- sub("[^a-z].*", "", wanted)
+  names <- sub("[^a-z].*", "", required)
   good <- choose_requirements(computer, reticulate = reticulate)$packages
   good <- good[sub("[^a-z].*", "", good) %in% names]
   paste0(

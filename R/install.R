@@ -1,4 +1,4 @@
-# An environment for the Python side, in a virtual environment of its own.
+# install_gpukeras(): a virtual environment with TensorFlow and Keras.
 
 #' Install TensorFlow and Keras
 #'
@@ -7,17 +7,17 @@
 #' where there is an NVIDIA GPU, and without them elsewhere, which saves gigabytes. Nothing of CUDA
 #' needs to be installed before, except for NVIDIA's driver.
 #'
-#' An environment that is there is respected: what it has and fits is kept, and only what is missing
-#' or too old is installed. Nothing is removed, unless `new = TRUE` asks for a new environment. If
-#' that fails, or is interrupted, the environment is as it was before.
+#' An existing environment is kept: packages that fit stay, and only what is missing or too old is
+#' installed. Nothing is removed, unless `new = TRUE` asks for a new environment. If that fails or
+#' is interrupted, the environment is restored.
 #'
 #' @section The build of TensorFlow:
 #' On Linux with an x86-64 processor, `gpu = "auto"` takes `tensorflow[and-cuda]` where an NVIDIA
-#' GPU is seen: by its device file or its driver's (`/dev/nvidia0`, `/proc/driver/nvidia/version`),
-#' on the PCI bus, or by WSL. No program is asked, as `lspci` and `nvidia-smi` are missing in many
-#' containers. Without one it takes `tensorflow-cpu`. On macOS, on Windows, and on other processors
-#' it takes `tensorflow`, which computes on the CPU there. For a GPU on Windows, use WSL2, which is
-#' Linux on Windows: install R and gpukeras in it.
+#' GPU is detected: by its device file or its driver's (`/dev/nvidia0`,
+#' `/proc/driver/nvidia/version`), on the PCI bus, or by WSL. No program is run, because `lspci` and
+#' `nvidia-smi` are missing in many containers. Without one it takes `tensorflow-cpu`. On macOS, on
+#' Windows, and on other processors it takes `tensorflow`, which computes on the CPU there. For a
+#' GPU on Windows, use WSL2, which is Linux on Windows: install R and gpukeras in it.
 #'
 #' @section Which Python is used:
 #' When gpukeras first needs Python, and R does not run one yet, it is, in this order:
@@ -30,7 +30,7 @@
 #' 4. with reticulate 1.41 or later, an environment that it makes for the session and keeps in its
 #'    cache: gpukeras declares what it needs by `reticulate::py_require()`. Then
 #'    `install_gpukeras()` is not needed;
-#' 5. what else reticulate finds.
+#' 5. any other that reticulate finds.
 #'
 #' `library(gpukeras)` starts no Python and downloads nothing. A Python that lacks something, or has
 #' a version that cannot work, is an error that names it, what it lacks, and what to do.
@@ -71,7 +71,7 @@
 #' @section Errors:
 #' `gpukeras_error_runtime_missing` if there is no Python that fits, if the environment cannot be
 #' completed without removing something, or if pip fails; `gpukeras_error_spec` for arguments.
-#' @seealso [gpu_check()], which tells whether the GPU is used then.
+#' @seealso [gpu_check()], which says whether the GPU is used.
 #' @export
 #' @examples
 #' # What would be installed, and why: nothing is changed.
@@ -88,12 +88,12 @@ install_gpukeras <- function(envname = "r-gpukeras", gpu = "auto", python = NULL
   check_folder(wheels)
   computer <- read_computer()
   check_gpu(gpu, computer)
-  wanted <- choose_requirements(computer, gpu)
-  plan <- plan_install(wanted, envname, python, new, wheels, packages)
+  required <- choose_requirements(computer, gpu)
+  plan <- plan_install(required, envname, python, new, wheels, packages)
   if (dry_run) {
     return(plan)
   }
-  carry_out(plan, pip_options, verbose)
+  execute_plan(plan, pip_options, verbose)
   invisible(plan)
 }
 
@@ -103,7 +103,7 @@ check_flags <- function(..., call = caller_env()) {
 }
 
 check_texts <- function(..., call = caller_env()) {
-  texts <- Filter(Negate(is.null), list(...)) # NULL is left to the function
+  texts <- Filter(Negate(is.null), list(...)) # NULL is the default
   for (arg in names(texts)) check_string(texts[[arg]], arg, call)
 }
 
@@ -117,7 +117,7 @@ check_vectors <- function(..., call = caller_env()) {
   }
 }
 
-# An option of pip among them would be one, and a file or an address has no version to look at.
+# Refuses options of pip, which would take effect, and files and addresses, which have no version.
 check_requirements <- function(packages, call = caller_env()) {
   form <- "^[A-Za-z0-9][A-Za-z0-9_.-]*(\\[[A-Za-z0-9_,.-]+\\])?([<>=!~]+[A-Za-z0-9.*+,<>=!~-]+)?$"
   apart <- grepl("[A-Za-z0-9] +[A-Za-z0-9]", packages)
@@ -147,9 +147,9 @@ check_gpu <- function(gpu, computer, call = caller_env()) {
   }
 }
 
-# Carrying it out ---------------------------------------------------------------------------------
+# Executing the plan ------------------------------------------------------------------------------
 
-carry_out <- function(plan, pip_options, verbose, call = caller_env()) {
+execute_plan <- function(plan, pip_options, verbose, call = caller_env()) {
   check_feasible(plan, call)
   if (length(plan$lacking) == 0) {
     inform_gpukeras(v = sprintf("%s has all it needs.", plan$path))
@@ -161,7 +161,7 @@ carry_out <- function(plan, pip_options, verbose, call = caller_env()) {
   } else {
     replace_environment(plan$path, make_environment(plan, pip_options, verbose, call))
   }
-  inform_gpukeras(tell_done(plan))
+  inform_gpukeras(describe_installed(plan))
 }
 
 check_feasible <- function(plan, call) {
@@ -179,11 +179,11 @@ check_feasible <- function(plan, call) {
   }
   abort_gpukeras(
     sprintf("%s cannot be installed: %s.", plan$path, problem), code = "runtime_missing",
-    hint = if (nzchar(plan$python)) "" else tell_no_python(), path = plan$path, call = call
+    hint = if (nzchar(plan$python)) "" else no_python_hint(), path = plan$path, call = call
   )
 }
 
-tell_no_python <- function() {
+no_python_hint <- function() {
   switch(Sys.info()[["sysname"]],
     Linux = paste(
       "On Debian and Ubuntu: apt install python3-venv; on a cluster: load a module of Python. Or",
@@ -193,15 +193,15 @@ tell_no_python <- function() {
   )
 }
 
-# Whether the Python of this session lies in an environment.
+# Whether this session's Python belongs to the environment.
 is_running <- function(path) {
   python_runs() && startsWith(dirname(python_path()), paste0(path, "/"))
 }
 
 before_path <- function(path) paste0(path, ".before")
 
-# Puts an environment in the place of the old one, which comes back unless the new one is complete:
-# by its name, as the programs in an environment know its path.
+# Makes a new environment at the path of the old one, since an environment contains its own path.
+# The old one is renamed meanwhile, and restored if the new one is not completed.
 replace_environment <- function(path, make) {
   before <- before_path(path)
   had <- dir.exists(path)
@@ -224,20 +224,20 @@ make_environment <- function(plan, pip_options, verbose, call) {
   install_packages(plan, environment_python(plan$path), pip_options, verbose, call)
 }
 
-# pip finds all packages before it changes anything.
+# pip resolves all packages before it installs any.
 install_packages <- function(plan, python, pip_options, verbose, call) {
-  wanted <- vapply(plan$lacking, `[[`, "", "install")
+  lacking <- vapply(plan$lacking, `[[`, "", "install")
   source <- if (!is.null(plan$wheels)) c("--no-index", "--find-links", plan$wheels)
   said <- run_python(python, c(
     "-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-user",
-    source, pip_options, wanted
+    source, pip_options, lacking
   ), shown = verbose)
   if (said$status != 0) {
     abort_install("pip does not install the packages", said$lines, call)
   }
   left <- ask_python(python, plan$packages)$lacking
   if (length(left) > 0) {
-    abort_install("pip ended well, and still", describe_lacks(left), call)
+    abort_install("pip ended well, and still", describe_missing(left), call)
   }
 }
 
@@ -250,7 +250,7 @@ abort_install <- function(what, lines, call) {
   )
 }
 
-tell_done <- function(plan) {
+describe_installed <- function(plan) {
   found <- identical(plan$path, file.path(environments_root(), "r-gpukeras"))
   c(
     v = sprintf("%s is complete.", plan$path),

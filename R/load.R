@@ -1,14 +1,14 @@
-# Models from files: those of gpu_save(), and models and datasets that gpu_run() brought back, which
-# are loaded on first use.
+# gpu_load(): models from files of gpu_save(), and results of gpu_run() that are loaded on first
+# use.
 
-# What stands here for a model or a dataset of a child: itself if TensorFlow runs already, else its
-# file. A model that cannot be loaded is not lost: its file stays.
+# A model or dataset of a child: loaded if TensorFlow runs already, else a gpu_saved object with its
+# file. A model that cannot be loaded keeps its file.
 keep_saved <- function(packed) {
   saved <- new_saved(packed)
   if (!tensorflow_runs()) {
     return(saved)
   }
-  tryCatch(as_live(saved), gpukeras_error_model = function(condition) {
+  tryCatch(resolve_saved(saved), gpukeras_error_model = function(condition) {
     warn_gpukeras(
       c(said_by(condition), i = "It is given back as a gpu_saved_model: see ?gpu_load."),
       "model"
@@ -17,18 +17,18 @@ keep_saved <- function(packed) {
   })
 }
 
-# A file of one's own, which goes with the last use of it, or with the session's folder.
+# A gpu_saved object, whose file is removed by its finalizer, or with the session's folder.
 new_saved <- function(packed) {
   state <- new.env(parent = emptyenv())
   state$path <- tempfile(fileext = if (packed$kind == "model") ".keras" else "")
   file.rename(packed$path, state$path)
-  session <- Sys.getpid() # a fork of it must leave the file
+  session <- Sys.getpid() # a fork must not remove the file
   reg.finalizer(state, function(state) {
     if (Sys.getpid() == session) unlink(state$path, recursive = TRUE)
   })
-  structure(
+  new_result(
     list(kind = packed$kind, record = packed$record, state = state),
-    class = c(paste0("gpu_saved_", packed$kind), "gpu_saved")
+    c(paste0("gpu_saved_", packed$kind), "gpu_saved")
   )
 }
 
@@ -37,16 +37,16 @@ new_saved <- function(packed) {
 #' `gpu_load(path)` loads a model from a `.keras` file: one of [gpu_save()], with the recipe of its
 #' training data, its history and its masks, or one of plain Keras.
 #'
-#' What [gpu_run()] brought back as a file, because this session had not started TensorFlow, loads
-#' on its first use by functions of gpukeras; for others, such as keras3's, `gpu_load(x)` does.
+#' A result that [gpu_run()] returned as a file, because this session had not started TensorFlow, is
+#' loaded on its first use by functions of gpukeras; for others, such as keras3's, `gpu_load(x)`
+#' loads it.
 #'
 #' @section What is refused:
-#' A file may come from anywhere, so it is looked through before Keras sees it, and Keras loads it
-#' in its safe mode; unless `safe_mode` is `FALSE` no code of the file is run, also where safe mode
-#' was switched off for others.
-#' Refused are Python lambdas, such as a Lambda layer's function; pickles, wherever they lie; layers
-#' that load another program (`TFSMLayer`, `TorchModuleWrapper`, `JaxLayer`, `FlaxLayer`); weights
-#' that lie in another file; members outside of the archive's own folder, links, encrypted ones and
+#' A file may come from anywhere, so it is inspected before Keras loads it, and Keras loads it in
+#' its safe mode; unless `safe_mode` is `FALSE` no code of the file is run, even if safe mode is
+#' switched off globally. Refused are Python lambdas, such as a Lambda layer's function; pickles;
+#' layers that load another program (`TFSMLayer`, `TorchModuleWrapper`, `JaxLayer`, `FlaxLayer`);
+#' weights in another file; members outside of the archive's own folder, links, encrypted ones and
 #' zip bombs; files that are damaged; and classes and functions that are neither in
 #' `custom_objects` nor registered with Keras.
 #'
@@ -89,17 +89,20 @@ gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
   check_flag(safe_mode)
   needs <- list(custom_objects = as_custom_objects(custom_objects), safe_mode = safe_mode)
   if (!rlang::is_string(x)) {
-    return(as_live(x, needs = needs))
+    return(resolve_saved(x, needs = needs))
   }
   record <- call_core("load_archive", list(
     path = absolute_paths(x), arg = "x", custom_objects = needs$custom_objects,
     safe_mode = safe_mode
   ))
-  tell_left(record$left, x)
+  inform_uncompiled(record$left, x)
   if (is.null(record$recipe)) {
-    told <- if (record$ours) "has no recipe: gpu_fit() had not trained it." else
+    why <- if (record$ours) {
+      "has no recipe: gpu_fit() had not trained it."
+    } else {
       "is a file of plain Keras: it has no recipe."
-    inform_gpukeras(i = paste(basename(x), told, "gpu_predict() takes rows as the model does."))
+    }
+    inform_gpukeras(i = paste(basename(x), why, "gpu_predict() takes rows as the model does."))
   }
   if (nzchar(record$history_fault)) {
     inform_gpukeras(
@@ -109,8 +112,8 @@ gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
   record$model
 }
 
-# Names that only compile() needs, and that nobody knows.
-tell_left <- function(left, path) {
+# Says which unknown names compile() needs.
+inform_uncompiled <- function(left, path) {
   if (length(left) > 0) {
     inform_gpukeras(
       i = sprintf(
@@ -122,8 +125,9 @@ tell_left <- function(left, path) {
   }
 }
 
-# Classes and functions by the names that Keras wrote. keras3 wraps a class of R's into a function
-# that holds it; an R function has its name in Python too, so that the model is saved with it again.
+# Classes and functions by the names that Keras wrote. keras3 wraps an R class into a function with
+# the class as attribute. An R function gets its name in Python, so that the model can be saved
+# again.
 as_custom_objects <- function(objects, call = caller_env()) {
   if (is.null(objects)) {
     return(NULL)
@@ -155,8 +159,8 @@ as_custom_object <- function(object, name, call) {
   wrapped %||% object
 }
 
-# The model or dataset that a gpu_saved one stands for; anything else as it is.
-as_live <- function(x, call = caller_env(), needs = NULL) {
+# The model or dataset of a gpu_saved object or parsnip fit; anything else as it is.
+resolve_saved <- function(x, call = caller_env(), needs = NULL) {
   if (inherits(x, "gpu_mlp_fit")) {
     return(model_of_fit(x, call))
   }
@@ -182,7 +186,7 @@ load_saved <- function(x, call, needs = NULL) {
   if (x$kind == "model") {
     unlink(path)
   } else {
-    attr(live, "files") <- x$state # which go when nobody reads rows from them any more
+    attr(live, "files") <- x$state # keeps the files as long as the dataset reads from them
   }
   live
 }
@@ -204,10 +208,4 @@ format_saved_model <- function(record) {
     ),
     if (!is.null(recipe)) format(new_gpu_recipe(recipe))[-1]
   )
-}
-
-#' @export
-print.gpu_saved <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
 }

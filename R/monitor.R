@@ -1,5 +1,4 @@
-# What the computer and its GPUs did while code ran: sampled by a process beside this one, so that
-# it goes on while R computes; R is not asked anything before the code has ended.
+# gpu_monitor(): samples of the computer and its GPUs, taken by another process while R computes.
 
 #' Watch the GPU and the computer while code runs
 #'
@@ -13,14 +12,14 @@
 #'
 #' @section Columns of `as.data.frame()`:
 #' One row for each sample and GPU; without a GPU one for each sample, and the GPU's columns are
-#' `NA`. `NA` is what the card or the computer does not tell, such as the utilization of a MIG
-#' slice.
+#' `NA`. A value that the card or the computer does not report is `NA` too, such as the utilization
+#' of a MIG slice.
 #' - `time_s`: seconds since the code began. `device`: `"GPU:0"` is the first GPU that
 #'   `CUDA_VISIBLE_DEVICES` shows.
 #' - `utilization_percent`: share of the time in which at least one kernel ran. NVML averages it
 #'   over 0.17 to 1 s. `memory_utilization_percent`: in which the card's memory was read or written.
-#' - `memory_bytes`: taken of the card, by all processes. TensorFlow takes nearly all at its start
-#'   unless `gpu_setup(memory = "growth")` is in effect; [gpu_memory()] tells what it uses.
+#' - `memory_bytes`: the card's memory in use by all processes. TensorFlow takes nearly all at its
+#'   start unless `gpu_setup(memory = "growth")` is in effect; [gpu_memory()] has what it uses.
 #' - `power_w`, `temperature_c`, `clock_mhz` (of the multiprocessors), `throttling` (why the clocks
 #'   were lowered, such as `"power limit"`; `""` when they were not).
 #' - `pcie_received_bytes_per_s`, `pcie_sent_bytes_per_s`: over PCI Express, to and from the card,
@@ -28,7 +27,7 @@
 #' - `process_cpu_percent`: of this process, without those that it starts, such as [gpu_run()]'s;
 #'   100 is a whole core. `process_memory_bytes`: resident.
 #' - `cpu_percent`: of the whole computer, 100 is all cores. `available_memory_bytes`: what can
-#'   still be taken without swapping.
+#'   be allocated without swapping.
 #' - `disk_read_bytes_per_s`, `network_read_bytes_per_s`: by the whole computer.
 #' @param code What to watch. Its value is in `$value`; an error or an interrupt of it is passed on
 #'   as it is.
@@ -55,14 +54,14 @@
 #' seen$value # the history
 #' @export
 gpu_monitor <- function(code, interval = 0.2) {
-  watch <- start_watch(interval, "interval")
+  watch <- start_monitor(interval, "interval")
   on.exit(watch$abandon())
   value <- code
   new_gpu_monitor(watch$stop(), value)
 }
 
 # A sampler that runs until it is stopped or abandoned.
-start_watch <- function(interval, arg, call = caller_env()) {
+start_monitor <- function(interval, arg, call = caller_env()) {
   check_no_na_options(rlang::set_names(list(interval), arg), call)
   args <- list(interval = interval, arg = arg)
   handle <- call_core("monitor_start", args, call = call)$handle
@@ -71,16 +70,16 @@ start_watch <- function(interval, arg, call = caller_env()) {
     if (is.null(record)) record <<- call_core("monitor_stop", list(handle = handle), call = call)
     record
   }
-  # What the code failed of is said, not what its monitor failed of.
+  # An error of the code is more important than one of its monitor.
   list(stop = stop, abandon = function() try(stop(), silent = TRUE))
 }
 
 # gpu_fit(monitor = ): TRUE is the usual interval; FALSE starts none, and stop() gives NULL.
-watch_training <- function(monitor, call = caller_env()) {
+start_fit_monitor <- function(monitor, call = caller_env()) {
   if (isFALSE(monitor)) {
     return(list(stop = function() NULL, abandon = function() NULL))
   }
-  start_watch(if (isTRUE(monitor)) 0.2 else monitor, "monitor", call)
+  start_monitor(if (isTRUE(monitor)) 0.2 else monitor, "monitor", call)
 }
 
 # Columns become plain vectors, and NaN of Python NA.
@@ -90,11 +89,9 @@ new_gpu_monitor <- function(record, value = NULL) {
     device$samples <- as_columns(device$samples)
     device
   })
-  record$notes <- as.character(unlist(record$notes))
   columns <- c("device", "column", "unit", "mean", "median", "max")
-  record$summary <- records_frame(record$summary, columns)
-  for (name in columns[4:6]) record$summary[[name]] <- as.numeric(record$summary[[name]])
-  structure(c(list(value = value), record), class = "gpu_monitor")
+  record$summary <- numeric_columns(records_frame(record$summary, columns), columns[4:6])
+  new_result(c(list(value = value), record), "gpu_monitor")
 }
 
 as_columns <- function(samples) {
@@ -225,23 +222,10 @@ format_measure <- function(value, unit) {
   switch(unit,
     "%" = sprintf("%.0f %%", value),
     "bytes" = format_bytes(value),
-    "bytes/s" = format_bytes_rate(value),
+    "bytes/s" = paste0(format_bytes(value), "/s"),
     "degrees C" = sprintf("%.0f \u00b0C", value),
     sprintf("%.0f %s", value, unit)
   )
-}
-
-format_bytes_rate <- function(rate) {
-  if (isTRUE(rate >= 2^30)) {
-    return(sprintf("%.1f GiB/s", rate / 2^30))
-  }
-  sprintf("%.1f MiB/s", rate / 2^20)
-}
-
-#' @export
-print.gpu_monitor <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
 }
 
 # Drawing ------------------------------------------------------------------------------------------
@@ -285,8 +269,8 @@ autoplot.gpu_monitor <- function(object, ...) { # nolint: object_name_linter.
     )
 }
 
-# What is drawn, a row for each point: the panel with its unit, the line in it, and how high the
-# panel is at least. Panels without a value are left out.
+# The data of both plots, a row for each point: the panel with its unit, the line in it, and the
+# panel's least upper limit. Panels without a value are left out.
 drawn_samples <- function(x, call = caller_env()) {
   if (nrow(x$samples) == 0) {
     abort_gpukeras(
@@ -320,7 +304,7 @@ card_lines <- function(x) {
   frame[order(match(frame$panel, unique(frame$panel))), ] # the panels in their order
 }
 
-# Beside GPUs the processor is enough: it tells whether they wait for it.
+# With GPUs only the processor is shown: it says whether they wait for it.
 host_lines <- function(x) {
   samples <- x$samples
   cores <- x$computer_cores %||% x$cores
@@ -346,7 +330,7 @@ draw_line <- function(x, panel, line, values, least) {
   )
 }
 
-# Okabe and Ito's colours, which the colour-blind tell apart; dashes help where there is no colour.
+# Okabe and Ito's colours, which colour-blind people can tell apart, and dashes for prints in grey.
 line_styles <- function(lines) {
   colours <- unname(grDevices::palette.colors(8, "Okabe-Ito"))[c(6, 7, 4, 2, 8, 3, 1)]
   at <- seq_along(lines) - 1
@@ -382,5 +366,5 @@ draw_samples <- function(frame, panel, styles, options) {
   )
 }
 
-# Lines beside each other in a legend.
+# Columns of a legend.
 key_columns <- 4

@@ -1,12 +1,13 @@
-# A profile drawn: the step as a stacked bar, and what ran when.
+# A profile drawn: the step as a stacked bar, and what ran when. step_bars() and timeline_bars() are
+# what plot() and autoplot() both draw.
 
-# The parts of a step in the order of their bar. Colours are Okabe and Ito's, which are told apart
-# in all kinds of colour blindness, and differ in lightness too.
+# The parts of a step in the order of their bar. The colours are Okabe and Ito's, which colour-blind
+# readers can tell apart; they differ in lightness too.
 step_colours <- c(
   input = "#E69F00", host = "#56B4E9", kernels = "#009E73", transfers = "#CC79A7",
   idle = "#CCCCCC", unknown = "#DDDDDD"
 )
-# How timelines call the same.
+# The same parts by the kinds of a timeline's events.
 kind_parts <- c(input = "input", host = "host", kernel = "kernels", transfer = "transfers")
 most_lanes <- 14
 
@@ -18,12 +19,12 @@ plot.gpu_profile <- function(x, what = c("step", "timeline"), ...) {
   before <- graphics::par(c("mar", "mgp", "xpd", "las", if (both) "mfrow"))
   on.exit(graphics::par(before))
   if (both) graphics::layout(matrix(1:2), heights = c(5, 8))
-  if ("step" %in% what) draw_step(x, ...)
-  if ("timeline" %in% what) draw_timeline(as.data.frame(x, what = "timeline"), ...)
+  if ("step" %in% what) draw_step(step_bars(x), list(...))
+  if ("timeline" %in% what) draw_timeline(timeline_bars(x), list(...))
   invisible(x)
 }
 
-# What of the two can be drawn; a trace that says nothing leaves the step alone.
+# Which of the two can be drawn: without a trace only the step.
 drawn_parts <- function(x, what, call = caller_env()) {
   known <- c("step", "timeline")
   if (!is.character(what) || length(what) == 0 || !all(what %in% known)) {
@@ -40,82 +41,51 @@ drawn_parts <- function(x, what, call = caller_env()) {
   drawn
 }
 
-# The parts that are known, and what is left of the step.
+# What both plots draw -----------------------------------------------------------------------------
+
+# The shares that are known, and the rest of the step.
 drawn_shares <- function(x) {
   known <- x$shares[!is.na(x$shares)]
   rest <- 1 - sum(known)
   if (length(known) > 0 && length(known) < length(x$shares)) c(known, unknown = rest) else known
 }
 
-# The step as one bar, each part labelled in it where there is room, and all of them in the legend.
-draw_step <- function(x, ...) {
-  graphics::par(mar = c(3.4, 1, 3.6, 1), mgp = c(2.1, 0.7, 0), xpd = NA, las = 1)
-  unit <- time_unit(x$step_s)
+# The parts of the step one after the other.
+step_bars <- function(x) {
   shares <- drawn_shares(x)
+  unit <- time_unit(x$step_s)
   ends <- cumsum(shares) * x$step_s / unit$second_per
-  starts <- c(0, ends[-length(ends)])
-  title <- sprintf("A step: %s", x$verdict)
-  defaults <- list(
-    x = range(0, ends), y = 0:1, type = "n", yaxt = "n", ylab = "", bty = "n", xaxs = "i",
-    xlab = sprintf("time of a step (%s)", unit$name), main = NULL
+  bars <- data.frame(
+    part = factor(names(shares), names(step_colours)), begin = c(0, ends[-length(ends)]),
+    end = ends, label = paste(names(shares), format_percent(shares))
   )
-  do.call(graphics::plot.default, utils::modifyList(defaults, list(...)))
-  colours <- step_colours[names(shares)]
-  graphics::rect(starts, 0, ends, 1, col = colours, border = "white")
-  label_parts(starts, ends, shares)
-  if (is.null(list(...)$main)) graphics::mtext(title, line = 2.2, font = 2)
-  draw_key(paste(names(shares), percent(shares)), colours, 1.02)
+  list(bars = bars, title = paste("A step:", x$verdict), axis = unit_label("time of a step", unit))
 }
 
-label_parts <- function(starts, ends, shares) {
-  text <- paste(names(shares), percent(shares))
-  fits <- graphics::strwidth(text) < 0.95 * (ends - starts) & graphics::strheight(text) < 0.9
-  graphics::text(((starts + ends) / 2)[fits], 0.5, text[fits])
+# A row for each lane, the first on top; a bar for each event.
+timeline_bars <- function(x) {
+  bars <- as.data.frame(x, what = "timeline")
+  lanes <- drawn_lanes(bars)
+  bars <- bars[bars$lane %in% lanes, ]
+  unit <- time_unit(max(bars$end_s))
+  bars$row <- match(bars$lane, rev(lanes))
+  bars$begin <- bars$begin_s / unit$second_per
+  bars$end <- bars$end_s / unit$second_per
+  bars$part <- factor(kind_parts[bars$kind], names(step_colours))
+  list(
+    bars = bars, lanes = rev(shorten_lanes(lanes)), title = timeline_title(lanes),
+    axis = unit_label("time", unit)
+  )
 }
 
-# A row for each lane, the first on top; a bar for each thing that ran.
-draw_timeline <- function(frame, ...) {
-  lanes <- drawn_lanes(frame)
-  frame <- frame[frame$lane %in% lanes, ]
-  unit <- time_unit(max(frame$end_s))
-  labels <- shorten_lanes(lanes)
-  inches <- max(graphics::strwidth(labels, units = "inches")) + 0.25
-  lines <- inches / graphics::par("csi")
-  graphics::par(mar = c(3.4, lines, 3.6, 1), mgp = c(2.1, 0.7, 0), xpd = FALSE, las = 1)
-  rows <- match(frame$lane, rev(lanes))
-  defaults <- list(
-    x = c(0, max(frame$end_s)) / unit$second_per, y = c(0.5, length(lanes) + 0.5), type = "n",
-    yaxt = "n", ylab = "", bty = "n", xaxs = "i", yaxs = "i",
-    xlab = sprintf("time (%s)", unit$name), main = NULL
-  )
-  do.call(graphics::plot.default, utils::modifyList(defaults, list(...)))
-  graphics::abline(h = seq_along(lanes), col = "grey90")
-  graphics::axis(2, seq_along(lanes), rev(labels), tick = FALSE, line = -0.6)
-  colours <- step_colours[kind_parts[frame$kind]]
-  graphics::rect(
-    frame$begin_s / unit$second_per, rows - 0.35, frame$end_s / unit$second_per, rows + 0.35,
-    col = colours, border = colours, lwd = 0.5
-  )
-  kinds <- intersect(names(step_colours), kind_parts[frame$kind])
-  if (is.null(list(...)$main)) graphics::mtext(timeline_title(lanes), line = 2.2, font = 2)
-  draw_key(kinds, step_colours[kinds], length(lanes) + 0.5)
-}
+unit_label <- function(text, unit) sprintf("%s (%s)", text, unit$name)
 
 timeline_title <- function(lanes) {
   hidden <- attr(lanes, "hidden")
   paste0("What ran when", if (hidden > 0) sprintf(" (%d lanes with less are left out)", hidden))
 }
 
-# What the colours mean, in a line above the plot.
-draw_key <- function(labels, colours, bottom) {
-  graphics::par(xpd = NA)
-  graphics::legend(
-    mean(graphics::par("usr")[1:2]), bottom, labels, fill = colours, border = NA, horiz = TRUE,
-    bty = "n", xjust = 0.5, yjust = 0, x.intersp = 0.5, cex = 0.9
-  )
-}
-
-# Lanes in their order, the host's first; of many those in which most happened.
+# Lanes in their order, the host's first; of many the busiest.
 drawn_lanes <- function(frame) {
   busy <- tapply(frame$end_s - frame$begin_s, frame$lane, sum)
   kept <- names(utils::head(sort(busy, decreasing = TRUE), most_lanes))
@@ -128,12 +98,59 @@ shorten_lanes <- function(lanes, most = 28) {
   ifelse(nchar(lanes) > most, paste0(substr(lanes, 1, most - 3), "..."), lanes)
 }
 
-# The unit in which a time has one to three digits before the point.
-time_unit <- function(seconds) {
-  units <- c(us = 1e-6, ms = 1e-3, s = 1)
-  name <- if (!isTRUE(seconds >= 1e-3)) "us" else if (seconds < 1) "ms" else "s"
-  list(name = name, second_per = units[[name]])
+# Base graphics ------------------------------------------------------------------------------------
+
+# The step as one bar, each part labelled where there is room, and all of them in the legend.
+draw_step <- function(drawn, options) {
+  bars <- drawn$bars
+  draw_frame(drawn, c(0, max(bars$end)), c(-0.04, 1.04), 1, options)
+  colours <- step_colours[as.character(bars$part)]
+  graphics::rect(bars$begin, 0, bars$end, 1, col = colours, border = "white")
+  wide <- 0.95 * (bars$end - bars$begin)
+  fits <- graphics::strwidth(bars$label) < wide & graphics::strheight(bars$label) < 0.9
+  graphics::text(((bars$begin + bars$end) / 2)[fits], 0.5, bars$label[fits])
+  draw_key(bars$label, colours, 1.02)
 }
+
+draw_timeline <- function(drawn, options) {
+  bars <- drawn$bars
+  count <- length(drawn$lanes)
+  inches <- max(graphics::strwidth(drawn$lanes, units = "inches")) + 0.25
+  left <- inches / graphics::par("csi")
+  draw_frame(drawn, c(0, max(bars$end)), c(0.5, count + 0.5), left, options)
+  graphics::par(xpd = FALSE)
+  graphics::abline(h = seq_len(count), col = "grey90")
+  graphics::axis(2, seq_len(count), drawn$lanes, tick = FALSE, line = -0.6)
+  colours <- step_colours[as.character(bars$part)]
+  graphics::rect(
+    bars$begin, bars$row - 0.35, bars$end, bars$row + 0.35,
+    col = colours, border = colours, lwd = 0.5
+  )
+  kinds <- levels(droplevels(bars$part))
+  draw_key(kinds, step_colours[kinds], count + 0.5)
+}
+
+# An empty plot with its title and its time axis; `left` is the margin in lines.
+draw_frame <- function(drawn, x, y, left, options) {
+  graphics::par(mar = c(3.4, left, 3.6, 1), mgp = c(2.1, 0.7, 0), xpd = NA, las = 1)
+  defaults <- list(
+    x = x, y = y, type = "n", yaxt = "n", ylab = "", bty = "n", xaxs = "i", yaxs = "i",
+    xlab = drawn$axis, main = NULL
+  )
+  do.call(graphics::plot.default, utils::modifyList(defaults, options))
+  if (is.null(options$main)) graphics::mtext(drawn$title, line = 2.2, font = 2)
+}
+
+# What the colours mean, in a line above the plot.
+draw_key <- function(labels, colours, bottom) {
+  graphics::par(xpd = NA)
+  graphics::legend(
+    mean(graphics::par("usr")[1:2]), bottom, labels, fill = colours, border = NA, horiz = TRUE,
+    bty = "n", xjust = 0.5, yjust = 0, x.intersp = 0.5, cex = 0.9
+  )
+}
+
+# ggplot2 ------------------------------------------------------------------------------------------
 
 #' @rdname gpu_profile
 #' @exportS3Method ggplot2::autoplot
@@ -142,51 +159,37 @@ autoplot.gpu_profile <- function(object, what = "step", ...) { # nolint: object_
   if (length(what) > 1) {
     abort_spec(what, "what", '"step" or "timeline"', caller_env())
   }
-  if (what == "step") ggplot_step(object) else ggplot_timeline(object)
+  if (what == "step") ggplot_step(step_bars(object)) else ggplot_timeline(timeline_bars(object))
 }
 
-ggplot_step <- function(x) {
-  unit <- time_unit(x$step_s)
-  shares <- drawn_shares(x)
-  parts <- names(shares)
-  frame <- data.frame(
-    part = factor(parts, rev(parts)), time = as.numeric(shares) * x$step_s / unit$second_per
-  )
-  labels <- rlang::set_names(paste(parts, percent(shares)), parts)
-  ggplot2::ggplot(frame, ggplot2::aes(.data$time, "step", fill = .data$part)) +
-    ggplot2::geom_col(width = 0.5, colour = "white") +
-    ggplot2::scale_fill_manual(values = step_colours, breaks = parts, labels = labels) +
-    ggplot2::labs(
-      x = sprintf("time of a step (%s)", unit$name), y = NULL, fill = NULL,
-      title = paste("A step:", x$verdict)
+ggplot_step <- function(drawn) {
+  bars <- drawn$bars
+  labels <- rlang::set_names(bars$label, bars$part)
+  drawn$bars$row <- 1
+  ggplot_bars(drawn, 0.25) +
+    ggplot2::scale_fill_manual(
+      values = step_colours, aesthetics = c("fill", "colour"), breaks = bars$part, labels = labels
     ) +
     ggplot2::theme(
-      legend.position = "top", axis.text.y = ggplot2::element_blank(),
-      axis.ticks.y = ggplot2::element_blank(), panel.grid.major.y = ggplot2::element_blank()
+      axis.text.y = ggplot2::element_blank(), axis.ticks.y = ggplot2::element_blank(),
+      panel.grid.major.y = ggplot2::element_blank()
     )
 }
 
-ggplot_timeline <- function(x) {
-  frame <- as.data.frame(x, what = "timeline")
-  lanes <- drawn_lanes(frame)
-  frame <- frame[frame$lane %in% lanes, ]
-  unit <- time_unit(max(frame$end_s))
-  frame$row <- match(frame$lane, rev(lanes))
-  frame$begin <- frame$begin_s / unit$second_per
-  frame$end <- frame$end_s / unit$second_per
-  frame$part <- factor(kind_parts[frame$kind], names(step_colours))
-  ggplot2::ggplot(frame, ggplot2::aes(fill = .data$part, colour = .data$part)) +
+ggplot_timeline <- function(drawn) {
+  ggplot_bars(drawn, 0.35) +
+    ggplot2::scale_fill_manual(values = step_colours, aesthetics = c("fill", "colour")) +
+    ggplot2::scale_y_continuous(breaks = seq_along(drawn$lanes), labels = drawn$lanes)
+}
+
+ggplot_bars <- function(drawn, half) {
+  ggplot2::ggplot(drawn$bars, ggplot2::aes(fill = .data$part, colour = .data$part)) +
     ggplot2::geom_rect(
       ggplot2::aes(
-        xmin = .data$begin, xmax = .data$end, ymin = .data$row - 0.35, ymax = .data$row + 0.35
+        xmin = .data$begin, xmax = .data$end, ymin = .data$row - half, ymax = .data$row + half
       ),
       linewidth = 0.2
     ) +
-    ggplot2::scale_fill_manual(values = step_colours, aesthetics = c("fill", "colour")) +
-    ggplot2::scale_y_continuous(breaks = seq_along(lanes), labels = rev(shorten_lanes(lanes))) +
-    ggplot2::labs(
-      x = sprintf("time (%s)", unit$name), y = NULL, fill = NULL, colour = NULL,
-      title = timeline_title(lanes)
-    ) +
+    ggplot2::labs(x = drawn$axis, y = NULL, fill = NULL, colour = NULL, title = drawn$title) +
     ggplot2::theme(legend.position = "top", panel.grid.minor.y = ggplot2::element_blank())
 }

@@ -1,4 +1,4 @@
-# Where the time of a training step goes: made from the core's report, printed, as data frames.
+# gpu_profile(): where the time of a training step goes.
 
 #' Where does the time of a training go?
 #'
@@ -93,11 +93,11 @@ gpu_profile <- function(model, data, steps = 20, engine = "auto", batch_size = "
   new_gpu_profile(report)
 }
 
-# Interrupts come in between two calls of the engine. There is no half profile: Python ends cleanly,
-# with an error of its own, and the interrupt is raised again.
+# Handles interrupts between two calls of the engine. An interrupted profile has no result: Python
+# ends with an error, and the interrupt is raised again.
 new_interrupts <- function() {
   came <- FALSE
-  look <- search_listener(identity)
+  look <- interruptible(identity)
   list(
     listen = function(event) {
       came <<- came || look(event)
@@ -137,21 +137,10 @@ new_gpu_profile <- function(report) {
     report[[name]] <- typed_frame(report[[name]], profile_columns[[name]])
   }
   report$input$stages <- NULL
-  report$notes <- as.character(unlist(report$notes))
-  structure(report, class = "gpu_profile")
+  new_result(report, "gpu_profile")
 }
 
-# Records as a data frame with these columns and types, also where there are no records.
-typed_frame <- function(records, columns) {
-  one <- function(name) {
-    empty <- columns[[name]]
-    cell <- function(record) as.vector(record[[name]] %||% NA, mode(empty))
-    as.vector(vapply(records, cell, empty), mode(empty))
-  }
-  data.frame(rlang::set_names(lapply(names(columns), one), names(columns)))
-}
-
-# Arguments as one writes them.
+# Arguments as a call of gpu_fit().
 format_apply <- function(arguments) {
   if (length(arguments) == 0) {
     return("")

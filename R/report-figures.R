@@ -1,6 +1,6 @@
-# Plots as parts of a page: drawn by the results' own plot(), as SVG or PNG within the page.
+# Plots of a report: drawn by the plot() methods of results, embedded as SVG or PNG.
 
-# The plots of a part: lines of HTML, or why there are none.
+# The plots of a part as lines of HTML, or a note why there are none.
 html_figures <- function(part, id, kind = figure_kind()) {
   if (is.null(utils::getS3method("plot", part$class, optional = TRUE))) {
     return(NULL)
@@ -25,7 +25,7 @@ figure_kind <- function() {
   c("svg", "png", "none")[c(capabilities("cairo"), capabilities("png"), TRUE)][1]
 }
 
-# Inches that suit what is drawn.
+# The height of a part's plot in inches.
 figure_height <- function(part) {
   panels <- function(metrics) {
     max(3.5, 2.5 * grDevices::n2mfrow(max(1, min(metrics, panels_a_page)))[1])
@@ -39,7 +39,7 @@ figure_height <- function(part) {
   )
 }
 
-# Draws into files, one a page, and leaves the user's device as it was.
+# Draws into files, one a page, and restores the user's device.
 draw_pages <- function(draw, folder, width, height, kind) {
   before <- grDevices::dev.cur()
   path <- file.path(folder, paste0("page-%03d.", kind))
@@ -57,7 +57,7 @@ draw_pages <- function(draw, folder, width, height, kind) {
   list.files(folder, full.names = TRUE)
 }
 
-# `prefix` keeps the names of one drawing's parts apart from those of the others on the page.
+# `prefix` makes the ids of this SVG unique on the page.
 html_figure <- function(file, label, prefix, kind) {
   label <- html_text(label)
   drawn <- if (kind == "svg") {

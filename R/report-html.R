@@ -1,6 +1,6 @@
-# The page of gpu_report(): a section for each result, and the elements that they are made of.
+# The HTML page of gpu_report(): a section for each result.
 
-# No script, and nothing may be asked of a network: the page says so to the browser itself.
+# The page has no script and requests nothing; a content security policy enforces that.
 html_page <- function(parts, made = made_text()) {
   style <- readLines(system.file("report", "style.css", package = "gpukeras", mustWork = TRUE))
   policy <- "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -62,7 +62,7 @@ html_profile <- function(x, figures, most = 20) {
   )
 }
 
-# Compute is what a device is for.
+# The colour of a verdict: it is good if the device computes.
 verdict_mood <- function(verdict) {
   moods <- c(
     "compute-bound" = "good", "memory-bound" = "good", undetermined = "unknown",
@@ -74,7 +74,7 @@ verdict_mood <- function(verdict) {
 format_stages <- function(stages) {
   data.frame(
     stage = stages$stage, what = stages$what, batch = format_time(stages$batch_s),
-    share = percent(stages$share)
+    share = format_percent(stages$share)
   )
 }
 
@@ -93,22 +93,18 @@ html_advice <- function(advice) {
 }
 
 html_history <- function(x, figures) {
-  told <- summary(x)
-  choices <- told$choices
-  reasons <- as.list(told$reasons)[names(choices)]
+  about <- summary(x)
+  choices <- about$choices
+  reasons <- as.list(about$reasons)[names(choices)]
   because <- vapply(reasons, function(reason) in_brackets(reason %||% ""), "")
-  speed <- sprintf(
-    "%s rows/s in the fastest epoch, %.0f %% of the time waiting for rows",
-    count_text(signif(x$samples_per_s, 3)), 100 * x$input_wait
-  )
   names <- sub("batch size", "Batch size", gsub("_", " ", names(choices), fixed = TRUE))
   c(
-    html_tag("p", sub("^<gpu_history> ", "", told$header)),
+    html_tag("p", sub("^<gpu_history> ", "", about$header)),
     figures,
-    html_metrics(told$metrics),
+    html_metrics(about$metrics),
     html_facts(c(
-      Time = sub("^time: *", "", format_times(x$epoch_s, x$elapsed_s)), Speed = speed,
-      Placed = paste0(x$where, format_peak(if (!is.na(x$peak_memory)) x$peak_memory)),
+      Time = format_times(x$epoch_s, x$elapsed_s), Speed = format_fastest(x),
+      Placed = format_placed(x),
       rlang::set_names(paste0(choices, because), capitalise(names))
     )),
     html_notes(x$notes)
@@ -121,9 +117,9 @@ html_metrics <- function(metrics) {
   }
   epoch <- ifelse(is.na(metrics$best_epoch), "-", metrics$best_epoch)
   frame <- data.frame(
-    metric = metrics$metric, data = metrics$data, first = format_numbers(metrics$first),
-    best = ifelse(is.na(metrics$best), "-", format_numbers(metrics$best)), "best epoch" = epoch,
-    last = format_numbers(metrics$last), check.names = FALSE
+    metric = metrics$metric, data = metrics$data, first = format_number(metrics$first),
+    best = ifelse(is.na(metrics$best), "-", format_number(metrics$best)), "best epoch" = epoch,
+    last = format_number(metrics$last), check.names = FALSE
   )
   html_table(frame)
 }
@@ -146,7 +142,7 @@ html_check <- function(x) {
 
 # Elements -----------------------------------------------------------------------------------------
 
-# Text as it may stand in a page, without the names of user, host and home folder.
+# Escaped text without the names of user, host and home folder.
 html_text <- function(x) {
   x <- enc2utf8(redact_names(as.character(x)))
   marks <- c("&" = "&amp;", "<" = "&lt;", ">" = "&gt;", '"' = "&quot;", "'" = "&#39;")
@@ -157,7 +153,7 @@ html_text <- function(x) {
 # Text with code in backquotes.
 html_code <- function(x) gsub("`([^`]+)`", "<code>\\1</code>", html_text(x))
 
-# As the core does it for the text.
+# The same redaction as the core's for text reports.
 redact_names <- function(x, info = Sys.info(), home = path.expand("~")) {
   quoted <- function(name) paste0("\\Q", name, "\\E")
   if (nchar(home) > 1) x <- gsub(paste0(quoted(home), "(?![\\w.-])"), "~", x, perl = TRUE)
@@ -198,7 +194,7 @@ html_notes <- function(notes) {
   if (length(notes) > 0) c("<h3>Notes</h3>", "<ul>", html_tag("li", notes), "</ul>")
 }
 
-# A table of times, the largest first, with a bar behind each share.
+# A table with a bar behind each share, the largest first.
 html_shared <- function(title, frame, shares, most) {
   if (nrow(frame) == 0) {
     return(NULL)
@@ -211,7 +207,7 @@ html_shared <- function(title, frame, shares, most) {
   )
 }
 
-# Columns of numbers stand right.
+# A table; columns of numbers are right-aligned.
 html_table <- function(frame, shares = NULL) {
   numbers <- vapply(frame, function(column) all(grepl("^([<0-9].*|-.*|)$", column)), logical(1))
   classes <- ifelse(numbers, ' class="number"', "")

@@ -1,4 +1,4 @@
-# What was found as one file: the check as plain text, other results as a page of HTML.
+# gpu_report(): the check as plain text, or results as an HTML page.
 
 #' Report as plain text, or as a page
 #'
@@ -14,9 +14,9 @@
 #'   history, a [gpu_monitor()], [gpu_cost()], [gpu_check()], [gpu_batch_size()],
 #'   [gpu_learning_rate()], [gpu_dataset()], [gpu_setup()], [gpu_devices()] or [gpu_memory()]. Names
 #'   of the list become headings. A text is taken for `file`.
-#' @param file The file to write. It is written beside and renamed, so that a failure leaves an
-#'   older one as it was. `NULL` prints the text; a page goes into the session's temporary folder,
-#'   and is shown in a browser when R is used interactively.
+#' @param file The file to write. It is written under another name and renamed, so that a failure
+#'   leaves an older one as it was. `NULL` prints the text; a page goes into the session's temporary
+#'   folder, and is shown in a browser when R is used interactively.
 #' @return The text, one string a line, or the path of the page; invisibly.
 #' @section Errors:
 #' `gpukeras_error_spec` for an `x` that is no such result; `gpukeras_error_data` where the folder
@@ -52,7 +52,7 @@ report_text <- function(file, call = caller_env()) {
   lines
 }
 
-# A file that can be written, as far as its name says.
+# Checks that a path can be a file.
 check_target <- function(file, call = caller_env()) {
   check_string(file, call = call)
   if (!dir.exists(dirname(file)) || dir.exists(file)) {
@@ -65,7 +65,7 @@ check_target <- function(file, call = caller_env()) {
   }
 }
 
-# Written beside and then renamed: a failure leaves an older file as it was.
+# Writes a file under another name and renames it, so that a failure keeps the older one.
 write_beside <- function(lines, file) {
   beside <- tempfile(basename(file), dirname(file))
   on.exit(unlink(beside))
@@ -75,7 +75,7 @@ write_beside <- function(lines, file) {
 
 # Parts --------------------------------------------------------------------------------------------
 
-# What a page may hold, and the headings of what has no name.
+# The classes that a page can show, with their default headings.
 report_titles <- c(
   gpu_profile = "Where the time goes", gpu_history = "Training", gpu_histories = "Trainings",
   gpu_monitor = "While it ran", gpu_cost = "What the model costs", gpu_check = "Is the GPU used?",
@@ -83,7 +83,7 @@ report_titles <- c(
   gpu_setup = "Setup", gpu_devices = "Devices", gpu_memory = "Memory"
 )
 
-# A list of results, each with its heading. What was monitored stands before its monitor.
+# Results with headings. The monitored result comes before its monitor.
 report_parts <- function(x, call = caller_env()) {
   results <- if (is.list(x) && !is.object(x)) x else list(x)
   known <- vapply(results, inherits, logical(1), names(report_titles))

@@ -1,6 +1,6 @@
-# What happens in the R process that gpu_run() starts.
+# Runs in the R process that gpu_run() starts.
 
-# Calls the function; what comes of it is written whole or not at all.
+# Calls the function, and writes its result or error atomically.
 run_child <- function(folder) {
   call <- readRDS(file.path(folder, "call.rds"))
   prepare_child(call)
@@ -8,7 +8,10 @@ run_child <- function(folder) {
   trace <- NULL
   outcome <- tryCatch(
     withCallingHandlers(
-      list(value = pack(call_function(call, folder), "result", new_box(folder, strict = FALSE))),
+      {
+        value <- call_function(call, folder)
+        list(value = pack(value, "result", new_packing(folder, strict = FALSE)))
+      },
       error = function(condition) trace <<- child_trace(condition, sys.nframe()),
       warning = new_sender(folder, "muffleWarning"),
       message = new_sender(folder, "muffleMessage")
@@ -29,8 +32,8 @@ prepare_child <- function(call) {
   set.seed(call$seed)
 }
 
-# f(x = args$x): the calls of a traceback stay short, and an argument that came by a file is loaded
-# when `f` first uses it.
+# Calls f(x = args$x): the calls of a traceback stay short, and an argument in a file is loaded when
+# `f` first uses it.
 call_function <- function(call, folder) {
   args <- call$args
   given <- rlang::names2(args)
@@ -59,7 +62,7 @@ delay <- function(values, folder) {
   delayed
 }
 
-# Writes conditions to files; a mark between the lines of standard error says when.
+# Writes conditions to files, and a marker to standard error, which keeps their order with output.
 new_sender <- function(folder, restart) {
   function(condition) {
     the$events <- the$events + 1
@@ -71,8 +74,8 @@ new_sender <- function(folder, restart) {
   }
 }
 
-# The calls that led to an error; those of rlang have them already. `frame` is the handler's: what
-# signalled the error comes before it.
+# The traceback of an error; errors of rlang have one. `frame` is that of the handler, which follows
+# the frame that signalled the error.
 child_trace <- function(condition, frame) {
   if (is.list(condition) && !is.null(condition$trace)) {
     return(condition$trace)
@@ -87,7 +90,7 @@ child_trace <- function(condition, frame) {
   tryCatch(rlang::trace_back(top = top, bottom = sys.frame(frame)), error = function(failed) NULL)
 }
 
-# A condition without handles to Python, which cannot cross.
+# A condition without Python objects, which cannot be serialized.
 plain_condition <- function(condition, trace = NULL) {
   classes <- setdiff(class(condition), "python.builtin.object")
   fields <- if (is.list(condition)) {

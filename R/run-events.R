@@ -1,24 +1,24 @@
-# What a child of gpu_run() says: output and errors as they come, conditions where they belong.
+# Output and conditions of a child of gpu_run(), passed on in their order.
 
-# Passes on what the child says until it has ended; gives the end of what it wrote.
-attend <- function(child, folder, timeout, verbose, call = caller_env()) {
-  hear <- new_listener(child, folder, verbose)
+# Passes on output and conditions until the child has ended. Gives the end of its output.
+await_child <- function(child, folder, timeout, verbose, call = caller_env()) {
+  listener <- new_listener(child, folder, verbose)
   deadline <- Sys.time() + timeout
   while (child$is_alive() && !is_idle(folder)) {
-    hear$wait()
+    listener$wait()
     if (Sys.time() > deadline) {
       abort_gpukeras(
         sprintf("The function had not finished after %s seconds.", format(timeout)),
         code = "run", hint = "It was ended, with everything that it had started.",
-        reason = "timeout", output = hear$tail(), call = call
+        reason = "timeout", output = listener$tail(), call = call
       )
     }
   }
-  hear$drain()
-  hear$tail()
+  listener$drain()
+  listener$tail()
 }
 
-# A child that has given its result has some seconds to end by itself.
+# Whether a child still runs some seconds after it has written its result.
 is_idle <- function(folder, grace = 10) {
   written <- file.mtime(file.path(folder, "outcome.rds"))
   !is.na(written) && Sys.time() - written > grace
@@ -46,10 +46,10 @@ new_listener <- function(child, folder, verbose) {
 
 keep_end <- function(text, most = 4000) substr(text, nchar(text) - most + 1, nchar(text))
 
-# Where the child signals a condition, it writes its number between its other lines.
+# The marker of a condition in the child's standard error, with its number.
 event_pattern <- "\001gpukeras:[0-9]+\002"
 
-# Prints what comes by standard error, and signals the child's conditions where they belong.
+# Prints the child's standard error, and signals its conditions at their markers.
 new_error_reader <- function(folder, verbose) {
   held <- ""
   show <- function(text) if (verbose && nzchar(text)) cat(text, file = stderr())
@@ -58,11 +58,12 @@ new_error_reader <- function(folder, verbose) {
     while ((start <- regexpr(event_pattern, held)) > 0) {
       mark <- regmatches(held, start)
       before <- substr(held, 1, start - 1)
-      held <<- substring(held, start + nchar(mark)) # first: the signal may leave this function
+      # Before the signal, which may leave this function.
+      held <<- substring(held, start + nchar(mark))
       show(before)
       signal_event(gsub("[^0-9]", "", mark), folder, verbose)
     }
-    half <- regexpr("\001", held, fixed = TRUE) # a mark that has not come whole
+    half <- regexpr("\001", held, fixed = TRUE) # an incomplete marker
     end <- if (half > 0) half - 1 else nchar(held)
     ready <- substr(held, 1, end)
     held <<- substring(held, end + 1)

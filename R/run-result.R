@@ -1,4 +1,4 @@
-# How a child of gpu_run() has ended: a result, an error, a signal, a status.
+# The end of a child of gpu_run(): a result, an error, a signal, or an exit status.
 
 read_outcome <- function(child, folder, output, call = caller_env()) {
   file <- file.path(folder, "outcome.rds")
@@ -12,7 +12,7 @@ read_outcome <- function(child, folder, output, call = caller_env()) {
   unpack(outcome$value, folder, keep_saved)
 }
 
-# The error here has the classes and fields of the one there, which is its parent.
+# Raises an error with the classes and fields of the child's, which is its parent.
 abort_remote <- function(error, call) {
   own <- c("rlang_error", "simpleError", "error", "condition", "gpukeras_error")
   internal <- c(

@@ -1,62 +1,62 @@
-# What crosses between R processes: R values as they are, models and datasets by files. pack() puts
-# the name of a file in place of each, unpack() what the file holds.
+# Values for another R process. R values are serialized as they are; models and datasets are written
+# to files. pack() replaces each of these by a record of its file, unpack() loads it.
 
-# Where files are put. `strict` refuses models that could not be loaded again; else they would be
-# lost. `seen` keeps a model that is there twice one model.
-new_box <- function(folder, strict, call = caller_env()) {
+# The folder for the files. `strict` refuses models that cannot be loaded again. `seen` keeps a
+# model that occurs twice one model.
+new_packing <- function(folder, strict, call = caller_env()) {
   list(folder = folder, strict = strict, seen = new.env(parent = emptyenv()), call = call)
 }
 
-# `where` is the user's name for the value, for messages.
-pack <- function(x, where, box) {
+# `where` is the name of the value in messages.
+pack <- function(x, where, packing) {
   if (inherits(x, "gpu_saved")) {
     live <- x$state$live
-    return(if (is.null(live)) pack_saved(x, box) else pack(live, where, box))
+    return(if (is.null(live)) pack_saved(x, packing) else pack(live, where, packing))
   }
   if (inherits(x, "gpu_dataset")) {
-    return(pack_once(check_alive(x, box$call)$handle, pack_dataset, x, where, box))
+    return(pack_once(check_alive(x, packing$call)$handle, pack_dataset, x, where, packing))
   }
   if (inherits(x, "python.builtin.object")) {
-    check_model(x, where, box$call)
-    return(pack_once(x, pack_model, x, where, box))
+    check_model(x, where, packing$call)
+    return(pack_once(x, pack_model, x, where, packing))
   }
-  walk(x, where, function(item, where) pack(item, where, box))
+  walk(x, where, function(item, where) pack(item, where, packing))
 }
 
-pack_once <- function(handle, pack_one, x, where, box) {
+pack_once <- function(handle, pack_one, x, where, packing) {
   key <- python_key(handle)
-  if (is.null(box$seen[[key]])) {
-    box$seen[[key]] <- pack_one(x, where, box)
+  if (is.null(packing$seen[[key]])) {
+    packing$seen[[key]] <- pack_one(x, where, packing)
   }
-  box$seen[[key]]
+  packing$seen[[key]]
 }
 
-# A file of this session's. One of a child's goes with the child, unless it is moved.
-pack_saved <- function(saved, box) {
+# The file of a gpu_saved object. A child's files are removed with it, so they are moved first.
+pack_saved <- function(saved, packing) {
   path <- saved$state$path
-  if (is.null(box$seen[[path]])) {
-    kept <- if (box$strict) path else file.path(box$folder, basename(path))
+  if (is.null(packing$seen[[path]])) {
+    kept <- if (packing$strict) path else file.path(packing$folder, basename(path))
     if (kept != path) file.rename(path, kept)
-    box$seen[[path]] <- new_packed(saved$kind, kept, saved$record)
+    packing$seen[[path]] <- new_packed(saved$kind, kept, saved$record)
   }
-  box$seen[[path]]
+  packing$seen[[path]]
 }
 
-pack_model <- function(model, where, box) {
-  path <- tempfile("model-", box$folder, ".keras")
+pack_model <- function(model, where, packing) {
+  path <- tempfile("model-", packing$folder, ".keras")
   record <- call_core("save_model", list(
-    model = model, path = path, arg = where, loadable = box$strict
-  ), box$call)
-  record$formula <- hold_formula(record$recipe$recipe$formula)
+    model = model, path = path, arg = where, loadable = packing$strict
+  ), packing$call)
+  record$formula <- formula_record(record$recipe$recipe$formula)
   new_packed("model", path, record)
 }
 
-pack_dataset <- function(data, where, box) {
-  path <- tempfile("rows-", box$folder)
-  options <- call_core("feeding_of", list(data = data$handle, arg = where), box$call)
+pack_dataset <- function(data, where, packing) {
+  path <- tempfile("rows-", packing$folder)
+  options <- call_core("feeding_of", list(data = data$handle, arg = where), packing$call)
   gpu_dataset_save(data, path, verbose = FALSE)
-  # What is known of the dataset without opening it.
-  record <- list(options = options, text = format(data), formula = hold_formula(data$formula))
+  # What is shown of the dataset without opening it.
+  record <- list(options = options, text = format(data), formula = formula_record(data$formula))
   new_packed("dataset", path, record)
 }
 
@@ -64,7 +64,7 @@ new_packed <- function(kind, path, record) {
   structure(list(kind = kind, path = path, record = record), class = "gpu_packed")
 }
 
-# `open` takes what pack() made and gives what stands for it in this process.
+# `open` loads a packed value, or makes an object that loads it later.
 unpack <- function(x, folder, open, seen = new.env(parent = emptyenv())) {
   if (!inherits(x, "gpu_packed")) {
     return(walk(x, "", function(item, where) unpack(item, folder, open, seen)))
@@ -77,8 +77,8 @@ unpack <- function(x, folder, open, seen = new.env(parent = emptyenv())) {
   seen[[x$path]]
 }
 
-# A list with `visit(item, name)` for each of its items that holds something of ours, or may; other
-# values, and all attributes, as they are.
+# Applies `visit(item, name)` to the items of a list that are lists or Python objects; other values
+# and all attributes stay as they are.
 walk <- function(x, where, visit) {
   if (typeof(x) != "list" || isS4(x)) {
     return(x)

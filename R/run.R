@@ -1,5 +1,5 @@
-# A function in an R process of its own: run-child.R is what happens there, run-events.R passes on
-# what it says, run-result.R tells how it ended, and run-serialize.R is what crosses.
+# gpu_run(): a function in another R process. run-child.R runs there; run-serialize.R sends values,
+# run-events.R passes on output and conditions, run-result.R reads the result.
 
 #' Run a function in another R process, and free the card
 #'
@@ -7,18 +7,18 @@
 #' held is free then, the memory of the graphics card too, which TensorFlow keeps until its process
 #' ends. This session starts neither Python nor TensorFlow for it.
 #'
-#' @section What crosses:
-#' `args` and the result cross as `saveRDS()` writes them. Keras models and [gpu_dataset()]s in
-#' them, in lists too, cross by files: a model as a `.keras` file with the state of its optimizer
-#' and its [gpu_recipe()], a dataset as [gpu_dataset_save()] writes it, with its batch size, seed
-#' and split. The other process has copies: a model that is trained there must be given back. Models
-#' are loaded in Keras' safe mode, so Lambda layers with a Python lambda do not cross; nothing is
-#' pickled. Other Python objects do not cross.
+#' @section Arguments and result:
+#' `args` and the result are serialized as by `saveRDS()`. Keras models and [gpu_dataset()]s in
+#' them, in lists too, are passed by files: a model as a `.keras` file with the state of its
+#' optimizer and its [gpu_recipe()], a dataset as [gpu_dataset_save()] writes it, with its batch
+#' size, seed and split. The other process has copies: a model that is trained there must be
+#' returned. Models are loaded in Keras' safe mode, so Lambda layers with a Python lambda cannot be
+#' passed; nothing is pickled. Other Python objects cannot be passed.
 #'
-#' `f` crosses with the values that it closes over, but models and datasets among them are gone:
-#' give them by `args`. The other process has an empty workspace, too. Models and datasets in `args`
+#' `f` keeps the values that it closes over, except models and datasets: pass them by `args`. The
+#' other process has an empty workspace. Models and datasets in `args`
 #' are loaded when `f` first uses them, so that `f` may register layer classes with Keras before,
-#' and call [gpu_setup()]: what it chose in this session does not cross.
+#' and call [gpu_setup()]: its choices in this session do not apply there.
 #'
 #' Where TensorFlow runs in this session, models and datasets of the result are loaded at once.
 #' Where it does not, they come as a `gpu_saved_model` and a `gpu_saved_dataset`, which [gpu_fit()],
@@ -40,9 +40,9 @@
 #'
 #' @section Forks:
 #' `parallel::mclapply()`, `mcparallel()` and `future::plan(multicore)` copy this session without
-#' the threads of TensorFlow, which would be waited for without end. In such a copy every call into
-#' Python is an error of class `gpukeras_error_fork`, except [gpu_check()] and [gpu_report()].
-#' `gpu_run()` works there, and so do processes that start anew, such as those of mirai.
+#' TensorFlow's threads, so that calls would hang. In such a copy every call into Python is an error
+#' of class `gpukeras_error_fork`, except [gpu_check()] and [gpu_report()]. `gpu_run()` works there,
+#' and so do processes that start anew, such as those of mirai.
 #' @param f A function.
 #' @param args Its arguments: a list.
 #' @param timeout Seconds after which the process and what it has started are ended.
@@ -73,7 +73,7 @@ gpu_run <- function(f, args = list(), timeout = Inf, verbose = TRUE, env = chara
   on.exit(suspendInterrupts(end_child(child, folder)))
   write_call(f, args, packages, folder)
   suspendInterrupts(child <- start_child(folder, env))
-  output <- attend(child, folder, timeout, verbose)
+  output <- await_child(child, folder, timeout, verbose)
   read_outcome(child, folder, output)
 }
 
@@ -92,8 +92,8 @@ is_seconds <- function(x) is.numeric(x) && length(x) == 1 && !is.na(x) && x > 0
 
 is_texts <- function(x) is.character(x) && !anyNA(x)
 
-# Everything of a run lies here. It is the child's folder for temporary files as well, so that also
-# a child that is killed leaves nothing behind.
+# The folder of a run. The child's temporary files are in it too, so that they are removed even if
+# the child is killed.
 new_run_folder <- function() {
   folder <- tempfile("run-")
   dir.create(file.path(folder, "tmp"), recursive = TRUE)
@@ -101,16 +101,16 @@ new_run_folder <- function() {
 }
 
 write_call <- function(f, args, packages, folder, call = caller_env()) {
-  box <- new_box(folder, strict = TRUE, call)
+  packing <- new_packing(folder, strict = TRUE, call)
   work <- list(
-    f = f, args = pack(args, "args", box), packages = rev(packages), options = kept_options(),
+    f = f, args = pack(args, "args", packing), packages = rev(packages), options = kept_options(),
     kind = RNGkind(), seed = draw_seed()
   )
   saveRDS(work, file.path(folder, "call.rds"), compress = FALSE)
 }
 
-# Options that change what f computes or how it prints: plain values of base R's and of packages
-# that gpukeras works with. The terminal is this session's.
+# Options that change results or printing: plain values of base R and of packages that gpukeras
+# works with, and the properties of this session's terminal.
 kept_options <- function() {
   all <- Filter(is.atomic, options())
   base <- c("digits", "scipen", "OutDec", "encoding", "na.action", "contrasts", "max.print")
@@ -138,10 +138,10 @@ start_child <- function(folder, env) {
   )
 }
 
-# Ends the child with everything that it has started, and removes its files.
+# Ends the child with all its own child processes, and removes its files.
 end_child <- function(child, folder) {
   if (!is.null(child)) {
-    try(child$kill_tree(), silent = TRUE) # what it has started may outlive it
+    try(child$kill_tree(), silent = TRUE) # its child processes may outlive it
     child$wait(5000)
   }
   unlink(folder, recursive = TRUE)

@@ -1,4 +1,4 @@
-# Mirrors board_server.py: TensorBoard in a process of its own.
+# gpu_tensorboard(): TensorBoard in another process.
 
 #' Look at trainings in TensorBoard
 #'
@@ -62,7 +62,7 @@ gpu_tensorboard <- function(log_dir, port = NULL, open = interactive()) {
   board
 }
 
-# A folder's path, also from the history of a training.
+# The path of a log folder, given or from a history.
 as_log_dir <- function(log_dir, call = caller_env()) {
   if (inherits(log_dir, "gpu_history")) {
     folder <- log_dir$tensorboard %||% ""
@@ -86,12 +86,12 @@ new_gpu_tensorboard <- function(record) {
     if (!is_dead(handle)) call_core("stop_board", list(handle = handle))
     invisible()
   }
-  structure(
+  new_result(
     list(
       url = record$url, port = record$port, log_dir = record$folder,
-      notes = as.character(unlist(record$notes)), running = running, stop = stop
+      notes = record$notes, running = running, stop = stop
     ),
-    class = "gpu_tensorboard"
+    "gpu_tensorboard"
   )
 }
 
@@ -103,10 +103,4 @@ format.gpu_tensorboard <- function(x, ...) {
     paste("log_dir:", x$log_dir),
     if (running) "ends with $stop() or with this R session"
   )
-}
-
-#' @export
-print.gpu_tensorboard <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
 }

@@ -1,5 +1,5 @@
-# parsnip's mlp() with the engine "gpukeras": what parsnip calls to fit and to predict, and how it
-# comes to know of it.
+# parsnip's mlp() with the engine "gpukeras": the functions that parsnip calls to fit and predict,
+# and the registration of the engine.
 
 #' gpukeras in tidymodels
 #'
@@ -94,7 +94,7 @@ NULL
 gpu_mlp_fit <- function(x, y, weights = NULL, units = 64, activation = "relu", penalty = 0,
                         dropout = 0, learning_rate = NULL, epochs = 10, fit_engine = "superstep",
                         seed = NULL, ..., verbose = FALSE) {
-  given <- share_out(list(...))
+  given <- split_arguments(list(...))
   data <- rlang::exec(
     gpu_dataset.default, x, as_outcome(y),
     weights = weights, seed = seed, !!!given$dataset
@@ -111,7 +111,7 @@ gpu_mlp_fit <- function(x, y, weights = NULL, units = 64, activation = "relu", p
   new_gpu_mlp_fit(model, history, levels(y))
 }
 
-# Whose argument each one of set_engine() is.
+# Arguments of set_engine(), by the function that takes them.
 engine_arguments <- list(
   dataset = c(
     "batch_size", "shuffle", "cache", "validation", "encode", "hash_bins", "text", "inputs",
@@ -125,7 +125,7 @@ engine_arguments <- list(
   )
 )
 
-share_out <- function(given, call = caller_env()) {
+split_arguments <- function(given, call = caller_env()) {
   unknown <- setdiff(rlang::names2(given), unlist(engine_arguments))
   if (length(unknown) > 0) {
     abort_gpukeras(
@@ -144,27 +144,27 @@ share_out <- function(given, call = caller_env()) {
   lapply(engine_arguments, function(names) given[intersect(names(given), names)])
 }
 
-# Several outcomes are several outputs: each learns in its own unit.
+# Several outcomes become several outputs, each in its own unit.
 as_outcome <- function(y) {
   if (NCOL(y) > 1) as.list(as.data.frame(y)) else y
 }
 
-# A trained model that outlives its session: `state$model` is the model or nothing, `archive` the
-# bytes of its .keras file.
+# A trained model that can be serialized: `state$model` is the model or NULL, `archive` the bytes of
+# its .keras file.
 new_gpu_mlp_fit <- function(model, history, levels) {
   path <- tempfile(fileext = ".keras")
   on.exit(unlink(path))
   gpu_save(model, path, verbose = FALSE)
-  structure(
+  new_result(
     list(
       history = history, levels = levels, archive = readBin(path, "raw", file.size(path)),
       state = rlang::env(model = model)
     ),
-    class = "gpu_mlp_fit"
+    "gpu_mlp_fit"
   )
 }
 
-# The model; one of another session is loaded from its archive, once.
+# The model; from another session it is loaded from its archive, once.
 model_of_fit <- function(fit, call = caller_env()) {
   if (is_dead(fit$state$model)) {
     path <- tempfile(fileext = ".keras")
@@ -193,7 +193,7 @@ predict.gpu_mlp_fit <- function(object, new_data, type = "raw", ...) {
   )
 }
 
-# A column for each level, in their order; of two classes only the second one's comes.
+# A column for each level, in order; for two classes only the second one's is predicted.
 as_probabilities <- function(predicted, levels) {
   if (!is.matrix(predicted)) {
     predicted <- cbind(1 - predicted, predicted)
@@ -208,27 +208,21 @@ format.gpu_mlp_fit <- function(x, ...) {
     sprintf(
       "<gpu_mlp_fit> %s, kept in %s",
       if (length(x$levels) > 0) sprintf("%d classes", length(x$levels)) else "numbers",
-      kept_text(length(x$archive))
+      format_bytes(length(x$archive))
     ),
     format(x$history)
   )
 }
 
-#' @export
-print.gpu_mlp_fit <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
-}
-
 # Registration -------------------------------------------------------------------------------------
 
-# Whichever of parsnip and gpukeras is loaded first. It loads nothing.
+# Registers the engine when parsnip is loaded, before or after gpukeras. Loads nothing itself.
 register_tidymodels <- function() {
   setHook(packageEvent("parsnip", "onLoad"), function(...) try_register())
   if (isNamespaceLoaded("parsnip")) try_register()
 }
 
-# What parsnip does not take must not keep either package from loading.
+# A failure must not keep either package from loading.
 try_register <- function(register = register_engine) {
   tryCatch(register(), error = function(condition) {
     warn_gpukeras(
@@ -238,7 +232,7 @@ try_register <- function(register = register_engine) {
   })
 }
 
-# parsnip keeps engines as long as it is loaded, and refuses some things that come twice.
+# Once for a loaded parsnip, which refuses some registrations the second time.
 register_engine <- function() {
   if ("gpukeras" %in% parsnip::get_from_env("mlp")$engine) {
     return(invisible())
@@ -259,7 +253,7 @@ register_engine <- function() {
   register_predictions()
 }
 
-# mlp()'s arguments: their names here, and where tuning looks for values.
+# mlp()'s arguments: our names for them, and their ranges for tuning.
 register_arguments <- function() {
   arguments <- list(
     hidden_units = list("units", fun = "hidden_units", range = c(8L, 256L)),

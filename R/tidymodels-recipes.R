@@ -1,7 +1,7 @@
-# Recipes of the package recipes: rows are prepared by a prepped one before gpukeras encodes them.
-# The prepped recipe is R's; what Python keeps with dataset and model, in place of a formula, is its
-# mark. A mark in a file is harmless: bake() runs code, so only recipes that this session prepped,
-# or that the user gives, are looked up by it.
+# Recipes of the package recipes: a prepped recipe bakes rows before gpukeras encodes them. The
+# prepped recipe stays in R; Python keeps its key with dataset and model, in place of a formula.
+# bake() runs code, so a key finds only recipes that this session prepped or that the user gave: a
+# key in a file is harmless.
 
 #' @param x A recipe of the package recipes, prepped or not. For `gpu_mlp_fit()`, which is what
 #'   parsnip calls, a data frame of predictors.
@@ -15,11 +15,11 @@ gpu_dataset.recipe <- function(x, data, ..., # nolint: object_name_linter.
   rlang::check_installed("recipes", "to prepare rows.")
   check_data_frame(data)
   seed <- seed %||% draw_seed()
-  mark <- formula_with(recipe)
-  baked <- if (is_mark(mark)) {
-    bake_trained(find_prepared(mark), data, mark)
+  key <- formula_of(recipe)
+  baked <- if (is_recipe_key(key)) {
+    bake_trained(find_prepared(key), data, key)
   } else if (isTRUE(recipes::fully_trained(x))) {
-    tell_trained(x, data)
+    inform_prepped(x, data)
     bake_trained(x, data)
   } else {
     bake_parts(x, data, validation, seed, na = list(...)$na)
@@ -33,8 +33,8 @@ gpu_dataset.recipe <- function(x, data, ..., # nolint: object_name_linter.
 
 # Prepping -----------------------------------------------------------------------------------------
 
-# Steps learn from the training rows: those that the core will draw with this seed. Rows that are
-# validated on are baked as new rows are, without the steps that `skip` them.
+# Preps on the training rows, which the core will draw with the same seed. Validation rows are baked
+# as new rows, without steps that have `skip = TRUE`.
 bake_parts <- function(x, data, validation, seed, na = NULL, call = caller_env()) {
   parts <- draw_parts(nrow(data), validation, seed, call)
   train <- parts[[1]]
@@ -55,7 +55,7 @@ bake_parts <- function(x, data, validation, seed, na = NULL, call = caller_env()
   list(prepared = prepared, rows = rows)
 }
 
-# The core would draw other rows than those that the steps learned from.
+# The core would draw other training rows than those that the recipe was prepped on.
 abort_share <- function(why, call) {
   abort_gpukeras(
     paste0(why, ": `validation` cannot be a share."),
@@ -64,7 +64,7 @@ abort_share <- function(why, call) {
   )
 }
 
-# Row numbers, from 1, for training and for validation. What is no share, the core refuses later.
+# Row numbers, from 1, for training and for validation. The core refuses an invalid share later.
 draw_parts <- function(rows, validation, seed, call) {
   shared <- is_between(validation, 0, 1) && validation > 0 && validation < 1
   if (!shared || !is_between(seed, 0, .Machine$integer.max) || rows == 0) {
@@ -90,8 +90,8 @@ prep_rows <- function(x, training, call) {
 # The training rows as prep() left them: with all steps.
 trained_rows <- function(prepared) recipes::bake(prepared, new_data = NULL)
 
-# A prepped recipe stays as it is, also where that is not what its owner may think.
-tell_trained <- function(prepared, data) {
+# Says what a recipe that was prepped before does not do.
+inform_prepped <- function(prepared, data) {
   learned <- prepared$tr_info$nrows
   skipped <- Filter(function(step) isTRUE(step$skip), prepared$steps)
   said <- c(
@@ -116,8 +116,8 @@ step_name <- function(step) sub("^(step|check)_", "", class(step)[1])
 
 # Baking -------------------------------------------------------------------------------------------
 
-bake_trained <- function(prepared, data, mark = NULL, call = caller_env()) {
-  list(prepared = prepared, rows = bake_rows(prepared, data, "data", call), mark = mark)
+bake_trained <- function(prepared, data, key = NULL, call = caller_env()) {
+  list(prepared = prepared, rows = bake_rows(prepared, data, "data", call), key = key)
 }
 
 bake_rows <- function(prepared, data, arg, call = caller_env()) {
@@ -139,7 +139,7 @@ check_baked <- function(prepared, data, role, arg, what, call) {
   }
 }
 
-# What a step says stays there, as the parent of the error.
+# Raises a step's error as the parent of ours.
 try_recipe <- function(code, problem, call) {
   rlang::try_fetch(code, error = function(condition) {
     abort_gpukeras(problem, code = "data", arg = "data", parent = condition, call = call)
@@ -152,13 +152,13 @@ columns_of <- function(prepared, role, rows) {
   intersect(info$variable[info$role %in% role], names(rows))
 }
 
-# What bake_*() gave, as gpu_dataset() takes it; a recipe without a mark gets one.
+# The result of bake_*() as a source of gpu_dataset(); a recipe without a key gets one.
 baked_source <- function(baked, call = caller_env()) {
   labels <- baked_labels(baked$prepared, baked$rows)
   new_source(
     as_features(baked_predictors(baked$prepared, baked$rows), "data", call),
     if (!is.null(labels)) as_labels(labels, "y", call),
-    scale = TRUE, formula = baked$mark %||% mark_prepared(baked$prepared), arg = "data"
+    scale = TRUE, formula = baked$key %||% store_prepared(baked$prepared), arg = "data"
   )
 }
 
@@ -166,7 +166,7 @@ baked_predictors <- function(prepared, rows) {
   as.data.frame(rows[columns_of(prepared, "predictor", rows)])
 }
 
-# One outcome is the label; several are those of several outputs.
+# One outcome is the label; several are labels of several outputs.
 baked_labels <- function(prepared, rows) {
   outcomes <- as.list(rows[columns_of(prepared, "outcome", rows)])
   if (length(outcomes) > 1) outcomes else if (length(outcomes) == 1) outcomes[[1]]
@@ -177,22 +177,22 @@ baked_weights <- function(baked) {
   if (length(column) > 0) as.numeric(baked$rows[[column[1]]])
 }
 
-# Marks --------------------------------------------------------------------------------------------
+# Keys ---------------------------------------------------------------------------------------------
 
-# A prepped recipe is known by its mark as long as the session lasts. No two have the same: what a
-# step does may depend on values that only its environment has.
-mark_prepared <- function(prepared) {
+# Stores a prepped recipe for the session under a unique key. Equal recipes get different keys,
+# because a step may depend on values in its environment.
+store_prepared <- function(prepared) {
   steps <- paste(vapply(prepared$steps, step_name, ""), collapse = ", ")
-  mark <- sprintf("recipe %s: %s", rlang::hash(list(tempfile(), Sys.time())), steps)
-  the$prepared[[mark]] <- prepared
-  mark
+  key <- sprintf("recipe %s: %s", rlang::hash(list(tempfile(), Sys.time())), steps)
+  the$prepared[[key]] <- prepared
+  key
 }
 
-is_mark <- function(formula) grepl("^recipe [0-9a-f]{32}: ", formula %||% "")
+is_recipe_key <- function(formula) grepl("^recipe [0-9a-f]{32}: ", formula %||% "")
 
-# The prepped recipe that a recipe of gpukeras is marked with.
-find_prepared <- function(mark, call = caller_env()) {
-  the$prepared[[mark]] %||% abort_gpukeras(
+# The prepped recipe of a key.
+find_prepared <- function(key, call = caller_env()) {
+  the$prepared[[key]] %||% abort_gpukeras(
     "The model's rows were prepared by a recipe of the package recipes, which is not here.",
     code = "data", arg = "recipe", call = call,
     hint = paste(
@@ -202,8 +202,8 @@ find_prepared <- function(mark, call = caller_env()) {
   )
 }
 
-# The mark, or another formula, that comes with a dataset, a model or a gpu_recipe.
-formula_with <- function(recipe, call = caller_env()) {
+# The key or formula of a dataset, a model or a gpu_recipe.
+formula_of <- function(recipe, call = caller_env()) {
   if (inherits(recipe, "gpu_recipe")) {
     remember_prepared(recipe)
   } else if (!is.null(recipe) && !inherits(recipe, "gpu_dataset")) {
@@ -213,20 +213,20 @@ formula_with <- function(recipe, call = caller_env()) {
   recipe$formula %||% ""
 }
 
-# One that came with a gpu_recipe, out of a file that the user has read, is known from now on.
+# Stores the prepped recipe of a gpu_recipe that the user has read from a file.
 remember_prepared <- function(recipe) {
-  if (is_mark(recipe$formula) && inherits(recipe$prepared, "recipe")) {
+  if (is_recipe_key(recipe$formula) && inherits(recipe$prepared, "recipe")) {
     the$prepared[[recipe$formula]] <- recipe$prepared
   }
 }
 
-# The prepped recipe as a gpu_recipe holds it.
-hold_prepared <- function(recipe) {
-  if (is_mark(recipe$formula)) list(prepared = the$prepared[[recipe$formula]])
+# The prepped recipe as an element of a gpu_recipe.
+prepared_record <- function(recipe) {
+  if (is_recipe_key(recipe$formula)) list(prepared = the$prepared[[recipe$formula]])
 }
 
 format_formula <- function(formula) {
-  if (!is_mark(formula)) {
+  if (!is_recipe_key(formula)) {
     return(paste("formula: ", formula_text(formula)))
   }
   steps <- sub("^[^:]*: ", "", formula)
@@ -235,16 +235,17 @@ format_formula <- function(formula) {
 
 # New rows -----------------------------------------------------------------------------------------
 
-# Rows whose encoding came after a recipe's steps are no use without them.
+# Refuses rows that were not baked, for an encoding that was learned after baking.
 check_prepared <- function(recipe, source, call = caller_env()) {
-  if (!is.null(recipe) && !is_mark(source$formula) && is_mark(formula_with(recipe, call))) {
+  baked <- is_recipe_key(source$formula)
+  if (!is.null(recipe) && !baked && is_recipe_key(formula_of(recipe, call))) {
     abort_unprepared(source$arg, "Use gpu_dataset(recipe, data = ), with that recipe.", call)
   }
   recipe
 }
 
 check_preparable <- function(data, recipe, call) {
-  if (is_mark(recipe$formula) && !is.data.frame(data)) {
+  if (is_recipe_key(recipe$formula) && !is.data.frame(data)) {
     abort_unprepared("data", "Give a data frame.", call)
   }
   data
@@ -257,9 +258,9 @@ abort_unprepared <- function(arg, hint, call) {
   )
 }
 
-# Features and labels of new rows, by what training had: a formula, or a prepped recipe.
+# Features and labels of new rows, by the formula or prepped recipe of the training.
 split_new_rows <- function(formula, data, call = caller_env()) {
-  if (!is_mark(formula)) {
+  if (!is_recipe_key(formula)) {
     return(split_parts(read_formula(formula, call), data, call))
   }
   prepared <- find_prepared(formula, call)
@@ -270,7 +271,7 @@ split_new_rows <- function(formula, data, call = caller_env()) {
 
 # Features alone.
 select_features <- function(formula, data, call = caller_env()) {
-  if (!is_mark(formula)) {
+  if (!is_recipe_key(formula)) {
     return(take_features(read_formula(formula, call), data, call))
   }
   prepared <- find_prepared(formula, call)

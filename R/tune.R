@@ -1,4 +1,4 @@
-# The two searches before a training: made from the core's records, printed, plotted, data frames.
+# gpu_batch_size() and gpu_learning_rate(): the two searches before a training.
 
 #' Find the batch size that keeps the device busy
 #'
@@ -51,9 +51,9 @@ gpu_batch_size <- function(model, data, from = NULL, to = NULL, until = "knee", 
   options <- list(from = from, to = to, until = until, engine = engine, seconds = seconds)
   report <- suspendInterrupts(call_core("find_batch_size", list(
     model = model, data = data$handle, options = as_search(options),
-    on_event = search_listener(if (verbose) show_size else identity)
+    on_event = interruptible(if (verbose) show_size else identity)
   )))
-  new_gpu_batch_size(report)
+  new_result(report, "gpu_batch_size")
 }
 
 #' Find a learning rate
@@ -100,19 +100,19 @@ gpu_learning_rate <- function(model, data, from = 1e-7, to = 10, steps = 100, ba
   options <- list(from = from, to = to, steps = steps, batch_size = batch_size)
   report <- suspendInterrupts(call_core("find_learning_rate", list(
     model = model, data = data$handle, options = as_search(options),
-    on_event = search_listener(identity)
+    on_event = interruptible(identity)
   )))
   new_gpu_learning_rate(report)
 }
 
-# Python's records cannot have a field `from`.
+# `from` is a keyword of Python.
 as_search <- function(options, call = caller_env()) {
   check_no_na_options(options, call = call)
   names(options) <- sub("^from$", "low", sub("^to$", "high", names(options)))
   options
 }
 
-# What a search found as a number; "auto" is NULL, and Python judges the rest.
+# A batch size as a number, also from a search; "auto" is NULL. The core checks the rest.
 as_batch_size <- function(batch_size, arg = caller_arg(batch_size), call = caller_env()) {
   if (!inherits(batch_size, "gpu_batch_size")) {
     check_no_na_options(rlang::set_names(list(batch_size), arg), call)
@@ -127,34 +127,16 @@ as_batch_size <- function(batch_size, arg = caller_arg(batch_size), call = calle
   batch_size$recommended
 }
 
-# Interrupts come in between two calls of the engine; a TRUE ends the search with what it has.
-search_listener <- function(show) {
-  function(event) {
-    tryCatch(
-      {
-        allowInterrupts(Sys.sleep(0))
-        if (event$kind != "waiting") show(event)
-        FALSE
-      },
-      interrupt = function(condition) TRUE
-    )
-  }
-}
-
 show_size <- function(event) {
   speed <- if (is.null(event$rows_per_s)) {
     event$status
   } else {
-    paste(count_text(signif(event$rows_per_s, 3)), "rows/s")
+    paste(format_count(signif(event$rows_per_s, 3)), "rows/s")
   }
-  cat_lines("batch size ", count_text(event$batch_size), ": ", speed)
+  cat_lines("batch size ", format_count(event$batch_size), ": ", speed)
 }
 
 # Batch sizes --------------------------------------------------------------------------------------
-
-new_gpu_batch_size <- function(report) {
-  structure(report, class = "gpu_batch_size")
-}
 
 #' @rdname gpu_batch_size
 #' @param x,object A `gpu_batch_size` or `gpu_learning_rate`.
@@ -175,35 +157,30 @@ as.data.frame.gpu_batch_size <- function(x, row.names = NULL, optional = FALSE, 
 
 #' @export
 format.gpu_batch_size <- function(x, ...) {
-  found <- if (is.null(x$recommended)) "none found" else paste(count_text(x$recommended), "rows")
-  c(
+  found <- if (is.null(x$recommended)) "none found" else paste(format_count(x$recommended), "rows")
+  format_fields(
     sprintf("<gpu_batch_size> %s on %s", found, x$device),
     if (length(x$points) > 0) format_sizes(as.data.frame(x), x$recommended),
-    sprintf("reason:  %s", x$reason),
-    sprintf("engine:  %s (%s), trained on %s", x$engine, x$engine_reason, x$samples),
-    "note:    a larger batch makes fewer updates an epoch; throughput is not accuracy"
+    reason = x$reason,
+    engine = sprintf("%s (%s), trained on %s", x$engine, x$engine_reason, x$samples),
+    note = "a larger batch makes fewer updates an epoch; throughput is not accuracy",
+    width = 9
   )
 }
 
 # A line a size; the share is of the best throughput, the arrow at the size recommended.
 format_sizes <- function(frame, recommended) {
-  speed <- ifelse(is.na(frame$rows_per_s), "", count_text(signif(frame$rows_per_s, 3)))
-  share <- sprintf("%.0f %%", 100 * frame$rows_per_s / max(frame$rows_per_s, na.rm = TRUE))
+  speed <- ifelse(is.na(frame$rows_per_s), "", format_count(signif(frame$rows_per_s, 3)))
+  share <- format_percent(frame$rows_per_s / max(frame$rows_per_s, na.rm = TRUE))
   share[is.na(frame$rows_per_s)] <- ""
-  cells <- list("rows" = count_text(frame$batch_size), "rows/s" = speed, "of best" = share)
+  cells <- list("rows" = format_count(frame$batch_size), "rows/s" = speed, "of best" = share)
   if (!all(is.na(frame$peak_bytes))) {
     cells$memory <- ifelse(is.na(frame$peak_bytes), "", format_bytes(frame$peak_bytes))
   }
-  columns <- Map(function(name, cell) format(c(name, cell), justify = "right"), names(cells), cells)
   notes <- ifelse(frame$status == "ok", "", frame$status)
   notes[frame$batch_size %in% recommended] <- "<- recommended"
-  trimws(do.call(paste, c(list(" "), unname(columns), list(c("", notes)), sep = "  ")), "right")
-}
-
-#' @export
-print.gpu_batch_size <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
+  cells <- c(cells, list(notes))
+  format_columns(cells, rep(c("right", "left"), c(length(cells) - 1, 1)))
 }
 
 #' @rdname gpu_batch_size
@@ -259,7 +236,7 @@ new_gpu_learning_rate <- function(report) {
   for (name in c("rates", "losses", "smoothed")) {
     report[[name]] <- as.numeric(unlist(report[[name]]))
   }
-  structure(report, class = "gpu_learning_rate")
+  new_result(report, "gpu_learning_rate")
 }
 
 #' @rdname gpu_learning_rate
@@ -274,40 +251,35 @@ format.gpu_learning_rate <- function(x, ...) {
     completed = "", diverged = ", where the loss diverged",
     non_finite = ", where the loss became infinite", interrupted = ", where it was interrupted"
   )
-  c(
+  format_fields(
     sprintf("<gpu_learning_rate> %s", format_found(x$recommended)),
-    sprintf("reason:  %s", x$reason),
-    if (!is.null(x$recommended)) {
+    reason = x$reason,
+    found = if (!is.null(x$recommended)) {
       sprintf(
-        "found:   steepest at %s, a tenth of the lowest at %s",
+        "steepest at %s, a tenth of the lowest at %s",
         format_found(x$steepest), format_found(x$minimum_tenth)
       )
     },
-    if (length(x$rates) > 0) {
+    tried = if (length(x$rates) > 0) {
       sprintf(
-        "tried:   %d rates from %s to %s%s", length(x$rates), format_found(min(x$rates)),
+        "%d rates from %s to %s%s", length(x$rates), format_found(min(x$rates)),
         format_found(max(x$rates)), ends[[x$stopped]]
       )
     },
-    sprintf(
-      "model:   has %s, unchanged; tested on %s with %s rows a batch",
-      format_found(x$current), x$device, count_text(x$batch_size)
-    )
+    model = sprintf(
+      "has %s, unchanged; tested on %s with %s rows a batch",
+      format_found(x$current), x$device, format_count(x$batch_size)
+    ),
+    width = 9
   )
 }
 
-# Three digits; no rate is said in words.
+# Three digits; words if there is no single rate.
 format_found <- function(rate) {
   if (is.null(rate)) {
     return("none suggested")
   }
-  if (is.nan(rate)) "several rates" else format(signif(rate, 3), digits = 3)
-}
-
-#' @export
-print.gpu_learning_rate <- function(x, ...) {
-  cat_lines(format(x, ...))
-  invisible(x)
+  if (is.nan(rate)) "several rates" else format_number(rate, 3)
 }
 
 #' @rdname gpu_learning_rate
@@ -344,7 +316,7 @@ drawn_rates <- function(x, call = caller_env()) {
   as.data.frame(x)
 }
 
-# A loss that explodes in the last rates would flatten all before: its rise is seen, not its height.
+# Limits the loss axis: a loss that explodes at the last rates would flatten the curve before.
 drawn_range <- function(frame) {
   bulk <- function(values) range(stats::quantile(values, c(0, 0.9), names = FALSE))
   limits <- range(bulk(frame$smoothed), bulk(frame$loss))

@@ -1,4 +1,4 @@
-# Checks of what R alone can know. Everything else is checked once, in Python.
+# Checks that only R can make. Everything else is checked once, in the core.
 
 check_flag <- function(x, arg = caller_arg(x), call = caller_env()) {
   if (!rlang::is_bool(x)) {
@@ -12,11 +12,11 @@ check_string <- function(x, arg = caller_arg(x), call = caller_env()) {
   }
 }
 
-# A Python object that is still there; whether it is a Keras model, Python knows. Gives the model:
-# what gpu_run() brought back is loaded by it.
+# Returns a model that is alive; loads one that gpu_run() returned as a file. The core checks
+# whether it is a Keras model.
 check_model <- function(model, arg = caller_arg(model), call = caller_env()) {
   force(arg)
-  model <- as_live(model, call)
+  model <- resolve_saved(model, call)
   if (!inherits(model, "python.builtin.object")) {
     abort_spec(model, arg, "a Keras 3 model", call)
   }
@@ -29,7 +29,7 @@ check_model <- function(model, arg = caller_arg(model), call = caller_env()) {
   invisible(model)
 }
 
-# NA would cross as TRUE, as NaN, or as -2147483648.
+# NA would arrive in Python as TRUE, NaN or -2147483648.
 check_no_na_options <- function(options, call = caller_env()) {
   for (name in names(options)) {
     value <- options[[name]]
@@ -42,7 +42,7 @@ check_no_na_options <- function(options, call = caller_env()) {
   options
 }
 
-# Options as a list, where each is known by its name.
+# A list of options, each with a name.
 check_options <- function(x, arg, expected, call = caller_env()) {
   if (!is.null(x) && !(is.list(x) && all(nzchar(rlang::names2(x))))) {
     abort_spec(x, arg, expected, call)
@@ -53,13 +53,13 @@ check_options <- function(x, arg, expected, call = caller_env()) {
 check_no_dots <- function(..., call = caller_env()) {
   if (...length() > 0) {
     name <- names(list(...))[1] %||% ""
-    ours <- row_words[name]
+    known <- keras_row_arguments[name]
     abort_gpukeras(
       if (nzchar(name)) sprintf("Unknown argument `%s`.", name) else "An argument has no name.",
-      code = "spec", hint = if (is.na(ours)) {
+      code = "spec", hint = if (is.na(known)) {
         "Arguments after the data are named, and ?gpu_dataset lists them."
       } else {
-        sprintf("It is called `%s` here.", ours)
+        sprintf("It is called `%s` here.", known)
       },
       arg = name, call = call
     )
@@ -73,7 +73,7 @@ abort_spec <- function(x, arg, expected, call) {
   )
 }
 
-# A value's kind for an error message: short, and never a user's data.
+# Describes a value for an error message by its class and size, not by its data.
 describe <- function(x) {
   if (is.null(x)) {
     return("NULL")
@@ -112,7 +112,7 @@ check_names <- function(x, arg = caller_arg(x), call = caller_env()) {
   }
 }
 
-# Columns that a formula means are names in R's language, of which some are words of its own.
+# Names of columns that a formula uses must be valid names in R code; `...` and `..1` are reserved.
 check_formula_names <- function(formula, data, call) {
   used <- all.vars(formula)
   names <- names(data)
@@ -127,7 +127,7 @@ check_formula_names <- function(formula, data, call) {
   }
 }
 
-# A name of any length and bytes, in a few characters.
+# Shows a name of any length and encoding in at most 40 characters.
 abort_name <- function(place, data, problem, hint, arg, call) {
   name <- names(data)[place]
   shown <- iconv(substr(iconv(name, "", "UTF-8", sub = "byte"), 1, 40), "UTF-8", "UTF-8")
@@ -148,7 +148,7 @@ check_column <- function(column, data, arg = caller_arg(column), call = caller_e
   }
 }
 
-# A dataset whose rows are still in Python's memory.
+# A dataset whose rows are still in memory.
 check_alive <- function(data, call = caller_env()) {
   if (is_dead(data$handle)) {
     abort_gpukeras(
@@ -161,14 +161,14 @@ check_alive <- function(data, call = caller_env()) {
 
 check_dataset <- function(data, arg = caller_arg(data), call = caller_env()) {
   force(arg)
-  data <- as_live(data, call)
+  data <- resolve_saved(data, call)
   if (!inherits(data, "gpu_dataset")) {
     abort_spec(data, arg, "a gpu_dataset", call)
   }
   check_alive(data, call)
 }
 
-# A vector whose elements are known by their places: unnamed, or with these names in any order.
+# A vector of positional elements: unnamed, or with the names `places` in any order.
 as_placed <- function(x, places, arg = caller_arg(x), call = caller_env()) {
   if (is.null(names(x))) {
     return(x)

@@ -1,7 +1,7 @@
-# Examples and vignettes run where Python has what they need, and are left out elsewhere.
+# Whether examples and vignettes can run with this Python.
 
-# Whether the Python that gpukeras would take has these modules. Another process looks for them and
-# imports nothing: neither Python starts here nor a download.
+# Whether the Python that gpukeras would use has these modules. A child process looks for them
+# without importing them, so that neither Python nor a download starts in this session.
 can_run_examples <- function(modules = c("tensorflow", "keras")) {
   python <- examples_python()
   if (!nzchar(python)) {
@@ -26,8 +26,8 @@ examples_python <- function() {
   choose_python(read_choices(environments_root(), can_require = TRUE))$python %||% ""
 }
 
-# The first chunk of each vignette calls it: `...` are more options of its chunks. As those of other
-# packages, our vignettes run their code only where NOT_CRAN says so, which make and devtools do.
+# Sets the options of a vignette's chunks; `...` are further ones. Code runs only where NOT_CRAN is
+# "true", as make and devtools set it.
 set_up_vignette <- function(..., packages = "ggplot2") {
   installed <- vapply(packages, requireNamespace, logical(1), quietly = TRUE)
   knitr::opts_chunk$set(

@@ -47,13 +47,13 @@ test_that("values of each kind come up as R values", {
 })
 
 test_that("a room has what was asked for; a lone column is a vector", {
-  room <- new_room()
+  room <- output_buffer()
   expect_identical(room$make(2L, 3L), matrix(0, 2, 3))
   expect_identical(room$take(), matrix(0, 2, 3))
-  named <- new_room()
+  named <- output_buffer()
   named$make(1L, 2L, list("a", "b"))
   expect_identical(named$take(), matrix(0, 1, 2, dimnames = list(NULL, c("a", "b"))))
-  other <- new_room()
+  other <- output_buffer()
   other$make(2L, 1L)
   expect_identical(other$take(), c(0, 0))
 })

@@ -88,13 +88,6 @@ test_that("suggestions are a data frame, also if there are none", {
   expect_identical(nrow(a_cost(suggestions = list())$suggestions), 0L)
 })
 
-test_that("counts have prefixes, small sizes their own unit", {
-  expect_identical(
-    count_si(c(0, 999, 1000, 21307392, 1e12, NA)), c("0", "999", "1 k", "21.3 M", "1 T", "?")
-  )
-  expect_identical(kept_text(c(40, 2048, 3 * 2^20, NA)), c("40 B", "2 KiB", "3 MiB", "?"))
-})
-
 test_that("both plots draw the layers with the largest shares, and leave the device as it was", {
   grDevices::pdf(NULL)
   withr::defer(grDevices::dev.off())

@@ -63,7 +63,7 @@ test_that("saving says what it did, or nothing", {
   skip_without_tensorflow()
   path <- saved_path()
   data <- gpu_dataset(a_matrix(), seed = 1)
-  expect_output(gpu_dataset_save(data, path), "^saved 60 rows in 1 file, 0 MiB, in [0-9.]+ s$")
+  expect_output(gpu_dataset_save(data, path), "^saved 60 rows in 1 file, [0-9.]+ KiB, in [0-9.]+ s$")
   expect_silent(gpu_dataset_save(data, path, overwrite = TRUE, verbose = FALSE))
 })
 

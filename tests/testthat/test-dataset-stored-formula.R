@@ -135,8 +135,8 @@ test_that("of thousands of random formulas none does anything but compute", {
     text <- draw()
     code <- tryCatch(str2lang(text), error = function(condition) quote(~ unreadable()))
     parts <- formula_parts(code) # as read_formula(), whose errors take their time
-    parts$env <- closed_functions()
-    end <- if (!is.null(find_foreign_part(parts))) {
+    parts$env <- allowed_environment()
+    end <- if (!is.null(find_disallowed_part(parts))) {
       "refused"
     } else {
       tryCatch(

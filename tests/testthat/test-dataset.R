@@ -76,7 +76,7 @@ test_that("set.seed() fixes the seed, and each dataset draws its own", {
 # Printing -----------------------------------------------------------------------------------------
 
 test_that("a dataset prints its plan and why", {
-  expect_snapshot(print(new_gpu_dataset(a_dataset_record())))
+  expect_snapshot(print(new_result(a_dataset_record(), "gpu_dataset")))
 })
 
 test_that("a dataset of a data frame prints its columns, levels and weights", {
@@ -89,11 +89,11 @@ test_that("a dataset of a data frame prints its columns, levels and weights", {
   )
   plan$shard <- list(2L, 4L)
   shown <- a_dataset_record(columns = columns, label = label, weighted = TRUE, plan = plan)
-  expect_snapshot(print(new_gpu_dataset(shown)))
+  expect_snapshot(print(new_result(shown, "gpu_dataset")))
 })
 
 test_that("what is done on the device prints", {
-  data <- new_gpu_dataset(a_dataset_record(augment = "flip horizontal"))
+  data <- new_result(a_dataset_record(augment = "flip horizontal"), "gpu_dataset")
   expect_snapshot(cat(format(data), sep = "\n"))
   expect_snapshot(print(data, cost = 1), error = TRUE)
 })
@@ -103,7 +103,7 @@ test_that("rows in sequence print without numbers that nobody knows", {
     mode = "streamed", reason = "batches of a function", rows = 0L, validation_rows = 0L,
     steps_per_epoch = 0L, batch_size = 32L, batch_reason = "as the function gives them"
   ))
-  expect_snapshot(print(new_gpu_dataset(a_dataset_record(plan = plan))))
+  expect_snapshot(print(new_result(a_dataset_record(plan = plan), "gpu_dataset")))
 })
 
 test_that("the shape of rows prints", {
@@ -120,7 +120,7 @@ test_that("what happened to missing values prints, and dates and times do", {
   )
   kinds <- c("number", "duration", "category", "date", "time")
   columns <- lapply(kinds, function(kind) list(kind = kind))
-  expect_snapshot(print(new_gpu_dataset(a_dataset_record(plan = plan, columns = columns))))
+  expect_snapshot(print(new_result(a_dataset_record(plan = plan, columns = columns), "gpu_dataset")))
 })
 
 test_that("values that are divided but not centred print so", {

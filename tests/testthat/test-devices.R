@@ -65,7 +65,7 @@ test_that("gpu_devices() and gpu_memory() are data frames in human units", {
     list(device = "GPU:0", current_bytes = NULL, peak_bytes = NULL, limit_bytes = 15 * 2^30)
   )
   local_core(function(name, args) answer(if (name == "devices") devices else memory))
-  expect_s3_class(gpu_devices(), c("gpu_devices", "data.frame"), exact = TRUE)
+  expect_s3_class(gpu_devices(), c("gpu_devices", "gpu_result", "data.frame"), exact = TRUE)
   expect_identical(gpu_devices()$memory_bytes, c(25274793984, NA))
   expect_identical(gpu_memory()$current_bytes, c(5e8, NA))
   expect_identical(class(as.data.frame(gpu_devices())), "data.frame")

@@ -17,7 +17,7 @@ test_that("schedules print what they do", {
 
 test_that("a schedule is a plain list of its kind and all its options, and prints invisibly", {
   schedule <- schedule_warmup_cosine(max_rate = 0.1)
-  expect_s3_class(schedule, "gpu_schedule", exact = TRUE)
+  expect_s3_class(schedule, c("gpu_schedule", "gpu_result"), exact = TRUE)
   plain <- unclass(schedule)
   expect_setequal(
     names(plain), c("kind", "warmup", "warmup_from", "max_rate", "min_rate", "cycles")

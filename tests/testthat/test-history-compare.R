@@ -2,7 +2,7 @@ test_that("histories are compared by rbind()", {
   small <- history_of(loss = c(2, 1), val_loss = c(3, 2.5))
   big <- history(device = "GPU:0", peak_bytes = 2^30)
   both <- rbind(small, big)
-  expect_s3_class(both, c("gpu_histories", "data.frame"), exact = TRUE)
+  expect_s3_class(both, c("gpu_histories", "gpu_result", "data.frame"), exact = TRUE)
   expect_named(both, c("model", "epoch", "metric", "value", "data"))
   expect_identical(nrow(both), 16L)
   expect_identical(levels(both$model), c("small", "big"))

@@ -1,5 +1,5 @@
 a_plan <- function(...) {
-  lacking <- all_of(c("tensorflow[and-cuda]>=2.21,<2.22", "keras>=3.12,<4"))
+  lacking <- all_missing(c("tensorflow[and-cuda]>=2.21,<2.22", "keras>=3.12,<4"))
   plan <- list(
     envname = "r-gpukeras", path = "/home/ada/.virtualenvs/r-gpukeras", exists = FALSE, new = FALSE,
     packages = c("tensorflow[and-cuda]>=2.21,<2.22", "keras>=3.12,<4"),
@@ -8,8 +8,8 @@ a_plan <- function(...) {
   )
   changes <- list(...)
   plan[names(changes)] <- changes
-  plan$download <- tell_download(plan)
-  structure(plan, class = "gpu_install")
+  plan$download <- download_command(plan)
+  new_result(plan, "gpu_install")
 }
 
 test_that("a plan says what, where and why", {
@@ -39,7 +39,7 @@ test_that("what stands against mending an environment is told", {
   expect_snapshot(told(c("3.10", "3.14")))
   file.create(file.path(folder, "env/pyvenv.cfg"))
   expect_snapshot(told(c("3.10", "3.14")))
-  expect_identical(describe_clash(all_of("keras")), "")
+  expect_identical(describe_clash(all_missing("keras")), "")
   expect_snapshot(cat(describe_clash(list(list(
     wanted = "tensorflow[and-cuda]", found = "tensorflow-cpu 2.21.0", clash = TRUE
   )))))

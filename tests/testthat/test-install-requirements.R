@@ -259,13 +259,13 @@ test_that("a Python that cannot run gpukeras is named, with what to do", {
   computer <- computers$card
   message <- function(...) {
     withr::local_envvar(RETICULATE_PYTHON = "")
-    condition <- rlang::catch_cnd(abort_lacking(..., call = quote(gpu_fit())))
+    condition <- rlang::catch_cnd(abort_missing(..., call = quote(gpu_fit())))
     expect_s3_class(condition, "gpukeras_error_runtime_missing")
     conditionMessage(condition)
   }
-  fix <- function(wanted, python, given = "") tell_fix(wanted, python, given, computer, old)
+  fix <- function(wanted, python, given = "") missing_hint(wanted, python, given, computer, old)
   expect_snapshot({
-    cat(describe_lacks(lacks), sep = "\n")
+    cat(describe_missing(lacks), sep = "\n")
     cat(fix(c("tensorflow>=2.16", "numpy>=1.23.5,<2"), "/opt/python", "/opt/python"))
     cat(fix("keras>=3.0", "/opt/python"))
     cat(fix("python>=3.10", "/opt/python"))
@@ -275,9 +275,9 @@ test_that("a Python that cannot run gpukeras is named, with what to do", {
 })
 
 test_that("without NumPy, or with an old Python, nothing works; else gpu_check() does", {
-  expect_true(lacks_numpy(list(a_lack("numpy>=1.23.5,<2"))))
-  expect_true(lacks_numpy(list(a_lack("tensorflow>=2.16"), a_lack("python>=3.10", "python 3.9"))))
-  expect_false(lacks_numpy(list(a_lack("numpy>=1.23.5,<2", "numpy 2.4.6"))))
-  expect_false(lacks_numpy(list(a_lack("tensorflow>=2.16"))))
-  expect_false(lacks_numpy(list()))
+  expect_true(is_numpy_missing(list(a_lack("numpy>=1.23.5,<2"))))
+  expect_true(is_numpy_missing(list(a_lack("tensorflow>=2.16"), a_lack("python>=3.10", "python 3.9"))))
+  expect_false(is_numpy_missing(list(a_lack("numpy>=1.23.5,<2", "numpy 2.4.6"))))
+  expect_false(is_numpy_missing(list(a_lack("tensorflow>=2.16"))))
+  expect_false(is_numpy_missing(list()))
 })

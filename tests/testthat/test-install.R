@@ -36,7 +36,7 @@ test_that("an environment is made, mended, kept and renewed", {
 
   # New.
   plan <- install_from(wheels, path, c("tensorflow-cpu>=2.21,<2.22", "gk-one", "gk-two<2"))
-  expect_s3_class(plan, "gpu_install", exact = TRUE)
+  expect_s3_class(plan, c("gpu_install", "gpu_result"), exact = TRUE)
   expect_identical(
     versions_in(path, c("tensorflow-cpu", "gk-one", "gk-two")), "2.21.0 1.0 1.0"
   )
@@ -150,7 +150,7 @@ test_that("an environment that this session uses is not changed under it", {
   expect_true(is_running(prefix))
   expect_false(is_running(dirname(prefix) |> file.path("other")))
   plan <- list(
-    path = prefix, problem = "", exists = TRUE, python = python_path(), lacking = all_of("keras")
+    path = prefix, problem = "", exists = TRUE, python = python_path(), lacking = all_missing("keras")
   )
   expect_snapshot(cat(message_without(check_feasible(plan, call = NULL), prefix)))
   plan$lacking <- list()
@@ -167,11 +167,11 @@ test_that("without a Python that fits, it says how to get one", {
 
 test_that("what comes next is said", {
   plan <- list(path = "/project/own")
-  told <- unname(tell_done(plan))
+  told <- unname(describe_installed(plan))
   expect_match(told[1], "/project/own is complete.", fixed = TRUE)
   expect_match(told[2], "RETICULATE_PYTHON=/project/own/bin/python", fixed = TRUE)
   withr::local_envvar(WORKON_HOME = "/envs", RETICULATE_VIRTUALENV_ROOT = NA)
-  expect_false(any(grepl("RETICULATE_PYTHON", tell_done(list(path = "/envs/r-gpukeras")))))
+  expect_false(any(grepl("RETICULATE_PYTHON", describe_installed(list(path = "/envs/r-gpukeras")))))
 })
 
 test_that("bad arguments are refused by name", {

@@ -197,13 +197,13 @@ test_that("NA is no interval", {
 
 test_that("training watches by TRUE or an interval", {
   asked <- local_monitor()
-  expect_null(watch_training(FALSE)$stop())
+  expect_null(start_fit_monitor(FALSE)$stop())
   expect_identical(asked$names, character())
-  watch <- watch_training(TRUE)
+  watch <- start_fit_monitor(TRUE)
   expect_identical(asked$args[[1]], list(interval = 0.2, arg = "monitor"))
   expect_identical(watch$stop(), watch$stop())
   expect_identical(sum(asked$names == "monitor_stop"), 1L)
-  watch_training(0.5)$abandon()
+  start_fit_monitor(0.5)$abandon()
   expect_identical(asked$args[[3]]$interval, 0.5)
 })
 
@@ -238,5 +238,5 @@ test_that("intervals out of range are refused", {
     expect_error(gpu_monitor(1, interval), "from 0.01 to 60", class = "gpukeras_error_spec")
   }
   expect_error(gpu_monitor(1, NULL), "not NULL", class = "gpukeras_error_spec")
-  expect_error(watch_training("yes"), "`monitor`", class = "gpukeras_error_spec")
+  expect_error(start_fit_monitor("yes"), "`monitor`", class = "gpukeras_error_spec")
 })

@@ -332,7 +332,7 @@ test_that("saved files of a child of a child are moved, once", {
   record <- list(kind = "Sequential", name = "mlp", parameters = 1, bytes = 1)
   saved <- new_saved(new_packed("model", withr::local_tempfile(lines = "content"), record))
   folder <- withr::local_tempdir()
-  packed <- pack(list(saved, b = list(saved)), "result", new_box(folder, strict = FALSE))
+  packed <- pack(list(saved, b = list(saved)), "result", new_packing(folder, strict = FALSE))
   expect_identical(dirname(packed[[1]]$path), folder)
   again <- unpack(packed, folder, new_saved)
   expect_identical(again[[1]], again$b[[1]])

@@ -33,7 +33,7 @@ test_that("a server prints its address as long as it runs", {
   skip_without_tensorflow()
   asked <- local_server(local_live_handle())
   board <- gpu_tensorboard("logs", open = FALSE)
-  expect_s3_class(board, "gpu_tensorboard", exact = TRUE)
+  expect_s3_class(board, c("gpu_tensorboard", "gpu_result"), exact = TRUE)
   expect_snapshot({
     board
     board$running()

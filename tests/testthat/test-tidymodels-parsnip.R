@@ -65,7 +65,7 @@ test_that("arguments of mlp() and of the engine reach model and training", {
   expect_identical(template$func, c(pkg = "gpukeras", fun = "gpu_mlp_fit"))
   expect_false(rlang::eval_tidy(template$args$verbose))
   fit <- parsnip::extract_fit_engine(parsnip::fit(spec, mpg ~ ., mtcars))
-  model <- as_live(fit)
+  model <- resolve_saved(fit)
   dense <- model$layers[[1]]
   expect_identical(as_r(dense$units), 6L)
   expect_equal(as_r(dense$kernel_regularizer$l2), 0.25, tolerance = 1e-6)
@@ -158,7 +158,7 @@ test_that("mlp() takes an activation", {
   skip_if_not_installed("parsnip", "1.2.0") # before, it knows those of its own engines only
   skip_without_tensorflow()
   spec <- parsnip::set_args(a_spec("regression"), activation = "tanh")
-  model <- as_live(parsnip::extract_fit_engine(parsnip::fit(spec, mpg ~ ., mtcars)))
+  model <- resolve_saved(parsnip::extract_fit_engine(parsnip::fit(spec, mpg ~ ., mtcars)))
   expect_identical(as_r(model$layers[[2]]$activation$`__name__`), "tanh")
 })
 
@@ -195,7 +195,7 @@ test_that("a fit survives its session", {
   engine$state$model <- NULL
   again <- predict(engine, iris, type = "class")
   expect_identical(again, predict(fitted, iris)$.pred_class)
-  expect_identical(python_key(as_live(engine)), python_key(as_live(engine)))
+  expect_identical(python_key(resolve_saved(engine)), python_key(resolve_saved(engine)))
 })
 
 test_that("workflows with recipes, formulas and variables work", {
@@ -247,12 +247,12 @@ test_that("an argument that is none of the engine's is named", {
 
 test_that("a fit says what it is", {
   skip_without_tensorflow()
-  fit <- structure(
+  fit <- new_result(
     list(
       history = new_gpu_history(a_report()), levels = c("a", "b"), archive = raw(40000),
       state = rlang::env(model = NULL)
     ),
-    class = "gpu_mlp_fit"
+    "gpu_mlp_fit"
   )
   expect_snapshot(fit)
   fit["levels"] <- list(NULL)

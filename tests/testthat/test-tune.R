@@ -37,7 +37,7 @@ a_rate_report <- function(...) {
   report
 }
 
-sizes <- function(...) new_gpu_batch_size(a_size_report(...))
+sizes <- function(...) new_result(a_size_report(...), "gpu_batch_size")
 rates <- function(...) new_gpu_learning_rate(a_rate_report(...))
 
 nothing_measured <- function() {
@@ -46,7 +46,7 @@ nothing_measured <- function() {
     reason = "nothing was measured: the search was interrupted"
   )
   changed["recommended"] <- changed["largest"] <- list(NULL)
-  new_gpu_batch_size(changed)
+  new_result(changed, "gpu_batch_size")
 }
 
 no_rate <- function(...) {
@@ -60,7 +60,7 @@ no_rate <- function(...) {
 test_that("a batch size prints its curve, the choice and why", {
   expect_snapshot({
     print(sizes())
-    print(new_gpu_batch_size(a_gpu_report()))
+    print(new_result(a_gpu_report(), "gpu_batch_size"))
     print(nothing_measured())
   })
 })
@@ -82,7 +82,7 @@ test_that("print() gives its argument back, invisibly", {
 })
 
 test_that("a batch size is a data frame with a row for each size", {
-  frame <- as.data.frame(new_gpu_batch_size(a_gpu_report()))
+  frame <- as.data.frame(new_result(a_gpu_report(), "gpu_batch_size"))
   expect_identical(frame, data.frame(
     batch_size = c(32L, 64L, 128L), rows_per_s = c(1e5, 2e5, NA),
     peak_bytes = c(300 * 2^20, 1.5 * 2^30, NA), status = c("ok", "ok", "out of memory")
@@ -101,7 +101,7 @@ test_that("a learning rate is a data frame with a row for each rate", {
 test_that("both are plotted, with and without a recommendation", {
   grDevices::pdf(NULL)
   withr::defer(grDevices::dev.off())
-  for (drawn in list(sizes(), new_gpu_batch_size(a_gpu_report()), rates(), no_rate())) {
+  for (drawn in list(sizes(), new_result(a_gpu_report(), "gpu_batch_size"), rates(), no_rate())) {
     answer <- withVisible(plot(drawn, main = "a title"))
     expect_identical(answer, list(value = drawn, visible = FALSE))
   }
@@ -115,7 +115,7 @@ test_that("autoplot() shows what was measured and what was recommended", {
   skip_if_not_installed("ggplot2")
   grDevices::pdf(NULL)
   withr::defer(grDevices::dev.off())
-  size <- ggplot2::autoplot(new_gpu_batch_size(a_gpu_report()))
+  size <- ggplot2::autoplot(new_result(a_gpu_report(), "gpu_batch_size"))
   expect_identical(size$data$batch_size, c(32L, 64L))
   rate <- ggplot2::autoplot(rates())
   expect_identical(rate$data, as.data.frame(rates()))
@@ -210,14 +210,14 @@ test_that("an interrupt ends a search with what it has, and the model is as it w
   model <- gpu_mlp(data, units = 4, seed = 1)
   before <- weights_of(model)
   calls <- 0
-  interrupting <- search_listener(function(event) {
+  interrupting <- interruptible(function(event) {
     calls <<- calls + 1
     if (calls == 2) rlang::interrupt()
   })
   report <- call_core("find_batch_size", list(
     model = model, data = data$handle, options = list(high = 1000), on_event = interrupting
   ))
-  size <- new_gpu_batch_size(report)
+  size <- new_result(report, "gpu_batch_size")
   expect_identical(size$stopped, "interrupted")
   expect_identical(as.data.frame(size)$batch_size, c(32L, 64L))
   calls <- 0

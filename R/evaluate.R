@@ -1,0 +1,41 @@
+#' Loss and metrics of a model on data
+#'
+#' @param model A compiled Keras 3 model.
+#' @param data A [gpu_dataset()]; or a data frame, matrix (also sparse), array, `tf.data.Dataset` or
+#'   paths of files, which is encoded as the data that trained the model was. A data frame or a file
+#'   with columns holds the label column when training used a formula or such files. Rows with
+#'   missing values are treated as `na` of [gpu_dataset()] said in training.
+#' @param y Labels of a matrix, array or data frame without formula.
+#' @param recipe For a model from another session, such as one loaded from a `.keras` file: the
+#'   [gpu_recipe()] of its training data. `NULL` takes the one that [gpu_fit()] tied to the model.
+#' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`. Of a function or a
+#'   `tf.data.Dataset` one epoch is evaluated.
+#' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned, or 32, as Keras
+#'   does, where the loss may depend on the batch (see the section Losses of [gpu_fit()]).
+#' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the one where the model
+#'   is. In a [gpu_cluster()] `"all"` shares them out among the workers, who must all make the same
+#'   call, and all get the whole result.
+#' @param ... Arguments of keras3: `x`, `sample_weight` in [gpu_evaluate()]; `verbose`, which
+#'   changes nothing, and `batch_size` in [gpu_predict()], which takes large ones.
+#' @return A named numeric vector: the loss and each metric; of a metric whose value is an array
+#'   each component, such as `f1_score[1]`.
+#' @examplesIf gpukeras:::can_run_examples()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])
+#' model <- gpu_mlp(train)
+#' fit <- gpu_fit(model, train, epochs = 5, verbose = FALSE)
+#' gpu_evaluate(model, mtcars[25:32, ])
+#' @export
+gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL,
+                         devices = NULL, ...) {
+  model <- check_model(model)
+  words <- check_keras_arguments(list(...), c("x", "sample_weight", "verbose"))
+  recipe <- use_recipe(model, recipe)
+  check_no_na_options(list(batch_size = batch_size))
+  data <- if (missing(data)) words$x else data
+  data <- as_dataset(data, model, recipe, y, words$sample_weight, model = model)
+  result <- call_core("evaluate", list(
+    model = model, data = data$handle, part = part, batch_size = batch_size,
+    devices = as_devices(devices)
+  ))
+  unlist(result$metrics)
+}

@@ -1,0 +1,89 @@
+#' Predictions as R values
+#'
+#' New rows are encoded as training encoded them: columns are found by name, factor levels by label,
+#' standardised by the training rows' statistics. So are the columns of a matrix, where it has names
+#' and had some in training; one without names is taken by position. Other columns are left out.
+#'
+#' @param model A Keras 3 model.
+#' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
+#'   inputs, where training had one; or a [gpu_dataset()], whose rows are taken in their original
+#'   order (of a function or a `tf.data.Dataset`, also given as it is: one epoch, in its order).
+#' @param type `"response"`: numbers, or probabilities of the classes (of the second one when there
+#'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
+#'   or 0 and 1, as the labels were.
+#' @inheritParams gpu_evaluate
+#' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
+#'   class or output, or an array with rows first where the output has more dimensions; of a model
+#'   with several outputs a named list of these, where `type = "class"` gives classes for those that
+#'   have any, and numbers for the others. Where the shape of a row of the output varies by batch,
+#'   as of padded sequences, a list with the array of each batch. Where training had `na = "drop"`,
+#'   rows with a missing value get `NA`; a [gpu_dataset()] has left them out already.
+#' @section Errors:
+#' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
+#' another type; for missing values, unless `na` of [gpu_dataset()] said otherwise in training.
+#' @examplesIf gpukeras:::can_run_examples()
+#' train <- gpu_dataset(Species ~ ., data = iris)
+#' model <- gpu_mlp(train)
+#' fit <- gpu_fit(model, train, epochs = 20, verbose = FALSE)
+#' table(gpu_predict(model, iris, type = "class"), iris$Species)
+#' @export
+gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...) {
+  model <- check_model(model)
+  words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose"))
+  check_string(type)
+  recipe <- use_recipe(model, recipe)
+  buffer <- output_buffer()
+  args <- list(model = model, type = type, room = buffer$make, devices = as_devices(devices))
+  newdata <- name_parts(open_saved(if (missing(newdata)) words$x else newdata), model, "inputs")
+  if (is_tf_dataset(newdata)) newdata <- as_dataset(newdata, model, recipe, arg = "newdata")
+  if (inherits(newdata, "gpu_dataset")) {
+    args$data <- check_alive(newdata)$handle
+  } else {
+    args$features <- as_new_features(newdata, recipe)
+  }
+  as_prediction(call_core("predict", args), buffer)
+}
+
+as_new_features <- function(newdata, recipe, call = caller_env()) {
+  if (is.data.frame(newdata)) {
+    check_names(newdata, "newdata", call)
+  }
+  newdata <- if (is.data.frame(newdata) && nzchar(recipe$formula %||% "")) {
+    select_features(recipe$formula, newdata, call)
+  } else {
+    known_columns(newdata, recipe, call)
+  }
+  as_features(newdata, "newdata", call, recorded_zones(recipe))
+}
+
+# A prediction as R values. Large values are in the buffer.
+as_prediction <- function(record, buffer) {
+  if (!is.null(record$outputs)) {
+    names <- vapply(record$outputs, `[[`, "", "name")
+    return(stats::setNames(lapply(record$outputs, as_prediction, buffer), names))
+  }
+  if (!is.null(record$batches)) {
+    return(lapply(record$batches, as_prediction, buffer))
+  }
+  values <- if (identical(record$values, "room")) buffer$take() else record$values
+  if (length(record$missing) > 0) {
+    values[slice.index(values, 1) %in% record$missing] <- NA
+  }
+  levels <- unlist(record$levels)
+  if (length(levels) > 0) {
+    return(factor(levels[as.vector(values)], levels = levels))
+  }
+  if (length(dim(values)) < 2) {
+    values <- as.vector(values)
+    return(if (isTRUE(record$logical)) values == 1 else values)
+  }
+  name_columns(values, unlist(record$names))
+}
+
+# Setting the same names again would copy the values.
+name_columns <- function(values, names) {
+  if (!identical(colnames(values), names) && length(names) == ncol(values)) {
+    colnames(values) <- names
+  }
+  values
+}
