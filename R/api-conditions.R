@@ -39,8 +39,8 @@ raise_warnings <- function() {
   for (condition in kept) warning(condition)
 }
 
-# Raises the error of an R function that reticulate called, such as a method of a keras3 callback. Its
-# fields are attributes of Python's exception; reticulate 1.28 keeps the message only.
+# Raises the error of an R function that reticulate called, such as a method of a keras3 callback.
+# Its fields are attributes of Python's exception; reticulate 1.28 keeps the message only.
 raise_crossed <- function(fields) {
   if (!is.null(fields)) {
     own <- setdiff(names(fields), c("r_class", "args"))
