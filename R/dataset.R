@@ -117,13 +117,13 @@
 #'
 #' The names are those of the model's input layers and output layers (`keras_input(name = )`,
 #' `layer_dense(name = )`), or of the dicts it was made from; other names are an error that lists
-#' both. A model of a class of one's own, which has no such names, takes unnamed lists in [gpu_fit()],
-#' [gpu_evaluate()] and [gpu_predict()] and gets lists, as from Keras; so does a `tf.data` pipeline
-#' whose `x` or `y` is a tuple. An output without a loss needs no labels. `weights` weigh a row in the losses of all
-#' outputs; `class_weight` and `mixup` need a single output, `map` and `augment` a single input.
-#' [gpu_predict()] then takes such a list (or a data frame, where columns were grouped) and gives a
-#' named list, one element for each output. [gpu_mlp()] makes a branch for each input and a head for
-#' each output.
+#' both. A model of a class of one's own, which has no such names, takes unnamed lists in
+#' [gpu_fit()], [gpu_evaluate()] and [gpu_predict()] and gets lists, as from Keras; so does a
+#' `tf.data` pipeline whose `x` or `y` is a tuple. An output without a loss needs no labels.
+#' `weights` weigh a row in the losses of all outputs; `class_weight` and `mixup` need a single
+#' output, `map` and `augment` a single input. [gpu_predict()] then takes such a list (or a data
+#' frame, where columns were grouped) and gives a named list, one element for each output.
+#' [gpu_mlp()] makes a branch for each input and a head for each output.
 #' @section Dates and times:
 #' In data frames, one column becomes several features:
 #'
