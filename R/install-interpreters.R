@@ -63,7 +63,7 @@ ask_interpreter <- function(python, packages) {
 ask_python <- function(python, packages) {
   code <- paste(
     "import sys; sys.path.insert(0, sys.argv[1]);",
-    "from gpukeras import installed; installed.main(sys.argv[2:])"
+    "from gpukeras.system import requirements; requirements.main(sys.argv[2:])"
   )
   core <- system.file("python", package = "gpukeras", mustWork = TRUE)
   said <- run_python(python, c("-IB", "-c", code, core, packages))
