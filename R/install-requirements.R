@@ -4,7 +4,9 @@
 # Versions that are known to work together. `lines`: a release line of TensorFlow with the versions
 # of the others, the best first, by system, processor and least version of reticulate ("" is any).
 known_good <- function() {
-  path <- system.file("python/gpukeras/system/known_good.json", package = "gpukeras", mustWork = TRUE)
+  path <- system.file(
+    "python/gpukeras/system/known_good.json", package = "gpukeras", mustWork = TRUE
+  )
   jsonlite::fromJSON(path)
 }
 
