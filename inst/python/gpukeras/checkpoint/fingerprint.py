@@ -35,6 +35,8 @@ from gpukeras.data.streams.dataset import StreamDataset
 WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to there all are looked at (0.1 s)
 SAMPLED_ROWS = 32  # of more rows, or of those that must be made
 SEEN = ("minimum", "maximum", "whole")
+# Fields of recipes that older checkpoints lack, with the value that means the same.
+LATER = {"listed": False}
 OPTIONS = ("schedule", "clip_norm", "clip_value", "clip_global_norm", "ema")
 SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the number of epochs
 
@@ -168,10 +170,23 @@ def _describe_data(data: Dataset | StreamDataset, plan: PipelinePlan) -> dict[st
 def _digest_recipe(recipe: Recipe, streamed: bool) -> str:
     plain = to_portable(recipe)["recipe"]
     unused = {"names", "formula"}  # they encode nothing
-    kept = {name: value for name, value in plain.items() if name not in unused}
+    kept = _without_later({name: value for name, value in plain.items() if name not in unused})
     if streamed and kept.get("label"):
         kept["label"] = _without_range(kept["label"])
     return digest(rounded(kept))
+
+
+def _without_later(value: Any) -> Any:
+    """A recipe without the fields in `LATER` that are as if they were not there."""
+    if isinstance(value, list):
+        return [_without_later(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _without_later(item)
+        for name, item in value.items()
+        if name not in LATER or item != LATER[name]
+    }
 
 
 def _without_range(label: Any) -> Any:
