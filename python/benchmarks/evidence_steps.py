@@ -31,7 +31,7 @@ def make_rows() -> tuple[np.ndarray, np.ndarray]:
     return features, np.argmax(features[:, :CLASSES], axis=1)
 
 
-def make_data() -> dataset.Dataset:
+def make_data() -> dataset.MapDataset:
     """The rows as gpukeras stages them."""
     features, labels = make_rows()
     options = {"batch_size": BATCH, "scale": False, "seed": SEED}

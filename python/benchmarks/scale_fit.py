@@ -41,7 +41,7 @@ def join() -> int:
     return len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
 
 
-def make_rows(rows: int, batch_size: int) -> dataset.Dataset:
+def make_rows(rows: int, batch_size: int) -> dataset.MapDataset:
     """Random rows of all workers, the same on each, with the batch of all of them."""
     rng = np.random.default_rng(1)
     x = np.asfortranarray(rng.normal(size=(rows, COLUMNS)))

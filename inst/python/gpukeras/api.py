@@ -130,7 +130,7 @@ def make_dataset(
         "plan": data.plan(devices.current().device),
         "kind": data.recipe.kind,
         "shape": list(data.recipe.shape),
-        "rows": None if isinstance(data, builder.StreamDataset) else len(data),
+        "rows": data.size,
         "names": data.recipe.names,
         "columns": data.recipe.columns,
         "inputs": data.recipe.inputs,

@@ -33,7 +33,7 @@ def plain_dataset(x, y=None, w=None, validation=()):
     held = np.isin(rows, validation)
     sources = tuple(MemoryRows(array) for array in (x, y, w) if array is not None)
     recipe = Recipe("array", x.shape[1:])
-    return dataset.Dataset(sources, recipe, DatasetSpec(), rows[~held], rows[held])
+    return dataset.MapDataset(sources, recipe, DatasetSpec(), rows[~held], rows[held])
 
 
 def opened(folder, **options):

@@ -25,12 +25,11 @@ from gpukeras.checkpoint.canonical import (
     unnumber,
 )
 from gpukeras.data.arrays import row_blocks
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.data.sources.row_store import RowSource
-from gpukeras.data.streams.dataset import StreamDataset
 
 WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to there all are looked at (0.1 s)
 SAMPLED_ROWS = 32  # of more rows, or of those that must be made
@@ -42,7 +41,7 @@ SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the
 
 
 def describe_training(
-    model: Any, data: Dataset | StreamDataset, plan: PipelinePlan, options: Mapping[str, Any]
+    model: Any, data: Dataset, plan: PipelinePlan, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """JSON values that must agree when a training goes on, and some that are only told.
 
@@ -143,8 +142,8 @@ def _learning_rate(model: Any) -> float | None:
 # The data ----------------------------------------------------------------------------------------
 
 
-def _describe_data(data: Dataset | StreamDataset, plan: PipelinePlan) -> dict[str, Any]:
-    spec, streamed = data.spec, isinstance(data, StreamDataset)
+def _describe_data(data: Dataset, plan: PipelinePlan) -> dict[str, Any]:
+    spec, by_number = data.spec, data.source_kind == "rows"
     common = {
         "batch_size": plan.batch_size,
         "seed": spec.seed,
@@ -153,15 +152,13 @@ def _describe_data(data: Dataset | StreamDataset, plan: PipelinePlan) -> dict[st
         "shard": spec.shard,
         "augment": None if data.augment is None else asdict(data.augment),
         "row_shape": data.recipe.shape,
-        "encoding": _digest_recipe(data.recipe, streamed),
+        "encoding": _digest_recipe(data.recipe, not by_number),
     }
-    if isinstance(data, StreamDataset):  # its rows may be others each time: they are not looked at
-        return {**common, "source": data.facts.what, "rows": data.facts.rows, "buffer": data.buffer}
+    if not by_number:
+        return {**common, **data.identity()}
     return {
         **common,
-        "source": "rows by number",
-        "rows": len(data.train_rows),
-        "validation_rows": len(data.validation_rows),
+        **data.identity(),
         "features": _digest_rows(data.sources[:1], exact=False),
         "labels": _digest_rows(data.sources[1:], exact=True),
     }

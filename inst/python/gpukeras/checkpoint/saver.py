@@ -12,9 +12,8 @@ from gpukeras.checkpoint.manager import Checkpointer
 from gpukeras.checkpoint.options import parse_checkpoint
 from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.options import FitSpec
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan
-from gpukeras.data.streams.dataset import StreamDataset
 
 
 class Saver:
@@ -72,9 +71,7 @@ class Saver:
 
 
 @contextmanager
-def open_saver(
-    model: Any, data: Dataset | StreamDataset, plan: PipelinePlan, spec: FitSpec
-) -> Iterator[Saver]:
+def open_saver(model: Any, data: Dataset, plan: PipelinePlan, spec: FitSpec) -> Iterator[Saver]:
     """The saver that a training asked for; other processes are kept out of its folder.
 
     Raises:

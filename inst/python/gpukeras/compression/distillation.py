@@ -20,11 +20,11 @@ from gpukeras.compression.report import LayerChange, ReportSpec, Work, conclude
 from gpukeras.compression.student import derive_student
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import check_count, check_fraction, check_number, check_positive, option
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.models import builder, compatibility
 from gpukeras.training import evaluate
 from gpukeras.training import fit as training_fit
-from gpukeras.training.evaluate import AnyDataset
 from gpukeras.training.listener import OnEvent
 
 
@@ -67,10 +67,10 @@ class DistillSpec(TrainedSpec):
 
 def distill(
     teacher: Any,
-    data: AnyDataset,
+    data: Dataset,
     options: Mapping[str, Any] | None = None,
     student: Any = None,
-    validation: AnyDataset | None = None,
+    validation: Dataset | None = None,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Trains a student on labels and on what its teacher says of the rows.

@@ -19,11 +19,11 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.compression.clone import set_aside
 from gpukeras.compression.latency import Latency, measure_latencies
 from gpukeras.core.errors import ModelError, SpecError
-from gpukeras.data.loading.loader import has_rows, sample_rows
+from gpukeras.data.base import Dataset
+from gpukeras.data.loading.loader import sample_rows
 from gpukeras.profiler.cost.graph import input_specs
 from gpukeras.profiler.cost.model_cost import count_flops
 from gpukeras.training import evaluate
-from gpukeras.training.evaluate import AnyDataset
 
 BATCH = 32  # rows of a batch where neither options nor data tell
 CHUNK = 2**20  # bytes
@@ -57,9 +57,9 @@ class Figures:
 
 def measure(
     model: Any,
-    data: AnyDataset | None = None,
+    data: Dataset | None = None,
     batch_size: int | None = None,
-    validation: AnyDataset | None = None,
+    validation: Dataset | None = None,
 ) -> Figures:
     """The figures of one model; for arguments see `measure_pair()`."""
     return _measure_all([model], data, batch_size, validation)[0]
@@ -68,9 +68,9 @@ def measure(
 def measure_pair(
     before: Any,
     after: Any,
-    data: AnyDataset | None = None,
+    data: Dataset | None = None,
     batch_size: int | None = None,
-    validation: AnyDataset | None = None,
+    validation: Dataset | None = None,
 ) -> tuple[Figures, Figures]:
     """The figures of two models; their predictions are timed in turns.
 
@@ -87,9 +87,9 @@ def measure_pair(
 
 def _measure_all(
     several: Sequence[Any],
-    data: AnyDataset | None,
+    data: Dataset | None,
     batch_size: int | None,
-    validation: AnyDataset | None,
+    validation: Dataset | None,
 ) -> list[Figures]:
     rows = data if data is not None else validation
     size = choose_batch(batch_size, rows)
@@ -115,7 +115,7 @@ def _measure_all(
     return found
 
 
-def choose_batch(batch_size: int | None, data: AnyDataset | None) -> int:
+def choose_batch(batch_size: int | None, data: Dataset | None) -> int:
     """Rows of the batch that is timed: as asked for, the data's own, or Keras' default."""
     if batch_size is not None or data is None:
         return batch_size or BATCH
@@ -123,22 +123,22 @@ def choose_batch(batch_size: int | None, data: AnyDataset | None) -> int:
 
 
 def evaluate_model(
-    model: Any, data: AnyDataset | None, validation: AnyDataset | None
+    model: Any, data: Dataset | None, validation: Dataset | None
 ) -> tuple[dict[str, float], str]:
     """Loss and metrics on validation rows if there are any, and which rows those were."""
     rows = validation if validation is not None else data
     if rows is None or not model.compiled or len(rows.sources) < 2:
         return {}, ""
-    own = "validation" if has_rows(rows, "validation") else "all"
+    own = "validation" if rows.has_rows("validation") else "all"
     found = evaluate.evaluate(model, rows, "all" if validation is not None else own)
     return found["metrics"], "validation" if validation is not None else own
 
 
-def _time_all(several: Sequence[Any], data: AnyDataset | None, rows: int) -> list[Latency]:
+def _time_all(several: Sequence[Any], data: Dataset | None, rows: int) -> list[Latency]:
     return measure_latencies(several, [read_batch(model, data, rows) for model in several], rows)
 
 
-def read_batch(model: Any, data: AnyDataset | None, rows: int) -> Any:
+def read_batch(model: Any, data: Dataset | None, rows: int) -> Any:
     """So many rows as a model takes them: of the data, again and again if there are fewer; zeros.
 
     Args:

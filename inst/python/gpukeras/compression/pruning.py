@@ -33,21 +33,22 @@ from gpukeras.compression.sparsity_schedule import Growth, plan_ramp, zero_small
 from gpukeras.compression.structured import Narrowed, narrow_model
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.messages import percent
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.engine.optimizer import find_optimizer
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import builder
 from gpukeras.training import fit
-from gpukeras.training.evaluate import SAMPLE, AnyDataset, build_variables
+from gpukeras.training.evaluate import SAMPLE, build_variables
 from gpukeras.training.listener import OnEvent
 from gpukeras.training.report import FitReport
 
 
 def prune(
     model: Any,
-    data: AnyDataset | None = None,
+    data: Dataset | None = None,
     options: Mapping[str, Any] | None = None,
-    validation: AnyDataset | None = None,
+    validation: Dataset | None = None,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """A pruned model; the one given is not changed.
@@ -82,7 +83,7 @@ def prune(
     return {"model": made, "report": report}
 
 
-def _build(model: Any, data: AnyDataset | None) -> None:
+def _build(model: Any, data: Dataset | None) -> None:
     """A model without weights gets them from the first rows, as in a training."""
     if not model.built and data is not None and model.compiled:
         build_variables(model, sample_rows(data, SAMPLE))
@@ -95,9 +96,9 @@ def _build(model: Any, data: AnyDataset | None) -> None:
 
 def _zero_weights(
     model: Any,
-    data: AnyDataset | None,
+    data: Dataset | None,
     spec: PruneSpec,
-    validation: AnyDataset | None,
+    validation: Dataset | None,
     on_event: OnEvent | None,
     work: Work,
 ) -> tuple[Any, Work]:
@@ -148,7 +149,7 @@ def _train_masks(
     kernels: Sequence[Kernel],
     data: Any,
     spec: PruneSpec,
-    validation: AnyDataset | None,
+    validation: Dataset | None,
     on_event: OnEvent | None,
 ) -> tuple[FitReport, list[str]]:
     """Trains while the masks grow."""
@@ -173,10 +174,10 @@ def _train_masks(
 
 def fine_tune(
     model: Any,
-    data: AnyDataset,
+    data: Dataset,
     spec: PruneSpec,
     options: Mapping[str, Any],
-    validation: AnyDataset | None,
+    validation: Dataset | None,
     on_event: OnEvent | None,
 ) -> FitReport:
     """Trains a model that was pruned, or is to be."""
@@ -196,7 +197,7 @@ def _set_rate(model: Any, rate: float) -> None:
         ) from error
 
 
-def count_steps(model: Any, data: AnyDataset) -> int:
+def count_steps(model: Any, data: Dataset) -> int:
     """Batches of an epoch.
 
     Raises:
@@ -250,9 +251,9 @@ def _explain_share(masks: Mapping[str, np.ndarray], spec: PruneSpec) -> list[str
 
 def _take_units(
     model: Any,
-    data: AnyDataset | None,
+    data: Dataset | None,
     spec: PruneSpec,
-    validation: AnyDataset | None,
+    validation: Dataset | None,
     on_event: OnEvent | None,
     work: Work,
 ) -> tuple[Any, Work]:

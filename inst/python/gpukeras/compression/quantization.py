@@ -33,9 +33,9 @@ from gpukeras.compression.report import (
 )
 from gpukeras.core.errors import ModelError
 from gpukeras.core.options import check_choice, option
+from gpukeras.data.base import Dataset
 from gpukeras.models import builder
 from gpukeras.training import fit
-from gpukeras.training.evaluate import AnyDataset
 
 MODES = ("int8", "int4", "float8")
 BITS = {"int8": 8, "int4": 4, "float8": 8}
@@ -56,9 +56,9 @@ class QuantizeSpec(ReportSpec):
 
 def quantize(
     model: Any,
-    data: AnyDataset | None = None,
+    data: Dataset | None = None,
     options: Mapping[str, Any] | None = None,
-    validation: AnyDataset | None = None,
+    validation: Dataset | None = None,
 ) -> dict[str, Any]:
     """A quantized copy of a model.
 
@@ -175,7 +175,7 @@ def explain_left(layer: Any, spec: QuantizeSpec) -> str:
 # Calibration -------------------------------------------------------------------------------------
 
 
-def _calibrate(copy: Any, data: AnyDataset) -> None:
+def _calibrate(copy: Any, data: Dataset) -> None:
     """One pass over the rows in which only the scales change.
 
     Keras learns scales in training steps, from the largest values that it has seen; the weights

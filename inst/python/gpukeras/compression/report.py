@@ -14,9 +14,9 @@ from typing import Any
 from gpukeras.compression.metrics import Figures, measure_pair
 from gpukeras.core.errors import CompressionError, SpecError
 from gpukeras.core.options import Spec, check_count, check_number, check_text, option
+from gpukeras.data.base import Dataset
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.training.callbacks.early_stopping import choose_mode
-from gpukeras.training.evaluate import AnyDataset
 from gpukeras.training.report import FitReport
 
 
@@ -128,8 +128,8 @@ def conclude(
     after: Any,
     work: Work,
     spec: ReportSpec,
-    data: AnyDataset | None = None,
-    validation: AnyDataset | None = None,
+    data: Dataset | None = None,
+    validation: Dataset | None = None,
 ) -> CompressionReport:
     """Measures both models, refuses the new one if it is too much worse, and reports.
 
@@ -164,7 +164,7 @@ def conclude(
     )
 
 
-def check_wanted(spec: ReportSpec, data: AnyDataset | None, validation: AnyDataset | None) -> None:
+def check_wanted(spec: ReportSpec, data: Dataset | None, validation: Dataset | None) -> None:
     """Before anything is done: `max_drop` needs rows to evaluate on.
 
     Raises:

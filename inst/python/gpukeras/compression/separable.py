@@ -37,11 +37,11 @@ from gpukeras.compression.masks import apply_masks, list_kernels, read_masks
 from gpukeras.compression.report import LayerChange, Listed, Work, check_wanted, conclude
 from gpukeras.core.errors import ModelError
 from gpukeras.core.options import check_count, check_number, option
+from gpukeras.data.base import Dataset
 from gpukeras.models import builder
 from gpukeras.profiler.cost.graph import Seen, input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import keras_kind, layer_flops
 from gpukeras.training import fit
-from gpukeras.training.evaluate import AnyDataset
 from gpukeras.training.listener import OnEvent
 
 SEPARABLE = {"Conv1D": "SeparableConv1D", "Conv2D": "SeparableConv2D"}
@@ -69,9 +69,9 @@ class SeparateSpec(TrainedSpec):
 
 def separate(
     model: Any,
-    data: AnyDataset | None = None,
+    data: Dataset | None = None,
     options: Mapping[str, Any] | None = None,
-    validation: AnyDataset | None = None,
+    validation: Dataset | None = None,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """A model with separable convolutions in place of others, fine-tuned where there are rows.

@@ -10,13 +10,13 @@ import numpy as np
 
 from gpukeras.core.errors import SpecError
 from gpukeras.data.augmentation import AugmentSpec, choose_augmented
-from gpukeras.data.dataset import Dataset, build_dataset
+from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset, build_dataset
 from gpukeras.data.map_fn import trace_map, unmapped
 from gpukeras.data.preprocessing.multi_input import input_parts
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.data.saved.reader import build_saved
 from gpukeras.data.streams.builder import STREAM_KINDS, build_stream
-from gpukeras.data.streams.dataset import StreamDataset
 
 TEXT_KINDS = ("columns", "table", "records", "generator", "saved")  # the last refuses it itself
 
@@ -33,7 +33,7 @@ def assemble(
     augment: Mapping[str, Any] | None = None,
     map: Callable[[Any], Any] | None = None,  # noqa: A002 (R's name for it)
     text: Mapping[str, Any] | None = None,
-) -> Dataset | StreamDataset:
+) -> Dataset:
     """A dataset ready for training.
 
     Args:
@@ -91,10 +91,10 @@ def _check_own(labels: Mapping[str, Any] | None, weights: np.ndarray | None, arg
 
 
 def _vary(
-    data: Dataset | StreamDataset,
+    data: Dataset,
     augment: Mapping[str, Any] | None,
     function: Callable[[Any], Any] | None,
-) -> Dataset | StreamDataset:
+) -> Dataset:
     """The dataset with what happens to its rows on the device, in the recipe too."""
     if data.recipe.kind == AS_IS and (augment or function is not None):
         arg = "augment" if augment else "map"
@@ -128,7 +128,7 @@ def _vary(
     return data
 
 
-def _check_displaced(data: Dataset | StreamDataset) -> None:
+def _check_displaced(data: Dataset) -> None:
     """Pixels of `x` are not moved away from labels that are images too."""
     spec, label = data.augment, data.recipe.label
     stays = spec.crop is None and spec.flip == "none" and spec.keeps_values
@@ -143,7 +143,7 @@ def _check_displaced(data: Dataset | StreamDataset) -> None:
         )
 
 
-def explain_varied(data: Dataset | StreamDataset) -> str:
+def explain_varied(data: Dataset) -> str:
     """What happens to a block's rows on the device, as text; "" for nothing."""
     spec, plain = data.augment, AugmentSpec()
     parts = [] if data.map is None else ["a function of one's own"]
@@ -158,7 +158,7 @@ def _as_text(value: Any) -> str:
     return " x ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def take_rows(data: Dataset, rows: Sequence[float]) -> dict[str, Any]:
+def take_rows(data: MapDataset, rows: Sequence[float]) -> dict[str, Any]:
     """Some rows as the model gets them, before what the device does to them.
 
     Args:

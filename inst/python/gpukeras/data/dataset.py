@@ -7,7 +7,7 @@ What feeds them to the device, a block of batches at a time, is `feeding`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from gpukeras.data.arrays import (
     epoch_order,
     split_rows,
 )
-from gpukeras.data.augmentation import AugmentSpec
+from gpukeras.data.base import Dataset
 from gpukeras.data.plan import (
     PipelineFacts,
     PipelinePlan,
@@ -48,8 +48,8 @@ from gpukeras.data.sources.registry import KEEPS, open_features, open_labels, pl
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 
 
-class Dataset:
-    """Rows with their recipe: the handle that R holds.
+class MapDataset(Dataset):
+    """Rows that have numbers, in parts to train and to validate on.
 
     Args:
         sources: Features, labels and (optional) weights.
@@ -61,16 +61,9 @@ class Dataset:
         dropped: Rows that were left out for them; they are not numbered.
         skipped: What `on_error = "skip"` left out, or "".
         notes: Sentences about the data that their owner may not expect.
-
-    Attributes:
-        augment: How rows are varied in training, or None.
-        map: Applied to a block's features on the device, or None.
-        wrapped: Whether rows without labels came as `(x,)`, see `blocks.as_data()`.
-        open_axes: Axes of a row along which the model takes any length.
     """
 
-    wrapped = False
-    open_axes: frozenset[int] = frozenset()
+    source_kind = "rows"
 
     def __init__(
         self,
@@ -79,40 +72,38 @@ class Dataset:
         spec: DatasetSpec,
         train_rows: np.ndarray,
         validation_rows: np.ndarray,
+        *,
         na: str = "error",
         dropped: int = 0,
         skipped: str = "",
         notes: tuple[str, ...] = (),
     ) -> None:
         """Keeps the parts; tensors are made on first use."""
-        self.sources = sources
-        self.recipe = recipe
-        self.spec = spec
-        self.train_rows = train_rows
-        self.validation_rows = validation_rows
-        self.na = na
-        self.dropped = dropped
-        self.skipped = skipped
-        self.notes = notes
-        self.augment: AugmentSpec | None = None
-        self.map: Callable[[Any], Any] | None = None
+        super().__init__(sources, recipe, spec, na)
+        self.train_rows, self.validation_rows = train_rows, validation_rows
+        self.dropped, self.skipped, self.notes = dropped, skipped, notes
 
     def __len__(self) -> int:
         """Rows of all parts."""
         return len(self.sources[0])
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of one row in all sources."""
-        return sum(source.row_bytes for source in self.sources)
+    def size(self) -> int:
+        """Rows of all parts and all workers."""
+        return len(self)
+
+    @property
+    def epoch_rows(self) -> int:
+        """Rows of an epoch: the training rows."""
+        return len(self.train_rows)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """All rows in host memory: no copy of rows that lie there, a whole one of others."""
         return self.batch(len(self))
 
-    def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
-        """The plan for a device; `batch_size` replaces the dataset's own."""
+    def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
+        """The plan for a device and options."""
         facts = PipelineFacts(
             rows=len(self.train_rows),
             validation_rows=len(self.validation_rows),
@@ -127,9 +118,6 @@ class Dataset:
             movable=all(source.movable for source in self.sources),
             skipped=self.skipped,
         )
-        spec = self.spec
-        if batch_size is not None:
-            spec = replace(spec, batch_size=batch_size)
         return plan_pipeline(facts, spec)
 
     def rows(self, part: str) -> np.ndarray:
@@ -143,13 +131,18 @@ class Dataset:
             return np.sort(np.concatenate([self.train_rows, self.validation_rows]))
         return self.train_rows if part == "train" else self.validation_rows
 
+    def count(self, part: str) -> int:
+        """Rows of a part, of a worker's share."""
+        return len(self.rows(part))
+
+    def identity(self) -> dict[str, Any]:
+        """How many rows there are to train and to validate on."""
+        rows, held = len(self.train_rows), len(self.validation_rows)
+        return {"source": "rows by number", "rows": rows, "validation_rows": held}
+
     def order(self, epoch: int) -> np.ndarray:
         """The training rows in an epoch's order."""
         return epoch_order(self.train_rows, self.spec.shuffle, self.spec.seed, epoch)
-
-    def batch(self, rows: int) -> tuple[np.ndarray, ...]:
-        """The first rows of every source, to build a model's variables from."""
-        return tuple(source.gather(slice(rows)) for source in self.sources)
 
 
 def build_dataset(
@@ -162,7 +155,7 @@ def build_dataset(
     formula: str = "",
     arg: str = "x",
     text: Mapping[str, Any] | None = None,
-) -> Dataset:
+) -> MapDataset:
     """Rows for training: split, learn the recipe on the training rows, encode.
 
     Args:
@@ -209,7 +202,16 @@ def build_dataset(
     encoded = given.encode(recipe, complete, notes, KEEPS.get(spec.cache, "auto"))
     sources = (place_rows(encoded, spec.cache, arg), *map(MemoryRows, arrays))
     said = (*given.notes, *remarks, *notes.sentences)
-    return Dataset(sources, recipe, spec, *shares, na, given.rows - rows, given.skipped, said)
+    return MapDataset(
+        sources,
+        recipe,
+        spec,
+        *shares,
+        na=na,
+        dropped=given.rows - rows,
+        skipped=given.skipped,
+        notes=said,
+    )
 
 
 def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:

@@ -25,11 +25,10 @@ import numpy as np
 from gpukeras.backend import devices, keras_private, runtime
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import find_reason
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block, as_data
 from gpukeras.data.loading.loader import open_feed, sample_rows
 from gpukeras.data.sources.row_store import MemoryRows
-from gpukeras.data.streams.dataset import StreamDataset
 from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.models import builder
 from gpukeras.profiler import placement
@@ -75,7 +74,7 @@ FACTS = [
 
 def read_use(
     model: Any,
-    data: Dataset | StreamDataset | Sequence[np.ndarray],
+    data: Dataset | Sequence[np.ndarray],
     device: str,
     batches: int = 6,
     batch_size: int | None = None,
@@ -96,7 +95,7 @@ def read_use(
         SpecError, DataError, ModelError: if the model cannot be trained on the data.
     """
     builder.check_model(model)
-    if isinstance(data, (Dataset, StreamDataset)):
+    if isinstance(data, Dataset):
         builder.check_rows(model, data)
     source = Source(data, device, batch_size)
     placed = runtime.on_device(device, soft=True)
@@ -118,7 +117,7 @@ class Source:
 
     def __init__(self, data: Any, device: str, batch_size: int | None = None) -> None:
         """Places nothing yet."""
-        own = isinstance(data, (Dataset, StreamDataset))
+        own = isinstance(data, Dataset)
         self.sources = data.sources if own else tuple(MemoryRows(array) for array in data)
         if not own and (len(data) < 2 or len({len(array) for array in data}) != 1):
             raise DataError("Features and labels of one length are needed.", arg="data")

@@ -28,7 +28,7 @@ from gpukeras.data.loading.transforms import open_finish
 from gpukeras.data.plan import choose_evaluation_rows
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
-from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.data.streams.dataset import IterableDataset
 
 PREDICTION_BYTES = 64 * 2**20  # of a batch's input and all layers' outputs
 # Batches at a time: a million rows of 20 columns took 0.25 s by one, 0.19 s by two and 0.18 s by
@@ -82,7 +82,7 @@ class Batches(list[np.ndarray]):
     """An output's arrays by batch, where their rows differ in shape."""
 
 
-def predict_stream(model: Any, data: StreamDataset) -> Any:
+def predict_stream(model: Any, data: IterableDataset) -> Any:
     """A model's output for an epoch of rows in sequence, see `predict_rows()`.
 
     Where the shape of a row of an output varies, there is an array for each batch: `Batches`.

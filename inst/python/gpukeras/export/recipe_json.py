@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.serialization import from_portable, to_portable
-from gpukeras.data.streams.dataset import StreamDataset
 from gpukeras.models import builder, compatibility
 
 
@@ -31,7 +30,7 @@ def recipes_from(value: Any, arg: str = "recipe") -> Recipe | None:
     """
     if value is None or isinstance(value, Recipe):
         return value
-    if isinstance(value, (Dataset, StreamDataset)):
+    if isinstance(value, Dataset):
         return value.recipe
     if isinstance(value, str):
         return from_portable(_parse(value, arg))

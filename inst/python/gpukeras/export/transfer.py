@@ -16,8 +16,7 @@ from typing import Any
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import describe
-from gpukeras.data.dataset import Dataset
-from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.data.base import Dataset
 from gpukeras.export import recipe_json
 from gpukeras.export.archive import collect_extras, describe_model, read_model
 from gpukeras.export.keras_file import check_ending, lacking, write_model, written_beside
@@ -110,7 +109,7 @@ def feeding_of(data: Any, arg: str = "data") -> dict[str, Any]:
     Raises:
         DataError: for a dataset that is mapped by a function, or whose rows have no known end.
     """
-    if not isinstance(data, (Dataset, StreamDataset)):
+    if not isinstance(data, Dataset):
         raise SpecError(f"`{arg}` must be a gpu_dataset, not {describe(data)}.", arg=arg)
     if data.map is not None:
         raise DataError(
@@ -118,7 +117,7 @@ def feeding_of(data: Any, arg: str = "data") -> dict[str, Any]:
             hint="Make the dataset in the function that gpu_run() calls.",
             arg=arg,
         )
-    if isinstance(data, StreamDataset) and not data.facts.rows:
+    if not data.epoch_rows:
         raise DataError(
             f"`{arg}` is a gpu_dataset of rows in sequence whose end is not known.",
             hint="Give it `steps`, or make it in the function that gpu_run() calls.",

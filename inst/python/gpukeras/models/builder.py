@@ -17,7 +17,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import MlpSpec, describe
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.compatibility import check_numbers, check_order, same_encoding
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe

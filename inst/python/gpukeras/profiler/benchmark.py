@@ -14,13 +14,12 @@ from statistics import median
 from typing import Any
 
 from gpukeras.backend import runtime
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import AnyFeed
 from gpukeras.data.loading.loader import open_feed
 from gpukeras.data.loading.profile import WHAT, StageClock, order_stages
 from gpukeras.data.plan import BLOCK_BATCHES, PipelinePlan
 from gpukeras.data.stage_timer import Clock
-from gpukeras.data.streams.dataset import StreamDataset
 from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.engines import Engines, Logs
 from gpukeras.engine.epoch_loop import Drawn, calibrate, draw, wait_for
@@ -38,7 +37,6 @@ ROUNDS_S = 1.0  # of all rounds; one alone may take longer
 BLOCK_S = 0.2  # of drawing a block of rows in sequence
 PROBE_BATCHES = 2  # drawn to tell how slow the source is
 
-AnyDataset = Dataset | StreamDataset
 Tell = Callable[[str], None]
 
 
@@ -73,7 +71,7 @@ class Bench:
     """
 
     def __init__(
-        self, model: Any, data: AnyDataset, plan: PipelinePlan, engine: str, tell: Tell
+        self, model: Any, data: Dataset, plan: PipelinePlan, engine: str, tell: Tell
     ) -> None:
         """Opens the feed, traces and compiles the engine, and runs it until it is warm.
 
@@ -155,7 +153,7 @@ class Bench:
 
     def _choose_most(self) -> int:
         """Batches a block: as in training, but fewer where rows come slowly."""
-        if not isinstance(self._data, StreamDataset):
+        if self._data.source_kind == "rows":
             return BLOCK_BATCHES
         with closing(draw(self._open(PROBE_BATCHES))) as blocks:
             next(blocks)  # the first is special: buffers are filled, functions traced

@@ -30,9 +30,9 @@ from gpukeras.core.options import (
     check_text,
     option,
 )
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.data.plan import PipelinePlan
-from gpukeras.data.streams.dataset import GeneratorStream, StreamDataset
 from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.engine.engines import UntraceableError, read_engine_facts
@@ -48,7 +48,7 @@ from gpukeras.profiler.advice import (
     free_gain,
     plan_advice,
 )
-from gpukeras.profiler.benchmark import AnyDataset, Bench, StepTimes
+from gpukeras.profiler.benchmark import Bench, StepTimes
 from gpukeras.profiler.bottleneck import judge, split_step
 from gpukeras.profiler.cost.model_cost import model_cost
 from gpukeras.profiler.layer_times import OPTIMIZER, LayerTime, read_layers, top_kernels, top_ops
@@ -91,7 +91,7 @@ class ProfileSpec(Spec):
 
 
 def profile(
-    model: Any, data: AnyDataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+    model: Any, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
 ) -> ProfileReport:
     """Trains a model for some steps and tells where their time goes; it is left as it was.
 
@@ -127,7 +127,7 @@ def profile(
 class _Sample:
     """The rows that a model's variables are built from."""
 
-    data: AnyDataset
+    data: Dataset
 
     def batch(self, rows: int) -> tuple[Any, ...]:
         return sample_rows(self.data, rows)
@@ -160,7 +160,7 @@ def _trained_engine(model: Any) -> str:
     return engines.chosen or (ran[0] if len(ran) == 1 else "")
 
 
-def _plan(model: Any, data: AnyDataset, spec: ProfileSpec) -> PipelinePlan:
+def _plan(model: Any, data: Dataset, spec: ProfileSpec) -> PipelinePlan:
     size = spec.batch_size or remembered_size(model, data)
     return data.plan(model_device(model), size)
 
@@ -178,7 +178,7 @@ class _Profile:
     """One profile: what its parts share."""
 
     model: Any
-    data: AnyDataset
+    data: Dataset
     plan: PipelinePlan
     spec: ProfileSpec
     folder: str
@@ -272,21 +272,18 @@ class _Profile:
     def _advice_facts(
         self, parts: Mapping[str, float | None], cost: InputCost, layers: tuple[LayerTime, ...]
     ) -> AdviceFacts:
-        streamed = isinstance(self.data, StreamDataset)
-        rows = self.data.facts.rows if streamed else len(self.data.rows("train"))
-        called = streamed and isinstance(self.data.stream, GeneratorStream)
         return AdviceFacts(
             shares=parts,
             engine=self.engine,
             engines=self._others(),
             batch_size=self.plan.batch_size,
-            rows=rows or None,
+            rows=self.data.epoch_rows or None,
             device=self.plan.device,
             gpus=len(runtime.visible_devices("GPU")),
             capability=placement.read_capability(self.plan.device) or "",
             policy=placement.read_policy(self.model),
             input=cost,
-            source="function" if called else "pipeline" if streamed else "rows",
+            source=self.data.source_kind,
             mode=self.plan.mode,
             eager=bool(self.model.run_eagerly),
             layers=layers,

@@ -6,18 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from gpukeras.core.errors import ModelError
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan
-from gpukeras.data.streams.dataset import StreamDataset
 from gpukeras.engine.predict_loop import check_whole, fixed_rows
 from gpukeras.training.batch_size_memo import remembered_size
 
-AnyDataset = Dataset | StreamDataset
 
-
-def plan_batches(
-    model: Any, data: AnyDataset, device: str, wanted: int | str | None
-) -> PipelinePlan:
+def plan_batches(model: Any, data: Dataset, device: str, wanted: int | str | None) -> PipelinePlan:
     """The plan of a training.
 
     Args:
@@ -39,9 +34,7 @@ def plan_batches(
     return plan if found is None else replace(plan, batch_reason="as gpu_batch_size() found")
 
 
-def _plan_fixed(
-    data: AnyDataset, device: str, fixed: int, wanted: int | str | None
-) -> PipelinePlan:
+def _plan_fixed(data: Dataset, device: str, fixed: int, wanted: int | str | None) -> PipelinePlan:
     asked = wanted if isinstance(wanted, (int, float)) else data.spec.batch_size
     if isinstance(asked, (int, float)) and asked != fixed:
         raise ModelError(
@@ -54,7 +47,7 @@ def _plan_fixed(
     return replace(plan, batch_reason="as the model takes them")
 
 
-def explain_rows(plan: PipelinePlan, data: AnyDataset, wanted: int | str | None) -> list[str]:
+def explain_rows(plan: PipelinePlan, data: Dataset, wanted: int | str | None) -> list[str]:
     """A note where more rows a batch were asked for than there are."""
     asked = data.spec.batch_size if wanted is None else wanted
     if isinstance(asked, str) or plan.rows == 0 or asked <= plan.rows:

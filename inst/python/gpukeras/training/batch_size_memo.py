@@ -5,9 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.recipe import AS_IS
-from gpukeras.data.streams.dataset import StreamDataset
 
 _SIZES: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -22,9 +21,8 @@ def remembered_batch_size(model: Any) -> int | None:
     return _SIZES.get(model)
 
 
-def remembered_size(model: Any, data: Dataset | StreamDataset) -> int | None:
+def remembered_size(model: Any, data: Dataset) -> int | None:
     """The batch size that was found for the model, as far as the data has rows for it."""
     size = None if data.recipe.kind == AS_IS else remembered_batch_size(model)
-    if size is None or isinstance(data, StreamDataset):
-        return size
-    return min(size, len(data.rows("train")))
+    rows = data.count("train")
+    return size if size is None or rows is None else min(size, rows)

@@ -17,8 +17,8 @@ from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.core.options import check_choice, check_count
 from gpukeras.core.r_buffer import OutputBuffer
-from gpukeras.data.dataset import Dataset
-from gpukeras.data.loading.loader import has_rows, open_evaluation, sample_rows
+from gpukeras.data.base import Dataset
+from gpukeras.data.loading.loader import open_evaluation, sample_rows
 from gpukeras.data.map_fn import unmapped
 from gpukeras.data.preprocessing.multi_output import decode_outputs
 from gpukeras.data.preprocessing.recipe import STRINGS, Recipe
@@ -27,7 +27,7 @@ from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.multi_input import InputsFeatures
 from gpukeras.data.sources.registry import open_features
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
-from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import Strategy, open_team
@@ -46,13 +46,12 @@ from gpukeras.models import builder, compatibility
 from gpukeras.models.losses import KERAS_ROWS, depends_on_batch, weighing_rows
 from gpukeras.models.variables import build_variables
 
-AnyDataset = Dataset | StreamDataset
 SAMPLE = 32  # rows that a model's variables are built from
 
 
 def evaluate(
     model: Any,
-    data: AnyDataset,
+    data: Dataset,
     part: str = "all",
     batch_size: float | None = None,
     devices: Any = None,
@@ -75,7 +74,7 @@ def evaluate(
     builder.check_model(model)
     builder.check_encoding(model, data.recipe)
     builder.check_rows(model, data, step="test", fits=True)
-    if not has_rows(data, part):
+    if not data.has_rows(part):
         raise DataError("`data` has no validation rows.", arg="part")
     began, team = time.perf_counter(), open_team(devices)
     team.check(model)
@@ -88,7 +87,7 @@ def evaluate(
         builder.needing_loss(),
         team.hold(model),
     ):
-        rows = None if isinstance(data, StreamDataset) else len(data.rows(part))
+        rows = data.count(part)
         team.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, team=team)
         model.test_function = loop
@@ -108,7 +107,7 @@ def _choose_size(model: Any, wanted: int | None) -> int | None:
 def predict(
     model: Any,
     features: Mapping[str, Any] | None = None,
-    data: AnyDataset | None = None,
+    data: Dataset | None = None,
     type: str = "response",  # noqa: A002 (R's name for it)
     room: Callable[[int, int, list[str]], Any] | None = None,
     devices: Any = None,
@@ -138,7 +137,7 @@ def predict(
     name = partial(name_columns, recipe.label)
     held = None if room is None or type == "class" else OutputBuffer(room, name)
     with jit_policy(model):
-        if isinstance(rows, StreamDataset):
+        if isinstance(rows, IterableDataset):
             output = predict_stream(model, rows)
         else:
             function = None if data is None else data.map
@@ -158,8 +157,8 @@ def predict(
 
 
 def _open_rows(
-    model: Any, features: Mapping[str, Any] | None, data: AnyDataset | None
-) -> tuple[Recipe, RowSource | StreamDataset, np.ndarray | None]:
+    model: Any, features: Mapping[str, Any] | None, data: Dataset | None
+) -> tuple[Recipe, RowSource | IterableDataset, np.ndarray | None]:
     """The rows to predict, their recipe, and which of them are complete, or None for all."""
     recipe = builder.recipe_of(model)
     if data is not None:
@@ -222,8 +221,8 @@ def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:
     return dict(output)
 
 
-def _rows_of(data: AnyDataset) -> RowSource | StreamDataset:
-    return data if isinstance(data, StreamDataset) else data.sources[0]
+def _rows_of(data: Dataset) -> RowSource | IterableDataset:
+    return data if isinstance(data, IterableDataset) else data.sources[0]
 
 
 def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray | None]:
@@ -262,7 +261,7 @@ class EvaluationLoop:
     def __init__(
         self,
         model: Any,
-        data: AnyDataset,
+        data: Dataset,
         part: str,
         device: str,
         epochs: int,
@@ -336,7 +335,7 @@ def endless_ticks() -> Any:
         return endless.take_while(lambda _: True)  # of a length that Keras takes for unknown
 
 
-def build_on(model: Any, data: AnyDataset) -> None:
+def build_on(model: Any, data: Dataset) -> None:
     """Creates the variables from a batch of rows, see `variables.build_variables()`."""
     build_variables(model, sample_rows(data, fixed_rows(model) or SAMPLE), data.wrapped)
 

@@ -10,7 +10,7 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.oom import memory_errors
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import FitSpec, describe
-from gpukeras.data.loading.loader import has_rows
+from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.compatibility import check_order
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_team
@@ -20,14 +20,14 @@ from gpukeras.training.evaluate import preserve_keras_functions
 from gpukeras.training.history_registry import keep_history
 from gpukeras.training.listener import OnEvent, ProgressReporter
 from gpukeras.training.report import FitReport
-from gpukeras.training.trainer import AnyDataset, Trainer
+from gpukeras.training.trainer import Trainer
 
 
 def fit(
     model: Any,
-    data: AnyDataset,
+    data: Dataset,
     options: Mapping[str, Any],
-    validation: AnyDataset | None = None,
+    validation: Dataset | None = None,
     batch_size: int | str | None = None,
     callbacks: Sequence[Any] = (),
     functions: Functions | None = None,
@@ -63,7 +63,7 @@ def fit(
         builder.compile_model(model, compiling)
     builder.check_model(model)
     builder.check_rows(model, data, fits=True)
-    if validation is None and has_rows(data, "validation"):
+    if validation is None and data.has_rows("validation"):
         builder.check_rows(model, data, step="test", fits=True)
     if validation is not None:
         _check_validation(model, data, validation)
@@ -119,7 +119,7 @@ def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
             )
 
 
-def _check_validation(model: Any, data: AnyDataset, validation: AnyDataset) -> None:
+def _check_validation(model: Any, data: Dataset, validation: Dataset) -> None:
     builder.check_rows(model, validation, "validation", step="test", fits=True)
     if not builder.same_encoding(data.recipe, validation.recipe):
         raise DataError(

@@ -24,10 +24,9 @@ from gpukeras.core.errors import GpuKerasError, OutOfMemoryError
 from gpukeras.core.messages import count_of
 from gpukeras.core.metric_values import Value, read_metrics, split_components
 from gpukeras.core.options import FitSpec
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block
-from gpukeras.data.loading.loader import has_rows, open_feed
-from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.data.loading.loader import open_feed
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, choose_candidates
 from gpukeras.engine.engines import Engines, Logs, explain_test_hook, read_engine_facts
@@ -55,8 +54,6 @@ from gpukeras.training.summary import summarise
 
 EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
 
-AnyDataset = Dataset | StreamDataset
-
 
 @dataclass
 class Trainer:
@@ -75,8 +72,8 @@ class Trainer:
     """
 
     model: Any
-    data: AnyDataset
-    validation: AnyDataset | None
+    data: Dataset
+    validation: Dataset | None
     spec: FitSpec
     batch_size: int | str | None
     callbacks: Sequence[Any]
@@ -217,7 +214,7 @@ class Trainer:
     def _validation_loop(self) -> EvaluationLoop | None:
         source = self.data if self.validation is None else self.validation
         part = "validation" if self.validation is None else "all"
-        if not has_rows(source, part):
+        if not source.has_rows(part):
             return None
         self.notes += explain_test_hook(self.callbacks)
         loop = EvaluationLoop(

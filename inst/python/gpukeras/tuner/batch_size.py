@@ -22,11 +22,11 @@ from gpukeras.core.errors import ModelError, OutOfMemoryError, SpecError
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, check_number, option
 from gpukeras.data.arrays import aligned_empty
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_feed
 from gpukeras.data.sources.row_store import MemoryRows
-from gpukeras.data.streams.dataset import StreamDataset
 from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engines import Engines, read_engine_facts
 from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
@@ -44,7 +44,6 @@ MEASURE_S = 0.2  # of a size's calls, at least
 LONGEST_S = 1.0  # a size's calls end here even if there were less than `SAMPLES`
 SAMPLES = 3
 
-AnyDataset = Dataset | StreamDataset
 OnEvent = Callable[[dict[str, Any]], Any]
 
 
@@ -104,7 +103,7 @@ class BatchSearch:
 
 
 def find_batch_size(
-    model: Any, data: AnyDataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+    model: Any, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
 ) -> BatchSearch:
     """Measures throughput over batch sizes; the model is left as it was, whatever happens.
 
@@ -146,7 +145,7 @@ class _Search:
     """A search in progress."""
 
     model: Any
-    data: Dataset
+    data: MapDataset
     sizes: list[int]
     ends: str
     spec: BatchSearchSpec
@@ -258,13 +257,12 @@ class _Interrupted(Exception):
 
 
 def _open_search(
-    model: Any, data: AnyDataset, spec: BatchSearchSpec, on_event: OnEvent | None
+    model: Any, data: Dataset, spec: BatchSearchSpec, on_event: OnEvent | None
 ) -> _Search:
     facts = read_engine_facts(model, spec.engine)
     engine, why = choose_engine(*choose_candidates(facts))
-    rows, samples = len(data.rows("train")) if isinstance(data, Dataset) else 0, "its own rows"
-    if isinstance(data, StreamDataset):
-        rows = data.facts.rows or STREAM_ROWS
+    rows, samples = data.epoch_rows or STREAM_ROWS, "its own rows"
+    if not isinstance(data, MapDataset):
         held = len(data.sources[0])
         data, samples = repeat_head(data, rows), f"its first {held:,} rows, repeated"
     low, high, ends = choose_range(spec, rows)
@@ -298,14 +296,14 @@ def choose_range(spec: BatchSearchSpec, rows: int) -> tuple[int, int, str]:
     return low, max(low, most), "rows"
 
 
-def repeat_head(data: StreamDataset, rows: int) -> Dataset:
+def repeat_head(data: Dataset, rows: int) -> MapDataset:
     """Rows in sequence as a dataset: what is in memory of them, as often as makes `rows`."""
     held = len(data.sources[0])
     copies = []
     for source in data.sources:
         copies.append(aligned_empty(source.shape, source.dtype))
         copies[-1][...] = source.gather(slice(None))
-    made = Dataset(
+    made = MapDataset(
         tuple(MemoryRows(copy) for copy in copies),
         data.recipe,
         replace(data.spec, batch_size="auto", drop_last=False),

@@ -20,10 +20,9 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.oom import explain_exhaustion, memory_errors
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.options import Spec, check_count, check_number, option
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_feed
-from gpukeras.data.streams.dataset import StreamDataset
 from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.engines import cut
 from gpukeras.engine.epoch_loop import draw
@@ -35,7 +34,6 @@ from gpukeras.training.evaluate import build_on
 from gpukeras.tuner.lr_curve import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
 from gpukeras.tuner.model_guard import kept_model
 
-AnyDataset = Dataset | StreamDataset
 OnEvent = Callable[[dict[str, Any]], Any]
 
 
@@ -97,7 +95,7 @@ class RateSearch:
 
 
 def find_learning_rate(
-    model: Any, data: AnyDataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+    model: Any, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
 ) -> RateSearch:
     """Trains a batch at each of many rising rates; the model is left as it was, whatever happens.
 

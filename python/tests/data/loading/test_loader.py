@@ -81,8 +81,8 @@ def test_evaluation_leaves_no_row_out():
             block.arrays[0].shape[0] if block.tail else 8 * block.batches for block in feed.epoch(0)
         ]
         assert sum(fed) == rows
-        assert loader.has_rows(data, part)
-    assert not loader.has_rows(make_dataset(10, batch_size=5), "validation")
+        assert data.has_rows(part)
+    assert not make_dataset(10, batch_size=5).has_rows("validation")
 
 
 def test_an_epochs_order_is_the_datasets():

@@ -105,7 +105,7 @@ def test_arrays_of_all_ranks_come_back(tmp_path, form, cache, shape, kind):
     x = np.random.default_rng(6).integers(0, 256, shape).astype(kind)
     rows = np.arange(len(x), dtype=np.int32)
     recipe = Recipe("images" if kind is np.uint8 else "array", shape[1:])
-    data = dataset.Dataset((MemoryRows(x),), recipe, DatasetSpec(), rows, rows[:0])
+    data = dataset.MapDataset((MemoryRows(x),), recipe, DatasetSpec(), rows, rows[:0])
     check_same(opened(save(tmp_path, data, form), cache=cache), data)
 
 
@@ -131,7 +131,7 @@ def test_gathering_is_indexing(tmp_path, monkeypatch, rows, count, form, map_byt
     monkeypatch.setattr(storage, "GROUP_BYTES", dict.fromkeys(FORMATS, 64))
     x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
     every = np.arange(rows, dtype=np.int32)
-    data = dataset.Dataset(
+    data = dataset.MapDataset(
         (MemoryRows(x), MemoryRows(every)), Recipe("array", (3,)), DatasetSpec(), every, every[:0]
     )
     path = save(tmp_path, data, form, shards=min(rows, count), overwrite=True)
@@ -159,7 +159,7 @@ def test_pages_that_another_pyarrow_makes_are_decoded(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "PAGE_ROWS", 3)
     every = np.arange(20, dtype=np.int32)
     for x in (np.zeros((20, 2), np.float32), every.astype(np.uint8).reshape(20, 1)):
-        data = dataset.Dataset(
+        data = dataset.MapDataset(
             (MemoryRows(x), MemoryRows(every)),
             Recipe("array", x.shape[1:]),
             DatasetSpec(),

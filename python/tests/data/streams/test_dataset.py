@@ -50,7 +50,7 @@ def test_rows_in_sequence_train_as_rows_in_an_array(make, cache):
     _, expected = weights_after(in_memory())
     options = {"shuffle": False, "cache": cache, "batch_size": 32} if cache is True else {}
     data = make(**{"shuffle": False, **options})
-    assert isinstance(data, dataset.Dataset if cache is True else streams.StreamDataset)
+    assert isinstance(data, dataset.MapDataset if cache is True else streams.IterableDataset)
     report, found = weights_after(data)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert (report.rows, report.plan.rows, report.plan.steps_per_epoch) == (200, 100, 4)

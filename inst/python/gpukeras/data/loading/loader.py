@@ -28,7 +28,8 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.prefetch import letting_go
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import AnyFeed, Block, Finish, as_floats
 from gpukeras.data.loading.transforms import finish_for
 from gpukeras.data.plan import (
@@ -42,8 +43,8 @@ from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.data.sharding import BatchSharding, round_batch_size
 from gpukeras.data.stage_timer import end_stage, heard_by
 from gpukeras.data.streams.chunks import check_rows
-from gpukeras.data.streams.dataset import StreamDataset
-from gpukeras.data.streams.passthrough import AsIsDataset, count_rows
+from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.data.streams.passthrough import count_rows
 
 EVALUATED_ROWS = 2**20  # of an epoch whose length is not known
 
@@ -70,7 +71,7 @@ class DataLoader(AnyFeed):
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: MapDataset,
         plan: PipelinePlan,
         batch_size: int,
         steps: int,
@@ -193,7 +194,7 @@ class StreamFeed(AnyFeed):
 
     def __init__(
         self,
-        data: StreamDataset,
+        data: IterableDataset,
         plan: PipelinePlan,
         batch_size: int,
         training: bool = True,
@@ -204,9 +205,9 @@ class StreamFeed(AnyFeed):
         shares: BatchSharding | None = None,
     ) -> None:
         """Opens the stream; nothing is read yet."""
-        if shares is not None and data.recipe.kind == AS_IS:
+        if shares is not None and data.obstacle:
             raise SpecError(
-                f"Several devices cannot share batches of {data.stream.why}.",
+                f"Several devices cannot share batches of {data.obstacle}.",
                 hint="Train on one device.",
                 arg="devices",
             )
@@ -301,15 +302,8 @@ def _adopt(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
 # Opening -----------------------------------------------------------------------------------------
 
 
-def has_rows(data: Dataset | StreamDataset, part: str) -> bool:
-    """Whether a part ("train", "validation" or "all") has rows."""
-    if isinstance(data, StreamDataset):
-        return part != "validation"
-    return len(data.rows(part)) > 0
-
-
 def open_feed(
-    data: Dataset | StreamDataset,
+    data: Dataset,
     plan: PipelinePlan,
     check: Callable[[Recipe], None] = lambda recipe: None,
     idle: Callable[[], None] = lambda: None,
@@ -328,7 +322,7 @@ def open_feed(
     """
     part = plan.batch_size if shares is None else shares.count_part(plan.batch_size)
     finish = finish_for(data, True, part)
-    if isinstance(data, StreamDataset):
+    if isinstance(data, IterableDataset):
         return StreamFeed(data, plan, plan.batch_size, True, finish, check, idle, most, shares)
     steps = max(1, min(most, len(data.rows("train")) // plan.batch_size))
     return DataLoader(
@@ -337,7 +331,7 @@ def open_feed(
 
 
 def open_evaluation(
-    data: Dataset | StreamDataset,
+    data: Dataset,
     device: str,
     part: str = "all",
     batch_size: int | None = None,
@@ -356,24 +350,23 @@ def open_evaluation(
         idle: See `StreamFeed`.
         shares: See `AnyFeed`.
     """
-    stream = isinstance(data, StreamDataset)
-    plan = data.plan(device) if stream else data.plan(device, "auto")
-    rows = None if stream else data.rows(part)
-    most = plan.rows or EVALUATED_ROWS if rows is None else len(rows)
+    plan, known = data.plan(device, "auto"), data.count(part)
+    most = plan.rows or EVALUATED_ROWS if known is None else known
     size = min(most, batch_size or choose_evaluation_rows(data.row_bytes, most))
     if shares is not None:
         size = round_batch_size(size, shares.replicas)
     finish = finish_for(data, False, size if shares is None else shares.count_part(size))
-    if rows is None:
+    if isinstance(data, IterableDataset):
         return StreamFeed(data, plan, size, False, finish, check, idle, shares=shares)
-    return DataLoader(data, plan, size, max(1, most // size), finish, rows=rows, shares=shares)
+    steps, rows = max(1, most // size), data.rows(part)
+    return DataLoader(data, plan, size, steps, finish, rows=rows, shares=shares)
 
 
-def sample_rows(data: Dataset | StreamDataset, rows: int) -> tuple[Any, ...]:
+def sample_rows(data: Dataset, rows: int) -> tuple[Any, ...]:
     """The first rows as the model takes them, to build its variables from."""
     tf, finish = runtime.tensorflow(), finish_for(data, False, rows)
-    if isinstance(data, AsIsDataset):
-        return data.sample()
+    if data.obstacle:
+        return data.batch(rows)
     with runtime.on_device("CPU:0", soft=True):
         arrays = tuple(tf.constant(array) for array in data.batch(rows))
         return as_floats(arrays if finish is None else finish(arrays, (0, 0)))

@@ -14,12 +14,10 @@ from typing import Any
 
 from gpukeras.backend import devices, runtime
 from gpukeras.core.errors import SpecError
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import AnyFeed
 from gpukeras.data.loading.loader import open_feed
-from gpukeras.data.preprocessing.recipe import AS_IS
 from gpukeras.data.stage_timer import Clock
-from gpukeras.data.streams.dataset import GeneratorStream, StreamDataset
 
 MOST_S = 1.0  # of measuring
 WHAT = {  # in the order in which rows go through them
@@ -91,7 +89,7 @@ def order_stages(spent_s: Mapping[str, float]) -> dict[str, float]:
     return {stage: spent_s[stage] for stage in WHAT if stage in spent_s}
 
 
-def measure_costs(data: Dataset | StreamDataset) -> list[StageCost]:
+def measure_costs(data: Dataset) -> list[StageCost]:
     """Draws blocks of an epoch, for about a second, and times their stages.
 
     Args:
@@ -104,15 +102,15 @@ def measure_costs(data: Dataset | StreamDataset) -> list[StageCost]:
         SpecError: for a function that is called in each epoch: calls for a measurement would be
             missing in the next epoch.
     """
-    if isinstance(data, StreamDataset) and isinstance(data.stream, GeneratorStream):
+    if data.source_kind == "function":
         raise SpecError(
             "`cost` cannot be measured for a function that is called in each epoch.",
             hint="Use `cache = TRUE`, or system.time() around the function.",
             arg="cost",
         )
-    if data.recipe.kind == AS_IS:
+    if data.obstacle:
         raise SpecError(
-            f"`cost` cannot be measured: the tf.data dataset gives {data.stream.why}.",
+            f"`cost` cannot be measured: the tf.data dataset gives {data.obstacle}.",
             hint="Its stages are its own.",
             arg="cost",
         )

@@ -13,12 +13,11 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.data.augmentation import build_finish
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Finish, as_floats
 from gpukeras.data.loading.unpacking import build_unpack
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.stage_timer import end_stage
-from gpukeras.data.streams.dataset import StreamDataset
 
 Map = Callable[[Any], Any]
 Texts = Mapping[str, Sequence[str]]
@@ -46,7 +45,7 @@ def open_finish(
     return complete
 
 
-def finish_for(data: Dataset | StreamDataset, training: bool, batch_size: int) -> Finish | None:
+def finish_for(data: Dataset, training: bool, batch_size: int) -> Finish | None:
     """What completes a dataset's blocks on the device; None for nothing.
 
     Args:

@@ -69,7 +69,7 @@ def check_numbers(data: Any, arg: str) -> None:
     """
     if not data.recipe.has_texts and data.recipe.kind != AS_IS:
         return
-    gives = "texts" if data.recipe.has_texts else data.stream.why
+    gives = "texts" if data.recipe.has_texts else data.obstacle
     raise SpecError(
         f"`{arg}` gives {gives}: rows of numbers of one shape are needed.",
         hint="Such rows are taken by gpu_fit(), gpu_evaluate() and gpu_predict().",

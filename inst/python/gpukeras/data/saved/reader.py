@@ -1,6 +1,6 @@
 """Reads what gpu_dataset_save() wrote: the same rows, the same split, nothing to learn.
 
-    folder --parse_manifest(), check_shards()--> SavedRows (mapped) | MemoryRows --> Dataset
+    folder --parse_manifest(), check_shards()--> SavedRows (mapped) | MemoryRows --> MapDataset
 
 Every shard's checksum is looked at when the folder is opened: one reading of the files, at 2.5 GB/s
 a thread where they come from memory. Few rows are then copied to memory; of more, the blocks are
@@ -23,7 +23,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of, mib
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import aligned_empty
-from gpukeras.data.dataset import Dataset, take_shard
+from gpukeras.data.dataset import MapDataset, take_shard
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.preprocessing.serialization import from_portable
 from gpukeras.data.saved.crc32c import file_crc32
@@ -167,7 +167,7 @@ class SavedRows(RowSource):
 
 def build_saved(
     features: Mapping[str, Any], options: Mapping[str, Any], arg: str = "x", **others: Any
-) -> Dataset:
+) -> MapDataset:
     """The dataset that was saved; only how its rows are fed can be chosen anew.
 
     Args:
@@ -194,15 +194,15 @@ def build_saved(
         raise DataError(f"`{arg}` has no training rows left.", arg=arg, path=str(folder))
     train = take_shard(np.flatnonzero(~held).astype(np.int32), spec.shard)
     choose_batch_size(len(train), spec.batch_size)
-    return Dataset(
+    return MapDataset(
         tuple(sources[name] for name in ("x", "y", "w") if name in sources),
         from_portable(manifest.recipe),
         spec,
         train,
         take_shard(np.flatnonzero(held).astype(np.int32), spec.shard),
-        manifest.spec["na"],
-        manifest.spec["dropped"],
-        skipped,
+        na=manifest.spec["na"],
+        dropped=manifest.spec["dropped"],
+        skipped=skipped,
     )
 
 

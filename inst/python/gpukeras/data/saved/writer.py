@@ -1,6 +1,6 @@
 """Writes the rows of a dataset, encoded as they are fed, so that later runs start at full speed.
 
-    Dataset | blocks in sequence --RowReader.take()--> shards + manifest in a hidden folder --> path
+    rows | blocks in sequence --RowReader.take()--> shards + manifest in a hidden folder --> path
 
 The folder appears whole or not at all, see `atomic_dir`.
 """
@@ -24,14 +24,15 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import mib
 from gpukeras.core.options import check_choice, check_count, check_flag, describe
 from gpukeras.core.safe_files import open_regular
-from gpukeras.data.dataset import Dataset
+from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.recipe import AS_IS
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.data.saved.manifest import MANIFEST, Manifest, parse_manifest
 from gpukeras.data.saved.shards import FORMATS, GROUP_BYTES, Shard, create_shard
 from gpukeras.data.saved.tf_example import Field
 from gpukeras.data.sources.row_store import RowSource
-from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.data.streams.dataset import IterableDataset
 
 SHARD_BYTES = 128 * 2**20  # what is copied, sent or lost as a piece, without too many files
 STREAM_ROWS = 256  # asked for at once where rows come in sequence
@@ -62,7 +63,7 @@ class DatasetReader:
         data: The dataset.
     """
 
-    def __init__(self, data: Dataset) -> None:
+    def __init__(self, data: MapDataset) -> None:
         """Reads nothing yet."""
         self._sources = dict(zip(("x", "y", "w"), data.sources, strict=False))
         self._order, self._done = data.rows("all"), 0
@@ -179,22 +180,22 @@ def open_rows(data: Any) -> RowReader:
     Raises:
         SpecError: if it is none.
     """
-    if not isinstance(data, (Dataset, StreamDataset)):
+    if not isinstance(data, Dataset):
         raise SpecError(f"`data` must be a gpu_dataset, not {describe(data)}.", arg="data")
     if data.recipe.kind == AS_IS or data.recipe.has_texts:
-        what = "texts" if data.recipe.has_texts else data.stream.why
+        what = "texts" if data.recipe.has_texts else data.obstacle
         raise SpecError(f"`data` gives {what}: only rows of numbers can be saved.", arg="data")
-    if isinstance(data, Dataset):
-        return DatasetReader(data)
-    names = zip(("x", "y", "w"), data.sources, strict=False)
-    return BlockReader(_stream_blocks(data), {name: _field(source) for name, source in names})
+    if isinstance(data, IterableDataset):
+        names = zip(("x", "y", "w"), data.sources, strict=False)
+        return BlockReader(_stream_blocks(data), {name: _field(source) for name, source in names})
+    return DatasetReader(data)
 
 
 def _field(source: RowSource) -> Field:
     return Field(str(source.dtype), tuple(source.shape[1:]))
 
 
-def _stream_blocks(data: StreamDataset) -> Iterator[tuple[np.ndarray, ...]]:
+def _stream_blocks(data: IterableDataset) -> Iterator[tuple[np.ndarray, ...]]:
     """One epoch's rows, not shuffled; the recipe learns the range of all labels."""
     reading = data.stream.open(data, STREAM_ROWS, 1, False)
     try:
@@ -279,7 +280,7 @@ class _Writer:
 
 
 def _make_manifest(
-    data: Dataset | StreamDataset,
+    data: Dataset,
     format: str,  # noqa: A002
     fields: dict[str, Field],
     done: list[Shard],
@@ -289,7 +290,7 @@ def _make_manifest(
     return Manifest(format, rows, fields, recipe, _describe(data), tuple(done))
 
 
-def _describe(data: Dataset | StreamDataset) -> dict[str, Any]:
+def _describe(data: Dataset) -> dict[str, Any]:
     spec = data.spec
     return {
         "seed": spec.seed,

@@ -11,14 +11,15 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import aligned_empty
-from gpukeras.data.dataset import Dataset, build_dataset
+from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import build_dataset
 from gpukeras.data.plan import StreamFacts
 from gpukeras.data.preprocessing.imputation import choose_policy
 from gpukeras.data.preprocessing.multi_input import check_settled
 from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
 from gpukeras.data.sources.registry import open_features
 from gpukeras.data.streams.chunks import encode_chunk, learn_chunk, measure_labels, read_parts
-from gpukeras.data.streams.dataset import GeneratorStream, StreamDataset, TensorStream
+from gpukeras.data.streams.dataset import GeneratorStream, IterableDataset, TensorStream
 from gpukeras.data.streams.generator import Chunk, Generator
 from gpukeras.data.streams.materialize import Materializer, Record
 from gpukeras.data.streams.passthrough import build_as_is, find_obstacle
@@ -35,7 +36,7 @@ def build_stream(
     arg: str = "x",
     text: Mapping[str, Any] | None = None,
     class_weight: str | Mapping[str, float] | None = None,
-) -> StreamDataset | Dataset:
+) -> Dataset:
     """Rows in sequence, or, drained at once with `cache = TRUE`, an ordinary dataset.
 
     Args:
@@ -69,7 +70,7 @@ def _build(
     arg: str,
     text: Mapping[str, Any] | None,
     class_weight: str | Mapping[str, float] | None,
-) -> StreamDataset | Dataset:
+) -> Dataset:
     if spec.cache not in ("auto", "none"):
         rows, labels, weights = _drain(features, spec, arg)
         rows = {**rows, "groups": features.get("groups")}
@@ -114,7 +115,7 @@ def _build_generator(
     na: str,
     arg: str,
     text: Mapping[str, Any] | None,
-) -> StreamDataset:
+) -> IterableDataset:
     generator = Generator(features["call"], features.get("steps"))
     first = generator.peek()
     stream = GeneratorStream(generator, na, read_parts(first), arg)
@@ -139,7 +140,7 @@ def _build_generator(
         na=na,
         learned=_learned_text(recipe, rows),
     )
-    return StreamDataset(stream, recipe, spec, head, facts)
+    return IterableDataset(stream, recipe, spec, head, facts)
 
 
 def _learned_text(recipe: Recipe, rows: int) -> str:
@@ -152,7 +153,7 @@ def _learned_text(recipe: Recipe, rows: int) -> str:
 
 def _build_tfdata(
     features: Mapping[str, Any], spec: DatasetSpec, recipe: Recipe | None, na: str
-) -> StreamDataset:
+) -> IterableDataset:
     if na != "error":
         raise _needs_rows("na", f'`na` = "{na}"')
     given, layout = _open_tf(features, recipe)
@@ -180,7 +181,7 @@ def _build_tfdata(
         learned=_learned_text(recipe, chunk_rows),
         ahead=1,
     )
-    return StreamDataset(stream, recipe, spec, head, facts)
+    return IterableDataset(stream, recipe, spec, head, facts)
 
 
 def _bytes(values: np.ndarray) -> np.ndarray:

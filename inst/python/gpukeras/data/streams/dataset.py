@@ -19,7 +19,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.augmentation import AugmentSpec
+from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan, StreamFacts, plan_stream
 from gpukeras.data.preprocessing.compatibility import keeps_values
 from gpukeras.data.preprocessing.multi_output import widen_labels
@@ -58,13 +58,14 @@ class Stream(Protocol):
     """Rows in sequence, of either kind."""
 
     what: str
+    source_kind: str
 
-    def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> Pass:
+    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> Pass:
         """Blocks of `capacity` batches of `size` rows."""
 
 
-class StreamDataset:
-    """Rows in sequence with their recipe: a handle that R holds, as a `pipeline.Dataset` is.
+class IterableDataset(Dataset):
+    """Rows that come in sequence.
 
     Args:
         stream: Where the rows come from.
@@ -72,48 +73,38 @@ class StreamDataset:
         spec: The options given.
         head: The first chunk, encoded: features, labels and weights.
         facts: What the plan is made from.
-
-    Attributes:
-        augment: How rows are varied in training, or None.
-        map: Applied to a block's features on the device, or None.
-        open_axes: Axes of a row along which the model takes any length.
-        notes: Sentences about the data that their owner may not expect.
-        wrapped: Whether rows without labels came as `(x,)`, see `blocks.as_data()`.
     """
 
-    notes: tuple[str, ...] = ()
-    wrapped = False
-    skipped = ""
-    open_axes: frozenset[int] = frozenset()
+    size = None
 
     def __init__(
-        self,
-        stream: Stream,
-        recipe: Recipe,
-        spec: DatasetSpec,
-        head: Arrays,
-        facts: StreamFacts,
+        self, stream: Stream, recipe: Recipe, spec: DatasetSpec, head: Arrays, facts: StreamFacts
     ) -> None:
         """Keeps the parts."""
-        self.stream, self.recipe, self.spec, self.facts = stream, recipe, spec, facts
-        self.augment: AugmentSpec | None = None
-        self.map: Callable[[Any], Any] | None = None
-        self.sources = tuple(MemoryRows(array) for array in head)
-        self.na, self.dropped = facts.na, 0
+        super().__init__(tuple(MemoryRows(array) for array in head), recipe, spec, facts.na)
+        self.stream, self.facts = stream, facts
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of one row with label and weight."""
-        return sum(source.row_bytes for source in self.sources)
+    def source_kind(self) -> str:
+        """Where rows come from: "function" or "pipeline"."""
+        return self.stream.source_kind
 
-    def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
-        """The plan for a device; `batch_size` replaces the dataset's own."""
-        spec = self.spec if batch_size is None else replace(self.spec, batch_size=batch_size)
+    @property
+    def epoch_rows(self) -> int:
+        """Rows of an epoch if all chunks are like the first; 0 where the end is unknown."""
+        return self.facts.rows
+
+    def count(self, part: str) -> int | None:
+        """No rows to validate on are kept apart; how many others there are the end tells."""
+        return 0 if part == "validation" else None
+
+    def identity(self) -> dict[str, Any]:
+        """How rows are made; they may be others each time, so they are not looked at."""
+        return {"source": self.facts.what, "rows": self.facts.rows, "buffer": self.buffer}
+
+    def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
+        """The plan for a device and options."""
         return plan_stream(replace(self.facts, device=device), spec)
-
-    def batch(self, rows: int) -> tuple[np.ndarray, ...]:
-        """The first rows, to build a model's variables from."""
-        return tuple(source.gather(slice(rows)) for source in self.sources)
 
     def widen_label(self, labels: np.ndarray) -> bool:
         """Takes the range of more labels into the recipe; true if they lie outside of it."""
@@ -172,8 +163,9 @@ class GeneratorStream:
     parts: Parts
     arg: str
     what: str = "a batch at a time from a function"
+    source_kind = "function"
 
-    def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> GeneratorPass:
+    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> Pass:
         """Blocks of the chunks of one epoch after another."""
         drop_last = training and data.spec.drop_last
         return GeneratorPass(self, data, Rebatcher(size, capacity, drop_last), training)
@@ -198,7 +190,7 @@ class GeneratorPass:
     whole = ""
 
     def __init__(
-        self, stream: GeneratorStream, data: StreamDataset, rebatcher: Rebatcher, training: bool
+        self, stream: GeneratorStream, data: IterableDataset, rebatcher: Rebatcher, training: bool
     ) -> None:
         """Calls nothing yet."""
         self._stream, self._data, self._rebatcher = stream, data, rebatcher
@@ -262,8 +254,9 @@ class TensorStream:
     given: TfStream
     rows: int | None
     what: str = "by the user's tf.data pipeline"
+    source_kind = "pipeline"
 
-    def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> Pass:
+    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> Pass:
         """Blocks that TensorFlow itself puts together."""
         return self.given.open(
             data.recipe,

@@ -19,7 +19,7 @@ from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.data.plan import PipelinePlan, StreamFacts
 from gpukeras.data.preprocessing.compatibility import keeps_values
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
-from gpukeras.data.streams.dataset import StreamDataset
+from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.data.streams.rebatch import HostBlock
 from gpukeras.data.streams.tfdata import TfPass, check_steps, choose_batched, pull_first
 
@@ -177,12 +177,13 @@ class AsIsStream:
     cardinality: int
     why: str
     what: str = "by the user's tf.data pipeline"
+    source_kind = "pipeline"
 
     def peek(self) -> Any:
         """The first batch."""
         return pull_first(self.dataset)
 
-    def open(self, data: StreamDataset, size: int, capacity: int, training: bool) -> AsIsPass:
+    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> AsIsPass:
         """The batches of one epoch after another."""
         return AsIsPass(self)
 
@@ -204,7 +205,7 @@ class AsIsPass(TfPass):
         yield batch if isinstance(batch, tuple) else (batch,), 1, True
 
 
-class AsIsDataset(StreamDataset):
+class AsIsDataset(IterableDataset):
     """Batches of a pipeline that are taken as they come: a handle that R holds.
 
     Args:
@@ -220,6 +221,7 @@ class AsIsDataset(StreamDataset):
         """Keeps the parts."""
         given = replace(spec, shuffle=False)  # the order is the pipeline's own
         super().__init__(stream, Recipe(AS_IS, ()), given, (), facts)
+        self.obstacle = stream.why
         self._head = head if isinstance(head, tuple) else (head,)
 
     @property
@@ -234,9 +236,9 @@ class AsIsDataset(StreamDataset):
             SpecError: for another size of batches than they have.
         """
         if batch_size not in (None, "auto"):
-            raise _refuse("batch_size", self.stream.why)
+            raise _refuse("batch_size", self.obstacle)
         return replace(super().plan(device), na_reason="as the pipeline gives them")
 
-    def sample(self) -> tuple[Any, ...]:
-        """The first batch, to build a model's variables from."""
+    def batch(self, rows: int) -> tuple[Any, ...]:
+        """The first batch as it came, to build a model's variables from."""
         return self._head
