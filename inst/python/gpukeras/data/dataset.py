@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices
-from gpukeras.core.errors import DataError, SpecError
-from gpukeras.core.options import DatasetSpec, check_number
+from gpukeras.core.errors import DataError
+from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import (
     Notes,
-    aligned_empty,
-    check_lengths,
     check_some,
     epoch_order,
     split_rows,
@@ -28,7 +26,6 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.plan import (
     PipelineFacts,
     PipelinePlan,
-    balanced_weights,
     choose_batch_size,
     plan_pipeline,
 )
@@ -42,7 +39,7 @@ from gpukeras.data.preprocessing.multi_output import (
     take_labels,
 )
 from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.weights import row_weights, take_weights
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.registry import KEEPS, open_features, open_labels, place_rows
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
@@ -194,23 +191,16 @@ def build_dataset(
         recipe = group_columns(recipe, groups, arg)
     else:
         check_settled(recipe, groups)
-    weights, notes = _take_weights(weights, given.rows, complete), Notes()
+    weights, notes = take_weights(weights, given.rows, complete), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weights, class_weight, keep, notes)
     del labels, weights, keep  # of a large file they take more than all that follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
     encoded = given.encode(recipe, complete, notes, KEEPS.get(spec.cache, "auto"))
     sources = (place_rows(encoded, spec.cache, arg), *map(MemoryRows, arrays))
-    said = (*given.notes, *remarks, *notes.sentences)
+    dropped, said = given.rows - rows, (*given.notes, *remarks, *notes.sentences)
     return MapDataset(
-        sources,
-        recipe,
-        spec,
-        *shares,
-        na=na,
-        dropped=given.rows - rows,
-        skipped=given.skipped,
-        notes=said,
+        sources, recipe, spec, *shares, na=na, dropped=dropped, skipped=given.skipped, notes=said
     )
 
 
@@ -253,15 +243,6 @@ def _choose_rows(
     return None if complete.all() else complete
 
 
-def _take_weights(
-    weights: np.ndarray | None, rows: int, complete: np.ndarray | None
-) -> np.ndarray | None:
-    if weights is None:
-        return None
-    checked = _check_weights(weights, rows)
-    return checked if complete is None else checked[complete]
-
-
 def _learn(
     given: Features,
     labels: Mapping[str, Any] | None,
@@ -290,64 +271,5 @@ def _encode_labels(
         raise DataError("`y` was given, but training had no labels.", arg="y")
     codes = encode_labels(recipe.label, labels, notes)
     recipe = replace(recipe, label=measure_ranges(recipe.label, codes))
-    weight = _row_weights(weights, class_weight, recipe.label, codes, keep)
+    weight = row_weights(weights, class_weight, recipe.label, codes, keep)
     return recipe, [codes] if weight is None else [codes, weight]
-
-
-def _row_weights(
-    weights: np.ndarray | None,
-    class_weight: str | Mapping[str, float] | None,
-    label: LabelRule,
-    codes: np.ndarray,
-    keep: np.ndarray,
-) -> np.ndarray | None:
-    if weights is None and class_weight is None:
-        return None
-    out = aligned_empty((len(codes),) if weights is None else weights.shape)
-    out[...] = 1.0 if weights is None else weights
-    if class_weight is not None:
-        codes = codes.reshape(len(codes), -1)[:, 0]
-        by_class = _class_weights(class_weight, label, codes[keep])
-        own = by_class[codes[keep].astype(np.int64)]
-        out[keep] *= own.reshape(-1, *[1] * (out.ndim - 1))
-    return out
-
-
-def _check_weights(weights: np.ndarray, rows: int) -> np.ndarray:
-    values = np.asarray(weights, dtype=np.float64)
-    check_lengths(rows, len(values), "weights")
-    if not np.isfinite(values).all() or values.min() < 0:
-        raise DataError(
-            "`weights` must be finite and at least 0.",
-            hint="Remove rows with missing or negative weights.",
-            arg="weights",
-        )
-    return values
-
-
-def _class_weights(
-    wanted: str | Mapping[str, float], label: LabelRule, codes: np.ndarray
-) -> np.ndarray:
-    if label.outputs:
-        raise SpecError(
-            "`class_weight` cannot tell whose classes to weigh: `y` has several outputs.",
-            hint="Give `weights`, one a row.",
-            arg="class_weight",
-        )
-    if label.kind not in ("class", "binary") and not label.counts:
-        raise SpecError(
-            f"`class_weight` needs labels that are classes, not a {label.kind}.",
-            arg="class_weight",
-        )
-    levels = label.levels or (("FALSE", "TRUE") if label.logical else ("0", "1"))
-    if label.counts:
-        levels = tuple(str(number) for number in range(int(label.maximum) + 1))
-    if wanted == "balanced":
-        return balanced_weights(np.bincount(codes.astype(np.int64), minlength=len(levels)))
-    if not isinstance(wanted, Mapping) or set(wanted) != set(levels):
-        raise SpecError(
-            '`class_weight` must be "balanced" or one number named after each level.',
-            hint=f"Levels are {', '.join(levels[:10])}.",
-            arg="class_weight",
-        )
-    return np.array([check_number("class_weight", wanted[level], 0.0) for level in levels])

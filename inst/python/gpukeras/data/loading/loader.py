@@ -324,7 +324,8 @@ def open_feed(
     finish = finish_for(data, True, part)
     if isinstance(data, IterableDataset):
         return StreamFeed(data, plan, plan.batch_size, True, finish, check, idle, most, shares)
-    steps = max(1, min(most, len(data.rows("train")) // plan.batch_size))
+    assert isinstance(data, MapDataset)
+    steps = max(1, min(most, data.count("train") // plan.batch_size))
     return DataLoader(
         data, plan, plan.batch_size, steps, finish, drop_last=plan.drop_last, shares=shares
     )
@@ -358,6 +359,7 @@ def open_evaluation(
     finish = finish_for(data, False, size if shares is None else shares.count_part(size))
     if isinstance(data, IterableDataset):
         return StreamFeed(data, plan, size, False, finish, check, idle, shares=shares)
+    assert isinstance(data, MapDataset)
     steps, rows = max(1, most // size), data.rows(part)
     return DataLoader(data, plan, size, steps, finish, rows=rows, shares=shares)
 

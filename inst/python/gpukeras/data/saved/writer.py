@@ -188,6 +188,7 @@ def open_rows(data: Any) -> RowReader:
     if isinstance(data, IterableDataset):
         names = zip(("x", "y", "w"), data.sources, strict=False)
         return BlockReader(_stream_blocks(data), {name: _field(source) for name, source in names})
+    assert isinstance(data, MapDataset)
     return DatasetReader(data)
 
 
@@ -291,13 +292,8 @@ def _make_manifest(
 
 
 def _describe(data: Dataset) -> dict[str, Any]:
-    spec = data.spec
-    return {
-        "seed": spec.seed,
-        "validation": spec.validation,
-        "na": data.na,
-        "dropped": int(data.dropped),
-    }
+    given = {"seed": data.spec.seed, "validation": data.spec.validation}
+    return {**given, "na": data.na, "dropped": int(data.dropped)}
 
 
 # Checks ------------------------------------------------------------------------------------------

@@ -1,0 +1,91 @@
+"""How much each row counts: weights of the user's, and weights of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.options import check_number
+from gpukeras.data.arrays import aligned_empty, check_lengths
+from gpukeras.data.plan import balanced_weights
+from gpukeras.data.preprocessing.targets import LabelRule
+
+
+def take_weights(
+    weights: np.ndarray | None, rows: int, complete: np.ndarray | None
+) -> np.ndarray | None:
+    """The weights of the rows that are taken, checked."""
+    if weights is None:
+        return None
+    checked = _check_weights(weights, rows)
+    return checked if complete is None else checked[complete]
+
+
+def row_weights(
+    weights: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+    label: LabelRule,
+    codes: np.ndarray,
+    keep: np.ndarray,
+) -> np.ndarray | None:
+    """A weight for each row, or an array of them a row; None where all count alike.
+
+    Args:
+        weights: The user's own, or None.
+        class_weight: "balanced", or a weight for each level; of training rows only, or None.
+        label: The labels' rule.
+        codes: The labels, encoded.
+        keep: Which rows are trained on.
+    """
+    if weights is None and class_weight is None:
+        return None
+    out = aligned_empty((len(codes),) if weights is None else weights.shape)
+    out[...] = 1.0 if weights is None else weights
+    if class_weight is not None:
+        codes = codes.reshape(len(codes), -1)[:, 0]
+        by_class = _class_weights(class_weight, label, codes[keep])
+        own = by_class[codes[keep].astype(np.int64)]
+        out[keep] *= own.reshape(-1, *[1] * (out.ndim - 1))
+    return out
+
+
+def _check_weights(weights: np.ndarray, rows: int) -> np.ndarray:
+    values = np.asarray(weights, dtype=np.float64)
+    check_lengths(rows, len(values), "weights")
+    if not np.isfinite(values).all() or values.min() < 0:
+        raise DataError(
+            "`weights` must be finite and at least 0.",
+            hint="Remove rows with missing or negative weights.",
+            arg="weights",
+        )
+    return values
+
+
+def _class_weights(
+    wanted: str | Mapping[str, float], label: LabelRule, codes: np.ndarray
+) -> np.ndarray:
+    if label.outputs:
+        raise SpecError(
+            "`class_weight` cannot tell whose classes to weigh: `y` has several outputs.",
+            hint="Give `weights`, one a row.",
+            arg="class_weight",
+        )
+    if label.kind not in ("class", "binary") and not label.counts:
+        raise SpecError(
+            f"`class_weight` needs labels that are classes, not a {label.kind}.",
+            arg="class_weight",
+        )
+    levels = label.levels or (("FALSE", "TRUE") if label.logical else ("0", "1"))
+    if label.counts:
+        levels = tuple(str(number) for number in range(int(label.maximum) + 1))
+    if wanted == "balanced":
+        return balanced_weights(np.bincount(codes.astype(np.int64), minlength=len(levels)))
+    if not isinstance(wanted, Mapping) or set(wanted) != set(levels):
+        raise SpecError(
+            '`class_weight` must be "balanced" or one number named after each level.',
+            hint=f"Levels are {', '.join(levels[:10])}.",
+            arg="class_weight",
+        )
+    return np.array([check_number("class_weight", wanted[level], 0.0) for level in levels])
