@@ -1,6 +1,6 @@
 import pytest
 
-from gpukeras.core.messages import LENGTH, count_of, find_reason, mib, percent
+from gpukeras.core.messages import LENGTH, count_of, find_reason, list_some, mib, percent
 
 
 @pytest.mark.parametrize(("share", "text"), [(0, "0 %"), (0.125, "12 %"), (1, "100 %")])
@@ -38,6 +38,12 @@ def test_nouns_agree_with_their_number(number, noun, text):
 )
 def test_the_line_of_an_error_that_says_why_is_found(said, reason):
     assert find_reason(ValueError(said)) == reason
+
+
+def test_many_names_are_cut():
+    assert list_some(["a"]) == "a"
+    assert list_some(["a", "b"], 2) == "a, b"
+    assert list_some([str(one) for one in range(1005)]) == "0, 1, 2, 3, 4 and 1,000 more"
 
 
 def test_bytes_are_mebibytes():

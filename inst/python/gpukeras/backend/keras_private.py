@@ -68,6 +68,11 @@ def set_initial_epoch(model: Any, epoch: int | None) -> None:
     model._initial_epoch = epoch
 
 
+def strategy_of(model: Any) -> Any | None:
+    """TensorFlow's strategy in whose scope a model was made, or None."""
+    return getattr(model, "_distribute_strategy", None)
+
+
 # Graphs of layers --------------------------------------------------------------------------------
 
 
@@ -170,6 +175,11 @@ def inner_optimizers(optimizer: Any) -> Sequence[Any]:
 def variable_key(optimizer: Any) -> Callable[[Any], Any]:
     """The function that finds a variable's place in an optimizer."""
     return optimizer._var_key
+
+
+def knows_variable(optimizer: Any, variable: Any) -> bool:
+    """Whether a built optimizer was built with a variable."""
+    return optimizer._var_key(variable) in optimizer._trainable_variables_indices
 
 
 def common_apply(optimizer: Any) -> Callable[..., Any]:

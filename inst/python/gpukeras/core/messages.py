@@ -1,6 +1,7 @@
 """Numbers and reasons in sentences."""
 
 import re
+from collections.abc import Sequence
 
 LENGTH = 200  # characters of a reason: Keras adds whole configurations
 # What stands around the reason: colours, the names of nodes and of the operation.
@@ -23,6 +24,12 @@ def count_of(number: float, noun: str) -> str:
     text = f"{number:,.0f}" if number == int(number) else f"{number:g}"
     ending = "" if number == 1 else "es" if noun.endswith(("tch", "s", "x")) else "s"
     return f"{text} {noun}{ending}"
+
+
+def list_some(names: Sequence[str], shown: int = 5) -> str:
+    """Names in a row, such as "a, b, c, d, e and 140 more"."""
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def mib(size: float, digits: int = 0) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +22,7 @@ from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.models.compatibility import check_fit, read_open_axes, weighed_outputs
+from gpukeras.models.compilation import require_known_layers, require_no_strategy
 from gpukeras.models.identifiers import check_names, suggest
 from gpukeras.models.targets import check_weights
 from gpukeras.models.variables import has_call
@@ -241,6 +241,7 @@ def check_model(model: Any, *, compiled: bool = True) -> None:
             arg="model",
         )
     if compiled:
+        require_no_strategy(model)
         check_names(model)
 
 
@@ -288,25 +289,6 @@ def compile_model(model: Any, options: Mapping[str, Any]) -> None:
         ) from error
 
 
-@contextmanager
-def needing_loss() -> Iterator[None]:
-    """A model that was compiled without a loss, and adds none itself, is told from a defect.
-
-    Raises:
-        ModelError: for such a model. Only its step can tell, as layers may add losses.
-    """
-    try:
-        yield
-    except (ValueError, ModelError) as error:  # Keras' own, or an engine's that could not trace
-        if "No loss to compute" not in str(error):
-            raise
-        raise ModelError(
-            "`model` was compiled without a loss, and its layers add none.",
-            hint="Call compile() with a loss, or give `loss` to gpu_fit().",
-            arg="model",
-        ) from error
-
-
 def check_rows(
     model: Any, data: Dataset, arg: str = "data", step: str = "train", fits: bool = False
 ) -> None:
@@ -318,8 +300,10 @@ def check_rows(
     Raises:
         SpecError: for rows that are no numbers, where such are needed.
         DataError: if they have no labels, and the loss needs some.
-        ModelError: if they do not fit.
+        ModelError: if they do not fit, or the optimizer does not know what it is to train.
     """
+    if step == "train":
+        require_known_layers(model)
     data.open_axes = read_open_axes(model)
     if not fits:
         check_numbers(data, arg)

@@ -12,8 +12,8 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
-from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import as_data
+from gpukeras.models.compilation import explain_build
 
 UNTRACEABLE = (ValueError, TypeError, NotImplementedError, AttributeError)
 
@@ -34,14 +34,10 @@ def build_variables(model: Any, batch: tuple[Any, ...], wrapped: bool = False) -
             runtime.build_state(model, batch)
         if not has_call(model) or not all(one.built for one in other_optimizers(model)):
             _trace_step(model, as_data(batch, wrapped))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         if len(batch) > 1 and isinstance(batch[1], dict) and not hasattr(model, "output_names"):
             raise _unnamed_outputs(list(batch[1])) from error
-        raise ModelError(
-            f"Keras cannot build the model on this data: {find_reason(error)}.",
-            hint="Check the layers' shapes against the data's columns.",
-            arg="model",
-        ) from error
+        raise explain_build(model, error) from error
 
 
 def _unnamed_outputs(names: list[str]) -> ModelError:

@@ -43,6 +43,7 @@ from gpukeras.engine.predict_loop import (
     predict_stream,
 )
 from gpukeras.models import builder, compatibility
+from gpukeras.models.compilation import explaining_refusals
 from gpukeras.models.losses import KERAS_ROWS, depends_on_batch, weighing_rows
 from gpukeras.models.variables import build_variables
 
@@ -84,7 +85,7 @@ def evaluate(
     with (
         propagate_failures(),
         preserve_keras_functions(model),
-        builder.needing_loss(),
+        explaining_refusals(),
         team.hold(model),
     ):
         rows = data.count(part)

@@ -15,6 +15,7 @@ from gpukeras.data.preprocessing.compatibility import check_order
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_team
 from gpukeras.models import builder
+from gpukeras.models.compilation import explaining_refusals
 from gpukeras.training.callbacks.functions import Functions, check_hooks
 from gpukeras.training.evaluate import preserve_keras_functions
 from gpukeras.training.history_registry import keep_history
@@ -83,7 +84,7 @@ def fit(
         propagate_failures(),
         own as job.together,
         memory_errors(job.explain_memory),
-        builder.needing_loss(),
+        explaining_refusals(),
     ):
         report = job.run()
     keep_history(model, report)

@@ -1,0 +1,165 @@
+"""Whether what a model was compiled with still fits it: its optimizer, its losses and metrics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.errors import ModelError
+from gpukeras.core.messages import find_reason, list_some
+from gpukeras.models.compatibility import read_outputs
+
+# How Keras' optimizers begin, and the path of a layer's variable.
+UNKNOWN_VARIABLE = re.compile(r"Unknown variable: <Variable path=([^,]*/[^,]*)")
+
+
+# The optimizer -----------------------------------------------------------------------------------
+
+
+def require_known_layers(model: Any) -> None:
+    """The optimizer knows all that is to be trained: layers may have been unfrozen since.
+
+    A step of the user's own may have an optimizer for some of the variables: there Keras' own
+    refusal is waited for, see `explaining_refusals()`.
+
+    Raises:
+        ModelError: naming the layers that it does not know.
+    """
+    if not runtime.overrides(model, "train_step"):
+        layers = find_unknown(model)
+        if layers:
+            raise compiled_before(layers)
+
+
+def find_unknown(model: Any) -> list[str]:
+    """Layers with trainable variables that a built optimizer does not know."""
+    optimizer = model.optimizer
+    if optimizer is None or not optimizer.built:
+        return []
+    unknown = [
+        variable
+        for variable in model.trainable_variables
+        if not keras_private.knows_variable(optimizer, variable)
+    ]
+    owners = {
+        id(variable): layer.name
+        for layer in (keras_private.list_layers(model) if unknown else ())
+        for variable in keras_private.own_trainable(layer)
+    }
+    return list(dict.fromkeys(owners.get(id(one), one.path) for one in unknown))
+
+
+def compiled_before(layers: list[str]) -> ModelError:
+    """The error of a model with layers that became trainable after it was compiled."""
+    what = f"the layers {list_some(layers)}" if len(layers) > 1 else f"the layer {layers[0]}"
+    return ModelError(
+        f"The optimizer of `model` does not know {what}, which became trainable after it was "
+        "built.",
+        hint="Compile the model again: compile(model, ), or `loss` and `optimizer` of gpu_fit().",
+        arg="model",
+        layers=layers,
+    )
+
+
+# A strategy --------------------------------------------------------------------------------------
+
+
+def require_no_strategy(model: Any) -> None:
+    """The model was not made in the scope of a strategy of the user's own.
+
+    Raises:
+        ModelError: if it was: its variables and its functions are that strategy's.
+    """
+    values = runtime.tensorflow().distribute.DistributedValues
+    strategy = keras_private.strategy_of(model)
+    if strategy is None and not any(
+        isinstance(variable.value, values) for variable in model.variables
+    ):
+        return
+    kind = "a tf.distribute strategy" if strategy is None else f"a {type(strategy).__name__}"
+    raise ModelError(
+        f"`model` was made in the scope of {kind}, and gpukeras shares out rows itself.",
+        hint="Make and compile it outside of that scope, and give `devices`, such as "
+        'gpu_fit(devices = "all").',
+        arg="model",
+    )
+
+
+# Losses and metrics ------------------------------------------------------------------------------
+
+
+def explain_build(model: Any, error: BaseException) -> ModelError:
+    """The error of a model that Keras cannot build: what of `compile()` does not fit its outputs.
+
+    It is asked after Keras has refused, and refuses nothing itself.
+    """
+    outputs, given = read_outputs(model), _given(model)
+    for name in given if outputs else ():
+        fault = _find_fault(given[name], list(outputs), whole=name.startswith("loss"))
+        if fault:
+            return _misfit(name, fault, list(outputs))
+    named = outputs is None and any(isinstance(one, Mapping) for one in given.values())
+    hint = "Check the names in `loss` and `metrics` of compile() against what its call() gives."
+    return ModelError(
+        f"Keras cannot build the model on this data: {find_reason(error)}.",
+        hint=hint if named else "Check the layers' shapes against the data's columns.",
+        arg="model",
+    )
+
+
+def _given(model: Any) -> dict[str, Any]:
+    """What `compile()` was given for the outputs, by its argument."""
+    loss, weights = keras_private.given_losses(keras_private.compiled_loss(model))
+    metrics, weighted = keras_private.given_metrics(keras_private.compiled_metrics(model))
+    losses = {"loss": loss, "loss_weights": weights}
+    return {**losses, "metrics": metrics, "weighted_metrics": weighted}
+
+
+def _find_fault(given: Any, outputs: list[str], whole: bool) -> str:
+    """What does not fit outputs, for a sentence; "" where nothing is known to be wrong."""
+    if isinstance(given, Mapping):
+        fits = set(given) == set(outputs) if whole else set(given) <= set(outputs)
+        return "" if fits else f"names {', '.join(map(str, given)) or 'none'}"
+    if isinstance(given, (list, tuple)) and len(given) != len(outputs):
+        return f"has {len(given)} of them" if len(outputs) > 1 or whole else ""
+    return "is one number" if isinstance(given, (int, float)) and len(outputs) > 1 else ""
+
+
+def _misfit(name: str, fault: str, outputs: list[str]) -> ModelError:
+    noun = "outputs" if len(outputs) > 1 else "output"
+    return ModelError(
+        f"`model` has the {noun} {', '.join(outputs)}, but `{name}` of compile() {fault}.",
+        hint=f"Give `{name}` as a list with the {noun}' names, or one for each in their order."
+        if len(outputs) > 1
+        else f"Give `{name}` as one for that output, or as a list with its name.",
+        arg="model",
+    )
+
+
+# What Keras refuses in a first step ---------------------------------------------------------------
+
+
+@contextmanager
+def explaining_refusals() -> Iterator[None]:
+    """What only a model's step can tell is told from a defect: no loss, an unknown variable.
+
+    Raises:
+        ModelError: for a model that was compiled without a loss and whose layers add none, or whose
+            own step gives its optimizer variables that it was not built with.
+    """
+    try:
+        yield
+    except (ValueError, ModelError) as error:  # Keras' own, or an engine's that could not trace
+        if "No loss to compute" in str(error):
+            raise ModelError(
+                "`model` was compiled without a loss, and its layers add none.",
+                hint="Call compile() with a loss, or give `loss` to gpu_fit().",
+                arg="model",
+            ) from error
+        unknown = UNKNOWN_VARIABLE.search(str(error))
+        if unknown is None:
+            raise
+        raise compiled_before([unknown[1].split("/")[-2]]) from error
