@@ -34,7 +34,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-r test-nightly test-peer test-matrix coverage lint format doc site \
+.PHONY: help demo test test-fast test-python test-r test-nightly test-peer test-matrix coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
 	bench-compression gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
@@ -53,6 +53,11 @@ test: setup-test install ## run all tests, Python and R
 	trap 'kill $$one 2>/dev/null; rm -rf "$$logs"' EXIT; \
 	$(TESTTHAT) || failed=1; \
 	wait $$one || failed=1; cat $$logs/1; exit $$failed
+
+# What starts neither TensorFlow nor a process; R with a core that is made up. Run it first.
+test-fast: setup-test install ## run the tests that take no more than two minutes
+	@$(PYTEST) -n 2 -m "not tf and not process and not nightly" python/tests
+	@GPUKERAS_TESTS=fast $(TESTTHAT)
 
 test-python: setup-test-python ## run the tests of the Python core
 	@$(PYTEST) $(PARALLEL) python/tests

@@ -1,5 +1,7 @@
 """Small models and datasets that several test files use."""
 
+import subprocess
+
 import pytest
 from hypothesis import settings
 from small_fits import make_dataset, make_model
@@ -7,6 +9,25 @@ from small_fits import make_dataset, make_model
 # The same cases on every machine and every run; `--hypothesis-profile=default` looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+# Helpers that start processes: a test file that uses one is left out by `make test-fast`.
+STARTERS = {
+    "children",
+    "clusters",
+    "channels",
+    "checkpointed",
+    "computers",
+    "savings",
+    "stub_driver",
+}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        used = vars(item.module).values()
+        if any(each is subprocess or getattr(each, "__module__", "") in STARTERS for each in used):
+            item.add_marker("process")
 
 
 @pytest.fixture

@@ -103,6 +103,7 @@ test_that("loading starts no Python, listing devices does not start TensorFlow's
 })
 
 test_that("what fails when Python starts does not keep it from starting", {
+  skip_where_fast()
   local_core(function(name, args) stop("no NumPy"))
   expect_silent(prepare_python())
 })
@@ -121,6 +122,7 @@ test_that("once Python starts, the core prepares for TensorFlow before anyone im
 })
 
 test_that("library(gpukeras) starts no Python, loads no reticulate, and writes nothing", {
+  skip_where_fast()
   home <- local_bare()
   said <- run_bare(c(
     "before <- list.files(tempdir(), all.files = TRUE, recursive = TRUE)",
@@ -212,6 +214,7 @@ test_that("use_python() after library(gpukeras) is kept too", {
 })
 
 test_that("no Python at all is an error that says what to do", {
+  skip_where_fast()
   local_bare()
   withr::local_envvar(RETICULATE_PYTHON = "/no/python")
   said <- run_bare(c(

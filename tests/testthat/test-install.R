@@ -26,6 +26,7 @@ message_without <- function(expr, folder) {
 without_pip <- function(message) sub(": .* (Without access)", ": <...> \\1", message)
 
 test_that("an environment is made, mended, kept and renewed", {
+  skip_where_fast()
   skip_on_os("windows")
   folder <- normalizePath(withr::local_tempdir())
   wheels <- write_wheels(file.path(folder, "wheels"),
@@ -93,6 +94,7 @@ test_that("an environment is made, mended, kept and renewed", {
 })
 
 test_that("a first installation that fails leaves nothing", {
+  skip_where_fast()
   skip_on_os("windows")
   folder <- normalizePath(withr::local_tempdir())
   wheels <- write_wheels(file.path(folder, "wheels"), "gk-one" = c("1.0", "gk-absent"))
@@ -101,6 +103,7 @@ test_that("a first installation that fails leaves nothing", {
 })
 
 test_that("an environment that Python cannot make is named", {
+  skip_where_fast()
   skip_on_os("windows")
   folder <- normalizePath(withr::local_tempdir())
   writeLines("mine", file.path(folder, "file"))
@@ -110,6 +113,7 @@ test_that("an environment that Python cannot make is named", {
 })
 
 test_that("a folder that is no environment is never touched", {
+  skip_where_fast()
   folder <- normalizePath(withr::local_tempdir())
   path <- file.path(folder, "data")
   dir.create(path)
@@ -124,6 +128,7 @@ test_that("a folder that is no environment is never touched", {
 })
 
 test_that("the printed command fetches the packages, and they are installed without a network", {
+  skip_where_fast()
   skip_on_os("windows")
   folder <- normalizePath(withr::local_tempdir())
   mirror <- write_wheels(

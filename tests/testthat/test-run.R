@@ -48,6 +48,7 @@ test_that("results of all kinds come back as they are", {
 })
 
 test_that("functions bring what they close over, and packages", {
+  skip_where_fast()
   secret <- 41
   helper <- function(x) x + secret
   facts <- gpu_run(function(x, ...) {
@@ -64,6 +65,7 @@ test_that("functions bring what they close over, and packages", {
 })
 
 test_that("random numbers repeat, and the session's settings cross", {
+  skip_where_fast()
   withr::local_options(digits = 4, gpukeras.test = "yes")
   draw <- function() {
     list(runif(2), RNGkind(), getOption("digits"), getOption("gpukeras.test"), Sys.getenv("OWN"))
@@ -87,6 +89,7 @@ test_that("wrong arguments are refused before anything starts", {
 # Conditions and output ----------------------------------------------------------------------------
 
 test_that("output, messages and warnings come as they are signalled", {
+  skip_where_fast()
   heard <- listen(gpu_run(function() {
     cat("one\n")
     message("two")
@@ -119,6 +122,7 @@ test_that("a handler that leaves ends the run", {
 })
 
 test_that("errors keep their classes, fields and calls", {
+  skip_where_fast()
   inner <- function(x) rlang::abort("No such thing.", class = "mine", place = x)
   error <- run_error(function(x) inner(x), list(3))
   expect_s3_class(error, "mine")
@@ -146,6 +150,7 @@ test_that("errors keep their classes, fields and calls", {
 # Ends ---------------------------------------------------------------------------------------------
 
 test_that("a process that dies says how", {
+  skip_where_fast()
   skip_on_os("windows")
   die <- function(signal) {
     cat("last words\n")
@@ -170,6 +175,7 @@ test_that("a process that dies says how", {
 })
 
 test_that("what it has started ends with it, by a timeout too", {
+  skip_where_fast()
   skip_on_os("windows")
   start <- function(file, seconds) {
     pid <- system("sleep 300 >/dev/null 2>&1 & echo $!", intern = TRUE)
@@ -188,6 +194,7 @@ test_that("what it has started ends with it, by a timeout too", {
 })
 
 test_that("an interrupt ends the process and leaves nothing", {
+  skip_where_fast()
   skip_on_os("windows")
   file <- withr::local_tempfile()
   session <- callr::r_bg(function(file) {

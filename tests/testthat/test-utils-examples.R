@@ -12,6 +12,7 @@ test_that("examples run where Python has the modules", {
 })
 
 test_that("examples are left out where no Python is chosen, or it is not there", {
+  skip_where_fast()
   look <- function() {
     c(asNamespace("gpukeras")$can_run_examples(), reticulate::py_available(initialize = FALSE))
   }

@@ -36,9 +36,6 @@ def finished_rows(recipe, options, rows, **how):
     return finished(recipe, options, (rows,), **how)[0]
 
 
-# Options -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "options",
     [

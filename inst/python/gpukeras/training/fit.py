@@ -62,12 +62,7 @@ def fit(
     spec = FitSpec.from_dict(options)
     if compiling:
         builder.compile_model(model, compiling)
-    builder.check_model(model)
-    builder.check_rows(model, data, fits=True)
-    if validation is None and data.has_rows("validation"):
-        builder.check_rows(model, data, step="test", fits=True)
-    if validation is not None:
-        _check_validation(model, data, validation)
+    _check_input(model, data, validation)
     _check_callbacks(callbacks, spec)
     check_hooks(functions or {})
     builder.tie_recipe(model, data.recipe)
@@ -89,6 +84,15 @@ def fit(
         report = job.run()
     keep_history(model, report)
     return report
+
+
+def _check_input(model: Any, data: Dataset, validation: Dataset | None) -> None:
+    builder.check_model(model)
+    builder.check_rows(model, data, fits=True)
+    if validation is None and data.has_rows("validation"):
+        builder.check_rows(model, data, step="test", fits=True)
+    if validation is not None:
+        _check_validation(model, data, validation)
 
 
 def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:

@@ -1,7 +1,7 @@
 """One training in progress.
 
 gpukeras trains through Keras' own `fit()`: callbacks, metrics, validation and history stay Keras'.
-At each of its few ticks an epoch the job's train function runs the batches up to the tick's share.
+At each of Keras' few steps an epoch the train function runs the batches up to that step's share.
 """
 
 from __future__ import annotations
@@ -38,12 +38,7 @@ from gpukeras.models import builder
 from gpukeras.models.losses import depends_on_batch
 from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.training.batch_size import explain_rows, plan_batches
-from gpukeras.training.callbacks.functions import (
-    Functions,
-    build_function_callback,
-    end_callbacks,
-    tell_next_batch,
-)
+from gpukeras.training.callbacks import functions as hooks
 from gpukeras.training.callbacks.manager import open_aids
 from gpukeras.training.evaluate import EvaluationLoop, build_on, endless_ticks, keras_steps
 from gpukeras.training.listener import ProgressReporter
@@ -77,7 +72,7 @@ class Trainer:
     spec: FitSpec
     batch_size: int | str | None
     callbacks: Sequence[Any]
-    functions: Functions
+    functions: hooks.Functions
     listener: ProgressReporter
     team: Strategy = field(default_factory=Strategy)
     progress: Progress = field(default_factory=Progress)
@@ -106,7 +101,7 @@ class Trainer:
                 logs = {"loss": math.nan, **read_metrics(self.model.get_metrics_result())}
                 self._give_up(str(error))
                 told, epoch = [*self.callbacks, self.model.history], self.progress.epoch
-                end_callbacks(told, epoch, self.runner.position, logs)
+                hooks.end_callbacks(told, epoch, self.runner.position, logs)
             else:
                 self.aids.settle()
             report = self._report()
@@ -190,7 +185,7 @@ class Trainer:
             on_epoch_begin=lambda epoch, logs: self._begin_epoch(epoch),
             on_epoch_end=lambda epoch, logs: self._end_epoch(logs),
         )
-        asked = build_function_callback(self.functions)
+        asked = hooks.build_function_callback(self.functions)
         self.model.steps_per_execution = self.together if self.facts.batch_hook else 1
         validation = self._validation_loop()
         with warnings.catch_warnings():
@@ -276,7 +271,7 @@ class Trainer:
             raise StopIteration
         if count >= (self.ticks or math.inf):
             while runner.has_more():  # an epoch of rows in sequence is longer than it seemed
-                tell_next_batch(self.callbacks, runner.position - 1, logs)
+                hooks.tell_next_batch(self.callbacks, runner.position - 1, logs)
                 logs = runner.advance(runner.position + self.together)
         return logs
 

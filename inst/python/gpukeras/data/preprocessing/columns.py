@@ -19,14 +19,9 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import check_choice, describe
 from gpukeras.data.arrays import Notes, check_lengths, column_error, moments, row_blocks
+from gpukeras.data.preprocessing import imputation
 from gpukeras.data.preprocessing.datetimes import CYCLES, check_days, encode_cycles, read_number
 from gpukeras.data.preprocessing.hashing import choose_bins
-from gpukeras.data.preprocessing.imputation import (
-    is_missing,
-    learn_fill,
-    learn_fill_level,
-    observed,
-)
 from gpukeras.data.preprocessing.targets import CATEGORIES, count_codes, recode, spread_codes
 from gpukeras.data.preprocessing.text_vectorization import (
     TextRule,
@@ -221,7 +216,7 @@ def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
         "category",
         levels,
         encoding == "onehot",
-        fill=learn_fill_level(column, how.keep, how.arg) if how.impute else None,
+        fill=imputation.learn_fill_level(column, how.keep, how.arg) if how.impute else None,
         indicator=_needs_indicator(column, how),
         bins=how.hash_bins if hashed else 0,
     )
@@ -248,14 +243,14 @@ def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
     column = take_rows(column, how.complete)
     values = _finite(column, read_number(column, units), how.arg, missing=how.impute)
     _check_size(values, name, how.arg)
-    there = observed(values, how.keep, name, how.arg)
+    there = imputation.observed(values, how.keep, name, how.arg)
     center, deviation = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
     return ColumnRule(
         name,
         kind,
         center=float(center[0]) if scale else 0.0,
         scale=float(deviation[0]) if scale else 1.0,
-        fill=learn_fill(column, there) if how.impute else None,
+        fill=imputation.learn_fill(column, there) if how.impute else None,
         indicator=_needs_indicator(column, how),
         zone=zone,
         units=units,
@@ -263,7 +258,7 @@ def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
 
 
 def _needs_indicator(column: Mapping[str, Any], how: Learning) -> bool:
-    return how.impute and bool(is_missing(column)[how.keep].any())
+    return how.impute and bool(imputation.is_missing(column)[how.keep].any())
 
 
 def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[str, ...]:
@@ -316,7 +311,7 @@ def bake_column(
     """
     _check_kind(rule, column, arg)
     if rule.indicator:
-        out[:, -1] = is_missing(column)
+        out[:, -1] = imputation.is_missing(column)
         out = out[:, :-1]
     if rule.text is not None:
         encode_text(rule.text, column, out, arg, imputed=rule.fill is not None)
