@@ -53,6 +53,21 @@ def build(*layers, loss="mse"):
     return model
 
 
+def test_all_that_is_missing_is_in_the_hint(tmp_path):
+    keras = runtime.keras()
+    scale, _ = make_classes()
+    house = keras.saving.register_keras_serializable("house")(type("Other", (scale,), {}))
+    path = str(tmp_path / "model.keras")
+    save_archive(build(scale(3.0), house(2.0)), path)
+    keras.saving.get_custom_objects().pop("house>Other")
+    with pytest.raises(ModelError, match="needs Scale, house>Other, which Keras") as caught:
+        load_archive(path)
+    assert caught.value.hint == (
+        "Give them by name: gpu_load(custom_objects = list(Scale = , Other = )), or register them "
+        "by `keras.saving.register_keras_serializable()`."
+    )
+
+
 def test_what_is_needed_is_told_at_saving_and_taken_at_loading(tmp_path):
     scale, my_loss = make_classes()
     path = str(tmp_path / "model.keras")

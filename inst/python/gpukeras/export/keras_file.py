@@ -187,12 +187,14 @@ def load_safely(
 
 def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
     """A file that needs classes or functions that nobody knows."""
+    given = ", ".join(f"{short_name(name)} = " for name in names)
+    them = "it" if len(names) == 1 else "them"
     return refused(
         f"`{arg}`: {source.name} needs {', '.join(names)}, which Keras does not know here.",
         arg,
         source,
-        f"Give it by name: gpu_load(custom_objects = list({short_name(names[0])} = )), or register "
-        "it by `keras.saving.register_keras_serializable()`.",
+        f"Give {them} by name: gpu_load(custom_objects = list({given})), or register "
+        f"{them} by `keras.saving.register_keras_serializable()`.",
     )
 
 
