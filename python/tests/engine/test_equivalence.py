@@ -236,6 +236,35 @@ def test_class_weights_count_as_in_keras():
     assert_equivalent(build, data, (X, Y), class_weight={0: 2.0, 1: 1.0, 2: 0.25})
 
 
+def test_class_weights_of_whole_numbers_count_as_in_keras():
+    labels = {"kind": "integer", "values": Y.astype(np.float64), "levels": []}
+    data = dataset(labels=labels, class_weight={"0": 2.0, "1": 1.0, "2": 0.25})
+    build = lambda: compiled(dense(), "sgd")  # noqa: E731
+    assert_equivalent(build, data, (X, Y), class_weight={0: 2.0, 1: 1.0, 2: 0.25})
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_validation_rows_with_weights_count_as_in_keras(weighted):
+    build = lambda: compiled(  # noqa: E731
+        dense(),
+        metrics=["accuracy"],
+        weighted_metrics=["accuracy", "sparse_categorical_crossentropy"],
+    )
+    data, kept = dataset(), slice(5, 32)  # three batches of Keras' and a short one
+    labels, own = {**classes(), "values": Y[kept] + 1}, WEIGHTS[kept]
+    validation = dataset(
+        X[kept], labels, recipe=data.recipe, weights=own.astype(np.float64) if weighted else None
+    )
+    rows = (X[kept], Y[kept], own) if weighted else (X[kept], Y[kept])
+    expected, _ = fit_plain(build, (X, Y), validation_data=rows)
+    assert {"val_loss", "val_accuracy", "val_weighted_accuracy"} <= set(expected)
+    for engine in ("keras", "superstep"):
+        keras().utils.set_random_seed(7)
+        options = {"epochs": EPOCHS, "engine": engine}
+        report = fit.fit(build(), data, options, validation=validation)
+        assert_same_losses(report.history, expected)
+
+
 # Batches -----------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ Features come as `{kind: "array", values, names}` or `{kind: "columns", columns}
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -368,7 +369,8 @@ def _bake_columns(
 
 def check_columns(recipe: Recipe, names: Collection[str], arg: str) -> None:
     """All columns that a recipe takes are there."""
-    missing = [rule.name for rule in recipe.columns if rule.name not in names]
+    given = set(names)
+    missing = [rule.name for rule in recipe.columns if rule.name not in given]
     if missing:
         raise DataError(
             f"`{arg}` lacks the column `{missing[0]}` that the model was trained on.",
@@ -379,7 +381,7 @@ def check_columns(recipe: Recipe, names: Collection[str], arg: str) -> None:
 
 def check_names(names: Sequence[str], arg: str) -> None:
     """Columns have different names."""
-    repeated = [name for position, name in enumerate(names) if name in names[:position]]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(
             f"`{arg}` has more than one column `{repeated[0]}`.",
