@@ -18,6 +18,7 @@ from gpukeras.models import builder as models_builder
 from gpukeras.models import compatibility
 from gpukeras.training import evaluate as training_evaluate
 from gpukeras.training import fit as training_fit
+from gpukeras.training import predict as training_predict
 
 ENGINES = ("auto", "keras", "superstep", "compiled")
 
@@ -304,9 +305,9 @@ def predict(
     if given.is_pipeline or given.is_sequence:
         options = _dataset_options(batch_size, False)
         data = dataset_of(given, model, options, recipe=models_builder.recipe_of(model))
-        record = training_evaluate.predict(model, data=data)
+        record = training_predict.predict(model, data=data)
     else:
-        record = training_evaluate.predict(model, features_of(x, model))
+        record = training_predict.predict(model, features_of(x, model))
     if "outputs" in record:
         outputs = [_as_array(part, model) for part in record["outputs"]]
         names = [part["name"] for part in record["outputs"]]

@@ -30,7 +30,7 @@ from gpukeras.models import compatibility
 from gpukeras.monitor import monitor, tensorboard_server
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 from gpukeras.tuner import batch_size, lr_finder
 
 _INT32_MAX = 2**31 - 1
@@ -205,7 +205,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "find_batch_size": batch_size.find_batch_size,
     "find_learning_rate": lr_finder.find_learning_rate,
     "evaluate": evaluate.evaluate,
-    "predict": evaluate.predict,
+    "predict": predict.predict,
 }
 
 

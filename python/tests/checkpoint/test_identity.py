@@ -9,7 +9,7 @@ from gpukeras.data import dataset
 from gpukeras.data.augmentation import AugmentSpec
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.data.streams.builder import build_stream
-from gpukeras.training.evaluate import build_variables
+from gpukeras.models.variables import build_variables
 
 HERE = {
     "layers": ["Dense", "Dropout", "Dense"],

@@ -6,7 +6,7 @@ from gpukeras import DataError, SpecError
 from gpukeras.data import builder
 from gpukeras.data.loading.loader import open_feed
 from gpukeras.export import recipe_json
-from gpukeras.training import evaluate, fit
+from gpukeras.training import fit, predict
 
 X = np.random.default_rng(1).normal(size=(40, 5))
 ROWS = {"kind": "array", "values": X, "names": []}
@@ -68,13 +68,13 @@ def test_a_map_is_applied_in_training_and_asked_for_ever_after():
     for one, other in zip(models[0].get_weights(), models[1].get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
     with pytest.raises(DataError, match="Training mapped its rows by a function: `newdata`"):
-        evaluate.predict(models[0], ROWS)
+        predict.predict(models[0], ROWS)
     recipe = recipe_json.recipes_from(recipe_json.carry_recipe(mapped)["portable"])
     with pytest.raises(DataError, match="Training mapped its rows by a function: `x`"):
         builder.assemble(ROWS, options, recipe=recipe)
     again = builder.assemble(ROWS, options, recipe=recipe, map=double)
-    found = evaluate.predict(models[0], data=again)["values"]
-    np.testing.assert_allclose(found, evaluate.predict(models[1], data=plain)["values"], rtol=1e-4)
+    found = predict.predict(models[0], data=again)["values"]
+    np.testing.assert_allclose(found, predict.predict(models[1], data=plain)["values"], rtol=1e-4)
 
 
 def small_pictures(epoch, batch):
@@ -106,7 +106,7 @@ def test_rows_that_all_lack_values_have_no_prediction_where_training_cropped():
     model.compile("sgd", "mse")
     fit.fit(model, data, {"epochs": 1, "engine": "keras"})
     missing = {**PICTURES, "values": np.full((2, 8, 8, 1), np.nan)}
-    found = evaluate.predict(model, missing)
+    found = predict.predict(model, missing)
     assert found["missing"].tolist() == [1, 2]
 
 

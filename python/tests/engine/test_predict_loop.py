@@ -15,7 +15,8 @@ from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine import predict_loop
-from gpukeras.training import evaluate
+from gpukeras.training import keras_functions
+from gpukeras.training import predict as training_predict
 
 
 @given(st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**6))
@@ -141,7 +142,7 @@ def test_a_forbidden_compiler_is_not_used_for_predictions(monkeypatch):
     monkeypatch.setattr(devices, "current", lambda: forbidding)
     model = make_model()
     model.jit_compile = True
-    with evaluate.jit_policy(model):
+    with keras_functions.jit_policy(model):
         predict(model)
         assert model.jit_compile is False
         concrete = model.predict_function([(runtime.tensorflow().constant(ROWS),)])
@@ -229,9 +230,9 @@ def test_outputs_that_are_no_numbers_are_refused_by_a_sentence(output, found):
 
     wanted = f"`model` gives {found}, but each of its outputs must hold numbers for every row"
     with pytest.raises(ModelError, match=wanted):
-        evaluate.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
+        training_predict.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
     with pytest.raises(ModelError, match=wanted):
-        evaluate.predict(Model(), data=tfdata(slices(ROWS).batch(50)))
+        training_predict.predict(Model(), data=tfdata(slices(ROWS).batch(50)))
 
 
 @pytest.mark.tf
@@ -242,7 +243,7 @@ def test_outputs_within_outputs_are_refused_by_a_sentence(make):
             return make(x)
 
     with pytest.raises(ModelError, match="The output `(a|output_1)` of `model` is several itself"):
-        evaluate.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
+        training_predict.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
 
 
 @pytest.mark.tf
@@ -262,5 +263,5 @@ def test_a_last_axis_of_one_is_added_or_taken_away_as_in_keras(wanted, rows):
         {"data": tfdata(slices(rows).batch(50), batched=True)},
         {"data": stream(lambda epoch, batch: chunk(rows) if batch == 1 else None)},
     ):
-        found = evaluate.predict(model, **more)["values"]
+        found = training_predict.predict(model, **more)["values"]
         close(found.reshape(expected.shape), expected)

@@ -11,7 +11,7 @@ from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.diagnostics import check
 from gpukeras.export import transfer
 from gpukeras.models import builder as models_builder
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
@@ -187,7 +187,7 @@ def test_mixed_classes_want_a_loss_of_one_column_a_class():
     assert (model.loss, model.output_shape) == ("categorical_crossentropy", (None, 2))
     report = fit.fit(model, data, {"epochs": 2, "engine": "keras"})
     assert report.epochs == 2
-    found = evaluate.predict(model, x, type="class")
+    found = predict.predict(model, x, type="class")
     assert found["levels"] == ["a", "b"]
     assert evaluate.evaluate(model, data)["rows"] == 40
     with pytest.raises(ModelError, match="mixes classes by `mixup`"):
@@ -222,7 +222,7 @@ def test_a_model_of_keras_2_is_refused_everywhere(tmp_path):
     for refused in (
         lambda: fit.fit(model, data, {"epochs": 1}),
         lambda: evaluate.evaluate(model, data),
-        lambda: evaluate.predict(model, data=data),
+        lambda: predict.predict(model, data=data),
         lambda: models_builder.recipe_of(model),
         lambda: check.check(model=model, data=data),
         lambda: transfer.save_model(model, str(tmp_path / "old.keras")),

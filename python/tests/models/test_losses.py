@@ -4,7 +4,9 @@ from grouped import array
 
 from gpukeras.backend import runtime
 from gpukeras.data import dataset
+from gpukeras.data.loading.loader import sample_rows
 from gpukeras.models import losses
+from gpukeras.models.variables import build_variables
 from gpukeras.training import evaluate, fit
 
 pytestmark = pytest.mark.tf
@@ -152,7 +154,7 @@ def test_the_validation_loss_is_that_of_batches_as_in_training(make, engine):
 
 def test_losses_that_are_means_over_rows_are_evaluated_in_large_batches():
     keras = runtime.keras()
-    evaluate.build_variables(model := make_model("mse"), evaluate.sample_rows(build(), 32))
+    build_variables(model := make_model("mse"), sample_rows(build(), 32))
     assert not losses.depends_on_batch(model)
     for loss in (keras.losses.Huber(), keras.losses.mean_squared_error, "mae", {"dense": "mse"}):
         model.compile("sgd", loss)

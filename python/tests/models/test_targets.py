@@ -38,7 +38,7 @@ from gpukeras.backend import runtime
 from gpukeras.data import dataset as data_dataset
 from gpukeras.data.saved import reader, writer
 from gpukeras.models import builder, targets
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
@@ -188,11 +188,11 @@ def test_predictions_have_the_shape_of_the_output():
     fit.fit(model, data, {"epochs": 1})
     expected = model.predict(IMAGES, verbose=0)
     for given in ({"features": array(IMAGES)}, {"data": data}):
-        values = evaluate.predict(model, **given)["values"]
+        values = predict.predict(model, **given)["values"]
         np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
     several = two_headed()
     fit.fit(several, make_several(), {"epochs": 1})
-    found = evaluate.predict(several, features=array(IMAGES))["outputs"]
+    found = predict.predict(several, features=array(IMAGES))["outputs"]
     assert [(one["name"], one["values"].shape[1:]) for one in found] == [
         ("same", (4, 5, 2)),
         ("kind", (3,)),

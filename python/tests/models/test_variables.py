@@ -15,7 +15,7 @@ from gpukeras.data import dataset as data_dataset
 from gpukeras.data.saved import reader, writer
 from gpukeras.diagnostics import usage
 from gpukeras.models import variables
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 from gpukeras.training.model_guard import untouched
 
 pytestmark = pytest.mark.tf
@@ -213,7 +213,7 @@ def test_rows_without_labels_validate_evaluate_and_predict():
         assert found == pytest.approx(expected, rel=1e-5)
     predicted = model.predict(X, verbose=0)
     for given in ({"features": array(X)}, {"data": dataset()}, {"data": as_pipeline()}):
-        found = evaluate.predict(model, **given)["outputs"]
+        found = predict.predict(model, **given)["outputs"]
         for one, other in zip(found, predicted, strict=True):
             np.testing.assert_allclose(one["values"], other, rtol=1e-5, atol=1e-6)
 
@@ -279,7 +279,7 @@ def test_a_model_without_a_call_says_what_it_cannot_do():
     with pytest.raises(ModelError, match=r"neither a `call\(\)` nor a `test_step\(\)` of its own"):
         evaluate.evaluate(model, dataset())
     with pytest.raises(ModelError, match=r"nor a `predict_step\(\)`"):
-        evaluate.predict(model, features=array(X))
+        predict.predict(model, features=array(X))
     with pytest.raises(ModelError, match=r"nor a `test_step\(\)`"):
         fit.fit(model, dataset(validation=0.25), {"epochs": 1})
 

@@ -10,9 +10,9 @@ from gpukeras import DataError
 from gpukeras.data.loading import loader
 from gpukeras.data.stage_timer import Clock
 from gpukeras.engine.epoch_loop import draw
+from gpukeras.models.variables import build_variables
 from gpukeras.profiler.benchmark import Bench
 from gpukeras.profiler.trace.xplane import read_activity
-from gpukeras.training.evaluate import build_variables
 from gpukeras.tuner.model_guard import kept_model
 
 pytestmark = pytest.mark.tf

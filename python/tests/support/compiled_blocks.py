@@ -5,7 +5,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.engines import Engines
-from gpukeras.training import evaluate
+from gpukeras.models.variables import build_variables
 
 BATCHES = 40
 
@@ -17,5 +17,5 @@ def make_block(batches=BATCHES, size=4):
 
 
 def make_engines(model, block):
-    evaluate.build_variables(model, tuple(array[:4] for array in block.arrays))
+    build_variables(model, tuple(array[:4] for array in block.arrays))
     return Engines(model, "train", 4, "CPU:0")

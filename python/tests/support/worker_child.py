@@ -26,6 +26,7 @@ from gpukeras.distributed import session
 from gpukeras.distributed.channel.channel import open_channel
 from gpukeras.training import evaluate as training_evaluate
 from gpukeras.training import fit
+from gpukeras.training import predict as training_predict
 
 ROWS, BATCH = 335, 32  # of 268 training rows 8 batches and 12 rows more
 INDEX = 0
@@ -75,7 +76,7 @@ def train(batch_norm=False, engine="superstep", rows=ROWS, evaluate=False, units
     if evaluate:
         devices = None if session.current() is None else "all"
         found["evaluated"] = training_evaluate.evaluate(model, data, devices=devices)
-        found["predicted"] = training_evaluate.predict(model, data=data, devices=devices)[
+        found["predicted"] = training_predict.predict(model, data=data, devices=devices)[
             "values"
         ].tolist()
     return found

@@ -5,7 +5,7 @@ from small_fits import make_dataset, make_model
 from gpukeras import ModelError
 from gpukeras.backend import runtime
 from gpukeras.data import dataset
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
@@ -69,7 +69,7 @@ def test_a_stateful_model_trains_and_predicts_as_by_keras(engine):
     found = evaluate.evaluate(model, data)["metrics"]["loss"]
     assert found == pytest.approx(other.evaluate(x, y, batch_size=8, verbose=0), rel=1e-4)
     expected = other.predict(x, batch_size=8, verbose=0)
-    found = evaluate.predict(model, {"kind": "array", "values": np.asfortranarray(x)})["values"]
+    found = predict.predict(model, {"kind": "array", "values": np.asfortranarray(x)})["values"]
     np.testing.assert_allclose(np.ravel(found), expected[:, 0], atol=1e-5)
 
 
@@ -82,7 +82,7 @@ def test_rows_that_do_not_fill_the_last_batch_are_refused_or_dropped_and_predict
     report = fit.fit(model, make_sequences(35, drop_last=True)[0], {"epochs": 1})
     assert report.rows == 32
     _, x, _ = make_sequences(35)
-    found = evaluate.predict(model, {"kind": "array", "values": np.asfortranarray(x)})["values"]
+    found = predict.predict(model, {"kind": "array", "values": np.asfortranarray(x)})["values"]
     assert len(found) == 35
 
 
@@ -96,7 +96,7 @@ def test_a_model_without_states_takes_any_batch_however_it_was_built(engine):
         for _ in range(2):
             report = fit.fit(model, data, {"epochs": 1, "engine": engine}, batch_size=9)
             assert report.plan.batch_size == 9
-        assert len(evaluate.predict(model, data=data)["values"]) == 35
+        assert len(predict.predict(model, data=data)["values"]) == 35
         evaluate.evaluate(model, data)
 
 

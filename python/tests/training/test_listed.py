@@ -10,7 +10,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.data import builder
 from gpukeras.data.preprocessing.serialization import from_portable, to_portable
 from gpukeras.models import builder as models_builder
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
@@ -89,14 +89,14 @@ def test_lists_train_as_in_keras(make, rows, engine):
     np.testing.assert_allclose(report.history["loss"], history["loss"], rtol=1e-6)
     for ours, theirs in zip(model.get_weights(), wanted.get_weights(), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-    found = evaluate.predict(model, listed(X))["outputs"]
+    found = predict.predict(model, listed(X))["outputs"]
     for part, theirs in zip(found, wanted.predict(X, verbose=0), strict=True):
         np.testing.assert_allclose(part["values"], theirs[:, 0], rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_that_nothing_trained_predicts_from_a_list():
     model = make_own()
-    found = evaluate.predict(model, listed(X))["outputs"]
+    found = predict.predict(model, listed(X))["outputs"]
     for part, theirs in zip(found, model.predict(X, verbose=0), strict=True):
         np.testing.assert_allclose(part["values"], theirs[:, 0], rtol=1e-6)
 
@@ -111,7 +111,7 @@ def test_outputs_of_one_layer_have_no_names_of_their_own():
     data = builder.assemble(features, {"batch_size": 8}, labels=listed_labels(Y))
     wanted = model.evaluate(X[0], Y, verbose=0)[0]
     np.testing.assert_allclose(evaluate.evaluate(model, data)["metrics"]["loss"], wanted, 1e-5)
-    found = evaluate.predict(model, features)["outputs"]
+    found = predict.predict(model, features)["outputs"]
     assert [part["name"] for part in found] == ["output_1", "output_2"]
 
 

@@ -32,7 +32,7 @@ from gpukeras.data.preprocessing.compatibility import same_encoding
 from gpukeras.data.saved.writer import save_dataset
 from gpukeras.export import recipe_json
 from gpukeras.models import builder as models_builder
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 # Training ----------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ def test_dicts_of_a_tf_data_dataset_are_inputs_and_outputs(cache, batched):
     mine, (other, _) = two_heads(SHAPES), fit_by_keras("list", False)
     fit.fit(mine, data, {"epochs": 2, "engine": "keras"})
     same_weights(mine, other)
-    found = evaluate.predict(mine, data=data)["outputs"]
+    found = predict.predict(mine, data=data)["outputs"]
     wanted = other.predict(keras_data()[0], verbose=0)
     for record, values in zip(found, wanted, strict=True):
         np.testing.assert_allclose(
@@ -278,18 +278,18 @@ def test_predictions_are_those_of_keras(style):
     x = keras_data()[0]
     wanted = model.predict(x, verbose=0)
     price, cut = (wanted["price"], wanted["cut"]) if style == "dict" else wanted
-    for found in (evaluate.predict(model, X), evaluate.predict(model, data=data)):
+    for found in (predict.predict(model, X), predict.predict(model, data=data)):
         records = {record["name"]: record for record in found["outputs"]}
         assert list(records) == ["price", "cut"]
         np.testing.assert_allclose(records["price"]["values"], price[:, 0], rtol=1e-5)
         np.testing.assert_allclose(records["cut"]["values"], cut, rtol=1e-5)
         assert records["cut"]["names"] == ["a", "b", "c"]
-    classes = evaluate.predict(model, X, type="class")["outputs"][1]
+    classes = predict.predict(model, X, type="class")["outputs"][1]
     np.testing.assert_array_equal(classes["values"], cut.argmax(axis=1) + 1)
     with pytest.raises(DataError, match="must have the inputs image, table, as in training"):
-        evaluate.predict(model, inputs(image=array(IMAGE)))
+        predict.predict(model, inputs(image=array(IMAGE)))
     with pytest.raises(DataError, match="`newdata` must be a named list of inputs"):
-        evaluate.predict(model, array(TABLE))
+        predict.predict(model, array(TABLE))
     result = evaluate.evaluate(model, data, "validation")
     assert {"loss", "price_loss", "cut_loss", "cut_accuracy"} <= set(result["metrics"])
 
@@ -301,7 +301,7 @@ def test_rows_that_training_would_leave_out_keep_their_place():
     fit.fit(model, data, {"epochs": 1})
     table = TABLE.copy()
     table[[1, 4], 0] = np.nan
-    found = evaluate.predict(model, inputs(table=array(table), image=array(IMAGE)))["outputs"]
+    found = predict.predict(model, inputs(table=array(table), image=array(IMAGE)))["outputs"]
     for record in found:
         assert record["missing"].tolist() == [2, 5]
         assert len(record["values"]) == ROWS
@@ -309,7 +309,7 @@ def test_rows_that_training_would_leave_out_keep_their_place():
 
 @pytest.mark.tf
 def test_a_model_of_others_predicts_lists_of_arrays():
-    found = evaluate.predict(two_heads(SHAPES), X)["outputs"]
+    found = predict.predict(two_heads(SHAPES), X)["outputs"]
     assert [record["name"] for record in found] == ["price", "cut"]
 
 

@@ -23,8 +23,9 @@ from gpukeras.core.options import check_count, check_fraction, check_number, che
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.models import builder, compatibility
-from gpukeras.training import evaluate
+from gpukeras.models.variables import build_variables
 from gpukeras.training import fit as training_fit
+from gpukeras.training.keras_functions import SAMPLE
 from gpukeras.training.listener import OnEvent
 
 
@@ -101,9 +102,9 @@ def distill(
         student, changes = derive_student(teacher, spec.width)
     else:
         student = _copy_student(student, teacher)
-    batch = sample_rows(data, evaluate.SAMPLE)
+    batch = sample_rows(data, SAMPLE)
     builder.check_rows(student, data)
-    evaluate.build_variables(student, batch)
+    build_variables(student, batch)
     match_outputs(teacher, student, batch[0])
     with taught_by(student, teacher, spec.temperature, spec.alpha):
         trained = training_fit.fit(

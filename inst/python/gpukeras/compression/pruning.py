@@ -38,8 +38,9 @@ from gpukeras.data.loading.loader import sample_rows
 from gpukeras.engine.optimizer import find_optimizer
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import builder
+from gpukeras.models.variables import build_variables
 from gpukeras.training import fit
-from gpukeras.training.evaluate import SAMPLE, build_variables
+from gpukeras.training.keras_functions import SAMPLE
 from gpukeras.training.listener import OnEvent
 from gpukeras.training.report import FitReport
 

@@ -33,7 +33,7 @@ from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.models import builder
 from gpukeras.profiler import placement
 from gpukeras.profiler.trace.gpu_summary import read_trace
-from gpukeras.training import evaluate
+from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.model_guard import untouched
 
 PASSES = 3  # the median of three is not moved by one outlier
@@ -99,7 +99,7 @@ def read_use(
         builder.check_rows(model, data)
     source = Source(data, device, batch_size)
     placed = runtime.on_device(device, soft=True)
-    with placed, evaluate.jit_policy(model), untouched(model, source):
+    with placed, jit_policy(model), untouched(model, source):
         return _Reading(model, source, device, batches).read()
 
 

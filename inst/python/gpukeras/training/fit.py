@@ -17,8 +17,8 @@ from gpukeras.distributed.strategy import open_team
 from gpukeras.models import builder
 from gpukeras.models.compilation import explaining_refusals
 from gpukeras.training.callbacks.functions import Functions, check_hooks
-from gpukeras.training.evaluate import preserve_keras_functions
 from gpukeras.training.history_registry import keep_history
+from gpukeras.training.keras_functions import preserve_keras_functions
 from gpukeras.training.listener import OnEvent, ProgressReporter
 from gpukeras.training.report import FitReport
 from gpukeras.training.trainer import Trainer

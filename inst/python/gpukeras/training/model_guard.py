@@ -14,7 +14,7 @@ from typing import Any
 from gpukeras.backend import keras_private
 from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.models.variables import build_variables, other_optimizers
-from gpukeras.training import evaluate
+from gpukeras.training.keras_functions import SAMPLE
 
 PARTS = [
     "optimizer",
@@ -37,7 +37,7 @@ def untouched(model: Any, data: Any) -> Iterator[None]:
         # Not by setattr(): Keras would take note of each copy, and save it with the model.
         vars(model).update(_unbuilt_copies(model))
         if not _is_built(model):  # twice would give a LossScaleOptimizer further variables
-            build_variables(model, data.batch(evaluate.SAMPLE))
+            build_variables(model, data.batch(SAMPLE))
         snapshot = take_snapshot(model)
         try:
             yield

@@ -40,7 +40,8 @@ from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.training.batch_size import explain_rows, plan_batches
 from gpukeras.training.callbacks import functions as hooks
 from gpukeras.training.callbacks.manager import open_aids
-from gpukeras.training.evaluate import EvaluationLoop, build_on, endless_ticks, keras_steps
+from gpukeras.training.evaluation_loop import EvaluationLoop
+from gpukeras.training.keras_functions import build_on, endless_ticks, keras_steps
 from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.nan_guard import Health, NonFiniteLoss
 from gpukeras.training.progress import Progress, choose_ticks

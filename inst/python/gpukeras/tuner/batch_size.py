@@ -33,7 +33,7 @@ from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import builder
 from gpukeras.training.batch_size_memo import remember_batch_size
-from gpukeras.training.evaluate import build_on
+from gpukeras.training.keras_functions import build_on
 from gpukeras.tuner.knee import FULL, Point, choose_knee, choose_sizes, explain_choice, is_flat
 from gpukeras.tuner.model_guard import kept_model
 

@@ -30,7 +30,7 @@ from gpukeras.engine.optimizer import find_optimizer, read_rate
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import builder
 from gpukeras.training.batch_size_memo import remembered_size
-from gpukeras.training.evaluate import build_on
+from gpukeras.training.keras_functions import build_on
 from gpukeras.tuner.lr_curve import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
 from gpukeras.tuner.model_guard import kept_model
 

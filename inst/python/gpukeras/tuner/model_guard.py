@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpukeras.models.state import apply_snapshot, take_snapshot
-from gpukeras.training.evaluate import preserve_keras_functions
+from gpukeras.training.keras_functions import preserve_keras_functions
 
 
 @contextmanager

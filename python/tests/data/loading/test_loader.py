@@ -118,7 +118,7 @@ def test_what_finishes_a_block_gets_its_arrays_and_a_key_of_its_own():
 
 
 def test_a_function_of_the_users_takes_what_the_model_would_take():
-    from gpukeras.training import evaluate
+    from gpukeras.training import predict
 
     keras, tf = runtime.keras(), runtime.tensorflow()
     data, rows = numbers(10, batch_size=5, shuffle=False), aligned_empty((10, 1), np.uint8)
@@ -128,6 +128,6 @@ def test_a_function_of_the_users_takes_what_the_model_would_take():
     assert block.arrays.dtype == tf.float32
     np.testing.assert_array_equal(block.arrays[:, 0], 2 * np.arange(10))
     model = keras.Sequential([keras.Input((1,)), keras.layers.Identity()])
-    values = evaluate.predict(model, data=data)["values"]
+    values = predict.predict(model, data=data)["values"]
     np.testing.assert_array_equal(values.reshape(-1), 2 * np.arange(10))
     assert loader.sample_rows(data, 3)[0][2, 0] == 4

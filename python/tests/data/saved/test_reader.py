@@ -179,7 +179,7 @@ def test_pages_that_another_pyarrow_makes_are_decoded(tmp_path, monkeypatch):
 @pytest.mark.tf
 @pytest.mark.parametrize("form", FORMATS)
 def test_training_and_predicting_give_the_same_bits(tmp_path, form):
-    from gpukeras.training import evaluate, fit
+    from gpukeras.training import fit, predict
 
     data = make_dataset(validation=0.25)
     back = opened(save(tmp_path, data, form, shards=3), batch_size=32, cache="none")
@@ -189,7 +189,7 @@ def test_training_and_predicting_give_the_same_bits(tmp_path, form):
         report = fit.fit(model, rows, {"epochs": 2, "engine": "keras"})
         losses.append(report.history["val_loss"])
         weights.append(model.get_weights())
-        outputs.append(evaluate.predict(model, data=rows)["values"])
+        outputs.append(predict.predict(model, data=rows)["values"])
     assert losses[0] == losses[1]
     np.testing.assert_array_equal(*outputs)
     for mine, theirs in zip(*weights, strict=True):

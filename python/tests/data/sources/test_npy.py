@@ -17,7 +17,7 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data import dataset
 from gpukeras.data.sources import npy
 from gpukeras.diagnostics import usage
-from gpukeras.training import evaluate, fit
+from gpukeras.training import fit, predict
 
 FILE_BYTES = 200 * 2**20
 GROWTH_BYTES = 0.6 * FILE_BYTES  # 0.35 measured: a map, blocks, labels, an order of rows
@@ -241,8 +241,8 @@ def test_a_file_trains_as_the_same_matrix(tmp_path, scale):
         data, model = dataset.build_dataset(given_features, options, classes(codes)), make_model()
         report = fit.fit(model, data, {"epochs": 3, "engine": "superstep"})
         histories.append(report.history)
-        predictions.append(evaluate.predict(model, features)["values"])
-        predictions.append(evaluate.predict(model, data=data)["values"])
+        predictions.append(predict.predict(model, features)["values"])
+        predictions.append(predict.predict(model, data=data)["values"])
     assert report.plan.mode == "streamed"
     for name, losses in histories[0].items():
         np.testing.assert_allclose(histories[1][name], losses, rtol=1e-5, err_msg=name)

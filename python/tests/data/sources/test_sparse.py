@@ -10,7 +10,7 @@ from gpukeras import DataError
 from gpukeras.data import dataset
 from gpukeras.data.sources import sparse
 from gpukeras.models import builder
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 
 def dense_features(values):
@@ -163,8 +163,8 @@ def run(features, codes, engine, newdata):
     options = {"batch_size": 16, "validation": 0.25, "seed": 4}
     data, model = dataset.build_dataset(features, options, classes(codes)), make_model()
     history = fit.fit(model, data, {"epochs": 3, "engine": engine}).history
-    found = [evaluate.predict(model, one)["values"] for one in newdata]
-    return history, [*found, evaluate.predict(model, data=data)["values"]]
+    found = [predict.predict(model, one)["values"] for one in newdata]
+    return history, [*found, predict.predict(model, data=data)["values"]]
 
 
 @pytest.mark.tf
@@ -201,5 +201,5 @@ def test_evaluation_takes_either_form():
 def test_a_model_that_gpukeras_did_not_train_predicts_sparse_rows():
     x, _ = make_sparse()
     model = make_model()
-    found = evaluate.predict(model, slots(x))["values"]
+    found = predict.predict(model, slots(x))["values"]
     np.testing.assert_allclose(found, model.predict(x, verbose=0), atol=1e-5)

@@ -11,7 +11,7 @@ from gpukeras.data.sources import strings
 from gpukeras.data.sources.registry import open_features
 from gpukeras.engine.autotune import EngineFacts, choose_candidates, choose_evaluation_candidates
 from gpukeras.models import builder, compatibility
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
@@ -117,9 +117,9 @@ def test_a_matrix_of_texts_trains_as_keras_does(engine):
     found = evaluate.evaluate(mine, data)["metrics"]
     wanted = theirs.evaluate(x, LABELS, verbose=0, return_dict=True)
     np.testing.assert_allclose(found["loss"], wanted["loss"], rtol=1e-5)
-    predicted = evaluate.predict(mine, matrix(TEXTS[:9]))["values"]
+    predicted = predict.predict(mine, matrix(TEXTS[:9]))["values"]
     np.testing.assert_allclose(predicted, theirs.predict(x, verbose=0)[:9, 0], rtol=1e-5)
-    again = evaluate.predict(mine, data=data)["values"]
+    again = predict.predict(mine, data=data)["values"]
     np.testing.assert_allclose(again[:9], predicted, rtol=1e-5)
     if engine == "auto":
         assert report.reasons["engine"].startswith("XLA cannot compile a model that takes text")
@@ -141,7 +141,7 @@ def test_columns_are_inputs_by_their_names_and_train_as_keras_does():
     np.testing.assert_allclose(report.history["loss"], expected.history["loss"], rtol=1e-5)
     same_weights(mine, theirs)
     new = frame(*reversed(MIXED["columns"]), column("other", AGES, "numeric"))
-    predicted = evaluate.predict(mine, new)["values"]
+    predicted = predict.predict(mine, new)["values"]
     np.testing.assert_allclose(predicted, theirs.predict(x, verbose=0)[:, 0], rtol=1e-5)
 
 
@@ -153,10 +153,10 @@ def test_columns_of_texts_alone_are_one_input():
     fit.fit(theirs, build_dataset(matrix(TEXTS), PLAIN, labels()), ROWS)
     same_weights(mine, theirs)
     new = frame(column("other", AGES, "numeric"), column("words", TEXTS[:5], "factor"))
-    assert evaluate.predict(mine, new)["values"].shape == (5,)
-    assert evaluate.predict(mine, frame(column("words", [])))["values"].shape[0] == 0
+    assert predict.predict(mine, new)["values"].shape == (5,)
+    assert predict.predict(mine, frame(column("words", [])))["values"].shape[0] == 0
     with pytest.raises(DataError, match="lacks the column `words` that the model was trained on"):
-        evaluate.predict(mine, frame(column("other", AGES, "numeric")))
+        predict.predict(mine, frame(column("other", AGES, "numeric")))
 
 
 def test_validation_rows_and_a_shuffle_keep_texts_with_their_labels():

@@ -34,7 +34,7 @@ from gpukeras import DataError
 from gpukeras.backend import runtime
 from gpukeras.data import dataset
 from gpukeras.data.streams import dataset as streams
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
@@ -85,7 +85,7 @@ def test_evaluation_and_prediction_take_an_epoch_in_its_order(make):
     expected = model.evaluate(X, Y32, verbose=0, return_dict=True)
     assert result["rows"] == ROWS
     assert result["metrics"]["loss"] == pytest.approx(expected["loss"], rel=1e-4)
-    values = evaluate.predict(model, data=data)["values"]
+    values = predict.predict(model, data=data)["values"]
     np.testing.assert_allclose(values, model.predict(X, verbose=0), atol=1e-5)
     with pytest.raises(DataError, match="no validation rows"):
         evaluate.evaluate(model, data, "validation")

@@ -12,7 +12,7 @@ from gpukeras.data.saved import writer
 from gpukeras.data.sharding import BatchSharding
 from gpukeras.data.streams import builder as sequences
 from gpukeras.data.streams.passthrough import AsIsDataset
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 from gpukeras.tuner import batch_size
 
 pytestmark = pytest.mark.tf
@@ -138,11 +138,11 @@ def test_the_reason_of_an_asked_engine_says_that_it_could_not_be():
 
 def test_predictions_of_one_shape_are_an_array_and_others_one_for_each_batch():
     model = sequence_model()
-    found = api.to_plain(evaluate.predict(model, data=data_of(varying())))
+    found = api.to_plain(predict.predict(model, data=data_of(varying())))
     expected = model.predict(varying(), verbose=0)
     np.testing.assert_allclose(found["values"], expected[:, 0], rtol=1e-5)
     model = sequence_model(per_step=True)
-    batches = evaluate.predict(model, data=data_of(varying(True)))["batches"]
+    batches = predict.predict(model, data=data_of(varying(True)))["batches"]
     assert [batch["values"].shape for batch in batches] == [(8, n, 1) for n in LENGTHS]
     for batch, x in zip(batches, SEQUENCES, strict=True):
         expected = model.predict_on_batch(x)
@@ -155,12 +155,12 @@ def test_text_is_predicted_from_rows_and_from_batches():
     tf = runtime.tensorflow()
     rows = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS))
     for dataset in (text_batches(), rows, text_batches().map(lambda x, y: x)):
-        found = evaluate.predict(model, data=data_of(dataset))["values"]
+        found = predict.predict(model, data=data_of(dataset))["values"]
         np.testing.assert_allclose(found, expected, rtol=1e-5)
     levels = sorted(set(TEXTS))
     codes = np.array([[levels.index(text) + 1] for text in TEXTS])
     matrix = {"kind": "strings", "values": codes, "levels": levels, "names": []}
-    np.testing.assert_allclose(evaluate.predict(model, matrix)["values"], expected, rtol=1e-5)
+    np.testing.assert_allclose(predict.predict(model, matrix)["values"], expected, rtol=1e-5)
 
 
 def test_steps_go_on_where_the_last_epoch_ended():
@@ -287,7 +287,7 @@ def test_a_function_whose_batches_vary_in_shape_trains_as_keras_does(engine):
     assert (report.engine.engine, report.rows) == ("keras", 3 * 48)
     assert report.reasons["engine"].startswith("rows vary in shape")
     assert report.reasons["engine"].endswith("was asked") == (engine == "superstep")
-    found = evaluate.predict(mine, data=data)["values"]
+    found = predict.predict(mine, data=data)["values"]
     np.testing.assert_allclose(found, theirs.predict(varying(), verbose=0)[:, 0], rtol=1e-4)
 
 
@@ -296,11 +296,11 @@ def test_rows_of_another_length_are_predicted_where_the_model_leaves_it_open():
     fit.fit(model, stream(shuffle=False), {"epochs": 1})
     for x in SEQUENCES:
         features = {"kind": "array", "values": np.asfortranarray(x, np.float64), "names": []}
-        found = evaluate.predict(model, features)["values"]
+        found = predict.predict(model, features)["values"]
         np.testing.assert_allclose(found, model.predict(x, verbose=0)[:, 0], rtol=1e-4)
     wrong = {"kind": "array", "values": np.zeros((3, 5, 2)), "names": []}
     with pytest.raises(DataError, match=r"Each row of `newdata` must have shape \(5, 4\)"):
-        evaluate.predict(model, wrong)
+        predict.predict(model, wrong)
 
 
 def test_rows_that_vary_are_refused_where_batches_are_made_anew_or_the_model_is_fixed():

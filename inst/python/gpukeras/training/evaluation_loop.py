@@ -1,0 +1,88 @@
+"""The test function that gpukeras gives to Keras, in training and in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gpukeras.backend import runtime
+from gpukeras.data.base import Dataset
+from gpukeras.data.loading.loader import open_evaluation
+from gpukeras.distributed.strategy import Strategy
+from gpukeras.engine.autotune import EngineAutotuner, choose_evaluation_candidates
+from gpukeras.engine.engines import Logs, read_engine_facts
+from gpukeras.engine.epoch_loop import EpochLoop
+from gpukeras.engine.predict_loop import (
+    check_whole,
+    fixed_rows,
+)
+from gpukeras.models import builder
+
+
+class EvaluationLoop:
+    """Keras' test function: evaluates all rows in one tick, in large batches."""
+
+    def __init__(
+        self,
+        model: Any,
+        data: Dataset,
+        part: str,
+        device: str,
+        epochs: int,
+        wanted: str = "auto",
+        rows_a_batch: int | None = None,
+        idle: Callable[[], None] = lambda: None,
+        before: Callable[[], None] = lambda: None,
+        team: Strategy | None = None,
+    ) -> None:
+        """Places the rows; `epochs` is how often they will be evaluated."""
+        self._model, self._device, self._epochs, self._wanted = model, device, epochs, wanted
+        self._team, self._has_texts = team or Strategy(), data.recipe.has_texts
+        self._open_feed = partial(
+            open_evaluation,
+            data,
+            device,
+            part,
+            check=lambda recipe: builder.check_fit(model, recipe),
+            idle=idle,
+            shares=self._team.shares,
+        )
+        self._before, self._epoch = before, 0
+        self._fixed = fixed_rows(model)
+        self._open(self._fixed or rows_a_batch)
+
+    def _open(self, rows_a_batch: int | None) -> None:
+        self._feed = self._open_feed(batch_size=rows_a_batch)
+        if self._fixed is not None and self._feed.exact:
+            check_whole(self._fixed, self._feed.row_count)
+        team, facts = self._team, read_engine_facts(self._model, self._wanted)
+        facts = replace(facts, replicas=team.replicas, text=self._has_texts)
+        engines = team.open_evaluation(self._model, self._feed.batch_size, self._device)
+        candidates = choose_evaluation_candidates(facts)
+        passes = (self._feed.steps or 1) * max(1, self._epochs - self._epoch)
+        chooser = EngineAutotuner(candidates, passes, "", engines.started_s, facts)
+        self._runner = EpochLoop(engines, chooser, agree_time=team.agreement.agree_time)
+
+    @property
+    def rows(self) -> int:
+        """Rows evaluated the last time."""
+        return self._runner.rows
+
+    def __call__(self, iterator: Any) -> Logs:
+        """Evaluates all rows; Keras' iterator only says when. Halves batches that are too large."""
+        self._before()
+        while True:
+            try:
+                blocks, exact = self._feed.epoch(self._epoch), self._feed.exact
+                self._runner.begin(self._team.agreement.keep_step(blocks, exact))
+                logs = self._runner.advance()
+                break
+            except runtime.tensorflow().errors.ResourceExhaustedError:
+                if self._feed.batch_size == 1 or self._fixed or self._team.replicas > 1:
+                    raise
+            self._model.reset_metrics()
+            self._open(self._feed.batch_size // 2)
+        self._epoch += 1
+        return logs

@@ -1,0 +1,75 @@
+"""Keras' own functions of a model: what they iterate over, and what they are given back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gpukeras.backend import devices, keras_private, runtime
+from gpukeras.data.base import Dataset
+from gpukeras.data.loading.loader import sample_rows
+from gpukeras.engine.predict_loop import (
+    fixed_rows,
+)
+from gpukeras.models.losses import weighing_rows
+from gpukeras.models.variables import build_variables
+
+SAMPLE = 32  # rows that a model's variables are built from
+
+
+def build_on(model: Any, data: Dataset) -> None:
+    """Creates the variables from a batch of rows, see `variables.build_variables()`."""
+    build_variables(model, sample_rows(data, fixed_rows(model) or SAMPLE), data.wrapped)
+
+
+def count_weights(model: Any) -> int:
+    """How many numbers a model has."""
+    return sum(math.prod(variable.shape) for variable in model.variables)
+
+
+def keras_steps(count: int) -> Any:
+    """What Keras iterates over: it counts, the data takes another way."""
+    with runtime.on_device("CPU:0", soft=True):  # also inside with_device("GPU:0", )
+        return runtime.tensorflow().data.Dataset.range(count)
+
+
+def endless_ticks() -> Any:
+    """What Keras iterates over until it is told that there is no more."""
+    with runtime.on_device("CPU:0", soft=True):
+        endless = runtime.tensorflow().data.Dataset.range(1).repeat()
+        return endless.take_while(lambda _: True)  # of a length that Keras takes for unknown
+
+
+@contextmanager
+def preserve_keras_functions(model: Any) -> Iterator[int]:
+    """Gives Keras its functions, settings and losses back: its own fit() works as before.
+
+    Inside is the `steps_per_execution` that the model was compiled with; of Keras' is 1.
+    """
+    steps, functions = model.steps_per_execution, (model.train_function, model.test_function)
+    began = keras_private.initial_epoch(model)
+    model.steps_per_execution = 1
+    try:
+        with jit_policy(model), weighing_rows(model):
+            yield steps
+    finally:
+        model.steps_per_execution = steps
+        keras_private.set_initial_epoch(model, began)
+        # Those of a training that is going on, where a callback evaluates; else Keras' own.
+        model.train_function, model.test_function = functions
+
+
+@contextmanager
+def jit_policy(model: Any) -> Iterator[None]:
+    """Keras compiles its own functions by XLA as `compile()` said; the session may forbid it."""
+    before = model.jit_compile
+    if not before or devices.current().jit is not False:
+        yield
+        return
+    model.jit_compile, model.predict_function = False, None
+    try:
+        yield
+    finally:
+        model.jit_compile, model.predict_function = before, None

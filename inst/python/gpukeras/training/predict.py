@@ -1,0 +1,185 @@
+"""Predicting: rows in large batches, in the terms of the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.options import check_choice
+from gpukeras.core.r_buffer import OutputBuffer
+from gpukeras.data.base import Dataset
+from gpukeras.data.map_fn import unmapped
+from gpukeras.data.preprocessing.multi_output import decode_outputs
+from gpukeras.data.preprocessing.recipe import STRINGS, Recipe
+from gpukeras.data.preprocessing.targets import decode, name_columns
+from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.multi_input import InputsFeatures
+from gpukeras.data.sources.registry import open_features
+from gpukeras.data.sources.row_store import MemoryRows, RowSource
+from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.distributed.failures import propagate_failures
+from gpukeras.distributed.predict import predict_together
+from gpukeras.distributed.strategy import open_team
+from gpukeras.engine.predict_loop import (
+    Batches,
+    predict_rows,
+    predict_stream,
+)
+from gpukeras.models import builder, compatibility
+from gpukeras.training.keras_functions import count_weights, jit_policy
+
+
+def predict(
+    model: Any,
+    features: Mapping[str, Any] | None = None,
+    data: Dataset | None = None,
+    type: str = "response",  # noqa: A002 (R's name for it)
+    room: Callable[[int, int, list[str]], Any] | None = None,
+    devices: Any = None,
+) -> dict[str, Any]:
+    """A model's predictions in the labels' own terms, rows in the order given.
+
+    Args:
+        model: A Keras model; need not be compiled.
+        features: New rows, encoded by the recipe tied to the model if there is one.
+        data: Or a dataset, whose rows are taken in their original order; of rows in sequence one
+            epoch is.
+        type: "response" or "class".
+        room: R's function that makes memory for many values, see `rooms`; or None.
+        devices: On which rows are predicted, see `training.fit()`; "all" shares them out in a
+            cluster. Rows in sequence are predicted where the model is.
+
+    Returns:
+        See `labels.decode`, `values` being "room" where they were written there; and `missing`, the
+        numbers from 1 of rows that have no prediction, because training left out such rows. They
+        keep their place. Of a model with several outputs: `{outputs}`, such a record of each, with
+        its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each.
+    """
+    check_choice("type", type, ("response", "class"))
+    recipe, rows, complete = _open_rows(model, features, data)
+    compatibility.check_input(model, recipe)
+    builder.check_call(model, "predict")
+    name = partial(name_columns, recipe.label)
+    held = None if room is None or type == "class" else OutputBuffer(room, name)
+    with jit_policy(model):
+        if isinstance(rows, IterableDataset):
+            output = predict_stream(model, rows)
+        else:
+            function = None if data is None else data.map
+            output = _predict(model, rows, recipe, function, held, devices)
+    as_class = type == "class"
+    if isinstance(output, Batches):
+        return {"batches": [decode(recipe.label, part, as_class) for part in output]}
+    if isinstance(output, np.ndarray):
+        record = _keep_places(decode(recipe.label, output, as_class), complete)
+        in_room = held is not None and held.holds(record["values"])
+        return {**record, "values": "room"} if in_room else record
+    by_name = _by_name(model, output)
+    if any(isinstance(values, Batches) for values in by_name.values()):
+        return {"outputs": [_decode_varying(name, by_name[name]) for name in by_name]}
+    records = decode_outputs(recipe.label, by_name, as_class)
+    return {"outputs": [_keep_places(record, complete) for record in records]}
+
+
+def _open_rows(
+    model: Any, features: Mapping[str, Any] | None, data: Dataset | None
+) -> tuple[Recipe, RowSource | IterableDataset, np.ndarray | None]:
+    """The rows to predict, their recipe, and which of them are complete, or None for all."""
+    recipe = builder.recipe_of(model)
+    if data is not None:
+        builder.check_encoding(model, data.recipe)
+        data.open_axes = compatibility.read_open_axes(model)
+        rows = data if isinstance(data, IterableDataset) else data.sources[0]
+        return recipe or data.recipe, rows, None
+    given = open_features(features or {}, "newdata", recipe=recipe)
+    recipe = compatibility.open_shape(model, recipe or _plain_recipe(given), given.row_shape)
+    if recipe.mapped:
+        raise unmapped("newdata")
+    return recipe, *_encode_new(recipe, given)
+
+
+def _decode_varying(name: str, values: Any) -> dict[str, Any]:
+    """One of several outputs, of which some have rows whose shape varies: as numbers."""
+    if not isinstance(values, Batches):
+        return {"name": name, **decode(None, values, False)}
+    return {"name": name, "batches": [decode(None, part, False) for part in values]}
+
+
+def _predict(
+    model: Any,
+    rows: RowSource,
+    recipe: Recipe,
+    function: Callable[[Any], Any] | None,
+    room: OutputBuffer | None,
+    devices: Any,
+) -> Any:
+    team = open_team(devices)
+    if team.shares is None:
+        return predict_rows(model, rows, recipe, function, room)
+    with propagate_failures():
+        team.agreement.begin("predict", rows=len(rows), model=count_weights(model))
+        return predict_together(team, model, rows, recipe, function)
+
+
+def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:
+    """What each output of a model gave, in the model's order.
+
+    Raises:
+        ModelError: if one is a dict or list of several itself.
+    """
+    if not isinstance(output, Mapping):
+        known = compatibility.read_outputs(model) or ()
+        places = [f"output_{place}" for place in range(1, len(output) + 1)]
+        output = dict(zip(known if len(known) == len(places) else places, output, strict=True))
+    for name, values in output.items():
+        if not isinstance(values, (np.ndarray, Batches)):
+            raise ModelError(
+                f"The output `{name}` of `model` is several itself: rows are predicted by models "
+                "whose outputs are a list or a dict of arrays.",
+                hint="Predict with a model that gives them side by side.",
+                arg="model",
+            )
+    return dict(output)
+
+
+def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray | None]:
+    """New rows encoded, and which of them, or None for all."""
+    complete = None
+    if recipe.na == "drop" and given.kind == recipe.kind and not given.refuses:
+        complete = given.find_complete(recipe.known)
+    if complete is None or complete.all():
+        rows, complete = given.encode_later(recipe), None
+    else:
+        rows = given.encode(recipe, complete)
+    if len(rows):
+        return rows, complete
+    # One row of zeros where there is none: the output's shape comes from the model alone.
+    blank = MemoryRows(np.zeros((1, *recipe.staged_shape), np.float32))
+    blank.texts = rows.texts
+    return blank, np.zeros(0, dtype=bool) if complete is None else complete
+
+
+def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:
+    if complete is None:
+        return record
+    values = record["values"]
+    placed = np.zeros((len(complete), *values.shape[1:]), values.dtype)
+    placed[complete] = values[: complete.sum()]
+    missing = (np.flatnonzero(~complete) + 1).astype(np.int32)
+    return {**record, "values": placed, "missing": missing}
+
+
+def _plain_recipe(given: Features) -> Recipe:
+    if given.row_shape is None:
+        raise DataError(
+            "`newdata` is a data frame, but `model` was not trained by gpukeras on one.",
+            hint="Pass a numeric matrix.",
+            arg="newdata",
+        )
+    if isinstance(given, InputsFeatures):
+        return given.plain_recipe()
+    return Recipe(STRINGS if given.kind == STRINGS else "array", given.row_shape)
