@@ -111,3 +111,16 @@ class Health:
 
     def _count_updates(self) -> int:
         return int(self._counter.numpy())
+
+
+def explain_stop(why: str, which: str) -> str:
+    """What became of a training that there was no use in going on with.
+
+    Args:
+        why: See `NonFiniteLoss`.
+        which: The weights that the model has, see `Health.restore()`.
+    """
+    return (
+        f"Stopped: {why}. The model has the weights {which}. A smaller learning rate, "
+        "`clip_global_norm = 1` or scaled features may help."
+    )

@@ -1,4 +1,4 @@
-"""How far a training has come, and how Keras counts it."""
+"""How far a training has come."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from typing import Any
 from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.metric_values import Value
 from gpukeras.models.state import Snapshot
-
-# Batches Keras counts as one, as with its own `steps_per_execution`. A tick costs about 0.5 ms, and
-# cuts a call short.
-TICK_BATCHES = 1024
-MAX_TICKS = 20
 
 
 @dataclass
@@ -87,17 +82,7 @@ class Progress:
         self.done, self.spent_s = 0, 0.0
 
 
-def choose_ticks(steps: int | None, exact: bool = True, each: bool = False) -> int | None:
-    """Ticks an epoch: what Keras and its callbacks see as batches.
-
-    Args:
-        steps: Batches an epoch, or None if that is unknown.
-        exact: Whether it is known for certain; else an epoch is one tick, and runs to its end.
-        each: Whether a callback must see every batch: as many as Keras would count on.
-
-    Returns:
-        Their number, or None for one a batch until there are no more.
-    """
-    if each:
-        return steps
-    return max(1, min(MAX_TICKS, (steps or 1) // TICK_BATCHES)) if exact else 1
+def explain_resumption(state: TrainingState) -> str:
+    """Where a training goes on, as a note."""
+    where = f"batch {state.position:,} of epoch {state.epoch + 1}" if state.position else ""
+    return f"Resumed after {where or f'epoch {state.epoch}'}, from its checkpoint."

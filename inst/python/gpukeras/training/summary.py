@@ -3,54 +3,97 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from operator import truediv
 from typing import Any
 
 from gpukeras.backend import devices, runtime
+from gpukeras.data.plan import PipelinePlan
+from gpukeras.distributed.strategy import Strategy
+from gpukeras.engine.autotune import EngineChoice
+from gpukeras.training.progress import Progress
 from gpukeras.training.report import FitReport
 
 
-def summarise(job: Any, elapsed_s: float) -> FitReport:
-    """The report of a job, finished or not.
+@dataclass(frozen=True)
+class Outcome:
+    """What a trainer tells of its training, finished or not; see also `FitReport`.
 
     Args:
-        job: A `job.Job` that has begun.
-        elapsed_s: Seconds since then.
+        model: The model.
+        device: Where it is.
+        team: The replicas of the model.
+        progress: The epochs.
+        plan: How rows reached the device.
+        engine: What trained.
+        elapsed_s: Seconds since the training began.
+        wait_s: Seconds of these spent waiting for rows.
+        micro: Rows that went through the model at once, all replicas together.
+        skipped_steps: Steps whose gradients were not finite.
+        best_epoch: The epoch, counted from 1, whose weights early stopping kept; 0 without.
+        stopped: "completed", "early", "interrupted" or "non_finite".
+        why: Why it stopped, or "".
+        rate_scaling: What several replicas do to the learning rate, see `FitSpec`.
+        notes: Sentences about the training.
+        checkpoint: The folder of the checkpoints, or "".
+        tensorboard: The folder of TensorBoard's files, or "".
     """
-    done, engine, team = job.progress, job.runner.chooser.finish(), job.team
-    plan = job.feed.settle(job.plan)
+
+    model: Any
+    device: str
+    team: Strategy
+    progress: Progress
+    plan: PipelinePlan
+    engine: EngineChoice
+    elapsed_s: float
+    wait_s: float
+    micro: int
+    skipped_steps: int
+    best_epoch: int
+    stopped: str
+    why: str
+    rate_scaling: str
+    notes: tuple[str, ...]
+    checkpoint: str
+    tensorboard: str
+
+
+def summarise(outcome: Outcome) -> FitReport:
+    """The report of a training."""
+    done, plan, team = outcome.progress, outcome.plan, outcome.team
+    engine = outcome.engine
     reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
     if team.replicas > 1:
-        reasons["learning_rate"] = explain_rate(job.spec.rate_scaling, team.replicas)
-    if job.reason:
-        reasons["stopped"] = job.reason
+        reasons["learning_rate"] = explain_rate(outcome.rate_scaling, team.replicas)
+    if outcome.why:
+        reasons["stopped"] = outcome.why
     return FitReport(
         history=done.history,
         learning_rate=done.learning_rate,
         epochs=done.epoch,
         rows=sum(done.epoch_rows),
-        elapsed_s=elapsed_s,
+        elapsed_s=outcome.elapsed_s,
         epoch_s=done.epoch_s,
         epoch_rows=done.epoch_rows,
         samples_per_s=max(map(truediv, done.epoch_rows, done.epoch_s), default=0.0),
-        input_share=min(1.0, job.feed.wait_s / elapsed_s),
-        device=job.device,
-        variables=dict(Counter(runtime.variable_devices(job.model))),
-        precision=job.model.dtype_policy.name,
-        peak_bytes=devices.peak_bytes(job.device),
+        input_share=min(1.0, outcome.wait_s / outcome.elapsed_s),
+        device=outcome.device,
+        variables=dict(Counter(runtime.variable_devices(outcome.model))),
+        precision=outcome.model.dtype_policy.name,
+        peak_bytes=devices.peak_bytes(outcome.device),
         engine=engine,
-        micro_batch=job.micro // team.replicas,
+        micro_batch=outcome.micro // team.replicas,
         replicas=team.replicas,
         workers=team.workers,
-        devices=team.devices or (job.device,),
-        skipped_steps=job.health.skipped,
+        devices=team.devices or (outcome.device,),
+        skipped_steps=outcome.skipped_steps,
         resumed_epochs=done.resumed,
-        best_epoch=job.aids.best_epoch,
-        stopped=job.stopped,
-        notes=(*team.notes, *job.notes, *job.saver.notes),
+        best_epoch=outcome.best_epoch,
+        stopped=outcome.stopped,
+        notes=outcome.notes,
         reasons=reasons,
-        checkpoint=job.saver.folder,
-        tensorboard=job.aids.folder,
+        checkpoint=outcome.checkpoint,
+        tensorboard=outcome.tensorboard,
         plan=plan,
     )
 

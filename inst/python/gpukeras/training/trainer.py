@@ -43,10 +43,11 @@ from gpukeras.training.callbacks.manager import open_aids
 from gpukeras.training.evaluation_loop import EvaluationLoop
 from gpukeras.training.keras_functions import build_on, endless_ticks, keras_steps
 from gpukeras.training.listener import ProgressReporter
-from gpukeras.training.nan_guard import Health, NonFiniteLoss
-from gpukeras.training.progress import Progress, choose_ticks
+from gpukeras.training.nan_guard import Health, NonFiniteLoss, explain_stop
+from gpukeras.training.progress import Progress, explain_resumption
 from gpukeras.training.report import FitReport
-from gpukeras.training.summary import summarise
+from gpukeras.training.summary import Outcome, summarise
+from gpukeras.training.ticks import Ticks
 
 EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
 
@@ -78,8 +79,6 @@ class Trainer:
     team: Strategy = field(default_factory=Strategy)
     progress: Progress = field(default_factory=Progress)
     resumed: TrainingState | None = None
-    tick: int = 0
-    keras_steps: int | None = 1
     together: int = 1
     micro: int = 0
     stopped: str = "completed"
@@ -132,10 +131,11 @@ class Trainer:
         self.facts = replace(facts, replicas=self.team.replicas, text=self.data.recipe.has_texts)
         if state is not None and state.engine and self.facts.wanted == "auto":
             self.facts = replace(self.facts, wanted=state.engine)
-        self.ticks = choose_ticks(self.feed.steps, self.feed.exact, bool(self.facts.batch_hook))
         engines = self._open_engines()
         hooks = self._after_call, self._back_off, self._rewind, self.feed
         self.runner = EpochLoop(*engines, *hooks, agreement.agree_time)
+        each = bool(self.facts.batch_hook)
+        self.ticks = Ticks(self.feed, self.runner, self.callbacks, each, self.together)
         held.callback(lambda: self.runner.close())
         self.model.train_function = self._on_tick
         self.model.history = None  # not the one of an earlier training, should this one not start
@@ -155,8 +155,7 @@ class Trainer:
         apply_snapshot(self.model, state.snapshot)
         self.progress, self.resumed = Progress.of_state(state), state
         self.micro = min(self.micro, state.extra.get("micro", self.micro))
-        where = f"batch {state.position:,} of epoch {state.epoch + 1}" if state.position else ""
-        self.notes.append(f"Resumed after {where or f'epoch {state.epoch}'}, from its checkpoint.")
+        self.notes.append(explain_resumption(state))
 
     def _open_engines(self) -> tuple[Engines, EngineAutotuner]:
         micro = None if self.micro >= self.plan.batch_size else self.micro
@@ -193,7 +192,7 @@ class Trainer:
             # An epoch of unknown length ends so, and nothing is wrong.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             self.model.fit(
-                endless_ticks() if self.ticks is None else keras_steps(self.ticks),
+                endless_ticks() if self.ticks.count is None else keras_steps(self.ticks.count),
                 epochs=self.progress.epoch if self.aids.stopped else self.spec.epochs,
                 initial_epoch=self.progress.epoch,
                 verbose=0,
@@ -229,7 +228,7 @@ class Trainer:
         return loop
 
     def _begin_epoch(self, epoch: int) -> None:
-        self.tick, self._began = 0, time.perf_counter()
+        self.ticks.done, self._began = 0, time.perf_counter()
         self.notes += self.progress.skip_to(epoch)
         if self.resumed is not None:  # here, because Keras has just reset the metrics
             apply_snapshot(self.model, self.resumed.snapshot)
@@ -250,31 +249,13 @@ class Trainer:
         """Keras' train function: runs the batches up to this tick's share of the epoch.
 
         Raises:
-            StopIteration: where a tick is a batch and there are no more.
             NonFiniteLoss: if the loss is no number any more.
         """
-        self.tick += 1
-        if self.facts.batch_hook:
-            logs = self._run_batches()
-        else:
-            share = (self.feed.steps or 0) * self.tick // (self.ticks or 1)
-            logs = self.runner.advance(share if self.feed.exact else math.inf)
-        if self.tick == self.ticks or self.facts.batch_hook:
+        logs = self.ticks.advance()
+        if self.ticks.done == self.ticks.count or self.ticks.each:
             self.health.check()
         # No batch is left where the checkpoint was made after the epoch's last one.
         return logs or self.model.get_metrics_result()
-
-    def _run_batches(self) -> Logs:
-        """What Keras counts as one batch, where callbacks work on batches."""
-        done, runner, count = self.runner.position, self.runner, self.tick * self.together
-        logs = runner.advance(count)
-        if runner.ended and runner.position == done:
-            raise StopIteration
-        if count >= (self.ticks or math.inf):
-            while runner.has_more():  # an epoch of rows in sequence is longer than it seemed
-                hooks.tell_next_batch(self.callbacks, runner.position - 1, logs)
-                logs = runner.advance(runner.position + self.together)
-        return logs
 
     def _idle(self) -> None:
         """Rows are waited for: an interrupt may come in."""
@@ -388,12 +369,28 @@ class Trainer:
         if self.aids.keeps_best:
             self.aids.settle()
             which = f"of its best epoch, {self.aids.best_epoch}"
-        self.notes.append(
-            f"Stopped: {why}. The model has the weights {which}. A smaller learning rate, "
-            "`clip_global_norm = 1` or scaled features may help."
-        )
+        self.notes.append(explain_stop(why, which))
 
     # After the last step --------------------------------------------------------------------------
 
     def _report(self) -> FitReport:
-        return summarise(self, time.perf_counter() - self._started)
+        outcome = Outcome(
+            model=self.model,
+            device=self.device,
+            team=self.team,
+            progress=self.progress,
+            plan=self.feed.settle(self.plan),
+            engine=self.runner.chooser.finish(),
+            elapsed_s=time.perf_counter() - self._started,
+            wait_s=self.feed.wait_s,
+            micro=self.micro,
+            skipped_steps=self.health.skipped,
+            best_epoch=self.aids.best_epoch,
+            stopped=self.stopped,
+            why=self.reason,
+            rate_scaling=self.spec.rate_scaling,
+            notes=(*self.team.notes, *self.notes, *self.saver.notes),
+            checkpoint=self.saver.folder,
+            tensorboard=self.aids.folder,
+        )
+        return summarise(outcome)
