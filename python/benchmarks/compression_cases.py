@@ -92,7 +92,7 @@ def teach(epochs: int, wrong: float = 0.0) -> Callable[[int], dict[str, Any]]:
         teacher = train(make_conv(seed, (16, 32), 64), shifted, 6)
         data, student = open_rows(rows, seed, wrong=wrong), make_dense(seed, SMALL, rate=0.01)
         options = {"temperature": TEMPERATURE, "alpha": ALPHA, "epochs": epochs, **FIT}
-        taught = distill(teacher, data, options, student)["model"]
+        taught = distill(teacher, data, options, student=student)["model"]
         models = {"teacher": teacher, "taught": taught, "alone": train(student, data, epochs)}
         return {name: score(model, others) for name, model in models.items()}
 

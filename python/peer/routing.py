@@ -255,7 +255,7 @@ def fit(
         own = _dataset_options(validation_batch_size or batch_size, False)
         validation = dataset_of(last, model, own, recipe=data.recipe)
     wanted = {"epochs": epochs, "engine": engine}
-    training_fit.fit(model, data, wanted, validation, callbacks=as_callbacks(callbacks))
+    training_fit.fit(model, data, wanted, validation=validation, callbacks=as_callbacks(callbacks))
     return model.history
 
 

@@ -110,6 +110,7 @@ def to_plain(value: Any) -> Any:
 def make_dataset(
     features: Mapping[str, Any],
     options: Mapping[str, Any],
+    *,
     labels: Mapping[str, Any] | None = None,
     weights: np.ndarray | None = None,
     class_weight: str | Mapping[str, float] | None = None,
@@ -123,7 +124,17 @@ def make_dataset(
     """A dataset with its plan; `recipe_of` is a dataset, a trained model, or a saved recipe."""
     recipe = recipe_json.recipes_from(recipe_of)
     data = builder.assemble(
-        features, options, labels, weights, class_weight, recipe, formula, arg, augment, map, text
+        features,
+        options,
+        labels,
+        weights=weights,
+        class_weight=class_weight,
+        recipe=recipe,
+        formula=formula,
+        arg=arg,
+        augment=augment,
+        map=map,
+        text=text,
     )
     return {
         "handle": data,

@@ -85,7 +85,7 @@ def test_both_models_are_measured_and_the_worse_one_refused():
     worse = copy_model(model)
     worse.layers[-1].bias.assign([1e3, 0.0, 0.0])  # always the same class
     work = report.Work("quantize", {"mode": "int8"}, 0.0)
-    found = report.conclude(model, worse, work, report.ReportSpec(batch_size=4), data)
+    found = report.conclude(model, worse, work, report.ReportSpec(batch_size=4), data=data)
     assert found.metric == "accuracy"
     assert found.drop == found.before.metrics["accuracy"] - found.after.metrics["accuracy"]
     assert [one.rows for one in found.after.latency] == [1, 4]
@@ -93,7 +93,7 @@ def test_both_models_are_measured_and_the_worse_one_refused():
     assert found.device == "CPU:0"
     never = report.ReportSpec(max_drop=0.0, metric="loss")
     with pytest.raises(CompressionError, match="loss goes from"):
-        report.conclude(model, worse, work, never, data)
+        report.conclude(model, worse, work, never, data=data)
 
 
 @pytest.mark.tf
@@ -123,7 +123,7 @@ def test_what_is_not_known_is_said():
 def test_rows_that_were_trained_on_are_said_to_be():
     model, data = make_model(), make_dataset()
     work = report.Work("prune", {}, 0.0)
-    found = report.conclude(model, model, work, report.ReportSpec(), data)
+    found = report.conclude(model, model, work, report.ReportSpec(), data=data)
     assert found.before.part == "all"
     assert "none were kept apart" in found.notes[0]
     assert found.drop == 0

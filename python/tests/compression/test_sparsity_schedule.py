@@ -53,7 +53,7 @@ def updates(ramp):
     every=st.one_of(st.none(), st.integers(1, 400)),
 )
 def test_shares_rise_to_the_last_one_within_the_training(steps, final, schedule, part, every):
-    ramp = sparsity_schedule.plan_ramp(steps, final, schedule, 0.0, part, every)
+    ramp = sparsity_schedule.plan_ramp(steps, final, schedule, initial=0.0, part=part, every=every)
     assert 1 <= ramp.first <= ramp.last <= steps
     shares = [ramp.share(step) for step in updates(ramp)]
     assert shares == sorted(shares)

@@ -193,7 +193,7 @@ def test_the_units_worth_least_go_and_the_model_is_as_it_was(build):
 @given(share=st.floats(0.05, 0.6), whole=st.booleans())
 def test_flops_are_brought_below_what_was_asked_for(share, whole):
     model = made(residual)
-    found = structured.narrow_model(model, share, "flops", whole)
+    found = structured.narrow_model(model, share, "flops", whole=whole)
     left = count_flops(found.model) / count_flops(model)
     assert left <= 1 - share + 0.01
     assert not found.notes

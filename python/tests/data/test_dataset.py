@@ -104,7 +104,7 @@ def test_weights(weights, class_weight, expected):
         {"batch_size": 1},
         classes([1, 1, 1, 2]),
         given_weights,
-        class_weight,
+        class_weight=class_weight,
     )
     np.testing.assert_allclose(data.arrays[2], expected, rtol=1e-6)
 

@@ -7,7 +7,7 @@ from gpukeras import ModelError
 from gpukeras.backend import runtime
 from gpukeras.data import dataset
 from gpukeras.models import compilation
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
@@ -135,7 +135,7 @@ def test_a_model_of_a_strategys_scope_is_told_of_devices(kind):
             run()
         assert 'gpu_fit(devices = "all")' in caught.value.hint
     x = np.ones((4, 5))
-    assert evaluate.predict(model, array(x))["values"].shape == (4, 3)  # that needs no strategy
+    assert predict.predict(model, array(x))["values"].shape == (4, 3)  # that needs no strategy
 
 
 def test_a_part_of_a_strategys_scope_is_seen():

@@ -81,6 +81,25 @@ def test_functions_are_short():
     assert [one for one in found if one[1] > FUNCTION_LINES] == []
 
 
+def positional_of(function):
+    """Names of the parameters that may be given by their place; `self` is none."""
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def test_public_functions_take_few_arguments_by_place():
+    found = {
+        f"{name_of(path)}:{node.lineno} {node.name}": len(positional_of(node))
+        for path in list_files()
+        if path.suffix == ".py" and "inst/python/gpukeras/" in name_of(path)
+        for node in ast.walk(ast.parse(read(path)))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if node.name == "__init__" or not node.name.startswith("_")
+    }
+    assert len(found) > 1500
+    assert {name: count for name, count in found.items() if count > MOST_POSITIONAL} == {}
+
+
 def test_functions_of_r_are_found_with_their_lines():
     code = """
 f <- function(x = "}", y = '{') { # }

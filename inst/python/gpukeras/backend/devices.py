@@ -192,6 +192,7 @@ def capability_text(details: dict[str, Any]) -> str:
 def setup(
     device: str = "auto",
     memory: str | int = "growth",
+    *,
     precision: str = "auto",
     jit: str | bool = "auto",
     threads: int | None = None,

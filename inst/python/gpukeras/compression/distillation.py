@@ -70,6 +70,7 @@ def distill(
     teacher: Any,
     data: Dataset,
     options: Mapping[str, Any] | None = None,
+    *,
     student: Any = None,
     validation: Dataset | None = None,
     on_event: OnEvent | None = None,
@@ -108,7 +109,11 @@ def distill(
     match_outputs(teacher, student, batch[0])
     with taught_by(student, teacher, spec.temperature, spec.alpha):
         trained = training_fit.fit(
-            student, data, {**spec.fit, "epochs": spec.epochs}, validation, on_event=on_event
+            student,
+            data,
+            {**spec.fit, "epochs": spec.epochs},
+            validation=validation,
+            on_event=on_event,
         )
     settings = {
         "temperature": spec.temperature,
@@ -118,7 +123,7 @@ def distill(
     }
     notes = explain_losses(student)
     work = Work("distill", settings, began, tuple(changes), notes=tuple(notes), training=trained)
-    report = conclude(teacher, student, work, spec, data, validation)
+    report = conclude(teacher, student, work, spec, data=data, validation=validation)
     return {"model": student, "report": report}
 
 

@@ -80,7 +80,7 @@ def prune(
     work = Work("prune", spec.settings, began)
     make = _take_units if spec.structured else _zero_weights
     made, work = make(model, data, spec, validation, on_event, work)
-    report = conclude(model, made, work, spec, data, validation)
+    report = conclude(model, made, work, spec, data=data, validation=validation)
     return {"model": made, "report": report}
 
 
@@ -159,15 +159,15 @@ def _train_masks(
         epoch_steps * spec.epochs,
         spec.sparsity,
         spec.schedule,
-        spec.initial,
-        spec.ramp,
-        spec.frequency,
+        initial=spec.initial,
+        part=spec.ramp,
+        every=spec.frequency,
     )
     growth = Growth(
         kernels, keras_private.step_count(find_optimizer(model, "schedule")), ramp, _is_whole(spec)
     )
     options = late_stopping(spec, -(-ramp.last // epoch_steps))
-    report = fine_tune(model, data, spec, options, validation, on_event)
+    report = fine_tune(model, data, spec, options=options, validation=validation, on_event=on_event)
     if report.stopped == "completed":
         growth.finish()  # loss scaling may have skipped the last update
     return report, _explain_training(report)
@@ -177,6 +177,7 @@ def fine_tune(
     model: Any,
     data: Dataset,
     spec: PruneSpec,
+    *,
     options: Mapping[str, Any],
     validation: Dataset | None,
     on_event: OnEvent | None,
@@ -185,7 +186,7 @@ def fine_tune(
     if spec.learning_rate is not None:
         _set_rate(model, spec.learning_rate)
     given = {**options, "epochs": spec.epochs}
-    return fit.fit(model, data, given, validation, on_event=on_event)
+    return fit.fit(model, data, given, validation=validation, on_event=on_event)
 
 
 def _set_rate(model: Any, rate: float) -> None:
@@ -263,15 +264,17 @@ def _take_units(
         model,
         spec.sparsity,
         spec.target,
-        _is_whole(spec),
-        spec.norm,
-        lambda path: is_named(path, spec.exclude),
+        whole=_is_whole(spec),
+        norm=spec.norm,
+        excluded=lambda path: is_named(path, spec.exclude),
     )
     small, trained, notes = found.model, None, list(found.notes)
     if read_masks(model):
         apply_masks(small, find_zeros(small))
     if spec.epochs:
-        trained = fine_tune(small, data, spec, spec.fit, validation, on_event)
+        trained = fine_tune(
+            small, data, spec, options=spec.fit, validation=validation, on_event=on_event
+        )
         notes += _explain_training(trained)
     return small, replace(
         work, layers=found.changes, listed=found.listed, notes=tuple(notes), training=trained

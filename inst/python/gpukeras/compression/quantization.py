@@ -97,7 +97,7 @@ def quantize(
         _calibrate(copy, data)
     settings = {name: value for name, value in asdict(spec).items() if value is not None}
     work = Work("quantize", settings, began, tuple(layers), tuple(listed), tuple(notes))
-    report = conclude(model, copy, work, spec, data, validation)
+    report = conclude(model, copy, work, spec, data=data, validation=validation)
     return {"model": copy, "report": report}
 
 

@@ -128,6 +128,7 @@ def conclude(
     after: Any,
     work: Work,
     spec: ReportSpec,
+    *,
     data: Dataset | None = None,
     validation: Dataset | None = None,
 ) -> CompressionReport:

@@ -114,13 +114,16 @@ def separate(
     trained, notes = None, []
     if data is not None and spec.epochs:
         options = {**spec.fit, "epochs": spec.epochs}
-        trained = fit.fit(made, data, options, validation, on_event=on_event)
+        trained = fit.fit(made, data, options, validation=validation, on_event=on_event)
     else:
         notes.append("The new model is not trained: expect it to be worse until it is fine-tuned.")
     changes = [_describe(one, chosen[one], kept[one]) for one in chosen]
     settings = {"rank": spec.rank, "epochs": trained.epochs if trained else 0}
     work = Work("separate", settings, began, tuple(changes), tuple(listed), tuple(notes), trained)
-    return {"model": made, "report": conclude(model, made, work, spec, data, validation)}
+    return {
+        "model": made,
+        "report": conclude(model, made, work, spec, data=data, validation=validation),
+    }
 
 
 # Which -------------------------------------------------------------------------------------------

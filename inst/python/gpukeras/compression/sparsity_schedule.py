@@ -56,6 +56,7 @@ def plan_ramp(
     steps: int,
     final: float,
     schedule: str = "cubic",
+    *,
     initial: float = 0.0,
     part: float = 0.75,
     every: int | None = None,

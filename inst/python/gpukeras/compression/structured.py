@@ -68,6 +68,7 @@ def narrow_model(
     model: Any,
     sparsity: float,
     target: str = "flops",
+    *,
     whole: bool = False,
     norm: str = "l2",
     excluded: Callable[[str], bool] = lambda path: False,
@@ -98,7 +99,7 @@ def narrow_model(
             arg="model",
         )
     work = _read_work(model, wiring)
-    gone, notes = choose_gone(wiring, groups, work, sparsity, target, whole)
+    gone, notes = choose_gone(wiring, groups, work, sparsity=sparsity, target=target, whole=whole)
     small = build_narrow(model, wiring, gone)
     return Narrowed(small, _list_changes(wiring, gone), tuple(_list_fixed(wiring)), tuple(notes))
 
@@ -237,7 +238,13 @@ def find_kept(wiring: Wiring, ids: Ids, gone: set[int]) -> np.ndarray:
 
 
 def choose_gone(
-    wiring: Wiring, groups: Sequence[Group], work: Work, sparsity: float, target: str, whole: bool
+    wiring: Wiring,
+    groups: Sequence[Group],
+    work: Work,
+    *,
+    sparsity: float,
+    target: str,
+    whole: bool,
 ) -> tuple[set[int], list[str]]:
     """The units to take out, and notes."""
     choose = _choose_smallest if whole else _choose_each

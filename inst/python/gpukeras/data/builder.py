@@ -25,6 +25,7 @@ def assemble(
     features: Mapping[str, Any],
     options: Mapping[str, Any],
     labels: Mapping[str, Any] | None = None,
+    *,
     weights: np.ndarray | None = None,
     class_weight: str | Mapping[str, float] | None = None,
     recipe: Recipe | None = None,
@@ -63,7 +64,7 @@ def assemble(
         )
     if kind in STREAM_KINDS:
         _check_own(labels, weights, arg)
-        data = build_stream(features, options, recipe, arg, text, class_weight)
+        data = build_stream(features, options, recipe, arg, text=text, class_weight=class_weight)
     else:
         build = build_saved if kind == "saved" else build_dataset
         data = build(

@@ -147,6 +147,7 @@ def build_dataset(
     options: Mapping[str, Any],
     labels: Mapping[str, Any] | None = None,
     weights: np.ndarray | None = None,
+    *,
     class_weight: str | Mapping[str, float] | None = None,
     recipe: Recipe | None = None,
     formula: str = "",
@@ -186,9 +187,8 @@ def build_dataset(
     keep[parts[0]] = True
     groups, remarks = features.get("groups"), ()
     if recipe is None:
-        recipe = _learn(given, labels, keep, complete, spec, formula)
-        remarks = given.remarks(recipe, spec)
-        recipe = group_columns(recipe, groups, arg)
+        learned = _learn(given, labels, keep, complete, spec, formula)
+        remarks, recipe = given.remarks(learned, spec), group_columns(learned, groups, arg)
     else:
         check_settled(recipe, groups)
     weights, notes = take_weights(weights, given.rows, complete), Notes()

@@ -52,6 +52,7 @@ def run_probe(
     program: str,
     environment: Mapping[str, str],
     limit_s: float,
+    *,
     arguments: tuple[str, ...] = (),
     changes: Mapping[str, str | None] | None = None,
 ) -> ChildEnd:
@@ -84,7 +85,9 @@ def parse_answer(end: ChildEnd) -> dict[str, Any]:
 def read_driver_answers(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
     """What libcuda and NVML answer, with and without CUDA_VISIBLE_DEVICES."""
     cudnn = tuple(path for path in (packages.find_cudnn(facts.get("build") or {}),) if path)
-    end = run_probe(facts, "diagnostics.probes.driver", environment, DRIVER_LIMIT_S, cudnn)
+    end = run_probe(
+        facts, "diagnostics.probes.driver", environment, DRIVER_LIMIT_S, arguments=cudnn
+    )
     answer = parse_answer(end)
     for part in ("cuda", "nvml", "cudnn"):
         found = answer.get(part)
@@ -152,7 +155,12 @@ def prove_device(
     """
     changes = {"TF_CPP_MIN_LOG_LEVEL": "0"}
     end = run_probe(
-        facts, "diagnostics.probes.compute", environment, COMPUTE_LIMIT_S, (device,), changes
+        facts,
+        "diagnostics.probes.compute",
+        environment,
+        COMPUTE_LIMIT_S,
+        arguments=(device,),
+        changes=changes,
     )
     stages = parse_stages(end.stdout)
     return {"device": device, **stages, "ended": end.problem, "log": parse_log(end.stderr)}

@@ -50,6 +50,7 @@ class ReplicatedStep:
         kind: str,
         strategy: Any,
         shares: BatchSharding,
+        *,
         reduction: Reduction | None = None,
         watch: NonFiniteMonitor | None = None,
         averages: Averages | None = None,

@@ -127,6 +127,7 @@ class Strategy:
         model: Any,
         batch_size: int,
         device: str,
+        *,
         micro: int | None,
         watch: NonFiniteMonitor,
         averages: Averages | None,
@@ -135,8 +136,8 @@ class Strategy:
         if self.shares is None:
             step = TrainingStep(model, micro, watch, averages)
             return open_engines(model, "train", batch_size, device, step)
-        parts = self.strategy, self.shares, self._reduction, watch, averages
-        step = ReplicatedStep(model, "train", *parts)
+        parts = model, "train", self.strategy, self.shares
+        step = ReplicatedStep(*parts, reduction=self._reduction, watch=watch, averages=averages)
         return ReplicatedEngines(model, "train", batch_size, device, step)
 
     def open_evaluation(self, model: Any, batch_size: int, device: str) -> Engines:

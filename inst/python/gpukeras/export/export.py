@@ -99,6 +99,7 @@ def export_model(
     model: Any,
     path: str,
     format: str = "auto",  # noqa: A002 (R's name for it)
+    *,
     overwrite: bool = False,
     data: Any = None,
     tolerance: float | None = None,
@@ -122,8 +123,8 @@ def export_model(
     """
     began = time.perf_counter()
     builder.check_model(model, compiled=False)
-    name = choose_format(format, path)
-    form, target = FORMATS[name], Path(path).expanduser().absolute()
+    name, target = choose_format(format, path), Path(path).expanduser().absolute()
+    form = FORMATS[name]
     check_packages(form)
     _check_place(target, form, check_flag("overwrite", overwrite))
     rows = read_samples(model, data)
@@ -132,8 +133,7 @@ def export_model(
     with _new_place(target, form, overwrite) as partial:
         notes = _write(model, partial, form)
         found, answer = _run(name, partial, named, target)
-        agreement = compare_outputs(wanted, found, limit)
-        _check_agreement(agreement, form, target)
+        _check_agreement(agreement := compare_outputs(wanted, found, limit), form, target)
     return ExportReport(
         path=str(target),
         format=name,
@@ -275,7 +275,9 @@ def _run(
         arguments = (name, str(path), str(given), str(gives))
         no_gpu = {"CUDA_VISIBLE_DEVICES": "-1"}  # the session has the card
         answer = parse_answer(
-            run_probe({}, "export.run_exported", environment, LIMIT_S, arguments, no_gpu)
+            run_probe(
+                {}, "export.run_exported", environment, LIMIT_S, arguments=arguments, changes=no_gpu
+            )
         )
         if answer.get("error"):
             raise refused(

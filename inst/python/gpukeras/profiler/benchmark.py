@@ -146,7 +146,7 @@ class Bench:
 
     def _open(self, most: int) -> AnyFeed:
         check = lambda recipe: builder.check_fit(self._model, recipe)  # noqa: E731
-        return open_feed(self._data, self._plan, check, self._idle, most)
+        return open_feed(self._data, self._plan, check, self._idle, most=most)
 
     def _idle(self) -> None:
         self._tell("waiting")

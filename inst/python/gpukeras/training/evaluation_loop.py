@@ -31,6 +31,7 @@ class EvaluationLoop:
         part: str,
         device: str,
         epochs: int,
+        *,
         wanted: str = "auto",
         rows_a_batch: int | None = None,
         idle: Callable[[], None] = lambda: None,

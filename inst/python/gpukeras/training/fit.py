@@ -28,6 +28,7 @@ def fit(
     model: Any,
     data: Dataset,
     options: Mapping[str, Any],
+    *,
     validation: Dataset | None = None,
     batch_size: int | str | None = None,
     callbacks: Sequence[Any] = (),

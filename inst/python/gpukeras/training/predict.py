@@ -36,6 +36,7 @@ from gpukeras.training.keras_functions import count_weights, jit_policy
 def predict(
     model: Any,
     features: Mapping[str, Any] | None = None,
+    *,
     data: Dataset | None = None,
     type: str = "response",  # noqa: A002 (R's name for it)
     room: Callable[[int, int, list[str]], Any] | None = None,

@@ -124,8 +124,8 @@ class Trainer:
             self._resume(state)
         held.enter_context(self.team.hold(self.model))
         factor = self.team.scale_rate(self.spec.rate_scaling)
-        aids = open_aids(self.model, self.spec, self.progress, self.feed, state, factor)
-        self.aids = held.enter_context(aids)
+        told = self.model, self.spec, self.progress, self.feed
+        self.aids = held.enter_context(open_aids(*told, state=state, rate_factor=factor))
         self.health = Health(self.model, self.aids.averages)
         facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
         self.facts = replace(facts, replicas=self.team.replicas, text=self.data.recipe.has_texts)
@@ -163,9 +163,9 @@ class Trainer:
             self.model,
             self.plan.batch_size,
             self.device,
-            micro,
-            self.health.watch,
-            self.aids.averages,
+            micro=micro,
+            watch=self.health.watch,
+            averages=self.aids.averages,
         )
         candidates, reason = choose_candidates(self.facts)
         if self.facts.wanted != self.spec.engine:

@@ -171,7 +171,7 @@ def test_an_array_of_images_gets_a_channel_where_one_lacks_values():
 
 def test_an_array_of_logicals_without_missing_values_can_be_learned_from():
     recipe = preprocessing_recipe.learn_array(
-        np.array([[True], [False], [True]]), ALL[:3], False, [], "impute"
+        np.array([[True], [False], [True]]), ALL[:3], False, [], na="impute"
     )
     assert recipe.fill == (1.0,)
 

@@ -275,9 +275,11 @@ def test_whole_numbers_from_0_may_be_classes(values, classes):
     assert targets.decode(rule, output, as_class=True)["values"].tolist() == [2, 0]
     with pytest.raises(DataError, match="needs a model trained on classes"):
         targets.decode(rule, output[:, :1], as_class=True)  # one unit: a number
-    weighted = dataset.build_dataset(features, {}, y, None, {"0": 1.0, "1": 2.0, "2": 0.5})
+    weighted = dataset.build_dataset(
+        features, {}, y, None, class_weight={"0": 1.0, "1": 2.0, "2": 0.5}
+    )
     assert weighted.arrays[2].tolist() == [1.0, 2.0, 0.5, 0.5]
-    balanced = dataset.build_dataset(features, {}, y, None, "balanced").arrays[2]
+    balanced = dataset.build_dataset(features, {}, y, None, class_weight="balanced").arrays[2]
     np.testing.assert_allclose(balanced, [4 / 3, 4 / 3, 2 / 3, 2 / 3], rtol=1e-6)
     with pytest.raises(SpecError, match="one number named after each level"):
-        dataset.build_dataset(features, {}, y, None, {"0": 1.0})
+        dataset.build_dataset(features, {}, y, None, class_weight={"0": 1.0})

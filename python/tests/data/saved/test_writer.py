@@ -271,12 +271,13 @@ def interrupt(event):
 def test_what_is_interrupted_leaves_the_old_one(tmp_path, listener, raised, form):
     path = tmp_path / "saved"
     storage.save_dataset(make_dataset(rows=50), str(path))
-    arguments = (make_dataset(rows=70), str(path), form, None, True, listener)
+    arguments = (make_dataset(rows=70), str(path), form)
+    replacing = {"overwrite": True, "on_event": listener}
     if raised is None:
-        assert storage.save_dataset(*arguments)["stopped"] == "interrupted"
+        assert storage.save_dataset(*arguments, **replacing)["stopped"] == "interrupted"
     else:
         with pytest.raises(raised):
-            storage.save_dataset(*arguments)
+            storage.save_dataset(*arguments, **replacing)
     assert entries(tmp_path) == ["saved"]
     assert len(saved.build_saved({"path": str(path)}, {})) == 50
 

@@ -45,7 +45,13 @@ def test_hidden_gpus_are_not_shared_out(monkeypatch, visible, tokens):
 def test_a_share_of_gpus_is_in_the_workers_variables():
     cluster = ClusterSpec(("a:1", "b:1"))
     plans = plan_workers(
-        cluster, "t.R", LaunchSpec(), (True, False), ("0,1", None), "python3", "s" * 16
+        cluster,
+        "t.R",
+        LaunchSpec(),
+        here=(True, False),
+        shares=("0,1", None),
+        python="python3",
+        secret="s" * 16,
     )
     assert [plan.gpus for plan in plans] == ["0,1", ""]
     assert "CUDA_VISIBLE_DEVICES=0,1 Rscript t.R" in plans[0].line

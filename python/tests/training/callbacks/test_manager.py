@@ -25,7 +25,7 @@ def built(**options):
 def opened(model, kept=None, **options):
     state = SimpleNamespace(keepers=kept or {})
     feed = SimpleNamespace(steps=10, exact=True, wait_s=0.0)
-    return open_aids(model, FitSpec(epochs=4, **options), Progress(), feed, state)
+    return open_aids(model, FitSpec(epochs=4, **options), Progress(), feed, state=state)
 
 
 def weights(model):

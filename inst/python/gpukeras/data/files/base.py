@@ -54,6 +54,7 @@ class TableReader(ABC):
         format: str,
         schema: pa.Schema,
         arg: str,
+        *,
         tally: Tally | None,
         notes: Iterable[str] = (),
     ) -> None:

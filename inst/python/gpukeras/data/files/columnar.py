@@ -115,7 +115,7 @@ def open_columnar(
             first = choose_columns(found.names, columns, arg, path)
         else:
             first = wanted
-            check_same_names(found.names, names, wanted, columns is None, arg, path)
+            check_same_names(found.names, names, wanted, columns is None, arg=arg, path=path)
         chosen = pa.schema([found.field(name) for name in first])
         check_types(chosen, arg, path)
         schema = chosen if schema is None else unify_schema(schema, chosen, arg, path)
@@ -123,7 +123,7 @@ def open_columnar(
         return part
 
     parts = read_each(paths, read, arg, tally)
-    reader = ColumnarReader(parts, format, schema, arg, tally)
+    reader = ColumnarReader(parts, format, schema, arg, tally=tally)
     if reader.known_rows == 0:
         raise file_error(parts[0].path, arg, "has no rows.", "Check how it was written.")
     return reader

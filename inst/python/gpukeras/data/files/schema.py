@@ -107,6 +107,7 @@ def check_same_names(
     before: Sequence[str],
     wanted: Sequence[str],
     all_wanted: bool,
+    *,
     arg: str,
     path: Path,
 ) -> None:

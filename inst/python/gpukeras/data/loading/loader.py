@@ -75,6 +75,7 @@ class DataLoader(AnyFeed):
         plan: PipelinePlan,
         batch_size: int,
         steps: int,
+        *,
         finish: Finish | None = None,
         rows: np.ndarray | None = None,
         drop_last: bool = False,
@@ -198,6 +199,7 @@ class StreamFeed(AnyFeed):
         plan: PipelinePlan,
         batch_size: int,
         training: bool = True,
+        *,
         finish: Finish | None = None,
         check: Callable[[Recipe], None] = lambda recipe: None,
         idle: Callable[[], None] = lambda: None,
@@ -307,6 +309,7 @@ def open_feed(
     plan: PipelinePlan,
     check: Callable[[Recipe], None] = lambda recipe: None,
     idle: Callable[[], None] = lambda: None,
+    *,
     most: int = BLOCK_BATCHES,
     shares: BatchSharding | None = None,
 ) -> DataLoader | StreamFeed:
@@ -323,11 +326,21 @@ def open_feed(
     part = plan.batch_size if shares is None else shares.count_part(plan.batch_size)
     finish = finish_for(data, True, part)
     if isinstance(data, IterableDataset):
-        return StreamFeed(data, plan, plan.batch_size, True, finish, check, idle, most, shares)
+        return StreamFeed(
+            data,
+            plan,
+            plan.batch_size,
+            True,
+            finish=finish,
+            check=check,
+            idle=idle,
+            most=most,
+            shares=shares,
+        )
     assert isinstance(data, MapDataset)
     steps = max(1, min(most, data.count("train") // plan.batch_size))
     return DataLoader(
-        data, plan, plan.batch_size, steps, finish, drop_last=plan.drop_last, shares=shares
+        data, plan, plan.batch_size, steps, finish=finish, drop_last=plan.drop_last, shares=shares
     )
 
 
@@ -335,6 +348,7 @@ def open_evaluation(
     data: Dataset,
     device: str,
     part: str = "all",
+    *,
     batch_size: int | None = None,
     check: Callable[[Recipe], None] = lambda recipe: None,
     idle: Callable[[], None] = lambda: None,
@@ -358,10 +372,12 @@ def open_evaluation(
         size = round_batch_size(size, shares.replicas)
     finish = finish_for(data, False, size if shares is None else shares.count_part(size))
     if isinstance(data, IterableDataset):
-        return StreamFeed(data, plan, size, False, finish, check, idle, shares=shares)
+        return StreamFeed(
+            data, plan, size, False, finish=finish, check=check, idle=idle, shares=shares
+        )
     assert isinstance(data, MapDataset)
     steps, rows = max(1, most // size), data.rows(part)
-    return DataLoader(data, plan, size, steps, finish, rows=rows, shares=shares)
+    return DataLoader(data, plan, size, steps, finish=finish, rows=rows, shares=shares)
 
 
 def sample_rows(data: Dataset, rows: int) -> tuple[Any, ...]:

@@ -171,6 +171,7 @@ def learn_array(
     keep: np.ndarray,
     scale: bool,
     names: Sequence[str],
+    *,
     na: str = "error",
     arg: str = "x",
 ) -> Recipe:
@@ -216,10 +217,10 @@ def learn_columns(
     keep: np.ndarray,
     scale: bool,
     encode: str | Mapping[str, str],
+    *,
     arg: str = "x",
     na: str = "error",
     complete: np.ndarray | None = None,
-    *,
     hash_bins: int = 64,
     text: TextSpec | Mapping[str, Any] | None = None,
 ) -> Recipe:

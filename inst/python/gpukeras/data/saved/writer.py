@@ -122,6 +122,7 @@ def save_dataset(
     data: Any,
     path: str,
     format: str = "parquet",  # noqa: A002 (R's name for it)
+    *,
     shards: float | None = None,
     overwrite: bool = False,
     on_event: OnEvent | None = None,

@@ -85,7 +85,7 @@ class ArrayFeatures(InMemory):
         x = check_features(self.features["values"], self.arg)
         among = keep if complete is None else _spread(keep, complete)
         names = self.features.get("names") or ()
-        return learn_array(x, among, spec.scale, names, spec.na, self.arg)
+        return learn_array(x, among, spec.scale, names, na=spec.na, arg=self.arg)
 
     def order_as(self, recipe: Recipe) -> Features:
         """The same rows with the columns in the order of a recipe, where names tell it."""
@@ -149,9 +149,9 @@ class ColumnFeatures(InMemory):
             keep,
             spec.scale,
             spec.encode,
-            self.arg,
-            spec.na,
-            complete,
+            arg=self.arg,
+            na=spec.na,
+            complete=complete,
             hash_bins=spec.hash_bins,
             text=self.text,
         )

@@ -34,6 +34,7 @@ def build_stream(
     options: Mapping[str, Any],
     recipe: Recipe | None = None,
     arg: str = "x",
+    *,
     text: Mapping[str, Any] | None = None,
     class_weight: str | Mapping[str, float] | None = None,
 ) -> Dataset:
@@ -76,7 +77,15 @@ def _build(
         rows = {**rows, "groups": features.get("groups")}
         cache = "auto" if spec.cache == "keep" else spec.cache
         return build_dataset(
-            rows, {**options, "cache": cache}, labels, weights, class_weight, recipe, "", arg, text
+            rows,
+            {**options, "cache": cache},
+            labels,
+            weights,
+            class_weight=class_weight,
+            recipe=recipe,
+            formula="",
+            arg=arg,
+            text=text,
         )
     _check_options(spec)
     if class_weight is not None:
@@ -122,7 +131,7 @@ def _build_generator(
     try:
         groups = features.get("groups")
         if recipe is None:
-            recipe = learn_chunk(first, spec, na, arg, text, groups)
+            recipe = learn_chunk(first, spec, na, arg, text=text, groups=groups)
         else:
             check_settled(recipe, groups)
     except DataError as error:
@@ -158,7 +167,7 @@ def _build_tfdata(
         raise _needs_rows("na", f'`na` = "{na}"')
     given, layout = _open_tf(features, recipe)
     first = _as_chunk(given, layout, given.peek(), 1)
-    recipe = recipe or learn_chunk(first, spec, na, "x", None, features.get("groups"))
+    recipe = recipe or learn_chunk(first, spec, na, "x", text=None, groups=features.get("groups"))
     check_unmarked(recipe, "x")
     check_form(recipe, first.features["kind"], given.elements.row_shape, "x")
     check_plain(recipe, spec.scale and bool(recipe.inputs))

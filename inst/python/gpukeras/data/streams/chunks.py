@@ -62,6 +62,7 @@ def learn_chunk(
     spec: DatasetSpec,
     na: str,
     arg: str,
+    *,
     text: Mapping[str, Any] | None,
     groups: Any = None,
 ) -> Recipe:

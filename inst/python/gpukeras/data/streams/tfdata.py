@@ -212,6 +212,7 @@ class TfStream:
         recipe: Recipe,
         batch_size: int,
         capacity: int,
+        *,
         rows: int | None,
         drop_last: bool,
         buffer: int | None,

@@ -116,6 +116,7 @@ class JoinGate:
         own: Hello,
         limit_s: float,
         timeout_s: float,
+        *,
         secret: bytes = b"",
         tls: ssl.SSLContext | None = None,
     ) -> None:

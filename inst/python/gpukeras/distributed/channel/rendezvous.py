@@ -80,8 +80,8 @@ def gather_workers(
     check_shared(spec.control, spec.workers, read_ip(spec.control))
     listener = open_listener(spec.control, min(BIND_S, limit_s))
     own = _greet(spec, description)
-    known = spec.credentials.secret, tls
-    with JoinGate(listener, spec.workers, own, limit_s, spec.timeout_s, *known) as door:
+    limits, secret = (limit_s, spec.timeout_s), spec.credentials.secret
+    with JoinGate(listener, spec.workers, own, *limits, secret=secret, tls=tls) as door:
         while not door.decided:
             door.step(SLICE_S)
         return door.open_up(), explain_strangers(door.strangers)

@@ -107,6 +107,7 @@ class Launch:
         script: str,
         cluster: ClusterSpec,
         plans: Sequence[WorkerPlan],
+        *,
         processes: Mapping[int, WorkerProcess],
         log_dir: str,
         timeout_s: float,

@@ -70,15 +70,27 @@ def start_launch(script: str, workers: Any = 2, options: Mapping[str, Any] | Non
     shares, notes = _read_shares(here)
     python = spec.python or sys.executable
     secret = child_environment().get(SECRET) or secrets.token_hex(SECRET_BYTES)
-    plans = plan_workers(cluster, script, spec, here, shares, python, secret)
+    plans = plan_workers(
+        cluster, script, spec, here=here, shares=shares, python=python, secret=secret
+    )
     if not any(here):
-        return Launch(script, cluster, plans, {}, "", spec.timeout_s, notes)
+        return Launch(
+            script, cluster, plans, processes={}, log_dir="", timeout_s=spec.timeout_s, notes=notes
+        )
     _check_system()
     if not local:
         _check_ports([plan.address for plan in plans if plan.here])
     folder = _make_folder(spec.log_dir)
     processes = _start(plans, spec, folder, python)
-    made = Launch(script, cluster, plans, processes, str(folder), spec.timeout_s, notes)
+    made = Launch(
+        script,
+        cluster,
+        plans,
+        processes=processes,
+        log_dir=str(folder),
+        timeout_s=spec.timeout_s,
+        notes=notes,
+    )
     _launches[:] = [*(launch for launch in _launches if launch.runs), made]
     return made
 

@@ -115,6 +115,7 @@ def plan_workers(
     cluster: ClusterSpec,
     script: str,
     spec: LaunchSpec,
+    *,
     here: Sequence[bool],
     shares: Sequence[str | None],
     python: str,

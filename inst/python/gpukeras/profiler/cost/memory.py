@@ -91,6 +91,7 @@ def read_need(
     kept: Kept | None,
     batch_size: int,
     device: str,
+    *,
     memory: float | None,
 ) -> MemoryNeed:
     """Estimates what a training takes, and reads what the device has.

@@ -119,7 +119,7 @@ def model_cost(
     traced = trace_model(model, specs)
     training, kept, why = _read_kept(model, specs)
     layers = _list_layers(model, traced, kept)
-    need = read_need(model, training, kept, size, device or model_device(model), room)
+    need = read_need(model, training, kept, size, device or model_device(model), memory=room)
     known = [layer.flops for layer in layers if layer.flops is not None]
     params = count_numbers(model.weights)
     complete, flops = len(known) == len(layers), sum(known)

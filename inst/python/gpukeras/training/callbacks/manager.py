@@ -144,6 +144,7 @@ def open_aids(
     spec: FitSpec,
     progress: Progress,
     feed: AnyFeed,
+    *,
     state: TrainingState | None,
     rate_factor: float = 1.0,
 ) -> Iterator[CallbackManager]:

@@ -48,7 +48,7 @@ class DelimitedReader(TableReader):
         notes: Sequence[str] = (),
     ) -> None:
         """Reads nothing yet."""
-        super().__init__(parts, "csv", plan.schema, arg, tally, notes)
+        super().__init__(parts, "csv", plan.schema, arg, tally=tally, notes=notes)
         self._plan = plan
 
     def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -97,7 +97,9 @@ def open_delimited(
         if first is None:
             wanted = choose_columns(part.facts.names, columns, arg, path)
             first = part
-        check_same_names(part.facts.names, first.facts.names, wanted, columns is None, arg, path)
+        check_same_names(
+            part.facts.names, first.facts.names, wanted, columns is None, arg=arg, path=path
+        )
         return part
 
     parts = read_each(paths, read, arg, tally)

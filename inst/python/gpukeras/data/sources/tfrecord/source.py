@@ -50,6 +50,7 @@ class RecordArray(Features):
         description: Description,
         arg: str,
         spec: DatasetSpec,
+        *,
         image: ImageSpec,
         recipe: Recipe | None = None,
         note: str = "",
@@ -263,7 +264,7 @@ def open_records(
     description, file = read_description(features, files, arg, recipe)
     note = description.note(file)
     if description.array is not None:
-        return RecordArray(files, description, arg, spec, image, recipe, note)
+        return RecordArray(files, description, arg, spec, image=image, recipe=recipe, note=note)
     from gpukeras.data.sources.tfrecord.tables import (
         RecordReader,
         RecordTable,  # with pyarrow: 0.3 s to import
