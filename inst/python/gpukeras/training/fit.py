@@ -75,10 +75,9 @@ def fit(
     )
     # BackupAndRestore leaves there where an earlier training went on.
     keras_private.set_initial_epoch(model, None)
-    own = preserve_keras_functions(model)
     with (
         propagate_failures(),
-        own as job.together,
+        preserve_keras_functions(model) as job.together,
         memory_errors(job.explain_memory),
         explaining_refusals(),
     ):
