@@ -317,7 +317,7 @@ def threefry_dropout() -> Iterator[None]:
         random.stateless_dropout = original
 
 
-def refusals() -> tuple[type[BaseException], ...]:
+def refusals() -> tuple[type[BaseException], type[BaseException], type[BaseException]]:
     """What TensorFlow raises for a graph that XLA cannot compile; the variables are untouched."""
     errors = tensorflow().errors
     return (errors.InvalidArgumentError, errors.UnimplementedError, errors.InternalError)

@@ -209,7 +209,7 @@ def _digest_rows(sources: Sequence[RowSource], exact: bool) -> str:
             values = np.ascontiguousarray(source.gather(rows))
             if not exact:
                 values = values.astype(np.float32, copy=False).view(np.uint32) >> np.uint32(12)
-            crc = zlib.crc32(values.view(np.uint8), crc)
+            crc = zlib.crc32(values.view(np.uint8).data, crc)
     return f"{crc:08x}"
 
 

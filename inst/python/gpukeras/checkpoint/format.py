@@ -78,7 +78,7 @@ def write_file(path: Path, plain: Mapping[str, Any], arrays: Mapping[str, np.nda
     """
     parts = {name: _as_bytes(name, array) for name, array in arrays.items()}
     listed = [
-        [name, array.dtype.name, array.shape, zlib.crc32(parts[name])]
+        [name, array.dtype.name, array.shape, zlib.crc32(parts[name].data)]
         for name, array in arrays.items()
     ]
     header = json.dumps({"plain": plain, "arrays": listed}, default=as_number).encode()
@@ -86,7 +86,7 @@ def write_file(path: Path, plain: Mapping[str, Any], arrays: Mapping[str, np.nda
         file.write(HEAD.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
         file.write(header)
         for part in parts.values():
-            file.write(part)
+            file.write(part.data)
         file.flush()
         os.fsync(file.fileno())
         _forget(file.fileno())
@@ -184,7 +184,7 @@ def _read_array(file: BinaryIO, name: str, form: Form) -> np.ndarray:
         raise DamagedError(f"{name} has a shape that no array has") from error
     part = array.reshape(-1).view(np.uint8)
     file.readinto(part)  # type: ignore[attr-defined]
-    if zlib.crc32(part) != form.crc:
+    if zlib.crc32(part.data) != form.crc:
         raise DamagedError(f"{name} is not as it was written")
     return array
 

@@ -73,10 +73,10 @@ def find_changes(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple[str
     for name in sorted(mine.keys() & theirs.keys()):
         if mine[name] != theirs[name]:
             sentences.append(f"The checkpoint was made by {name} {theirs[name]}, not {mine[name]}.")
-    rates = there.get("learning_rate"), here.get("learning_rate")
-    if None not in rates and not math.isclose(*rates, rel_tol=1e-6):
+    was, now = there.get("learning_rate"), here.get("learning_rate")
+    if was is not None and now is not None and not math.isclose(was, now, rel_tol=1e-6):
         sentences.append(
-            f"The learning rate was {rates[0]:g} when the training began, and is {rates[1]:g} now: "
+            f"The learning rate was {was:g} when the training began, and is {now:g} now: "
             "the checkpoint's own goes on."
         )
     return tuple(sentences)

@@ -87,6 +87,12 @@ class Wired:
     outputs: Ids | None
     produces: bool = False
 
+    @property
+    def own(self) -> Ids:
+        """The units of a layer that produces them."""
+        assert self.outputs is not None
+        return self.outputs
+
 
 @dataclass
 class Wiring:
@@ -221,7 +227,9 @@ def _produce(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | Non
     """Units of its own; a layer that is called again has the same ones, from the same inputs."""
     before = wiring.find(node.layer)
     if before is None:
-        outputs = wiring.units.make(node.output[-1])
+        width = node.output[-1]
+        assert width is not None  # a layer's own units have a number
+        outputs = wiring.units.make(width)
         wired = Wired(node.name, node.layer, node.kind, inputs[0], outputs, True)
         wiring.layers.append(wired)
         return outputs
@@ -291,10 +299,11 @@ def _consume(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | Non
 
 def _merge(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | None:
     """Channel by channel; a single one that is spread over all others stays."""
-    if any(ids is None for ids in inputs):
+    known = [ids for ids in inputs if ids is not None]
+    if len(known) < len(inputs):
         return None
-    widest = max(inputs, key=len)
-    for ids in inputs:
+    widest = max(known, key=len)
+    for ids in known:
         if len(ids) == len(widest):
             wiring.units.tie(widest, ids)
         elif len(ids) == 1:
@@ -305,24 +314,29 @@ def _merge(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | None:
 
 
 def _concatenate(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | None:
-    if any(ids is None for ids in inputs):
+    known = [ids for ids in inputs if ids is not None]
+    if len(known) < len(inputs):
         return None
     last = len(node.shapes[0])
     if node.layer.axis in (-1, last):
-        return _note(wiring, node, None, np.concatenate(inputs))
-    for ids in inputs[1:]:
-        wiring.units.tie(inputs[0], ids)
-    return _note(wiring, node, None, inputs[0])
+        return _note(wiring, node, None, np.concatenate(known))
+    for ids in known[1:]:
+        wiring.units.tie(known[0], ids)
+    return _note(wiring, node, None, known[0])
 
 
 def _by_rank(name: str, rule: Rule) -> dict[str, Rule]:
     return {f"{name}{rank}D": rule for rank in (1, 2, 3)}
 
 
-_SAME = ("Activation", "ReLU", "LeakyReLU", "ELU", "Softmax", "Dropout", "AlphaDropout")
-_SAME += ("GaussianDropout", "GaussianNoise", "ActivityRegularization", "Identity", "RepeatVector")
-_RANKED = ("SpatialDropout", "ZeroPadding", "Cropping", "UpSampling", "MaxPooling")
-_RANKED += ("AveragePooling", "GlobalMaxPooling", "GlobalAveragePooling")
+_SAME = (
+    *("Activation", "ReLU", "LeakyReLU", "ELU", "Softmax", "Dropout", "AlphaDropout"),
+    *("GaussianDropout", "GaussianNoise", "ActivityRegularization", "Identity", "RepeatVector"),
+)
+_RANKED = (
+    *("SpatialDropout", "ZeroPadding", "Cropping", "UpSampling", "MaxPooling"),
+    *("AveragePooling", "GlobalMaxPooling", "GlobalAveragePooling"),
+)
 
 _RULES: dict[str, Rule] = {
     "Dense": _produce,

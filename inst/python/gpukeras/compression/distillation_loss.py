@@ -26,8 +26,10 @@ from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.models import compatibility
 
 TINY = 1e-7  # probabilities are at least this before a logarithm is taken
-CLASSES = ("categorical_crossentropy", "sparse_categorical_crossentropy", "kl_divergence")
-CLASSES += ("categorical_focal_crossentropy",)
+CLASSES = (
+    *("categorical_crossentropy", "sparse_categorical_crossentropy", "kl_divergence"),
+    "categorical_focal_crossentropy",
+)
 TWO = ("binary_crossentropy", "binary_focal_crossentropy")
 
 Distance = Callable[[Any, Any, Any], Any]

@@ -271,7 +271,7 @@ def _take_units(
     small, trained, notes = found.model, None, list(found.notes)
     if read_masks(model):
         apply_masks(small, find_zeros(small))
-    if spec.epochs:
+    if spec.epochs and data is not None:
         trained = fine_tune(
             small, data, spec, options=spec.fit, validation=validation, on_event=on_event
         )

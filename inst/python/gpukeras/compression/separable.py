@@ -46,9 +46,11 @@ from gpukeras.training.listener import OnEvent
 
 SEPARABLE = {"Conv1D": "SeparableConv1D", "Conv2D": "SeparableConv2D"}
 # What a convolution's config has that the new layer takes as it is.
-KEPT = ("name", "trainable", "dtype", "filters", "kernel_size", "strides", "padding")
-KEPT += ("data_format", "dilation_rate", "activation", "use_bias", "bias_initializer")
-KEPT += ("bias_regularizer", "activity_regularizer", "bias_constraint")
+KEPT = (
+    *("name", "trainable", "dtype", "filters", "kernel_size", "strides", "padding"),
+    *("data_format", "dilation_rate", "activation", "use_bias", "bias_initializer"),
+    *("bias_regularizer", "activity_regularizer", "bias_constraint"),
+)
 
 
 @dataclass(frozen=True)

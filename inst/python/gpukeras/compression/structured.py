@@ -127,7 +127,7 @@ def _functional_class() -> Any:
 def find_groups(wiring: Wiring, norm: str = "l2") -> list[Group]:
     """The groups of units of which some can go."""
     makers = [wired for wired in wiring.layers if wired.produces]
-    roots = [set(wiring.units.roots(wired.outputs).tolist()) for wired in makers]
+    roots = [set(wiring.units.roots(wired.own).tolist()) for wired in makers]
     found = []
     for places in _connected(roots):
         free = set().union(*(roots[place] for place in places)) - set(wiring.units.locked)
@@ -154,7 +154,7 @@ def _measure_worth(wiring: Wiring, layers: Sequence[Wired], order: Ids, norm: st
     total = np.zeros(len(order))
     scales = list(_find_scales(wiring, order)) if norm == "bn" else []
     power = 1 if norm == "l1" else 2
-    parts = scales or [(one.outputs, _unit_sums(one, power)) for one in layers]
+    parts = scales or [(one.own, _unit_sums(one, power)) for one in layers]
     for ids, sums in parts:
         places, known = _places(order, wiring.units.roots(ids))
         np.add.at(total, places[known], sums[known])
@@ -179,7 +179,7 @@ def _unit_sums(wired: Wired, power: int) -> np.ndarray:
 def _find_scales(wiring: Wiring, order: Ids) -> Iterator[tuple[Ids, np.ndarray]]:
     """Squared scales of the batch normalisations that these units go through."""
     for wired in wiring.layers:
-        if wired.kind != "BatchNormalization" or not wired.layer.scale:
+        if wired.kind != "BatchNormalization" or not wired.layer.scale or wired.inputs is None:
             continue
         if np.isin(wiring.units.roots(wired.inputs), order).any():
             yield wired.inputs, np.square(wired.layer.gamma.numpy().astype(float))
@@ -204,9 +204,11 @@ def _read_work(model: Any, wiring: Wiring) -> Work:
 def count_left(wiring: Wiring, work: Work, gone: set[int]) -> float:
     """FLOPs that are left without some units."""
     fixed, layers = work
-    left = {id(None): 1.0}
+    left: dict[int, float] = {}
 
     def part(ids: Ids | None) -> float:
+        if ids is None:
+            return 1.0
         if id(ids) not in left:
             left[id(ids)] = float(find_kept(wiring, ids, gone).mean())
         return left[id(ids)]
@@ -226,7 +228,7 @@ def split_work(wired: Wired) -> tuple[float, float, float]:
     sizes = {weight.name: math.prod(weight.shape) for weight in wired.layer.weights}
     products = 2 * sizes.get("pointwise_kernel", sizes.get("kernel", 0))
     taps = 2 * sizes.get("depthwise_kernel", 0)
-    units = len(wired.outputs)
+    units = len(wired.own)
     rest = sizes.get("bias", 0) + activation_flops(wired.layer.activation, units)
     total = products + taps + rest
     return products / total, taps / total, rest / total
@@ -338,9 +340,10 @@ def build_narrow(model: Any, wiring: Wiring, gone: set[int]) -> Any:
 def _copy_layer(wiring: Wiring, layer: Any, narrow: Any, gone: set[int]) -> None:
     """Gives a layer the weights of a wider one."""
     wired = wiring.find(layer)
+    inputs, outputs = (None, None) if wired is None else (wired.inputs, wired.outputs)
 
     def kept(role: str) -> np.ndarray | None:
-        ids = wired.outputs if role == "out" else wired.inputs
+        ids = outputs if role == "out" else inputs
         if ids is None:
             return None
         stay = find_kept(wiring, ids, gone)
@@ -358,7 +361,7 @@ def _list_changes(wiring: Wiring, gone: set[int]) -> tuple[LayerChange, ...]:
     for wired in wiring.layers:
         if not wired.produces:
             continue
-        stay = find_kept(wiring, wired.outputs, gone)
+        stay = find_kept(wiring, wired.own, gone)
         left, before = int(stay.sum()), len(stay)
         if left < before:
             change = f"{before - left} of {count_of(before, 'unit')} taken out"
@@ -372,9 +375,9 @@ def _list_fixed(wiring: Wiring) -> list[Listed]:
     for wired in wiring.layers:
         kind = type(wired.layer).__name__
         if wired.produces:
-            reasons = [wiring.units.locked.get(int(r)) for r in wiring.units.roots(wired.outputs)]
-            if None not in reasons:
-                found.append(Listed(wired.name, kind, reasons[0]))
+            roots = [int(root) for root in wiring.units.roots(wired.own)]
+            if all(root in wiring.units.locked for root in roots):
+                found.append(Listed(wired.name, kind, wiring.units.locked[roots[0]]))
         elif getattr(wired.layer, "weights", None) and wired.kind not in NORMALISING:
             found.append(Listed(wired.name, kind, "has no units that can be taken out one by one"))
     return found

@@ -32,8 +32,10 @@ WIDTHS = {
     **dict.fromkeys(("LSTM", "GRU", "SimpleRNN"), "units"),
     "Embedding": "output_dim",
 }
-_RANKED = ("MaxPooling", "AveragePooling", "GlobalMaxPooling", "GlobalAveragePooling")
-_RANKED += ("ZeroPadding", "Cropping", "UpSampling", "SpatialDropout", "DepthwiseConv")
+_RANKED = (
+    *("MaxPooling", "AveragePooling", "GlobalMaxPooling", "GlobalAveragePooling"),
+    *("ZeroPadding", "Cropping", "UpSampling", "SpatialDropout", "DepthwiseConv"),
+)
 SAME = {f"{name}{rank}D" for name in _RANKED for rank in (1, 2, 3)}
 SAME |= {"BatchNormalization", "LayerNormalization", "RMSNormalization", "UnitNormalization"}
 SAME |= {"Activation", "ReLU", "LeakyReLU", "ELU", "PReLU", "Softmax", "Identity", "RepeatVector"}

@@ -102,7 +102,8 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 class _Drain:
     """Reads a pipe to its end in a thread, and keeps the beginning."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
+    def __init__(self, pipe: IO[bytes] | None) -> None:
+        assert pipe is not None  # made with subprocess.PIPE
         self._kept = bytearray()
         self._pipe = pipe
         self._thread = threading.Thread(target=self._read, daemon=True)

@@ -258,7 +258,7 @@ class DatasetSpec(Spec):
 
     batch_size: str | int = option("auto", check_count)
     shuffle: bool = option(True, check_flag)
-    cache: str | bool = option("auto", _check_cache)
+    cache: str = option("auto", _check_cache)
     validation: float = option(0.0, _check_validation)
     encode: str | Mapping[str, str] = option("onehot", _check_encode)
     hash_bins: int = option(64, check_count, 2, 2**20)

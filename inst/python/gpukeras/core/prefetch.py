@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 Item = TypeVar("Item")
@@ -23,7 +24,7 @@ def count_workers() -> int:
 
 def map_ahead(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """`work` of each item, in order; errors come out where a result would, behind those before.
 
     Args:
@@ -34,8 +35,11 @@ def map_ahead(
     threads = ThreadPoolExecutor(workers, thread_name_prefix="gpukeras-reader")
     waiting: deque[Future[Result]] = deque()
     with letting_go(threads) as pool:
-        for item, error in _each_or_error(items):
-            waiting.append(pool.submit(_raise, error) if error else pool.submit(work, item))
+        for each in _each_or_error(items):
+            if isinstance(each, _Failed):
+                waiting.append(pool.submit(_raise, each.error))
+            else:
+                waiting.append(pool.submit(work, each[0]))
             if len(waiting) >= workers + DEPTH:
                 yield waiting.popleft().result()
         while waiting:
@@ -56,7 +60,7 @@ def letting_go(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
+def read_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
     """The items, made in a thread while the consumer works on the ones before."""
     source = iter(items)
     steps = iter(lambda: None, 0)  # without end
@@ -67,19 +71,26 @@ def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
             yield found[0]
 
 
-def _each_or_error(items: Iterable[Item]) -> Iterator[tuple[Item | None, Exception | None]]:
+@dataclass(frozen=True)
+class _Failed:
+    """What took the place of the items that were left."""
+
+    error: Exception
+
+
+def _each_or_error(items: Iterable[Item]) -> Iterator[tuple[Item] | _Failed]:
     try:
         for item in items:
-            yield item, None
+            yield (item,)
     except Exception as error:
-        yield None, error
+        yield _Failed(error)
 
 
 def _raise(error: Exception) -> NoReturn:
     raise error
 
 
-def _take(source: Iterator[Item]) -> tuple[Item, ...]:
+def _take(source: Iterator[Item]) -> tuple[Item] | tuple[()]:
     """The next item alone, or nothing at the end (what comes after the end is the end again)."""
     for item in source:
         return (item,)

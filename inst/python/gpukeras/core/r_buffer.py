@@ -85,5 +85,6 @@ def write_through(view: np.ndarray) -> np.ndarray:
     what is written here must not have one yet.
     """
     memory = (ctypes.c_char * view.nbytes).from_address(view.ctypes.data)
-    memory.owner = view  # keeps R's matrix as long as somebody may write
-    return np.frombuffer(memory, view.dtype).reshape(view.shape, order="F")
+    # Keeps R's matrix as long as somebody may write; ctypes' objects take attributes.
+    memory.owner = view  # type: ignore[attr-defined]
+    return np.frombuffer(memoryview(memory), view.dtype).reshape(view.shape, order="F")

@@ -130,8 +130,9 @@ def _encode_block(
     fill: np.ndarray | None,
     marked: Sequence[int],
 ) -> None:
-    missing = np.isnan(block) if fill is not None else None
-    if missing is not None:
+    missing = None
+    if fill is not None:
+        missing = np.isnan(block)
         block = np.where(missing, fill, block)
     values = standardise(block, center, scale)
     if missing is None or not len(marked):
@@ -199,7 +200,7 @@ def find_inexact(values: np.ndarray, scaled: bool) -> np.ndarray | None:
         large = np.abs(values) > limit if kind == "f" else None
         if large is not None and not large.any():
             return None
-        cast = values.astype(to)
+        cast: np.ndarray = values.astype(to)
         if large is not None:
             return large & (cast != values) & (np.floor(values) == values) & np.isfinite(values)
         # What was rounded up to just beyond the largest integer of the type has no way back.

@@ -247,7 +247,7 @@ def _draw_moves(
         )
     ways = [way in FLIPS[spec.flip] for way in ("horizontal", "vertical")]
     flipped = streams["flip"].integers(2, size=(rows, 2)).astype(bool) & ways
-    moves @= augmentation_geometry.flip(*flipped.T, size)
+    moves @= augmentation_geometry.flip(flipped[:, 0], flipped[:, 1], size)
     if spec.rotation:
         turns = streams["rotation"].uniform(-spec.rotation, spec.rotation, rows)
         moves @= augmentation_geometry.rotate(turns, size)
@@ -325,9 +325,10 @@ class _Finish:
 
     def _spread(self, others: list[Any]) -> list[Any]:
         """Labels and weights; classes as one column each where training mixes them."""
-        if not self._recipe.mixes_classes or not others:
+        label = self._recipe.label
+        if label is None or not self._recipe.mixes_classes or not others:
             return others
-        return [runtime.tensorflow().one_hot(others[0], self._recipe.label.units), *others[1:]]
+        return [runtime.tensorflow().one_hot(others[0], label.units), *others[1:]]
 
 
 class _Varying(_Finish):

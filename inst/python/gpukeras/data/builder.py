@@ -132,6 +132,7 @@ def _vary(
 def _check_displaced(data: Dataset) -> None:
     """Pixels of `x` are not moved away from labels that are images too."""
     spec, label = data.augment, data.recipe.label
+    assert spec is not None  # asked only of data that is varied
     stays = spec.crop is None and spec.flip == "none" and spec.keeps_values
     if stays or label is None:
         return

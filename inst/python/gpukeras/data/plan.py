@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -191,7 +192,7 @@ def plan_stream(facts: StreamFacts, spec: DatasetSpec) -> PipelinePlan:
     )
 
 
-def _count_steps(rows: int, batch_size: int, drop_last: bool) -> dict[str, int]:
+def _count_steps(rows: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
     if rows == 0:
         return {"rows": 0, "steps_per_epoch": 0, "last_batch": 0}
     short = rows % batch_size

@@ -9,7 +9,7 @@ on many threads and no signature knows of clocks. When nobody measures, a call t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -27,7 +27,7 @@ class Clock:
     def start(self) -> None:
         """A block begins."""
 
-    def stop(self, stage: str, arrays: tuple[Any, ...]) -> None:
+    def stop(self, stage: str, arrays: Sequence[Any]) -> None:
         """A stage has given its arrays, which a GPU may still be working on."""
 
 
@@ -46,7 +46,7 @@ def heard_by(clock: Clock) -> Iterator[None]:
         _clock.reset(token)
 
 
-def end_stage(stage: str, arrays: tuple[Any, ...] = ()) -> None:
+def end_stage(stage: str, arrays: Sequence[Any] = ()) -> None:
     """What was done since the stage before, or since the block's start, was this stage.
 
     Args:

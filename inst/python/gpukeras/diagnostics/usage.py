@@ -160,6 +160,7 @@ class Source:
             yield Block(self.place(arrays), count, self.batch_size)
 
     def _blocks(self, count: int) -> Iterator[Block]:
+        assert self._dataset is not None  # else there are copies
         feed = open_feed(self._dataset, self._plan, most=count)
         for epoch in itertools.count():
             for block in feed.epoch(epoch):
@@ -231,7 +232,7 @@ class _Reading:
             "gpus": lambda: len(runtime.visible_devices("GPU")),
             "gpus_used": self._count_gpus,
         }.items():
-            self._read(part, lambda part=part, reader=reader: {part: reader()})
+            self._read(part, functools.partial(lambda part, reader: {part: reader()}, part, reader))
             if self.use[part] is None:
                 self.use["unread"].setdefault(part, NONE_MEANS.get(part, "not told"))
 
@@ -273,9 +274,11 @@ class _Reading:
         for _ in range(PASSES):
             batches = next(passes)
             again = [batches[0]] * len(batches)
-            seconds = _seconds(lambda batches=batches: host.append(self._run(batches)))
+            seconds = _seconds(
+                functools.partial(lambda some: host.append(self._run(some)), batches)
+            )
             real.append((self.source.wait_s + seconds) / len(batches))
-            repeated.append(_seconds(lambda again=again: self._run(again)) / len(again))
+            repeated.append(_seconds(functools.partial(self._run, again)) / len(again))
             host[-1] /= len(batches)
             steps += 2 * len(batches)
         eager = bool(self.model.run_eagerly)

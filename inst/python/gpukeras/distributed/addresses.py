@@ -8,6 +8,7 @@ import random
 import re
 import socket
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import describe
@@ -68,7 +69,7 @@ def parse_address(text: object, arg: str = "workers") -> Address:
     return Address(host if ip is None else str(ip), port)
 
 
-def _is_text(value: object) -> bool:
+def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str)
 
 

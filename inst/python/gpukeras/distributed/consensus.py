@@ -139,7 +139,7 @@ class DistributedConsensus(LocalConsensus):
     def _meet(self, kind: str, own: Mapping[str, Any]) -> None:
         given = self._channel.exchange(kind, own)
         for number, (one, name) in enumerate(zip(given, self._names, strict=True), 1):
-            reason = one.get("failed") or tell_difference(one["told"], given[0].get("told"))
+            reason = one.get("failed") or tell_difference(one["told"], given[0]["told"])
             if reason:
                 does = "goes no further" if "failed" in one else "is not like the chief"
                 raise ClusterError(

@@ -47,7 +47,7 @@ def choose_devices(
     Raises:
         NoDeviceError: if one that was asked for is not there.
     """
-    if wanted == "all":
+    if isinstance(wanted, str):  # "all"
         return tuple(gpus) or tuple(cpus[:1])
     if isinstance(wanted, int):
         if wanted > len(gpus):

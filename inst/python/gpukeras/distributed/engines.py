@@ -58,7 +58,8 @@ class ReplicatedEngines(Engines):
 
     def _program(self, arrays: Any, first: Any, count: Any) -> Logs:
         """Traced: steps over batches `first` to `first + count`."""
-        more, logs = runtime.overrides(self.model, f"{self._kind}_step"), {}
+        more = runtime.overrides(self.model, f"{self._kind}_step")
+        logs: Logs = {}
         self._step.begin()
         self._loop(arrays, first, first + count - int(more))
         if more:  # a step of the user's own may log more than the metrics

@@ -65,6 +65,13 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2])
 
 
+def this_replica() -> int:
+    """`replica()` within a step, where there is one."""
+    number = replica()
+    assert number is not None
+    return number
+
+
 def replica() -> int | None:
     """The number of the replica whose step is being traced, on all computers; None outside."""
     tf = runtime.tensorflow()
@@ -246,7 +253,9 @@ def hold_reduction(optimizer: Any) -> Iterator[Reduction]:
     base = next(one for one in type(inner).__mro__ if one.__name__ == "BaseOptimizer")
     with ExitStack() as held:
         for one in [inner, *keras_private.inner_optimizers(inner)]:
-            own = {name: types.MethodType(getattr(base, name), one) for name in THROUGH_STRATEGY}
+            own: dict[str, Any] = {
+                name: types.MethodType(getattr(base, name), one) for name in THROUGH_STRATEGY
+            }
             own[keras_private.VARIABLE_KEY] = _key_by_first(one)
             held.enter_context(_held(one, **own))
         held.enter_context(_held(optimizer, scale_loss=reduction.scale_loss, apply=reduction.apply))

@@ -15,7 +15,7 @@ from gpukeras.data.loading.transforms import open_finish
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.distributed.consensus import pack_arrays, unpack_arrays
-from gpukeras.distributed.keras_internals import replica
+from gpukeras.distributed.keras_internals import this_replica
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.predict_loop import Output, choose_rows, count_row_bytes, pad_rows
 
@@ -39,6 +39,7 @@ def predict_together(
     Returns:
         An array of the rows' outputs, or the model's dict or list of such arrays.
     """
+    assert team.shares is not None  # a single device has no strategy
     own = range(*team.shares.find_run(len(source)))
     with team.hold_weights(model):
         # A process that has none predicts the first row all the same, and gives no part of it.
@@ -59,7 +60,7 @@ def _predict_run(
     rows: range,
 ) -> Any:
     """What the model gives for a run of rows."""
-    devices = team.shares.devices
+    devices = team.devices
     size = choose_rows(-(-len(rows) // len(devices)), source.row_bytes, count_row_bytes(model))
     finish = open_finish(recipe, size, function, source.texts)
     output = Output(len(rows))
@@ -75,9 +76,12 @@ def _predict_run(
 def _build(team: Strategy, model: Any) -> Callable[[Any], Any]:
     """A program that takes each device's rows and gives each device's outputs."""
     tf, shares = runtime.tensorflow(), team.shares
+    assert shares is not None
 
     def run(parts: tuple[Any, ...]) -> list[Any]:
-        given = team.strategy.run(lambda: model.predict_step((parts[replica() - shares.first],)))
+        given = team.strategy.run(
+            lambda: model.predict_step((parts[this_replica() - shares.first],))
+        )
         local = team.strategy.experimental_local_results
         return [
             tf.nest.map_structure(lambda value, place=place: local(value)[place], given)

@@ -20,9 +20,9 @@ from gpukeras.data.sharding import BatchSharding
 from gpukeras.distributed.keras_internals import (
     Reduction,
     hold_losses,
-    replica,
     seed_states,
     sum_up,
+    this_replica,
 )
 from gpukeras.engine.engines import Logs, cut
 from gpukeras.engine.train_step import Averages, NonFiniteMonitor
@@ -97,7 +97,7 @@ class ReplicatedStep:
         tf = runtime.tensorflow()
 
         def one() -> None:
-            rank = replica()
+            rank = this_replica()
             for variable in self._model.metrics_variables if rank else ():
                 variable.assign(tf.zeros(variable.shape, variable.dtype))
             self._shift_seeds(rank)
@@ -112,7 +112,7 @@ class ReplicatedStep:
             totals = sum_up([variable.value for variable in variables])
             for variable, total in zip(variables, totals, strict=True):
                 variable.assign(total)
-            self._shift_seeds(-replica())
+            self._shift_seeds(-this_replica())
 
         self._strategy.run(one)
 
@@ -136,13 +136,13 @@ class ReplicatedStep:
 
     def _step_here(self, batches: Batches, whole: bool) -> tuple[Logs, list[Any]]:
         """Traced in each replica."""
-        rank = replica()
+        rank = this_replica()
         kept = [variable.value.read_value() for variable in self._uncounted(rank, whole)]
         logs = self._own(batches[rank - self.shares.first])
         told = self._mean(logs) if self._logs_more else {}
         for variable, value in zip(self._uncounted(rank, whole), kept, strict=True):
             variable.assign(value)
-        losses = [] if self._reduction is None else self._reduction.losses
+        losses = {} if self._reduction is None else self._reduction.losses
         loss = [losses.pop(rank)] if losses else []
         return told, loss
 
@@ -190,7 +190,7 @@ class ReplicatedStep:
             rank: 1.0 if whole else shares.replicas / (shares.weigh_tail(rows, rank) if rows else 1)
             for rank in shares.ranks
         }
-        return hold_losses(lambda value: value * share, lambda value: value * more[replica()])
+        return hold_losses(lambda value: value * share, lambda value: value * more[this_replica()])
 
     def _look(self, losses: list[Any]) -> None:
         if self._watch is not None:

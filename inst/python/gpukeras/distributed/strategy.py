@@ -119,6 +119,7 @@ class Strategy:
     @contextmanager
     def hold_weights(self, model: Any) -> Iterator[None]:
         """Readies a model for predictions alone; it need not be compiled."""
+        assert self.shares is not None  # one device predicts by itself
         with hold_copies(model.variables, self.shares):
             yield
 
@@ -137,8 +138,10 @@ class Strategy:
             step = TrainingStep(model, micro, watch, averages)
             return open_engines(model, "train", batch_size, device, step)
         parts = model, "train", self.strategy, self.shares
-        step = ReplicatedStep(*parts, reduction=self._reduction, watch=watch, averages=averages)
-        return ReplicatedEngines(model, "train", batch_size, device, step)
+        replicated = ReplicatedStep(
+            *parts, reduction=self._reduction, watch=watch, averages=averages
+        )
+        return ReplicatedEngines(model, "train", batch_size, device, replicated)
 
     def open_evaluation(self, model: Any, batch_size: int, device: str) -> Engines:
         """The engines that evaluate."""

@@ -42,6 +42,7 @@ class Compilation:
         self._thread.start()
 
     def _compile(self) -> None:
+        assert self._work is not None  # given up only after this
         concrete, tensors, captured = self._work
         handles = [getattr(each, "handle", each) for each in captured]
         try:

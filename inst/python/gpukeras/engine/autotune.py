@@ -195,6 +195,7 @@ class EngineAutotuner:
         self._waiting = list(candidates[1:])
         self._batches_left = batches
         self._reason = reason
+        self._start_s: float | None = None
         self._begin_trial()
         self._batch_s: float | None = None
         self.trials: tuple[Trial, ...] = ()
@@ -259,7 +260,7 @@ class EngineAutotuner:
         return self.choice
 
     def _begin_trial(self) -> None:
-        self._start_s: float | None = None
+        self._start_s = None
         self._prepared_s = 0.0
         self._count, self._largest, self._measured = 1, 0, (0, 0.0)
 

@@ -87,6 +87,7 @@ class EpochLoop:
             The last logs.
         """
         while self.position < target and self.has_more():
+            assert self._block is not None  # says has_more()
             self._call(self._block, target - self.position)
             self.stopped = self.after_call(self.position, self._logs)
         return self._logs

@@ -215,7 +215,7 @@ class TrainingStep:
         tf = runtime.tensorflow()
         first = tf.nest.flatten(data)[0]
         rows = first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]
-        if isinstance(rows, int) and rows <= self.micro:
+        if isinstance(rows, int) and self.micro is not None and rows <= self.micro:
             return self._own(data)
         total = self._sum_gradients(data, rows)
         self._model.optimizer.apply_gradients(

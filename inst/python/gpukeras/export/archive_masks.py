@@ -18,7 +18,8 @@ def pack_masks(masks: Mapping[str, np.ndarray]) -> dict[str, bytes]:
         return {}
     file = io.BytesIO()
     bits = [np.packbits(np.asarray(mask, dtype=bool)) for mask in masks.values()]
-    np.savez(file, **{str(place): array for place, array in enumerate(bits)})
+    members: dict[str, Any] = {str(place): array for place, array in enumerate(bits)}
+    np.savez(file, **members)
     return {MEMBER: file.getvalue()}
 
 

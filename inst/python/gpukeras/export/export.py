@@ -270,7 +270,7 @@ def _run(
     """What the exported model predicts in a process of its own, and what that one tells."""
     with quiet_environment() as environment, tempfile.TemporaryDirectory() as folder:
         given, gives = Path(folder, "rows.npz"), Path(folder, "outputs.npz")
-        arrays = {str(place): values for place, values in enumerate(rows.values())}
+        arrays: dict[str, Any] = {str(place): part for place, part in enumerate(rows.values())}
         np.savez(given, names=np.array(list(rows)), **arrays)
         arguments = (name, str(path), str(given), str(gives))
         no_gpu = {"CUDA_VISIBLE_DEVICES": "-1"}  # the session has the card

@@ -103,7 +103,9 @@ def run_exported(form: str, path: str, rows_path: str, outputs_path: str) -> dic
     except Exception as error:  # whatever another's runtime raises is the answer
         said = " ".join(str(error).split())
         return {"error": f"{type(error).__name__}: {said[:300]}"}
-    arrays = {str(place): np.asarray(values) for place, values in enumerate(outputs)}
+    arrays: dict[str, Any] = {
+        str(place): np.asarray(values) for place, values in enumerate(outputs)
+    }
     np.savez(outputs_path, **arrays)
     return {"runner": runner, "inputs": list(inputs), "error": ""}
 

@@ -74,8 +74,8 @@ def _check_settings(config: Any, path: Path, arg: str, refused: bool) -> None:
             arg=arg,
             path=str(path),
         )
-    found = ((one["class_name"], owner) for one, owner in known if _is_program(one))
-    told = (f"{PROGRAMS[kind]} in {owner or 'the model'}" for kind, owner in found)
+    kinds = ((one["class_name"], owner) for one, owner in known if _is_program(one))
+    told = (f"{PROGRAMS[kind]} in {owner or 'the model'}" for kind, owner in kinds)
     programs = list(dict.fromkeys(told))
     if programs:
         raise ModelError(
@@ -98,8 +98,9 @@ def walk_settings(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any]
 
 def _name_owner(config: dict[str, Any], owner: str) -> str:
     inner = config.get("config")
-    named = isinstance(inner, dict) and "layers" not in inner and isinstance(inner.get("name"), str)
-    return f"`{inner['name']}`" if named else owner
+    if isinstance(inner, dict) and "layers" not in inner and isinstance(inner.get("name"), str):
+        return f"`{inner['name']}`"
+    return owner
 
 
 def is_lambda(config: dict[str, Any]) -> bool:

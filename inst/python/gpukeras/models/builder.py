@@ -68,7 +68,8 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     keras = runtime.keras()
     try:
         several = input_parts(recipe) or recipe.label.outputs
-        model = _connect(recipe, spec) if several else _stack(recipe, spec)
+        connect = _connect if several else _stack
+        model = connect(recipe, recipe.label, spec)
         optimizer = keras.optimizers.get(spec.optimizer)
     except (ValueError, TypeError) as error:
         raise SpecError(f"Keras refused the options: {find_reason(error)}.") from error
@@ -101,16 +102,16 @@ def _check_size(recipe: Recipe, spec: MlpSpec) -> None:
         )
 
 
-def _stack(recipe: Recipe, spec: MlpSpec) -> Any:
+def _stack(recipe: Recipe, label: LabelRule, spec: MlpSpec) -> Any:
     """Layer upon layer."""
     keras = runtime.keras()
     layers = [keras.Input(recipe.shape)]
     layers += [keras.layers.Flatten()] if len(recipe.shape) > 1 else []
     layers += _hidden_layers(spec)
-    return keras.Sequential(layers + _output_layers(recipe.label, spec.seed, recipe.mixes_classes))
+    return keras.Sequential(layers + _output_layers(label, spec.seed, recipe.mixes_classes))
 
 
-def _connect(recipe: Recipe, spec: MlpSpec) -> Any:
+def _connect(recipe: Recipe, label: LabelRule, spec: MlpSpec) -> Any:
     """A branch for each input, the hidden layers on all of them, a head for each output.
 
     A branch is one dense layer of as many units as the first hidden layer has, so that an input
@@ -129,16 +130,16 @@ def _connect(recipe: Recipe, spec: MlpSpec) -> Any:
         hidden = keras.layers.Concatenate()(branches)
     for layer in _hidden_layers(spec):
         hidden = layer(hidden)
-    if not recipe.label.outputs:
-        heads = [_apply(_output_layers(recipe.label, spec.seed), hidden)]
+    if not label.outputs:
+        heads = [_apply(_output_layers(label, spec.seed), hidden)]
     else:
         heads = [
             _apply(_output_layers(output.rule, spec.seed + place, name=output.name), hidden)
-            for place, output in enumerate(recipe.label.outputs)
+            for place, output in enumerate(label.outputs)
         ]
     return keras.Model(
         inputs if len(inputs) > 1 or recipe.groups or recipe.inputs else inputs[0],
-        heads if recipe.label.outputs else heads[0],
+        heads if label.outputs else heads[0],
     )
 
 
@@ -285,12 +286,16 @@ def compile_model(model: Any, options: Mapping[str, Any]) -> None:
         named = isinstance(optimizer, str) and "identifier" in str(error)
         raise SpecError(
             f"Keras refused to compile the model: {find_reason(error)}.",
-            hint=suggest("optimizers", optimizer) if named else "",
+            hint=suggest("optimizers", str(optimizer)) if named else "",
         ) from error
 
 
 def check_rows(
-    model: Any, data: Dataset, arg: str = "data", step: str = "train", fits: bool = False
+    model: Any,
+    data: Dataset | StreamDataset,
+    arg: str = "data",
+    step: str = "train",
+    fits: bool = False,
 ) -> None:
     """The model can be trained ("train") or evaluated ("test") on these rows: both fit.
 

@@ -138,7 +138,7 @@ def read_open_axes(model: Any) -> frozenset[int]:
     return frozenset(axis for axis, length in enumerate(wanted) if length is None)
 
 
-def open_shape(model: Any, recipe: Recipe, shape: Shape | None) -> Recipe:
+def open_shape(model: Any, recipe: Recipe, shape: tuple[int, ...] | None) -> Recipe:
     """The recipe for rows that are longer or shorter along axes that the model leaves open."""
     if shape is None or recipe.kind != "array" or not keeps_values(recipe):
         return recipe
@@ -233,8 +233,9 @@ def _row(tensor: Any) -> Shape | None:
 def _shape_of(model: Any, name: str) -> Shape | None:
     """A single input's or output's shape without the batch axis; None if there is no such."""
     shape = getattr(model, name, None)  # raises AttributeError inside for unbuilt models
-    simple = isinstance(shape, tuple) and all(d is None or isinstance(d, int) for d in shape)
-    return tuple(shape[1:]) if simple else None
+    if not isinstance(shape, tuple) or not all(d is None or isinstance(d, int) for d in shape):
+        return None
+    return tuple(shape[1:])
 
 
 # Outputs -----------------------------------------------------------------------------------------

@@ -17,8 +17,10 @@ from gpukeras.core.errors import ModelError
 SHORT = ("mse", "mae", "mape", "msle")
 # Names beside those of functions and classes; some are chosen by the labels' kind.
 MORE = {"losses": ("crossentropy", "ce", *SHORT), "metrics": ("accuracy", "acc", *SHORT)}
-UTILITIES = ("get", "serialize", "deserialize", "Loss", "Metric", "MeanMetricWrapper")
-UTILITIES += ("Optimizer", "OptimizerMap")
+UTILITIES = (
+    *("get", "serialize", "deserialize"),
+    *("Loss", "Metric", "MeanMetricWrapper", "Optimizer", "OptimizerMap"),
+)
 NOUNS = {"losses": "loss", "metrics": "metric", "optimizers": "optimizer"}
 
 

@@ -32,7 +32,8 @@ class Pcie:
 
     def __init__(self, measure: Callable[[], tuple[float | None, float | None]]) -> None:
         """Starts the thread with a first measurement."""
-        self._measure, self._latest = measure, (None, None)
+        self._measure = measure
+        self._latest: tuple[float | None, float | None] = (None, None)
         self._wanted = threading.Event()
         self._wanted.set()
         threading.Thread(target=self._run, daemon=True).start()

@@ -41,10 +41,17 @@ class Suggestion(Protocol):
         flops_share: Share of the model's floating-point operations that this saves.
     """
 
-    id: str
-    layers: tuple[str, ...]
-    text: str
-    flops_share: float
+    @property
+    def id(self) -> str: ...  # noqa: D102
+
+    @property
+    def layers(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    @property
+    def text(self) -> str: ...  # noqa: D102
+
+    @property
+    def flops_share(self) -> float: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

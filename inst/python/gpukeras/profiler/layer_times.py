@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from gpukeras.backend import runtime
 from gpukeras.profiler.attribution import attribute_windows, clip
@@ -256,7 +256,8 @@ def top_kernels(activity: Activity, n: int = 10) -> list[OpTime]:
 
 def _rank(activity: Activity, n: int, key: Callable[[Work], tuple[str, str, str]]) -> list[OpTime]:
     kernels = _kernels(activity)
-    seconds = attribute_windows(kernels, activity.windows, key)
+    named = attribute_windows(kernels, activity.windows, key)
+    seconds = cast("dict[tuple[str, str, str], float]", named)  # what `key` makes
     runs = clip((work for work in kernels if not work.part), activity.windows)
     counts = Counter(key(work) for work, _, _ in runs)
     all_s = sum(seconds.values())

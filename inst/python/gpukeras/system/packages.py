@@ -227,12 +227,12 @@ def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
 
 def read_libraries(build: Mapping[str, Any]) -> dict[str, str] | None:
     """Where each CUDA library lies that this build needs, "" if nowhere; None if not known."""
-    names = SONAMES.get(_major(build.get("cuda_version")))
+    cuda = SONAMES.get(_major(build.get("cuda_version")))
     folder = find_tensorflow()
-    if names is None or folder is None or platform.system() != "Linux":
+    if cuda is None or folder is None or platform.system() != "Linux":
         return None
     cudnn = _major(build.get("cudnn_version"))
-    names += (f"libcudnn.so.{cudnn}",) if cudnn else ()
+    names = [*cuda, *([f"libcudnn.so.{cudnn}"] if cudnn else [])]
     folders = _library_folders(folder.parent)
     cached = host.read_library_cache()
     return {name: _find_library(name, folders) or cached.get(name, "") for name in names}

@@ -225,7 +225,8 @@ class _Search:
         block, _ = next(blocks)
         self._time(engines, block, 1)  # traces and places
         count, _ = calibrate(lambda count: self._time(engines, block, count), block.batches)
-        rates, total_s = [], 0.0
+        rates: list[float] = []
+        total_s = 0.0
         while total_s < MEASURE_S or (len(rates) < SAMPLES and total_s < LONGEST_S):
             block, wait_s = next(blocks)
             if block.batches < count:

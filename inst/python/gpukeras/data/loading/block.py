@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ class AnyFeed(ABC):
         self._finish = finish
 
     @abstractmethod
-    def epoch(self, number: int) -> Iterator[Block]:
+    def epoch(self, number: int) -> Generator[Block, None, None]:
         """The blocks of an epoch, counted from 0."""
 
     def capacity_for(self, engine: str) -> int:
@@ -105,12 +105,11 @@ class AnyFeed(ABC):
         self, parts: Sequence[tuple[Any, ...]], key: tuple[int, int]
     ) -> tuple[Any, ...]:
         """The parts of the devices that share a block, each on its own, with its own numbers."""
-        epoch, block = key
+        (epoch, block), shares = key, self.shares
+        assert shares is not None  # else there are no parts
         return tuple(
-            self._complete(arrays, (epoch, block * self.shares.replicas + rank), device)
-            for arrays, rank, device in zip(
-                parts, self.shares.ranks, self.shares.devices, strict=True
-            )
+            self._complete(arrays, (epoch, block * shares.replicas + rank), device)
+            for arrays, rank, device in zip(parts, shares.ranks, shares.devices, strict=True)
         )
 
 

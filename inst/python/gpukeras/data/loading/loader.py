@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -97,7 +97,7 @@ class DataLoader(AnyFeed):
             tuple(source.gatherer(place) for source in dataset.sources) for place in self._places
         )
 
-    def epoch(self, number: int) -> Iterator[Block]:
+    def epoch(self, number: int) -> Generator[Block, None, None]:
         """The blocks of an epoch, counted from 0."""
         with heard_by(self.clock):
             order = self._dataset.order(number) if self._rows is None else self._rows
@@ -115,7 +115,7 @@ class DataLoader(AnyFeed):
         """The plan itself: all was known."""
         return plan
 
-    def blocks(self, order: np.ndarray, epoch: int = 0) -> Iterator[Block]:
+    def blocks(self, order: np.ndarray, epoch: int = 0) -> Generator[Block, None, None]:
         """The rows of `order` as blocks of full batches, then the short last batch."""
         pieces = self._pieces(order, epoch)
         if self._places[0] == "CPU:0":
@@ -223,7 +223,7 @@ class StreamFeed(AnyFeed):
         self._pass = data.stream.open(data, batch_size, capacity, training)
         self._pass.idle = idle
 
-    def epoch(self, number: int) -> Iterator[Block]:
+    def epoch(self, number: int) -> Generator[Block, None, None]:
         """The blocks of an epoch, counted from 0; what it teaches is kept when it is done."""
         blocks, steps, rows = self._pass.blocks(number + 1), 0, 0
         try:

@@ -44,7 +44,7 @@ def build_unpack(
         features = spell(features)
         if recipe.listed:
             features = list(features.values())
-        if others and several:
+        if others and label is not None and several:
             found = _unpack_labels(label, others[0])
             others[0] = list(found.values()) if label.listed else found
         arrays = (features, *others)

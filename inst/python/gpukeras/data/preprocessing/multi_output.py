@@ -124,8 +124,7 @@ def encode_labels(
     out = aligned_empty((rows, rule.units))
     for output, columns in each_place(rule):
         arg, part = given[output.name]
-        part = encode_label(output.rule, part, notes, arg)
-        out[:, columns] = part.reshape(rows, -1)
+        out[:, columns] = encode_label(output.rule, part, notes, arg).reshape(rows, -1)
     return out
 
 

@@ -188,7 +188,7 @@ def encode_label(
             if notes is not None:
                 notes.look(_columns(values[rows]), names, arg, scaled=False)
     if not np.isfinite([out.max(initial=0), out.min(initial=0)]).all():
-        _refuse_numbers(values, names, np.finfo(np.float32).max, arg)
+        _refuse_numbers(values, names, float(np.finfo(np.float32).max), arg)
     return out
 
 

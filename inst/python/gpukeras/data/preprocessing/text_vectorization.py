@@ -66,7 +66,7 @@ class TextSpec(Spec):
     max_tokens: int = option(1000, check_count, 2, EXACT_FLOAT32)
     output: str = option("tf_idf", check_choice, OUTPUTS)
     sequence_length: int | None = option(None, check_count)
-    ngrams: int | tuple[int, ...] | None = option(None, _check_ngrams)
+    ngrams: tuple[int, ...] | None = option(None, _check_ngrams)
     standardize: str | None = STANDARDIZE[0]
     split: str = option(SPLIT[0], check_choice, SPLIT)
 

@@ -95,7 +95,7 @@ def _shifts() -> tuple[np.ndarray, ...]:
 
 @cache
 def _byte_table() -> np.ndarray:
-    crc = np.arange(256, dtype=np.uint32)
+    crc: np.ndarray = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         crc = (crc >> 1) ^ np.where(crc & 1, np.uint32(POLYNOMIAL), np.uint32(0))
     return crc

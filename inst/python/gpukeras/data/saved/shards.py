@@ -197,7 +197,7 @@ class ParquetShard(ShardFile):
         columns = [_column(plain[name], self._schema.field(name).type) for name in self._fields]
         batch = pa.record_batch(columns, schema=self._schema)
         self._writer.write_batch(batch, row_group_size=batch.num_rows)
-        self._groups.append({name: zlib.crc32(array) for name, array in plain.items()})
+        self._groups.append({name: zlib.crc32(array.data) for name, array in plain.items()})
         self._rows += batch.num_rows
 
     def finish(self) -> Shard:
@@ -270,7 +270,7 @@ def _find_values(
             # Mapped piece by piece: mapped pages count as this process's memory.
             if (
                 start < 0
-                or zlib.crc32(np.memmap(path, np.uint8, "r", start, (size,))) != sums[name]
+                or zlib.crc32(np.memmap(path, np.uint8, "r", start, (size,)).data) != sums[name]
             ):
                 return None
             runs[name].append((start, group.num_rows))

@@ -76,10 +76,11 @@ class DatasetReader:
 
     def take(self, most: int) -> Arrays:
         """The next rows."""
-        rows = self._order[self._done : self._done + most]
-        self._done += len(rows)
+        chosen = self._order[self._done : self._done + most]
+        self._done += len(chosen)
+        rows: np.ndarray | slice = chosen
         if len(self._order) == len(self._validation):  # a range is cheaper than numbers
-            rows = slice(self._done - len(rows), self._done)
+            rows = slice(self._done - len(chosen), self._done)
         arrays = {name: source.gather(rows) for name, source in self._sources.items()}
         if "validation" in self.fields:
             arrays["validation"] = self._validation[rows]

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -101,7 +101,9 @@ class InputsFeatures(Features):
 
     def plain_recipe(self) -> Recipe:
         """The recipe that takes the numbers of arrays as they are."""
-        recipes = {name: Recipe(each.kind, each.row_shape) for name, each in self.inputs.items()}
+        recipes = {
+            name: Recipe(each.kind, each.row_shape or ()) for name, each in self.inputs.items()
+        }
         return self._join(recipes, "error")
 
     def check_policy(self, na: str) -> None:
@@ -143,7 +145,8 @@ class InputsFeatures(Features):
         """
         self._check_inputs(recipe)
         rows = self.rows if complete is None else int(complete.sum())
-        packed, texts, start = aligned_empty((rows, *recipe.shape)), {}, 0
+        packed, start = aligned_empty((rows, *recipe.shape)), 0
+        texts: dict[str, Sequence[str]] = {}
         for part in recipe.inputs:
             source = self.inputs[part.name].encode(part.recipe, complete, notes, keep)
             stop = start + math.prod(part.recipe.shape)

@@ -9,7 +9,7 @@ still the one that was opened, because a mapped file that shrinks kills the proc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,7 @@ class NpyFile(Features):
         values = np.empty((len(rows), *self.row_shape), self.dtype)
         for column in range(self.width):
             mapped = self._map(column * self.rows + first, count)
-            cell = np.unravel_index(column, self.row_shape, order="F")
+            cell: tuple[Any, ...] = np.unravel_index(column, self.row_shape, order="F")
             values[(slice(None), *cell)] = mapped[rows - first]
         return values
 
@@ -276,7 +276,7 @@ def open_npy(path: str, arg: str) -> NpyFile:
     return NpyFile(file, arg, shape, mapped.dtype, mapped.offset, fortran, stamp)
 
 
-def read_npy_labels(labels: dict[str, Any]) -> dict[str, Any]:
+def read_npy_labels(labels: Mapping[str, Any]) -> dict[str, Any]:
     """Labels in a file, as labels that came from R; they are small enough for memory."""
     file = open_npy(labels["path"], "y")
     values = file.read_range(slice(0, file.rows))

@@ -254,6 +254,6 @@ def _keep_rows(source: RowSource, keep: str, arg: str) -> RowSource:
     with RowsWriter(source.shape[1:], source.dtype, keep, arg, len(source)) as writer:
         for rows in row_blocks(len(source), source.row_bytes):
             writer.write(source.gather(rows))
-    rows = writer.finish()
-    rows.texts = source.texts
-    return rows
+    kept = writer.finish()
+    kept.texts = source.texts
+    return kept

@@ -171,6 +171,7 @@ class RowsWriter:
             self._write_disk(block)
 
     def _write_disk(self, block: np.ndarray) -> None:
+        assert self._disk is not None  # opened before
         try:
             np.ascontiguousarray(block, self._dtype).tofile(self._disk)
         except OSError as error:

@@ -82,9 +82,9 @@ class StringFeatures(Features):
             )
         out = aligned_empty(codes.shape)
         out[...] = codes
-        rows = MemoryRows(out)
-        rows.texts = {"": ["", *levels]}
-        return rows
+        kept = MemoryRows(out)
+        kept.texts = {"": ["", *levels]}
+        return kept
 
 
 def keeps_text(spec: DatasetSpec | None, recipe: Recipe | None) -> bool:

@@ -360,7 +360,7 @@ OPENERS[STORED] = _open_stored
 def _map_whole(rows: Any) -> np.ndarray:
     """A scratch file's rows as an array; the file goes with it."""
     values = np.memmap(rows.file.path, rows.dtype, "r", shape=rows.shape)
-    values.owner = rows
+    values.owner = rows  # type: ignore[attr-defined] # arrays of a subclass take attributes
     return values
 
 

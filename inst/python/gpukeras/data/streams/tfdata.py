@@ -136,11 +136,12 @@ def choose_batched(shapes: list[tuple[int | None, ...]]) -> bool:
 def parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[tuple[int, ...], str]:
     """Shape of one row of labels, and their kind."""
     check_known(row, "y")
-    if math.prod(row) != 1:
-        return row, "matrix"
+    known = tuple(length for length in row if length is not None)
+    if math.prod(known) != 1:
+        return known, "matrix"
     if part.dtype.is_bool:
-        return row, "logical"
-    return row, "integer" if part.dtype.is_integer else "numeric"
+        return known, "logical"
+    return known, "integer" if part.dtype.is_integer else "numeric"
 
 
 def check_known(row: tuple[int | None, ...], name: str) -> None:

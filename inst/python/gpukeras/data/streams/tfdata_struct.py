@@ -163,7 +163,8 @@ def parse_layout(parts: Sequence[Any], batched: bool | None, recipe: Recipe | No
         check_part(tensor, name.removesuffix("$"))
     shapes = [tuple(tensor.shape) for _, tensor in named]
     many = choose_batched(shapes) if batched is None else check_flag("batched", batched)
-    inputs, outputs = (), ()
+    inputs: tuple[Slot, ...] = ()
+    outputs: tuple[Slot, ...] = ()
     if isinstance(parts[0], Mapping):
         known = None if recipe is None else [part.name for part in recipe.inputs]
         inputs = tuple(_input(name, parts[0][name], many) for name in _order(parts[0], known, "x"))

@@ -52,7 +52,8 @@ def compute_convolution(device: str) -> dict[str, Any]:
     with runtime.on_device(device, soft=False):
         result = runtime.tensorflow().nn.conv2d(images, filters, strides=1, padding="VALID")
         values, placed = result.numpy(), result.device
-    windows = np.lib.stride_tricks.sliding_window_view(images, (KERNEL, KERNEL), axis=(1, 2))
+    slide: Any = np.lib.stride_tricks.sliding_window_view  # NumPy 1.26 knows of one axis only
+    windows = slide(images, (KERNEL, KERNEL), axis=(1, 2))
     patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, KERNEL * KERNEL * CHANNELS)
     exact, sizes = multiply_twice(patches, filters.reshape(-1, FILTERS))
     return judge_result(

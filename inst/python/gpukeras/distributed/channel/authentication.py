@@ -87,7 +87,9 @@ class Seal:
         return hmac.digest(self._secret, text, "sha256")
 
 
-def _sign(key: bytes, number: int, what: bytes, parts: Iterable[bytes | memoryview]) -> bytes:
+def _sign(
+    key: bytes, number: int, what: bytes, parts: Iterable[bytes | bytearray | memoryview]
+) -> bytes:
     made = hmac.new(key, _COUNT.pack(number) + what, hashlib.sha256)
     for part in parts:
         made.update(part)

@@ -176,7 +176,7 @@ class Channel:
                 known only a moment later, or `timeout_s` later where a worker hangs.
         """
         fault = self._watch.mailbox.wait_fault(wait_s)
-        return fault and explain_fault(fault, self._watch.workers, self.index)
+        return None if fault is None else explain_fault(fault, self._watch.workers, self.index)
 
     def rest(self) -> None:
         """From now on this worker's silence means nothing: its Python will not run for a while.

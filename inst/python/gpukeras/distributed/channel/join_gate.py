@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from gpukeras.core.errors import ClusterError
 from gpukeras.distributed.channel.authentication import CHIEF, Seal, StrangerError
@@ -159,7 +159,7 @@ class JoinGate:
             elif key.fileobj in self._strangers:
                 self._hear_stranger(key.fileobj)
             else:
-                self._hear_member(key.fileobj)
+                self._hear_member(cast("Link", key.fileobj))
         self._send_away(time.monotonic() - STRANGER_S)
 
     def open_up(self) -> dict[int, Link]:
@@ -270,7 +270,8 @@ def wait_limit(frame: Frame) -> float:
         StrangerError: if it says none.
     """
     seconds = frame.record().get("limit_s")
-    if type(seconds) not in (int, float) or not 0 <= seconds <= WAIT_LIMIT_S:  # NaN is not
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if seconds is None or not number or not 0 <= seconds <= WAIT_LIMIT_S:  # NaN is not
         raise StrangerError("a wait without an end")
     return float(seconds)
 

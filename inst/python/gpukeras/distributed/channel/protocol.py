@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 from gpukeras.distributed.channel.authentication import GREETING, MAGIC, TAG, Seal, StrangerError
 
@@ -88,7 +88,7 @@ class FrameReader:
         """Waits for the greeting."""
         self.limit = limit
         self._seal = seal
-        self._body = bytearray()
+        self._body, self._buffer, self._filled = bytearray(), bytearray(), 0
         self._expect(self._take_greeting, GREETING.size)
 
     def room(self) -> memoryview:
@@ -157,16 +157,17 @@ def pack_frame(seal: Seal, kind: FrameKind, *parts: bytes | memoryview) -> list[
     """A message as pieces to be sent in order; long parts are not copied."""
     views = [memoryview(part).cast("B") for part in parts if len(part)]
     header = HEADER.pack(MAGIC, kind, sum(view.nbytes for view in views))
-    pieces = [bytearray(header + seal.sign_header(header))]
+    pieces: list[bytearray | memoryview] = [bytearray(header + seal.sign_header(header))]
     end = [memoryview(seal.sign_body(views))] if views else []
     for view in [*views, *end]:
-        if view.nbytes < JOINED and isinstance(pieces[-1], bytearray):
-            pieces[-1] += view
+        last = pieces[-1]
+        if view.nbytes < JOINED and isinstance(last, bytearray):
+            last += view
         else:
             pieces.append(bytearray(view) if view.nbytes < JOINED else view)
     return [memoryview(piece) for piece in pieces]
 
 
-def is_place(value: Any, size: int) -> bool:
+def is_place(value: Any, size: int) -> TypeGuard[int]:
     """Whether a value from outside is a whole number from 0 to below `size`; `true` is none."""
     return type(value) is int and 0 <= value < size

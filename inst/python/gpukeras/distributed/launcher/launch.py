@@ -197,7 +197,8 @@ class Launch:
         if not failed:
             return None
         first = choose_first(failed)
-        reason = ends[first].reason if ends[first] else ""
+        end = ends[first]
+        reason = "" if end is None else end.reason
         address, log = self._cluster.workers[first - 1], str(self._processes[first].log)
         return Failure(first, address, reason, failed[first][1], log)
 

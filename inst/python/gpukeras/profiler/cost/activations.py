@@ -73,8 +73,9 @@ def sum_kept(traced: Traced) -> Kept:
 
 
 def _add(by_layer: dict[int, float | None], seen: Seen | None, size: float) -> None:
-    if seen is not None and by_layer[id(seen.layer)] is not None:
-        by_layer[id(seen.layer)] += size
+    before = None if seen is None else by_layer[id(seen.layer)]
+    if seen is not None and before is not None:
+        by_layer[id(seen.layer)] = before + size
 
 
 def _kept_tensors(traced: Traced) -> Iterator[tuple[Any, Seen | None]]:
@@ -100,9 +101,10 @@ def _behind_views(tensor: Any) -> Any:
 def _recurrent_bytes(seen: Seen) -> float | None:
     """What the steps of a recurrent layer keep, for the whole batch; None for other layers."""
     kept = [_kept_numbers(call) for call in seen.calls]
-    if not kept or None in kept:
+    known = [numbers for numbers in kept if numbers is not None]
+    if not kept or len(known) < len(kept):
         return None
-    return sum(kept) * ELEMENT_BYTES.get(seen.layer.compute_dtype, 4)
+    return sum(known) * ELEMENT_BYTES.get(seen.layer.compute_dtype, 4)
 
 
 def _kept_numbers(call: Call) -> float | None:

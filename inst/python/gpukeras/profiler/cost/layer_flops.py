@@ -236,7 +236,13 @@ def _attention(call: Call) -> float:
 
 def _recurrent(call: Call) -> float:
     steps, inside = math.prod(call.first[:2]), call.first[2:]
-    return steps * _cell_formula(call.layer.cell)(call.layer.cell, inside)
+    return steps * _count_cell(call.layer.cell, inside)
+
+
+def _count_cell(cell: Any, inside: Shape) -> float:
+    formula = _cell_formula(cell)
+    assert formula is not None  # without one the layer has none either
+    return formula(cell, inside)
 
 
 def _cell_formula(cell: Any) -> Callable[[Any, Shape], float] | None:
@@ -264,9 +270,9 @@ def _simple_rnn(cell: Any, step: Shape) -> float:
 
 
 def _stacked(cell: Any, step: Shape) -> float:
-    total = 0
+    total = 0.0
     for one in cell.cells:
-        total += _cell_formula(one)(one, step)
+        total += _count_cell(one, step)
         step = (one.units,)
     return total
 

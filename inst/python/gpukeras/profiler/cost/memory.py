@@ -120,11 +120,14 @@ def read_need(
 
 
 def _row_bytes(traced: Traced | None, kept: Kept | None) -> float | None:
-    if traced is None or kept is None or None in kept.by_layer.values():
+    if traced is None or kept is None:
+        return None
+    known = [size for size in kept.by_layer.values() if size is not None]
+    if len(known) < len(kept.by_layer):
         return None
     tensors = [*traced.inputs, *traced.outputs]
     ends = [math.prod(tensor_shape(one)) * one.dtype.size for one in tensors]
-    found = sum(kept.by_layer.values()) + sum(ends) / traced.rows + 2 * kept.largest_bytes
+    found = sum(known) + sum(ends) / traced.rows + 2 * kept.largest_bytes
     return None if math.isnan(found) else float(found)
 
 

@@ -201,7 +201,9 @@ def _describe(seen: Seen, rows: int, kept: Kept | None, taken: set[int]) -> Laye
     return LayerCost(
         name=seen.name,
         kind=type(seen.layer).__name__,
-        output_shape=tuple(None if size != size else size for size in seen.calls[0].output[1:]),
+        output_shape=tuple(
+            None if size != size else int(size) for size in seen.calls[0].output[1:]
+        ),
         params=count_numbers(weights),
         trainable_params=count_numbers([one for one in weights if one.trainable]),
         flops=flops,
@@ -244,7 +246,8 @@ def _per_row(total: float, rows: int) -> float:
 
 
 def _sum_known(values: Sequence[float | None]) -> float | None:
-    return None if None in values else sum(values)
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 # What is not known -------------------------------------------------------------------------------

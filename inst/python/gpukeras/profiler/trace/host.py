@@ -18,7 +18,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gpukeras.profiler.trace.events import Entry, Line, Plane, find_outermost
 from gpukeras.profiler.trace.hlo import Instruction, Program
@@ -57,6 +57,9 @@ class Region:
     number: int
     begin: int
     end: int
+
+
+Span = TypeVar("Span", Ran, Region)
 
 
 # Ops ---------------------------------------------------------------------------------------------
@@ -182,7 +185,7 @@ def _number(plane: Plane, entry: Entry, stat: str) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _match_times(entries: Iterable[Entry], spans: list) -> Iterator[tuple[Entry, Ran | Region]]:
+def _match_times(entries: Iterable[Entry], spans: list[Span]) -> Iterator[tuple[Entry, Span]]:
     """Each entry with the span that it began in; both sorted, spans apart from each other."""
     at = 0
     for entry in entries:

@@ -173,7 +173,8 @@ class _Watching(ABC):
 
     def __init__(self, spec: EarlyStoppingSpec | PlateauSpec) -> None:
         super().__init__()
-        self.spec, self.monitor = spec, ""
+        self.spec: EarlyStoppingSpec | PlateauSpec = spec
+        self.monitor = ""
         self.watch = MetricMonitor(spec.mode or "min", spec.patience, spec.min_delta)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -213,6 +214,9 @@ class _EarlyStopping(_Watching):
         best_epoch: The epoch, from 1, with the best value of the metric; 0 before there was one.
         stopped: Whether patience ran out, which stops the training.
     """
+
+    spec: EarlyStoppingSpec
+    model: Any  # set by Keras
 
     def __init__(self, spec: EarlyStoppingSpec) -> None:
         super().__init__(spec)
@@ -262,6 +266,8 @@ class _Plateau(_Watching):
     Attributes:
         reductions: The epochs, from 1, after which the rates were lowered.
     """
+
+    spec: PlateauSpec
 
     def __init__(self, spec: PlateauSpec, rates: Rates) -> None:
         super().__init__(spec)

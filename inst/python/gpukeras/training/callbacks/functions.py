@@ -109,7 +109,7 @@ def build_function_callback(functions: Functions) -> Any:
     """
     hooks = FunctionHooks(functions)
 
-    class FunctionCallback(runtime.keras().callbacks.Callback):
+    class FunctionCallback(runtime.keras().callbacks.Callback):  # type: ignore[misc] # imported late
         def on_train_begin(self, logs: Any = None) -> None:
             hooks.begin_training()
 

@@ -7,7 +7,7 @@ together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from gpukeras.checkpoint.state import Kept, TrainingState
@@ -167,7 +167,8 @@ def open_aids(
         require_plain_rate(model, "rate_scaling")
         schedule = ConstantSpec()
     kept = {} if state is None else state.keepers
-    holding, steps = nullcontext(), feed.steps if feed.exact else None
+    holding: AbstractContextManager[Rates | None] = nullcontext()
+    steps = feed.steps if feed.exact else None
     if schedule is not None:
         start = kept["rates"][0].get("start") if "rates" in kept else None
         holding = hold_schedule(model, schedule, steps, spec.epochs, start)
@@ -177,7 +178,9 @@ def open_aids(
             None if spec.ema is None else Averages(model, spec.ema),
             rates,
             None if early is None else build_early_stopping(early),
-            build_plateau(schedule, rates) if isinstance(schedule, PlateauSpec) else None,
+            build_plateau(schedule, rates)
+            if rates is not None and isinstance(schedule, PlateauSpec)
+            else None,
             board,
         )
         if rates is not None:

@@ -330,7 +330,7 @@ def split_runs(
 def build_board_callback(board: Board) -> Any:
     """A `keras.callbacks.Callback` that tells a board of epochs; it never sees a batch."""
 
-    class BoardCallback(runtime.keras().callbacks.Callback):
+    class BoardCallback(runtime.keras().callbacks.Callback):  # type: ignore[misc] # imported late
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             board.begin_epoch(epoch)
 

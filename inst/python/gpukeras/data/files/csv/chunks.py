@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ def open_bytes(path: Path) -> Any:
     return pa.input_stream(str(path), compression=compression)
 
 
-def read_blocks(path: Path, header: Header) -> Iterator[Block]:
+def read_blocks(path: Path, header: Header) -> Generator[Block, None, None]:
     """A file's blocks; those of a compressed one are made in a thread, ahead.
 
     Raises:
@@ -61,7 +61,7 @@ def read_blocks(path: Path, header: Header) -> Iterator[Block]:
     return read_ahead(blocks) if compression_of(path) else blocks
 
 
-def _read_blocks(path: Path, header: Header) -> Iterator[Block]:
+def _read_blocks(path: Path, header: Header) -> Generator[Block, None, None]:
     size = min(MAX_RECORD_BYTES, max(BLOCK_BYTES, COLUMN_BYTES * len(header.names)))
     with closing(open_bytes(path)) as file:
         _pass_over(file, header.start)

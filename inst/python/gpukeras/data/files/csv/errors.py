@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
@@ -21,6 +22,7 @@ CSV_HINT = (
     "Correct it (missing values are NA), or leave such rows out and have them counted: "
     '`on_error = "skip"`.'
 )
+Parsed = TypeVar("Parsed")
 Parse = Callable[[bytes], object]  # raises pa.ArrowInvalid for a record that does not fit
 
 
@@ -100,7 +102,9 @@ def line_of(part: Part, block: Block, place: int) -> int:
     return count_lines(part.path, block.start + place + blanks, newline) + 1
 
 
-def parse_leniently(data: bytes, parse: Parse, separator: str) -> tuple[list[object], int]:
+def parse_leniently(
+    data: bytes, parse: Callable[[bytes], Parsed], separator: str
+) -> tuple[list[Parsed], int]:
     """What `parse` makes of the records that fit, and how many do not."""
     try:
         return [parse(data)], 0
@@ -109,7 +113,7 @@ def parse_leniently(data: bytes, parse: Parse, separator: str) -> tuple[list[obj
     if len(ends) < 2:
         return [], 1
     half = ends[len(ends) // 2 - 1]
-    parsed: list[object] = []
+    parsed: list[Parsed] = []
     bad = 0
     for part in (data[:half], data[half:]):
         some, more = parse_leniently(part, parse, separator)

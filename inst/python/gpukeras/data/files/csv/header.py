@@ -101,7 +101,8 @@ def choose_separator(header: str) -> str:
 
 def name_unnamed(given: list[str]) -> tuple[list[str], list[str]]:
     """Names for columns that have none, as R gives them (row names that were written, often)."""
-    names, notes = [], []
+    names: list[str] = []
+    notes: list[str] = []
     for name in given:
         if not name:
             count = 0

@@ -84,7 +84,8 @@ def choose_form(spec: ImageSpec, recipe: Recipe) -> ImageForm:
     Raises:
         SpecError: if an option that is given says otherwise.
     """
-    form = ImageForm(recipe.raw_shape, recipe.interpolation, recipe.crop_to_aspect_ratio)
+    height, width, channels = recipe.raw_shape
+    form = ImageForm((height, width, channels), recipe.interpolation, recipe.crop_to_aspect_ratio)
     colors = {count: name for name, count in COLORS.items()}
     had = {
         "image_size": form.shape[:2],
@@ -280,6 +281,7 @@ def open_images(
 
 
 def _check_classes(files: ImageFiles) -> None:
+    assert files.codes is not None  # the files lie in folders
     left = np.bincount(files.codes, minlength=len(files.classes) + 1)[1:]
     if not left.all():
         name = files.classes[int(left.argmin())]

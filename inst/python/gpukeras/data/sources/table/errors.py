@@ -100,16 +100,16 @@ class _Fault:
         if kind_changed:
             return self._first
         if self._union is not None:
-            return self._category_error()
+            return self._category_error(self._union, self._first)
         counts = dict(self._counts)
         if counts["missing"] or counts["infinite"]:
             counts["large"] = 0
         if not any(counts.values()):
             return self._first
-        return self._located(column_error(self.rule.name, self._arg, **counts))
+        return self._located(column_error(self.rule.name, self._arg, "", **counts))
 
-    def _category_error(self) -> DataError:
-        column = self._union.column()
+    def _category_error(self, union: LevelUnion, first: DataError) -> DataError:
+        column = union.column()
         fill = None if self.rule.fill is None else str(self.rule.fill)
         try:
             count_codes(column, self._arg, imputed=fill is not None)
@@ -117,7 +117,7 @@ class _Fault:
                 recode(column, self.rule.levels, self._arg, fill)
         except DataError as error:
             return self._located(error)
-        return self._first
+        return first
 
     def _located(self, error: DataError) -> DataError:
         if self._row is None:

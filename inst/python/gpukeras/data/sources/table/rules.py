@@ -68,7 +68,9 @@ class TableLearner:
 
     def _summarise(self, how: Learning) -> dict[str, NumberSummary]:
         """Of all columns of numbers of which something is to be learned."""
-        table, found, late = self._table, {}, {}
+        table = self._table
+        found: dict[str, NumberSummary] = {}
+        late: dict[str, NumberSummary] = {}
         for column in map(table.empty, table.columns):
             name, summary = column["name"], NumberSummary(column, how)
             if kind_of(column) != "category" and summary.needed:

@@ -81,7 +81,7 @@ class TableFeatures(Features):
         self._scan: Scan | None = None
 
     def _open(self, features: Mapping[str, Any]) -> None:
-        paths, asked = _texts(features["paths"]), _texts(features.get("columns"))
+        paths, asked = _texts(features["paths"]) or [], _texts(features.get("columns"))
         how = {"format": features.get("format") or "auto", "on_error": self._spec.on_error}
         reader = open_table(paths, self.arg, **how)
         check_names(reader.names, self.arg)
@@ -103,13 +103,13 @@ class TableFeatures(Features):
         return self._scanned().spool.rows
 
     @property
-    def skipped(self) -> str:
+    def skipped(self) -> str:  # type: ignore[override] # known when the files were read
         """What `on_error = "skip"` has left out, or ""."""
         self._scanned()
         return explain_skipped(self.reader.skipped)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override] # the reader's
         """What the files hold that their owner may not expect."""
         return tuple(self.reader.notes)
 
@@ -118,7 +118,7 @@ class TableFeatures(Features):
         return [name for name in self.columns if self.empty(name)["kind"] == "character"]
 
     @property
-    def formula(self) -> str:
+    def formula(self) -> str:  # type: ignore[override] # of the columns chosen
         """The label and the features as R would write them, or "" without a label."""
         return write_formula(self._labels, self.columns) if self._labels else ""
 

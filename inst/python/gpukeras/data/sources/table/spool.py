@@ -71,6 +71,7 @@ class Spool:
                 self._writer.close()
                 self._sink.close()
             except OSError as error:
+                assert self._path is not None  # there is a writer
                 raise disk_full(self._path.parent, self._arg) from error
             self._writer = self._sink = None
 
@@ -104,14 +105,16 @@ class Spool:
     def _read(self) -> Iterator[pa.RecordBatch]:
         if self._kept is not None:
             return iter(self._kept)
-        again = self._anew() if self._path is None else self._read_disk()
-        return read_ahead(again)
+        if self._path is not None:
+            return read_ahead(self._read_disk())
+        assert self._anew is not None  # else they were kept or written
+        return read_ahead(self._anew())
 
     def _overflow(self) -> None:
         kept, self._kept = self._kept, None
         if self._anew is None:
             self._open_disk()
-            for batch in kept:
+            for batch in kept or ():
                 self._write_disk(batch)
         del kept
         pa.default_memory_pool().release_unused()
@@ -131,6 +134,7 @@ class Spool:
         try:
             self._writer.write_batch(batch)
         except OSError as error:
+            assert self._path is not None  # opened before
             folder = self._path.parent
             self._path.unlink(missing_ok=True)
             raise disk_full(folder, self._arg) from error

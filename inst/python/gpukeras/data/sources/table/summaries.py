@@ -95,7 +95,7 @@ class NumberSummary:
         if bad["missing"] or bad["infinite"]:
             bad["large"] = 0
         if any(bad.values()):
-            error = column_error(self.name, self.how.arg, **bad)
+            error = column_error(self.name, self.how.arg, "", **bad)
             error.details["row"] = self._first
             raise error
         if not self._moments.count:
@@ -109,6 +109,7 @@ class NumberSummary:
 
     def add_to_median(self, column: Mapping[str, Any], keep: np.ndarray | None) -> None:
         """A block of one of the passes that find the median."""
+        assert self.median is not None  # begun
         values = read_number(column, self._column["units"])
         kept = values if keep is None else values[keep]
         self.median.add(kept[~np.isnan(kept)])
@@ -116,7 +117,7 @@ class NumberSummary:
     def rule(self) -> ColumnRule:
         """The column's rule."""
         kind, zone, units = (self._column[key] for key in ("kind", "zone", "units"))
-        same = {"zone": zone, "units": units}
+        same: dict[str, Any] = {"zone": zone, "units": units}
         if not self.needed:
             return ColumnRule(self.name, kind_of(self._column), **same)
         fill = None
@@ -233,14 +234,14 @@ class LevelUnion:
             for level in levels:
                 self._positions.setdefault(level, len(self._positions) + 1)
             self._last = levels
-            self._check_levels()
+            self._check_levels(len(self._positions))
         if self._codes is not None:
             mapping = np.array([*map(self._positions.get, levels), 0], dtype=np.int32)
             size = np.min_scalar_type(len(self._positions))
             self._codes.append(spread_codes(column, mapping).astype(size))
 
-    def _check_levels(self) -> None:
-        if self._onehot and len(self._positions) > MAX_TEXTS:
+    def _check_levels(self, count: int) -> None:
+        if self._onehot and count > MAX_TEXTS:
             raise DataError(
                 f"Column `{self.name}` of `{self._arg}` has more than {MAX_TEXTS:,} levels, "
                 "too many for one-hot columns.",
@@ -262,7 +263,7 @@ class LevelUnion:
             codes = np.concatenate([np.zeros(0, size), *kept]).astype(size, copy=False)
         if self.kind == "character":
             levels = sorted(levels)
-            if kept is not None:
+            if kept is not None and self._positions is not None:
                 places = {level: place for place, level in enumerate(levels, 1)}
                 order = [0, *(places[level] for level in self._positions)]
                 codes = np.array(order, codes.dtype)[codes]
@@ -281,9 +282,10 @@ def find_medians(
             for all.
     """
     waiting = [each for each in summaries if each.start_median() is not None]
-    while waiting and not waiting[0].median.found:
+    medians = [each.median for each in waiting if each.median is not None]
+    while medians and not medians[0].found:
         for columns, keep in read([each.name for each in waiting]):
             for summary in waiting:
                 summary.add_to_median(columns[summary.name], keep)
-        for summary in waiting:
-            summary.median.next_digit()
+        for median in medians:
+            median.next_digit()

@@ -281,14 +281,14 @@ def build_parser(
         fields: What is read.
         image_shape: Height, width and channels of images.
     """
-    tf = runtime.tensorflow()
+    tf, shape = runtime.tensorflow(), image_shape or (0, 0, 0)
     spec = {name: tf.io.FixedLenFeature(*_stored(tf, field)) for name, field in fields.items()}
 
     def parse(records: Any) -> Any:
         parsed = tf.io.parse_example(records, spec)
         for name, field in fields.items():
             if field.dtype == "image":
-                parsed[name] = _decode_images(tf, parsed[name], image_shape)
+                parsed[name] = _decode_images(tf, parsed[name], shape)
             elif field.dtype == "uint8":
                 raw = tf.io.decode_raw(parsed[name], tf.uint8)
                 parsed[name] = tf.reshape(raw, (-1, *field.shape))
@@ -347,7 +347,7 @@ def explain_fault(message: str) -> str:
     return "it is no tf.train.Example"
 
 
-def check_text(column: Sequence[bytes], name: str, arg: str) -> list[str]:
+def check_text(column: Sequence[bytes] | np.ndarray, name: str, arg: str) -> list[str]:
     """Texts from UTF-8.
 
     Raises:

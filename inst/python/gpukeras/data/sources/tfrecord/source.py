@@ -64,8 +64,9 @@ class RecordArray(Features):
         self._note, self._seen = note, Notes()
         if self._field.dtype == "image":
             self.kind = "images"
-            trained = recipe is not None and recipe.kind == "images"
-            self._form = choose_form(image, recipe) if trained else image.form
+            self._form = image.form
+            if recipe is not None and recipe.kind == "images":
+                self._form = choose_form(image, recipe)
         self._source: RowSource | None = None
         self._beside: dict[str, list[np.ndarray]] = {}
 
@@ -80,13 +81,13 @@ class RecordArray(Features):
         return self._form.shape if self.kind == "images" else self._field.shape
 
     @property
-    def skipped(self) -> str:
+    def skipped(self) -> str:  # type: ignore[override] # known when the files were read
         """What `on_error = "skip"` has left out, or ""."""
         self._read()
         return explain_skipped(self._files)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override] # complete only then
         """What was inferred, and numbers that float32 does not hold."""
         return tuple(note for note in (self._note, *self._seen.sentences) if note)
 
@@ -133,7 +134,9 @@ class RecordArray(Features):
         source = self._read()
         if self.kind == "images" or (recipe.center is None and recipe.scale is None):
             return source
-        center, scale = (part and np.array(part) for part in (recipe.center, recipe.scale))
+        center, scale = (
+            None if part is None else np.array(part) for part in (recipe.center, recipe.scale)
+        )
         with RowsWriter(source.shape[1:], np.float32, keep, self.arg, len(source)) as writer:
             for rows in _blocks(source):
                 writer.write(standardise(source.gather(rows), center, scale))

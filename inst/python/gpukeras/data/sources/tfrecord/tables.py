@@ -91,11 +91,12 @@ class RecordTable(TableFeatures):
         reader: RecordReader = features["reader"]
         arg, recipe = self.arg, self._recipe
         self.columns = choose_columns(reader.names, self._beside, None, recipe, arg)
-        self.reader = reader.only({*self.columns, *self._beside})
+        self._records = reader.only({*self.columns, *self._beside})
+        self.reader = self._records  # type: ignore[assignment] # has all that is asked of one
 
     def _take_label(self, name: str) -> Mapping[str, Any]:
         """The label column; classes that are whole numbers have their levels in order."""
-        labels, field = super()._take_label(name), self.reader.fields[name]
+        labels, field = super()._take_label(name), self._records.fields[name]
         return _order_levels(labels, field) if field.dtype == "factor" else labels
 
 
