@@ -80,10 +80,11 @@ test-matrix: ## run all tests on Debian 13: R 4.5, Python 3.13, NumPy 2 (needs r
 coverage: setup-coverage ## count the lines that the tests run, Python and R (some 40 minutes)
 	@tools/coverage.sh $(SIDE)
 
-lint: setup-lint install ## check the style of the code with ruff and lintr
+lint: setup-lint install ## check style and types of the code with ruff, mypy and lintr
 	@failed=0; $(RUFF) check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
 	$(RUFF) format --check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
 	(cd python && PYTHONPATH=../inst/python ../.venv/bin/lint-imports) || failed=1; \
+	.venv/bin/python -m mypy --config-file python/pyproject.toml || failed=1; \
 	$(LINTR) || failed=1; exit $$failed
 
 format: setup-format ## format the code with ruff, and with styler if R has it
@@ -151,7 +152,7 @@ contract: setup-contract ## write inst/python/contract.json from the Python core
 
 clean: ## remove what the targets made, except .venv
 	rm -rf .rlib doc gpukeras.Rcheck gpukeras_*.tar.gz demo.png Rplots.pdf inst/python/contract.json.new
-	rm -rf .hypothesis .ruff_cache .pytest_cache python/.pytest_cache
+	rm -rf .hypothesis .ruff_cache .mypy_cache .pytest_cache python/.pytest_cache
 	find inst python tools -name __pycache__ -prune -exec rm -rf {} +
 
 setup-%:

@@ -248,5 +248,5 @@ install_python() {
 
 install_python requirements.txt tensorflow numpy psutil pynvml pyarrow
 if [ $python_tools = yes ]; then
-    install_python requirements-dev.txt pytest hypothesis xdist importlinter ruff coverage
+    install_python requirements-dev.txt pytest hypothesis xdist importlinter mypy ruff coverage
 fi

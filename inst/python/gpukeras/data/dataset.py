@@ -185,7 +185,8 @@ def build_dataset(
     parts = split_rows(rows, spec.validation, spec.seed)
     keep = np.zeros(rows, dtype=bool)
     keep[parts[0]] = True
-    groups, remarks = features.get("groups"), ()
+    groups = features.get("groups")
+    remarks: tuple[str, ...] = ()
     if recipe is None:
         learned = _learn(given, labels, keep, complete, spec, formula)
         remarks, recipe = given.remarks(learned, spec), group_columns(learned, groups, arg)
@@ -270,6 +271,7 @@ def _encode_labels(
     if recipe.label is None:
         raise DataError("`y` was given, but training had no labels.", arg="y")
     codes = encode_labels(recipe.label, labels, notes)
-    recipe = replace(recipe, label=measure_ranges(recipe.label, codes))
-    weight = row_weights(weights, class_weight, recipe.label, codes, keep)
+    label = measure_ranges(recipe.label, codes)
+    recipe = replace(recipe, label=label)
+    weight = row_weights(weights, class_weight, label, codes, keep)
     return recipe, [codes] if weight is None else [codes, weight]

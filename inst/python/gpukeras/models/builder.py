@@ -68,8 +68,7 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     keras = runtime.keras()
     try:
         several = input_parts(recipe) or recipe.label.outputs
-        connect = _connect if several else _stack
-        model = connect(recipe, recipe.label, spec)
+        model = (_connect if several else _stack)(recipe, recipe.label, spec)
         optimizer = keras.optimizers.get(spec.optimizer)
     except (ValueError, TypeError) as error:
         raise SpecError(f"Keras refused the options: {find_reason(error)}.") from error
@@ -291,11 +290,7 @@ def compile_model(model: Any, options: Mapping[str, Any]) -> None:
 
 
 def check_rows(
-    model: Any,
-    data: Dataset | StreamDataset,
-    arg: str = "data",
-    step: str = "train",
-    fits: bool = False,
+    model: Any, data: Dataset, arg: str = "data", step: str = "train", fits: bool = False
 ) -> None:
     """The model can be trained ("train") or evaluated ("test") on these rows: both fit.
 

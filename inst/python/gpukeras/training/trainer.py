@@ -131,9 +131,9 @@ class Trainer:
         self.facts = replace(facts, replicas=self.team.replicas, text=self.data.recipe.has_texts)
         if state is not None and state.engine and self.facts.wanted == "auto":
             self.facts = replace(self.facts, wanted=state.engine)
-        engines = self._open_engines()
-        hooks = self._after_call, self._back_off, self._rewind, self.feed
-        self.runner = EpochLoop(*engines, *hooks, agreement.agree_time)
+        engines, chooser = self._open_engines()
+        hooks = self._after_call, self._back_off, self._rewind
+        self.runner = EpochLoop(engines, chooser, *hooks, self.feed, agreement.agree_time)
         each = bool(self.facts.batch_hook)
         self.ticks = Ticks(self.feed, self.runner, self.callbacks, each, self.together)
         held.callback(lambda: self.runner.close())

@@ -8,7 +8,7 @@ overlap on threads of their own; casting, scaling and augmentation, which are on
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,7 @@ class StageClock(Clock):
         """A block begins."""
         self._last = time.perf_counter()
 
-    def stop(self, stage: str, arrays: tuple[Any, ...]) -> None:
+    def stop(self, stage: str, arrays: Sequence[Any]) -> None:
         """Waits until the arrays are there, and adds their time."""
         rows = _wait(arrays) if arrays else 0
         now = time.perf_counter()
@@ -77,7 +77,7 @@ class StageClock(Clock):
         self.rows += rows if stage == "send" else 0  # the one stage that all blocks go through once
 
 
-def _wait(arrays: tuple[Any, ...]) -> int:
+def _wait(arrays: Sequence[Any]) -> int:
     """Waits for the features; their rows."""
     first = runtime.tensorflow().nest.flatten(arrays)[0]
     first[:1].numpy()

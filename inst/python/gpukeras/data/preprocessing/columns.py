@@ -340,9 +340,8 @@ def _hash_category(bins: int, column: Mapping[str, Any], arg: str, fill: str | N
     used = np.flatnonzero(count_codes(column, arg, imputed=fill is not None))
     mapping = np.zeros(len(levels) + 1, dtype=np.int32)
     # R's codes count from 1: the last place is that of code 0, a missing value.
-    mapping[used - 1] = choose_bins(
-        (levels[code - 1] if code else fill or "" for code in used), bins
-    )
+    names = (levels[code - 1] if code else fill or "" for code in used)
+    mapping[used - 1] = choose_bins(names, bins)
     return spread_codes(column, mapping)
 
 

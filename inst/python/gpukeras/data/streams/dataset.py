@@ -11,6 +11,7 @@ again.
 from __future__ import annotations
 
 import itertools
+from collections import abc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -47,7 +48,7 @@ class Pass(Protocol):
     dropped: int
     idle: Callable[[], None]
 
-    def blocks(self, epoch: int) -> Iterator[HostBlock]:
+    def blocks(self, epoch: int) -> abc.Generator[HostBlock, None, None]:
         """The blocks of an epoch, counted from 1."""
 
     def close(self) -> None:
@@ -122,7 +123,7 @@ class IterableDataset(Dataset):
             SpecError: for such rows, if batches are to be made anew.
         """
         shape = self.recipe.shape
-        given = np.shape(features.get("values"))[1:] if features["kind"] == "array" else shape
+        given = np.shape(features["values"])[1:] if features["kind"] == "array" else shape
         axes = {a for a, (one, other) in enumerate(zip(given, shape, strict=False)) if one != other}
         same_rank = len(given) == len(shape) and keeps_values(self.recipe)
         if not axes or not same_rank or not axes <= self.open_axes:
@@ -198,7 +199,7 @@ class GeneratorPass:
         self.dropped = 0
         self.idle: Callable[[], None] = lambda: None
 
-    def blocks(self, epoch: int) -> Iterator[HostBlock]:
+    def blocks(self, epoch: int) -> abc.Generator[HostBlock, None, None]:
         """The blocks of an epoch, counted from 1; the function is called between them."""
         self.dropped = 0
         chunks = self._encoded(epoch)

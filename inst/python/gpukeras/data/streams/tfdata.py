@@ -10,7 +10,7 @@ Elements are `x`, `(x, y)` or `(x, y, weights)`, each a tensor of numbers, batch
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -289,7 +289,7 @@ class TfPass:
         self._puller: Puller | None = None
         self.idle: Callable[[], None] = lambda: None
 
-    def blocks(self, epoch: int) -> Iterator[HostBlock]:
+    def blocks(self, epoch: int) -> Generator[HostBlock, None, None]:
         """The blocks of an epoch, counted from 1, then its short last batch.
 
         Raises:
