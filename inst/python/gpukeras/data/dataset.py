@@ -183,9 +183,8 @@ def build_dataset(
     labels = None if labels is None else take_labels(labels, complete)
     rows = given.rows if complete is None else int(complete.sum())
     parts = split_rows(rows, spec.validation, spec.seed)
-    keep = np.zeros(rows, dtype=bool)
+    groups, keep = features.get("groups"), np.zeros(rows, dtype=bool)
     keep[parts[0]] = True
-    groups = features.get("groups")
     remarks: tuple[str, ...] = ()
     if recipe is None:
         learned = _learn(given, labels, keep, complete, spec, formula)
