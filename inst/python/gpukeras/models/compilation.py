@@ -98,9 +98,9 @@ def explain_build(model: Any, error: BaseException) -> ModelError:
     """
     outputs, given = read_outputs(model), _given(model)
     for name in given if outputs else ():
-        fault = _find_fault(given[name], list(outputs), whole=name.startswith("loss"))
+        fault = _find_fault(given[name], list(outputs or ()), whole=name.startswith("loss"))
         if fault:
-            return _misfit(name, fault, list(outputs))
+            return _misfit(name, fault, list(outputs or ()))
     named = outputs is None and any(isinstance(one, Mapping) for one in given.values())
     hint = "Check the names in `loss` and `metrics` of compile() against what its call() gives."
     return ModelError(
