@@ -9,7 +9,7 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.data.base import Dataset
-from gpukeras.data.loading.loader import open_evaluation
+from gpukeras.data.loading.loader import DataLoader, open_evaluation
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, choose_evaluation_candidates
 from gpukeras.engine.engines import Logs, read_engine_facts
@@ -56,7 +56,7 @@ class EvaluationLoop:
 
     def _open(self, rows_a_batch: int | None) -> None:
         self._feed = self._open_feed(batch_size=rows_a_batch)
-        if self._fixed is not None and self._feed.exact:
+        if self._fixed is not None and isinstance(self._feed, DataLoader):
             check_whole(self._fixed, self._feed.row_count)
         team, facts = self._team, read_engine_facts(self._model, self._wanted)
         facts = replace(facts, replicas=team.replicas, text=self._has_texts)
