@@ -10,7 +10,7 @@ import pytest
 from children import needs_no_gpu, run_python
 from computers import make_computer
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RESULTS = {
     "check": {
         "verdict": "CONFIRMED",
