@@ -287,7 +287,7 @@ def test_a_killed_process_leaves_nothing_under_the_name(tmp_path, dataset, form)
     code = """
         def kill(event):
             os.kill(os.getpid(), signal.SIGKILL)
-        storage.save_dataset(data, sys.argv[1], sys.argv[2], 4, on_event=kill)
+        storage.save_dataset(data, sys.argv[1], sys.argv[2], shards=4, on_event=kill)
     """
     done = run_child(code, tmp_path / "saved", form)
     assert done.returncode == -signal.SIGKILL
