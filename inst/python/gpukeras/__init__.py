@@ -1,6 +1,6 @@
 """gpukeras: proof that the GPU works, and Keras training that keeps it busy.
 
-The Python core of the R package gpukeras. R enters through `border.invoke()` only.
+The Python core of the R package gpukeras. R enters through `api.invoke()` only.
 Importing this package before TensorFlow lets TensorFlow find the CUDA libraries of its wheels.
 """
 
