@@ -22,10 +22,10 @@ from gpukeras.system.packages import read_build
 CHECK = """
 import json
 from dataclasses import asdict
-from gpukeras.diagnostics.verdict import judge
+from gpukeras.diagnostics.verdict import diagnose
 from gpukeras.diagnostics.collect import read_facts
 facts = read_facts({session!r}, root={root!r})
-print(json.dumps({{"facts": facts, "diagnosis": asdict(judge(facts))}}, default=str))
+print(json.dumps({{"facts": facts, "diagnosis": asdict(diagnose(facts))}}, default=str))
 """
 
 
@@ -268,10 +268,10 @@ def test_without_a_place_to_write_the_check_goes_on(computer):
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # no process of this tree may write a file
     tempfile.tempdir = "/nowhere"
     from dataclasses import asdict
-    from gpukeras.diagnostics.verdict import judge
+    from gpukeras.diagnostics.verdict import diagnose
     from gpukeras.diagnostics.collect import read_facts
     facts = read_facts(root={str(computer)!r})
-    answer = [facts["cuda"]["count"], asdict(judge(facts))["verdict"], facts["unread"]]
+    answer = [facts["cuda"]["count"], asdict(diagnose(facts))["verdict"], facts["unread"]]
     """
     count, verdict, unread = run_stub_script(script)
     assert (count, verdict, unread) == (1, "NOT USED", {})

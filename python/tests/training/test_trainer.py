@@ -74,7 +74,7 @@ def test_trainings_leave_no_function_behind():
     assert count() <= before
 
 
-# Aids --------------------------------------------------------------------------------------------
+# Callbacks ---------------------------------------------------------------------------------------
 
 
 def test_a_schedule_is_followed_and_the_rate_is_the_models_own_afterwards():
