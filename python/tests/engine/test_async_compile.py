@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,13 +129,13 @@ def test_a_step_that_cannot_be_traced_into_a_loop_is_left_to_keras():
 
 def test_python_may_end_while_it_compiles():
     code = """
-        import test_compiling as t
+        import test_async_compile as t
         block, model = t.make_block(), t.make_model(optimizer="adam")
         engines = t.make_engines(model, block)
         engines.prepare("compiled", block)
         print("begun")
     """
-    folders = [path for path in sys.path if path]
+    folders = [str(Path(__file__).parent), *filter(None, sys.path)]
     code = f"import sys; sys.path[:0] = {folders!r}\n{textwrap.dedent(code)}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, "begun"), done.stderr

@@ -145,9 +145,9 @@ def test_every_row_is_trained_once_an_epoch(engine, rows, batch_size):
 def test_a_step_of_ones_own_is_compiled_once_whatever_batches_a_call_takes(tmp_path):
     script = f"""
         import sys
-        sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
-        import test_engine
-        test_engine.test_every_row_is_trained_once_an_epoch("compiled", 300, 1)
+        sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]!r}
+        import test_engines
+        test_engines.test_every_row_is_trained_once_an_epoch("compiled", 300, 1)
         answer = True
     """
     assert run_script(script, XLA_FLAGS=f"--xla_dump_to={tmp_path}")

@@ -5,6 +5,7 @@ The packages' order stands in `[tool.importlinter]` of pyproject.toml, top to bo
 
 import ast
 import functools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,14 @@ def path(request):
 
 def test_a_package_imports_only_from_below():
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+    environment = {**os.environ, "PYTHONPATH": str(CORE.parent)}
     ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=PYTHON, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code],
+        cwd=PYTHON,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert ended.returncode == 0, ended.stdout
     assert "broken" in ended.stdout
