@@ -1,12 +1,6 @@
 import numpy as np
 import pytest
-from searched import (
-    assert_same,
-    make_stream,
-    state_of,
-    stochastic_model,
-    train_once,
-)
+from searched import assert_same, make_stream, state_of, stochastic_model, train_once
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError, SpecError

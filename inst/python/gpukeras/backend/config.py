@@ -287,7 +287,7 @@ def plan_tf32(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> 
 def plan_jit(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
     """Whether XLA compiles training steps.
 
-    Where XLA of this build would end the process (`known_bugs.BLACKWELL_XLA`) "auto" is off.
+    Where XLA of this build would end the process (`known_issues.BLACKWELL_XLA`) "auto" is off.
     """
     capabilities = [gpu.compute_capability for gpu in gpus]
     if wanted == "auto" and choose_jit(capabilities, facts.cuda_version) is False:

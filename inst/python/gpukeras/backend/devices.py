@@ -200,7 +200,7 @@ def setup(
     deterministic: bool = False,
     tf32: str | bool = "auto",
 ) -> SetupRecord:
-    """Configures TensorFlow, without starting its devices; arguments as in `specs.SetupSpec`.
+    """Configures TensorFlow, without starting its devices; arguments as in `SetupSpec`.
 
     Raises:
         NoDeviceError: if the device asked for is not there; then nothing was changed.

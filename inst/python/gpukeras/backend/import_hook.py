@@ -23,7 +23,7 @@ class _Awaiter:
 
 
 def await_tensorflow() -> None:
-    """Has `preload.prepare()` run just before TensorFlow is imported, whoever imports it.
+    """Has `cuda_preload.prepare()` run just before TensorFlow is imported, whoever imports it.
 
     The libraries take a second to load, and a session may never need them.
     """

@@ -1,8 +1,8 @@
 """Structured pruning: whole units and filters go, and a smaller model is built of what is left.
 
 A unit's worth is the norm of the weights that make it (Li et al. 2017), or the scale of the batch
-normalisation after it (Liu et al. 2017); units that are tied (see `channels`) are worth what they
-have together. Which share of them goes is found by bisection on the FLOPs that are left.
+normalisation after it (Liu et al. 2017); units that are tied (see `channel_graph`) are worth
+what they have together. Which share of them goes is found by bisection on the FLOPs that are left.
 """
 
 from __future__ import annotations

@@ -321,16 +321,17 @@ class FitSpec(Spec):
     Args:
         epochs: Passes over the training rows.
         engine: "auto" (chosen by measuring), "keras", "superstep" or "compiled".
-        schedule: The learning rate's schedule, see `schedules`, or None for the optimizer's own.
+        schedule: The learning rate's schedule, see `lr_tables`, or None for the optimizer's own.
         clip_norm: Largest norm of each variable's gradient, or None.
         clip_value: Largest absolute value in a gradient, or None.
         clip_global_norm: Largest norm of all gradients together, or None.
         ema: Momentum of the weights' moving averages, in (0, 1), or None for none.
-        early_stopping: Epochs without improvement, or options, see `stopping`; None for never.
-        checkpoint: A folder, or options, see `checkpoints`; None for none.
+        early_stopping: Epochs without improvement, or options, see `early_stopping`;
+            None for never.
+        checkpoint: A folder, or options, see `checkpoint.options`; None for none.
         on_oom: When memory runs out: "halve" the rows that go through the model at once and keep
             the batch size by adding up gradients, or "stop".
-        tensorboard: A folder, or options, see `tensorboards`; None for none.
+        tensorboard: A folder, or options, see `callbacks.tensorboard`; None for none.
         rate_scaling: What several replicas do to the learning rate: "none"; "linear", times their
             number (Goyal et al. 2017); "sqrt", times its square root (Krizhevsky 2014).
     """

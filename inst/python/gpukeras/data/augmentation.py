@@ -217,8 +217,8 @@ def draw_numbers(
 
     Returns:
         `seeds` (int32) for Keras' layers; where rows are resampled `moves` (float32, 8 a row, see
-        `geometry`); with mixup `share` (float32, the row's own part) and `partner` (int32, row
-        numbers).
+        `augmentation_geometry`); with mixup `share` (float32, the row's own part) and `partner`
+        (int32, row numbers).
     """
     streams = {
         use: np.random.default_rng([spec.seed, *key, number]) for number, use in enumerate(USES)

@@ -41,15 +41,15 @@ def assemble(
         features: A mapping with its `kind`; see `sources.open_features()`, `storage.opening`
             and `streams.building`.
         options: Fields of `DatasetSpec`.
-        labels: See `pipeline.build_dataset()`.
+        labels: See `dataset.build_dataset()`.
         weights: One weight a row.
         class_weight: "balanced", or a weight for each level.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
         arg: The user's name for the features, for messages.
         augment: Fields of `AugmentSpec`, or None.
-        map: Applied to the features of a block on the device, see `mapping`.
-        text: Which columns are texts, see `text.TextSpec`.
+        map: Applied to the features of a block on the device, see `map_fn`.
+        text: Which columns are texts, see `text_vectorization.TextSpec`.
 
     Raises:
         SpecError: for a bad option.

@@ -2,7 +2,7 @@
 
     features, labels --recipe--> row sources --plan_pipeline()--> resident | staged | streamed
 
-What feeds them to the device, a block of batches at a time, is `feeding`.
+What feeds them to the device, a block of batches at a time, is `loading.loader`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,9 @@ import numpy as np
 from gpukeras.backend import devices
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import (
-    Notes,
-    check_some,
-    epoch_order,
-    split_rows,
-)
+from gpukeras.data.arrays import Notes, check_some, epoch_order, split_rows
 from gpukeras.data.base import Dataset
-from gpukeras.data.plan import (
-    PipelineFacts,
-    PipelinePlan,
-    choose_batch_size,
-    plan_pipeline,
-)
+from gpukeras.data.plan import PipelineFacts, PipelinePlan, choose_batch_size, plan_pipeline
 from gpukeras.data.preprocessing.imputation import check_labels, choose_policy
 from gpukeras.data.preprocessing.multi_input import check_settled, group_columns
 from gpukeras.data.preprocessing.multi_output import (
@@ -157,17 +147,17 @@ def build_dataset(
     """Rows for training: split, learn the recipe on the training rows, encode.
 
     Args:
-        features: See `sources.open_features()`; with `groups` where columns are several inputs,
-            see `groups.group_columns()`.
+        features: See `registry.open_features()`; with `groups` where columns are several inputs,
+            see `multi_input.group_columns()`.
         options: Fields of `DatasetSpec`.
-        labels: `{kind, values, levels}`, see `labels`, `{kind: "npy", path}`, or several outputs
+        labels: `{kind, values, levels}`, see `targets`, `{kind: "npy", path}`, or several outputs
             of these; None also where the features hold them.
         weights: One weight a row, or an array with more of them a row, at least 0.
         class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
         arg: The user's name for the features, for messages.
-        text: Which columns are texts, and how they are encoded, see `text.TextSpec`.
+        text: Which columns are texts, and how they are encoded, see `text_vectorization.TextSpec`.
 
     Raises:
         SpecError: for a bad option.

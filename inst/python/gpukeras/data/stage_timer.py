@@ -50,7 +50,7 @@ def end_stage(stage: str, arrays: Sequence[Any] = ()) -> None:
     """What was done since the stage before, or since the block's start, was this stage.
 
     Args:
-        stage: One of `costs.WHAT`; it may come again and again.
+        stage: One of `loading.profile.WHAT`; it may come again and again.
         arrays: Tensors that a device may still be working on; none where the host made all.
     """
     _clock.get().stop(stage, arrays)

@@ -27,7 +27,7 @@ def check(session: Mapping[str, Any] | None = None, model: Any = None, data: Any
     """Whether the GPU is used, or why not. Never raises on an odd machine.
 
     Args:
-        session: What R knows: see `facts` in the project's notes on `gpu_check()`; `environment` is
+        session: What R knows: see `system.facts`; `environment` is
             R's reading of the set variables by name.
         model: A compiled Keras model; with `data`, one that is trained for a few steps to prove
             that its training is on the GPU. It is left as it was.

@@ -1,7 +1,7 @@
 """Reads the facts for `gpu_check()` in layers, cheapest first, until a root cause is proven.
 
-What may crash, hang or take memory runs in child processes (`probing`); this session only tells
-what it already knows, and at last lists its own GPUs.
+What may crash, hang or take memory runs in child processes (`child_probes`); this session
+tells only what it already knows, and at last lists its own GPUs.
 """
 
 from __future__ import annotations

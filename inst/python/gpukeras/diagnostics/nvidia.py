@@ -1,6 +1,6 @@
 """What files show of NVIDIA GPUs and their software: nothing is started, nothing is woken up.
 
-As in `machine`, None means "not determined", an empty text or list "looked, and it is not there".
+As in `system.host`, None means "not determined", an empty text or list "it is not there".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Three engines run the same Keras step on the same blocks of batches:
 None is always best (XLA's convolutions on a CPU are 8 times slower than oneDNN's), so in the first
 epoch each trains real batches for a moment, and the fastest goes on. Nothing is wasted: these are
 updates of the same model. An engine is only tried where it can win and the steps left can pay for
-its tracing; XLA compiles in a thread, see `compiling`, while the fastest so far trains on.
+its tracing; XLA compiles in a thread, see `async_compile`, while the fastest so far trains on.
 
 The loop's trip count and first batch are run-time values, so one program serves calls of any size.
 The short last batch of an epoch needs a function of its own, unless batches are few: then the loop
@@ -113,8 +113,8 @@ class Engines:
         kind: "train" or "test": which of the model's steps.
         batch_size: Rows a batch.
         device: Where the model runs; decides how dropout draws under XLA.
-        step: The step itself, see `steps`; by default the model's own. Its attribute `going`, if it
-            has one, is asked in the loop whether there is to be another batch.
+        step: The step itself, see `train_step`; by default the model's own. Its attribute `going`,
+            if it has one, is asked in the loop whether there is to be another batch.
 
     Attributes:
         ran: Whether each function that was run has come back: before that nobody knows whether the

@@ -59,7 +59,7 @@ def save_archive(
         `{path, kind, name, parameters, bytes, compiled, recipe, epochs, masks, needs}`: class and
         name of the model, number of its weights, size of the file, whether it has a recipe, how
         many epochs its history has (0 without), how many of its weights' arrays are masked, what
-        loading needs (see `archived_needs.Needs`).
+        loading needs (see `custom_objects.Needs`).
 
     Raises:
         SpecError: if it is no Keras model, or for another ending.
@@ -108,7 +108,7 @@ def load_archive(
         `{model, kind, name, parameters, compiled, left, ours, recipe, history, history_fault,
         masks}`: `left` are names that its `compile()` needs and nobody knows;
         `history_fault` says why a damaged history was left out, or is ""; `ours` says
-        whether gpukeras wrote the file; `recipe` as `carried.carry_recipe()` gives it, or None;
+        whether gpukeras wrote the file; `recipe` as `recipe_json.carry_recipe()` gives it, or None;
         `history` is the training's record as JSON text, or None.
 
     Raises:

@@ -34,7 +34,7 @@ def read_needs(path: Path, ours: Callable[[str], bool] = lambda name: False) -> 
     """What loading a file needs.
 
     Args:
-        path: Of an archive that may be read, see `archives`.
+        path: Of an archive that may be read, which fits into `zip_limits`.
         ours: Whether Keras has a function of that name.
     """
     return parse_needs(read_settings(path), ours)

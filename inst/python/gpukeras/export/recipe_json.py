@@ -21,7 +21,7 @@ def recipes_from(value: Any, arg: str = "recipe") -> Recipe | None:
     """The recipe that a value has or is; None for None, and for a model that has none.
 
     Args:
-        value: A dataset, a model, JSON text or plain values (see `portable`), or a `Recipe`.
+        value: A dataset, a model, JSON text or plain values (see `serialization`), or a `Recipe`.
         arg: The user's name for it, for messages.
 
     Raises:

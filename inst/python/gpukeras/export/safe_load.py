@@ -30,7 +30,7 @@ def check_code(path: Path, arg: str, lambdas: bool = True) -> None:
     """Refuses a `.keras` file with code in it, which is never run.
 
     Args:
-        path: Of an archive that may be read, see `archives`.
+        path: Of an archive that may be read, which fits into `zip_limits`.
         arg: The user's name for the model, for messages.
         lambdas: Whether lambdas are refused too; their user may know where the file is from.
 

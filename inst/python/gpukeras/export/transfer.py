@@ -2,7 +2,7 @@
 
     save_model(model, path) --> path (`.keras`) + record --> load_model(path, recipe)
 
-The files are those of `model_archives`: masks of pruning come back too. The recipe of the training
+The files are those of `archive`: masks of pruning come back too. The recipe of the training
 data also goes beside the file, as text, for who looks at a model before loading it.
 """
 
@@ -37,7 +37,7 @@ def save_model(model: Any, path: str, arg: str = "model", loadable: bool = True)
 
     Returns:
         `{kind, name, parameters, bytes, recipe}`: class and name of the model, number of its
-        weights, size of the file, and what `carried.carry_recipe()` gives, or None.
+        weights, size of the file, and what `recipe_json.carry_recipe()` gives, or None.
 
     Raises:
         SpecError: if it is no Keras model, or for another ending.
@@ -75,7 +75,7 @@ def load_model(
 
     Args:
         path: Of the file.
-        recipe: Tied to the model if not None; see `carried.recipes_from()`.
+        recipe: Tied to the model if not None; see `recipe_json.recipes_from()`.
         arg: The user's name for the model, for messages.
         custom_objects: Classes and functions that it needs, by name.
         safe_mode: Whether lambdas are refused.

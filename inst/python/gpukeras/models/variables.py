@@ -24,7 +24,7 @@ def build_variables(model: Any, batch: tuple[Any, ...], wrapped: bool = False) -
     Args:
         model: A compiled model.
         batch: Features, and labels and weights as far as there are any.
-        wrapped: See `blocks.as_data()`.
+        wrapped: See `loading.block.as_data()`.
 
     Raises:
         ModelError: if Keras cannot.

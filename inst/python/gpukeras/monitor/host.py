@@ -29,7 +29,7 @@ class HostReader:
         self._bytes = Meter(count_bytes, BYTES_S)
 
     def read(self) -> list[float | None]:
-        """A value for each of `measures.HOST_UNITS`; rates since the last call."""
+        """A value for each of `fields.HOST_UNITS`; rates since the last call."""
         process, busy, total = self._processor.read()
         disk, network = self._bytes.read()
         return [

@@ -23,7 +23,7 @@ class DeviceSamples(Gpu):
     """A GPU and its samples.
 
     Args:
-        samples: Of each column of `measures.DEVICE_UNITS` one float64 a sample, NaN where the card
+        samples: Of each column of `fields.DEVICE_UNITS` one float64 a sample, NaN where the card
             did not tell; and `throttling`, texts, None where it did not tell.
     """
 
@@ -58,7 +58,7 @@ class MonitorRecord:
     Args:
         interval_s: Seconds between two samples, as asked.
         seconds: How long it watched.
-        samples: `time_s` (from its beginning) and each column of `measures.HOST_UNITS`, a float64
+        samples: `time_s` (from its beginning) and each column of `fields.HOST_UNITS`, a float64
             array each, one value a sample; NaN where the computer did not tell.
         devices: The samples of each visible GPU, at the same moments.
         gpu_error: "" or why no GPU was sampled, a sentence.

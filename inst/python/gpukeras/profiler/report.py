@@ -52,7 +52,7 @@ class StageTime:
     """A stage of the input pipeline.
 
     Args:
-        stage: One of `costs.WHAT`.
+        stage: One of `loading.profile.WHAT`.
         batch_s: Seconds a batch, with nothing else running.
         share: As a share of all stages.
         what: What it does, for users.

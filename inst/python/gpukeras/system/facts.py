@@ -1,7 +1,7 @@
 """Facts about a computer and a session, and guarded ways to ask for one.
 
-Facts are a nested dict as `diagnosis.read_facts()` makes it. What is missing or odd in it is "not
-determined", never "no": only an empty text or list says "looked, and it is not there".
+Facts are a nested dict as `diagnostics.collect.read_facts()` makes it. What is missing or odd in
+it is "not determined", never "no": only an empty text or list says "looked, and it is not there".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Python packages, read from files: which TensorFlow this is, how it was built, what it needs.
 
 The cheapest layer of `gpu_check()`: nothing is imported or executed, so that a broken TensorFlow
-can be described too. Readers follow `machine`'s convention: None is "not determined", an empty text
+can be described too. Readers follow `host`'s convention: None is "not determined", an empty text
 or list "looked, and it is not there".
 """
 

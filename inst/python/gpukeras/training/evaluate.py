@@ -11,10 +11,7 @@ from gpukeras.core.options import check_choice, check_count
 from gpukeras.data.base import Dataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_team
-from gpukeras.engine.predict_loop import (
-    fixed_rows,
-    model_device,
-)
+from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.models import builder
 from gpukeras.models.compilation import explaining_refusals
 from gpukeras.models.losses import KERAS_ROWS, depends_on_batch

@@ -14,10 +14,7 @@ from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, choose_evaluation_candidates
 from gpukeras.engine.engines import Logs, read_engine_facts
 from gpukeras.engine.epoch_loop import EpochLoop
-from gpukeras.engine.predict_loop import (
-    check_whole,
-    fixed_rows,
-)
+from gpukeras.engine.predict_loop import check_whole, fixed_rows
 from gpukeras.models import builder
 
 

@@ -1,4 +1,4 @@
-"""Fitting: checks everything before anything is trained, then lets a `job` do it."""
+"""Fitting: checks everything before anything is trained, then lets a `Trainer` do it."""
 
 from __future__ import annotations
 

@@ -10,9 +10,7 @@ from typing import Any
 from gpukeras.backend import devices, keras_private, runtime
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
-from gpukeras.engine.predict_loop import (
-    fixed_rows,
-)
+from gpukeras.engine.predict_loop import fixed_rows
 from gpukeras.models.losses import weighing_rows
 from gpukeras.models.variables import build_variables
 

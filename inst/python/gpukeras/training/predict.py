@@ -24,11 +24,7 @@ from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import open_team
-from gpukeras.engine.predict_loop import (
-    Batches,
-    predict_rows,
-    predict_stream,
-)
+from gpukeras.engine.predict_loop import Batches, predict_rows, predict_stream
 from gpukeras.models import builder, compatibility
 from gpukeras.training.keras_functions import count_weights, jit_policy
 
@@ -50,13 +46,13 @@ def predict(
         data: Or a dataset, whose rows are taken in their original order; of rows in sequence one
             epoch is.
         type: "response" or "class".
-        room: R's function that makes memory for many values, see `rooms`; or None.
+        room: R's function that makes memory for many values, see `core.r_buffer`; or None.
         devices: On which rows are predicted, see `training.fit()`; "all" shares them out in a
             cluster. Rows in sequence are predicted where the model is.
 
     Returns:
-        See `labels.decode`, `values` being "room" where they were written there; and `missing`, the
-        numbers from 1 of rows that have no prediction, because training left out such rows. They
+        See `targets.decode`, `values` being "room" where they went there; and `missing`,
+        the numbers from 1 of rows that have no prediction, because training left out such rows. They
         keep their place. Of a model with several outputs: `{outputs}`, such a record of each, with
         its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each.
     """

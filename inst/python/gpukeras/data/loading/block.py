@@ -53,7 +53,7 @@ class AnyFeed(ABC):
         capacity: Batches of the next block; 0 where that is up to its rows.
         steps: Batches an epoch, or None while that is unknown.
         exact: Whether `steps` is more than an estimate.
-        clock: What the stages of its next blocks report to, see `stages`.
+        clock: What the stages of its next blocks report to, see `stage_timer`.
     """
 
     steps: int | None

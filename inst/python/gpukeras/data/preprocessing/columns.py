@@ -3,7 +3,7 @@
 Columns come as dicts `{name, kind, values, levels}`: `kind` is "numeric", "integer", "logical",
 "factor" or "character" (these two hold R's 1-based codes in `values`, 0 for NA, and their
 `levels`), "date", "time" (with `zone` and the UTC `offsets` of its rows) or "duration" (with
-`units`), see `times`.
+`units`), see `datetimes`.
 """
 
 from __future__ import annotations

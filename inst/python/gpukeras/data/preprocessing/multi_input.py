@@ -2,7 +2,7 @@
 
 A row stays one row of numbers, so that whatever moves rows (plans, shuffles, scratch files, saved
 datasets, streams) knows of one array. Inputs lie in it side by side, flattened. They are groups of
-a data frame's columns, or what was given as a list (see `packing`). NumPy only.
+a data frame's columns, or what was given as a list (see `sources.multi_input`). NumPy only.
 """
 
 from __future__ import annotations

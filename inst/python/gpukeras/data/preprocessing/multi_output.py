@@ -107,7 +107,7 @@ def encode_labels(
         notes: Where whole numbers that lose digits are noted, or None.
 
     Raises:
-        DataError: for other outputs than in training, or as `labels.encode_label()`.
+        DataError: for other outputs than in training, or as `targets.encode_label()`.
     """
     if (rule.kind == SEVERAL) != (labels["kind"] == SEVERAL):
         wanted = _names(rule) if rule.outputs else "a single output"
@@ -152,7 +152,7 @@ def split_labels(rule: LabelRule, encoded: np.ndarray) -> list[tuple[LabelRule, 
 
 
 def measure_ranges(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
-    """The rule with the range of these labels, see `labels.measure_range()`."""
+    """The rule with the range of these labels, see `targets.measure_range()`."""
     if rule.kind != SEVERAL:
         return measure_range(rule, encoded)
     parts = [measure_range(*part) for part in split_labels(rule, encoded)]
@@ -193,7 +193,7 @@ def decode_outputs(
         as_class: The most probable class of outputs that have classes.
 
     Returns:
-        `{name, ...}` for each, see `labels.decode()`; in the labels' order, as far as they have
+        `{name, ...}` for each, see `targets.decode()`; in the labels' order, as far as they have
         one.
 
     Raises:

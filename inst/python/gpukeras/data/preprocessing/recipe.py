@@ -4,7 +4,7 @@ A `Recipe` is plain data: names, levels, means and deviations. It is tied to the
 so that prediction encodes a data frame as training did.
 
 Features come as `{kind: "array", values, names}` or `{kind: "columns", columns}`, whose columns
-`columns` describes; labels as `labels` does.
+`columns` describes; labels as `targets` does.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Recipe:
     """The encoding of features and labels.
 
     Args:
-        kind: "array", "strings", "columns", "images", "inputs": several, see `packing`; or
+        kind: "array", "strings", "columns", "images", "inputs": several, see `multi_input`; or
             "batches", of which nothing is known.
         shape: Shape of one row of features as the model takes it.
         columns: One rule a column, for "columns".

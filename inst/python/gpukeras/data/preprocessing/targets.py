@@ -6,7 +6,7 @@ a row, in any shape, such as a mask's height and width. They are read in blocks,
 needed beside them and their encoding does not grow with their number.
 
 Labels of several outputs come as `{kind: "outputs", outputs: [{name, labels}], listed}`: see
-`outputs`.
+`multi_output`.
 """
 
 from __future__ import annotations

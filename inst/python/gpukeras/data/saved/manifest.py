@@ -33,7 +33,7 @@ class Manifest:
         rows: In all shards.
         fields: What a row is: "x", and where there are such, "y", "w" and "validation" (1 for
             the rows kept for validation, else 0).
-        recipe: The encoding that made them, see `portable`.
+        recipe: The encoding that made them, see `serialization`.
         spec: Of the dataset that was saved: `seed`, `validation` (share), `na`, `dropped` (rows).
         shards: The files, in the order of their rows.
     """

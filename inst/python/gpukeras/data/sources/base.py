@@ -72,7 +72,7 @@ class Features(ABC):
             recipe: The encoding.
             complete: Which rows are taken, or None for all.
             notes: Where whole numbers that lose digits are noted, or None.
-            keep: Where rows that are made once go, see `scratch.RowsWriter`.
+            keep: Where rows that are made once go, see `spill.RowsWriter`.
         """
 
     def encode_later(self, recipe: Recipe) -> RowSource:
@@ -123,7 +123,7 @@ class Features(ABC):
         return self.count_missing(known)[0]
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
-        """Which rows have no missing feature, and how many lack what, see `missing`."""
+        """Which rows have no missing feature, and how many lack what, see `imputation`."""
         raise self._refuse("drop")
 
     def check_policy(self, na: str) -> None:

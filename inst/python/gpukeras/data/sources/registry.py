@@ -177,7 +177,7 @@ def open_features(
         features: `{kind: "array", values, names}`, `{kind: "columns", columns}`,
             `{kind: "npy", path}`, `{kind: "sparse", dim, p, i, x, names}`, or of kind "table" (see
             `tables.features`), "images" (`image.source`), "records"
-            (`tfrecord.source`) or "inputs" (`packing`).
+            (`tfrecord.source`) or "inputs" (`multi_input`).
         arg: The user's name for them.
         spec: The options, as far as they say how files are read.
         recipe: What will encode them, if it is known.
@@ -225,7 +225,7 @@ OPENERS: dict[str, Callable[..., Features]] = {
 
 
 def open_labels(labels: Given | None) -> Given | None:
-    """Labels as `outputs.learn_labels()` takes them, also from files."""
+    """Labels as `multi_output.learn_labels()` takes them, also from files."""
     if not labels or labels["kind"] not in ("npy", SEVERAL):
         return labels
     if labels["kind"] == "npy":

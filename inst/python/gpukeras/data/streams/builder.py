@@ -46,8 +46,8 @@ def build_stream(
         options: Fields of `DatasetSpec`.
         recipe: An encoding to apply instead of learning one.
         arg: The user's name for the rows, for messages.
-        text: Which columns are texts, and how they are encoded, see `text.TextSpec`.
-        class_weight: See `pipeline.build_dataset()`; needs `cache = TRUE`.
+        text: Which columns are texts, and how they are encoded, see `text_vectorization.TextSpec`.
+        class_weight: See `dataset.build_dataset()`; needs `cache = TRUE`.
 
     Raises:
         SpecError: for an option that needs all rows at once.

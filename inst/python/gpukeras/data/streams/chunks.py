@@ -66,7 +66,7 @@ def learn_chunk(
     text: Mapping[str, Any] | None,
     groups: Any = None,
 ) -> Recipe:
-    """The recipe of the first chunk; for `groups` see `groups.group_columns()`."""
+    """The recipe of the first chunk; for `groups` see `multi_input.group_columns()`."""
     given = open_features(first.features, arg, spec, None, text)
     given.check_policy(na)
     _check_chunk(first, given.rows, arg)

@@ -39,7 +39,7 @@ class Pass(Protocol):
     """What gives the blocks of one epoch after another.
 
     Attributes:
-        stage: What the last stage on the host is, see `costs.WHAT`.
+        stage: What the last stage on the host is, see `loading.profile.WHAT`.
         whole: Why the batch that it gave last goes to Keras' own function as it is, or "".
     """
 

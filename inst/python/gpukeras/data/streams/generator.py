@@ -7,7 +7,7 @@ the function and the device. On a GPU an engine's call returns before the device
 next block's chunks are made while the device works on the block before; on a CPU a call keeps its
 cores to the end, and the two take turns.
 
-A chunk crosses as `{features, labels, weights}`, as `sources`, `labels` and R's `as_features()`
+A chunk crosses as `{features, labels, weights}`, as `sources`, `targets` and R's `as_features()`
 describe them. An end is None. A function that failed gives `{failed: True}`, and R, which keeps the
 condition, raises it again when Python has ended cleanly; an interrupt gives `{interrupted: True}`.
 """

@@ -37,7 +37,7 @@ class Elements:
         batched: Whether one holds many rows.
         row_shape: Shape of one row of `x`; a number is a row of one.
         label_shape: Shape of one row of `y`.
-        label_kind: "integer", "logical", "numeric" or "matrix" (see `labels`), or "" without `y`.
+        label_kind: "integer", "logical", "numeric" or "matrix" (see `targets`), or "" without `y`.
         weight_shape: Shape of the weights of one row.
         batch_rows: Rows of an element, where all have as many; or None.
         dtype: Name of the type of `x`.

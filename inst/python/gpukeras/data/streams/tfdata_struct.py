@@ -5,7 +5,7 @@
 They are dicts, or tuples, whose parts have no names: they are "input_1", "output_1" and so on.
 
 TensorFlow lays them side by side in the user's own pipeline, so that what follows knows of one
-tensor of features and one of labels, as everywhere (see `groups` and `outputs`).
+tensor of features and one of labels, as everywhere (see `multi_input` and `multi_output`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Slot:
     Args:
         name: Its key, or its place.
         shape: Of one row; a number among features is a row of one.
-        kind: Of labels, see `labels`; "" for features.
+        kind: Of labels, see `targets`; "" for features.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """FLOPs of single TensorFlow operations: for layers that have no formula of their own.
 
-Counted as `flops.py` counts. Only floating numbers count: what computes shapes or indices is
+Counted as `layer_flops` counts. Only floating numbers count: what computes shapes or indices is
 nothing. An operation that is not known here is None, never nothing.
 """
 

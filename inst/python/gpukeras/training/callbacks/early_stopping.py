@@ -304,5 +304,5 @@ def build_early_stopping(spec: EarlyStoppingSpec) -> Any:
 
 
 def build_plateau(spec: PlateauSpec, rates: Rates) -> Any:
-    """A Keras callback that lowers the rates of a schedule held by `optimizers.hold_schedule()`."""
+    """A Keras callback that lowers the rates of a schedule held by `optimizer.hold_schedule()`."""
     return _as_callback(_Plateau)(spec, rates)

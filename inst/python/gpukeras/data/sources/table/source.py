@@ -176,7 +176,7 @@ class TableFeatures(Features):
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe that `recipes.learn_columns()` learns of the same rows in memory."""
+        """The recipe that `recipe.learn_columns()` learns of the same rows in memory."""
         how = _learning(spec, self.arg, self._text, keep, complete)
         learner = TableLearner(self)
         try:
@@ -202,7 +202,7 @@ class TableFeatures(Features):
             keep: Where the rows go, see `RowsWriter`.
 
         Raises:
-            DataError: as `recipes.bake()` does, with the first row that is not right.
+            DataError: as `recipe.bake()` does, with the first row that is not right.
         """
         check_form(recipe, "columns", recipe.raw_shape, self.arg)
         check_columns(recipe, self.columns, self.arg)
