@@ -160,10 +160,26 @@ as_label_column <- function(y, arg, call) {
   if (is.array(y) && length(y) == nrow(y)) {
     y <- as.vector(y)
   }
+  check_one_label(y, arg, call)
   kind <- check_label_kind(column_kind(plain_column(y)), y, arg, call)
   labels <- c(list(name = arg, arg = arg, kind = kind), column_values(plain_column(y), kind))
   if (!is.null(shape)) dim(labels$values) <- shape
   labels
+}
+
+# Several classes a row, such as one a time step, have no levels that the core would keep.
+check_one_label <- function(y, arg, call) {
+  if (!is.array(y) || length(dim(y)) < 2 || is_number_array(y)) {
+    return(invisible())
+  }
+  abort_gpukeras(
+    sprintf(
+      "`%s` has %s labels a row, and those must be numbers, not %s.", arg,
+      format_count(length(y) / nrow(y)), if (is.factor(y)) "factor levels" else typeof(y)
+    ),
+    code = "data", hint = "Give classes as integers from 0, in an array of the same dim().",
+    arg = arg, call = call
+  )
 }
 
 check_label_kind <- function(kind, y, arg, call) {

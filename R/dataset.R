@@ -286,14 +286,28 @@ as_augment <- function(augment, call = caller_env()) {
 }
 
 as_weights <- function(weights, call) {
-  if (!is.numeric(weights) || anyNA(weights)) {
+  lack <- explain_weights(weights)
+  if (!is.null(lack)) {
+    hint <- "Several outputs are weighted by `loss_weights` of the model's compile()."
     abort_gpukeras(
-      sprintf("`weights` must be numbers without NA, not %s.", describe(weights)),
-      code = "data", arg = "weights", call = call
+      sprintf("`weights` must be %s.", lack),
+      code = "data", hint = if (is.list(weights)) hint else "", arg = "weights", call = call
     )
   }
   storage.mode(weights) <- "double"
   as.array(weights)
+}
+
+# What weights are to be and are not, or NULL.
+explain_weights <- function(weights) {
+  if (is.list(weights)) {
+    paste0("one number a row, for all outputs together, not ", describe(weights))
+  } else if (!is.numeric(weights)) {
+    paste0("numbers, not ", describe(weights))
+  } else if (anyNA(weights)) {
+    total <- format_count(length(weights))
+    sprintf("numbers without NA, and %s of %s are NA", format_count(sum(is.na(weights))), total)
+  }
 }
 
 as_class_weight <- function(class_weight, call) {

@@ -33,7 +33,7 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   check_string(type)
   recipe <- use_recipe(model, recipe)
   buffer <- output_buffer()
-  args <- list(model = model, type = type, room = buffer$make, devices = as_devices(devices))
+  args <- list(model = model, type = type, buffer = buffer$make, devices = as_devices(devices))
   newdata <- name_parts(open_saved(if (missing(newdata)) words$x else newdata), model, "inputs")
   if (is_tf_dataset(newdata)) newdata <- as_dataset(newdata, model, recipe, arg = "newdata")
   if (inherits(newdata, "gpu_dataset")) {
@@ -65,7 +65,7 @@ as_prediction <- function(record, buffer) {
   if (!is.null(record$batches)) {
     return(lapply(record$batches, as_prediction, buffer))
   }
-  values <- if (identical(record$values, "room")) buffer$take() else record$values
+  values <- if (identical(record$values, "buffer")) buffer$take() else record$values
   if (length(record$missing) > 0) {
     values[slice.index(values, 1) %in% record$missing] <- NA
   }

@@ -42,7 +42,7 @@ def time_ways(ways: Mapping[str, Callable[[], Any]], times: int = REPETITIONS) -
 def draw_epoch(data: Any, epoch: int = 0) -> int:
     """Draws all blocks of an epoch; gives the rows."""
     plan = data.plan("CPU:0")
-    feed = loader.open_feed(data, plan)
+    feed = loader.open_loader(data, plan)
     rows = 0
     for block in feed.epoch(epoch):
         rows += len(block.arrays[0]) if block.tail else block.batches * plan.batch_size

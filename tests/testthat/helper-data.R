@@ -146,7 +146,7 @@ one_line <- function(condition) {
 # Another R process --------------------------------------------------------------------------------
 
 # Runs lines of code in a fresh R process with the same packages and the same Python.
-start_r <- function(lines, frame = parent.frame(), wait = TRUE) {
+start_r <- function(lines, frame = parent.frame(), wait = TRUE, timeout = 0) {
   script <- withr::local_tempfile(lines = lines, fileext = ".R", .local_envir = frame)
   out <- withr::local_tempfile(.local_envir = frame)
   err <- withr::local_tempfile(.local_envir = frame)
@@ -156,7 +156,7 @@ start_r <- function(lines, frame = parent.frame(), wait = TRUE) {
   )
   status <- system2(
     file.path(R.home("bin"), "Rscript"), shQuote(script),
-    stdout = out, stderr = err, wait = wait
+    stdout = out, stderr = err, wait = wait, timeout = timeout
   )
   list(status = status, out = out, err = err)
 }

@@ -187,6 +187,10 @@ expect_refused(list(
   "infinite weights" = case("data", "`weights`", gpu_dataset(x, y, weights = c(1, Inf, 1, 1))),
   "fewer weights than rows" = case("data", "`weights`", gpu_dataset(x, y, weights = 1)),
   "texts as weights" = case("data", "`weights`", gpu_dataset(x, y, weights = letters[1:4])),
+  "weights of each output" =
+    case("data", "`weights`", gpu_dataset(x, y, weights = list(a = 1:4, b = 1:4))),
+  "classes of each time step" =
+    case("data", "`y`", gpu_dataset(x, matrix(rep(c("a", "b"), 6), 4))),
   "class weights named after other levels" =
     case("spec", "`class_weight`", gpu_dataset(x, y, class_weight = c(no = 1, yes = 2))),
   "class weights without names" =

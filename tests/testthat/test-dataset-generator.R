@@ -338,7 +338,6 @@ test_that("an R function inside a tf.data pipeline does not wait for ever", {
     utils::packageVersion("reticulate") < "1.40",
     "This reticulate ends the process when TensorFlow's threads call R functions"
   )
-  done <- withr::local_tempfile()
   lines <- c(
     "library(gpukeras)",
     "tf <- reticulate::import('tensorflow')",
@@ -351,11 +350,11 @@ test_that("an R function inside a tf.data pipeline does not wait for ever", {
     "data <- gpu_dataset(slices$map(twice)$batch(20L))",
     "model <- gpu_mlp(data, units = 4)",
     "fit <- gpu_fit(model, data, epochs = 2, verbose = 0)",
-    sprintf("writeLines(as.character(fit$rows), '%s')", done)
+    "cat(fit$rows)"
   )
-  start_r(lines, wait = FALSE)
-  expect_true(wait_until(function() file.size(done) %in% 2:99))
-  expect_equal(readLines(done), "120")
+  child <- start_r(lines, timeout = 600)
+  expect_identical(child$status, 0L, info = paste(readLines(child$err), collapse = "\n"))
+  expect_identical(readLines(child$out, warn = FALSE), "120")
 })
 
 test_that("what tfdatasets makes is a tf.data dataset", {

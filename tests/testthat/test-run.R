@@ -292,10 +292,10 @@ test_that("models and datasets cross by files, and the session starts no Python"
     RETICULATE_PYTHON = reticulate::py_config()$python, TF_CPP_MIN_LOG_LEVEL = "3"
   ))
   expect_false(facts$before$python)
-  expect_identical(facts$kind, c("gpu_saved_model", "gpu_saved"))
+  expect_identical(facts$kind, c("gpu_saved_model", "gpu_saved", "gpu_result"))
   expect_match(facts$printed[2], "model: +Sequential \"sequential\", 49 weights")
   expect_true("<gpu_dataset> 24 training and 8 validation rows" %in% facts$printed)
-  expect_identical(facts$history, "gpu_history")
+  expect_identical(facts$history, c("gpu_history", "gpu_result"))
   for (fact in c("twins", "recipe", "predicted", "order", "loaded", "same")) {
     expect_true(facts[[!!fact]])
   }

@@ -102,3 +102,17 @@ def test_a_concrete_function_takes_other_captured_values():
     keras_private.separate_collective_keys(strategy, 100)
     assert strategy._collective_key_base == 110
     assert isinstance(tf.distribute.MirroredStrategy._collective_key_base, int)
+
+
+def test_a_pipeline_that_calls_python_eagerly_is_known():
+    tf = runtime.tensorflow()
+
+    def twice(row):
+        return tf.py_function(lambda value: value * 2, [row], tf.float32)
+
+    plain = tf.data.Dataset.from_tensor_slices(tf.ones((4, 2)))
+    assert not keras_private.calls_eager_python(plain.map(lambda row: row * 2).batch(2))
+    assert keras_private.calls_eager_python(plain.map(twice).batch(2).repeat())
+    assert keras_private.calls_eager_python(tf.data.Dataset.zip((plain, plain.map(twice))))
+    nested = plain.interleave(lambda row: tf.data.Dataset.from_tensors(row).map(twice))
+    assert keras_private.calls_eager_python(nested)

@@ -12,7 +12,7 @@ def test_without_a_folder_nothing_is_saved():
     saver = Saver(None)
     saver.save(make_state(1))
     saver.write_history(None)
-    assert (saver.wanted, saver.due(), saver.folder, saver.notes) == (False, False, "", ())
+    assert (saver.enabled, saver.due(), saver.folder, saver.notes) == (False, False, "", ())
     assert saver.resume() is None
 
 
@@ -20,7 +20,7 @@ def test_what_is_saved_is_taken_up(tmp_path):
     with Checkpointer(tmp_path / "run", IDENTITY) as checkpointer:
         saver = Saver(checkpointer)
         saver.save(make_state(2))
-        assert saver.wanted
+        assert saver.enabled
         assert saver.folder == str(tmp_path / "run")
         assert saver.resume().epoch == 2
         assert saver.notes == ()
@@ -45,7 +45,7 @@ def test_a_training_has_the_saver_that_it_asked_for(tmp_path):
     model, data = make_model(), make_dataset()
     plan = data.plan("CPU:0")
     with open_saver(model, data, plan, FitSpec()) as saver:
-        assert not saver.wanted
+        assert not saver.enabled
     folder = tmp_path / "run"
     with open_saver(model, data, plan, FitSpec(checkpoint={"folder": str(folder)})) as saver:
         assert saver.folder == str(folder)

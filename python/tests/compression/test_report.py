@@ -64,8 +64,8 @@ def test_a_limit_without_metrics_is_refused():
     with pytest.raises(SpecError, match="`max_drop` needs rows"):
         report.check_drop(figures(), figures(), 0.1)
     with pytest.raises(SpecError, match="`max_drop` needs `data`"):
-        report.check_wanted(report.ReportSpec(max_drop=0.1), None, None)
-    report.check_wanted(report.ReportSpec(), None, None)
+        report.check_requested(report.ReportSpec(max_drop=0.1), None, None)
+    report.check_requested(report.ReportSpec(), None, None)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,11 @@ def test_nouns_agree_with_their_number(number, noun, text):
         ("It failed.", "It failed"),
         ("\n  It failed. \nTraceback", "It failed"),
         ("Exception encountered when calling Own.call().\n\n\x1b[1mBad shape.\x1b[0m", "Bad shape"),
+        (
+            "{{function_node f}} Error in user-defined function passed to MapDataset:9 "
+            "transformation with iterator: Iterator::Root::Map: ValueError: none.",
+            "ValueError: none",
+        ),
         ("{{function_node __wrapped__MatMul}} No room. [Op:MatMul] name: ", "No room"),
         ("", "ValueError"),
         ("Exception encountered when calling Own.call().", "ValueError"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpukeras import SpecError
 from gpukeras.backend import runtime
 from gpukeras.data import augmentation
-from gpukeras.data.augmentation import AugmentSpec, build_finish, choose_augmented
+from gpukeras.data.augmentation import AugmentSpec, build_device_transform, choose_augmented
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 
@@ -28,8 +28,10 @@ def tensors(*arrays):
 
 def finished(recipe, options, arrays, key=(1, 0), batch_size=8, training=True):
     spec = AugmentSpec.from_dict(options)
-    finish = build_finish(choose_augmented(recipe, spec), spec, training, batch_size)
-    return tuple(array.numpy() for array in finish(tensors(*arrays), key))
+    device_transform = build_device_transform(
+        choose_augmented(recipe, spec), spec, training, batch_size
+    )
+    return tuple(array.numpy() for array in device_transform(tensors(*arrays), key))
 
 
 def finished_rows(recipe, options, rows, **how):
@@ -111,17 +113,17 @@ def test_value_ranges(recipe, options, expected):
 
 
 def test_nothing_to_do_is_none():
-    assert build_finish(ARRAY, None, True, 8) is None
-    assert build_finish(ARRAY, AugmentSpec(), True, 8) is None
-    assert build_finish(ARRAY, AugmentSpec(flip="both"), False, 8) is None
+    assert build_device_transform(ARRAY, None, True, 8) is None
+    assert build_device_transform(ARRAY, AugmentSpec(), True, 8) is None
+    assert build_device_transform(ARRAY, AugmentSpec(flip="both"), False, 8) is None
 
 
 @pytest.mark.tf
 @pytest.mark.parametrize("training", [True, False])
 def test_images_become_float32(training):
     x, y = make_rows(), np.arange(24, dtype=np.int32) % 3
-    finish = build_finish(IMAGES, None, training, 8)
-    rows, labels = finish(tensors(x, y))
+    device_transform = build_device_transform(IMAGES, None, training, 8)
+    rows, labels = device_transform(tensors(x, y))
     assert rows.dtype == np.float32
     np.testing.assert_array_equal(rows, x)
     np.testing.assert_array_equal(labels, y)
@@ -137,8 +139,8 @@ def test_evaluation_takes_the_centre(crop):
     rows = finished_rows(IMAGES, options, x, training=False)
     np.testing.assert_array_equal(rows, runtime.keras().layers.CenterCrop(*crop)(x))
     again = choose_augmented(ARRAY, AugmentSpec(crop=crop))  # as a prediction has it
-    finish = build_finish(again, None, False, 8)
-    np.testing.assert_array_equal(finish(tensors(x.astype(np.float32)))[0], rows)
+    device_transform = build_device_transform(again, None, False, 8)
+    np.testing.assert_array_equal(device_transform(tensors(x.astype(np.float32)))[0], rows)
 
 
 @pytest.mark.tf
@@ -184,8 +186,8 @@ def test_pictures_follow_from_seed_epoch_and_block(name, value):
 @pytest.mark.tf
 def test_one_function_gives_each_epoch_its_own_pictures():
     spec = AugmentSpec(rotation=0.2, flip="horizontal")
-    finish, arrays = build_finish(IMAGES, spec, True, 8), tensors(make_rows())
-    first, second, again = (finish(arrays, (epoch, 0))[0].numpy() for epoch in (1, 2, 1))
+    device_transform, arrays = build_device_transform(IMAGES, spec, True, 8), tensors(make_rows())
+    first, second, again = (device_transform(arrays, (epoch, 0))[0].numpy() for epoch in (1, 2, 1))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - second).max() > 1
 
@@ -328,9 +330,9 @@ def test_half_precision_of_a_session_does_not_reach_the_pictures():
 def test_small_and_tail_blocks_are_taken():
     x, y = make_rows(24), np.arange(24, dtype=np.int32) % 3
     spec = AugmentSpec(**EVERYTHING)
-    finish = build_finish(choose_augmented(IMAGES, spec), spec, True, 8)
+    device_transform = build_device_transform(choose_augmented(IMAGES, spec), spec, True, 8)
     for rows in (24, 8, 5, 1):
-        images, labels = finish(tensors(x[:rows], y[:rows]), (1, 0))
+        images, labels = device_transform(tensors(x[:rows], y[:rows]), (1, 0))
         assert images.shape == (rows, 8, 8, 3)
         assert labels.shape == (rows, 3)
 

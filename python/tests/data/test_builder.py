@@ -4,7 +4,7 @@ from small_fits import make_model
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import builder
-from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.loading.loader import open_loader
 from gpukeras.export import recipe_json
 from gpukeras.training import fit, predict
 
@@ -52,7 +52,7 @@ def test_rows_in_sequence_are_mapped_and_augmented_too(cache):
     data = builder.assemble(features, options, augment={"crop": [6, 4]}, map=double)
     assert data.recipe.shape == (6, 4, 1)
     assert builder.explain_varied(data) == "a function of one's own, crop 6 x 4"
-    block = next(iter(open_feed(data, data.plan("CPU:0")).epoch(0)))
+    block = next(iter(open_loader(data, data.plan("CPU:0")).epoch(0)))
     assert block.arrays[0].shape == (12, 6, 4, 1)
     assert 1 < float(np.max(block.arrays[0])) <= 2
 

@@ -75,7 +75,7 @@ def given_as(where, rows, folder):
 
 def check_feed(data, rows, batch_size, capacity, shuffle):
     plan = data.plan("CPU:0")
-    feed = loader.DataLoader(data, plan, batch_size, max(1, rows // batch_size))
+    feed = loader.MapLoader(data, plan, batch_size, max(1, rows // batch_size))
     feed.capacity = capacity
     fed, steps = [], 0
     for block in feed.epoch(0):

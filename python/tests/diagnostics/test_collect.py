@@ -15,7 +15,9 @@ from computers import make_computer
 from recorded import HEALTHY, UNLISTED, change
 from stub_driver import stub_environment
 
+from gpukeras.diagnostics import collect
 from gpukeras.diagnostics.collect import explain_no_import, explain_no_proof, explain_skip
+from gpukeras.diagnostics.rules.session import find_unheeded
 from gpukeras.diagnostics.verdict import diagnose
 from gpukeras.system.packages import read_build
 
@@ -344,3 +346,14 @@ def test_a_model_of_ones_own_is_trained_for_a_few_steps_on_the_cpu_too():
     core = os.path.join(tests, "..", "..", "..", "inst", "python")
     found = run_script(script, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=f"{core}:{tests}")
     assert found[:2] == ["NOT USED", "CPU:0"]
+
+
+def test_a_python_behind_a_link_is_the_one_that_was_asked_for(tmp_path):
+    (tmp_path / "link").symlink_to(sys.prefix)
+    asked = {"requested_python": str(tmp_path / "link/bin/python")}
+    assert collect.read_python(asked)["is_requested"]
+    other = {"requested_python": str(tmp_path / "other/bin/python")}
+    assert not collect.read_python(other)["is_requested"]
+    unlisted = {"build": {"is_cuda_build": False}, "session": asked}
+    assert find_unheeded({**unlisted, "python": collect.read_python(asked)}) == ""
+    assert find_unheeded({**unlisted, "session": other, "python": collect.read_python(other)})

@@ -12,7 +12,7 @@ THREE = ("superstep", "keras", "compiled")
     ("facts", "candidates", "reason"),
     [
         (EngineFacts(), THREE, ""),
-        (EngineFacts(wanted="superstep"), ("superstep",), "as asked"),
+        (EngineFacts(requested="superstep"), ("superstep",), "as asked"),
         (EngineFacts(jit=False), ("superstep", "keras"), ""),
         (EngineFacts(model_jit=False), THREE[:2], ""),
         (EngineFacts(jit=True), ("compiled",), "gpu_setup(jit = TRUE)"),

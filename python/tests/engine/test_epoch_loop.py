@@ -67,7 +67,7 @@ def test_larger_blocks_are_waited_for_by_the_engine_that_was_prepared_for_them()
 
     model, chooser = make_model(), EngineAutotuner(("superstep", "compiled"), 10**7)
     engines = make_engines(model, small)
-    runner = EpochLoop(engines, chooser, feed=Feed())
+    runner = EpochLoop(engines, chooser, loader=Feed())
     while not chooser.preparing or engines._compiling is None:
         runner.begin(iter([small]))
         runner.advance()

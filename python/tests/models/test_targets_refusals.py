@@ -84,7 +84,7 @@ def test_batches_of_a_function_have_weights_of_one_shape():
     data = stream(call, steps=3, batch_size=8)
     message = r"Batch 2 of epoch 1: `weights` has the shape \(1,\) a row, in the first batch"
     with pytest.raises(DataError, match=message):
-        list(loader.open_feed(data, data.plan("CPU:0")).epoch(0))
+        list(loader.open_loader(data, data.plan("CPU:0")).epoch(0))
 
 
 def test_new_labels_have_the_shape_of_those_in_training():

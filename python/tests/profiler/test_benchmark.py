@@ -49,9 +49,9 @@ def test_waiting_is_what_the_function_took():
 
 
 def test_blocks_of_a_slow_function_are_small():
-    with open_bench(SlowFunction(0.05).dataset()) as slow, closing(draw(slow._feed)) as blocks:
+    with open_bench(SlowFunction(0.05).dataset()) as slow, closing(draw(slow._loader)) as blocks:
         assert next(blocks)[0].batches <= 4
-    with open_bench(SlowFunction(0.0).dataset()) as fast, closing(draw(fast._feed)) as blocks:
+    with open_bench(SlowFunction(0.0).dataset()) as fast, closing(draw(fast._loader)) as blocks:
         assert next(blocks)[0].batches > 4
 
 
@@ -59,7 +59,7 @@ def test_the_input_alone_is_told_by_its_stages():
     function = SlowFunction(0.01)
     with open_bench(function.dataset()) as bench:
         alone_s, stages = bench.drain()
-        assert type(bench._feed.clock) is Clock
+        assert type(bench._loader.clock) is Clock
     assert alone_s >= 0.01
     assert [stage.stage for stage in stages] == ["read", "decode", "gather", "send"]
     assert sum(stage.share for stage in stages) == pytest.approx(1)
@@ -81,7 +81,7 @@ def test_an_epoch_without_a_full_batch_is_an_error():
 
 def test_drawing_passes_over_short_last_batches():
     data = make_dataset(rows=100)
-    feed = loader.open_feed(data, data.plan("CPU:0"))
+    feed = loader.open_loader(data, data.plan("CPU:0"))
     with closing(draw(feed)) as blocks:
         drawn = [next(blocks)[0] for _ in range(4)]
     assert not any(block.tail for block in drawn)

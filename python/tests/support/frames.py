@@ -18,9 +18,9 @@ def learn(given, keep=None, scale=True, onehot=True, impute=True, complete=None)
     return columns.learn_column(given, columns.Learning(keep, scale, encode, impute, complete))
 
 
-def bake(rule, given):
+def transform(rule, given):
     out = np.full((len(given["values"]), len(rule.features)), NAN, np.float32)
-    columns.bake_column(rule, given, out, "newdata")
+    columns.transform_column(rule, given, out, "newdata")
     return out
 
 

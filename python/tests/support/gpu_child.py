@@ -94,7 +94,7 @@ def prefetch():
     for cache in ("auto", "host", "device"):
         data = make_dataset(ROWS, batch_size=BATCH, cache=cache)
         plan = data.plan(devices.current().device)
-        blocks = list(loader.open_feed(data, plan).epoch(0))
+        blocks = list(loader.open_loader(data, plan).epoch(0))
         places = {array.device for block in blocks for array in block.arrays}
         rows = sum(block.batches * BATCH for block in blocks)
         found[cache] = {"mode": plan.mode, "ahead": plan.ahead, "places": sorted(places)}

@@ -69,7 +69,7 @@ def slices(*arrays):
 
 
 def fed_rows(data, epoch=0, batch_size=None):
-    feed = loader.open_feed(data, data.plan("CPU:0", batch_size))
+    feed = loader.open_loader(data, data.plan("CPU:0", batch_size))
     for block in feed.epoch(epoch):
         rows = len(block.arrays[0]) if block.tail else block.batches * feed.batch_size
         yield from block.arrays[0].numpy()[:rows, 0]

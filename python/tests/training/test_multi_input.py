@@ -27,7 +27,7 @@ from grouped import (
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.data import builder, dataset
 from gpukeras.data.loading import profile
-from gpukeras.data.loading.loader import open_feed, sample_rows
+from gpukeras.data.loading.loader import open_loader, sample_rows
 from gpukeras.data.preprocessing.compatibility import same_encoding
 from gpukeras.data.saved.writer import save_dataset
 from gpukeras.export import recipe_json
@@ -40,7 +40,7 @@ from gpukeras.training import evaluate, fit, predict
 @pytest.mark.tf
 def test_a_block_is_taken_apart_on_the_device():
     data = build()
-    block = next(iter(open_feed(data, data.plan("CPU:0")).epoch(0)))
+    block = next(iter(open_loader(data, data.plan("CPU:0")).epoch(0)))
     features, labels = block.arrays
     assert {name: tuple(part.shape) for name, part in features.items()} == {
         "image": (ROWS, 4, 4, 2),
@@ -143,7 +143,7 @@ def test_what_taking_rows_apart_costs_is_measured(monkeypatch):
 def test_images_with_several_outputs_are_augmented():
     options = {**OPTIONS, "batch_size": ROWS}
     data = builder.assemble(array(IMAGE), options, LABELS, augment={"flip": "horizontal"})
-    features, labels = next(iter(open_feed(data, data.plan("CPU:0")).epoch(0))).arrays
+    features, labels = next(iter(open_loader(data, data.plan("CPU:0")).epoch(0))).arrays
     assert features.shape == (ROWS, 4, 4, 2)
     assert not np.array_equal(features, IMAGE.astype(np.float32))
     np.testing.assert_array_equal(labels["cut"], CODES - 1)

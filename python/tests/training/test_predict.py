@@ -70,10 +70,10 @@ def test_many_values_are_written_where_r_has_room(model, monkeypatch):
         made.append(np.zeros((rows, columns), order="F"))
         return made[-1]
 
-    assert predict.predict(model, rows, room=ask)["values"] == "room"
+    assert predict.predict(model, rows, buffer=ask)["values"] == "buffer"
     np.testing.assert_array_equal(made[0], expected)
     few = {"kind": "array", "values": rows["values"][:9]}
-    np.testing.assert_array_equal(predict.predict(model, few, room=ask)["values"], expected[:9])
+    np.testing.assert_array_equal(predict.predict(model, few, buffer=ask)["values"], expected[:9])
     assert len(made) == 1
 
 
@@ -81,7 +81,7 @@ def test_classes_need_no_room(monkeypatch):
     monkeypatch.setattr(r_buffer, "SMALLEST", 1)
     model, _, features = fit_columns("impute", **THREE)
     asked = []
-    record = predict.predict(model, features, type="class", room=lambda *size: asked.append(size))
+    record = predict.predict(model, features, type="class", buffer=lambda *size: asked.append(size))
     assert (len(record["values"]), asked) == (6, [])
 
 

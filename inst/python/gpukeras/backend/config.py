@@ -132,19 +132,19 @@ def parse_device(text: str) -> tuple[str, int | None]:
 
 
 def choose_device(
-    wanted: str, gpus: Sequence[str], cpus: Sequence[str] = ("CPU:0",)
+    requested: str, gpus: Sequence[str], cpus: Sequence[str] = ("CPU:0",)
 ) -> DeviceChoice:
     """The device to compute on.
 
     Args:
-        wanted: "auto", "gpu", "cpu" or one device.
+        requested: "auto", "gpu", "cpu" or one device.
         gpus: Names of the GPUs that there are.
         cpus: Names of the CPU devices that there are.
 
     Raises:
         NoDeviceError: if the device asked for is not there; "auto" falls back to the CPU.
     """
-    kind, index = parse_device(wanted)
+    kind, index = parse_device(requested)
     if kind == "auto" and not gpus:
         return DeviceChoice(cpus[0], "TensorFlow finds no GPU; gpu_check() says why")
     found = cpus if kind == "CPU" else gpus
@@ -152,17 +152,17 @@ def choose_device(
     if index is None and found:
         name = found[0]
     if name not in found:
-        raise _no_device(wanted, [*cpus, *gpus])
+        raise _no_device(requested, [*cpus, *gpus])
     if kind == "auto":
         return DeviceChoice(name, f"the first of {len(gpus)} GPUs" if gpus[1:] else "the GPU")
     return DeviceChoice(name, "as asked")
 
 
-def _no_device(wanted: str, found: Sequence[str]) -> NoDeviceError:
+def _no_device(requested: str, found: Sequence[str]) -> NoDeviceError:
     return NoDeviceError(
-        f'There is no device "{wanted}"; TensorFlow finds {", ".join(found)}.',
+        f'There is no device "{requested}"; TensorFlow finds {", ".join(found)}.',
         hint="gpu_check() says why.",
-        wanted=wanted,
+        wanted=requested,
         found=list(found),
     )
 
@@ -221,21 +221,23 @@ def plan_visible(names: tuple[str, ...], facts: SetupFacts) -> Setting:
     return Setting(name, names, "applied", reason)
 
 
-def plan_memory(wanted: str | int, names: tuple[str, ...], facts: SetupFacts) -> Setting:
+def plan_memory(requested: str | int, names: tuple[str, ...], facts: SetupFacts) -> Setting:
     """How much of the GPUs' memory TensorFlow takes."""
     now = facts.memory
     if not names:
-        return Setting("memory", wanted, "not needed", "no GPU is used")
-    if wanted == now:
+        return Setting("memory", requested, "not needed", "no GPU is used")
+    if requested == now:
         return Setting("memory", now, "unchanged", "as wanted")
     if facts.started:
         reason = f"TensorFlow has started; {RESTART}"
         return Setting("memory", now, "too late", reason)
-    if isinstance(now, int) and isinstance(wanted, str):
+    if isinstance(now, int) and isinstance(requested, str):
         reason = f"a limit once set can be changed, not removed; {RESTART}"
         return Setting("memory", now, "too late", reason)
     reasons = {"growth": "takes what it needs", "all": "takes all at once"}
-    return Setting("memory", wanted, "applied", reasons.get(str(wanted), "MiB at most on each GPU"))
+    return Setting(
+        "memory", requested, "applied", reasons.get(str(requested), "MiB at most on each GPU")
+    )
 
 
 def memory_in_effect(growth: bool | None, limit: int | None, forced: str | None) -> str | int:
@@ -247,16 +249,16 @@ def memory_in_effect(growth: bool | None, limit: int | None, forced: str | None)
     return "growth" if growth else "all"
 
 
-def plan_threads(wanted: int | None, facts: SetupFacts) -> Setting:
+def plan_threads(requested: int | None, facts: SetupFacts) -> Setting:
     """Threads within one op and across ops, both limited to the same number."""
     intra, inter = facts.threads
     now = intra or "auto"
-    if wanted is None or (wanted, wanted) == (intra, inter):
-        reason = "as wanted" if wanted else "all cores" if now == "auto" else "as set before"
+    if requested is None or (requested, requested) == (intra, inter):
+        reason = "as wanted" if requested else "all cores" if now == "auto" else "as set before"
         return Setting("threads", now, "unchanged", reason)
     if facts.started:
         return Setting("threads", now, "too late", f"TensorFlow has started; {RESTART}")
-    return Setting("threads", wanted, "applied", "within one op, and across ops")
+    return Setting("threads", requested, "applied", "within one op, and across ops")
 
 
 def plan_precision(precision: Precision, facts: SetupFacts) -> Setting:
@@ -268,7 +270,7 @@ def plan_precision(precision: Precision, facts: SetupFacts) -> Setting:
     return Setting("precision", precision.policy, status, reason)
 
 
-def plan_tf32(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
+def plan_tf32(requested: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
     """Whether products and convolutions of float32 run on tensor cores, as TF32.
 
     TF32 has float32's range and 10 of its 23 bits of mantissa (NVIDIA A100 white paper, 2020);
@@ -276,21 +278,21 @@ def plan_tf32(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> 
     """
     capabilities = [parse_capability(gpu.compute_capability) for gpu in gpus]
     able = any(value is not None and value >= TF32_FROM for value in capabilities)
-    if wanted == "auto" and not able:
+    if requested == "auto" and not able:
         reason = f"no GPU of compute capability {TF32_FROM} or more is used"
         return Setting("tf32", facts.tf32, "not needed", reason)
-    value = facts.tf32 if wanted == "auto" else bool(wanted)
+    value = facts.tf32 if requested == "auto" else bool(requested)
     reason = f"products of float32 keep {'10' if value else 'all 23'} bits of the mantissa"
     return Setting("tf32", value, "unchanged" if value == facts.tf32 else "applied", reason)
 
 
-def plan_jit(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
+def plan_jit(requested: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
     """Whether XLA compiles training steps.
 
     Where XLA of this build would end the process (`known_issues.BLACKWELL_XLA`) "auto" is off.
     """
     capabilities = [gpu.compute_capability for gpu in gpus]
-    if wanted == "auto" and choose_jit(capabilities, facts.cuda_version) is False:
+    if requested == "auto" and choose_jit(capabilities, facts.cuda_version) is False:
         reason = f"XLA of CUDA {facts.cuda_version} would abort R on this GPU"
         return Setting("jit", False, "applied", reason)
     reasons = {
@@ -298,7 +300,7 @@ def plan_jit(wanted: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> S
         "True": "as asked",
         "False": "as asked",
     }
-    return Setting("jit", wanted, "applied", reasons[str(wanted)])
+    return Setting("jit", requested, "applied", reasons[str(requested)])
 
 
 def choose_jit(capabilities: Sequence[str], cuda_version: str) -> str | bool:
@@ -322,10 +324,10 @@ def plan_seed(spec: SetupSpec) -> Setting:
     return Setting("seed", None, "unchanged", "not asked for")
 
 
-def plan_determinism(wanted: bool, facts: SetupFacts) -> Setting:
+def plan_determinism(requested: bool, facts: SetupFacts) -> Setting:
     """Deterministic kernels, which TensorFlow can only switch on."""
     now = facts.deterministic
-    if wanted == now:
+    if requested == now:
         return Setting("deterministic", now, "unchanged", "as wanted")
     if now:
         reason = "cannot be switched off again; restart R"

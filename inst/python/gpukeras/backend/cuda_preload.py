@@ -123,13 +123,13 @@ def read_preload_facts(imported: bool) -> dict[str, Any]:
     build = packages.read_build_info(folder.parent) if folder is not None else None
     cuda = (build or {}).get("is_cuda_build")
     libraries = list_wheel_libraries(folder.parent) if cuda and folder is not None else []
-    wanted = os.environ.get(SWITCH, "true").lower() not in ("0", "false", "no")
+    requested = os.environ.get(SWITCH, "true").lower() not in ("0", "false", "no")
     return {
-        "wanted": wanted,
+        "wanted": requested,
         "imported": imported,
         "is_cuda_build": cuda,
         "libraries": libraries,
-        "driver": has_driver() if libraries and wanted else None,
+        "driver": has_driver() if libraries and requested else None,
     }
 
 

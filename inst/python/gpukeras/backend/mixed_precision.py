@@ -25,11 +25,11 @@ class Precision:
     reason: str
 
 
-def choose_policy(wanted: str, gpus: Sequence[str]) -> Precision:
+def choose_policy(requested: str, gpus: Sequence[str]) -> Precision:
     """The policy for these GPUs; with several, the weakest decides.
 
     Args:
-        wanted: "auto" or a policy's name, which is honoured whatever the hardware.
+        requested: "auto" or a policy's name, which is honoured whatever the hardware.
         gpus: Compute capability of each GPU to be used, such as "8.6", or "" if not known.
             None at all means the CPU.
     """
@@ -41,8 +41,8 @@ def choose_policy(wanted: str, gpus: Sequence[str]) -> Precision:
         policy, reason = "float32", "the CPU computes it fastest"
     else:
         policy, reason = _suit_capability(weakest, len(capabilities))
-    if wanted != "auto":
-        policy, reason = wanted, _judge_wish(wanted, weakest)
+    if requested != "auto":
+        policy, reason = requested, _judge_wish(requested, weakest)
     return Precision(policy, reason)
 
 
@@ -64,10 +64,10 @@ def _suit_capability(capability: float, count: int) -> tuple[str, str]:
     return "float32", f"{shown} has no tensor cores (from {FLOAT16_FROM})"
 
 
-def _judge_wish(wanted: str, capability: float | None) -> str:
+def _judge_wish(requested: str, capability: float | None) -> str:
     """The reason for an explicit wish, with a warning where the hardware does not suit it."""
-    needed = {"mixed_float16": FLOAT16_FROM, "mixed_bfloat16": BFLOAT16_FROM}.get(wanted)
-    if wanted == "float64":
+    needed = {"mixed_float16": FLOAT16_FROM, "mixed_bfloat16": BFLOAT16_FROM}.get(requested)
+    if requested == "float64":
         return "as asked; on a GPU float64 is many times slower than float32"
     if needed is None:
         return "as asked"

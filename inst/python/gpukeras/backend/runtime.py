@@ -67,15 +67,15 @@ def keras() -> Any:
 
 @functools.cache
 def _import_keras() -> Any:
-    wanted = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    requested = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     tensorflow()
     needs = "gpukeras needs Keras 3 on the TensorFlow backend"
     hint = "Set KERAS_BACKEND=tensorflow before Python starts."
     try:
         import keras as module
     except ImportError as error:
-        if wanted != "tensorflow":
-            raise RuntimeMissingError(f"{needs}, not {wanted} ({error}).", hint=hint) from error
+        if requested != "tensorflow":
+            raise RuntimeMissingError(f"{needs}, not {requested} ({error}).", hint=hint) from error
         raise RuntimeMissingError(f"Keras cannot be imported: {error}.") from error
     found = module.backend.backend() if int(module.__version__.split(".")[0]) > 2 else "Keras 2"
     if found != "tensorflow":

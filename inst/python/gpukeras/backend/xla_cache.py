@@ -48,8 +48,8 @@ def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
         lines = Path(path).read_text(errors="replace").splitlines()
     except OSError:
         lines = []
-    wanted = ("model name", "flags", "Features", "CPU part")
-    found = sorted({line for line in lines if line.partition(":")[0].strip() in wanted})
+    requested = ("model name", "flags", "Features", "CPU part")
+    found = sorted({line for line in lines if line.partition(":")[0].strip() in requested})
     return "\n".join([platform.machine(), platform.processor(), *found])
 
 

@@ -32,7 +32,7 @@ class Saver:
         self.failures: list[str] = []
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         """Whether there is anything to save to."""
         return self._checkpointer is not None
 
@@ -77,11 +77,13 @@ def open_saver(model: Any, data: Dataset, plan: PipelinePlan, spec: FitSpec) -> 
     Raises:
         SpecError, CheckpointError: for bad options, or a folder that cannot be used.
     """
-    wanted = parse_checkpoint(spec.checkpoint)
-    if wanted is None:
+    requested = parse_checkpoint(spec.checkpoint)
+    if requested is None:
         yield Saver(None)
         return
     options = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
     identity = describe_training(model, data, plan, options)
-    with Checkpointer(wanted.folder, identity, wanted.keep, wanted.every_s) as checkpointer:
+    with Checkpointer(
+        requested.folder, identity, requested.keep, requested.every_s
+    ) as checkpointer:
         yield Saver(checkpointer)

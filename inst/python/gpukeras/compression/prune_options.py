@@ -99,7 +99,7 @@ def late_stopping(spec: PruneSpec, epoch: int) -> dict[str, Any]:
     """The training's options; early stopping looks at no epoch in which masks grow."""
     options = dict(spec.fit)
     if options.get("early_stopping") is not None:
-        wanted = parse_early_stopping(options["early_stopping"])
-        start = max(wanted.start_epoch, epoch + 1)
-        options["early_stopping"] = asdict(replace(wanted, start_epoch=start))
+        requested = parse_early_stopping(options["early_stopping"])
+        start = max(requested.start_epoch, epoch + 1)
+        options["early_stopping"] = asdict(replace(requested, start_epoch=start))
     return options

@@ -28,7 +28,7 @@ from gpukeras.compression.masks import (
     sparsity,
 )
 from gpukeras.compression.prune_options import PruneSpec, late_stopping
-from gpukeras.compression.report import LayerChange, Listed, Work, check_wanted, conclude
+from gpukeras.compression.report import LayerChange, Listed, Work, check_requested, conclude
 from gpukeras.compression.sparsity_schedule import Growth, plan_ramp, zero_smallest
 from gpukeras.compression.structured import Narrowed, narrow_model
 from gpukeras.core.errors import DataError, ModelError, SpecError
@@ -71,7 +71,7 @@ def prune(
     """
     spec = PruneSpec.from_dict(options or {})
     builder.check_model(model, compiled=spec.epochs > 0)
-    check_wanted(spec, data, validation)
+    check_requested(spec, data, validation)
     if data is None and spec.epochs:
         raise DataError("`data` is missing.", hint="Give it, or `epochs = 0`.", arg="data")
     _build(model, data)

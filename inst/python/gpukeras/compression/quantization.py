@@ -28,7 +28,7 @@ from gpukeras.compression.report import (
     Listed,
     ReportSpec,
     Work,
-    check_wanted,
+    check_requested,
     conclude,
 )
 from gpukeras.core.errors import ModelError
@@ -78,7 +78,7 @@ def quantize(
     """
     began, spec = time.perf_counter(), QuantizeSpec.from_dict(options or {})
     builder.check_model(model, compiled=data is not None)
-    check_wanted(spec, data, validation)
+    check_requested(spec, data, validation)
     names = [layer.name for layer in keras_private.list_layers(model, include_self=False)]
     check_excluded(spec.exclude, names)
     copy = copy_model(model)

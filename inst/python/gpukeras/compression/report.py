@@ -165,7 +165,7 @@ def conclude(
     )
 
 
-def check_wanted(spec: ReportSpec, data: Dataset | None, validation: Dataset | None) -> None:
+def check_requested(spec: ReportSpec, data: Dataset | None, validation: Dataset | None) -> None:
     """Before anything is done: `max_drop` needs rows to evaluate on.
 
     Raises:

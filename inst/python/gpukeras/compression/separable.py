@@ -34,7 +34,7 @@ from gpukeras.compression.clone import (
 from gpukeras.compression.distillation import TrainedSpec
 from gpukeras.compression.layer_options import check_excluded, check_names
 from gpukeras.compression.masks import apply_masks, list_kernels, read_masks
-from gpukeras.compression.report import LayerChange, Listed, Work, check_wanted, conclude
+from gpukeras.compression.report import LayerChange, Listed, Work, check_requested, conclude
 from gpukeras.core.errors import ModelError
 from gpukeras.core.options import check_count, check_number, option
 from gpukeras.data.base import Dataset
@@ -97,7 +97,7 @@ def separate(
     builder.check_model(model, compiled=data is not None)
     check_graph(model)
     check_built(model)
-    check_wanted(spec, data, validation)
+    check_requested(spec, data, validation)
     names = [layer.name for layer in keras_private.list_layers(model, include_self=False)]
     check_excluded(spec.exclude, names)
     chosen, listed = choose_layers(trace_model(model, input_specs(model)).seen, spec)

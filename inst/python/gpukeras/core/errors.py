@@ -59,7 +59,7 @@ class ModelError(GpuKerasError):
 
 
 class NoDeviceError(GpuKerasError):
-    """The device that was asked for is not there (`wanted`, `found`)."""
+    """The device that was asked for is not there (`requested`, `found`)."""
 
     code = "no_device"
 

@@ -5,7 +5,11 @@ from collections.abc import Sequence
 
 LENGTH = 200  # characters of a reason: Keras adds whole configurations
 # What stands around the reason: colours, the names of nodes and of the operation.
-_AROUND = re.compile(r"\x1b\[\d*m|\{\{.*?\}\}\s*|\s*\[Op:.*$", re.MULTILINE)
+_AROUND = re.compile(
+    r"\x1b\[\d*m|\{\{.*?\}\}\s*|\s*\[Op:.*$|Error in user-defined function passed to \S+ "
+    r"transformation with iterator: \S+: ",
+    re.MULTILINE,
+)
 _IN_FRONT = "Exception encountered"  # Keras' line before the reason that a layer gives
 
 

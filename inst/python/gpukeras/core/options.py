@@ -301,8 +301,8 @@ def _check_shorthand(arg: str, value: Any, *plain: type) -> Any:
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, plain) or isinstance(value, bool):
-        wanted = "a folder" if str in plain else "a number of epochs"
-        message = f"`{arg}` must be {wanted} or a list of options, not {describe(value)}."
+        requested = "a folder" if str in plain else "a number of epochs"
+        message = f"`{arg}` must be {requested} or a list of options, not {describe(value)}."
         raise SpecError(message, arg=arg)
     return value
 

@@ -1,6 +1,7 @@
 """What happens to a block of rows on its way into the model, on the device: cast, crop, augment.
 
-    build_finish(recipe, spec, training, batch_size) --> finish(arrays, (epoch, block)) --> arrays
+    build_device_transform(recipe, spec, training, batch_size)
+        --> device_transform(arrays, (epoch, block)) --> arrays
 
 Pictures are drawn anew each epoch from the seed, the epoch and the block's number alone, so that a
 training can be repeated. Evaluation never augments: it casts, scales, and crops at the centre.
@@ -48,7 +49,7 @@ MAX_ALPHA = 100.0  # beyond it every picture is half and half
 USES = ("layers", "crop", "flip", "rotation", "zoom", "translation", "share", "partner")
 
 Arrays = tuple[Any, ...]
-Finish = Callable[..., Arrays]  # (arrays, (epoch, block)) to arrays
+DeviceTransform = Callable[..., Arrays]  # (arrays, (epoch, block)) to arrays
 
 
 # Options -----------------------------------------------------------------------------------------
@@ -263,9 +264,9 @@ def _draw_moves(
 # Finishing ---------------------------------------------------------------------------------------
 
 
-def build_finish(
+def build_device_transform(
     recipe: Recipe, spec: AugmentSpec | None, training: bool, batch_size: int
-) -> Finish | None:
+) -> DeviceTransform | None:
     """What turns a block's rows into what the model takes, on the device where they are.
 
     Args:
@@ -276,17 +277,17 @@ def build_finish(
         batch_size: Rows a batch: only rows of the same batch are mixed.
 
     Returns:
-        `finish(arrays, (epoch, block)) -> arrays` for blocks of whole batches, or of one shorter
-        batch; None where there is nothing to do.
+        `device_transform(arrays, (epoch, block)) -> arrays` for blocks of whole batches, or of one
+        shorter batch; None where there is nothing to do.
     """
     if training and spec is not None and (spec.moves or spec.mixup):
         return _Varying(recipe, spec, batch_size)
     if recipe.kind == "images" or recipe.uncropped or recipe.mixes_classes:
-        return _Finish(recipe)
+        return _DeviceTransform(recipe)
     return None
 
 
-class _Finish:
+class _DeviceTransform:
     """Casts, scales, crops at the centre; one graph for each shape of a block."""
 
     stage = "cast"
@@ -331,7 +332,7 @@ class _Finish:
         return [runtime.tensorflow().one_hot(others[0], label.units), *others[1:]]
 
 
-class _Varying(_Finish):
+class _Varying(_DeviceTransform):
     """Casts, scales, and varies each row: one graph, so one stage."""
 
     stage = "augment"

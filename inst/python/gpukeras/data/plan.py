@@ -232,15 +232,15 @@ def explain_missing(facts: PipelineFacts) -> str:
     )
 
 
-def choose_batch_size(rows: int, wanted: int | str) -> tuple[int, str]:
+def choose_batch_size(rows: int, requested: int | str) -> tuple[int, str]:
     """The batch size and why: a power of two that gives about 100 updates an epoch."""
-    if wanted == "auto":
+    if requested == "auto":
         size = 2 ** round(math.log2(max(1.0, rows / UPDATES_AN_EPOCH)))
         size = min(max(32, min(1024, size)), rows)
         return size, f"about {UPDATES_AN_EPOCH} updates an epoch, within 32 and 1024"
-    if int(wanted) > rows:
-        return rows, f"all rows, which are fewer than the {int(wanted):,} asked for"
-    return int(wanted), AS_ASKED
+    if int(requested) > rows:
+        return rows, f"all rows, which are fewer than the {int(requested):,} asked for"
+    return int(requested), AS_ASKED
 
 
 def choose_capacity(batch_bytes: int, steps: int, engine: str = "") -> int:

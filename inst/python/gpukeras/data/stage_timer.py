@@ -1,10 +1,10 @@
 """What the stages of a dataset's pipeline report to, while somebody measures them.
 
-    feed: with heard_by(clock) --> sources, the composed finish: end_stage("read"), ...
+    loader: with heard_by(clock) --> sources, the device transform: end_stage("read"), ...
 
-Sources and functions on rows say `end_stage()` where a stage of theirs ends; whoever measures has
-given the feed a clock that looks. A context variable carries it, so that a source serves many feeds
-on many threads and no signature knows of clocks. When nobody measures, a call takes 0.2 us.
+Sources and functions on rows call `end_stage()` where a stage of theirs ends. A profiler installs a
+recording clock in the loader; a context variable carries it, so that a source serves many loaders
+on many threads and no signature knows of clocks. Otherwise the call is a no-op of 0.2 us.
 """
 
 from __future__ import annotations

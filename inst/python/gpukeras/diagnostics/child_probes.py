@@ -128,13 +128,13 @@ def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None
 def plan_listings(facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
     """The variations worth a process of their own, 3 to 6 s each, in order."""
     cuda_build = find_fact(facts, "build", "is_cuda_build") is True
-    wanted = {
+    requested = {
         "as it is": True,
         "preloaded": cuda_build,
         "without LD_LIBRARY_PATH": cuda_build and bool(environment.get("LD_LIBRARY_PATH")),
         "without CUDA_VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES" in environment,
     }
-    return [variation for variation, worth in wanted.items() if worth]
+    return [variation for variation, worth in requested.items() if worth]
 
 
 def read_proof(facts: dict[str, Any], environment: Mapping[str, str]) -> None:

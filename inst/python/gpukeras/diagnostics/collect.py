@@ -172,7 +172,16 @@ def read_python(session: Mapping[str, Any]) -> dict[str, Any]:
         "version": platform.python_version(),
         "prefix": sys.prefix,
         "pid": os.getpid(),
+        "is_requested": _runs_from(session.get("requested_python")),
     }
+
+
+def _runs_from(program: Any) -> bool:
+    """Whether a program is of this Python's environment; either may be reached by a link."""
+    if not isinstance(program, str) or not os.path.isabs(program):
+        return False
+    folder, prefix = os.path.realpath(os.path.dirname(program)), os.path.realpath(sys.prefix)
+    return prefix in (folder, os.path.dirname(folder))
 
 
 def read_keras() -> dict[str, str]:

@@ -27,7 +27,7 @@ from gpukeras.core.errors import DataError
 from gpukeras.core.messages import find_reason
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block, as_data
-from gpukeras.data.loading.loader import open_feed, sample_rows
+from gpukeras.data.loading.loader import open_loader, sample_rows
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.models import builder
@@ -161,9 +161,9 @@ class Source:
 
     def _blocks(self, count: int) -> Iterator[Block]:
         assert self._dataset is not None  # else there are copies
-        feed = open_feed(self._dataset, self._plan, most=count)
+        loader = open_loader(self._dataset, self._plan, most=count)
         for epoch in itertools.count():
-            for block in feed.epoch(epoch):
+            for block in loader.epoch(epoch):
                 if not block.tail:
                     yield block
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.data.loading.transforms import open_finish
+from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.distributed.consensus import pack_arrays, unpack_arrays
@@ -21,7 +21,7 @@ from gpukeras.engine.predict_loop import Output, choose_rows, count_row_bytes, p
 
 
 def predict_together(
-    team: Strategy,
+    strategy: Strategy,
     model: Any,
     source: RowSource,
     recipe: Recipe,
@@ -30,7 +30,7 @@ def predict_together(
     """A model's output for all rows, on every process.
 
     Args:
-        team: The replicas; of more than one device.
+        strategy: The replicas; of more than one device.
         model: A built model; need not be compiled.
         source: The rows.
         recipe: Their encoding.
@@ -39,20 +39,20 @@ def predict_together(
     Returns:
         An array of the rows' outputs, or the model's dict or list of such arrays.
     """
-    assert team.shares is not None  # a single device has no strategy
-    own = range(*team.shares.find_run(len(source)))
-    with team.hold_weights(model):
+    assert strategy.shares is not None  # a single device has no strategy
+    own = range(*strategy.shares.find_run(len(source)))
+    with strategy.hold_weights(model):
         # A process that has none predicts the first row all the same, and gives no part of it.
-        output = _predict_run(team, model, source, recipe, function, own or range(1))
+        output = _predict_run(strategy, model, source, recipe, function, own or range(1))
     nest = runtime.tensorflow().nest
     given = [values[: len(own)] for values in nest.flatten(output)]
-    parts = [unpack_arrays(sent) for sent in team.agreement.gather(pack_arrays(given))]
+    parts = [unpack_arrays(sent) for sent in strategy.agreement.gather(pack_arrays(given))]
     whole = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
     return nest.pack_sequence_as(output, whole)
 
 
 def _predict_run(
-    team: Strategy,
+    strategy: Strategy,
     model: Any,
     source: RowSource,
     recipe: Recipe,
@@ -60,29 +60,29 @@ def _predict_run(
     rows: range,
 ) -> Any:
     """What the model gives for a run of rows."""
-    devices = team.devices
+    devices = strategy.devices
     size = choose_rows(-(-len(rows) // len(devices)), source.row_bytes, count_row_bytes(model))
-    finish = open_finish(recipe, size, function, source.texts)
+    device_transform = open_device_transform(recipe, size, function, source.texts)
     output = Output(len(rows))
-    program, step = _build(team, model), size * len(devices)
+    program, step = _build(strategy, model), size * len(devices)
     for start in range(rows.start, rows.stop, step):
         given = source.gather(slice(start, min(start + step, rows.stop)))
         parts = np.split(pad_rows(given, step), len(devices))
-        results = program(tuple(map(_place, map(finish, parts), devices)))
+        results = program(tuple(map(_place, map(device_transform, parts), devices)))
         output.write(_join(results), len(given))
     return output.values
 
 
-def _build(team: Strategy, model: Any) -> Callable[[Any], Any]:
+def _build(strategy: Strategy, model: Any) -> Callable[[Any], Any]:
     """A program that takes each device's rows and gives each device's outputs."""
-    tf, shares = runtime.tensorflow(), team.shares
+    tf, shares = runtime.tensorflow(), strategy.shares
     assert shares is not None
 
     def run(parts: tuple[Any, ...]) -> list[Any]:
-        given = team.strategy.run(
+        given = strategy.tf_strategy.run(
             lambda: model.predict_step((parts[this_replica() - shares.first],))
         )
-        local = team.strategy.experimental_local_results
+        local = strategy.tf_strategy.experimental_local_results
         return [
             tf.nest.map_structure(lambda value, place=place: local(value)[place], given)
             for place in range(len(shares.devices))

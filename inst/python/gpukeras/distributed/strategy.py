@@ -1,8 +1,8 @@
 """The replicas that train together: one on the device where the model is, or several.
 
-    open_team(devices) --> Team: shares, agreement, and how a model is held and run
+    open_strategy(devices) --> Strategy: shares, agreement, and how a model is held and run
 
-A training asks its team and need not know which it is.
+A training asks its strategy and need not know which it is.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Strategy:
     """The replicas of a model.
 
     Args:
-        strategy: TensorFlow's, or None for the only replica there is.
+        tf_strategy: TensorFlow's, or None for the only replica there is.
         shares: How they share a batch, or None.
         agreement: What their processes decide together.
         workers: How many processes there are.
         notes: What its owner may not expect, sentences.
     """
 
-    strategy: Any = None
+    tf_strategy: Any = None
     shares: BatchSharding | None = None
     agreement: LocalConsensus = field(default_factory=LocalConsensus)
     workers: int = 1
@@ -86,7 +86,7 @@ class Strategy:
         """What the learning rate is multiplied with; see `FitSpec.rate_scaling`."""
         return {"none": 1.0, "linear": float(self.replicas), "sqrt": self.replicas**0.5}[how]
 
-    def fit_plan(self, plan: PipelinePlan, data: Any, wanted: int | str | None) -> PipelinePlan:
+    def fit_plan(self, plan: PipelinePlan, data: Any, requested: int | str | None) -> PipelinePlan:
         """The plan with a batch size that the replicas can share.
 
         Raises:
@@ -94,7 +94,7 @@ class Strategy:
         """
         if plan.batch_size % self.replicas == 0:
             return plan
-        asked = isinstance(wanted, (int, float)) or data.spec.batch_size != "auto"
+        asked = isinstance(requested, (int, float)) or data.spec.batch_size != "auto"
         if asked and plan.batch_reason == AS_ASKED:
             check_batch_size(plan.batch_size, self.replicas)
         size = round_batch_size(plan.batch_size, self.replicas)
@@ -129,15 +129,15 @@ class Strategy:
         batch_size: int,
         device: str,
         *,
-        micro: int | None,
+        microbatch_size: int | None,
         watch: NonFiniteMonitor,
         averages: Averages | None,
     ) -> Engines:
-        """The engines that train; for `micro`, `watch` and `averages` see `TrainingStep`."""
+        """The engines that train; for the last three arguments see `TrainingStep`."""
         if self.shares is None:
-            step = TrainingStep(model, micro, watch, averages)
+            step = TrainingStep(model, microbatch_size, watch, averages)
             return open_engines(model, "train", batch_size, device, step)
-        parts = model, "train", self.strategy, self.shares
+        parts = model, "train", self.tf_strategy, self.shares
         replicated = ReplicatedStep(
             *parts, reduction=self._reduction, watch=watch, averages=averages
         )
@@ -147,7 +147,7 @@ class Strategy:
         """The engines that evaluate."""
         if self.shares is None:
             return open_engines(model, "test", batch_size, device)
-        step = ReplicatedStep(model, "test", self.strategy, self.shares)
+        step = ReplicatedStep(model, "test", self.tf_strategy, self.shares)
         return ReplicatedEngines(model, "test", batch_size, device, step)
 
     def check(self, model: Any, engine: str = "auto") -> None:
@@ -169,11 +169,11 @@ class Strategy:
             raise ModelError(f"The model {what}, and such a one trains on one device.", arg="model")
 
 
-def open_team(wanted: Any = None, trains: bool = False) -> Strategy:
-    """The team of a training, an evaluation or predictions.
+def open_strategy(requested: Any = None, trains: bool = False) -> Strategy:
+    """The strategy of a training, an evaluation or predictions.
 
     Args:
-        wanted: The user's `devices`; None for the model's own device.
+        requested: The user's `devices`; None for the model's own device.
         trains: Whether None means all GPUs of each worker where this process is in a cluster. What
             learns nothing gives the same on each worker without the others.
 
@@ -183,8 +183,8 @@ def open_team(wanted: Any = None, trains: bool = False) -> Strategy:
         ClusterError: if a worker has been lost.
     """
     cluster = session.current()
-    if cluster is not None and (trains or wanted is not None):
-        if wanted not in (None, "all"):
+    if cluster is not None and (trains or requested is not None):
+        if requested not in (None, "all"):
             raise SpecError(
                 "In a cluster every worker trains on all of its visible GPUs.",
                 hint="Leave `devices` out, or hide GPUs from a worker by CUDA_VISIBLE_DEVICES.",
@@ -193,11 +193,11 @@ def open_team(wanted: Any = None, trains: bool = False) -> Strategy:
         cluster.check()
         agreement = DistributedConsensus(cluster.channel, cluster.spec.index, cluster.names)
         return Strategy(cluster.strategy, cluster.shares, agreement, cluster.spec.size)
-    if wanted is None:
+    if requested is None:
         launched = trains and CONTROL in runtime.python_variables()
         return Strategy(notes=(NOT_JOINED,) if launched else ())
     names = choose_devices(
-        parse_devices(wanted),
+        parse_devices(requested),
         [devices.short_name(one) for one in runtime.logical_devices("GPU")],
         [devices.short_name(one) for one in runtime.logical_devices("CPU")],
     )

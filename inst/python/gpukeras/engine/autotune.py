@@ -31,7 +31,7 @@ class EngineFacts:
     """What decides which engines are candidates.
 
     Args:
-        wanted: "auto" or the name of an engine.
+        requested: "auto" or the name of an engine.
         jit: The session's wish from `gpu_setup(jit = )`: "auto", true or false.
         model_jit: Whether the model's layers and compile settings allow XLA.
         eager: Whether the model was compiled with `run_eagerly`.
@@ -43,7 +43,7 @@ class EngineFacts:
         text: Whether the model gets texts.
     """
 
-    wanted: str = "auto"
+    requested: str = "auto"
     jit: str | bool = "auto"
     model_jit: bool = True
     eager: bool = False
@@ -84,10 +84,12 @@ class EngineChoice:
 
 def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
     """The engines to measure, in order of their price; and why others are not, or ""."""
-    if facts.text and (facts.wanted == "compiled" or (facts.wanted, facts.jit) == ("auto", True)):
+    if facts.text and (
+        facts.requested == "compiled" or (facts.requested, facts.jit) == ("auto", True)
+    ):
         return ("superstep",), f"{NO_TEXT}, as was asked"
-    if facts.wanted != "auto":
-        return (facts.wanted,), "as asked"
+    if facts.requested != "auto":
+        return (facts.requested,), "as asked"
     for condition, engine, reason in (
         (facts.eager, "keras", "the model was compiled with run_eagerly"),
         (facts.own_function, "keras", "the model brings its own train function"),
@@ -122,9 +124,9 @@ def choose_trial_s(batch_s: float, batches_left: int) -> float:
     return min(max(TRIAL_SHARE * batch_s * batches_left, TRIAL_S[0]), TRIAL_S[1])
 
 
-def choose_trial_count(wanted_s: float, batch_s: float, largest: int) -> int:
+def choose_trial_count(requested_s: float, batch_s: float, largest: int) -> int:
     """Batches of the next timed call: enough for the trial, but small steps up to there."""
-    enough = int(wanted_s / max(batch_s, 1e-9)) + 1
+    enough = int(requested_s / max(batch_s, 1e-9)) + 1
     return max(largest, min(TRIAL_GROWTH * largest, enough))
 
 
@@ -272,9 +274,9 @@ class EngineAutotuner:
         if count == self._largest:
             batches, total_s = batches + count, total_s + seconds
         self._measured, batch_s = (batches, total_s), total_s / max(1, batches)
-        wanted_s = choose_trial_s(batch_s, self._batches_left)
-        self._count = choose_trial_count(wanted_s, batch_s, self._largest)
-        if total_s >= wanted_s:
+        requested_s = choose_trial_s(batch_s, self._batches_left)
+        self._count = choose_trial_count(requested_s, batch_s, self._largest)
+        if total_s >= requested_s:
             start_s = self._prepared_s + (self._start_s or 0.0)
             self.trials += (Trial(self.engine, start_s, total_s / batches),)
             self._go_on()

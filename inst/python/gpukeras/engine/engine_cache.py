@@ -83,13 +83,13 @@ def _read_terms(
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     clipping = tuple(getattr(inner, name, None) for name in CLIPPING.values())
-    micro = None if step is None else step.micro
+    microbatch_size = None if step is None else step.microbatch_size
     settings = devices.current(), model.jit_compile, model.run_eagerly
     own = getattr(model, f"{kind}_step")
     # Batch normalisation works otherwise when it is frozen, and may have no weights that tell.
     frozen = tuple(layer.trainable for layer in keras_private.list_layers(model))
     return CacheKey(
-        (batch_size, micro, device, *settings, clipping, frozen),
+        (batch_size, microbatch_size, device, *settings, clipping, frozen),
         (
             getattr(own, "__func__", own),
             optimizer,

@@ -335,11 +335,11 @@ def _like(block: Block, rows: int) -> list[Any]:
 # Facts -------------------------------------------------------------------------------------------
 
 
-def read_engine_facts(model: Any, wanted: str, callbacks: Sequence[Any] = ()) -> EngineFacts:
+def read_engine_facts(model: Any, requested: str, callbacks: Sequence[Any] = ()) -> EngineFacts:
     """What decides which engines are candidates, from the model, its callbacks and the session."""
     setup = devices.current()
     return EngineFacts(
-        wanted=wanted,
+        requested=requested,
         jit=setup.jit,
         model_jit=runtime.allows_xla(model),
         eager=bool(model.run_eagerly),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import find_reason
-from gpukeras.data.loading.block import AnyFeed, Block
+from gpukeras.data.loading.block import Block, DataLoader
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.engines import Engines, Logs, UntraceableError
 from gpukeras.models.state import apply_snapshot, take_snapshot
@@ -36,7 +36,7 @@ class EpochLoop:
             is an error.
         rewind: Gives the model the state that the epoch began with, and its blocks again with the
             number of batches that were done before.
-        feed: Where the blocks come from, if it can make them suit an engine.
+        loader: Where the blocks come from, if it can make them suit an engine.
         agree_time: Makes of the seconds that a call took here those that all processes go by, so
             that they choose alike.
     """
@@ -46,7 +46,7 @@ class EpochLoop:
     after_call: Callable[[int, Logs], bool] = lambda position, logs: False
     back_off: BackOff | None = None
     rewind: Rewind = lambda: (iter(()), 0)
-    feed: AnyFeed | None = None
+    loader: DataLoader | None = None
     agree_time: Callable[[float], float] = lambda seconds: seconds
     position: int = 0
     rows: int = 0
@@ -101,7 +101,7 @@ class EpochLoop:
             self.ended = self._block is None
         return self._block is not None
 
-    def _call(self, block: Block, wanted: float) -> None:
+    def _call(self, block: Block, requested: float) -> None:
         left = block.batches - self._first
         if block.whole and self.chooser.engine != "keras":
             self.chooser.settle("keras", block.whole)
@@ -112,7 +112,9 @@ class EpochLoop:
                 self._logs = self.engines.run_tail(self.chooser.engine, block)
                 survived.append(1)
             else:
-                survived.append(self._call_engine(block, left if wanted > left else int(wanted)))
+                survived.append(
+                    self._call_engine(block, left if requested > left else int(requested))
+                )
         self._take(survived[0])
 
     def _take(self, count: int) -> None:
@@ -177,15 +179,15 @@ class EpochLoop:
         return count
 
     def _suit(self, engine: str = "") -> None:
-        if self.feed is not None:
-            self.feed.suit(engine or self.chooser.engine)
+        if self.loader is not None:
+            self.loader.suit(engine or self.chooser.engine)
 
     def _prepare(self, block: Block) -> None:
         """Has the engine made ready that the chooser wants to try next."""
         chooser, engine = self.chooser, self.chooser.preparing
         if not engine:
             return
-        capacity = 0 if self.feed is None else self.feed.capacity_for(engine)
+        capacity = 0 if self.loader is None else self.loader.capacity_for(engine)
         try:
             ready = self.engines.prepare(engine, block, capacity)
         except (UntraceableError, *runtime.refusals()) as error:
@@ -203,7 +205,7 @@ def wait_for(logs: Logs) -> None:
         value.numpy()
 
 
-def draw(feed: AnyFeed) -> Drawn:
+def draw(loader: DataLoader) -> Drawn:
     """Blocks of full batches, epoch after epoch, with the seconds each was waited for.
 
     Raises:
@@ -211,7 +213,7 @@ def draw(feed: AnyFeed) -> Drawn:
     """
     for number in itertools.count():
         full, began = False, time.perf_counter()
-        with contextlib.closing(feed.epoch(number)) as blocks:
+        with contextlib.closing(loader.epoch(number)) as blocks:
             for block in blocks:
                 if not block.tail:
                     full = True
@@ -219,7 +221,7 @@ def draw(feed: AnyFeed) -> Drawn:
                 began = time.perf_counter()
         if not full:
             raise DataError(
-                f"An epoch has fewer rows than a batch of {feed.batch_size:,}.",
+                f"An epoch has fewer rows than a batch of {loader.batch_size:,}.",
                 hint="Use a smaller `batch_size`.",
                 arg="batch_size",
             )

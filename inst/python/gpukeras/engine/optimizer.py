@@ -161,13 +161,13 @@ def hold_clipping(
         SpecError: if more than one is given, also where one is the model's own.
         ModelError: if the model's optimizer is made of several.
     """
-    wanted = check_clipping(clip_norm, clip_value, clip_global_norm)
-    if not wanted:
+    requested = check_clipping(clip_norm, clip_value, clip_global_norm)
+    if not requested:
         yield
         return
-    optimizer = find_optimizer(model, next(iter(wanted)))
-    _check_own_clipping(optimizer, *wanted)
-    with _held(optimizer, **{CLIPPING[arg]: value for arg, value in wanted.items()}):
+    optimizer = find_optimizer(model, next(iter(requested)))
+    _check_own_clipping(optimizer, *requested)
+    with _held(optimizer, **{CLIPPING[arg]: value for arg, value in requested.items()}):
         yield
 
 

@@ -24,7 +24,7 @@ from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.core.r_buffer import OutputBuffer, write_rows
 from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.loading.loader import open_evaluation
-from gpukeras.data.loading.transforms import open_finish
+from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.plan import choose_evaluation_rows
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
@@ -42,7 +42,7 @@ def predict_rows(
     source: RowSource,
     recipe: Recipe,
     function: Callable[[Any], Any] | None = None,
-    room: OutputBuffer | None = None,
+    buffer: OutputBuffer | None = None,
 ) -> Any:
     """A model's output for all rows.
 
@@ -54,19 +54,19 @@ def predict_rows(
         source: The rows.
         recipe: Their encoding.
         function: The user's own, applied to features before the model, or None.
-        room: Where a lone output may be written, or None.
+        buffer: Where a lone output may be written, or None.
 
     Returns:
         An array of the rows' outputs, or the model's dict or list of such arrays.
     """
-    device, output = model_device(model), Output(len(source), room)
+    device, output = model_device(model), Output(len(source), buffer)
     fixed = fixed_rows(model)
     size = fixed or choose_rows(len(source), source.row_bytes, count_row_bytes(model))
     # Of a fixed length are batches for models with a state, which is that of the batch before.
     workers = 0 if model.run_eagerly or function is not None or fixed else WORKERS
     while output.written < len(source):
-        finish = open_finish(recipe, size, function, source.texts)
-        work = partial(_predict_batch, model, source, finish, device, size)
+        device_transform = open_device_transform(recipe, size, function, source.texts)
+        work = partial(_predict_batch, model, source, device_transform, device, size)
         try:
             with closing(_map(work, range(output.written, len(source), size), workers)) as results:
                 for values, count in results:
@@ -87,15 +87,15 @@ def predict_stream(model: Any, data: IterableDataset) -> Any:
 
     Where the shape of a row of an output varies, there is an array for each batch: `Batches`.
     """
-    feed, nest = open_evaluation(data, model_device(model)), runtime.tensorflow().nest
+    loader, nest = open_evaluation(data, model_device(model)), runtime.tensorflow().nest
     most = choose_rows(2**31, data.row_bytes, count_row_bytes(model))
     size = fixed_rows(model) or most
     if data.open_axes:  # the user's own batches, which may vary in shape
         size = data.facts.chunk_rows
     outputs = []
-    for block in feed.epoch(0):
+    for block in loader.epoch(0):
         features = runtime.keras().utils.unpack_x_y_sample_weight(block.arrays)[0]
-        rows = block.rows if block.tail else block.batches * feed.batch_size
+        rows = block.rows if block.tail else block.batches * loader.batch_size
         whole = [features] if block.whole else _pieces(features, rows, size)
         outputs += [_predict(model, piece) for piece in whole]
         del features, block
@@ -113,18 +113,18 @@ class Output:
 
     Args:
         rows: How many rows there will be.
-        room: Where a lone array may be, or None.
+        buffer: Where a lone array may be, or None.
 
     Attributes:
         values: The arrays, in the structure of what was written; None before.
         written: Rows that were.
     """
 
-    def __init__(self, rows: int, room: OutputBuffer | None = None) -> None:
+    def __init__(self, rows: int, buffer: OutputBuffer | None = None) -> None:
         """Waits for the first values: they tell structure, shapes and types."""
         self.values: Any = None
         self.written = 0
-        self._rows, self._room = rows, room
+        self._rows, self._buffer = rows, buffer
 
     def write(self, values: Any, count: int) -> None:
         """Takes the first `count` rows of some values."""
@@ -138,7 +138,7 @@ class Output:
     def _make(self, like: np.ndarray) -> np.ndarray:
         check_numbers(like)
         shape = (self._rows, *like.shape[1:])
-        made = None if self._room is None else self._room.make(shape, like.dtype)
+        made = None if self._buffer is None else self._buffer.make(shape, like.dtype)
         return aligned_empty(shape, like.dtype) if made is None else made
 
 
@@ -262,11 +262,16 @@ Batch = tuple[Any, int]
 
 
 def _predict_batch(
-    model: Any, source: RowSource, finish: Callable[[Any], Any], device: str, size: int, start: int
+    model: Any,
+    source: RowSource,
+    device_transform: Callable[[Any], Any],
+    device: str,
+    size: int,
+    start: int,
 ) -> Batch:
     """The output of a batch from row `start` on, and how many of its rows are no padding."""
     rows = source.gather(slice(start, start + size))
-    return _predict(model, _adopt(finish(pad_rows(rows, size)), device)), len(rows)
+    return _predict(model, _adopt(device_transform(pad_rows(rows, size)), device)), len(rows)
 
 
 def _map(work: Callable[[int], Batch], starts: range, workers: int) -> Generator[Batch, None, None]:

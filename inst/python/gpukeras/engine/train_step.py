@@ -164,9 +164,9 @@ class TrainingStep:
 
     Args:
         model: A compiled Keras model whose variables exist.
-        micro: Rows that go through the model at once, or None for whole batches. Gradients are
-            summed up to one update a batch. Layers that work across rows, such as batch
-            normalisation, see micro-batches.
+        microbatch_size: Rows that go through the model at once, or None for whole batches.
+            Gradients are summed up to one update a batch. Layers that work across rows, such as
+            batch normalisation, see micro-batches.
         watch: Looks at each step's loss.
         averages: Averages of the weights, or None.
     """
@@ -174,17 +174,17 @@ class TrainingStep:
     def __init__(
         self,
         model: Any,
-        micro: int | None,
+        microbatch_size: int | None,
         watch: NonFiniteMonitor,
         averages: Averages | None = None,
     ) -> None:
         """Takes the model's own step."""
-        self._model, self._own, self.micro = model, model.train_step, micro
+        self._model, self._own, self.microbatch_size = model, model.train_step, microbatch_size
         self._watch, self._averages = watch, averages
 
     def __call__(self, data: Any) -> Logs:
         """Traced: one update from a batch."""
-        logs = self._own(data) if self.micro is None else self._update(data)
+        logs = self._own(data) if self.microbatch_size is None else self._update(data)
         self._watch.look(logs)
         if self._averages is not None:
             self._averages.update()
@@ -215,7 +215,11 @@ class TrainingStep:
         tf = runtime.tensorflow()
         first = tf.nest.flatten(data)[0]
         rows = first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]
-        if isinstance(rows, int) and self.micro is not None and rows <= self.micro:
+        if (
+            isinstance(rows, int)
+            and self.microbatch_size is not None
+            and rows <= self.microbatch_size
+        ):
             return self._own(data)
         total = self._sum_gradients(data, rows)
         self._model.optimizer.apply_gradients(
@@ -225,8 +229,10 @@ class TrainingStep:
 
     def _sum_gradients(self, data: Any, rows: Any) -> list[Any]:
         """The batch's gradients: the micro-batches' weighted by their rows."""
-        tf, micro = runtime.tensorflow(), self.micro
-        sums = [*self._gradients(data, 0, tf.minimum(micro, rows), rows)]  # tells which are None
+        tf, microbatch_size = runtime.tensorflow(), self.microbatch_size
+        sums = [
+            *self._gradients(data, 0, tf.minimum(microbatch_size, rows), rows)
+        ]  # tells which are None
         places = [place for place, gradient in enumerate(sums) if gradient is not None]
 
         def add(totals: Any, start: Any, size: Any) -> list[Any]:
@@ -234,17 +240,21 @@ class TrainingStep:
             return [total + found[place] for total, place in zip(totals, places, strict=True)]
 
         static = isinstance(rows, int)
-        whole = rows - rows % micro if static else rows
+        whole = rows - rows % microbatch_size if static else rows
         _, totals = tf.while_loop(
             lambda start, _: start < whole,
             lambda start, totals: (
-                start + micro,
-                add(totals, start, micro if static else tf.minimum(micro, rows - start)),
+                start + microbatch_size,
+                add(
+                    totals,
+                    start,
+                    microbatch_size if static else tf.minimum(microbatch_size, rows - start),
+                ),
             ),
-            (tf.constant(micro), [sums[place] for place in places]),
+            (tf.constant(microbatch_size), [sums[place] for place in places]),
         )
-        if static and rows % micro:
-            totals = add(totals, whole, rows % micro)
+        if static and rows % microbatch_size:
+            totals = add(totals, whole, rows % microbatch_size)
         for place, total in zip(places, totals, strict=True):
             sums[place] = total
         return sums

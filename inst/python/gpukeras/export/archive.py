@@ -22,7 +22,7 @@ from gpukeras.export import recipe_json
 from gpukeras.export.archive_masks import MEMBER, pack_masks, unpack_masks
 from gpukeras.export.keras_file import (
     check_ending,
-    check_room,
+    check_target,
     load_safely,
     needs_of,
     place,
@@ -68,7 +68,7 @@ def save_archive(
     """
     target = check_ending(path)
     builder.check_model(model, compiled=False)
-    check_room(target, overwrite)
+    check_target(target, overwrite)
     if history is not None:
         keep_history(model, _parse_history(history))
     extras = collect_extras(model)

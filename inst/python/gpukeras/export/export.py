@@ -27,7 +27,7 @@ from gpukeras.core.options import check_flag, check_positive
 from gpukeras.diagnostics.child_probes import parse_answer, quiet_environment, run_probe
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.export.formats import FORMATS, Format, check_packages, choose_format
-from gpukeras.export.keras_file import check_room, explain_error, place, refused, written_beside
+from gpukeras.export.keras_file import check_target, explain_error, place, refused, written_beside
 from gpukeras.export.parity import (
     Agreement,
     choose_tolerance,
@@ -129,11 +129,11 @@ def export_model(
     _check_place(target, form, check_flag("overwrite", overwrite))
     rows = read_samples(model, data)
     limit, reason = _read_tolerance(model, tolerance)
-    wanted, named = predict_samples(model, rows), name_rows(model, rows)
+    requested, named = predict_samples(model, rows), name_rows(model, rows)
     with _new_place(target, form, overwrite) as partial:
         notes = _write(model, partial, form)
         found, answer = _run(name, partial, named, target)
-        _check_agreement(agreement := compare_outputs(wanted, found, limit), form, target)
+        _check_agreement(agreement := compare_outputs(requested, found, limit), form, target)
     return ExportReport(
         path=str(target),
         format=name,
@@ -141,7 +141,7 @@ def export_model(
         bytes=_measure(target),
         model=model.name,
         inputs=_describe_inputs(model, answer["inputs"], named),
-        outputs=tuple(_describe(values) for values in wanted),
+        outputs=tuple(_describe(values) for values in requested),
         rows=len(next(iter(named.values()))),
         drawn=data is None,
         max_difference=agreement.difference,
@@ -175,7 +175,7 @@ def _check_place(target: Path, form: Format, overwrite: bool) -> None:
             path=str(target),
         )
     if form.suffix:
-        check_room(target, overwrite)
+        check_target(target, overwrite)
         return
     ours = (target / SAVED_MODEL).is_file()
     if target.exists() and not (overwrite and ours):

@@ -113,9 +113,9 @@ def check_packages(form: Format) -> None:
     missing = [need for need in form.needs if importlib.util.find_spec(need[0]) is None]
     if missing:
         names = ", ".join(name for name, _ in missing)
-        wanted = " ".join(f'"{requirement}"' for _, requirement in missing)
+        requested = " ".join(f'"{requirement}"' for _, requirement in missing)
         raise RuntimeMissingError(
             f"{form.title} needs Python packages that are not installed: {names}.",
-            hint=f"Install them into the Python that is used: pip install {wanted}.",
+            hint=f"Install them into the Python that is used: pip install {requested}.",
             arg="format",
         )

@@ -41,7 +41,7 @@ def check_ending(path: Any, arg: str = "path") -> Path:
     return Path(path).expanduser().absolute()
 
 
-def check_room(target: Path, overwrite: bool) -> None:
+def check_target(target: Path, overwrite: bool) -> None:
     """A path where a file may be written.
 
     Raises:
@@ -92,7 +92,7 @@ def place(partial: Path, target: Path, overwrite: bool) -> None:
     except FileExistsError as error:
         raise _exists(target) from error
     except OSError:  # a file system without links
-        check_room(target, overwrite)
+        check_target(target, overwrite)
         os.replace(partial, target)
 
 

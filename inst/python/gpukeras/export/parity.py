@@ -59,20 +59,20 @@ def choose_tolerance(precisions: Sequence[str], device: str) -> tuple[float, str
 
 
 def compare_outputs(
-    wanted: Sequence[np.ndarray], found: Sequence[np.ndarray], tolerance: float
+    requested: Sequence[np.ndarray], found: Sequence[np.ndarray], tolerance: float
 ) -> Agreement:
     """How far apart predictions are, output by output.
 
     Args:
-        wanted: The model's predictions, an array for each output.
+        requested: The model's predictions, an array for each output.
         found: The exported model's.
         tolerance: See `Agreement`.
     """
-    largest = max((_largest(values) for values in wanted), default=0.0)
+    largest = max((_largest(values) for values in requested), default=0.0)
     allowed = tolerance * max(1.0, largest)
-    if [values.shape for values in wanted] != [values.shape for values in found]:
+    if [values.shape for values in requested] != [values.shape for values in found]:
         return Agreement(float("inf"), largest, allowed)
-    pairs = zip(wanted, found, strict=True)
+    pairs = zip(requested, found, strict=True)
     return Agreement(max((_distance(*pair) for pair in pairs), default=0.0), largest, allowed)
 
 

@@ -78,10 +78,10 @@ def check_input(model: Any, recipe: Recipe) -> None:
             hint="Give `x` as a named list, or group columns by gpu_dataset(inputs = ).",
             arg="model",
         )
-    wanted = _shape_of(model, "input_shape")
-    if wanted is not None and not _fits(wanted, recipe.shape):
+    requested = _shape_of(model, "input_shape")
+    if requested is not None and not _fits(requested, recipe.shape):
         raise ModelError(
-            f"`model` takes rows of shape {wanted}, but the data's rows have {recipe.shape}.",
+            f"`model` takes rows of shape {requested}, but the data's rows have {recipe.shape}.",
             hint="Change the input layer's shape or the data's columns.",
             arg="model",
         )
@@ -114,10 +114,10 @@ def _check_inputs(
         return
     _check_names("inputs", list(inputs), [part.name for part in parts])
     for part in parts:
-        wanted = inputs[part.name]
-        if wanted is not None and not _fits(wanted, part.shape):
+        requested = inputs[part.name]
+        if requested is not None and not _fits(requested, part.shape):
             raise ModelError(
-                f"The input `{part.name}` of `model` takes rows of shape {wanted}, "
+                f"The input `{part.name}` of `model` takes rows of shape {requested}, "
                 f"but those of the data have {part.shape}.",
                 hint="Change the input layer's shape or the data's columns.",
                 arg="model",
@@ -134,8 +134,8 @@ def _by_place(known: Collection[str], parts: Sequence[Named]) -> Sequence[Named]
 
 def read_open_axes(model: Any) -> frozenset[int]:
     """Axes of a row along which a model of one input takes any length."""
-    wanted = _shape_of(model, "input_shape") or ()
-    return frozenset(axis for axis, length in enumerate(wanted) if length is None)
+    requested = _shape_of(model, "input_shape") or ()
+    return frozenset(axis for axis, length in enumerate(requested) if length is None)
 
 
 def open_shape(model: Any, recipe: Recipe, shape: tuple[int, ...] | None) -> Recipe:
@@ -148,20 +148,20 @@ def open_shape(model: Any, recipe: Recipe, shape: tuple[int, ...] | None) -> Rec
     return replace(recipe, shape=tuple(shape)) if fits else recipe
 
 
-def _fits(wanted: Shape, have: Shape) -> bool:
+def _fits(requested: Shape, have: Shape) -> bool:
     """Whether rows fit an input: Keras adds a last axis of 1, or takes it away."""
-    longer, shorter = sorted((wanted, have), key=len, reverse=True)
+    longer, shorter = sorted((requested, have), key=len, reverse=True)
     if len(longer) == len(shorter) + 1 and longer[-1] == 1:
-        wanted, have = wanted[: len(shorter)], have[: len(shorter)]
-    return len(wanted) == len(have) and all(
-        want in (None, given) for want, given in zip(wanted, have, strict=True)
+        requested, have = requested[: len(shorter)], have[: len(shorter)]
+    return len(requested) == len(have) and all(
+        want in (None, given) for want, given in zip(requested, have, strict=True)
     )
 
 
-def _check_names(what: str, wanted: list[str], given: list[str]) -> None:
-    if set(wanted) != set(given) or len(wanted) != len(given):
+def _check_names(what: str, requested: list[str], given: list[str]) -> None:
+    if set(requested) != set(given) or len(requested) != len(given):
         raise ModelError(
-            f"`model` has the {what} {', '.join(wanted)}, but the data has {', '.join(given)}.",
+            f"`model` has the {what} {', '.join(requested)}, but the data has {', '.join(given)}.",
             hint="Give the model's layers and the data's elements the same names.",
             arg="model",
         )

@@ -34,18 +34,18 @@ class Pcie:
         """Starts the thread with a first measurement."""
         self._measure = measure
         self._latest: tuple[float | None, float | None] = (None, None)
-        self._wanted = threading.Event()
-        self._wanted.set()
+        self._requested = threading.Event()
+        self._requested.set()
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        while self._wanted.wait():
-            self._wanted.clear()
+        while self._requested.wait():
+            self._requested.clear()
             self._latest = self._measure()
 
     def take(self) -> tuple[float | None, float | None]:
         """What was measured last, at most an interval ago; asks for the next."""
-        self._wanted.set()
+        self._requested.set()
         return self._latest
 
 

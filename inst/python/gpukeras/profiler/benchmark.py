@@ -1,7 +1,7 @@
 """A training step measured as it would run: timed with its real input, on repeated rows, traced.
 
-Blocks come from the feed that trains, steps go through the engine that trains. Only a block of rows
-in sequence is smaller where rows come slowly, so that a profile of a slow source ends.
+Blocks come from the loader that trains, steps go through the engine that trains. Only a block of
+rows in sequence is smaller where rows come slowly, so that a profile of a slow source ends.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.data.base import Dataset
-from gpukeras.data.loading.block import AnyFeed
-from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.loading.block import DataLoader
+from gpukeras.data.loading.loader import open_loader
 from gpukeras.data.loading.profile import WHAT, StageClock, order_stages
 from gpukeras.data.plan import BLOCK_BATCHES, PipelinePlan
 from gpukeras.data.stage_timer import Clock
@@ -73,7 +73,7 @@ class Bench:
     def __init__(
         self, model: Any, data: Dataset, plan: PipelinePlan, engine: str, tell: Tell
     ) -> None:
-        """Opens the feed, traces and compiles the engine, and runs it until it is warm.
+        """Opens the loader, traces and compiles the engine, and runs it until it is warm.
 
         Raises:
             DataError: if an epoch has no full batch.
@@ -82,10 +82,10 @@ class Bench:
         self._model, self._data, self._plan, self.engine = model, data, plan, engine
         self._tell = tell
         tell("starting")
-        self._feed = self._open(self._choose_most())
-        self._feed.suit(engine)
+        self._loader = self._open(self._choose_most())
+        self._loader.suit(engine)
         self._engines = Engines(model, "train", plan.batch_size, plan.device)
-        with closing(draw(self._feed)) as blocks:
+        with closing(draw(self._loader)) as blocks:
             self._block, _ = next(blocks)
         self._time(1)  # traces and compiles
         count, run_s = calibrate(self._time, self._block.batches)
@@ -94,7 +94,7 @@ class Bench:
     def measure(self) -> StepTimes:
         """Passes with real input, each followed by one on its last rows repeated."""
         passes, began = list[StepTimes](), time.perf_counter()
-        with closing(draw(self._feed)) as blocks:
+        with closing(draw(self._loader)) as blocks:
             while len(passes) < PASSES:
                 self._tell("measuring")
                 passes.append(self._pass(blocks))
@@ -110,18 +110,18 @@ class Bench:
     def drain(self) -> tuple[float, tuple[StageTime, ...]]:
         """Seconds a batch of the input with no training beside it, and of its stages."""
         self._tell("draining the input")
-        self._feed.clock = StageClock()  # not kept: the first block traces what only clocks need
+        self._loader.clock = StageClock()  # not kept: the first block traces what only clocks need
         batches = 0
         try:
-            with closing(draw(self._feed)) as blocks:
+            with closing(draw(self._loader)) as blocks:
                 next(blocks)
                 clock, began = StageClock(), time.perf_counter()
-                self._feed.clock = clock
+                self._loader.clock = clock
                 while not batches or time.perf_counter() - began < DRAIN_S:
                     batches += next(blocks)[0].batches
                 alone_s = (time.perf_counter() - began) / batches
         finally:
-            self._feed.clock = Clock()
+            self._loader.clock = Clock()
         return alone_s, list_stages(clock.spent_s, alone_s)
 
     def trace(self, folder: str, steps: int) -> int:
@@ -144,9 +144,9 @@ class Bench:
 
     # Input ----------------------------------------------------------------------------------------
 
-    def _open(self, most: int) -> AnyFeed:
+    def _open(self, most: int) -> DataLoader:
         check = lambda recipe: builder.check_fit(self._model, recipe)  # noqa: E731
-        return open_feed(self._data, self._plan, check, self._idle, most=most)
+        return open_loader(self._data, self._plan, check, self._idle, most=most)
 
     def _idle(self) -> None:
         self._tell("waiting")

@@ -311,11 +311,11 @@ class _Profile:
         return tuple(self._measure_gain(each, base) if each.apply else each for each in advice)
 
     def _measure_gain(self, advice: Advice, base: float) -> Advice:
-        plan, wanted = self.plan, advice.apply.get("engine", self.engine)
+        plan, requested = self.plan, advice.apply.get("engine", self.engine)
         if "batch_size" in advice.apply:
             plan = self.data.plan(plan.device, advice.apply["batch_size"])
         rates = []
-        for engine in self._others() if wanted == "auto" else (wanted,):
+        for engine in self._others() if requested == "auto" else (requested,):
             try:
                 rates.append(plan.batch_size / self._bench(engine, plan).measure().real_s)
             except (UntraceableError, DataError, *runtime.refusals()) as error:

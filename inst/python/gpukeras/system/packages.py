@@ -65,8 +65,8 @@ ENVIRONMENTS_LIMIT = 40  # a home folder may lie on a slow disk
 def read_packages() -> dict[str, str]:
     """Versions of the packages that matter, NVIDIA's libraries among them."""
     found = _list_installed()
-    wanted = [name for name in found if name in PACKAGES or name.startswith("nvidia-")]
-    return {name: found[name] for name in sorted(wanted)}
+    requested = [name for name in found if name in PACKAGES or name.startswith("nvidia-")]
+    return {name: found[name] for name in sorted(requested)}
 
 
 def _list_installed() -> dict[str, str]:
@@ -144,8 +144,8 @@ def parse_requirements(
             continue
         version = installed.get(name, "")
         if not version or not requirement.specifier.contains(version, prereleases=True):
-            wanted = ",".join(sorted(map(str, requirement.specifier), reverse=True))
-            found.append({"name": name, "wanted": wanted, "installed": version})
+            requested = ",".join(sorted(map(str, requirement.specifier), reverse=True))
+            found.append({"name": name, "wanted": requested, "installed": version})
     return found
 
 

@@ -78,11 +78,11 @@ def is_within(version: str, bounds: Sequence[tuple[str, str]]) -> bool:
 
 
 def _keeps(found: tuple[int, ...], sign: str, bound: str) -> bool:
-    wanted = parse_numbers(bound)
+    requested = parse_numbers(bound)
     if sign == "~=":  # from this one on, up to the last number but one
-        return _keeps(found, ">=", bound) and found[: len(wanted) - 1] == wanted[:-1]
-    width = len(wanted) if bound.endswith("*") else max(len(found), len(wanted))
-    padded = [(one + (0,) * width)[:width] for one in (found, wanted)]
+        return _keeps(found, ">=", bound) and found[: len(requested) - 1] == requested[:-1]
+    width = len(requested) if bound.endswith("*") else max(len(found), len(requested))
+    padded = [(one + (0,) * width)[:width] for one in (found, requested)]
     return bool(COMPARISONS[sign](*padded))
 
 
@@ -103,38 +103,40 @@ def list_lacking(
     return [record for record in found if record is not None]
 
 
-def _judge_one(wanted: Requirement, installed: Mapping[str, str]) -> dict[str, str | bool] | None:
-    if wanted.name in WHEELS:
-        return _judge_tensorflow(wanted, installed)
-    version = installed.get(wanted.name)
-    if version is not None and is_within(version, wanted.bounds):
+def _judge_one(
+    requested: Requirement, installed: Mapping[str, str]
+) -> dict[str, str | bool] | None:
+    if requested.name in WHEELS:
+        return _judge_tensorflow(requested, installed)
+    version = installed.get(requested.name)
+    if version is not None and is_within(version, requested.bounds):
         return None
-    return _record(wanted, f"{wanted.name} {version}" if version else "", wanted.text)
+    return _record(requested, f"{requested.name} {version}" if version else "", requested.text)
 
 
 def _judge_tensorflow(
-    wanted: Requirement, installed: Mapping[str, str]
+    requested: Requirement, installed: Mapping[str, str]
 ) -> dict[str, str | bool] | None:
     """All builds of TensorFlow own the same files: two of them in one place break both."""
     owners = [name for name in WHEELS if name in installed]
     found = " and ".join(f"{name} {installed[name]}".strip() for name in owners)
     if not owners or len(owners) > 1:
-        return _record(wanted, found, wanted.text, clash=len(owners) > 1)
-    fits = is_within(installed[owners[0]], wanted.bounds)
-    if wanted.extra != CUDA:
-        limits = ",".join(sign + bound for sign, bound in wanted.bounds)
-        return None if fits else _record(wanted, found, owners[0] + limits)
-    if owners[0] != wanted.name:
-        return _record(wanted, found, wanted.text, clash=True)
+        return _record(requested, found, requested.text, clash=len(owners) > 1)
+    fits = is_within(installed[owners[0]], requested.bounds)
+    if requested.extra != CUDA:
+        limits = ",".join(sign + bound for sign, bound in requested.bounds)
+        return None if fits else _record(requested, found, owners[0] + limits)
+    if owners[0] != requested.name:
+        return _record(requested, found, requested.text, clash=True)
     if CUDA_WHEEL not in installed:
-        return _record(wanted, f"{found} without CUDA's libraries", wanted.text)
-    return None if fits else _record(wanted, found, wanted.text)
+        return _record(requested, f"{found} without CUDA's libraries", requested.text)
+    return None if fits else _record(requested, found, requested.text)
 
 
 def _record(
-    wanted: Requirement, found: str, install: str, clash: bool = False
+    requested: Requirement, found: str, install: str, clash: bool = False
 ) -> dict[str, str | bool]:
-    return {"wanted": wanted.text, "found": found, "install": install, "clash": clash}
+    return {"wanted": requested.text, "found": found, "install": install, "clash": clash}
 
 
 # Reading -----------------------------------------------------------------------------------------

@@ -12,30 +12,34 @@ from gpukeras.engine.predict_loop import check_whole, fixed_rows
 from gpukeras.training.batch_size_memo import remembered_size
 
 
-def plan_batches(model: Any, data: Dataset, device: str, wanted: int | str | None) -> PipelinePlan:
+def plan_batches(
+    model: Any, data: Dataset, device: str, requested: int | str | None
+) -> PipelinePlan:
     """The plan of a training.
 
     Args:
         model: A built model.
         data: Its rows.
         device: Where it is.
-        wanted: The batch size; None for the one that was found, the model's, or the dataset's.
+        requested: The batch size; None for the one that was found, the model's, or the dataset's.
 
     Raises:
         SpecError, ModelError: for one that the rows or the model do not take.
     """
     fixed = fixed_rows(model)
     if fixed is not None:
-        return _plan_fixed(data, device, fixed, wanted)
-    if wanted is not None:
-        return data.plan(device, wanted)
+        return _plan_fixed(data, device, fixed, requested)
+    if requested is not None:
+        return data.plan(device, requested)
     found = remembered_size(model, data)
     plan = data.plan(device, found)
     return plan if found is None else replace(plan, batch_reason="as gpu_batch_size() found")
 
 
-def _plan_fixed(data: Dataset, device: str, fixed: int, wanted: int | str | None) -> PipelinePlan:
-    asked = wanted if isinstance(wanted, (int, float)) else data.spec.batch_size
+def _plan_fixed(
+    data: Dataset, device: str, fixed: int, requested: int | str | None
+) -> PipelinePlan:
+    asked = requested if isinstance(requested, (int, float)) else data.spec.batch_size
     if isinstance(asked, (int, float)) and asked != fixed:
         raise ModelError(
             f"`model` takes batches of {fixed} rows (`batch_shape`), but `batch_size` is {asked}.",
@@ -47,9 +51,9 @@ def _plan_fixed(data: Dataset, device: str, fixed: int, wanted: int | str | None
     return replace(plan, batch_reason="as the model takes them")
 
 
-def explain_rows(plan: PipelinePlan, data: Dataset, wanted: int | str | None) -> list[str]:
+def explain_rows(plan: PipelinePlan, data: Dataset, requested: int | str | None) -> list[str]:
     """A note where more rows a batch were asked for than there are."""
-    asked = data.spec.batch_size if wanted is None else wanted
+    asked = data.spec.batch_size if requested is None else requested
     if isinstance(asked, str) or plan.rows == 0 or asked <= plan.rows:
         return []
     return [f"`batch_size` is {asked:,}, but there are {plan.rows:,} rows: all make one batch."]

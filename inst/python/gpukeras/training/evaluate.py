@@ -10,7 +10,7 @@ from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.core.options import check_choice, check_count
 from gpukeras.data.base import Dataset
 from gpukeras.distributed.failures import propagate_failures
-from gpukeras.distributed.strategy import open_team
+from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.models import builder
 from gpukeras.models.compilation import explaining_refusals
@@ -51,20 +51,20 @@ def evaluate(
     builder.check_rows(model, data, step="test", fits=True)
     if not data.has_rows(part):
         raise DataError("`data` has no validation rows.", arg="part")
-    began, team = time.perf_counter(), open_team(devices)
-    team.check(model)
+    began, strategy = time.perf_counter(), open_strategy(devices)
+    strategy.check(model)
     build_on(model, data)
     size = _choose_size(model, size)
-    device = team.place(model_device(model))
+    device = strategy.place(model_device(model))
     with (
         propagate_failures(),
         preserve_keras_functions(model),
         explaining_refusals(),
-        team.hold(model),
+        strategy.hold(model),
     ):
         rows = data.count(part)
-        team.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
-        loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, team=team)
+        strategy.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
+        loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, strategy=strategy)
         model.test_function = loop
         logs = model.evaluate(keras_steps(1), verbose=0, return_dict=True)
     elapsed_s = time.perf_counter() - began
@@ -72,8 +72,8 @@ def evaluate(
     return {"metrics": metrics, "rows": loop.rows, "elapsed_s": elapsed_s}
 
 
-def _choose_size(model: Any, wanted: int | None) -> int | None:
+def _choose_size(model: Any, requested: int | None) -> int | None:
     """Rows a batch; None for large ones."""
-    if wanted is None and depends_on_batch(model):
-        wanted = KERAS_ROWS
-    return fixed_rows(model) or wanted
+    if requested is None and depends_on_batch(model):
+        requested = KERAS_ROWS
+    return fixed_rows(model) or requested

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.data.base import Dataset
-from gpukeras.data.loading.loader import DataLoader, open_evaluation
+from gpukeras.data.loading.loader import MapLoader, open_evaluation
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, choose_evaluation_candidates
 from gpukeras.engine.engines import Logs, read_engine_facts
@@ -19,7 +19,7 @@ from gpukeras.models import builder
 
 
 class EvaluationLoop:
-    """Keras' test function: evaluates all rows in one tick, in large batches."""
+    """Keras' test function: evaluates all rows in one Keras step, in large batches."""
 
     def __init__(
         self,
@@ -29,39 +29,39 @@ class EvaluationLoop:
         device: str,
         epochs: int,
         *,
-        wanted: str = "auto",
+        requested: str = "auto",
         rows_a_batch: int | None = None,
         idle: Callable[[], None] = lambda: None,
         before: Callable[[], None] = lambda: None,
-        team: Strategy | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
         """Places the rows; `epochs` is how often they will be evaluated."""
-        self._model, self._device, self._epochs, self._wanted = model, device, epochs, wanted
-        self._team, self._has_texts = team or Strategy(), data.recipe.has_texts
-        self._open_feed = partial(
+        self._model, self._device, self._epochs, self._requested = model, device, epochs, requested
+        self._strategy, self._has_texts = strategy or Strategy(), data.recipe.has_texts
+        self._open_loader = partial(
             open_evaluation,
             data,
             device,
             part,
             check=lambda recipe: builder.check_fit(model, recipe),
             idle=idle,
-            shares=self._team.shares,
+            shares=self._strategy.shares,
         )
         self._before, self._epoch = before, 0
         self._fixed = fixed_rows(model)
         self._open(self._fixed or rows_a_batch)
 
     def _open(self, rows_a_batch: int | None) -> None:
-        self._feed = self._open_feed(batch_size=rows_a_batch)
-        if self._fixed is not None and isinstance(self._feed, DataLoader):
-            check_whole(self._fixed, self._feed.row_count)
-        team, facts = self._team, read_engine_facts(self._model, self._wanted)
-        facts = replace(facts, replicas=team.replicas, text=self._has_texts)
-        engines = team.open_evaluation(self._model, self._feed.batch_size, self._device)
+        self._loader = self._open_loader(batch_size=rows_a_batch)
+        if self._fixed is not None and isinstance(self._loader, MapLoader):
+            check_whole(self._fixed, self._loader.row_count)
+        strategy, facts = self._strategy, read_engine_facts(self._model, self._requested)
+        facts = replace(facts, replicas=strategy.replicas, text=self._has_texts)
+        engines = strategy.open_evaluation(self._model, self._loader.batch_size, self._device)
         candidates = choose_evaluation_candidates(facts)
-        passes = (self._feed.steps or 1) * max(1, self._epochs - self._epoch)
+        passes = (self._loader.steps or 1) * max(1, self._epochs - self._epoch)
         chooser = EngineAutotuner(candidates, passes, "", engines.started_s, facts)
-        self._runner = EpochLoop(engines, chooser, agree_time=team.agreement.agree_time)
+        self._runner = EpochLoop(engines, chooser, agree_time=strategy.agreement.agree_time)
 
     @property
     def rows(self) -> int:
@@ -73,14 +73,14 @@ class EvaluationLoop:
         self._before()
         while True:
             try:
-                blocks, exact = self._feed.epoch(self._epoch), self._feed.exact
-                self._runner.begin(self._team.agreement.keep_step(blocks, exact))
+                blocks, exact = self._loader.epoch(self._epoch), self._loader.exact
+                self._runner.begin(self._strategy.agreement.keep_step(blocks, exact))
                 logs = self._runner.advance()
                 break
             except runtime.tensorflow().errors.ResourceExhaustedError:
-                if self._feed.batch_size == 1 or self._fixed or self._team.replicas > 1:
+                if self._loader.batch_size == 1 or self._fixed or self._strategy.replicas > 1:
                     raise
             self._model.reset_metrics()
-            self._open(self._feed.batch_size // 2)
+            self._open(self._loader.batch_size // 2)
         self._epoch += 1
         return logs

@@ -13,7 +13,7 @@ from gpukeras.core.options import FitSpec, describe
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.compatibility import check_order
 from gpukeras.distributed.failures import propagate_failures
-from gpukeras.distributed.strategy import open_team
+from gpukeras.distributed.strategy import open_strategy
 from gpukeras.models import builder
 from gpukeras.models.compilation import explaining_refusals
 from gpukeras.training.callbacks.functions import Functions, check_hooks
@@ -67,21 +67,21 @@ def fit(
     _check_callbacks(callbacks, spec)
     check_hooks(functions or {})
     builder.tie_recipe(model, data.recipe)
-    team = open_team(devices, trains=True)
-    team.check(model, spec.engine)
-    spec, listener = team.own_spec(spec), ProgressReporter(on_event, spec.epochs)
-    job = Trainer(
-        model, data, validation, spec, batch_size, callbacks, functions or {}, listener, team
+    strategy = open_strategy(devices, trains=True)
+    strategy.check(model, spec.engine)
+    spec, listener = strategy.own_spec(spec), ProgressReporter(on_event, spec.epochs)
+    trainer = Trainer(
+        model, data, validation, spec, batch_size, callbacks, functions or {}, listener, strategy
     )
     # BackupAndRestore leaves there where an earlier training went on.
     keras_private.set_initial_epoch(model, None)
     with (
         propagate_failures(),
-        preserve_keras_functions(model) as job.together,
-        memory_errors(job.explain_memory),
+        preserve_keras_functions(model) as trainer.together,
+        memory_errors(trainer.explain_memory),
         explaining_refusals(),
     ):
-        report = job.run()
+        report = trainer.run()
     keep_history(model, report)
     return report
 

@@ -33,7 +33,7 @@ def keras_steps(count: int) -> Any:
         return runtime.tensorflow().data.Dataset.range(count)
 
 
-def endless_ticks() -> Any:
+def endless_keras_steps() -> Any:
     """What Keras iterates over until it is told that there is no more."""
     with runtime.on_device("CPU:0", soft=True):
         endless = runtime.tensorflow().data.Dataset.range(1).repeat()

@@ -23,7 +23,7 @@ from gpukeras.data.sources.row_store import MemoryRows, RowSource
 from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
-from gpukeras.distributed.strategy import open_team
+from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict_loop import Batches, predict_rows, predict_stream
 from gpukeras.models import builder, compatibility
 from gpukeras.training.keras_functions import count_weights, jit_policy
@@ -35,7 +35,7 @@ def predict(
     *,
     data: Dataset | None = None,
     type: str = "response",  # noqa: A002 (R's name for it)
-    room: Callable[[int, int, list[str]], Any] | None = None,
+    buffer: Callable[[int, int, list[str]], Any] | None = None,
     devices: Any = None,
 ) -> dict[str, Any]:
     """A model's predictions in the labels' own terms, rows in the order given.
@@ -46,13 +46,13 @@ def predict(
         data: Or a dataset, whose rows are taken in their original order; of rows in sequence one
             epoch is.
         type: "response" or "class".
-        room: R's function that makes memory for many values, see `core.r_buffer`; or None.
+        buffer: R's function that makes memory for many values, see `core.r_buffer`; or None.
         devices: On which rows are predicted, see `training.fit()`; "all" shares them out in a
             cluster. Rows in sequence are predicted where the model is.
 
     Returns:
-        See `targets.decode`, `values` being "room" where they went there; and `missing`,
-        the numbers from 1 of rows that have no prediction, because training left out such rows. They
+        See `targets.decode`, `values` being "buffer" where they went there; and `missing`, the
+        numbers from 1 of rows that have no prediction, because training left out such rows. They
         keep their place. Of a model with several outputs: `{outputs}`, such a record of each, with
         its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each.
     """
@@ -61,7 +61,7 @@ def predict(
     compatibility.check_input(model, recipe)
     builder.check_call(model, "predict")
     name = partial(name_columns, recipe.label)
-    held = None if room is None or type == "class" else OutputBuffer(room, name)
+    held = None if buffer is None or type == "class" else OutputBuffer(buffer, name)
     with jit_policy(model):
         if isinstance(rows, IterableDataset):
             output = predict_stream(model, rows)
@@ -73,8 +73,8 @@ def predict(
         return {"batches": [decode(recipe.label, part, as_class) for part in output]}
     if isinstance(output, np.ndarray):
         record = _keep_places(decode(recipe.label, output, as_class), complete)
-        in_room = held is not None and held.holds(record["values"])
-        return {**record, "values": "room"} if in_room else record
+        in_buffer = held is not None and held.holds(record["values"])
+        return {**record, "values": "buffer"} if in_buffer else record
     by_name = _by_name(model, output)
     if any(isinstance(values, Batches) for values in by_name.values()):
         return {"outputs": [_decode_varying(name, by_name[name]) for name in by_name]}
@@ -111,15 +111,15 @@ def _predict(
     rows: RowSource,
     recipe: Recipe,
     function: Callable[[Any], Any] | None,
-    room: OutputBuffer | None,
+    buffer: OutputBuffer | None,
     devices: Any,
 ) -> Any:
-    team = open_team(devices)
-    if team.shares is None:
-        return predict_rows(model, rows, recipe, function, room)
+    strategy = open_strategy(devices)
+    if strategy.shares is None:
+        return predict_rows(model, rows, recipe, function, buffer)
     with propagate_failures():
-        team.agreement.begin("predict", rows=len(rows), model=count_weights(model))
-        return predict_together(team, model, rows, recipe, function)
+        strategy.agreement.begin("predict", rows=len(rows), model=count_weights(model))
+        return predict_together(strategy, model, rows, recipe, function)
 
 
 def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:

@@ -22,13 +22,13 @@ class Outcome:
     Args:
         model: The model.
         device: Where it is.
-        team: The replicas of the model.
+        strategy: The replicas of the model.
         progress: The epochs.
         plan: How rows reached the device.
         engine: What trained.
         elapsed_s: Seconds since the training began.
         wait_s: Seconds of these spent waiting for rows.
-        micro: Rows that went through the model at once, all replicas together.
+        microbatch_size: Rows that went through the model at once, all replicas together.
         skipped_steps: Steps whose gradients were not finite.
         best_epoch: The epoch, counted from 1, whose weights early stopping kept; 0 without.
         stopped: "completed", "early", "interrupted" or "non_finite".
@@ -41,13 +41,13 @@ class Outcome:
 
     model: Any
     device: str
-    team: Strategy
+    strategy: Strategy
     progress: Progress
     plan: PipelinePlan
     engine: EngineChoice
     elapsed_s: float
     wait_s: float
-    micro: int
+    microbatch_size: int
     skipped_steps: int
     best_epoch: int
     stopped: str
@@ -60,11 +60,11 @@ class Outcome:
 
 def summarise(outcome: Outcome) -> FitReport:
     """The report of a training."""
-    done, plan, team = outcome.progress, outcome.plan, outcome.team
+    done, plan, strategy = outcome.progress, outcome.plan, outcome.strategy
     engine = outcome.engine
     reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
-    if team.replicas > 1:
-        reasons["learning_rate"] = explain_rate(outcome.rate_scaling, team.replicas)
+    if strategy.replicas > 1:
+        reasons["learning_rate"] = explain_rate(outcome.rate_scaling, strategy.replicas)
     if outcome.why:
         reasons["stopped"] = outcome.why
     return FitReport(
@@ -82,10 +82,10 @@ def summarise(outcome: Outcome) -> FitReport:
         precision=outcome.model.dtype_policy.name,
         peak_bytes=devices.peak_bytes(outcome.device),
         engine=engine,
-        micro_batch=outcome.micro // team.replicas,
-        replicas=team.replicas,
-        workers=team.workers,
-        devices=team.devices or (outcome.device,),
+        micro_batch=outcome.microbatch_size // strategy.replicas,
+        replicas=strategy.replicas,
+        workers=strategy.workers,
+        devices=strategy.devices or (outcome.device,),
         skipped_steps=outcome.skipped_steps,
         resumed_epochs=done.resumed,
         best_epoch=outcome.best_epoch,

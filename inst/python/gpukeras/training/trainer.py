@@ -26,7 +26,7 @@ from gpukeras.core.metric_values import Value, read_metrics, split_components
 from gpukeras.core.options import FitSpec
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block
-from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.loading.loader import open_loader
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, choose_candidates
 from gpukeras.engine.engines import Engines, Logs, explain_test_hook, read_engine_facts
@@ -39,22 +39,22 @@ from gpukeras.models.losses import depends_on_batch
 from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.training.batch_size import explain_rows, plan_batches
 from gpukeras.training.callbacks import functions as hooks
-from gpukeras.training.callbacks.manager import open_aids
+from gpukeras.training.callbacks.manager import open_callback_manager
 from gpukeras.training.evaluation_loop import EvaluationLoop
-from gpukeras.training.keras_functions import build_on, endless_ticks, keras_steps
+from gpukeras.training.keras_functions import build_on, endless_keras_steps, keras_steps
+from gpukeras.training.keras_steps import KerasSteps
 from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.nan_guard import Health, NonFiniteLoss, explain_stop
 from gpukeras.training.progress import Progress, explain_resumption
 from gpukeras.training.report import FitReport
 from gpukeras.training.summary import Outcome, summarise
-from gpukeras.training.ticks import Ticks
 
 EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
 
 
 @dataclass
 class Trainer:
-    """One training: Keras calls back into it at ticks and epochs.
+    """One training: Keras calls back into it at steps and epochs.
 
     Args:
         model: A compiled model.
@@ -65,7 +65,7 @@ class Trainer:
         callbacks: Keras callbacks.
         functions: Functions of the user's by hook, see `callbacks`.
         listener: Is told how far it has come.
-        team: The replicas of the model.
+        strategy: The replicas of the model.
     """
 
     model: Any
@@ -76,11 +76,11 @@ class Trainer:
     callbacks: Sequence[Any]
     functions: hooks.Functions
     listener: ProgressReporter
-    team: Strategy = field(default_factory=Strategy)
+    strategy: Strategy = field(default_factory=Strategy)
     progress: Progress = field(default_factory=Progress)
     resumed: TrainingState | None = None
     together: int = 1
-    micro: int = 0
+    microbatch_size: int = 0
     stopped: str = "completed"
     reason: str = ""
     notes: list[str] = field(default_factory=list)
@@ -95,15 +95,15 @@ class Trainer:
                 self._fit()
             except KeyboardInterrupt as error:
                 self.stopped = "interrupted"
-                self.team.agreement.leave(error)
-                self.aids.settle()
+                self.strategy.agreement.leave(error)
+                self.callback_manager.settle()
             except NonFiniteLoss as error:
                 logs = {"loss": math.nan, **read_metrics(self.model.get_metrics_result())}
                 self._give_up(str(error))
                 told, epoch = [*self.callbacks, self.model.history], self.progress.epoch
                 hooks.end_callbacks(told, epoch, self.runner.position, logs)
             else:
-                self.aids.settle()
+                self.callback_manager.settle()
             report = self._report()
             self.saver.write_history(report)
             return report
@@ -111,7 +111,7 @@ class Trainer:
     # Before the first step ------------------------------------------------------------------------
 
     def _prepare(self, held: ExitStack) -> None:
-        self._started, agreement = time.perf_counter(), self.team.agreement
+        self._started, agreement = time.perf_counter(), self.strategy.agreement
         try:
             self._prepare_rows()
         except GpuKerasError as error:
@@ -122,56 +122,64 @@ class Trainer:
         state = agreement.share_state(self.saver.resume(), self.model)
         if state is not None:
             self._resume(state)
-        held.enter_context(self.team.hold(self.model))
-        factor = self.team.scale_rate(self.spec.rate_scaling)
-        told = self.model, self.spec, self.progress, self.feed
-        self.aids = held.enter_context(open_aids(*told, state=state, rate_factor=factor))
-        self.health = Health(self.model, self.aids.averages)
+        held.enter_context(self.strategy.hold(self.model))
+        factor = self.strategy.scale_rate(self.spec.rate_scaling)
+        told = self.model, self.spec, self.progress, self.loader
+        self.callback_manager = held.enter_context(
+            open_callback_manager(*told, state=state, rate_factor=factor)
+        )
+        self.health = Health(self.model, self.callback_manager.averages)
         facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
-        self.facts = replace(facts, replicas=self.team.replicas, text=self.data.recipe.has_texts)
-        if state is not None and state.engine and self.facts.wanted == "auto":
-            self.facts = replace(self.facts, wanted=state.engine)
+        self.facts = replace(
+            facts, replicas=self.strategy.replicas, text=self.data.recipe.has_texts
+        )
+        if state is not None and state.engine and self.facts.requested == "auto":
+            self.facts = replace(self.facts, requested=state.engine)
         engines, chooser = self._open_engines()
         hooks = self._after_call, self._back_off, self._rewind
-        self.runner = EpochLoop(engines, chooser, *hooks, self.feed, agreement.agree_time)
+        self.runner = EpochLoop(engines, chooser, *hooks, self.loader, agreement.agree_time)
         each = bool(self.facts.batch_hook)
-        self.ticks = Ticks(self.feed, self.runner, self.callbacks, each, self.together)
+        self.keras_steps = KerasSteps(self.loader, self.runner, self.callbacks, each, self.together)
         held.callback(lambda: self.runner.close())
         self.model.train_function = self._on_tick
         self.model.history = None  # not the one of an earlier training, should this one not start
 
     def _prepare_rows(self) -> None:
         build_on(self.model, self.data)
-        self.device = self.team.place(model_device(self.model))
+        self.device = self.strategy.place(model_device(self.model))
         devices.reset_peak(self.device)
         plan = plan_batches(self.model, self.data, self.device, self.batch_size)
         self.notes += explain_rows(plan, self.data, self.batch_size)
-        self.plan = self.team.fit_plan(plan, self.data, self.batch_size)
-        self.micro, shares = self.plan.batch_size, self.team.shares
+        self.plan = self.strategy.fit_plan(plan, self.data, self.batch_size)
+        self.microbatch_size, shares = self.plan.batch_size, self.strategy.shares
         check = partial(builder.check_fit, self.model)
-        self.feed = open_feed(self.data, self.plan, check, self._idle, shares=shares)
+        self.loader = open_loader(self.data, self.plan, check, self._idle, shares=shares)
 
     def _resume(self, state: TrainingState) -> None:
         apply_snapshot(self.model, state.snapshot)
         self.progress, self.resumed = Progress.of_state(state), state
-        self.micro = min(self.micro, state.extra.get("micro", self.micro))
+        self.microbatch_size = min(
+            self.microbatch_size, state.extra.get("micro", self.microbatch_size)
+        )
         self.notes.append(explain_resumption(state))
 
     def _open_engines(self) -> tuple[Engines, EngineAutotuner]:
-        micro = None if self.micro >= self.plan.batch_size else self.micro
-        engines = self.team.open_training(
+        microbatch_size = (
+            None if self.microbatch_size >= self.plan.batch_size else self.microbatch_size
+        )
+        engines = self.strategy.open_training(
             self.model,
             self.plan.batch_size,
             self.device,
-            micro=micro,
+            microbatch_size=microbatch_size,
             watch=self.health.watch,
-            averages=self.aids.averages,
+            averages=self.callback_manager.averages,
         )
         candidates, reason = choose_candidates(self.facts)
-        if self.facts.wanted != self.spec.engine:
+        if self.facts.requested != self.spec.engine:
             reason = "as before the interruption"
-        steps, left = self.feed.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
-        short = not self.feed.exact or self.plan.last_batch < self.plan.batch_size
+        steps, left = self.loader.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
+        short = not self.loader.exact or self.plan.last_batch < self.plan.batch_size
         engines.expect(steps * self.spec.epochs, short and fixed_rows(self.model) is None)
         batches = steps * max(1, left)
         return engines, EngineAutotuner(candidates, batches, reason, engines.started_s, self.facts)
@@ -192,19 +200,21 @@ class Trainer:
             # An epoch of unknown length ends so, and nothing is wrong.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             self.model.fit(
-                endless_ticks() if self.ticks.count is None else keras_steps(self.ticks.count),
-                epochs=self.progress.epoch if self.aids.stopped else self.spec.epochs,
+                endless_keras_steps()
+                if self.keras_steps.count is None
+                else keras_steps(self.keras_steps.count),
+                epochs=self.progress.epoch if self.callback_manager.stopped else self.spec.epochs,
                 initial_epoch=self.progress.epoch,
                 verbose=0,
                 shuffle=False,
-                callbacks=[first, *self.callbacks, *self.aids.surround(asked, last)],
+                callbacks=[first, *self.callbacks, *self.callback_manager.surround(asked, last)],
                 validation_data=None if validation is None else keras_steps(1),
             )
         if asked.hooks.stopped == "interrupted" or self.stopped == "completed":
             early = self.progress.epoch < self.spec.epochs
             self.stopped = asked.hooks.stopped or ("early" if early else "completed")
-            self.reason = asked.hooks.reason or self.aids.reason
-        self.notes += self.aids.explain()
+            self.reason = asked.hooks.reason or self.callback_manager.reason
+        self.notes += self.callback_manager.explain()
 
     def _validation_loop(self) -> EvaluationLoop | None:
         source = self.data if self.validation is None else self.validation
@@ -218,17 +228,17 @@ class Trainer:
             part,
             self.device,
             self.spec.epochs,
-            wanted=self.spec.engine,
+            requested=self.spec.engine,
             rows_a_batch=self.plan.batch_size if depends_on_batch(self.model) else None,
             idle=self._idle,
-            before=self.aids.show_averages,
-            team=self.team,
+            before=self.callback_manager.show_averages,
+            strategy=self.strategy,
         )
         self.model.test_function = loop
         return loop
 
     def _begin_epoch(self, epoch: int) -> None:
-        self.ticks.done, self._began = 0, time.perf_counter()
+        self.keras_steps.done, self._began = 0, time.perf_counter()
         self.notes += self.progress.skip_to(epoch)
         if self.resumed is not None:  # here, because Keras has just reset the metrics
             apply_snapshot(self.model, self.resumed.snapshot)
@@ -236,23 +246,23 @@ class Trainer:
                 self.model.reset_metrics()  # they are those of the epoch before
             self.resumed = None
         self.health.begin_epoch(self.progress.epoch, self.progress.done)
-        blocks = self.team.agreement.keep_step(self.feed.epoch(epoch), self.feed.exact)
+        blocks = self.strategy.agreement.keep_step(self.loader.epoch(epoch), self.loader.exact)
         self.runner.begin(blocks, self.progress.done)
 
     def _rewind(self) -> tuple[Iterator[Block], int]:
         """The epoch from where it began."""
         if not self.health.rewind():
             raise self.explain_memory()
-        return self.feed.epoch(self.progress.epoch), self.progress.done
+        return self.loader.epoch(self.progress.epoch), self.progress.done
 
     def _on_tick(self, iterator: Any) -> Logs:
-        """Keras' train function: runs the batches up to this tick's share of the epoch.
+        """Keras' train function: runs the batches up to this Keras step's share of the epoch.
 
         Raises:
             NonFiniteLoss: if the loss is no number any more.
         """
-        logs = self.ticks.advance()
-        if self.ticks.done == self.ticks.count or self.ticks.each:
+        logs = self.keras_steps.advance()
+        if self.keras_steps.done == self.keras_steps.count or self.keras_steps.each:
             self.health.check()
         # No batch is left where the checkpoint was made after the epoch's last one.
         return logs or self.model.get_metrics_result()
@@ -263,7 +273,7 @@ class Trainer:
             raise KeyboardInterrupt
 
     def _after_call(self, position: int, logs: Logs) -> bool:
-        agree = self.team.agreement.agree
+        agree = self.strategy.agreement.agree
         due = agree("call", save=self.saver.due(), tell=self.listener.due)
         if due["save"] and not self._before_tail():
             self.health.check()
@@ -280,7 +290,7 @@ class Trainer:
     def _agree_stop(self, kind: str) -> bool:
         """Whether the training is to stop, as any of its processes wishes."""
         stop, interrupted = bool(self.model.stop_training), self.stopped == "interrupted"
-        wishes = self.team.agreement.agree(kind, stop=stop, interrupted=interrupted)
+        wishes = self.strategy.agreement.agree(kind, stop=stop, interrupted=interrupted)
         self.stopped = "interrupted" if wishes["interrupted"] else self.stopped
         self.model.stop_training = wishes["stop"]
         return wishes["stop"]
@@ -291,20 +301,20 @@ class Trainer:
         Keras' function is traced for rows of any number when it has seen two numbers, and for this
         one where it sees no other; their results differ in the last digit.
         """
-        steps, short = self.feed.steps or 0, self.plan.last_batch < self.plan.batch_size
+        steps, short = self.loader.steps or 0, self.plan.last_batch < self.plan.batch_size
         return short and self.runner.position == steps - 1
 
     def _look(self) -> None:
         """Before anything else is done at an epoch's end."""
         self._took_s = time.perf_counter() - self._began
         self._last_rate = read_rate(self.model, -1)
-        self.aids.show_averages()
+        self.callback_manager.show_averages()
 
     def _end_epoch(self, logs: Mapping[str, Any] | None) -> None:
-        self.aids.hide_averages()
+        self.callback_manager.hide_averages()
         metrics = read_metrics(logs)
         self.progress.add(metrics, self._took_s, self.runner.rows, self._last_rate)
-        whole = self.feed.exact and self.runner.position == self.feed.steps
+        whole = self.loader.exact and self.runner.position == self.loader.steps
         if whole or not self.runner.stopped:  # else a resumption has the rest to do
             self._save()
         self._tell("epoch", metrics)
@@ -312,7 +322,7 @@ class Trainer:
 
     def _save(self, within: bool = False) -> None:
         """A checkpoint, within an epoch or between two."""
-        if not self.saver.wanted:
+        if not self.saver.enabled:
             return
         done, choice = self.progress, self.runner.chooser.choice
         spent_s = done.spent_s + time.perf_counter() - self._began if within else 0.0
@@ -321,8 +331,8 @@ class Trainer:
             position=self.runner.position if within else 0,
             rows=self.runner.rows if within else 0,
             engine=choice.engine if choice else "",
-            keepers=self.aids.get_state(),
-            extra={"micro": self.micro, "spent_s": spent_s},
+            keepers=self.callback_manager.get_state(),
+            extra={"micro": self.microbatch_size, "spent_s": spent_s},
         )
         self.saver.save(state)
         self.saver.write_history(self._report())
@@ -330,7 +340,7 @@ class Trainer:
     def _tell(self, kind: str, metrics: dict[str, Value]) -> bool:
         """Tells the listener; true when the training is to stop."""
         epoch = self.progress.epoch + (kind != "epoch")
-        step, steps = self.runner.position, self.feed.steps
+        step, steps = self.runner.position, self.loader.steps
         if self.listener.tell(kind, epoch, step, steps, split_components(metrics)):
             self.stopped = "interrupted"
             self.model.stop_training = True
@@ -344,21 +354,23 @@ class Trainer:
         Raises:
             OutOfMemoryError: if there is nothing left to halve, or that is not wanted.
         """
-        splits = self.team.replicas == 1 and can_split(self.model)
-        if self.spec.on_oom == "stop" or self.micro <= 1 or not splits:
+        splits = self.strategy.replicas == 1 and can_split(self.model)
+        if self.spec.on_oom == "stop" or self.microbatch_size <= 1 or not splits:
             raise self.explain_memory() from error
-        self.micro = -(-self.micro // 2)
+        self.microbatch_size = -(-self.microbatch_size // 2)
         gc.collect()
         self.notes.append(
             f"{self.device} ran out of memory: batches of {count_of(self.plan.batch_size, 'row')} "
-            f"go through the model {self.micro:,} at a time, and their gradients are added up."
+            f"go through the model {self.microbatch_size:,} at a time, and their gradients are "
+            "added up."
         )
         return self._open_engines()
 
     def explain_memory(self) -> OutOfMemoryError:
         """The error of a training that does not fit into memory."""
         size = getattr(getattr(self, "plan", None), "batch_size", self.batch_size)
-        halved = f", {count_of(self.micro, 'row')} at a time" if self.micro not in (0, size) else ""
+        part = self.microbatch_size
+        halved = f", {count_of(part, 'row')} at a time" if part not in (0, size) else ""
         own = "" if can_split(self.model) else ", and its own train_step() cannot be split"
         hint = 'Use a smaller `batch_size` or model, or gpu_dataset(cache = "host").'
         return explain_exhaustion(self.device, size, hint, halved + own)
@@ -366,9 +378,9 @@ class Trainer:
     def _give_up(self, why: str) -> None:
         self.stopped, self.reason = "non_finite", why
         which = self.health.restore()
-        if self.aids.keeps_best:
-            self.aids.settle()
-            which = f"of its best epoch, {self.aids.best_epoch}"
+        if self.callback_manager.keeps_best:
+            self.callback_manager.settle()
+            which = f"of its best epoch, {self.callback_manager.best_epoch}"
         self.notes.append(explain_stop(why, which))
 
     # After the last step --------------------------------------------------------------------------
@@ -377,20 +389,20 @@ class Trainer:
         outcome = Outcome(
             model=self.model,
             device=self.device,
-            team=self.team,
+            strategy=self.strategy,
             progress=self.progress,
-            plan=self.feed.settle(self.plan),
+            plan=self.loader.settle(self.plan),
             engine=self.runner.chooser.finish(),
             elapsed_s=time.perf_counter() - self._started,
-            wait_s=self.feed.wait_s,
-            micro=self.micro,
+            wait_s=self.loader.wait_s,
+            microbatch_size=self.microbatch_size,
             skipped_steps=self.health.skipped,
-            best_epoch=self.aids.best_epoch,
+            best_epoch=self.callback_manager.best_epoch,
             stopped=self.stopped,
             why=self.reason,
             rate_scaling=self.spec.rate_scaling,
-            notes=(*self.team.notes, *self.notes, *self.saver.notes),
+            notes=(*self.strategy.notes, *self.notes, *self.saver.notes),
             checkpoint=self.saver.folder,
-            tensorboard=self.aids.folder,
+            tensorboard=self.callback_manager.folder,
         )
         return summarise(outcome)

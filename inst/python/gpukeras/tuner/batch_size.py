@@ -25,7 +25,7 @@ from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import Block
-from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.loading.loader import open_loader
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engines import Engines, read_engine_facts
@@ -219,9 +219,9 @@ class _Search:
 
     def _measure_rate(self, size: int) -> float:
         """Rows a second: the median over blocks, their gathering included."""
-        feed = open_feed(self.data, self.data.plan(self.device, size))
+        loader = open_loader(self.data, self.data.plan(self.device, size))
         engines = Engines(self.model, "train", size, self.device)
-        blocks = draw(feed)
+        blocks = draw(loader)
         block, _ = next(blocks)
         self._time(engines, block, 1)  # traces and places
         count, _ = calibrate(lambda count: self._time(engines, block, count), block.batches)

@@ -22,7 +22,7 @@ from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.options import Spec, check_count, check_number, option
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block
-from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.loading.loader import open_loader
 from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.engines import cut
 from gpukeras.engine.epoch_loop import draw
@@ -126,10 +126,10 @@ def find_learning_rate(
     current = read_rate(model)
     test = _Test(model, plan_rates(spec.low, spec.high, spec.steps), plan.batch_size, on_event)
     with kept_model(model):
-        feed = open_feed(data, plan, partial(builder.check_fit, model), test.idle)
+        loader = open_loader(data, plan, partial(builder.check_fit, model), test.idle)
         smaller = "Use a smaller `batch_size`."
         with memory_errors(lambda: explain_exhaustion(device, plan.batch_size, smaller)):
-            test.run(feed)
+            test.run(loader)
     return _report(test, current, device, time.perf_counter() - began)
 
 
@@ -167,9 +167,9 @@ class _Test:
     interrupted: bool = False
     _batch_s: float | None = None
 
-    def run(self, feed: Any) -> None:
+    def run(self, loader: Any) -> None:
         """Trains a batch a rate until they end, the loss diverges or the listener stops it."""
-        blocks, program = draw(feed), None
+        blocks, program = draw(loader), None
         with rate_variable(self.model) as rate, closing(blocks):
             try:
                 while self._is_going():

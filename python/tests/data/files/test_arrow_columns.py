@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpukeras import DataError
 from gpukeras.data.files.arrow_columns import to_column
 from gpukeras.data.files.time_zones import utc_offsets
-from gpukeras.data.preprocessing.columns import ColumnRule, bake_column
+from gpukeras.data.preprocessing.columns import ColumnRule, transform_column
 from gpukeras.data.preprocessing.imputation import is_missing
 
 NAN = float("nan")
@@ -136,7 +136,7 @@ def test_a_batchs_column_goes_through_the_rules():
     column = to_column("when", pa.array([DAY], pa.timestamp("s", "Europe/Berlin")))
     rule = ColumnRule("when", "time", zone="Europe/Berlin")
     out = np.empty((1, len(rule.features)))
-    bake_column(rule, column, out, "x")
+    transform_column(rule, column, out, "x")
     assert out[0, 0] == pytest.approx(SECONDS / 86400)
     turn = (13.5 / 24) * 2 * np.pi  # 12:30 in UTC is 13:30 there
     np.testing.assert_allclose(out[0, -2:], [np.sin(turn), np.cos(turn)], atol=1e-6)

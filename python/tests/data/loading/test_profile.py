@@ -126,7 +126,7 @@ def test_each_stage_that_can_be_told_apart_is_measured(build, stages, tmp_path):
 @pytest.mark.parametrize("name", ["npy, scaled", "sparse", "images, decoded anew", "saved"])
 def test_looking_changes_no_row_and_no_order(name, tmp_path):
     data = PIPELINES[name][0](tmp_path)
-    feed = loader.open_feed(data, data.plan("CPU:0"))
+    feed = loader.open_loader(data, data.plan("CPU:0"))
     plain = drawn(feed)
     clock, began = profile.StageClock(), time.perf_counter()
     feed.clock = clock
@@ -139,7 +139,7 @@ def test_looking_changes_no_row_and_no_order(name, tmp_path):
 @pytest.mark.parametrize("buffer", ["auto", 20])
 def test_a_function_is_told_from_what_is_made_of_its_batches(buffer):
     data = builder.assemble(function(), {"buffer": buffer})
-    feed = loader.open_feed(data, data.plan("CPU:0"))
+    feed = loader.open_loader(data, data.plan("CPU:0"))
     feed.clock = profile.StageClock()
     drawn(feed)
     assert [*profile.order_stages(feed.clock.spent_s)] == ["read", "decode", "gather", "send"]

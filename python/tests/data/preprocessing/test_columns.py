@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from frames import NAN, bake, column, date, learn
+from frames import NAN, column, date, learn, transform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ def test_missing_numbers_become_the_median_of_the_training_rows(rows, scale):
     rule = learn(column(x), keep, scale)
     assert rule.fill == np.median(training)
     assert rule.indicator == np.isnan(x[keep]).any()
-    baked, missing = bake(rule, column(x)), np.isnan(x)
+    baked, missing = transform(rule, column(x)), np.isnan(x)
     back = baked[:, 0] * rule.scale + rule.center
     np.testing.assert_allclose(back, np.where(missing, rule.fill, x), atol=1e-2)
     if rule.indicator:
@@ -45,7 +45,7 @@ def test_missing_categories_become_the_most_frequent_training_level(rows):
     most = int(np.argmax(counts))
     assert rule.fill == "abc"[most]
     filled = np.where(codes == 0, most + 1, codes) - 1
-    np.testing.assert_array_equal(bake(rule, given_column)[:, :3], np.eye(3)[filled])
+    np.testing.assert_array_equal(transform(rule, given_column)[:, :3], np.eye(3)[filled])
 
 
 def test_the_indicator_follows_the_columns_own_features():
@@ -58,9 +58,9 @@ def test_the_indicator_follows_the_columns_own_features():
 
 def test_what_was_whole_in_training_is_imputed_without_indicator():
     rule = learn(column([1.0, 2.0, 9.0]), scale=False)
-    np.testing.assert_array_equal(bake(rule, column([NAN, 5.0])), [[2.0], [5.0]])
+    np.testing.assert_array_equal(transform(rule, column([NAN, 5.0])), [[2.0], [5.0]])
     rule = learn(column([2, 2, 1], "factor", ["u", "v"]))
-    np.testing.assert_array_equal(bake(rule, column([0], "factor", [])), [[0, 1]])
+    np.testing.assert_array_equal(transform(rule, column([0], "factor", [])), [[0, 1]])
 
 
 def test_statistics_are_those_of_the_values_that_are_there():
@@ -71,22 +71,22 @@ def test_statistics_are_those_of_the_values_that_are_there():
 def test_logicals_become_their_mode_unscaled():
     rule = learn(column([1.0, NAN, 1.0, 0.0], "logical"))
     np.testing.assert_array_equal(
-        bake(rule, column([1.0, NAN, 1.0, 0.0], "logical")), [[1, 0], [1, 1], [1, 0], [0, 0]]
+        transform(rule, column([1.0, NAN, 1.0, 0.0], "logical")), [[1, 0], [1, 1], [1, 0], [0, 0]]
     )
 
 
 def test_a_fill_level_is_found_by_name_in_other_data():
     rule = learn(column([2, 2, 1], "factor", ["u", "v"]), onehot=False)
-    np.testing.assert_array_equal(bake(rule, column([0, 1], "factor", ["v", "u"])), [[1], [1]])
+    np.testing.assert_array_equal(transform(rule, column([0, 1], "factor", ["v", "u"])), [[1], [1]])
 
 
 def test_missing_values_are_refused_where_nothing_was_learned_to_impute():
     number, factor = column([1.0, 2.0]), column([1, 2], "factor", ["u", "v"], "cut")
     with pytest.raises(DataError, match="Column `size` of `newdata` has 1 missing value") as caught:
-        bake(learn(number, impute=False), column([NAN, 1.0]))
+        transform(learn(number, impute=False), column([NAN, 1.0]))
     assert 'na = "drop"' in caught.value.hint
     with pytest.raises(DataError, match="Column `cut` of `newdata` has 2 missing values"):
-        bake(learn(factor, impute=False), column([0, 0], "factor", ["u", "v"], "cut"))
+        transform(learn(factor, impute=False), column([0, 0], "factor", ["u", "v"], "cut"))
 
 
 def test_infinite_values_stay_an_error():
@@ -110,19 +110,19 @@ def test_a_hashed_category_becomes_its_bins():
     assert rule.features == tuple(f"city#{place}" for place in range(1, 9))
     assert (rule.bins, rule.levels, rule.kind) == (8, (), "category")
     bins = hashing.choose_bins(["Köln", "東京", "Oslo", "Köln"], 8)
-    np.testing.assert_array_equal(bake(rule, CITY), np.eye(8)[bins])
+    np.testing.assert_array_equal(transform(rule, CITY), np.eye(8)[bins])
 
 
 def test_no_level_is_unknown_to_a_hash_and_its_order_does_not_matter():
     rule = hashed(CITY)
     new = column([2, 1], "factor", ["Oslo", "Bergen"], "city")
     expected = np.eye(8)[hashing.choose_bins(["Bergen", "Oslo"], 8)]
-    np.testing.assert_array_equal(bake(rule, new), expected)
+    np.testing.assert_array_equal(transform(rule, new), expected)
 
 
 def test_identifiers_can_be_hashed_but_not_be_levels():
     ids = column(range(1, 2001), "character", [f"id {i}" for i in range(2000)], "id")
-    assert bake(hashed(ids), ids).sum() == 2000
+    assert transform(hashed(ids), ids).sum() == 2000
     with pytest.raises(DataError, match="2000 different texts") as caught:
         learn(ids, impute=False)
     assert 'encode = "hash"' in caught.value.hint
@@ -134,17 +134,17 @@ def test_identifiers_can_be_hashed_but_not_be_levels():
 def test_a_missing_hashed_category_is_imputed_or_refused():
     holey = {**CITY, "values": np.array([1, 0, 3, 1])}
     with pytest.raises(DataError, match="Column `city` of `newdata` has 1 missing value"):
-        bake(hashed(CITY), holey)
+        transform(hashed(CITY), holey)
     rule = hashed(holey, impute=True)
     assert (rule.fill, rule.indicator, rule.features[-1]) == ("Köln", True, "city=NA")
-    baked = bake(rule, holey)
+    baked = transform(rule, holey)
     np.testing.assert_array_equal(baked[1, :8], baked[0, :8])
     np.testing.assert_array_equal(baked[:, 8], [0, 1, 0, 0])
 
 
 def test_codes_without_a_level_are_refused_where_they_are_hashed():
     with pytest.raises(DataError, match="Column `city` of `newdata` has codes outside"):
-        bake(hashed(CITY), {**CITY, "values": np.array([9])})
+        transform(hashed(CITY), {**CITY, "values": np.array([9])})
 
 
 # Options by column -------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_options_that_do_not_fit_the_columns_are_refused(options, arg, name, mes
 def noted(rule, given):
     notes = arrays.Notes()
     out = np.empty((len(given["values"]), len(rule.features)), np.float32)
-    columns.bake_column(rule, given, out, "data", notes)
+    columns.transform_column(rule, given, out, "data", notes)
     return notes.sentences
 
 
@@ -223,7 +223,7 @@ def test_whole_numbers_that_lose_digits_are_noted(given_column, scale, sentences
 
 def test_integers_of_64_bits_are_scaled_in_double_precision():
     given_column = column(np.array([2**40, 2**40 + 2]), "integer")
-    np.testing.assert_array_equal(bake(learn(given_column), given_column), [[-1], [1]])
+    np.testing.assert_array_equal(transform(learn(given_column), given_column), [[-1], [1]])
 
 
 # Whole data frames -------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_dropping_and_imputing_differ_only_where_values_are_missing():
         given_columns, np.ones(2, bool), True, "onehot", na="drop", complete=complete
     )
     features = {"kind": "columns", "columns": given_columns}
-    baked = preprocessing_recipe.bake(dropped, features, complete=complete)
+    baked = preprocessing_recipe.transform(dropped, features, complete=complete)
     assert baked.shape == (2, 6)
     np.testing.assert_allclose(baked[:, :2], [[-1, -1], [1, 1]], rtol=1e-6)
     assert dropped.indicators == ()
@@ -251,10 +251,10 @@ def test_notes_name_columns_and_arrays_through_a_recipe():
     notes, ids = arrays.Notes(), column([2.0**24 + 1, 2.0, 3.0, 4.0], name="id")
     recipe = preprocessing_recipe.learn_columns([SIZE, ids], ALL, False, "onehot")
     features = {"kind": "columns", "columns": [SIZE, ids]}
-    preprocessing_recipe.bake(recipe, features, "data", notes=notes)
+    preprocessing_recipe.transform(recipe, features, "data", notes=notes)
     x = np.array([[2.0**25 + 1]])
     recipe = preprocessing_recipe.learn_array(x, ALL[:1], False, ["key"])
-    preprocessing_recipe.bake(recipe, {"kind": "array", "values": x}, notes=notes)
+    preprocessing_recipe.transform(recipe, {"kind": "array", "values": x}, notes=notes)
     assert [note.split(" has ")[0] for note in notes.sentences] == [
         "Column `id` of `data`",
         "Column `key` of `x`",

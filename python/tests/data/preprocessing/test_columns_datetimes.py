@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from frames import NAN, bake, column, date, learn
+from frames import NAN, column, date, learn, transform
 
 from gpukeras import DataError
 from gpukeras.data.preprocessing import columns
@@ -19,26 +19,26 @@ def test_dates_and_times_become_a_number_and_circles():
     assert day.features == ("day", *(f"day:{part}" for part in circles))
     assert at.features[-2:] == ("at:daytime_sin", "at:daytime_cos")
     assert (day.kind, at.kind, at.zone) == ("date", "time", "UTC")
-    assert bake(day, date(19000, 19001)).shape == (2, 5)
+    assert transform(day, date(19000, 19001)).shape == (2, 5)
 
 
 def test_days_are_standardised_even_without_scale():
     rule = learn(date(10, 20, 30), scale=False, impute=False)
     np.testing.assert_allclose(
-        bake(rule, date(10, 20, 30))[:, 0], np.array([-1, 0, 1]) * 1.5**0.5, rtol=1e-6
+        transform(rule, date(10, 20, 30))[:, 0], np.array([-1, 0, 1]) * 1.5**0.5, rtol=1e-6
     )
 
 
 def test_a_missing_date_becomes_the_median_off_the_circles():
     rule = learn(date(10, 20, NAN, 60))
-    baked = bake(rule, date(NAN, 20))
+    baked = transform(rule, date(NAN, 20))
     assert rule.fill == 20.0
     assert baked[0, 0] == baked[1, 0]
     np.testing.assert_array_equal(baked[0, 1:], [0, 0, 0, 0, 1])
     assert baked[1, -1] == 0
     rule = learn(instant(0, 86400, NAN))
     assert rule.fill == 0.5
-    np.testing.assert_array_equal(bake(rule, instant(NAN))[0, 1:], [0, 0, 0, 0, 0, 0, 1])
+    np.testing.assert_array_equal(transform(rule, instant(NAN))[0, 1:], [0, 0, 0, 0, 0, 0, 1])
 
 
 def test_the_na_of_r_which_is_a_signalling_nan_warns_nobody():
@@ -51,10 +51,10 @@ def test_the_na_of_r_which_is_a_signalling_nan_warns_nobody():
         column(numbers, "time", offsets=numbers, zone="UTC"),
         column(numbers, "duration", units="mins"),
     ):
-        baked = bake(learn(given_column), given_column)
+        baked = transform(learn(given_column), given_column)
         np.testing.assert_array_equal(baked[:, -1], [1, 0, 0])
     hours = learn(column([1.0], "duration", units="hours"))
-    assert bake(hours, column(numbers, "duration", units="mins"))[0, 0] == 0
+    assert transform(hours, column(numbers, "duration", units="mins"))[0, 0] == 0
 
 
 def test_a_missing_date_is_refused_by_name():
@@ -67,11 +67,11 @@ def test_durations_are_numbers_in_the_units_of_training():
     rule = learn(hours, impute=False, scale=False)
     assert (rule.kind, rule.units, rule.features) == ("duration", "hours", ("size",))
     minutes = column([60.0, 180.0], "duration", units="mins")
-    np.testing.assert_array_equal(bake(rule, minutes), bake(rule, hours))
+    np.testing.assert_array_equal(transform(rule, minutes), transform(rule, hours))
     scaled = learn(hours, impute=False)
-    np.testing.assert_array_equal(bake(scaled, minutes)[:, 0], [-1, 1])
+    np.testing.assert_array_equal(transform(scaled, minutes)[:, 0], [-1, 1])
     missing = column([NAN, 60.0], "duration", units="mins")
-    np.testing.assert_array_equal(bake(learn(hours, scale=False), missing), [[2.0], [1.0]])
+    np.testing.assert_array_equal(transform(learn(hours, scale=False), missing), [[2.0], [1.0]])
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_durations_are_numbers_in_the_units_of_training():
 )
 def test_a_column_of_another_type_is_refused_by_name(trained, new, message):
     with pytest.raises(DataError, match=f"Column `day` of `newdata` is a {message}") as caught:
-        bake(learn(trained, impute=False), new)
+        transform(learn(trained, impute=False), new)
     assert caught.value.details["column"] == "day"
     assert ("as.Date()" in caught.value.hint) == (trained["kind"] == "date")
 

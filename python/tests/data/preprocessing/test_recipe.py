@@ -26,7 +26,7 @@ def frame(*columns):
 def test_a_data_frame_becomes_standardised_numbers_and_onehot_columns():
     recipe = preprocessing_recipe.learn_columns([number(), category()], ALL, True, "onehot")
     assert recipe.feature_names == ("size", "cut=low", "cut=mid", "cut=top")
-    baked = preprocessing_recipe.bake(recipe, frame(number(), category()))
+    baked = preprocessing_recipe.transform(recipe, frame(number(), category()))
     deviation = np.std([1, 2, 3, 4])
     np.testing.assert_allclose(baked[:, 0], (np.arange(1, 5) - 2.5) / deviation, rtol=1e-6)
     np.testing.assert_array_equal(baked[:, 1:], np.eye(3)[[0, 1, 0, 2]])
@@ -41,7 +41,7 @@ def test_statistics_come_from_the_training_rows_only():
 def test_codes_count_from_zero():
     recipe = preprocessing_recipe.learn_columns([category()], ALL, True, "codes")
     np.testing.assert_array_equal(
-        preprocessing_recipe.bake(recipe, frame(category())), [[0], [1], [0], [2]]
+        preprocessing_recipe.transform(recipe, frame(category())), [[0], [1], [0], [2]]
     )
 
 
@@ -49,14 +49,14 @@ def test_logical_columns_stay_zero_and_one():
     column = number(values=(True, False, True, True), kind="logical")
     recipe = preprocessing_recipe.learn_columns([column], ALL, True, "onehot")
     np.testing.assert_array_equal(
-        preprocessing_recipe.bake(recipe, frame(column))[:, 0], [1, 0, 1, 1]
+        preprocessing_recipe.transform(recipe, frame(column))[:, 0], [1, 0, 1, 1]
     )
 
 
 def test_column_order_and_more_columns_do_not_matter():
     recipe = preprocessing_recipe.learn_columns([number(), category()], ALL, True, "onehot")
-    one = preprocessing_recipe.bake(recipe, frame(number(), category()))
-    two = preprocessing_recipe.bake(recipe, frame(number("other"), category(), number()))
+    one = preprocessing_recipe.transform(recipe, frame(number(), category()))
+    two = preprocessing_recipe.transform(recipe, frame(number("other"), category(), number()))
     np.testing.assert_array_equal(one, two)
 
 
@@ -64,16 +64,16 @@ def test_levels_are_matched_by_name_not_by_code():
     recipe = preprocessing_recipe.learn_columns([category()], ALL, True, "codes")
     same = category(codes=(3, 2, 3, 1), levels=("top", "mid", "low"))
     np.testing.assert_array_equal(
-        preprocessing_recipe.bake(recipe, frame(same)), [[0], [1], [0], [2]]
+        preprocessing_recipe.transform(recipe, frame(same)), [[0], [1], [0], [2]]
     )
 
 
 def test_unused_new_levels_are_no_error_used_ones_are_named():
     recipe = preprocessing_recipe.learn_columns([category()], ALL, True, "onehot")
     levels = ("low", "mid", "top", "huge")
-    preprocessing_recipe.bake(recipe, frame(category(levels=levels)))
+    preprocessing_recipe.transform(recipe, frame(category(levels=levels)))
     with pytest.raises(DataError, match="`cut`.*huge") as caught:
-        preprocessing_recipe.bake(recipe, frame(category(codes=(1, 2, 4, 4), levels=levels)))
+        preprocessing_recipe.transform(recipe, frame(category(codes=(1, 2, 4, 4), levels=levels)))
     assert caught.value.details["levels"] == ["huge"]
 
 
@@ -89,7 +89,7 @@ def test_unused_new_levels_are_no_error_used_ones_are_named():
 def test_bake_refuses(columns, message):
     recipe = preprocessing_recipe.learn_columns([number(), category()], ALL, True, "onehot")
     with pytest.raises(DataError, match=message):
-        preprocessing_recipe.bake(recipe, frame(*columns))
+        preprocessing_recipe.transform(recipe, frame(*columns))
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_an_array_is_taken_as_it_is_or_standardised():
     x = np.array([[1.0, 10.0], [3.0, 30.0], [5.0, 20.0], [7.0, 40.0]])
     plain = preprocessing_recipe.learn_array(x, ALL, False, [])
     np.testing.assert_array_equal(
-        preprocessing_recipe.bake(plain, {"kind": "array", "values": x}), x
+        preprocessing_recipe.transform(plain, {"kind": "array", "values": x}), x
     )
     scaled = preprocessing_recipe.learn_array(x, ALL, True, [])
-    baked = preprocessing_recipe.bake(scaled, {"kind": "array", "values": x})
+    baked = preprocessing_recipe.transform(scaled, {"kind": "array", "values": x})
     np.testing.assert_allclose(baked.mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(baked.std(axis=0), 1, rtol=1e-6)
 
@@ -138,7 +138,7 @@ def test_an_array_is_imputed_by_the_medians_of_its_training_rows():
     recipe = preprocessing_recipe.learn_array(HOLES, keep, False, ["a", "b"], na="impute")
     assert (recipe.fill, recipe.marked, recipe.indicators) == ((2.0, 15.0), (0, 1), ("a", "b"))
     assert (recipe.shape, recipe.raw_shape) == ((4,), (2,))
-    baked = preprocessing_recipe.bake(recipe, {"kind": "array", "values": HOLES})
+    baked = preprocessing_recipe.transform(recipe, {"kind": "array", "values": HOLES})
     expected = [[1, 0, 15, 1], [2, 1, 10, 0], [3, 0, 20, 0], [100, 0, 60, 0]]
     np.testing.assert_array_equal(baked, expected)
 
@@ -146,7 +146,7 @@ def test_an_array_is_imputed_by_the_medians_of_its_training_rows():
 def test_a_column_whole_in_training_is_imputed_in_new_rows_without_indicator():
     recipe = preprocessing_recipe.learn_array(HOLES[2:], ALL[:2], False, [], na="impute")
     assert recipe.marked == ()
-    baked = preprocessing_recipe.bake(recipe, {"kind": "array", "values": HOLES})
+    baked = preprocessing_recipe.transform(recipe, {"kind": "array", "values": HOLES})
     np.testing.assert_array_equal(baked[:2], [[1, 40], [51.5, 10]])
 
 
@@ -154,7 +154,7 @@ def test_an_array_is_standardised_by_the_values_that_are_there():
     recipe = preprocessing_recipe.learn_array(HOLES, ALL, True, [], na="impute")
     np.testing.assert_allclose(recipe.center, [np.nanmean(HOLES[:, 0]), 30.0])
     np.testing.assert_allclose(recipe.scale, np.nanstd(HOLES, axis=0))
-    baked = preprocessing_recipe.bake(recipe, {"kind": "array", "values": HOLES})
+    baked = preprocessing_recipe.transform(recipe, {"kind": "array", "values": HOLES})
     np.testing.assert_allclose(baked[0, 2], (20 - 30) / recipe.scale[1], rtol=1e-6)
 
 
@@ -164,7 +164,7 @@ def test_an_array_of_images_gets_a_channel_where_one_lacks_values():
     x[1, 2, 0, 1] = NAN
     recipe = preprocessing_recipe.learn_array(x, ALL, False, [], na="impute")
     assert (recipe.shape, recipe.raw_shape) == ((3, 3, 3), (3, 3, 2))
-    baked = preprocessing_recipe.bake(recipe, {"kind": "array", "values": x})
+    baked = preprocessing_recipe.transform(recipe, {"kind": "array", "values": x})
     assert baked[1, 2, 0].tolist() == [0.0, 5.0, 1.0]
     assert baked.sum() == 4 * 9 * 5 + 1
 
@@ -185,9 +185,9 @@ def test_a_column_of_an_array_without_values_is_named():
 def test_an_array_of_another_shape_or_a_data_frame_is_refused():
     recipe = preprocessing_recipe.learn_array(np.zeros((4, 2)), ALL, False, [])
     with pytest.raises(DataError, match=r"shape \(2,\), not \(3,\)"):
-        preprocessing_recipe.bake(recipe, {"kind": "array", "values": np.zeros((4, 3))})
+        preprocessing_recipe.transform(recipe, {"kind": "array", "values": np.zeros((4, 3))})
     with pytest.raises(DataError, match="must be a matrix or array"):
-        preprocessing_recipe.bake(recipe, frame(number()))
+        preprocessing_recipe.transform(recipe, frame(number()))
 
 
 def test_a_recipe_is_plain_data_that_another_session_can_apply():
@@ -202,7 +202,7 @@ def test_a_recipe_is_plain_data_that_another_session_can_apply():
     assert again == recipe
     new = frame(number(values=(NAN,) * 4), category(codes=(0,) * 4))
     np.testing.assert_array_equal(
-        preprocessing_recipe.bake(again, new), preprocessing_recipe.bake(recipe, new)
+        preprocessing_recipe.transform(again, new), preprocessing_recipe.transform(recipe, new)
     )
 
 

@@ -125,7 +125,8 @@ def test_a_learned_recipe_is_plain_and_encodes_the_same():
     again = serialization.from_portable(plain)
     features = {"kind": "array", "values": x}
     np.testing.assert_array_equal(
-        preprocessing_recipe.bake(again, features), preprocessing_recipe.bake(recipe, features)
+        preprocessing_recipe.transform(again, features),
+        preprocessing_recipe.transform(recipe, features),
     )
     assert again.indicators == ("b",)
 

@@ -30,8 +30,10 @@ def learn(given_column, keep=None, na="error", complete=None, **options):
     )
 
 
-def bake(recipe, given_column, **more):
-    return preprocessing_recipe.bake(recipe, {"kind": "columns", "columns": [given_column]}, **more)
+def transform(recipe, given_column, **more):
+    return preprocessing_recipe.transform(
+        recipe, {"kind": "columns", "columns": [given_column]}, **more
+    )
 
 
 # Options -----------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def test_texts_become_features(options, names, first, second):
     recipe = learn(given_column, **{"max_tokens": 3, **options})
     wrap = "line[{}]" if options["output"] == "int" else "line:{}"
     assert recipe.feature_names == tuple(wrap.format(name) for name in names)
-    baked = bake(recipe, given_column)
+    baked = transform(recipe, given_column)
     np.testing.assert_array_equal(baked[:2], [first, second])
     np.testing.assert_array_equal(baked[2], baked[0])
 
@@ -113,7 +115,7 @@ def test_weights_are_those_that_keras_learns():
     import keras
 
     given_column = column(LINES)
-    baked = bake(learn(given_column, max_tokens=4), given_column)
+    baked = transform(learn(given_column, max_tokens=4), given_column)
     layer = keras.layers.TextVectorization(4, output_mode="tf_idf")
     layer.adapt(np.array(LINES, dtype=object))
     np.testing.assert_allclose(baked, layer(LINES).numpy(), rtol=1e-6)
@@ -124,9 +126,9 @@ def test_the_vocabulary_is_that_of_the_training_rows():
     given_column = column(["one", "one", "two", "three three"])
     recipe = learn(given_column, keep=[True, True, True, False], output="count")
     assert recipe.columns[0].text.tokens == ("one", "two")
-    np.testing.assert_array_equal(bake(recipe, given_column)[3], [2, 0, 0])
+    np.testing.assert_array_equal(transform(recipe, given_column)[3], [2, 0, 0])
     new = column(["two two", "four", ""])
-    np.testing.assert_array_equal(bake(recipe, new), [[0, 0, 2], [1, 0, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(transform(recipe, new), [[0, 0, 2], [1, 0, 0], [0, 0, 0]])
 
 
 @pytest.mark.tf
@@ -135,9 +137,9 @@ def test_a_factor_is_text_too_and_other_columns_stay_what_they_are():
     recipe = preprocessing_recipe.learn_columns(
         [cut, factor], np.ones(5, bool), True, "codes", text={"columns": "line", "output": "count"}
     )
-    baked = preprocessing_recipe.bake(recipe, {"kind": "columns", "columns": [factor, cut]})
+    baked = preprocessing_recipe.transform(recipe, {"kind": "columns", "columns": [factor, cut]})
     np.testing.assert_array_equal(baked[:, 0], [0, 1, 0, 1, 0])
-    np.testing.assert_array_equal(baked[:, 1:], bake(learn(factor, output="count"), factor))
+    np.testing.assert_array_equal(baked[:, 1:], transform(learn(factor, output="count"), factor))
 
 
 @pytest.mark.tf
@@ -149,14 +151,14 @@ def test_a_factor_is_text_too_and_other_columns_stay_what_they_are():
 )
 def test_blocks_change_nothing(lines, output, block):
     given_column = column([*lines, "a b"])
-    whole = bake(learn(given_column, output=output), given_column)
+    whole = transform(learn(given_column, output=output), given_column)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays, "BLOCK_BYTES", block)
         recipe = learn(given_column, output=output)
-        np.testing.assert_array_equal(bake(recipe, given_column), whole)
+        np.testing.assert_array_equal(transform(recipe, given_column), whole)
     again = pickle.loads(pickle.dumps(recipe))
     text_vectorization.build_layer.cache_clear()  # as in another session
-    np.testing.assert_array_equal(bake(again, given_column), whole)
+    np.testing.assert_array_equal(transform(again, given_column), whole)
 
 
 @pytest.mark.tf
@@ -166,7 +168,7 @@ def test_texts_need_little_memory_beside_their_features(monkeypatch):
     given_column = column([" ".join(words[i % 190 : i % 190 + 9]) for i in range(20_000)])
     recipe = learn(given_column, output="count")
     tracemalloc.start()
-    baked = bake(recipe, given_column)
+    baked = transform(recipe, given_column)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < baked.nbytes + 100 * len(baked)
@@ -181,13 +183,13 @@ def test_missing_texts_are_refused_dropped_or_empty():
     holey = column(["a dog", None, "a", "dog dog"])
     recipe = learn(holey, output="count")
     with pytest.raises(DataError, match="Column `line` of `x` has 1 missing value"):
-        bake(recipe, holey)
+        transform(recipe, holey)
     complete = np.array([True, False, True, True])
     dropped = learn(holey, na="drop", complete=complete, output="count")
-    assert bake(dropped, holey, complete=complete).shape == (3, 3)
+    assert transform(dropped, holey, complete=complete).shape == (3, 3)
     imputed = learn(holey, na="impute", output="count")
     assert imputed.feature_names == ("line:[UNK]", "line:dog", "line:a", "line=NA")
-    np.testing.assert_array_equal(bake(imputed, holey)[1], [0, 0, 0, 1])
+    np.testing.assert_array_equal(transform(imputed, holey)[1], [0, 0, 0, 1])
     assert imputed.indicators == ("line",)
 
 
@@ -210,7 +212,7 @@ def test_numbers_where_training_had_texts_are_refused():
     recipe = learn(column(["a", "b"]), output="count")
     numbers = {"name": "line", "kind": "numeric", "values": np.array([1.0]), "levels": []}
     with pytest.raises(DataError, match="is a number where training had a text"):
-        bake(recipe, numbers)
+        transform(recipe, numbers)
 
 
 @pytest.mark.tf
@@ -219,10 +221,10 @@ def test_texts_are_vectorised_whatever_the_precision_of_keras():
 
     before = keras.config.floatx()
     given_column = column(LINES)
-    wanted = bake(learn(given_column), given_column)
+    wanted = transform(learn(given_column), given_column)
     keras.config.set_floatx("float16")
     try:
         text_vectorization.build_layer.cache_clear()
-        np.testing.assert_array_equal(bake(learn(given_column), given_column), wanted)
+        np.testing.assert_array_equal(transform(learn(given_column), given_column), wanted)
     finally:
         keras.config.set_floatx(before)

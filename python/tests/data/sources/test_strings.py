@@ -176,9 +176,9 @@ def test_xla_is_no_candidate_for_texts():
     why = "XLA cannot compile a model that takes text"
     table = [
         (EngineFacts(text=True), (("superstep", "keras"), why)),
-        (EngineFacts(text=True, wanted="compiled"), (("superstep",), f"{why}, as was asked")),
+        (EngineFacts(text=True, requested="compiled"), (("superstep",), f"{why}, as was asked")),
         (EngineFacts(text=True, jit=True), (("superstep",), f"{why}, as was asked")),
-        (EngineFacts(text=True, wanted="keras", jit=True), (("keras",), "as asked")),
+        (EngineFacts(text=True, requested="keras", jit=True), (("keras",), "as asked")),
     ]
     for facts, expected in table:
         assert choose_candidates(facts) == expected

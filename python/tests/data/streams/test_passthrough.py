@@ -208,7 +208,7 @@ def test_what_else_needs_rows_of_one_shape_is_refused_by_name():
             augment={"noise": 0.1},
         )
     with pytest.raises(SpecError, match="Several devices cannot share batches of text"):
-        loader.open_feed(data, data.plan("CPU:0"), shares=BatchSharding(2, 0, ("CPU:0", "CPU:0")))
+        loader.open_loader(data, data.plan("CPU:0"), shares=BatchSharding(2, 0, ("CPU:0", "CPU:0")))
     with pytest.raises(SpecError, match="`data` gives text: rows of numbers of one shape are need"):
         batch_size.find_batch_size(text_model(), data, {})
     with pytest.raises(SpecError, match="`cost` cannot be measured: the tf.data dataset gives tex"):

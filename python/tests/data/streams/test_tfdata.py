@@ -8,8 +8,9 @@ import pytest
 from gpukeras import DataError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.core.pulling import Puller
-from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.loading.loader import open_loader
 from gpukeras.data.streams import builder as sequences
+from gpukeras.data.streams import tfdata
 from gpukeras.data.streams.tfdata import TfStream, parse_elements
 from gpukeras.training import fit
 
@@ -112,9 +113,9 @@ def test_options_that_do_not_fit_are_refused(make, options, message):
 
 
 def feed_all(data, epochs=1):
-    feed = open_feed(data, data.plan("CPU:0"))
+    loader = open_loader(data, data.plan("CPU:0"))
     for epoch in range(epochs):
-        list(feed.epoch(epoch))
+        list(loader.epoch(epoch))
 
 
 def test_what_fails_in_the_users_pipeline_is_named_with_its_first_line():
@@ -165,11 +166,11 @@ def test_a_known_length_is_known_before_it_is_read():
 
 def test_leaving_an_epoch_early_starts_the_next_one_anew():
     data = stream(dataset(X, Y + 0.5).batch(2))
-    feed = open_feed(data, data.plan("CPU:0"))
-    blocks = feed.epoch(0)
+    loader = open_loader(data, data.plan("CPU:0"))
+    blocks = loader.epoch(0)
     next(blocks)
     blocks.close()
-    block = next(feed.epoch(1))
+    block = next(loader.epoch(1))
     assert block.arrays[0][0].numpy().tolist() == [0, 1]
 
 
@@ -186,7 +187,7 @@ def test_training_begins_long_before_an_epoch_is_read(known):
     rows = rows.map(lambda n: (tf.cast(n, tf.float32)[:, None], n))
     data = stream(rows if known else rows.filter(lambda x, y: True))
     del seen[:]
-    blocks = open_feed(data, data.plan("CPU:0")).epoch(0)
+    blocks = open_loader(data, data.plan("CPU:0")).epoch(0)
     next(blocks)
     assert len(seen) < 256
     blocks.close()
@@ -224,3 +225,20 @@ def test_what_an_iterator_raises_is_raised_where_it_is_asked():
     with pytest.raises(KeyError, match="own"):
         puller.pull()
     puller.close()
+
+
+def test_elements_of_a_python_function_are_made_when_they_are_asked_for():
+    """R runs its function on the main thread, where a training step may be traced meanwhile."""
+    tf, asked = runtime.tensorflow(), []
+
+    def note(row):
+        asked.append(row)
+        return row
+
+    rows = tf.data.Dataset.from_tensor_slices(tf.ones((60, 3)))
+    made = rows.map(lambda row: tf.ensure_shape(tf.py_function(note, [row], tf.float32), (3,)))
+    elements = iter(tfdata.prefetch_one(tfdata.hold_back(made.batch(20))))
+    next(elements)
+    time.sleep(0.5)  # what ran ahead would be seen by then
+    assert len(asked) == 20
+    assert tfdata.hold_back(rows) is rows

@@ -7,7 +7,7 @@ from small_fits import make_model
 from gpukeras import SpecError
 from gpukeras.core.options import FitSpec
 from gpukeras.engine.optimizer import read_rate
-from gpukeras.training.callbacks.manager import open_aids
+from gpukeras.training.callbacks.manager import open_callback_manager
 from gpukeras.training.progress import Progress
 
 pytestmark = pytest.mark.tf
@@ -24,8 +24,10 @@ def built(**options):
 
 def opened(model, kept=None, **options):
     state = SimpleNamespace(keepers=kept or {})
-    feed = SimpleNamespace(steps=10, exact=True, wait_s=0.0)
-    return open_aids(model, FitSpec(epochs=4, **options), Progress(), feed, state=state)
+    loader = SimpleNamespace(steps=10, exact=True, wait_s=0.0)
+    return open_callback_manager(
+        model, FitSpec(epochs=4, **options), Progress(), loader, state=state
+    )
 
 
 def weights(model):
@@ -33,18 +35,18 @@ def weights(model):
 
 
 def test_without_options_there_are_none():
-    with opened(built()) as aids:
-        assert aids.averages is None
-        assert (aids.callbacks, aids.get_state(), aids.explain()) == ([], {}, [])
-        assert (aids.stopped, aids.best_epoch, aids.keeps_best, aids.reason) == (
+    with opened(built()) as manager:
+        assert manager.averages is None
+        assert (manager.callbacks, manager.get_state(), manager.explain()) == ([], {}, [])
+        assert (manager.stopped, manager.best_epoch, manager.keeps_best, manager.reason) == (
             False,
             0,
             False,
             "",
         )
-        aids.show_averages()
-        aids.hide_averages()
-        aids.settle()
+        manager.show_averages()
+        manager.hide_averages()
+        manager.settle()
 
 
 def test_the_optimizer_is_as_before_whatever_happens():
@@ -65,61 +67,61 @@ def test_the_optimizer_is_as_before_whatever_happens():
     assert (read_rate(model), model.optimizer.clipnorm) == before
 
 
-def see(aids, *losses, first=0):
+def see(manager, *losses, first=0):
     """The epochs' ends, as Keras tells its callbacks of them."""
     for epoch, loss in enumerate(losses, first):
-        for callback in aids.callbacks:
+        for callback in manager.callbacks:
             callback.on_epoch_end(epoch, {"loss": loss})
 
 
 def test_early_stopping_tells_why_and_gives_the_best_weights_back():
     model = built()
-    with opened(model, early_stopping=STOPPING) as aids:
-        see(aids, 1.0)
+    with opened(model, early_stopping=STOPPING) as manager:
+        see(manager, 1.0)
         best = weights(model)
-        assert not aids.stopped
+        assert not manager.stopped
         model.set_weights([value + 1 for value in best])
-        see(aids, 2.0, first=1)
-        assert aids.stopped
-        assert (aids.best_epoch, aids.keeps_best) == (1, True)
-        assert aids.reason.endswith("has not improved for 1 epoch")
-        aids.settle()
+        see(manager, 2.0, first=1)
+        assert manager.stopped
+        assert (manager.best_epoch, manager.keeps_best) == (1, True)
+        assert manager.reason.endswith("has not improved for 1 epoch")
+        manager.settle()
     for found, expected in zip(model.get_weights(), best, strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
 def test_a_plateau_lowers_the_rate_and_says_when():
     model = built()
-    with opened(model, schedule=PLATEAU) as aids:
+    with opened(model, schedule=PLATEAU) as manager:
         before = read_rate(model)
-        see(aids, 1.0, 1.0)
+        see(manager, 1.0, 1.0)
         assert read_rate(model) == pytest.approx(before / 2)
-        (said,) = aids.explain()
+        (said,) = manager.explain()
         assert said == "The learning rate was lowered after epoch 2."
 
 
 def test_averages_are_shown_and_hidden_and_stay_in_the_end():
     model = built()
-    with opened(model, ema=0.5) as aids:
+    with opened(model, ema=0.5) as manager:
         before = weights(model)
         model.set_weights([value + 1 for value in before])
         now = weights(model)
-        aids.show_averages()
+        manager.show_averages()
         np.testing.assert_array_equal(model.get_weights()[0], before[0])
-        aids.hide_averages()
+        manager.hide_averages()
         np.testing.assert_array_equal(model.get_weights()[0], now[0])
-        aids.settle()
+        manager.settle()
     np.testing.assert_array_equal(model.get_weights()[0], before[0])
 
 
 def test_all_go_on_from_what_a_checkpoint_keeps():
     options = {"schedule": PLATEAU, "early_stopping": STOPPING, "ema": 0.5}
-    with opened(built(), **options) as aids:
-        see(aids, 1.0, 2.0)
-        kept = aids.get_state()
+    with opened(built(), **options) as manager:
+        see(manager, 1.0, 2.0)
+        kept = manager.get_state()
     assert sorted(kept) == ["averages", "early", "plateau", "rates"]
     with opened(built(), kept, **options) as again:
-        assert (again.stopped, again.best_epoch) == (aids.stopped, aids.best_epoch)
+        assert (again.stopped, again.best_epoch) == (manager.stopped, manager.best_epoch)
         for name, (plain, arrays) in kept.items():
             found = again.get_state()[name]
             assert found[0] == plain, name

@@ -128,13 +128,13 @@ METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
 def train(folder, epochs=3, progress=None, **options):
     """What a training tells a board; gives the board, the metrics and the model."""
     model, progress = make_model(), progress or Progress()
-    feed = SimpleNamespace(wait_s=0.0)
-    board = Board(BoardSpec(str(folder), **options), model, epochs, progress, feed)
+    loader = SimpleNamespace(wait_s=0.0)
+    board = Board(BoardSpec(str(folder), **options), model, epochs, progress, loader)
     callback = build_board_callback(board)
     for epoch in range(progress.epoch, epochs):
         callback.on_epoch_begin(epoch)
         with runtime.tensorflow().profiler.experimental.Trace(f"rows of {epoch}"):
-            feed.wait_s += 1e-9
+            loader.wait_s += 1e-9
         callback.on_test_begin()
         with runtime.tensorflow().profiler.experimental.Trace("validation"):
             values = np.arange(4.0) + epoch / 8

@@ -105,21 +105,21 @@ def open_columnar(
         DataError: if a file cannot be read, has other columns than the first, or other types.
     """
     names: tuple[str, ...] = ()
-    wanted: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     schema: pa.Schema | None = None
 
     def read(path: Path) -> Part:
-        nonlocal names, wanted, schema
+        nonlocal names, requested, schema
         part, found = read_part(path, format, arg)
         if schema is None:
             first = choose_columns(found.names, columns, arg, path)
         else:
-            first = wanted
-            check_same_names(found.names, names, wanted, columns is None, arg=arg, path=path)
+            first = requested
+            check_same_names(found.names, names, requested, columns is None, arg=arg, path=path)
         chosen = pa.schema([found.field(name) for name in first])
         check_types(chosen, arg, path)
         schema = chosen if schema is None else unify_schema(schema, chosen, arg, path)
-        names, wanted = names or tuple(found.names), first
+        names, requested = names or tuple(found.names), first
         return part
 
     parts = read_each(paths, read, arg, tally)

@@ -82,14 +82,14 @@ def choose_columns(
         raise file_error(path, arg, problem, "Rename them.", column=name, row=1)
     if asked is None:
         return tuple(names)
-    wanted = (asked,) if isinstance(asked, str) else tuple(asked)
+    requested = (asked,) if isinstance(asked, str) else tuple(asked)
     known = set(names)
-    for name in wanted:
+    for name in requested:
         if name not in known:
             raise missing_column(name, names, arg, path)
-    if not wanted or len(set(wanted)) < len(wanted):
+    if not requested or len(set(requested)) < len(requested):
         raise DataError("`columns` must name at least one column, each once.", arg="columns")
-    return wanted
+    return requested
 
 
 def missing_column(name: str, names: Sequence[str], arg: str, path: Path) -> DataError:
@@ -105,8 +105,8 @@ def missing_column(name: str, names: Sequence[str], arg: str, path: Path) -> Dat
 def check_same_names(
     names: Sequence[str],
     before: Sequence[str],
-    wanted: Sequence[str],
-    all_wanted: bool,
+    requested: Sequence[str],
+    all_requested: bool,
     *,
     arg: str,
     path: Path,
@@ -116,8 +116,8 @@ def check_same_names(
     Args:
         names: Of the later file's columns.
         before: Of the first file's.
-        wanted: Those that are read.
-        all_wanted: Whether those are all columns, so that there may be no others.
+        requested: Those that are read.
+        all_requested: Whether those are all columns, so that there may be no others.
         arg: The user's name for the files.
         path: Of the later file.
 
@@ -127,13 +127,13 @@ def check_same_names(
     choose_columns(names, None, arg, path)
     found, known = set(names), set(before)
     counts = f"it has {count_of(len(names), 'column')}, files before it have {len(before)}"
-    for name in wanted:
+    for name in requested:
         if name not in found:
             hint = "Rename it, or write the file again."
             problem = f"has no column `{name}`: {counts}."
             raise file_error(path, arg, problem, hint, column=name, row=1)
     for name in names:
-        if all_wanted and name not in known:
+        if all_requested and name not in known:
             hint = "Name the columns to read, by `columns`, or remove it."
             problem = f"has a column `{name}` that files before it do not have: {counts}."
             raise file_error(path, arg, problem, hint, column=name, row=1)

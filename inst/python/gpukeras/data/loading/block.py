@@ -1,4 +1,4 @@
-"""Blocks of batches on the device, and what all feeds of them share."""
+"""Blocks of batches on the device, and what all loaders of them share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpukeras.data.sharding import BatchSharding
 from gpukeras.data.stage_timer import Clock, end_stage
 
 # Varies a block's rows on the device; the key of its random numbers is (epoch, block).
-Finish = Callable[[tuple[Any, ...], tuple[int, int]], tuple[Any, ...]]
+DeviceTransform = Callable[[tuple[Any, ...], tuple[int, int]], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Block:
     whole: str = ""
 
 
-class AnyFeed(ABC):
+class DataLoader(ABC):
     """What gives the blocks of one epoch after another.
 
     Args:
         batch_size: Rows a batch.
         device: Where the blocks are to be.
-        finish: Applied to a block's arrays there; None for nothing.
+        device_transform: Applied to a block's arrays there; None for nothing.
         shares: How several devices share each batch; None where there is one.
         wrapped: See `as_data()`.
 
@@ -63,7 +63,7 @@ class AnyFeed(ABC):
         self,
         batch_size: int,
         device: str,
-        finish: Finish | None,
+        device_transform: DeviceTransform | None,
         shares: BatchSharding | None = None,
         wrapped: bool = False,
     ) -> None:
@@ -74,7 +74,7 @@ class AnyFeed(ABC):
         self.wait_s = 0.0
         self.clock = Clock()
         self._device = device
-        self._finish = finish
+        self._device_transform = device_transform
 
     @abstractmethod
     def epoch(self, number: int) -> Generator[Block, None, None]:
@@ -98,7 +98,9 @@ class AnyFeed(ABC):
         with tf.device(f"/{device or self._device}"):
             arrays = tuple(tf.identity(array) for array in arrays)  # a copy only from elsewhere
             end_stage("send", arrays)
-            arrays = as_floats(arrays if self._finish is None else self._finish(arrays, key))
+            arrays = as_floats(
+                arrays if self._device_transform is None else self._device_transform(arrays, key)
+            )
             return as_data(arrays, self._wrapped)
 
     def _complete_parts(

@@ -1,7 +1,7 @@
 """From rows to blocks of batches on the device.
 
-    rows by number:   epoch's order --> Feed -------+
-    rows in sequence: chunks --> StreamFeed --------+--> Block (many batches) --> engine
+    rows by number:   epoch's order --> MapLoader ------+
+    rows in sequence: chunks --> IterableLoader --------+--> Block (many batches) --> engine
 
 Rows are gathered a block at a time outside the training program, by TensorFlow's own multi-threaded
 gather: inside XLA on a CPU a gather becomes a loop over rows (28 us a row, measured). Where the
@@ -10,7 +10,7 @@ too, as a compiled step leaves cores idle (a warm epoch of 200,000 x 200 took 0.
 long, 2 cores). What a user's R function makes is asked for on R's main thread, between two calls of
 the engine.
 
-`open_feed()` gives whichever feed a dataset needs; those who train and evaluate see one interface.
+`open_loader()` gives whichever loader a dataset needs; its callers see one interface.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.prefetch import letting_go
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
-from gpukeras.data.loading.block import AnyFeed, Block, Finish, as_floats
-from gpukeras.data.loading.transforms import finish_for
+from gpukeras.data.loading.block import Block, DataLoader, DeviceTransform, as_floats
+from gpukeras.data.loading.transforms import device_transform_for
 from gpukeras.data.plan import (
     BLOCK_BATCHES,
     PipelinePlan,
@@ -53,7 +53,7 @@ EVALUATED_ROWS = 2**20  # of an epoch whose length is not known
 Piece = tuple[np.ndarray, int, bool, tuple[int, int]]
 
 
-class DataLoader(AnyFeed):
+class MapLoader(DataLoader):
     """Gathers blocks of batches; one block ahead of the device where the host gathers.
 
     Args:
@@ -61,10 +61,10 @@ class DataLoader(AnyFeed):
         plan: Its plan.
         batch_size: Rows a batch; evaluation uses larger ones than training.
         steps: Batches an epoch, so that a small dataset gets a small block.
-        finish: See `AnyFeed`.
+        device_transform: See `DataLoader`.
         rows: The rows of each epoch, or None: the training rows in the epoch's order.
         drop_last: Leave out the short last batch, if there is a full one.
-        shares: See `AnyFeed`.
+        shares: See `DataLoader`.
     """
 
     exact = True
@@ -76,13 +76,13 @@ class DataLoader(AnyFeed):
         batch_size: int,
         steps: int,
         *,
-        finish: Finish | None = None,
+        device_transform: DeviceTransform | None = None,
         rows: np.ndarray | None = None,
         drop_last: bool = False,
         shares: BatchSharding | None = None,
     ) -> None:
         """Places the rows."""
-        super().__init__(batch_size, plan.device, finish, shares, dataset.wrapped)
+        super().__init__(batch_size, plan.device, device_transform, shares, dataset.wrapped)
         here = batch_size if shares is None else shares.count_here(batch_size)
         self._sizes = here * dataset.row_bytes, steps
         self.capacity = choose_capacity(*self._sizes)
@@ -109,7 +109,7 @@ class DataLoader(AnyFeed):
 
         Random numbers are drawn a block at a time: there its size must stay.
         """
-        return choose_capacity(*self._sizes, engine) if self._finish is None else 0
+        return choose_capacity(*self._sizes, engine) if self._device_transform is None else 0
 
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """The plan itself: all was known."""
@@ -172,7 +172,7 @@ class DataLoader(AnyFeed):
         return block
 
 
-class StreamFeed(AnyFeed):
+class IterableLoader(DataLoader):
     """Blocks of rows that come in sequence.
 
     What the stream gives is asked for when it is needed: a function of the user's in R must run on
@@ -184,11 +184,11 @@ class StreamFeed(AnyFeed):
         plan: Its plan.
         batch_size: Rows a batch.
         training: Whether rows are shuffled and the short last batch may be left out.
-        finish: See `AnyFeed`.
+        device_transform: See `DataLoader`.
         check: Asked whether labels may be, once they lie outside of the range seen so far.
         idle: Called now and then while rows are waited for.
         most: Batches a block, at most.
-        shares: See `AnyFeed`; every process reads all rows, and keeps its part of each batch.
+        shares: See `DataLoader`; every process reads all rows, and keeps its part of each batch.
     """
 
     exact = False
@@ -200,7 +200,7 @@ class StreamFeed(AnyFeed):
         batch_size: int,
         training: bool = True,
         *,
-        finish: Finish | None = None,
+        device_transform: DeviceTransform | None = None,
         check: Callable[[Recipe], None] = lambda recipe: None,
         idle: Callable[[], None] = lambda: None,
         most: int = BLOCK_BATCHES,
@@ -213,7 +213,7 @@ class StreamFeed(AnyFeed):
                 hint="Train on one device.",
                 arg="devices",
             )
-        super().__init__(batch_size, plan.device, finish, shares, data.wrapped)
+        super().__init__(batch_size, plan.device, device_transform, shares, data.wrapped)
         self.steps = (plan.steps_per_epoch if training else -(-plan.rows // batch_size)) or None
         capacity = choose_capacity(batch_size * data.row_bytes, min(self.steps or most, most))
         capacity = choose_ahead(capacity, self.steps) if plan.ahead else capacity
@@ -304,7 +304,7 @@ def _adopt(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
 # Opening -----------------------------------------------------------------------------------------
 
 
-def open_feed(
+def open_loader(
     data: Dataset,
     plan: PipelinePlan,
     check: Callable[[Recipe], None] = lambda recipe: None,
@@ -312,26 +312,26 @@ def open_feed(
     *,
     most: int = BLOCK_BATCHES,
     shares: BatchSharding | None = None,
-) -> DataLoader | StreamFeed:
-    """The feed that trains on a dataset.
+) -> MapLoader | IterableLoader:
+    """The loader that trains on a dataset.
 
     Args:
         data: Its rows.
         plan: Its plan.
-        check: See `StreamFeed`.
-        idle: See `StreamFeed`.
+        check: See `IterableLoader`.
+        idle: See `IterableLoader`.
         most: Batches a block, at most.
-        shares: See `AnyFeed`.
+        shares: See `DataLoader`.
     """
     part = plan.batch_size if shares is None else shares.count_part(plan.batch_size)
-    finish = finish_for(data, True, part)
+    device_transform = device_transform_for(data, True, part)
     if isinstance(data, IterableDataset):
-        return StreamFeed(
+        return IterableLoader(
             data,
             plan,
             plan.batch_size,
             True,
-            finish=finish,
+            device_transform=device_transform,
             check=check,
             idle=idle,
             most=most,
@@ -339,8 +339,14 @@ def open_feed(
         )
     assert isinstance(data, MapDataset)
     steps = max(1, min(most, data.count("train") // plan.batch_size))
-    return DataLoader(
-        data, plan, plan.batch_size, steps, finish=finish, drop_last=plan.drop_last, shares=shares
+    return MapLoader(
+        data,
+        plan,
+        plan.batch_size,
+        steps,
+        device_transform=device_transform,
+        drop_last=plan.drop_last,
+        shares=shares,
     )
 
 
@@ -353,38 +359,49 @@ def open_evaluation(
     check: Callable[[Recipe], None] = lambda recipe: None,
     idle: Callable[[], None] = lambda: None,
     shares: BatchSharding | None = None,
-) -> DataLoader | StreamFeed:
-    """The feed that evaluates a part of a dataset: all of its rows in their order.
+) -> MapLoader | IterableLoader:
+    """The loader that evaluates a part of a dataset: all of its rows in their order.
 
     Args:
         data: Its rows.
         device: Where the model is.
         part: "all", "train" or "validation".
         batch_size: Rows a batch, or None for large ones, as nothing is learned.
-        check: See `StreamFeed`.
-        idle: See `StreamFeed`.
-        shares: See `AnyFeed`.
+        check: See `IterableLoader`.
+        idle: See `IterableLoader`.
+        shares: See `DataLoader`.
     """
     plan, known = data.plan(device, "auto"), data.count(part)
     most = plan.rows or EVALUATED_ROWS if known is None else known
     size = min(most, batch_size or choose_evaluation_rows(data.row_bytes, most))
     if shares is not None:
         size = round_batch_size(size, shares.replicas)
-    finish = finish_for(data, False, size if shares is None else shares.count_part(size))
+    device_transform = device_transform_for(
+        data, False, size if shares is None else shares.count_part(size)
+    )
     if isinstance(data, IterableDataset):
-        return StreamFeed(
-            data, plan, size, False, finish=finish, check=check, idle=idle, shares=shares
+        return IterableLoader(
+            data,
+            plan,
+            size,
+            False,
+            device_transform=device_transform,
+            check=check,
+            idle=idle,
+            shares=shares,
         )
     assert isinstance(data, MapDataset)
     steps, rows = max(1, most // size), data.rows(part)
-    return DataLoader(data, plan, size, steps, finish=finish, rows=rows, shares=shares)
+    return MapLoader(
+        data, plan, size, steps, device_transform=device_transform, rows=rows, shares=shares
+    )
 
 
 def sample_rows(data: Dataset, rows: int) -> tuple[Any, ...]:
     """The first rows as the model takes them, to build its variables from."""
-    tf, finish = runtime.tensorflow(), finish_for(data, False, rows)
+    tf, device_transform = runtime.tensorflow(), device_transform_for(data, False, rows)
     if data.obstacle:
         return data.batch(rows)
     with runtime.on_device("CPU:0", soft=True):
         arrays = tuple(tf.constant(array) for array in data.batch(rows))
-        return as_floats(arrays if finish is None else finish(arrays, (0, 0)))
+        return as_floats(arrays if device_transform is None else device_transform(arrays, (0, 0)))

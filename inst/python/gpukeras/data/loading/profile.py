@@ -15,8 +15,8 @@ from typing import Any
 from gpukeras.backend import devices, runtime
 from gpukeras.core.errors import SpecError
 from gpukeras.data.base import Dataset
-from gpukeras.data.loading.block import AnyFeed
-from gpukeras.data.loading.loader import open_feed
+from gpukeras.data.loading.block import DataLoader
+from gpukeras.data.loading.loader import open_loader
 from gpukeras.data.stage_timer import Clock
 
 MOST_S = 1.0  # of measuring
@@ -114,18 +114,18 @@ def measure_costs(data: Dataset) -> list[StageCost]:
             hint="Its stages are its own.",
             arg="cost",
         )
-    feed = open_feed(data, data.plan(devices.current().device))
-    feed.clock = StageClock()  # not kept: traces and starts what the blocks to come need
-    _draw(feed, 0.0)
-    clock = feed.clock = StageClock()
-    _draw(feed, MOST_S)
+    loader = open_loader(data, data.plan(devices.current().device))
+    loader.clock = StageClock()  # not kept: traces and starts what the blocks to come need
+    _draw(loader, 0.0)
+    clock = loader.clock = StageClock()
+    _draw(loader, MOST_S)
     spent_s, rows = order_stages(clock.spent_s), max(1, clock.rows)
     return [StageCost(stage, spent / rows, WHAT[stage]) for stage, spent in spent_s.items()]
 
 
-def _draw(feed: AnyFeed, most_s: float) -> None:
+def _draw(loader: DataLoader, most_s: float) -> None:
     """Draws blocks until the time is over, one at least."""
-    began, blocks = time.perf_counter(), feed.epoch(0)
+    began, blocks = time.perf_counter(), loader.epoch(0)
     for _ in blocks:
         if time.perf_counter() - began >= most_s:
             break

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.data.augmentation import build_finish
+from gpukeras.data.augmentation import build_device_transform
 from gpukeras.data.base import Dataset
-from gpukeras.data.loading.block import Finish, as_floats
+from gpukeras.data.loading.block import DeviceTransform, as_floats
 from gpukeras.data.loading.unpacking import build_unpack
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.stage_timer import end_stage
@@ -24,7 +24,7 @@ Texts = Mapping[str, Sequence[str]]
 NO_TEXTS: Texts = MappingProxyType({})
 
 
-def open_finish(
+def open_device_transform(
     recipe: Recipe, rows: int, function: Map | None = None, texts: Texts = NO_TEXTS
 ) -> Map:
     """What makes encoded features ready to be predicted, `rows` at a time.
@@ -35,17 +35,19 @@ def open_finish(
         function: The user's own, or None.
         texts: What codes stand for, see `RowSource`.
     """
-    finish = _compose(build_finish(recipe, None, False, rows), function, recipe, texts)
+    device_transform = _compose(
+        build_device_transform(recipe, None, False, rows), function, recipe, texts
+    )
 
     def complete(features: np.ndarray) -> Any:
-        if finish is None:
+        if device_transform is None:
             return features if features.dtype.kind == "f" else features.astype(np.float32)
-        return finish((runtime.tensorflow().constant(features),), (0, 0))[0]
+        return device_transform((runtime.tensorflow().constant(features),), (0, 0))[0]
 
     return complete
 
 
-def finish_for(data: Dataset, training: bool, batch_size: int) -> Finish | None:
+def device_transform_for(data: Dataset, training: bool, batch_size: int) -> DeviceTransform | None:
     """What completes a dataset's blocks on the device; None for nothing.
 
     Args:
@@ -53,24 +55,26 @@ def finish_for(data: Dataset, training: bool, batch_size: int) -> Finish | None:
         training: Whether rows are varied.
         batch_size: Rows of a batch there.
     """
-    varied = build_finish(data.recipe, data.augment, training, batch_size)
+    varied = build_device_transform(data.recipe, data.augment, training, batch_size)
     texts = data.sources[0].texts if data.sources else NO_TEXTS
     return _compose(varied, data.map, data.recipe, texts)
 
 
 def _compose(
-    finish: Finish | None, function: Map | None, recipe: Recipe, texts: Texts
-) -> Finish | None:
+    device_transform: DeviceTransform | None, function: Map | None, recipe: Recipe, texts: Texts
+) -> DeviceTransform | None:
     """The user's own function takes the features that the model would take without it.
 
     Several inputs and outputs are taken apart last: what comes before knows of rows.
     """
     unpack = build_unpack(recipe, texts)
     if function is None and unpack is None:
-        return finish
+        return device_transform
 
     def both(arrays: tuple[Any, ...], key: tuple[int, int]) -> tuple[Any, ...]:
-        features, *others = as_floats(arrays if finish is None else finish(arrays, key))
+        features, *others = as_floats(
+            arrays if device_transform is None else device_transform(arrays, key)
+        )
         if function is not None:
             features = function(features)
             end_stage("map", (features,))

@@ -290,7 +290,7 @@ def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[st
 # Applying ----------------------------------------------------------------------------------------
 
 
-def bake_column(
+def transform_column(
     rule: ColumnRule,
     column: Mapping[str, Any],
     out: np.ndarray,
@@ -316,12 +316,14 @@ def bake_column(
     if rule.text is not None:
         encode_text(rule.text, column, out, arg, imputed=rule.fill is not None)
     elif rule.kind == "category":
-        _bake_category(rule, column, out, arg)
+        _transform_category(rule, column, out, arg)
     else:
-        _bake_number(rule, column, out, arg, notes)
+        _transform_number(rule, column, out, arg, notes)
 
 
-def _bake_category(rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str) -> None:
+def _transform_category(
+    rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str
+) -> None:
     fill = None if rule.fill is None else str(rule.fill)
     if rule.bins:
         codes = _hash_category(rule.bins, column, arg, fill)
@@ -345,7 +347,7 @@ def _hash_category(bins: int, column: Mapping[str, Any], arg: str, fill: str | N
     return spread_codes(column, mapping)
 
 
-def _bake_number(
+def _transform_number(
     rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str, notes: Notes | None
 ) -> None:
     values = read_number(column, rule.units)

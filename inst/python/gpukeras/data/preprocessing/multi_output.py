@@ -3,7 +3,7 @@
     {price: numbers, cut: classes} --encode_labels()--> [price | cut] --split_labels()--> each
 
 Several outputs are one matrix of float32, a class as its code, so that whatever moves labels (the
-feeds, scratch files, saved datasets) knows of one array. NumPy only.
+loaders, scratch files, saved datasets) knows of one array. NumPy only.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def encode_labels(
         DataError: for other outputs than in training, or as `targets.encode_label()`.
     """
     if (rule.kind == SEVERAL) != (labels["kind"] == SEVERAL):
-        wanted = _names(rule) if rule.outputs else "a single output"
-        raise DataError(f"`y` must have labels for {wanted}, as in training.", arg="y")
+        requested = _names(rule) if rule.outputs else "a single output"
+        raise DataError(f"`y` must have labels for {requested}, as in training.", arg="y")
     if rule.kind != SEVERAL:
         return encode_label(rule, labels, notes, next(each_label(labels))[0])
     given = dict(zip(_given_names(labels), each_label(labels), strict=True))

@@ -28,9 +28,9 @@ from gpukeras.data.arrays import (
 from gpukeras.data.preprocessing.columns import (
     ColumnRule,
     Learning,
-    bake_column,
     learn_column,
     take_rows,
+    transform_column,
 )
 from gpukeras.data.preprocessing.imputation import learn_fill, observed
 from gpukeras.data.preprocessing.targets import LabelRule
@@ -263,7 +263,7 @@ def learn_rules(
     return Recipe("columns", shape, columns=rules, na=na)
 
 
-def bake(
+def transform(
     recipe: Recipe,
     features: Mapping[str, Any],
     arg: str = "x",
@@ -284,23 +284,29 @@ def bake(
             missing or infinite. The error names the column.
     """
     if recipe.kind == features["kind"] == "array":
-        return _bake_array(recipe, features["values"], arg, complete, notes)
+        return _transform_array(recipe, features["values"], arg, complete, notes)
     check_form(recipe, features["kind"], recipe.raw_shape, arg)
-    return _bake_columns(recipe, features["columns"], arg, complete, notes)
+    return _transform_columns(recipe, features["columns"], arg, complete, notes)
+
+
+KINDS = {
+    "columns": "a data frame",
+    "images": "image files",
+    STRINGS: "texts",
+    "inputs": "a named list of inputs",
+}
+
+
+def _compare_kinds(requested: str, found: str) -> str:
+    array = "numbers" if STRINGS in (requested, found) else "a matrix or array"
+    known, given = KINDS.get(requested, array), KINDS.get(found, array)
+    return f"{known}, as in training, not {given.replace('named ', '')}"
 
 
 def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> None:
     """Features have the kind and the shape of one row that the recipe was learned from."""
     if kind != recipe.kind:
-        known = {
-            "columns": "a data frame",
-            "images": "image files",
-            STRINGS: "texts",
-            "inputs": "a named list of inputs",
-        }
-        array = "numbers" if kind == STRINGS else "a matrix or array"
-        wanted = known.get(recipe.kind, array)
-        raise DataError(f"`{arg}` must be {wanted}, as in training.", arg=arg)
+        raise DataError(f"`{arg}` must be {_compare_kinds(recipe.kind, kind)}.", arg=arg)
     if tuple(shape) != recipe.raw_shape:
         raise DataError(
             f"Each row of `{arg}` must have shape {recipe.raw_shape}, not {tuple(shape)}.", arg=arg
@@ -325,7 +331,7 @@ def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
     return len(features["columns"][0]["values"])
 
 
-def _bake_array(
+def _transform_array(
     recipe: Recipe,
     values: np.ndarray,
     arg: str,
@@ -349,7 +355,7 @@ def _bake_array(
     )
 
 
-def _bake_columns(
+def _transform_columns(
     recipe: Recipe,
     columns: Sequence[Mapping[str, Any]],
     arg: str,
@@ -363,7 +369,7 @@ def _bake_columns(
     for rule in recipe.columns:
         width = len(rule.features)
         column = take_rows(given[rule.name], complete)
-        bake_column(rule, column, staged[:, start : start + width], arg, notes)
+        transform_column(rule, column, staged[:, start : start + width], arg, notes)
         start += width
     return staged
 

@@ -194,13 +194,13 @@ def encode_label(
 
 def _check_row(rule: LabelRule, values: np.ndarray, arg: str) -> np.ndarray:
     """The values in the shape that training had; one number a row is so in any shape."""
-    wanted, found = rule.row_shape, tuple(values.shape[1:])
-    if found == wanted or math.prod(found) == math.prod(wanted) == 1:
-        return values.reshape(-1, *wanted)
-    if len(wanted) == len(found) == 1:
+    requested, found = rule.row_shape, tuple(values.shape[1:])
+    if found == requested or math.prod(found) == math.prod(requested) == 1:
+        return values.reshape(-1, *requested)
+    if len(requested) == len(found) == 1:
         raise DataError(f"`{arg}` must have {count_of(rule.units, 'column')}.", arg=arg)
     raise DataError(
-        f"Each row of `{arg}` must have shape {wanted}, as in training, not {found}.", arg=arg
+        f"Each row of `{arg}` must have shape {requested}, as in training, not {found}.", arg=arg
     )
 
 

@@ -64,7 +64,7 @@ def _check_weights(weights: np.ndarray, rows: int) -> np.ndarray:
 
 
 def _class_weights(
-    wanted: str | Mapping[str, float], label: LabelRule, codes: np.ndarray
+    requested: str | Mapping[str, float], label: LabelRule, codes: np.ndarray
 ) -> np.ndarray:
     if label.outputs:
         raise SpecError(
@@ -80,12 +80,12 @@ def _class_weights(
     levels = label.levels or (("FALSE", "TRUE") if label.logical else ("0", "1"))
     if label.counts:
         levels = tuple(str(number) for number in range(int(label.maximum) + 1))
-    if wanted == "balanced":
+    if requested == "balanced":
         return balanced_weights(np.bincount(codes.astype(np.int64), minlength=len(levels)))
-    if not isinstance(wanted, Mapping) or set(wanted) != set(levels):
+    if not isinstance(requested, Mapping) or set(requested) != set(levels):
         raise SpecError(
             '`class_weight` must be "balanced" or one number named after each level.',
             hint=f"Levels are {', '.join(levels[:10])}.",
             arg="class_weight",
         )
-    return np.array([check_number("class_weight", wanted[level], 0.0) for level in levels])
+    return np.array([check_number("class_weight", requested[level], 0.0) for level in levels])

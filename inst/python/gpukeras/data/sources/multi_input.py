@@ -18,7 +18,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, aligned_empty, check_lengths, row_blocks
 from gpukeras.data.preprocessing.multi_output import check_part_names
-from gpukeras.data.preprocessing.recipe import Input, Recipe
+from gpukeras.data.preprocessing.recipe import Input, Recipe, check_form
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 
@@ -196,13 +196,12 @@ class InputsFeatures(Features):
         return Recipe(KIND, (width,), na=na, inputs=inputs, listed=self._listed)
 
     def _check_inputs(self, recipe: Recipe) -> None:
-        wanted = [part.name for part in recipe.inputs]
+        requested = [part.name for part in recipe.inputs]
         if recipe.kind != KIND:
-            form = "a data frame" if recipe.kind == "columns" else "a matrix or array"
-            raise DataError(f"`{self.arg}` must be {form}, as in training.", arg=self.arg)
-        if set(wanted) != set(self.inputs):
+            check_form(recipe, KIND, (), self.arg)
+        if set(requested) != set(self.inputs):
             raise DataError(
-                f"`{self.arg}` must have the inputs {', '.join(wanted)}, as in training, "
+                f"`{self.arg}` must have the inputs {', '.join(requested)}, as in training, "
                 f"not {', '.join(self.inputs)}.",
                 arg=self.arg,
             )

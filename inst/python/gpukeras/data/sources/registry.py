@@ -15,11 +15,11 @@ from gpukeras.data.preprocessing.column_order import order_columns
 from gpukeras.data.preprocessing.imputation import count_missing
 from gpukeras.data.preprocessing.recipe import (
     Recipe,
-    bake,
     check_form,
     count_rows,
     learn_array,
     learn_columns,
+    transform,
 )
 from gpukeras.data.preprocessing.targets import SEVERAL
 from gpukeras.data.sources.base import Features
@@ -67,7 +67,7 @@ class InMemory(Features):
         keep: str = "auto",
     ) -> RowSource:
         """The staged rows."""
-        return MemoryRows(bake(recipe, self.features, self.arg, complete, notes))
+        return MemoryRows(transform(recipe, self.features, self.arg, complete, notes))
 
 
 class ArrayFeatures(InMemory):
@@ -126,7 +126,7 @@ class GivenRows(RowSource):
             raise
 
     def _encode(self, x: np.ndarray) -> np.ndarray:
-        return bake(self._recipe, {"kind": "array", "values": x}, self._arg)
+        return transform(self._recipe, {"kind": "array", "values": x}, self._arg)
 
 
 class ColumnFeatures(InMemory):

@@ -1,6 +1,6 @@
 """Where rows live: features, labels or weights, one entry a row, read by their numbers.
 
-What feeds, evaluates and predicts asks a `RowSource` for rows and does not know whether they are
+What trains, evaluates and predicts asks a `RowSource` for rows and does not know whether they are
 staged in memory, on a device, in a file, or in a form that is not dense.
 """
 

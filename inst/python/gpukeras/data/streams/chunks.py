@@ -48,8 +48,8 @@ def check_parts(before: Parts | None, chunk: Chunk) -> None:
     shown = zip(("labels", "weights"), (before[0], before[1] is not None), strict=True)
     for (name, had), has in zip(shown, (now[0], now[1] is not None), strict=True):
         if had != has:
-            found, wanted = ("no ", "some") if had else ("", "none")
-            raise DataError(f"There are {found}{name}, the first batch had {wanted}.", arg="x")
+            found, requested = ("no ", "some") if had else ("", "none")
+            raise DataError(f"There are {found}{name}, the first batch had {requested}.", arg="x")
     if now != before:
         raise DataError(
             f"`weights` has the shape {now[1]} a row, in the first batch it had {before[1]}.",

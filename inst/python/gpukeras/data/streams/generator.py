@@ -1,7 +1,7 @@
 """Functions of the user's that make batches, called a chunk at a time.
 
 The function is R's, so it is only called on R's main thread: the one that called `api.invoke()`.
-It is never called from another thread and never inside a step: the feed asks for chunks between
+It is never called from another thread and never inside a step: the loader asks for chunks between
 two calls of the engine, until a block of batches is full. That block is the bounded queue between
 the function and the device. On a GPU an engine's call returns before the device is done, so the
 next block's chunks are made while the device works on the block before; on a CPU a call keeps its

@@ -18,7 +18,7 @@ from gpukeras.data.preprocessing.column_order import order_columns
 from gpukeras.data.preprocessing.columns import kind_of
 from gpukeras.data.preprocessing.datetimes import read_number
 from gpukeras.data.preprocessing.multi_output import check_label_rows
-from gpukeras.data.preprocessing.recipe import Recipe, bake
+from gpukeras.data.preprocessing.recipe import Recipe, transform
 from gpukeras.data.preprocessing.targets import CATEGORIES, SEVERAL
 from gpukeras.data.sources.registry import OPENERS, ArrayFeatures, open_features
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
@@ -346,7 +346,7 @@ class StoredArray(ArrayFeatures):
             for rows in row_blocks(len(values), 8 * values[0].size):
                 taken = None if complete is None else complete[rows]
                 part = {**self.features, "values": values[rows]}
-                writer.write(bake(recipe, part, self.arg, taken, notes))
+                writer.write(transform(recipe, part, self.arg, taken, notes))
         return writer.finish()
 
 

@@ -21,7 +21,14 @@ from gpukeras.data.preprocessing.compatibility import keeps_values
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.data.streams.rebatch import HostBlock
-from gpukeras.data.streams.tfdata import TfPass, check_steps, choose_batched, pull_first
+from gpukeras.data.streams.tfdata import (
+    TfPass,
+    check_steps,
+    choose_batched,
+    hold_back,
+    prefetch_one,
+    pull_first,
+)
 
 PAD = "Batch it with padded_batch() or ragged_batch()."
 UNBATCHED_ROWS = 32  # of a batch, where the elements are rows: as many as Keras takes
@@ -133,7 +140,7 @@ def _refuse(name: str, why: str) -> SpecError:
 
 def open_as_is(features: Mapping[str, Any], why: str) -> AsIsStream:
     """The stream of batches; elements that are rows are batched."""
-    dataset = features["dataset"]
+    dataset = hold_back(features["dataset"])
     if isinstance(dataset.element_spec, Mapping) and set(dataset.element_spec) == {"x", "y"}:
         dataset = dataset.map(lambda element: (element["x"], element["y"]))
     if not _are_batches(dataset.element_spec, features.get("batched")):
@@ -195,7 +202,7 @@ class AsIsPass(TfPass):
         """Reads nothing yet."""
         goes_on = stream.steps is not None and stream.cardinality >= 0
         dataset = stream.dataset.repeat() if goes_on else stream.dataset
-        super().__init__(lambda epoch: dataset.prefetch(1), 1, 1, stream.steps, False)
+        super().__init__(lambda epoch: prefetch_one(dataset), 1, 1, stream.steps, False)
         self.whole = f"the tf.data pipeline gives {stream.why}, a batch at a time"
 
     def _count(self, batch: Any) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import check_count, check_flag, describe
@@ -175,7 +175,7 @@ class TfStream:
         """
         if not isinstance(dataset, runtime.tensorflow().data.Dataset):
             raise SpecError(f"`x` must be a tf.data.Dataset, not {describe(dataset)}.", arg="x")
-        self.dataset = dataset
+        self.dataset = hold_back(dataset)
         self.elements = parse_elements(dataset.element_spec, batched)
         self.cardinality = int(dataset.cardinality())
         self.steps = check_steps(steps, self.cardinality, self.elements.batched)
@@ -229,7 +229,7 @@ class TfStream:
             if rows is not None and self.cardinality >= 0:
                 made = made.repeat()
             made = self._rebatch(made, batch_size, capacity, rows, buffer is None)
-            return made.map(lambda *parts: self._encode(recipe, parts)).prefetch(1)
+            return prefetch_one(made.map(lambda *parts: self._encode(recipe, parts)))
 
         return TfPass(make, batch_size, capacity, rows, drop_last)
 
@@ -257,6 +257,26 @@ class TfStream:
         shapes = (self.elements.label_shape, self.elements.weight_shape)
         others = zip(parts[1:], shapes, strict=False)
         return (x, *(tf.cast(tf.reshape(part, (-1, *row)), tf.float32) for part, row in others))
+
+
+def prefetch_one(dataset: Any) -> Any:
+    """One element ahead, where the pipeline may run ahead, see `hold_back()`."""
+    return dataset if keras_private.calls_eager_python(dataset) else dataset.prefetch(1)
+
+
+def hold_back(dataset: Any) -> Any:
+    """The dataset; one that calls `tf.py_function()` makes elements only when they are asked for.
+
+    The function may be R's, which runs on the main thread whenever that comes round: while it
+    traces a training step, the function's tensors would become a part of that graph. What the
+    user's own prefetch() or num_parallel_calls makes ahead stays so.
+    """
+    if not keras_private.calls_eager_python(dataset):
+        return dataset
+    options = runtime.tensorflow().data.Options()
+    options.experimental_optimization.apply_default_optimizations = False  # fuses map and batch
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(options)
 
 
 class TfPass:

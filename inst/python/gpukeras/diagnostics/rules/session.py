@@ -49,7 +49,8 @@ def find_unheeded(facts: Facts) -> str:
     path = PureWindowsPath(asked) if "\\" in asked else PurePosixPath(asked)
     if not path.is_absolute() or not runs or not prefix:  # "managed", say, or relative to home
         return ""
-    same = asked == runs or str(path.parent.parent) == prefix or str(path.parent) == prefix
+    linked = find_fact(facts, "python", "is_requested") is True
+    same = linked or asked == runs or prefix in (str(path.parent), str(path.parent.parent))
     return "" if same else asked
 
 

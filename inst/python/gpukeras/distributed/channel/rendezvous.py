@@ -81,10 +81,10 @@ def gather_workers(
     listener = open_listener(spec.control, min(BIND_S, limit_s))
     own = _greet(spec, description)
     limits, secret = (limit_s, spec.timeout_s), spec.credentials.secret
-    with JoinGate(listener, spec.workers, own, *limits, secret=secret, tls=tls) as door:
-        while not door.decided:
-            door.step(SLICE_S)
-        return door.open_up(), explain_strangers(door.strangers)
+    with JoinGate(listener, spec.workers, own, *limits, secret=secret, tls=tls) as gate:
+        while not gate.decided:
+            gate.step(SLICE_S)
+        return gate.open_up(), explain_strangers(gate.strangers)
 
 
 def reach_chief(spec: Cluster, description: Mapping[str, Any], limit_s: float) -> Link:

@@ -87,13 +87,13 @@ def choose_mode(metric: str) -> str:
     return "max" if up and "loss" not in words else "min"
 
 
-def choose_monitor(wanted: str | None, metrics: list[str]) -> str:
+def choose_monitor(requested: str | None, metrics: list[str]) -> str:
     """The metric to watch, among those there are.
 
     Raises:
         SpecError: if there is none of that name.
     """
-    name = wanted or ("val_loss" if "val_loss" in metrics else "loss")
+    name = requested or ("val_loss" if "val_loss" in metrics else "loss")
     if name not in metrics:
         raise SpecError(
             f'`monitor` is "{name}", which is not among the metrics.',

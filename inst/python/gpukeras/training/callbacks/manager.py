@@ -13,7 +13,7 @@ from typing import Any
 from gpukeras.checkpoint.state import Kept, TrainingState
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import FitSpec
-from gpukeras.data.loading.block import AnyFeed
+from gpukeras.data.loading.block import DataLoader
 from gpukeras.engine.lr_schedules import ConstantSpec, PlateauSpec
 from gpukeras.engine.lr_tables import parse_schedule
 from gpukeras.engine.optimizer import Rates, hold_clipping, hold_schedule, require_plain_rate
@@ -28,7 +28,7 @@ from gpukeras.training.progress import Progress
 
 
 class CallbackManager:
-    """The aids of one training.
+    """The callbacks of one training, and what goes with them.
 
     Args:
         averages: Averages of the weights, or None.
@@ -56,7 +56,7 @@ class CallbackManager:
         return [callback for callback in (self._early, self._plateau) if callback is not None]
 
     def surround(self, *given: Any) -> list[Any]:
-        """Keras callbacks with the aids before, and after them what needs an epoch's figures."""
+        """The given Keras callbacks after our own, and before what needs an epoch's figures."""
         board = [] if self._board is None else [build_board_callback(self._board)]
         return [*self.callbacks, *given, *board]
 
@@ -139,22 +139,22 @@ class CallbackManager:
 
 
 @contextmanager
-def open_aids(
+def open_callback_manager(
     model: Any,
     spec: FitSpec,
     progress: Progress,
-    feed: AnyFeed,
+    loader: DataLoader,
     *,
     state: TrainingState | None,
     rate_factor: float = 1.0,
 ) -> Iterator[CallbackManager]:
-    """The aids of a training; the optimizer has its own rate and clipping again afterwards.
+    """The callbacks of a training; the optimizer has its own rate and clipping again afterwards.
 
     Args:
         model: A compiled model whose variables exist.
         spec: How it is trained.
         progress: How far it has come.
-        feed: Where its rows come from.
+        loader: Where its rows come from.
         state: Its checkpoint, whose keepers they go on from, or None.
         rate_factor: What all its rates are multiplied with.
 
@@ -168,13 +168,13 @@ def open_aids(
         schedule = ConstantSpec()
     kept = {} if state is None else state.keepers
     holding: AbstractContextManager[Rates | None] = nullcontext()
-    steps = feed.steps if feed.exact else None
+    steps = loader.steps if loader.exact else None
     if schedule is not None:
         start = kept["rates"][0].get("start") if "rates" in kept else None
         holding = hold_schedule(model, schedule, steps, spec.epochs, start)
     clipping = hold_clipping(model, spec.clip_norm, spec.clip_value, spec.clip_global_norm)
-    with clipping, holding as rates, open_board(model, spec, progress, feed) as board:
-        aids = CallbackManager(
+    with clipping, holding as rates, open_board(model, spec, progress, loader) as board:
+        manager = CallbackManager(
             None if spec.ema is None else Averages(model, spec.ema),
             rates,
             None if early is None else build_early_stopping(early),
@@ -185,7 +185,7 @@ def open_aids(
         )
         if rates is not None:
             rates.factor.assign(rate_factor)
-        for callback in aids.callbacks:
+        for callback in manager.callbacks:
             callback.set_model(model)  # Keras does so too, but a fit may fail before
-        aids.set_state(kept)
-        yield aids
+        manager.set_state(kept)
+        yield manager

@@ -39,7 +39,7 @@ from gpukeras.core.options import (
     option,
 )
 from gpukeras.core.safe_files import private_folder
-from gpukeras.data.loading.block import AnyFeed
+from gpukeras.data.loading.block import DataLoader
 from gpukeras.training.progress import Progress
 
 BUCKETS = 30  # of a histogram, as in TensorBoard's own
@@ -229,11 +229,11 @@ class Board:
         model: The model, whose weights are counted.
         epochs: Epochs of the whole training.
         progress: How far it has come; has each epoch's figures when `end_epoch()` is called.
-        feed: Where its rows come from; tells how long they were waited for.
+        loader: Where its rows come from; tells how long they were waited for.
     """
 
     def __init__(
-        self, spec: BoardSpec, model: Any, epochs: int, progress: Progress, feed: AnyFeed
+        self, spec: BoardSpec, model: Any, epochs: int, progress: Progress, loader: DataLoader
     ) -> None:
         """Makes the folder and the first file.
 
@@ -241,7 +241,7 @@ class Board:
             SpecError: if the folder cannot be written.
         """
         self.spec = spec
-        self._model, self._progress, self._feed = model, progress, feed
+        self._model, self._progress, self._loader = model, progress, loader
         self._traced = min(progress.epoch + 1, epochs - 1)
         self._files, self._window = EventFiles(spec.folder), TraceWindow(spec.folder)
         self._began, self._waited_s, self._failure = 0.0, 0.0, ""
@@ -267,7 +267,7 @@ class Board:
 
     def begin_epoch(self, epoch: int) -> None:
         """An epoch begins; it is counted from 0."""
-        self._began, self._waited_s = time.perf_counter(), self._feed.wait_s
+        self._began, self._waited_s = time.perf_counter(), self._loader.wait_s
         if self.spec.profile and epoch == self._traced:
             self._window.open()
 
@@ -311,7 +311,7 @@ class Board:
         figures = {
             "epoch_learning_rate": done.learning_rate[-1],
             "epoch_samples_per_s": done.epoch_rows[-1] / max(done.epoch_s[-1], 1e-9),
-            "epoch_input_share": min(1.0, (self._feed.wait_s - self._waited_s) / elapsed_s),
+            "epoch_input_share": min(1.0, (self._loader.wait_s - self._waited_s) / elapsed_s),
         }
         return {tag: np.float32(value) for tag, value in figures.items()}
 
@@ -345,7 +345,7 @@ def build_board_callback(board: Board) -> Any:
 
 @contextmanager
 def open_board(
-    model: Any, spec: FitSpec, progress: Progress, feed: AnyFeed
+    model: Any, spec: FitSpec, progress: Progress, loader: DataLoader
 ) -> Iterator[Board | None]:
     """The board that a training asked for, or None; its files are closed afterwards.
 
@@ -353,16 +353,16 @@ def open_board(
         model: A model whose variables exist.
         spec: How it is trained; `spec.tensorboard` is a folder, or fields of `BoardSpec`.
         progress: How far the training has come.
-        feed: Where its rows come from.
+        loader: Where its rows come from.
 
     Raises:
         SpecError: for bad options, or a folder that cannot be written.
     """
-    wanted = parse_board(spec.tensorboard)
-    if wanted is None:
+    requested = parse_board(spec.tensorboard)
+    if requested is None:
         yield None
         return
-    board = Board(wanted, model, spec.epochs, progress, feed)
+    board = Board(requested, model, spec.epochs, progress, loader)
     try:
         yield board
     finally:

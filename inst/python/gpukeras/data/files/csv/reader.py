@@ -89,23 +89,25 @@ def open_delimited(
     """
     separator = "\t" if plain_suffix(paths[0]) == ".tsv" else None
     first: Part | None = None
-    wanted: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
 
     def read(path: Path) -> Part:
-        nonlocal first, wanted
+        nonlocal first, requested
         part = read_part(path, arg, first.facts.separator if first else separator)
         if first is None:
-            wanted = choose_columns(part.facts.names, columns, arg, path)
+            requested = choose_columns(part.facts.names, columns, arg, path)
             first = part
         check_same_names(
-            part.facts.names, first.facts.names, wanted, columns is None, arg=arg, path=path
+            part.facts.names, first.facts.names, requested, columns is None, arg=arg, path=path
         )
         return part
 
     parts = read_each(paths, read, arg, tally)
     dialect = choose_dialect(parts, arg, tally)
-    types = find_types(parts, wanted, dialect, arg, tally)
-    plan = CsvPlan(pa.schema([(name, types[name]) for name in wanted]), dialect, tally is not None)
+    types = find_types(parts, requested, dialect, arg, tally)
+    plan = CsvPlan(
+        pa.schema([(name, types[name]) for name in requested]), dialect, tally is not None
+    )
     return DelimitedReader(parts, plan, arg, tally, list_notes(parts[0], dialect))
 
 
@@ -128,7 +130,7 @@ def list_notes(part: Part, dialect: Dialect) -> list[str]:
 
 def find_types(
     parts: Sequence[Part],
-    wanted: Sequence[str],
+    requested: Sequence[str],
     dialect: Dialect,
     arg: str,
     tally: Tally | None,
@@ -144,7 +146,7 @@ def find_types(
 
     def guess(found: tuple[Part, Block]) -> dict[str, pa.DataType]:
         part, block = found
-        unknown = [name for name in wanted if name not in types]
+        unknown = [name for name in requested if name not in types]
         return guess_types(block.data, part.facts.names, unknown, dialect) if unknown else {}
 
     blocks = ((part, block) for part in parts for block in _look_at(part, arg, tally))
@@ -153,12 +155,12 @@ def find_types(
         for found in guesses:
             any_rows = True
             types.update({name: found[name] for name in found if name not in types})
-            if len(types) == len(wanted):
+            if len(types) == len(requested):
                 return types
     if not any_rows:
         hint = "Each has a header and nothing else." if len(parts) > 1 else "It has a header only."
         raise file_error(parts[0].path, arg, "has no rows.", hint)
-    return dict.fromkeys(wanted, pa.bool_()) | types
+    return dict.fromkeys(requested, pa.bool_()) | types
 
 
 def _look_at(part: Part, arg: str, tally: Tally | None) -> Iterator[Block]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.data.arrays import EXACT_FLOAT32, EXACT_FLOAT64, Notes
-from gpukeras.data.preprocessing.columns import ColumnRule, bake_column, kind_of
+from gpukeras.data.preprocessing.columns import ColumnRule, kind_of, transform_column
 from gpukeras.data.preprocessing.datetimes import read_number
 
 TILE_BYTES = 2**18  # of float64
@@ -24,7 +24,7 @@ Columns = Mapping[str, Mapping[str, Any]]
 class Encoder:
     """Encodes blocks of rows by the rules of their columns.
 
-    The result is that of `columns.bake_column()` for each column.
+    The result is that of `columns.transform_column()` for each column.
 
     Args:
         rules: In the order of the features.
@@ -56,13 +56,13 @@ class Encoder:
             out: Float32, one row a row, one column a feature.
 
         Raises:
-            DataError: as `columns.bake_column()` does; counts are those of this block.
+            DataError: as `columns.transform_column()` does; counts are those of this block.
         """
         for run in self._runs:
             if not self._encode_run(run, columns, out):
                 self._encode_each(run, columns, out)
         for rule, place in self._others:
-            bake_column(rule, columns[rule.name], out[:, place], self._arg, self._notes)
+            transform_column(rule, columns[rule.name], out[:, place], self._arg, self._notes)
 
     def _encode_run(self, run: _Run, columns: Columns, out: np.ndarray) -> bool:
         """Whether all values could be encoded, and none needs a note."""
@@ -83,7 +83,7 @@ class Encoder:
     def _encode_each(self, run: _Run, columns: Columns, out: np.ndarray) -> None:
         for place, rule in enumerate(run.rules, run.place.start):
             column = columns[rule.name]
-            bake_column(rule, column, out[:, place : place + 1], self._arg, self._notes)
+            transform_column(rule, column, out[:, place : place + 1], self._arg, self._notes)
 
 
 class _Run:

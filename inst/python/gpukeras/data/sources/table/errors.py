@@ -16,7 +16,7 @@ from gpukeras.core.errors import DataError, GpuKerasError
 from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import column_error
 from gpukeras.data.files.table import open_table
-from gpukeras.data.preprocessing.columns import ColumnRule, bake_column, kind_of
+from gpukeras.data.preprocessing.columns import ColumnRule, kind_of, transform_column
 from gpukeras.data.preprocessing.datetimes import read_number
 from gpukeras.data.preprocessing.imputation import is_missing
 from gpukeras.data.preprocessing.recipe import Recipe
@@ -68,7 +68,7 @@ class _Fault:
         elif self.rule.kind not in ("category", "text"):
             self._add_numbers(column, start)
         if self._first is None:
-            self._first = self._bake(column)
+            self._first = self._transform(column)
 
     def _add_numbers(self, column: Mapping[str, Any], start: int) -> None:
         values = read_number(column, self.rule.units)
@@ -83,11 +83,11 @@ class _Fault:
         if self._row is None and bad.any():
             self._row = start + int(bad.argmax()) + 1
 
-    def _bake(self, column: Mapping[str, Any]) -> DataError | None:
+    def _transform(self, column: Mapping[str, Any]) -> DataError | None:
         """What one block says of itself: another type, a date that no calendar has."""
         out = np.empty((len(column["values"]), len(self.rule.features)), np.float32)
         try:
-            bake_column(self.rule, column, out, self._arg)
+            transform_column(self.rule, column, out, self._arg)
         except DataError as error:
             return error
         return None

@@ -86,9 +86,9 @@ class TableFeatures(Features):
         reader = open_table(paths, self.arg, **how)
         check_names(reader.names, self.arg)
         self.columns = choose_columns(reader.names, self._beside, asked, self._recipe, self.arg)
-        wanted = [*self.columns, *(name for name in self._beside if name not in self.columns)]
-        if set(wanted) != set(reader.names):
-            reader = open_table(paths, self.arg, columns=wanted, **how)
+        requested = [*self.columns, *(name for name in self._beside if name not in self.columns)]
+        if set(requested) != set(reader.names):
+            reader = open_table(paths, self.arg, columns=requested, **how)
         self.reader = reader
 
     @property
@@ -202,7 +202,7 @@ class TableFeatures(Features):
             keep: Where the rows go, see `RowsWriter`.
 
         Raises:
-            DataError: as `recipe.bake()` does, with the first row that is not right.
+            DataError: as `recipe.transform()` does, with the first row that is not right.
         """
         check_form(recipe, "columns", recipe.raw_shape, self.arg)
         check_columns(recipe, self.columns, self.arg)

@@ -138,9 +138,9 @@ def read_description(
     path, record = files.read_first()
     found = _read_kinds(record, path, arg)
     described = described or _describe_by_recipe(found, recipe)
-    wanted = [*(described or found), label, weights]
+    requested = [*(described or found), label, weights]
     fields, inferred = {}, []
-    for name in dict.fromkeys(name for name in wanted if name):
+    for name in dict.fromkeys(name for name in requested if name):
         if name not in found:
             raise _lacking(name, list(found), path, arg)
         if name not in described:

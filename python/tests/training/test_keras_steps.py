@@ -1,11 +1,11 @@
 import pytest
 
-from gpukeras.training.ticks import choose_ticks
+from gpukeras.training.keras_steps import count_keras_steps
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(1, 1), (1023, 1), (3125, 3), (10**6, 20)])
 def test_ticks(steps, expected):
-    assert choose_ticks(steps) == expected
+    assert count_keras_steps(steps) == expected
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ def test_ticks(steps, expected):
     ],
 )
 def test_ticks_of_rows_in_sequence(steps, exact, each, expected):
-    assert choose_ticks(steps, exact, each) == expected
+    assert count_keras_steps(steps, exact, each) == expected
