@@ -287,7 +287,7 @@ class IterableLoader(DataLoader):
     def _look(self, arrays: tuple[Any, ...], count: int) -> None:
         """What nobody could check before: labels and weights are small, and still in memory."""
         labels, weights = (np.asarray(array[:count]) for array in (*arrays[1:3], *_NONE)[:2])
-        check_rows(self._data.recipe, labels, weights)
+        check_rows(labels, weights)
         if self._data.widen_label(labels):
             self._check(self._data.recipe)
 

@@ -166,6 +166,8 @@ def widen_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
 
 
 def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
+    if rule.kind == "binary" and not np.isin(encoded, (0, 1)).all():
+        rule = LabelRule("number", maximum=1.0, shape=rule.shape)  # the first rows were 0 and 1
     if not rule.measured or not len(encoded):
         return rule
     found = measure_range(rule, encoded)

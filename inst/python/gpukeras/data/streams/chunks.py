@@ -18,7 +18,6 @@ from gpukeras.data.preprocessing.multi_output import (
     encode_labels,
     learn_labels,
     measure_ranges,
-    split_labels,
     take_labels,
 )
 from gpukeras.data.preprocessing.recipe import Recipe
@@ -106,7 +105,7 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
         arrays.append(_encode_labels(recipe, labels, complete))
     if chunk.weights is not None:
         arrays.append(_take_weights(chunk.weights, complete))
-    check_rows(recipe, *(*arrays[1:], np.empty(0), np.empty(0))[:2])
+    check_rows(*(*arrays[1:], np.empty(0), np.empty(0))[:2])
     return tuple(arrays), 0 if complete is None else int(rows - complete.sum())
 
 
@@ -138,21 +137,14 @@ def _encode_labels(
     return encode_labels(recipe.label, take_labels(labels, complete))
 
 
-def check_rows(recipe: Recipe, labels: np.ndarray, weights: np.ndarray) -> None:
-    """Encoded labels and weights can be trained on; those that began as 0 and 1 stay so.
+def check_rows(labels: np.ndarray, weights: np.ndarray) -> None:
+    """Encoded labels and weights can be trained on.
 
     Raises:
         DataError: if not.
     """
     if not np.isfinite(labels).all():
         raise DataError("`y` has missing or infinite values.", arg="y")
-    parts = [] if recipe.label is None or not len(labels) else split_labels(recipe.label, labels)
-    if any(rule.kind == "binary" and not np.isin(own, (0, 1)).all() for rule, own in parts):
-        raise DataError(
-            "`y` has other values than 0 and 1, which were all that the first batch had.",
-            hint="Use a larger first batch, `cache = TRUE`, or a factor with all levels as `y`.",
-            arg="y",
-        )
     if len(weights) and not (np.isfinite(weights).all() and weights.min() >= 0):
         raise DataError("`weights` must be finite and at least 0.", arg="weights")
 
