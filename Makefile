@@ -19,11 +19,10 @@ endif
 PYTHON_CODE := inst/python python tools
 RUFF := .venv/bin/python -m ruff
 RUFF_CONFIG := --config python/pyproject.toml
-PYTEST := .venv/bin/python -m pytest -q
+PYTEST := .venv/bin/python -m pytest -q --durations=10
 # One file's tests share a process, and with it TensorFlow; the longest files come first.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
-TESTTHAT := Rscript -e 'testthat::test_dir("tests/testthat", package = "gpukeras", \
-	load_package = "installed", reporter = "summary", stop_on_failure = TRUE)'
+TESTTHAT := Rscript tools/test_r.R
 LINTR := Rscript -e 'lints <- c(list(lintr::lint_package()), \
 	lapply(c("tools", "python"), lintr::lint_dir, relative_path = FALSE)); \
 	for (l in lints) print(l); quit(status = any(lengths(lints) > 0))'
@@ -66,7 +65,7 @@ test-r: setup-test-r install ## run the tests of the R package
 	@$(TESTTHAT)
 
 # OPTIONS such as -k fuzz.
-test-nightly: setup-test-python ## search for unknown defects, with a fixed number of cases (hours)
+test-nightly: setup-test-python ## run the long tables of cases, and search for unknown defects (hours)
 	@$(PYTEST) -m nightly python/tests $(OPTIONS)
 
 # KERAS_SOURCE is a git clone or an unpacked tree of the installed version. OPTIONS such as

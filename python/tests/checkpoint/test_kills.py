@@ -87,7 +87,7 @@ def kill(tmp_path, engine, wanted):
 
 
 def test_a_training_that_is_killed_ends_with_the_weights_of_an_undisturbed_one(tmp_path):
-    kill(tmp_path, "auto", 2)
+    kill(tmp_path, "auto", 1)
 
 
 @pytest.mark.nightly

@@ -114,6 +114,7 @@ def noisy(flipped, seed=3):
 
 
 @pytest.mark.tf
+@pytest.mark.nightly
 def test_a_teacher_that_knows_more_than_the_labels_is_worth_its_trouble():
     clean, wrong = noisy(0.6)
     teacher = make_model(columns=8, optimizer="adam")

@@ -70,6 +70,7 @@ def ended_well(survivors):
     return all(worker.cases() and "weights" in worker.cases()[0] for worker in survivors)
 
 
+@pytest.mark.nightly
 def test_survivors_name_the_lost_worker_and_the_restart_ends_as_if_nothing_had_happened(tmp_path):
     rng = np.random.default_rng(KILLS)
     expected, lasts = train(2, "")

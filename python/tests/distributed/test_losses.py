@@ -5,6 +5,7 @@ import time
 
 import pytest
 from channels import start_workers
+from nightly import few
 
 FOREVER = ["rounds", 10**6]
 
@@ -64,7 +65,7 @@ def test_worker_stopped_for_less_than_the_time_out_is_not_lost():
         assert [worker.finish() for worker in workers] == [(0, None)] * 2
 
 
-@pytest.mark.parametrize("resting", [0, 1])
+@pytest.mark.parametrize("resting", few([0, 1], 1))
 def test_silence_of_a_worker_that_rests_means_nothing(resting):
     other = 1 - resting
     steps = {resting: [["rest"], ["rounds", 2]], other: [["look", 6.0], ["rounds", 2]]}

@@ -85,6 +85,7 @@ def listens(host):
     return {int(port, 16) for port in re.findall(r"[0-9A-F]+:([0-9A-F]{4}) 0+:0000 0A", lines)}
 
 
+@pytest.mark.nightly
 def test_two_hosts_train_across_a_link_and_a_cut_is_told_on_both():
     training = ["train", {"batch_norm": True}]
     (alone,) = run_all([{"cases": [training]}])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from children import CORE
+from nightly import few, only_at_night
 
 pytestmark = pytest.mark.tf
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -47,6 +48,20 @@ OTHERS = (
     "auto_batch",
 )
 
+MORE = (
+    "batch_norm",
+    "keras_averages",
+    "loss_scale",
+    "regularizer",
+    "scalar_loss",
+    "embedding",
+    "every_batch",
+    "rate_scaling",
+    "dropout",
+    "auto_batch",
+)
+FEW = [name for name in (*SAME, *OTHERS) if name not in MORE]
+
 
 def run_child(names):
     paths = os.pathsep.join([str(CORE), str(SUPPORT)])
@@ -58,9 +73,9 @@ def run_child(names):
 
 
 @pytest.fixture(scope="module")
-def told():
+def told(request):
     """What each case found; two children share the cases."""
-    names = [*SAME, *OTHERS]
+    names = MORE if only_at_night(request) else FEW
     with ThreadPoolExecutor() as threads:
         children = list(threads.map(run_child, (names[::2], names[1::2])))
     lines = [line for child in children for line in child.stdout.splitlines()]
@@ -74,7 +89,7 @@ def told():
     return tell
 
 
-@pytest.mark.parametrize("case", SAME)
+@pytest.mark.parametrize("case", few(SAME, *(name for name in SAME if name in FEW)))
 def test_several_devices_train_as_one(told, case):
     found, (devices, part) = told(case), SAME[case]
     assert found["weights"] < NEAR
@@ -87,6 +102,7 @@ def test_several_devices_train_as_one(told, case):
     assert found["skipped"][0] == found["skipped"][1]
 
 
+@pytest.mark.nightly
 def test_a_callback_sees_each_batch_of_several_devices(told):
     found = told("every_batch")
     assert found["batches"] == [18, 18]
@@ -99,6 +115,7 @@ def test_a_loss_that_adds_up_rows_trains_as_on_one_device(told):
     assert found["moved"] > 100 * NEAR
 
 
+@pytest.mark.nightly
 def test_a_rate_is_scaled_only_as_asked_and_for_the_training_only(told):
     found = told("rate_scaling")
     assert max(found["weights"], found["history"]) < NEAR
@@ -145,6 +162,7 @@ def test_an_interrupt_leaves_a_plain_model_and_a_report(told):
     assert (found["finite"], found["classes"]) == (True, ["Variable"])
 
 
+@pytest.mark.nightly
 def test_each_device_draws_other_numbers_and_the_same_again(told):
     found = told("dropout")
     assert found["again"] == 0  # however the calls of the engine cut the epoch
@@ -163,6 +181,7 @@ def test_the_only_device_is_a_plain_training(told):
     assert (found["weights"], found["replicas"]) == (0.0, [1, 1, 1])
 
 
+@pytest.mark.nightly
 def test_a_batch_size_that_was_not_asked_for_is_one_that_can_be_shared(told):
     found = told("auto_batch")
     assert found["size"] == 3 * found["part"]

@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
@@ -107,7 +108,10 @@ def test_another_training_is_traced_anew_and_the_first_one_again(options):
 
 @pytest.mark.parametrize(
     ("engine", "sizes"),
-    [("keras", (200, 200, 230)), ("superstep", (200, 200, 230)), ("compiled", (200, 200))],
+    few(
+        [("keras", (200, 200, 230)), ("superstep", (200, 200, 230)), ("compiled", (200, 200))],
+        ("superstep", (200, 200, 230)),
+    ),
 )
 def test_a_reused_program_trains_as_a_new_one(engine, sizes):
     found = []

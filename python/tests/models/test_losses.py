@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from grouped import array
+from nightly import few
 
 from gpukeras.backend import runtime
 from gpukeras.data import dataset
@@ -58,7 +59,7 @@ def heads_rows(validation=0.0):
     return dataset.build_dataset(array(x), options, labels), (x, values)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", few(ENGINES, "keras", "superstep"))
 def test_losses_of_outputs_are_means_over_rows_and_add_up(engine):
     data, (x, values) = heads_rows()
     model, other = make_heads(), make_heads()

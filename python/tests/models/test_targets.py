@@ -5,10 +5,12 @@ tf.data pipelines, saved datasets and `.npy` files, with several outputs, with w
 """
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
 from keras_fits import assert_equivalent, assert_same_losses, fit_ours, fit_plain
+from nightly import few
 from shaped import (
     BATCH,
     CASES,
@@ -45,8 +47,13 @@ pytestmark = pytest.mark.tf
 ENGINES = ("superstep", "compiled")
 COMPILED = ("sparse masks", "images themselves", "a class each step")  # by XLA, which takes seconds
 
+IN_SEQUENCE = ("sparse masks", "one-hot sequences", "a number each step")
 
-@pytest.mark.parametrize("name", CASES)
+
+@pytest.mark.parametrize(
+    "name",
+    few(CASES, "sparse masks", "a class each step", "a number each step, flat", "one-hot masks"),
+)
 def test_labels_of_any_shape_train_as_in_keras(name):
     x, y, *_ = CASES[name]
     engines = ENGINES if name in COMPILED else ENGINES[:1]
@@ -62,7 +69,7 @@ WEIGHTED = {
 }
 
 
-@pytest.mark.parametrize("name", WEIGHTED)
+@pytest.mark.parametrize("name", few(WEIGHTED, "steps, classes", "pixels", "images"))
 def test_weights_of_steps_and_rows_count_as_in_keras(name):
     x, y, units, activation, loss, weights = WEIGHTED[name]
     build = functools.partial(network, x, units, activation, loss, weighted_metrics=["accuracy"])
@@ -129,9 +136,16 @@ def test_several_outputs_of_different_ranks_train_as_in_keras():
         assert_same_losses({"loss": found["loss"]}, {"loss": history["loss"]})
 
 
-@pytest.mark.parametrize("name", ["sparse masks", "one-hot sequences", "a number each step"])
-@pytest.mark.parametrize("cache", ["auto", True])
-@pytest.mark.parametrize("make", [as_function, as_pipeline])
+@pytest.mark.parametrize(
+    ("make", "cache", "name"),
+    few(
+        itertools.product((as_function, as_pipeline), ("auto", True), IN_SEQUENCE),
+        (as_function, "auto", "sparse masks"),
+        (as_function, True, "a number each step"),
+        (as_pipeline, "auto", "one-hot sequences"),
+        (as_pipeline, True, "sparse masks"),
+    ),
+)
 def test_rows_in_sequence_with_labels_of_any_shape(make, cache, name):
     x, y, *_ = CASES[name]
     _, expected = fit_plain(network_of(name), (x, y))

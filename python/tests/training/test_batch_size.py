@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras import ModelError
@@ -49,7 +50,7 @@ def make_sequences(rows=40, **options):
     return dataset.build_dataset(features, {"shuffle": False, **options}, labels), x, y[:, None]
 
 
-@pytest.mark.parametrize("engine", ["auto", "keras", "superstep", "compiled"])
+@pytest.mark.parametrize("engine", few(["auto", "keras", "superstep", "compiled"], "auto", "keras"))
 def test_a_stateful_model_trains_and_predicts_as_by_keras(engine):
     data, x, y = make_sequences()
     model, other = make_rnn(), make_rnn()

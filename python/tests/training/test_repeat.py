@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from nightly import few
 
 import gpukeras
 from gpukeras.engine.autotune import EngineAutotuner, EngineFacts, choose_candidates
@@ -15,14 +16,15 @@ SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.mark.tf
-def test_trainings_of_each_engine_repeat_and_resume_bit_by_bit():
+@pytest.mark.parametrize("count", few([1, 5], 1))
+def test_trainings_of_each_engine_repeat_and_resume_bit_by_bit(count):
     paths = (str(Path(gpukeras.__file__).parents[1]), str(SUPPORT))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, str(SUPPORT / "repeat_child.py")]
+    command = [sys.executable, str(SUPPORT / "repeat_child.py"), str(count)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     cases = json.loads(done.stdout.splitlines()[-1])
-    assert len(cases) == 5
+    assert len(cases) == count
     for case in cases:
         assert case["stopped"] == "interrupted", case
         assert case["equal"], case

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nightly import few
 from searched import assert_same, make_stream, state_of, stochastic_model, train_once
 from small_fits import make_dataset
 
@@ -91,7 +92,7 @@ def test_a_search_measures_each_size_and_recommends_one_of_them(model):
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", ["keras", "superstep", "compiled"])
+@pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled"], "superstep"))
 def test_the_model_is_left_as_it_was(engine):
     model, data = stochastic_model(), make_dataset(300)
     train_once(model, data)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from children import run_script
 from clusters import plan_workers, run_all, started
+from nightly import few, only_at_night
 
 pytestmark = pytest.mark.tf
 NEAR = 1e-5
@@ -22,14 +23,14 @@ DIFFERENCES = {
     "epochs": "`epochs` is 4, and the chief's is 1",
     "ema": "`ema` is 0.9, and the chief's is none",
 }
-CASES = {
-    "dense": ["train", {"evaluate": True}],
+FEW = {"dense": ["train", {"evaluate": True}], "stream": ["stream", {"rows": [100, 100]}]}
+MORE = {
     "batch_norm": BATCH_NORM,
     "keras": ["train", {"engine": "keras"}],
     "few rows": ["train", {"rows": 281}],  # of the last batch one row is left
-    "stream": ["stream", {"rows": [100, 100]}],
     "embedding": "embedding",
 }
+ALIKE = few([*FEW, "resume", *MORE], *FEW, "resume")
 ENDING = {
     "interrupt": ["interrupt", {"worker": 1}],
     "stop": ["stop", {"worker": 1}],
@@ -39,7 +40,7 @@ ENDING = {
     **{what: ["differ", {"what": what}] for what in DIFFERENCES},
 }
 LAST = {
-    "dense again": CASES["dense"],
+    "dense again": FEW["dense"],
     "fail": ["fail", {"worker": 1}],
     "after": BATCH_NORM,
     "rejoin": "rejoin",
@@ -70,20 +71,22 @@ def alone(cases):
 
 
 @pytest.fixture(scope="module")
-def two():
+def two(request):
     """What each case found on two workers, by its name."""
     with tempfile.TemporaryDirectory() as folder:
-        names = {**CASES, **ENDING, "resume": ["resume", {"folder": folder}], **LAST}
+        resume = {"resume": ["resume", {"folder": folder}]}
+        names = MORE if only_at_night(request) else {**FEW, **ENDING, **resume, **LAST}
         workers = run_all(plan_workers(2, list(names.values())))
         pairs = zip(*(worker.cases() for worker in workers), strict=True)
         return dict(zip(names, pairs, strict=True))
 
 
 @pytest.fixture(scope="module")
-def one():
+def one(request):
     """What one process found."""
     with tempfile.TemporaryDirectory() as folder:
-        names = {**CASES, "resume": ["resume", {"folder": folder}]}
+        resume = {"resume": ["resume", {"folder": folder}]}
+        names = MORE if only_at_night(request) else {**FEW, **resume}
         (worker,) = run_all([alone(list(names.values()))])
         return dict(zip(names, worker.cases(), strict=True))
 
@@ -95,7 +98,7 @@ def assert_near(found, expected):
         np.testing.assert_allclose(found["history"][name], values, rtol=0, atol=NEAR)
 
 
-@pytest.mark.parametrize("case", [*CASES, "resume"])
+@pytest.mark.parametrize("case", ALIKE)
 def test_two_processes_train_as_one(one, two, case):
     for found in two[case]:
         assert_near(found, one[case])
@@ -104,13 +107,14 @@ def test_two_processes_train_as_one(one, two, case):
     assert (one[case]["replicas"], one[case]["workers"], one[case]["part"]) == (1, 1, 32)
 
 
-@pytest.mark.parametrize("case", [*CASES, "resume", "interrupt", "stop"])
+@pytest.mark.parametrize("case", [*ALIKE, "interrupt", "stop"])
 def test_all_workers_end_with_the_same_weights_to_the_last_bit(two, case):
     chief, other = two[case]
     assert chief["hash"] == other["hash"]
     assert chief["history"] == other["history"]
 
 
+@pytest.mark.nightly
 def test_four_processes_train_as_one(one):
     workers = run_all(plan_workers(4, [BATCH_NORM]))
     found = [worker.cases()[0] for worker in workers]

@@ -1,0 +1,30 @@
+"""Long tables of cases: a few of them in each run, all the others in `make test-nightly`."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+NIGHTLY = pytest.mark.nightly
+
+
+def few(cases: Iterable[Any], *kept: Any) -> list[Any]:
+    """The cases as values of `parametrize()`; all but `kept` are marked `nightly`.
+
+    What is kept differs in kind; the others vary it (another optimizer, another engine).
+    """
+    cases = list(cases)
+    unknown = [case for case in kept if case not in cases]
+    assert not unknown, f"not among the cases: {unknown}"
+    return [case if case in kept else _at_night(case) for case in cases]
+
+
+def _at_night(case: Any) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=NIGHTLY)
+
+
+def only_at_night(request: Any) -> bool:
+    """Whether this run is the nightly one: for a fixture that serves many cases of a file."""
+    items = [item for item in request.session.items if item.path == request.path]
+    return any(item.get_closest_marker("nightly") for item in items)
