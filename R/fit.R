@@ -19,7 +19,8 @@
 #' What was traced and compiled stays with the model, and later trainings start at once. As in
 #' Keras, compile the model again after changing a number inside a layer, such as a dropout's rate.
 #' A layer that is frozen after a training (`trainable`) stays as it is in the next one, where Keras
-#' trains it until the model is compiled again; one that is unfrozen needs that, and an error names it.
+#' trains it until the model is compiled again; one that is unfrozen needs that, and an error names
+#' it.
 #'
 #' Programs are built anew in each session, unless the environment variable `GPUKERAS_XLA_CACHE`
 #' names a folder before TensorFlow starts: XLA keeps them there, in a subfolder for each TensorFlow
