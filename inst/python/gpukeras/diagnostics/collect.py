@@ -18,7 +18,7 @@ from gpukeras.backend import cuda_preload, runtime
 from gpukeras.backend.devices import current, short_name
 from gpukeras.backend.env_vars import read_environment, sync_environment
 from gpukeras.core.errors import GpuKerasError, RuntimeMissingError
-from gpukeras.diagnostics import nvidia, usage
+from gpukeras.diagnostics import nvidia
 from gpukeras.diagnostics.child_probes import (
     quiet_environment,
     read_driver_answers,
@@ -226,6 +226,8 @@ def read_session(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
 
 def read_own_use(facts: dict[str, Any], model: Any, data: Any) -> None:
     """Trains the user's own model for a few steps where it would be trained."""
+    from gpukeras.diagnostics import usage  # with all of `data`, which a check alone need not load
+
     try:
         facts["use"] = usage.read_use(model, data, current().device)
     except GpuKerasError:  # this model cannot be trained at all: that is the answer
