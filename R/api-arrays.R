@@ -2,9 +2,10 @@
 # integers, logicals and factors would arrive in Python as ordinary numbers, so it is sent as NaN,
 # and in codes as 0. The core decides what to do about missing values.
 
-# Features: a matrix or array, of texts too, the columns of a data frame, a sparse matrix, a file's
+# Features: a matrix or array, also of texts, the columns of a data frame, a sparse matrix, a file's
 # path, or a named list of these. `zones` has the time zone in which training computed weekday and
-# hour of a column, for a list by input; `scale` says whether the inputs of a list are standardised.
+# hour of each column (nested by input for a list); `scale` says whether to standardise the inputs
+# of a list.
 as_features <- function(x, arg = caller_arg(x), call = caller_env(), zones = list(),
                         scale = NULL) {
   if (is_unlabelled(x)) {
@@ -134,8 +135,8 @@ recorded_zones <- function(recipe) {
   stats::setNames(lapply(times, `[[`, "zone"), vapply(times, `[[`, "", "name"))
 }
 
-# Labels: a factor, character, logical or numeric vector, an array with several numbers a row in any
-# shape, a .npy file's path, or a named list of these.
+# Labels: a factor, character, logical or numeric vector, an array of any shape with several numbers
+# per row, a .npy file's path, or a named list of these.
 as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
   if (is_named_list(y)) {
     return(as_outputs(y, arg, call))
@@ -167,7 +168,7 @@ as_label_column <- function(y, arg, call) {
   labels
 }
 
-# Several classes a row, such as one a time step, have no levels that the core would keep.
+# Several classes per row, such as one per time step, have no levels that the core could store.
 check_one_label <- function(y, arg, call) {
   if (!is.array(y) || length(dim(y)) < 2 || is_number_array(y)) {
     return(invisible())
@@ -223,7 +224,7 @@ plain_integer64 <- function(x, arg, call) {
 
 is_number_array <- function(y) (is.numeric(y) || is.logical(y)) && length(dim(y)) > 1
 
-# Several numbers a row.
+# Several numbers per row.
 is_label_array <- function(y) is_number_array(y) && length(y) > nrow(y)
 
 column_kind <- function(x) {

@@ -6,7 +6,8 @@
 # Python has returned, because a tryCatch() of the caller would otherwise unwind the stack through
 # Python.
 
-# Runs a user's code for Python: stores an error or interrupt, and returns to Python that one came.
+# Runs a user's code for Python: stores an error or interrupt, and returns to Python that one
+# occurred.
 keep_condition <- function(code) {
   the$condition <- NULL
   tryCatch(

@@ -36,7 +36,7 @@ as_generic_call <- function(call) {
   if (method) quote(gpu_dataset()) else call
 }
 
-# A note to the user, by rlang: cli_inform() would run what a text out of a file has in braces.
+# A note to the user, by rlang: cli_inform() would evaluate braces in a text from a file.
 inform_gpukeras <- function(..., class = NULL) {
   text <- c(...)
   text[] <- show_controls(text)
@@ -49,5 +49,5 @@ warn_gpukeras <- function(message, code) {
   rlang::warn(message, class = c(paste0("gpukeras_warning_", code), "gpukeras_warning"))
 }
 
-# What another condition says, without the colours of a terminal, which would be shown as code.
+# The message of another condition, without terminal colours, which would be shown as code.
 said_by <- function(condition) cli::ansi_strip(conditionMessage(condition))

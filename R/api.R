@@ -1,7 +1,7 @@
 # Calls into Python. No other file uses `reticulate::`.
 
-# Calls one entry point of the Python core and gives its value back as R values.
-# `call` is the exported function that the user called: errors name it.
+# Calls one entry point of the Python core and returns its value as R values. `call` is the exported
+# function that the user called: errors name it.
 call_core <- function(name, args = list(), call = caller_env()) {
   if (is_fork() && !name %in% c("check", "report")) abort_fork(call)
   core <- core(call)
@@ -90,7 +90,7 @@ read_missing <- function(path) {
 # The folder in which reticulate looks for virtual environments.
 environments_root <- function() path.expand(reticulate::virtualenv_root())
 
-# Tells reticulate which environment to use, or which requirements to make one of, as long as no
+# Sets the environment that reticulate uses, or the requirements to make one from, as long as no
 # Python runs and the user has chosen none. This starts no Python and downloads nothing.
 declare_python <- function(replace = TRUE) {
   if (python_runs()) {
@@ -135,8 +135,8 @@ on_python_start <- function(action) {
   setHook("reticulate.onPyInit", function(...) action())
 }
 
-# Has the CUDA libraries of TensorFlow's wheel loaded before TensorFlow itself. gpu_check() reports
-# a failure; it must not keep Python from starting.
+# Loads the CUDA libraries of TensorFlow's wheel before TensorFlow itself. gpu_check() reports a
+# failure; a failure must not keep Python from starting.
 prepare_python <- function() {
   try(call_core("prepare"), silent = TRUE)
   # Files that TensorFlow leaves in Python's temporary folder are then removed with R's.

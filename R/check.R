@@ -2,47 +2,43 @@
 
 #' Is the GPU used, and why not?
 #'
-#' Proves that the GPU computes and trains, or names the one root cause why it
-#' does not, with evidence and a fix to copy. The search goes in layers, the
-#' cheapest first, and ends with the first proven cause:
+#' Proves that the GPU computes and trains, or names the one root cause why it does not, with
+#' evidence and a fix to copy. The checks run in layers, the cheapest first, and end at the first
+#' proven cause:
 #'
 #' 1. files, environment variables and package metadata, without TensorFlow;
-#' 2. the driver's own libraries, asked in a process of its own;
-#' 3. TensorFlow's list of GPUs in a process of its own with the loader's log
-#'    on, and again with one thing changed at a time: what brings the GPU back
-#'    is the cause;
-#' 4. a matrix product, a convolution and a small training without and with XLA
-#'    in a process of its own, so that a crash or hang does not affect R;
-#' 5. what this session sees; TensorFlow's devices are not started in it.
+#' 2. the driver's own libraries, in a separate process;
+#' 3. TensorFlow's list of GPUs, in a separate process that logs the loader, and again with one
+#'    change at a time: the change that brings the GPU back is the cause;
+#' 4. a matrix product, a convolution and a small training with and without XLA, in a separate
+#'    process, so that a crash or hang does not affect R;
+#' 5. what this session sees, without starting TensorFlow's devices in it.
 #'
-#' Without a GPU that takes less than a second, with one some 10 to 20 s. A
-#' cause is stated only on an error code or on such a difference; else it is
-#' "not determined", never "no".
+#' This takes less than a second without a GPU, and some 10 to 20 s with one. `gpu_check()` states a
+#' cause only if an error code or such a change proves it; otherwise the result is "not determined",
+#' never "no".
 #'
-#' @param model A compiled Keras model. With `data`, some of its real training
-#'   steps are run and traced in this session (which starts TensorFlow's
-#'   devices): where its weights and operations are, what memory a step takes,
-#'   which kernels ran, and whether the GPU waits. Weights, optimizer and metrics
-#'   are put back.
-#' @param data A [gpu_dataset()] that fits `model`, or `list(x, y)`. A function
-#'   that makes batches is called for these steps: what it gave then is not
-#'   trained on.
+#' @param model A compiled Keras model. With `data`, `gpu_check()` runs and traces some of its real
+#'   training steps in this session (which starts TensorFlow's devices). It reports where the
+#'   model's weights and operations are, the memory of a step, which kernels ran, and whether the
+#'   GPU waits. Weights, optimizer and metrics are restored.
+#' @param data A [gpu_dataset()] that fits `model`, or `list(x, y)`. If it is a function that
+#'   returns batches, the batches of these steps are not trained on later.
 #' @return A `gpu_check` object, a list with
-#'   * `verdict`: `"CONFIRMED"` (right results, memory and kernels of a training
-#'     step were seen on the GPU: of `model` if given, else of a small model in a
-#'     process of its own), `"PARTIAL"` (a part of the training computes on the
-#'     CPU), `"UNPROVEN"` (the GPU is there, and something of the proof is
-#'     missing) or `"NOT USED"`;
+#'   * `verdict`: `"CONFIRMED"` (correct results, memory and kernels of a training step were seen on
+#'     the GPU: of `model` if given, otherwise of a small model in a separate process), `"PARTIAL"`
+#'     (a part of the training computes on the CPU), `"UNPROVEN"` (the GPU is there, but a part of
+#'     the proof is missing) or `"NOT USED"`;
 #'   * `cause` and `cause_id`: the root cause, `NA` if none is proven;
-#'   * `fix`: what to do about it, or `""`;
+#'   * `fix`: how to fix it, or `""`;
 #'   * `evidence`: sentences;
-#'   * `findings`: a data frame of all that was checked (`id`, `status`:
-#'     `"ok"`, `"note"` or `"problem"`, `title`, `evidence`, `fix`), which
-#'     `as.data.frame()` gives too. Ways of using a GPU badly are among them;
+#'   * `findings`: a data frame of all checks (`id`, `status`: `"ok"`, `"note"` or `"problem"`,
+#'     `title`, `evidence`, `fix`), which `as.data.frame()` returns too. It includes inefficient
+#'     uses of the GPU;
 #'   * `facts`: a nested list.
 #' @section Errors:
-#' None on an odd computer. `gpukeras_error_spec`, `gpukeras_error_model` or
-#' `gpukeras_error_data` where `model` cannot be trained on `data`.
+#' None for an unusual computer. `gpukeras_error_spec`, `gpukeras_error_model` or
+#' `gpukeras_error_data` if `model` cannot be trained on `data`.
 #' @seealso [gpu_report()] for a text to paste into a bug report, and
 #'   `vignette("is-my-gpu-used", package = "gpukeras")`.
 #' @export

@@ -1,72 +1,72 @@
-# The workers of a distributed training: joining them, and starting them.
+# The workers of a distributed training: how they join and how they are started.
 
 #' Train on several computers, or in several processes
 #'
-#' Joins this R session as a worker to a cluster: from then on [gpu_fit()] runs on all workers
-#' together, each with a share of every batch; so do [gpu_evaluate()] and [gpu_predict()] with
-#' `devices = "all"`. All workers run the same script and call these functions in the same order;
-#' the first is the chief, which alone writes files. Call it before the first model, after
-#' [gpu_setup()] at most: TensorFlow connects workers only when it starts. [gpu_launch()] starts
-#' workers.
+#' Makes this R session a worker of a cluster. After that, [gpu_fit()] runs on all workers together,
+#' each with a share of every batch; so do [gpu_evaluate()] and [gpu_predict()] with
+#' `devices = "all"`. All workers run the same script and call these functions in the same order.
+#' The first worker is the chief, which alone writes files. Call `gpu_cluster()` before you create
+#' the first model (only [gpu_setup()] may come before), because TensorFlow connects workers only
+#' when it starts. [gpu_launch()] starts workers.
 #'
-#' The workers are taken from the first of these that is given:
+#' `gpu_cluster()` takes the workers from the first of these that is set:
 #' - the arguments `workers` and `index`;
-#' - the environment variable `TF_CONFIG`, as TensorFlow has it, with tasks of the types `"worker"`
-#'   and `"chief"`; [gpu_launch()] sets it;
-#' - Slurm, when the script is started by `srun`: each task is a worker. Its ports are made of the
-#'   number of the job, from 12000 to 31999.
+#' - the environment variable `TF_CONFIG`, in TensorFlow's format, with tasks of the types
+#'   `"worker"` and `"chief"`; [gpu_launch()] sets it;
+#' - Slurm, if `srun` starts the script: each task is a worker. The ports are derived from the job
+#'   number, from 12000 to 31999.
 #'
 #' The workers are compared when they join: if package versions or the number of devices differ, all
-#' of them end with an error that lists the differences. If a worker ends, or sends no heartbeat for
+#' workers end with an error that lists the differences. If a worker ends, or sends no heartbeat for
 #' `timeout` seconds, all others end with an error that names it. A restarted script resumes from
-#' its last checkpoint, see `checkpoint` of [gpu_fit()].
+#' its last checkpoint; see `checkpoint` of [gpu_fit()].
 #'
 #' @section Ports and access:
-#' On every worker TensorFlow listens on the worker's port; the chief listens on the control channel
-#' as well, whose address is the environment variable `GPUKERAS_CONTROL` or else the chief's host
-#' and the port after the highest that a worker has there. Each takes connections only to the one
+#' On every worker, TensorFlow listens on the worker's port. The chief also listens on the control
+#' channel. Its address is the environment variable `GPUKERAS_CONTROL`, or else the chief's host and
+#' the port after the highest port of a worker there. Both accept connections only on the one
 #' address that was given.
 #'
-#' On the control channel the workers prove to each other that they know the `secret`: each message
+#' On the control channel, the workers prove to each other that they know the `secret`: each message
 #' carries a code (HMAC-SHA-256) that cannot be made without it, replayed or reflected. A client
-#' that does not know it is rejected, and the start continues; `$notes` records it. With `tls` the
-#' channel is encrypted as well, and each side presents a certificate. Without either, only workers
-#' on this computer (addresses such as `127.0.0.1`) are accepted, and any program on it could take
-#' part.
+#' without the secret is rejected and recorded in `$notes`, and the start continues. With `tls`, the
+#' channel is also encrypted, and each side presents a certificate. Without either, only workers on
+#' this computer (addresses such as `127.0.0.1`) are accepted, and any program on it could join.
 #'
 #' TensorFlow's own connections have neither: anyone who can connect to a worker's port can read and
 #' change the training, and run code. So use addresses of a private network (a cluster's own, a
-#' WireGuard tunnel) that a firewall protects.
+#' WireGuard tunnel) behind a firewall.
 #'
 #' @section A secret:
-#' [gpu_launch()] makes one for each launch. Elsewhere every worker is given the same one, of at
-#' least 16 characters that nobody can guess, by the first of these:
+#' [gpu_launch()] makes a secret for each launch. Otherwise give every worker the same secret, of at
+#' least 16 characters that nobody can guess, in the first of these:
 #' - `secret`: the path of a file, or the secret itself;
 #' - the environment variable `GPUKERAS_SECRET`, which holds either.
 #'
-#' A file may be used by its owner alone (`chmod 600`), or it is refused. In a home folder that all
-#' computers share, one file serves them all: `(umask 077; openssl rand -hex 32 > ~/train.secret)`.
-#' For Slurm a line before `srun` is enough, `export GPUKERAS_SECRET=$(openssl rand -hex 32)`, since
-#' tasks get the variables of the batch script.
+#' Only its owner may have access to a file (`chmod 600`); other files are refused. In a home folder
+#' that all computers share, one file serves them all:
+#' `(umask 077; openssl rand -hex 32 > ~/train.secret)`. For Slurm, one line before `srun` is
+#' enough, `export GPUKERAS_SECRET=$(openssl rand -hex 32)`, because tasks inherit the variables of
+#' the batch script.
 #'
-#' @param workers Addresses of all workers, `"host:port"`, the chief's first, the same on each; IPv6
-#'   addresses in brackets. `NULL` looks at `TF_CONFIG` and Slurm.
+#' @param workers Addresses of all workers, `"host:port"`, the chief's first, the same on each
+#'   worker; IPv6 addresses in brackets. `NULL` uses `TF_CONFIG` or Slurm.
 #' @param index The number of this session's worker, from 1.
 #' @param timeout Seconds without a heartbeat after which a worker counts as lost, at least 1.
-#' @param secret What all workers share, see *A secret*; a text with a slash, or that begins with
-#'   `~`, is the path of a file. `NULL` looks at `GPUKERAS_SECRET`.
-#' @param tls `NULL`, or files in PEM format by name: `cert` (this worker's certificate), `key` (its
+#' @param secret The secret that all workers share, see *A secret*; a text that contains a slash or
+#'   begins with `~` is the path of a file. `NULL` uses `GPUKERAS_SECRET`.
+#' @param tls `NULL`, or a named list of PEM files: `cert` (this worker's certificate), `key` (its
 #'   key, which only its owner may read) and `ca` (the authority that signed all certificates). The
 #'   chief's certificate must name the host of the control channel.
 #' @param x A `gpu_cluster`.
 #' @param ... Not used.
-#' @return A `gpu_cluster`: a list with `$workers`, `$index`, `$size`, `$address` (this worker's),
-#'   `$chief`, `$control`, `$source` (where this was found), `$devices` (of this worker),
+#' @return A `gpu_cluster`: a list with `$workers`, `$index`, `$size`, `$address` (of this worker),
+#'   `$chief`, `$control`, `$source` (where the workers were found), `$devices` (of this worker),
 #'   `$replicas` (devices of all workers), `$secret` and `$tls` (whether there is one) and `$notes`.
 #' @section Errors:
-#' `gpukeras_error_spec` if the workers are given nowhere, an address is invalid, workers on several
-#' computers have neither `secret` nor `tls`, or others can read the file of one;
-#' `gpukeras_error_cluster` if TensorFlow has started already, or a worker does not join or differs.
+#' `gpukeras_error_spec` if no workers are given, an address is invalid, workers on several
+#' computers have neither `secret` nor `tls`, or others can read the file of either;
+#' `gpukeras_error_cluster` if TensorFlow has already started, or a worker does not join or differs.
 #' @seealso [gpu_launch()]; `gpu_fit(devices = )` trains on several GPUs of one computer without a
 #'   cluster.
 #' @examplesIf gpukeras:::can_run_examples()
@@ -95,7 +95,7 @@ gpu_cluster <- function(workers = NULL, index = NULL, timeout = 60, secret = NUL
   new_gpu_cluster(record)
 }
 
-# Python gets no notice when R ends, so R itself tells the other workers.
+# Python gets no notice when R ends, so R itself informs the other workers.
 leave_at_end <- function() {
   if (is.null(the$leaving)) {
     session <- Sys.getpid() # a fork of it is no worker
@@ -169,55 +169,57 @@ format_channel <- function(x) {
 #' Start the workers of a training
 #'
 #' Runs a script in several processes that train together: each calls [gpu_cluster()] without
-#' arguments, which reads the worker's number from `TF_CONFIG`. For a number of workers, all are
-#' started on this computer, and only this computer can connect to them. For addresses, the workers
-#' of this computer are started, and the commands for the others are printed. All share a secret
-#' that is made for this launch, or that of the variable `GPUKERAS_SECRET`; the printed commands
-#' contain it, so keep them private.
+#' arguments, which reads the worker's number from `TF_CONFIG`. If `workers` is a number, all of
+#' them start on this computer, and only this computer can connect to them. If it holds addresses,
+#' the workers of this computer start, and the commands for the others are printed. All workers
+#' share a secret that is made for this launch, or the one in the variable `GPUKERAS_SECRET`; the
+#' printed commands contain it, so keep them private.
 #'
-#' Each worker's output goes to a log file of its own. Where there are GPUs, each worker of this
-#' computer sees an equal share of them (by `CUDA_VISIBLE_DEVICES`); with more workers than GPUs all
-#' train on the CPU, because workers cannot share a GPU. Workers have the working directory, the
+#' Each worker writes its output to its own log file. If there are GPUs, each worker of this
+#' computer sees an equal share of them (by `CUDA_VISIBLE_DEVICES`). With more workers than GPUs,
+#' all train on the CPU, because workers cannot share a GPU. Workers use the working directory, the
 #' library paths and the Python of this session.
 #'
 #' When a worker fails, the cluster ends the others with an error; those that still run after
-#' `timeout` seconds are stopped. That is checked while you wait for the workers, and whenever you
-#' use the object.
+#' `timeout` seconds are stopped. `gpu_launch()` checks this while you wait for the workers, and
+#' whenever you use the object.
 #'
 #' @section Ends:
-#' An interrupt of a wait stops the workers, with all that they have started; so does `$stop()`,
-#' and the end of this R session, in whatever way it ends.
+#' `$stop()`, an interrupt during a wait, and the end of this R session (however it ends) stop the
+#' workers and all processes that they started.
 #'
 #' @section Methods:
-#' - `$wait(timeout = Inf)` waits until all workers have ended, or for so many seconds. It is an
-#'   error if one fails.
-#' - `$stop()` ends them.
-#' - `$log(worker, n = 20)` gives the last lines of a worker's log.
-#' - `$running()` says whether one is still running, `$latest()` gives the state of all, a list.
+#' - `$wait(timeout = Inf)` waits until all workers have ended, or for `timeout` seconds. If a
+#'   worker fails, it raises an error.
+#' - `$stop()` stops the workers.
+#' - `$log(worker, n = 20)` returns the last `n` lines of a worker's log.
+#' - `$running()` returns whether any worker is still running, `$latest()` returns the state of all
+#'   workers as a list.
 #'
 #' @section Errors:
-#' `gpukeras_error_cluster` if a worker fails while it is waited for: it has the fields `worker`,
-#' `address`, `reason`, `log` (the file), `output` (its end) and `launch`, and names the worker that
-#' failed first, not those that ended because of it. `gpukeras_error_data` if the script is not
-#' there, `gpukeras_error_spec` for a port that is in use.
+#' `gpukeras_error_cluster` if a worker fails during a wait. It has the fields `worker`, `address`,
+#' `reason`, `log` (the file), `output` (the end of the log) and `launch`, and names the worker that
+#' failed first, not those that ended because of it. `gpukeras_error_data` if the script does not
+#' exist, `gpukeras_error_spec` for a port that is in use.
 #'
 #' @param script Path of an R script (`.R`), or of a Python script (`.py`).
 #' @param workers How many workers to start on this computer; or the addresses of workers on any
 #'   computers, `"host:port"`, the chief's first.
 #' @param args Arguments of the script, for `commandArgs(TRUE)`.
 #' @param log_dir Folder for the logs, `worker-1.log` and so on; logs of earlier launches stay.
-#'   `NULL` is a temporary folder, which is gone when this R session ends.
+#'   `NULL` uses a temporary folder, which is removed when this R session ends.
 #' @param wait Whether to wait until all workers have ended.
-#' @param timeout Seconds that the others get to end by themselves when a worker has failed.
-#' @param start `FALSE` starts nothing and only makes the commands.
+#' @param timeout Seconds that the other workers have to end by themselves after a worker has
+#'   failed.
+#' @param start `FALSE` starts no workers and only creates the commands.
 #' @param x A `gpu_launch`.
 #' @param row.names,optional,... Not used.
 #' @return A `gpu_launch`, with `print()`, the functions above, `$script`, `$control` (the control
-#'   channel's address), `$log_dir`, and `as.data.frame()`: a row for each worker with `worker`,
+#'   channel's address), `$log_dir`, and `as.data.frame()`: one row per worker with `worker`,
 #'   `address`, `status` (`"running"`, `"done"`, `"failed"`, `"stopped"`, or `"not started"` here),
-#'   `exit_status` (minus the signal's number for one that was killed), `seconds`, `log`, `gpus`
-#'   (its `CUDA_VISIBLE_DEVICES`, `""` where that is left alone) and `command`, which starts it by
-#'   hand.
+#'   `exit_status` (minus the signal's number if a signal killed it), `seconds`, `log`, `gpus` (its
+#'   `CUDA_VISIBLE_DEVICES`, `""` if it is not set for the worker) and `command`, which starts the
+#'   worker by hand.
 #' @seealso [gpu_cluster()].
 #' @examplesIf gpukeras:::can_run_examples()
 #' script <- tempfile(fileext = ".R")
@@ -267,7 +269,7 @@ launch_options <- function(args, log_dir, timeout, start) {
   )
 }
 
-# Asks for the state of the workers each time, as long as this session holds their handle.
+# Queries the state of the workers each time, as long as this session holds their handle.
 new_gpu_launch <- function(record) {
   handle <- record$handle
   latest <- function() {

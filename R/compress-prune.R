@@ -1,61 +1,62 @@
-# Pruning: fewer weights, or fewer units.
+# Pruning: removes weights or units.
 
-#' Fewer weights, or fewer units, for a model
+#' Prune the weights or units of a model
 #'
-#' Prunes a copy of a model while it is trained on, and measures what was gained and lost. The model
-#' given stays as it is.
+#' Prunes a copy of a model while the copy trains, and measures the gains and losses. The original
+#' model does not change.
 #'
-#' By default single weights of the kernels are set to 0, the smallest ones first (Han et al. 2015),
-#' a few at a time so that the others can take over: after step t the share of zeros is
-#' `sparsity * (1 - (1 - t / n)^3)` with the cubic schedule of Zhu and Gupta (2017), where n is the
-#' last step of the `ramp`. Biases, normalisations, embeddings and the small kernels of depthwise
-#' convolutions are left out. A file with many zeros compresses well, but the model computes as much
-#' as before: TensorFlow multiplies by zeros too.
+#' By default, single weights of the kernels are set to 0, the smallest first (Han et al. 2015).
+#' Only a few are set at a time, so that the others can take over: after step t the share of zeros
+#' is `sparsity * (1 - (1 - t / n)^3)` with the cubic schedule of Zhu and Gupta (2017), where n is
+#' the last step of the `ramp`. Biases, normalisations, embeddings and the small kernels of
+#' depthwise convolutions are not pruned. A file with many zeros compresses well, but the model does
+#' not compute less: TensorFlow multiplies by zeros too.
 #'
-#' With `structured = TRUE` whole units and filters are taken out at once, those whose weights have
-#' the smallest norm (Li et al. 2017), and a smaller model is built of what is left and trained on.
+#' With `structured = TRUE`, whole units and filters are removed at once, those whose weights have
+#' the smallest norm (Li et al. 2017). A smaller model is built from the rest and trained further.
 #' It is smaller and faster everywhere. Layers whose outputs are added or multiplied lose the same
-#' units; those that give the output, or feed a layer that gpukeras does not know, keep theirs, and
-#' `$listed` says why. That works for sequential and functional models.
+#' units. Layers that produce the output, or feed a layer that gpukeras does not know, keep theirs,
+#' and `$listed` gives the reason. This works for sequential and functional models.
 #'
 #' @section Zeros stay:
-#' A pruned model has masks: the constraints of its kernels, which Keras' optimizers apply after
-#' each step. So its zeros survive [gpu_fit()], Keras' own `fit()` and compiling again, and
-#' [gpu_save()] keeps the masks. A plain `.keras` file holds the zeros, but no masks.
+#' A pruned model has masks: constraints on its kernels, which Keras' optimizers apply after each
+#' step. So its zeros survive [gpu_fit()], Keras' own `fit()` and another `compile()`, and
+#' [gpu_save()] saves the masks. A plain `.keras` file contains the zeros, but no masks.
 #'
 #' @section How much faster:
-#' Half the FLOPs is half the time where large products take most of it. A prediction of one row of
-#' a small model mostly takes TensorFlow's own time, and pooling, normalisation and activations
-#' shrink with the units, not with their products.
+#' Half the FLOPs means half the time if large matrix products take most of it. For a prediction of
+#' one row with a small model, most of the time is TensorFlow's overhead; pooling, normalisation and
+#' activations shrink in proportion to the units, not to the products.
 #'
 #' @param model A compiled Keras 3 model that has been trained.
-#' @param data A [gpu_dataset()] or `list(x, y)` to train and measure on. `NULL` only with
+#' @param data A [gpu_dataset()] or `list(x, y)` to train and measure on. `NULL` requires
 #'   `epochs = 0`.
-#' @param sparsity Share that goes, between 0 and 1: of the weights in kernels, or, if `structured`,
+#' @param sparsity Share to remove, between 0 and 1: of the weights in kernels, or, if `structured`,
 #'   of the `target`.
-#' @param schedule How zeros grow: `"cubic"`, `"linear"`, or `"constant"` (all at the first step).
-#' @param structured Whether whole units and filters are taken out.
-#' @param epochs Passes over the training rows; 0 prunes the model as it is.
+#' @param schedule How the share of zeros grows: `"cubic"`, `"linear"`, or `"constant"` (all at the
+#'   first step).
+#' @param structured Whether to remove whole units and filters.
+#' @param epochs Passes over the training rows; 0 prunes the model without training.
 #' @param scope `"layer"`: each layer loses the same share. `"global"`: the smallest weights of all
-#'   layers together go (of each at most 99 %), or the units that are worth least for their layer
-#'   (of each at most 90 %).
-#' @param exclude Names of layers, or of models inside the model, that stay as they are.
-#' @param frequency Steps from one update of the masks to the next; `NULL` makes about 50 updates,
-#'   at most 100 steps apart.
-#' @param ramp Part of the training in which zeros grow, above 0 and at most 1. In the rest the
-#'   model recovers.
+#'   layers together are removed (at most 99 % of each layer), or the units that are worth least for
+#'   their layer (at most 90 % of each layer).
+#' @param exclude Names of layers, or of models inside the model, that are not pruned.
+#' @param frequency Steps between two updates of the masks; `NULL` makes about 50 updates, at most
+#'   100 steps apart.
+#' @param ramp Part of the training in which the share of zeros grows, above 0 and at most 1. In the
+#'   rest the model recovers.
 #' @param target If `structured`, what `sparsity` is a share of: `"flops"` of the model (see
-#'   [gpu_cost()]), or `"units"` of those that can go.
-#' @param norm If `structured`, what a unit is worth: the `"l2"` or `"l1"` norm of its weights, or
-#'   `"bn"`, the scale of the batch normalisation after it (Liu et al. 2017).
-#' @param learning_rate Of this training; `NULL` for the model's own.
+#'   [gpu_cost()]), or `"units"` of those that can be removed.
+#' @param norm If `structured`, the measure of a unit's worth: the `"l2"` or `"l1"` norm of its
+#'   weights, or `"bn"`, the scale of the batch normalisation after it (Liu et al. 2017).
+#' @param learning_rate Learning rate of this training; `NULL` uses the model's own.
 #' @inheritParams gpu_quantize
 #' @param ... Further arguments of [gpu_fit()] by name: `engine`, `clip_norm`, `clip_value`,
-#'   `clip_global_norm`, `ema`, `early_stopping` (which looks at no epoch in which zeros grow),
+#'   `clip_global_norm`, `ema`, `early_stopping` (which ignores epochs in which zeros grow),
 #'   `on_oom`.
-#' @param verbose Whether progress is shown, as in [gpu_fit()].
-#' @return A [gpu_compression] with the new model in `$model`. Interrupting ends the training, and
-#'   the model is as sparse as it was then.
+#' @param verbose Whether to show progress, as in [gpu_fit()].
+#' @return A [gpu_compression] with the new model in `$model`. An interrupt ends the training; the
+#'   model then has the sparsity reached so far.
 #' @section Errors:
 #' `gpukeras_error_compression` if the metric gets worse by more than `max_drop`,
 #' `gpukeras_error_model` if nothing can be pruned, or the model cannot be copied.

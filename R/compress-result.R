@@ -1,27 +1,28 @@
-# The result of all functions that make a smaller model.
+# The result of all functions that make a model smaller.
 
-#' What a smaller model gained and lost
+#' The gains and losses of a smaller model
 #'
-#' What `gpu_prune()`, [gpu_quantize()], [gpu_distill()] and [gpu_separable()] give back: the new
-#' model, and both models measured side by side.
+#' The result of `gpu_prune()`, [gpu_quantize()], [gpu_distill()] and [gpu_separable()]: the new
+#' model, and measurements of both models side by side.
 #'
 #' @section Fields:
-#' - `$model`: the new Keras model, compiled as the one it was made of.
-#' - `$figures`: a data frame, also `as.data.frame()`: `figure`, `unit`, `before`, `after`, `ratio`.
-#'   The figures are the bytes of a `.keras` file without the optimizer's state, and of that file
-#'   compressed as by gzip; parameters, and those of them that are not 0; FLOPs of a row's forward
-#'   pass (see [gpu_cost()]); the latency of a single row and of a batch, as median and 95th
+#' - `$model`: the new Keras model, compiled like the original one.
+#' - `$figures`: a data frame, also from `as.data.frame()`: `figure`, `unit`, `before`, `after`,
+#'   `ratio`. The figures are the bytes of a `.keras` file without the optimizer's state, and of
+#'   that file compressed as by gzip; the parameters, and those that are not 0; the FLOPs of a row's
+#'   forward pass (see [gpu_cost()]); the latency of a single row and of a batch, as median and 95th
 #'   percentile; loss and metrics.
-#' - `$layers`: what was done to which layer: `layer`, `kind`, `change`, `before`, `after`, `unit`.
-#' - `$listed`: layers that stayed as they were, and why: `layer`, `kind`, `reason`.
+#' - `$layers`: what changed in each layer: `layer`, `kind`, `change`, `before`, `after`, `unit`.
+#' - `$listed`: layers that did not change, and why: `layer`, `kind`, `reason`.
 #' - `$history`: the [gpu_history] of the training that was part of it, or `NULL`.
-#' - `$metric`, `$drop`: the metric that the models are compared by, and by how much it got worse.
+#' - `$metric`, `$drop`: the metric that compares the models, and by how much it got worse.
 #' - `$report`: all of it as the core reports it.
 #'
 #' @section How latency is measured:
-#' A call of the model as a compiled TensorFlow function, from rows on the device to numbers in
-#' memory, without what [gpu_predict()] does around it. After a warm-up each model is called 30 to
-#' 300 times, both in turns. Times of less than a millisecond are mostly TensorFlow's own.
+#' One measurement is a call of the model as a compiled TensorFlow function, from rows on the device
+#' to numbers in memory, without the overhead of [gpu_predict()]. After a warm-up, each model is
+#' called 30 to 300 times, alternating between the two. Times of less than a millisecond are mostly
+#' TensorFlow's overhead.
 #' @param x,object A `gpu_compression`.
 #' @param row.names,optional Not used.
 #' @param ... Not used.
@@ -86,7 +87,7 @@ as.data.frame.gpu_compression <- function(x, row.names = NULL, optional = FALSE,
 # Print --------------------------------------------------------------------------------------------
 
 #' @rdname gpu_compression
-#' @param most How many layers are shown.
+#' @param most How many layers to show.
 #' @export
 format.gpu_compression <- function(x, most = 10, ...) {
   c(
@@ -215,10 +216,11 @@ autoplot.gpu_compression <- function(object, ...) { # nolint: object_name_linter
     ggplot2::labs(x = paste0("% of the ", levels(drawn$model)[2]), y = NULL, fill = NULL)
 }
 
-# Okabe and Ito's, which colour-blind people can tell apart; after first, as bars go up.
+# The colours of Okabe and Ito, which colour-blind people can distinguish; after first, because bars
+# go up.
 compression_colours <- c("#E69F00", "#0072B2")
 
-# Two rows for each figure that is known of both models; the first figure is drawn last, on top.
+# Two rows for each figure that is known for both models; the first figure is drawn last, on top.
 drawn_figures <- function(x) {
   figures <- x$figures[!is.na(x$figures$ratio) & x$figures$ratio >= 0, ]
   losses <- grepl("95th|loss$", figures$figure)

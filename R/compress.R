@@ -1,36 +1,36 @@
 # Smaller and faster models: quantization, distillation, separable convolutions.
 
-#' Fewer bits for the weights of a model
+#' Quantize the weights of a model
 #'
-#' Quantizes a copy of a model by Keras' own `quantize()`, and measures what was gained and lost.
-#' The model given stays as it is.
+#' Quantizes a copy of a model with Keras' own `quantize()`, and measures the gains and losses. The
+#' original model does not change.
 #'
-#' - `"int8"`: whole numbers of 8 bits with a scale for each output. Inputs of a layer are rounded
-#'   too, by the largest value of each row as it comes: there is nothing to calibrate.
-#' - `"int4"`: whole numbers of 4 bits, with a scale and a zero for each output and block of inputs.
-#'   Inputs stay as they are.
+#' - `"int8"`: integers of 8 bits with a scale for each output. Inputs of a layer are rounded too,
+#'   by the largest value of each row at prediction time, so no calibration is needed.
+#' - `"int4"`: integers of 4 bits, with a scale and a zero point for each output and block of
+#'   inputs. Inputs are not rounded.
 #' - `"float8"`: weights stay in float32, on disk and in memory, and each product is computed in 8
-#'   bits, on GPUs that can (NVIDIA H100 and later). Its scales are calibrated in one pass over the
-#'   training rows of `data`, in which the weights stay.
+#'   bits, on GPUs that support it (NVIDIA H100 and later). Its scales are calibrated in one pass
+#'   over the training rows of `data`, which does not change the weights.
 #'
-#' Keras can quantize dense layers (also those that attention is made of) and embeddings (not to
-#' `"float8"`). What stays as it is, convolutions for one, is listed in `$listed`. Fewer bits need
-#' not be faster: rounding takes time too, which on a CPU is often more than what it saves.
+#' Keras can quantize dense layers (also those inside attention layers) and embeddings (not to
+#' `"float8"`). `$listed` lists the layers that are not quantized, such as convolutions. Fewer bits
+#' need not be faster: rounding takes time too, on a CPU often more than it saves.
 #'
 #' @param model A Keras 3 model that has weights.
 #' @param mode `"int8"`, `"int4"` or `"float8"`.
 #' @param data A [gpu_dataset()] or `list(x, y)` to measure on, and for `"float8"` to calibrate on.
-#'   `NULL` measures size and speed alone.
-#' @param exclude Names of layers that stay as they are.
+#'   `NULL` measures size and speed only.
+#' @param exclude Names of layers that do not change.
 #' @param max_drop By how much the metric may get worse, in its own unit: 0.01 is one point of
-#'   accuracy. If it gets worse by more, that is an error, and there is no new model. `NULL` allows
-#'   everything.
-#' @param metric Name of the metric that `max_drop` is about; `NULL` for the first that is not the
-#'   loss. Of metrics such as accuracy or AUC more is better, of losses and errors less.
-#' @param validation Rows to evaluate on, as in [gpu_fit()]; `NULL` for those that `data` kept
-#'   apart, or all of its rows if it kept none.
-#' @param batch_size Rows of the batch that is timed besides a single row; `NULL` for the data's
-#'   own, or 32.
+#'   accuracy. If it gets worse by more, an error is raised and there is no new model. `NULL` sets
+#'   no limit.
+#' @param metric Name of the metric for `max_drop`; `NULL` is the first one that is not the loss.
+#'   For metrics such as accuracy or AUC, higher is better; for losses and errors, lower is better.
+#' @param validation Rows to evaluate on, as in [gpu_fit()]; `NULL` uses those that `data` holds
+#'   out, or all of its rows if it holds out none.
+#' @param batch_size Rows of the batch that is timed in addition to a single row; `NULL` uses the
+#'   batch size of `data`, or 32.
 #' @return A [gpu_compression] with the new model in `$model`.
 #' @section Errors:
 #' `gpukeras_error_compression` if the metric gets worse by more than `max_drop`,
@@ -59,41 +59,43 @@ gpu_quantize <- function(model, mode = "int8", data = NULL, exclude = NULL, max_
   )))
 }
 
-#' A small model that learns from a large one
+#' Distill a large model into a small one
 #'
-#' Trains a student on the labels and on what its teacher says of the same rows (Hinton et al.
-#' 2015): which of the wrong classes is the least wrong one is more than a label tells.
+#' Trains a student on the labels and on its teacher's predictions for the same rows (Hinton et al.
+#' 2015). The teacher's predictions carry more information than the labels: for example, which wrong
+#' class is the least wrong.
 #'
 #' The student's loss is `alpha` times its own loss plus `1 - alpha` times its distance from the
-#' teacher. For classes that is the Kullback-Leibler divergence of both distributions, softened by
-#' the temperature T and multiplied by T^2; models may end in probabilities (a softmax or a sigmoid)
-#' or in logits, as their loss says. For numbers it is the student's own loss with what the teacher
-#' says as labels. Weights of rows count in both parts. Losses and metrics of validation rows are
-#' the student's own.
+#' teacher. For classes, the distance is the Kullback-Leibler divergence of both distributions,
+#' softened by the temperature T and multiplied by T^2. Models may end in probabilities (a softmax
+#' or a sigmoid) or in logits, as their loss says. For numbers, the distance is the student's own
+#' loss with the teacher's predictions as labels. Row weights count in both parts. Losses and
+#' metrics of validation rows are the student's own.
 #'
-#' Keras' own `keras.distillation.Distiller` is not used: it takes probabilities for logits, leaves
-#' out weights of rows and regularisers, and its teacher stays frozen.
-#'
+#' gpukeras does not use Keras' own `keras.distillation.Distiller`: it mistakes probabilities for
+#' logits, ignores row weights and regularisers, and leaves its teacher frozen.
 #' @section When it pays:
-#' Where the teacher knows more than the labels of these rows tell, and there is time. A teacher
-#' that is no better than the student can be does harm, and softened classes are learned slowly
-#' (Beyer et al. 2022): after a few epochs a student is often worse than one trained alone. Train
-#' the same student alone for as long, and compare; `vignette("a-model-that-fits")` does.
+#' Distillation helps if the teacher knows more than the labels of these rows show, and if there is
+#' time. A teacher that is no better than the student can become does harm, and softened classes are
+#' learned slowly (Beyer et al. 2022): after a few epochs, a student is often worse than one trained
+#' alone. Train the same student alone for as long, and compare; `vignette("a-model-that-fits")`
+#' does so.
 #'
 #' @section A student from its teacher:
-#' Without a `student` one is made like the teacher, with `width` times the units and filters of
-#' each hidden layer, and new weights. Layers whose outputs are added or multiplied stay equally
-#' wide; those that meet an input, or a layer that gpukeras does not know, keep their width. That
-#' works for sequential and functional teachers.
+#' Without `student`, gpukeras builds one like the teacher, with `width` times the units and filters
+#' of each hidden layer, and new weights. Layers whose outputs are added or multiplied get the same
+#' width. Layers whose output is combined with an input, or with a layer that gpukeras does not
+#' know, keep their width. This works for sequential and functional teachers.
 #'
-#' @param teacher A trained, compiled Keras 3 model. It stays as it is.
-#' @param data The [gpu_dataset()] to learn from, encoded as the teacher's (`recipe = teacher`), or
-#'   `list(x, y)`.
-#' @param student A Keras 3 model with the outputs of its teacher. A copy of it is trained, from its
-#'   weights on, and it stays as it is; the copy is compiled as its teacher, unless the student is
-#'   compiled. `NULL` makes one.
-#' @param temperature T, above 0: more shows more of what the teacher thinks of the wrong classes.
-#' @param alpha Share of the labels' loss: 0 is the teacher alone, 1 the labels alone.
+#' @param teacher A trained, compiled Keras 3 model. It does not change.
+#' @param data The [gpu_dataset()] to learn from, encoded like the teacher's (`recipe = teacher`),
+#'   or `list(x, y)`.
+#' @param student A Keras 3 model with the same outputs as its teacher. A copy of it is trained,
+#'   starting from its weights; the student itself does not change. If the student is not compiled,
+#'   the copy is compiled like the teacher. `NULL` builds a student.
+#' @param temperature T, above 0. Higher values give more weight to the teacher's probabilities of
+#'   the wrong classes.
+#' @param alpha Share of the labels' loss: 0 uses the teacher only, 1 the labels only.
 #' @param width Share of the teacher's units and filters, between 0 and 1.
 #' @param epochs Passes over the training rows.
 #' @param ... Further arguments of [gpu_fit()] by name: `engine`, `schedule`, `clip_norm`,
@@ -102,11 +104,11 @@ gpu_quantize <- function(model, mode = "int8", data = NULL, exclude = NULL, max_
 #' @inheritParams gpu_quantize
 #' @param max_drop By how much the student's metric may be worse than the teacher's; see
 #'   [gpu_quantize()].
-#' @param verbose Whether progress is shown, as in [gpu_fit()].
+#' @param verbose Whether to show progress, as in [gpu_fit()].
 #' @return A [gpu_compression] with the student in `$model`; "before" is the teacher.
 #' @section Errors:
 #' `gpukeras_error_compression` if the student is worse by more than `max_drop`,
-#' `gpukeras_error_model` if its outputs are not those of its teacher.
+#' `gpukeras_error_model` if its outputs differ from those of its teacher.
 #' @references Hinton, G., Vinyals, O. and Dean, J. (2015). Distilling the knowledge in a neural
 #'   network. *arXiv* 1503.02531. \doi{10.48550/arXiv.1503.02531}
 #'
@@ -135,32 +137,31 @@ gpu_distill <- function(teacher, data, student = NULL, temperature = 3, alpha = 
   ))))
 }
 
-#' Separable convolutions in place of others
+#' Replace convolutions by separable ones
 #'
-#' Replaces the one- and two-dimensional convolutions of a model by a depthwise and a pointwise one
-#' each (Howard et al. 2017), where that takes fewer FLOPs. The new layers begin with the weights
-#' that are nearest to the old kernels (a singular value decomposition for each channel), and are
-#' then fine-tuned. The model given stays as it is.
+#' Replaces each one- or two-dimensional convolution of a model by a depthwise and a pointwise one
+#' (Howard et al. 2017), if that takes fewer FLOPs. The new layers start with the weights that are
+#' nearest to the old kernels (a singular value decomposition for each channel), and are then
+#' fine-tuned. The original model does not change.
 #'
-#' Most models need the fine-tuning: one filter for each channel keeps but a part of a kernel
-#' (`$layers` says how much). Time falls by less than FLOPs, as depthwise convolutions are bound by
-#' memory.
+#' Most models need the fine-tuning: one filter per channel keeps only a part of a kernel (`$layers`
+#' shows how much). Time falls by less than FLOPs, because memory limits depthwise convolutions.
 #'
-#' @param model A sequential or functional Keras 3 model that has weights; compiled, where there is
-#'   `data`.
+#' @param model A sequential or functional Keras 3 model that has weights. It must be compiled if
+#'   you give `data`.
 #' @param data A [gpu_dataset()] or `list(x, y)` to fine-tune and measure on; `NULL` does neither.
-#' @param rank Filters for each channel: more are nearer to the old layer, and cost more.
-#' @param epochs Passes over the training rows; 0 for none.
+#' @param rank Filters per channel. More filters are nearer to the old layer, and cost more.
+#' @param epochs Passes over the training rows; 0 skips the fine-tuning.
 #' @inheritParams gpu_quantize
 #' @inheritParams gpu_distill
 #' @return A [gpu_compression] with the new model in `$model`, and in `$layers` the FLOPs of each
 #'   layer before and after.
 #' @section Errors:
 #' `gpukeras_error_compression` if the metric gets worse by more than `max_drop`,
-#' `gpukeras_error_model` if no convolution gains.
+#' `gpukeras_error_model` if no convolution would take fewer FLOPs.
 #' @references Howard, A. G. et al. (2017). MobileNets: efficient convolutional neural networks for
 #'   mobile vision applications. *arXiv* 1704.04861. \doi{10.48550/arXiv.1704.04861}
-#' @seealso [gpu_cost()] says where it would pay.
+#' @seealso [gpu_cost()] shows where separable convolutions save most.
 #' @examplesIf gpukeras:::can_run_examples()
 #' images <- array(runif(60 * 8 * 8 * 8), c(60, 8, 8, 8))
 #' train <- gpu_dataset(images, factor(rep(c("a", "b"), 30)), validation = 0.2, seed = 1)

@@ -1,58 +1,61 @@
 # The parameters, FLOPs and memory of a model, before it is trained.
 
-#' What a model costs: parameters, FLOPs, activations and memory by layer
+#' Parameters, FLOPs, activations and memory of a model by layer
 #'
-#' Counts, for each layer, the numbers in its weights, the floating point operations (FLOPs) of a
-#' prediction, and the bytes that training keeps of each row until the gradients are computed;
-#' estimates what memory a training takes for a batch size, and how large a batch fits the device;
-#' and says where another kind of layer would be much cheaper. The model is not run and no data is
-#' needed: that takes some tenths of a second, several seconds for a model of hundreds of layers.
+#' Counts, for each layer, the parameters, the floating point operations (FLOPs) of a prediction,
+#' and the bytes that training keeps for each row until the gradients are computed. Estimates the
+#' memory of a training for a batch size, and the largest batch that fits the device. Suggests where
+#' another kind of layer would be much cheaper. The model does not run and needs no data: this takes
+#' some tenths of a second, or several seconds for a model of hundreds of layers.
 #'
 #' @section How FLOPs are counted:
-#' A multiplication with the addition after it is two. A dense layer of `c` inputs takes
-#' `2 c units`, a convolution `2 k c filters` for each output position (`k`: its window), an LSTM
-#' `8 units (c + units)` for each step and multi-head attention four projections and
-#' `2 (key_dim + value_dim)` for each head and pair of positions; a bias, a function such as relu or
-#' tanh and each of the gates' products are one a number, a softmax five. Layers of Keras are
-#' counted by such formulas, others (your own, lambda layers) by the TensorFlow operations they are
-#' made of. What cannot be counted is `NA`, the totals say so, and it is never taken for 0.
+#' A multiplication and the addition after it count as two. A dense layer with `c` inputs takes
+#' `2 c units`; a convolution `2 k c filters` for each output position (`k`: the size of its
+#' window); an LSTM `8 units (c + units)` for each step; multi-head attention takes four projections
+#' and `2 (key_dim + value_dim)` for each head and pair of positions. A bias, a function such as
+#' relu or tanh, and each product of the gates take one per number, a softmax five. Keras' own
+#' layers are counted by such formulas; other layers (custom ones, lambda layers) by their
+#' TensorFlow operations. If a layer cannot be counted, its value is `NA`, never 0, and the totals
+#' say so.
 #'
-#' A training step takes about three times the forward pass: the backward pass computes two products
-#' for each of the forward pass. Time need not follow FLOPs: see the device's own limits with
-#' [gpu_batch_size()].
+#' A training step takes about three times the forward pass, because the backward pass computes two
+#' products for each product of the forward pass. Time need not follow FLOPs: [gpu_batch_size()]
+#' shows the device's own limits.
 #'
 #' @section How memory is estimated:
-#' Weights, their gradients, what the optimizer keeps (Adam: two numbers a weight), and for each row
-#' of the batch: inputs, outputs, kept activations and twice the largest of them. Kept are those
-#' tensors that the gradients read, as TensorFlow traces them for this model, in its own precision.
-#' It is an estimate: in trials on a CPU training took 0.8 to 1.2 times as much, with LSTM layers
-#' 1.6 times. What libraries take for themselves (the CUDA context, cuDNN's workspaces) is not in
-#' it, and XLA may keep less. [gpu_batch_size()] tries it out.
+#' The estimate adds up the weights, their gradients, the optimizer's state (Adam: two numbers per
+#' weight), and for each row of the batch: inputs, outputs, kept activations and twice the largest
+#' of them. Kept activations are the tensors that the gradients read, as TensorFlow traces them for
+#' this model, in the model's precision. In trials on a CPU, training took 0.8 to 1.2 times the
+#' estimate, and with LSTM layers 1.6 times. The estimate excludes what libraries take for
+#' themselves (the CUDA context, cuDNN's workspaces), and XLA may keep less. [gpu_batch_size()]
+#' measures it.
 #'
-#' @param model A Keras 3 model. It need not be compiled; but then no optimizer is counted. One that
-#'   has no weights yet gets them, as its first batch would do.
+#' @param model A Keras 3 model. It need not be compiled, but then no optimizer is counted. A model
+#'   without weights is built, as its first batch would do.
 #' @param batch_size Rows of a batch, for the memory: a number or a [gpu_batch_size()]; `NULL` is
 #'   32, Keras' own default.
 #' @param input_shape Shape of a row, such as `c(100, 8)`: for models that leave a dimension open or
-#'   do not tell their input's shape. For several inputs a list of shapes, by the inputs' names or
+#'   do not define their input shape. For several inputs, a list of shapes, by the inputs' names or
 #'   in their order.
-#' @param memory MiB to compare with, such as `8 * 1024` for a card of 8 GiB; `NULL` is what the
-#'   device has that the model's weights are on.
-#' @return A `gpu_cost` with `$layers` (also `as.data.frame()`: a row a layer with `name`, `kind`,
-#'   `output_shape`, `params`, `trainable_params`, `flops` a row, `flops_share`, `activation_bytes`
-#'   a row, `calls`, `counted_by`), `$params`, `$trainable_params`, `$flops` (of a row, forward),
-#'   `$flops_known` (whether that is all), `$step_flops` (of a training step), `$activation_bytes`,
-#'   `$memory` (a list: `weights_bytes`, `gradients_bytes`, `optimizer_bytes`, `copies_bytes`,
-#'   `row_bytes`, `batch_size`, `total_bytes`, `device`, `device_bytes`, `available_bytes`,
-#'   `largest_batch`; `NULL` where not known), `$suggestions` (a data frame: `id`, `layers`, `text`,
-#'   `flops_share` and `params_share` saved, `bytes_saved`) and `$notes`; with `print()`, `plot()`
-#'   and `ggplot2::autoplot()`, which show the layers with the largest shares.
+#' @param memory MiB to compare with, such as `8 * 1024` for a card of 8 GiB; `NULL` is the memory
+#'   of the device that holds the model's weights.
+#' @return A `gpu_cost` with `$layers` (also `as.data.frame()`: one row per layer with `name`,
+#'   `kind`, `output_shape`, `params`, `trainable_params`, `flops` per row, `flops_share`,
+#'   `activation_bytes` per row, `calls`, `counted_by`), `$params`, `$trainable_params`, `$flops`
+#'   (per row, forward), `$flops_known` (whether that includes all layers), `$step_flops` (of a
+#'   training step), `$activation_bytes`, `$memory` (a list: `weights_bytes`, `gradients_bytes`,
+#'   `optimizer_bytes`, `copies_bytes`, `row_bytes`, `batch_size`, `total_bytes`, `device`,
+#'   `device_bytes`, `available_bytes`, `largest_batch`; `NULL` if not known), `$suggestions` (a
+#'   data frame: `id`, `layers`, `text`, `flops_share` and `params_share` saved, `bytes_saved`) and
+#'   `$notes`. It has `print()`, `plot()` and `ggplot2::autoplot()`, which show the layers with the
+#'   largest shares.
 #' @references Howard, A. G. et al. (2017). MobileNets: efficient convolutional neural networks for
 #'   mobile vision applications. *arXiv* 1704.04861. \doi{10.48550/arXiv.1704.04861}
 #' @section Errors:
-#' `gpukeras_error_spec` for options that do not fit the model, `gpukeras_error_model` if it has no
-#' input shape and none is given, or cannot be called.
-#' @seealso [gpu_batch_size()] measures what fits.
+#' `gpukeras_error_spec` for options that do not fit the model, `gpukeras_error_model` if the model
+#' has no input shape and you give none, or if it cannot be called.
+#' @seealso [gpu_batch_size()] measures the largest batch that fits.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' cost <- gpu_cost(gpu_mlp(train, units = c(64, 32)), batch_size = 512)
@@ -110,7 +113,7 @@ as.data.frame.gpu_cost <- function(x, row.names = NULL, optional = FALSE, ...) {
 # Print --------------------------------------------------------------------------------------------
 
 #' @rdname gpu_cost
-#' @param most How many layers are shown: those with the largest shares, in the model's order.
+#' @param most How many layers to show: those with the largest shares, in the model's order.
 #' @export
 format.gpu_cost <- function(x, most = 15, ...) {
   head <- sprintf(
@@ -223,7 +226,7 @@ plot.gpu_cost <- function(x, most = 15, ...) {
   invisible(x)
 }
 
-# Bars of one measure, the first layer on top; "?" where it is not known.
+# Bars of one measure, the first layer on top; "?" if it is not known.
 draw_costs <- function(rows, measure, limits) {
   known <- !is.na(rows$share)
   graphics::barplot(
@@ -257,7 +260,7 @@ autoplot.gpu_cost <- function(object, most = 15, ...) { # nolint: object_name_li
     ggplot2::theme(strip.placement = "outside", strip.background = ggplot2::element_blank())
 }
 
-# Okabe and Ito's, which colour-blind people can tell apart.
+# The colours of Okabe and Ito, which colour-blind people can distinguish.
 cost_colours <- c(FLOPs = "#0072B2", parameters = "#E69F00", "kept activations" = "#009E73")
 
 # A row for each layer and measure; the first layer is the last level, as bars begin below.

@@ -1,54 +1,54 @@
-# Datasets of files. The kind of a file is known by its suffix, that of a folder by its files.
+# Datasets of files. The suffix determines the kind of a file; its files determine that of a folder.
 
 table_suffix <- "[.](csv|tsv|txt)([.](gz|bz2))?$|[.](parquet|feather|arrow|ipc)$"
 records_suffix <- "[.]tfrecords?([.]gz)?$"
 image_suffix <- "[.](jpe?g|png|gif|bmp)$"
 saved_manifest <- "gpukeras-dataset.json" # written by gpu_dataset_save()
 
-#' @param columns For tables in files: names of the columns that are features, or `NULL`: all but
-#'   the label and the weights. Only they are read.
-#' @param format Format of the files: `"csv"`, `"parquet"`, `"feather"` (also Arrow's other name for
-#'   it), or `"auto"`: by their suffixes.
-#' @param image_size Height and width that images are resized to, 224 x 224 by default.
-#' @param color `"rgb"`, `"rgba"` or `"grayscale"`: what images are decoded to.
-#' @param interpolation How images are resized: `"bilinear"` (the default), `"nearest"`,
-#'   `"bicubic"`, `"area"` or another of Keras'.
-#' @param crop_to_aspect_ratio Whether images are cut to the shape's aspect before they are resized,
-#'   instead of distorted.
-#' @param description For TFRecord files that another program wrote: the type of each feature by
-#'   name.
+#' @param columns For tables in files: names of the feature columns; `NULL` takes all columns except
+#'   the label and the weights. Other columns are not read.
+#' @param format Format of the files: `"csv"`, `"parquet"`, `"feather"` (also called Arrow), or
+#'   `"auto"`: by their suffixes.
+#' @param image_size Height and width to resize images to, 224 x 224 by default.
+#' @param color What to decode images to: `"rgb"`, `"rgba"` or `"grayscale"`.
+#' @param interpolation How to resize images: `"bilinear"` (the default), `"nearest"`, `"bicubic"`,
+#'   `"area"` or another interpolation of Keras.
+#' @param crop_to_aspect_ratio Whether to crop images to the target aspect ratio before resizing,
+#'   instead of distorting them.
+#' @param description For TFRecord files from another program: a named list with the type of each
+#'   feature.
 #' @section Tables in files:
 #' `x` may be the path of a CSV (also `.gz` or `.bz2`), Parquet or Feather file, several paths, a
-#' glob such as `"flights/*.parquet"`, or a folder; `y` is then the name of the label's column, and
-#' `weights` can name one too. They may be larger than memory: the files are read once, in batches;
-#' the encoded rows stay in memory up to 256 MiB and beyond that go to a scratch file in R's
-#' temporary folder, which is removed with the dataset. `cache = "host"` keeps them in memory and
-#' `cache = "disk"` in a scratch file whatever their size. Shuffling is true in both cases, and the
-#' files are not needed any more once the dataset is made. Rows of tables are always kept:
-#' `cache = FALSE` is `"auto"` for them. Reading Parquet takes some 2 MiB for each selected column.
+#' glob such as `"flights/*.parquet"`, or a folder. `y` is then the name of the label column, and
+#' `weights` can name a column too. The files may be larger than memory: they are read once, in
+#' batches. The encoded rows stay in memory up to 256 MiB; beyond that they go to a scratch file in
+#' R's temporary folder, which is removed with the dataset. `cache = "host"` keeps them in memory
+#' and `cache = "disk"` in a scratch file, whatever their size. Both shuffle all rows, and neither
+#' needs the files after the dataset is made. Rows of tables are always kept: `cache = FALSE` means
+#' `"auto"` for them. Reading Parquet takes some 2 MiB for each selected column.
 #'
-#' Columns are encoded as those of a data frame are, and all of `na`, `encode`, `scale` and
-#' `validation` mean the same. Memory grows with the rows by some 20 bytes each (labels and orders
-#' of rows), and by a code of 1 to 4 bytes for each category where `na = "impute"`. All different
-#' texts of a character column are kept while it is learned.
+#' Columns are encoded like those of a data frame, and `na`, `encode`, `scale` and `validation` have
+#' the same meaning. Memory grows by some 20 bytes per row (labels and row orders), and with
+#' `na = "impute"` also by a code of 1 to 4 bytes for each category. All distinct texts of a
+#' character column are kept while it is learned.
 #'
-#' Factors of several files are joined: levels in the order in which the files have them. With
-#' `on_error = "skip"`, broken rows and files are left out, and `print()` says how many.
+#' Factors of several files are combined: their levels are in the order in which the files have
+#' them. `on_error = "skip"` leaves out broken rows and files, and `print()` shows how many.
 #'
-#' A formula can have paths as `data`, if it only names columns: `arr_delay ~ dep_delay + distance`,
-#' or `arr_delay ~ .`. [gpu_predict()] and [gpu_evaluate()] take paths as well.
+#' A formula takes paths as `data` if it only names columns: `arr_delay ~ dep_delay + distance`, or
+#' `arr_delay ~ .`. [gpu_predict()] and [gpu_evaluate()] take paths as well.
 #' @section Images:
-#' `x` may be a folder with one subfolder a class, whose names become the levels, in alphabetical
-#' order; JPEG, PNG, GIF (its first frame) and BMP files are read, others and hidden ones are left
-#' alone. Or paths of image files, for [gpu_predict()]. Images are decoded and resized once, by all
-#' cores, and kept as bytes: in memory up to 256 MiB, in a scratch file beyond. With `cache = FALSE`
-#' they are decoded anew in each epoch. Values are 0 to 255, as Keras gives them, or 0 to 1 with
-#' `scale = TRUE`; they become floats on the device.
+#' `x` may be a folder with one subfolder per class. The names of the subfolders become the levels,
+#' in alphabetical order. JPEG, PNG, GIF (the first frame) and BMP files are read; other and hidden
+#' files are ignored. For [gpu_predict()], `x` may also be paths of image files. All cores decode
+#' and resize the images once. The images are kept as bytes: in memory up to 256 MiB, in a scratch
+#' file beyond. With `cache = FALSE` they are decoded again in each epoch. Values are 0 to 255, as
+#' in Keras, or 0 to 1 with `scale = TRUE`; the device converts them to floats.
 #'
-#' `augment` is applied there too, to each row by its own random numbers, anew in each epoch:
-#' crop, flip, rotation, zoom and translation in one resampling, then brightness and contrast
-#' (arrays must say their `value_range` for these two). Validation, evaluation and prediction take
-#' the centre of a `crop`. With `mixup`, classes become one column each: compile the model with
+#' `augment` runs on the device too, with separate random numbers for each row and new ones in each
+#' epoch: crop, flip, rotation, zoom and translation in one resampling, then brightness and contrast
+#' (arrays need a `value_range` for these two). Validation, evaluation and prediction take the
+#' centre of a `crop`. With `mixup`, each class becomes one column: compile the model with
 #' `"categorical_crossentropy"`.
 #' @rdname gpu_dataset
 #' @export

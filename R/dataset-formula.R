@@ -96,7 +96,7 @@ check_term <- function(term, data, call) {
   used <- all.vars(term)
   lacking <- used[!used %in% names(data)] # setdiff() would copy all names for each term
   if (length(lacking) > 0) {
-    # A variable of the session may have changed, or be gone, when a prediction is made.
+    # A variable of the session may have changed or disappeared when a prediction is made.
     abort_gpukeras(
       sprintf("The data lacks the column `%s` that the formula names.", lacking[1]),
       code = "data", hint = "Every variable of the formula must be a column.",

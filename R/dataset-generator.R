@@ -1,32 +1,33 @@
-# Rows in sequence: functions that make batches, and tf.data datasets. Python calls a user's
-# function on R's main thread, between two steps; api-conditions.R handles its errors.
+# Streamed rows: functions that return batches, and tf.data datasets. Python calls a user's function
+# on R's main thread, between two steps; api-conditions.R handles its errors.
 
-#' @param steps For a function: its calls an epoch, or `NULL` for one that says itself when an epoch
-#'   ends. For a `tf.data.Dataset`: batches an epoch, or `NULL`: all of it. Needed where there is no
-#'   end.
+#' @param steps For a function: its calls per epoch, or `NULL` for a function that ends its epochs
+#'   itself. For a `tf.data.Dataset`: batches per epoch, or `NULL` for all of it. Required if there
+#'   is no end.
 #' @section Functions:
-#' A function without arguments gives a batch a call: `list(x, y)`, `list(x, y, weights)` or
-#' `list(x)`. Its `x` is a data frame, a matrix (also a sparse one), an array, or a named list of
-#' these for several inputs; its `y` what labels may be, a named list for several outputs. Given to
-#' [gpu_fit()] itself, the function may leave out the names: the order is that of the model. All
-#' batches have the columns of the first one; the number of rows may vary, and the shape of a row
-#' along dimensions that the model leaves open (`NA` in its input's shape): from the first such
-#' batch on, Keras' own function trains each batch as it comes. `NULL`, or what an
-#' exhausted coro generator gives, ends an epoch; with the next call the function must start again.
-#' With `steps` it need not end at all.
+#' A function without arguments returns one batch per call: `list(x, y)`, `list(x, y, weights)` or
+#' `list(x)`. `x` is a data frame, a matrix (also a sparse one), an array, or a named list of these
+#' for several inputs. `y` takes the same values as the labels of other data, or a named list for
+#' several outputs. If you pass the function to [gpu_fit()] directly, it may leave out the names:
+#' the order is that of the model. All batches have the columns of the first one. The number of rows
+#' may vary, and so may the shape of a row along dimensions that the model leaves open (`NA` in its
+#' input's shape): from the first such batch on, Keras' own function trains each batch as it
+#' arrives. `NULL`, or the end value of an exhausted coro generator, ends an epoch; with the next
+#' call the function must start again. With `steps` the function need not end.
 #'
-#' Batches are taken as they come, unless `batch_size` is given: then their rows are put together
-#' anew. The function is called between two steps, never inside one, until a block of batches is
-#' full; on a GPU that is while the device works on the block before.
+#' Batches are used as they arrive, unless you give `batch_size`: then their rows are batched again.
+#' The function is called between two steps, never inside one, until a block of batches is full; on
+#' a GPU, that is while the device works on the previous block.
 #'
-#' With `cache = TRUE` the function is called for one epoch, when the dataset is made. Its rows are
-#' kept in memory, or in a scratch file if there are many, and from then on they are like those of
-#' an array: with a true shuffle, a share for `validation`, `na = "impute"` and `class_weight`.
-#' Otherwise it is called in each epoch, so it may vary the rows. Their order is then its own,
-#' unless `buffer` rows are shuffled; levels, means and deviations are those of the first batch.
+#' With `cache = TRUE` the function is called for one epoch, when the dataset is made. Its rows stay
+#' in memory, or in a scratch file if there are many, and then behave like those of an array: they
+#' support a full shuffle, a `validation` share, `na = "impute"` and `class_weight`. Otherwise the
+#' function is called in each epoch, so it may return different rows. Their order is then that of
+#' the function, unless you shuffle `buffer` rows; levels, means and standard deviations come from
+#' the first batch.
 #'
-#' An error in the function arrives as itself: with its class, message and call, and a traceback for
-#' [rlang::last_trace()].
+#' An error in the function reaches you unchanged: with its class, message and call, and a traceback
+#' for [rlang::last_trace()].
 #' @rdname gpu_dataset
 #' @usage \method{gpu_dataset}{function}(x, y = NULL, ..., steps = NULL)
 #' @export
@@ -39,27 +40,27 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
   gpu_dataset.default(new_source(features, scale = caller$frame), ...)
 }
 
-#' @param batched Whether the elements of a `tf.data.Dataset` are batches; `NULL` where their shapes
-#'   tell.
+#' @param batched Whether the elements of a `tf.data.Dataset` are batches; `NULL` derives it from
+#'   their shapes.
 #' @section tf.data:
-#' A `tf.data.Dataset`, and so what the package tfdatasets makes, has elements `x`, `(x, y)` or
-#' `(x, y, weights)`, each a tensor of numbers; map it to such pairs if its elements are named.
-#' For several inputs or outputs `x` or `y` is a dict (a named list) of tensors, or a tuple in the
-#' model's order.
-#' Where `y` is a number, elements are rows; where the first dimension is unknown, or `x` and `y`
-#' share it, they are batches. TensorFlow itself puts them together to blocks of batches. The order
-#' is the dataset's own, unless `buffer` rows are shuffled; `cache = TRUE` keeps all rows, as for a
-#' function. With `steps` the next epoch goes on where the last one ended.
+#' A `tf.data.Dataset`, and so a dataset of the package tfdatasets, has elements `x`, `(x, y)` or
+#' `(x, y, weights)`, each a tensor of numbers. If its elements are named, map it to such tuples.
+#' For several inputs or outputs, `x` or `y` is a dict (a named list) of tensors, or a tuple in the
+#' model's order. If `y` is a scalar, elements are rows; if the first dimension is unknown, or `x`
+#' and `y` share it, they are batches. TensorFlow itself combines them into blocks of batches. The
+#' order is that of the dataset, unless you shuffle `buffer` rows; `cache = TRUE` keeps all rows, as
+#' for a function. With `steps`, the next epoch continues where the previous one ended.
 #'
-#' Batches of text, ragged ones and those whose shape varies, as `padded_batch()` makes them, go to
-#' Keras' own function as they come, in whatever structure; options that need rows of one shape are
-#' refused.
+#' Batches of text, ragged batches and batches whose shape varies, such as those of
+#' `padded_batch()`, are passed to Keras' own function as they are, in any structure; options that
+#' need rows of one shape raise an error.
 #' @section Texts:
-#' A model that takes text, by a `TextVectorization` or `StringLookup` layer of its own, gets it
-#' from a character matrix (a text for each column), from a `tf.data.Dataset`, or from a data frame
-#' with `encode = "none"`: if all columns hold texts, they are one input, else each column is an
-#' input of its name. In `gpu_fit(model, list(x, y))` the model says so itself. Texts stay in the
-#' computer's memory, XLA cannot compile such a model, and the rest of a step runs on the device.
+#' A model that takes text, with its own `TextVectorization` or `StringLookup` layer, gets it from a
+#' character matrix (one text per column), from a `tf.data.Dataset`, or from a data frame with
+#' `encode = "none"`: if all columns hold texts, they are one input; otherwise each column is an
+#' input with its name. In `gpu_fit(model, list(x, y))`, gpukeras detects such a model by itself.
+#' Texts stay in the computer's memory, XLA cannot compile such a model, and the rest of a step runs
+#' on the device.
 #' @rdname gpu_dataset
 #' @export
 gpu_dataset.tensorflow.python.data.ops.dataset_ops.DatasetV2 <- function( # nolint
@@ -68,7 +69,7 @@ gpu_dataset.tensorflow.python.data.ops.dataset_ops.DatasetV2 <- function( # noli
   gpu_dataset.default(new_source(tf_features(x, steps, batched)), ...)
 }
 
-# Made by tfdatasets, by keras3's *_dataset_from_directory(), or in Python.
+# Created by tfdatasets, by keras3's *_dataset_from_directory(), or in Python.
 is_tf_dataset <- function(x) {
   inherits(x, "tensorflow.python.data.ops.dataset_ops.DatasetV2")
 }

@@ -1,14 +1,14 @@
 # Methods of R's generics for datasets: dim(), names(), `[`, summary().
 
 #' @param object A `gpu_dataset`.
-#' @param i Numbers of rows, as `x[i, ]` or `x[i]`.
-#' @param j,drop Not used: all columns are given.
+#' @param i Row numbers, as in `x[i, ]` or `x[i]`.
+#' @param j,drop Not used: all columns are returned.
 #' @section As other data:
-#' `dim()`, `nrow()`, `ncol()` and `names()` count and name the columns of a data frame as they were
-#' given (without the label), those of an array, or the inputs of a named list; rows for validation
-#' are counted too, and are `NA` where rows come in sequence. `x[1:3, ]` gives rows as the model
-#' gets them, in their original order: `list(x, y)`, or `list(x, y, weights)`. `summary()` has the
-#' columns as a data frame, with what was learned of them.
+#' `dim()`, `nrow()`, `ncol()` and `names()` count and name the columns of the original data frame
+#' (without the label), those of an array, or the inputs of a named list. Rows include those for
+#' validation; their number is `NA` for streamed rows. `x[1:3, ]` returns rows as the model gets
+#' them, in their original order: `list(x, y)`, or `list(x, y, weights)`. `summary()` returns a data
+#' frame of the columns and what the recipe learned about them.
 #' @rdname gpu_dataset
 #' @export
 dim.gpu_dataset <- function(x) {

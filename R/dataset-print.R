@@ -1,6 +1,6 @@
 # Lines of print() for datasets: rows, batches, features, labels, and the cost of each stage.
 
-# Microseconds a row of each stage, and its share of the whole.
+# Microseconds per row of each stage, and its share of the total.
 format_cost <- function(stages) {
   seconds <- vapply(stages, `[[`, 0, "row_s")
   share <- if (sum(seconds) > 0) 100 * seconds / sum(seconds) else 0 * seconds
@@ -10,7 +10,7 @@ format_cost <- function(stages) {
   )
 }
 
-# The number of a stream's rows is not known before its first epoch.
+# The number of streamed rows is not known before the first epoch.
 format_rows <- function(plan) {
   if (plan$rows == 0) {
     return("<gpu_dataset> rows in sequence, not counted yet")

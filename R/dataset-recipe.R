@@ -2,16 +2,16 @@
 
 #' The recipe of a dataset or a model, as an R value
 #'
-#' What was learned from the training rows to encode them: levels, means, deviations, what replaces
-#' missing values. In a session, [gpu_fit()] ties it to the model. For another session, save it
-#' beside the model, with `saveRDS()`, and give it to [gpu_predict()], [gpu_evaluate()] or
-#' [gpu_dataset()] as `recipe`.
+#' A recipe holds what `gpu_dataset()` learned from the training rows to encode them: levels, means,
+#' standard deviations, replacements of missing values. Within a session, [gpu_fit()] attaches it to
+#' the model. For another session, save it beside the model with `saveRDS()`, and pass it to
+#' [gpu_predict()], [gpu_evaluate()] or [gpu_dataset()] as `recipe`.
 #'
 #' @param x A [gpu_dataset()], or a model that [gpu_fit()] has trained.
-#' @return A `gpu_recipe`: a list of plain R values, which `print()` shows. Its element `portable`
-#'   is what is used: the recipe as text, with all digits of its numbers, so that predictions are
-#'   the same bit for bit, also after `saveRDS()`, `dput()` or from another computer. The others are
-#'   there to be looked at; changing them changes nothing.
+#' @return A `gpu_recipe`: a list of plain R values, which `print()` shows. gpukeras uses only its
+#'   element `portable`: the recipe as text, with all digits of its numbers, so that predictions are
+#'   the same bit for bit, also after `saveRDS()`, `dput()` or on another computer. The other
+#'   elements are for you to read; changing them has no effect.
 #' @section Errors:
 #' `gpukeras_error_data` for a model that [gpu_fit()] has not trained.
 #' @examplesIf gpukeras:::can_run_examples()

@@ -2,39 +2,39 @@
 
 #' Save a dataset, so that later runs start at full speed
 #'
-#' Writes the rows of a [gpu_dataset()] as they are fed to the device: encoded, with labels,
-#' weights and which rows are kept for validation, and the recipe with them. `gpu_dataset(path)`
-#' opens the folder again: the same rows, the same split, nothing to read, parse or learn anew. A
-#' model trained on it gets the recipe that the dataset was made by.
+#' Writes the prepared rows of a [gpu_dataset()]: encoded, with labels, weights, the validation
+#' split, and the recipe. `gpu_dataset(path)` opens the folder again, with the same rows and the
+#' same split; it need not parse or learn anything again. A model trained on it gets the original
+#' recipe.
 #'
 #' @section The folder:
-#' Shards of about 128 MiB, named `part-00001.parquet` and so on, and `gpukeras-dataset.json`, which
-#' says what is in them, with a checksum of each. Others can read the shards as well: as Parquet,
-#' `x` is a list of fixed size (bytes of images are a binary of fixed size), with the shape of a row
-#' in the column's metadata; as TFRecord, each row is a `tf.train.Example` with the features `x`,
-#' `y`, `w` and `validation` (those that there are). Nothing is compressed: the values lie in the
-#' files so that they are mapped into memory, not decoded.
+#' The folder holds shards of about 128 MiB, named `part-00001.parquet` and so on, and
+#' `gpukeras-dataset.json`, which describes them, with a checksum of each. Other programs can read
+#' the shards as well. In Parquet, `x` is a list of fixed size (bytes of images are a binary of
+#' fixed size), with the shape of a row in the column's metadata. In TFRecord, each row is a
+#' `tf.train.Example` with the features `x`, `y`, `w` and `validation` (those that exist). The files
+#' are not compressed, so that the values are mapped into memory without decoding.
 #'
-#' The folder is written atomically: under a hidden name beside its place, then renamed. An error,
-#' an interrupt, a full disk or a killed process leaves an earlier folder as it was. Files that a
-#' killed process left are removed by the next call for the same path.
+#' The folder is written atomically: under a hidden name beside its path, then renamed. An error, an
+#' interrupt, a full disk or a killed process leaves an earlier folder unchanged. The next call for
+#' the same path removes files that a killed process left behind.
 #'
-#' When the folder is opened, all checksums are verified. Few rows are then copied to memory; of
-#' more, blocks are read from the files as they are needed. With `on_error = "skip"`, shards that
-#' are damaged or missing are left out, and counted. Options that were applied when the rows were
-#' saved (`y`, `scale`, `encode`, `na`, `validation`, `recipe` and so on) cannot be changed.
-#' @param data A [gpu_dataset()]. Rows in sequence, of a function or a `tf.data.Dataset`, are saved
-#'   for one epoch, which must have an end: give such a dataset `steps` if it has none.
-#' @param path Path of the folder to write. The folder it is in must exist.
-#' @param format `"parquet"`, which is smaller and written faster, or `"tfrecord"`.
-#' @param shards How many files; `NULL` makes files of about 128 MiB.
-#' @param overwrite Whether a folder that an earlier call has written is replaced. A folder that
-#'   holds anything else is never deleted.
-#' @param verbose Whether progress is shown.
+#' Opening the folder verifies all checksums. Few rows are then copied to memory; for more, blocks
+#' are read from the files when they are needed. `on_error = "skip"` leaves out and counts damaged
+#' or missing shards. Options that were applied when the rows were saved (`y`, `scale`, `encode`,
+#' `na`, `validation`, `recipe` and so on) cannot be changed.
+#' @param data A [gpu_dataset()]. Streamed rows, from a function or a `tf.data.Dataset`, are saved
+#'   for one epoch, which must end: set `steps` if it has no end.
+#' @param path Path of the folder to write. Its parent folder must exist.
+#' @param format `"parquet"`, which is smaller and faster to write, or `"tfrecord"`.
+#' @param shards Number of files; `NULL` makes files of about 128 MiB.
+#' @param overwrite Whether to replace a folder that an earlier call wrote. A folder that holds
+#'   anything else is never deleted.
+#' @param verbose Whether to show progress.
 #' @return `path`, invisibly.
 #' @section Errors:
 #' `gpukeras_error_data` if the path exists, cannot be written, or the disk is full;
-#' `gpukeras_error_spec` for a bad option.
+#' `gpukeras_error_spec` for an invalid option.
 #' @examplesIf gpukeras:::can_run_examples()
 #' path <- tempfile("cars-")
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)

@@ -1,10 +1,10 @@
-#' Rows that can be trained on
+#' Rows to train on
 #'
-#' Stages data once for training: checked, encoded, cast to float32 and reordered to rows, so that
-#' batches of shuffled rows reach the device without R. What is larger than memory is read and
-#' encoded in pieces, once, and a block of batches is gathered of it at a time. What is learned on
-#' the way (levels, means, deviations; from the training rows only) is the dataset's recipe;
-#' `gpu_fit()` ties it to the model, and `gpu_predict()` applies it to new data.
+#' Prepares data once for training: checks and encodes it, casts it to float32 and reorders it to
+#' rows, so that batches of shuffled rows reach the device without R. Data larger than memory is
+#' read and encoded in pieces, once, and each block of batches is gathered from it. The dataset's
+#' recipe is what `gpu_dataset()` learns from the training rows: levels, means, standard deviations.
+#' `gpu_fit()` attaches the recipe to the model, and `gpu_predict()` applies it to new data.
 #'
 #' @param x Where the rows come from:
 #'
@@ -14,149 +14,152 @@
 #'   * a data frame with numeric, integer, logical, factor and character columns, dates and times;
 #'   * a formula such as `price ~ .`, or a [recipe][gpukeras-tidymodels], with `data`;
 #'   * a sparse matrix of the Matrix package;
-#'   * the path of a file or of several (globs such as `"flights/*.parquet"` too), or a folder: see
+#'   * the path of one or several files (globs such as `"flights/*.parquet"` too), or a folder: see
 #'     the sections on files and on images;
-#'   * a function that gives a batch a call: see the section on generators;
-#'   * a `tf.data.Dataset`, such as tfdatasets makes.
-#' @param y Labels, one a row: a factor or character vector (classes), a logical or 0/1 vector (two
-#'   classes), a numeric vector, or a numeric or logical matrix or array with several numbers a row:
-#'   masks of images, images, a class or one-hot classes for each time step; or a named list of
-#'   these, one element for each of the model's outputs. For a data frame or files that hold
-#'   columns, the name of the label column, or of several, one for each output. For other `x` also
-#'   the path of a `.npy` file, which is read as a whole.
+#'   * a function that returns one batch per call: see the section on functions;
+#'   * a `tf.data.Dataset`, such as one from tfdatasets.
+#' @param y Labels, one per row: a factor or character vector (classes), a logical or 0/1 vector
+#'   (two classes), a numeric vector, or a numeric or logical matrix or array with several numbers
+#'   per row: masks of images, images, a class or one-hot classes for each time step. For several
+#'   outputs, a named list of these with one element per output. For a data frame or files with
+#'   columns, the name of the label column, or one name per output. For other `x`, also the path of
+#'   a `.npy` file, which is read as a whole.
 #' @param data A data frame, for a formula; or paths of files with columns, for a formula that only
 #'   names columns.
-#' @param ... For methods other than the default one: its arguments. Otherwise empty.
+#' @param ... Arguments of the other methods. Otherwise empty.
 #' @param inputs For a data frame, a formula or tables in files: a named list of column names, one
-#'   element for each of the model's inputs, such as `list(numbers = c("carat", "depth"), kind =
-#'   "cut")`. Each feature column must be in exactly one of them. `NULL` makes one input of all.
-#' @param batch_size Rows a training step. `"auto"` is a power of two that gives about 100 updates
-#'   an epoch, within 32 and 1024; for a generator, the rows of its first batch.
-#' @param shuffle Whether each epoch takes the training rows in a new random order. It is a true
-#'   shuffle wherever rows have numbers; `print()` says so, or what else is done.
-#' @param cache Where rows live. `"device"`: in the device's memory. `"host"`: gathered in host
-#'   memory, sent in blocks. `"disk"`: in a scratch file of the session. `"auto"`: on the device
-#'   when they fit into half of its free memory; rows that were read from files or made by a
-#'   function stay in memory up to 256 MiB and go to a scratch file beyond, which the operating
-#'   system keeps in memory as long as there is room. `TRUE` keeps what a function or a pipeline
-#'   makes, so that it is called for one epoch only; `FALSE` makes it anew in each epoch, which is
-#'   what `"auto"` does with functions and pipelines.
-#' @param validation Share of the rows, drawn at random, that is kept for validation.
-#' @param encode Factors and texts as `"onehot"` columns, as `"codes"` from 0, or as `"hash"`: 0/1
-#'   columns of `hash_bins` bins, for many levels, none of which is ever unknown. A named vector
-#'   such as `c(city = "hash")` says it for some columns; the others are one-hot. `"none"` gives the
-#'   columns of a data frame to the model as they are: see the section on texts.
+#'   element for each of the model's inputs, such as
+#'   `list(numbers = c("carat", "depth"), kind = "cut")`. Each feature column must be in exactly one
+#'   element. `NULL` makes one input of all columns.
+#' @param batch_size Rows per training step. `"auto"` is a power of two from 32 to 1024 that gives
+#'   about 100 updates per epoch; for a function, the rows of its first batch.
+#' @param shuffle Whether each epoch takes the training rows in a new random order. The shuffle
+#'   covers all rows wherever rows have numbers; `print()` confirms that or says what is done
+#'   instead.
+#' @param cache Where to keep the rows. `"device"`: in the device's memory. `"host"`: in host
+#'   memory, from which blocks are sent. `"disk"`: in a scratch file of the session. `"auto"`: on
+#'   the device if the rows fit into half of its free memory; rows that come from files or a
+#'   function stay in memory up to 256 MiB, and beyond that go to a scratch file, which the
+#'   operating system keeps in memory while there is room. `TRUE` keeps the rows of a function or a
+#'   pipeline, so that it runs for one epoch only; `FALSE` runs it again in each epoch, which is
+#'   also what `"auto"` does with functions and pipelines.
+#' @param validation Share of the rows to hold out for validation, drawn at random.
+#' @param encode How to encode factors and texts: as `"onehot"` columns, as `"codes"` from 0, or as
+#'   `"hash"`: 0/1 columns of `hash_bins` bins, for many levels, without unknown levels. A named
+#'   vector such as `c(city = "hash")` sets it for some columns; the others are one-hot. `"none"`
+#'   passes the columns of a data frame to the model unencoded: see the section on texts.
 #' @param hash_bins Bins of a hashed column. Different levels may share one.
-#' @param text Names of text columns, which are split into words by Keras' `TextVectorization`; or a
-#'   list of `columns`, `max_tokens` (1000), `output` (`"tf_idf"`, `"multi_hot"`, `"count"`, or
-#'   `"int"` for an embedding), `sequence_length`, `ngrams`, `standardize` and `split`. Words are
+#' @param text Names of text columns, which Keras' `TextVectorization` splits into words; or a list
+#'   of `columns`, `max_tokens` (1000), `output` (`"tf_idf"`, `"multi_hot"`, `"count"`, or `"int"`
+#'   for an embedding), `sequence_length`, `ngrams`, `standardize` and `split`. The vocabulary is
 #'   learned from the training rows.
-#' @param scale Whether numeric features are standardised by mean and standard deviation of the
-#'   training rows. By default yes for columns, which have different units, and no for matrices and
-#'   arrays, which are taken as they are. A sparse matrix is only divided by the standard deviation,
-#'   not centred: its zeros stay zeros. Images become 0 to 1 instead of 0 to 255.
-#' @param na What happens to missing values (`NA` and `NaN`): `"error"` names the column, `"drop"`
-#'   leaves out rows that have any, `"impute"` replaces them; see the section on missing values.
-#'   `.npy` files and sparse matrices take `"error"` only.
+#' @param scale Whether to standardise numeric features by the mean and standard deviation of the
+#'   training rows. The default is yes for columns, which have different units, and no for matrices
+#'   and arrays. A sparse matrix is only divided by the standard deviation, not centred, so that its
+#'   zeros stay zeros. Images are scaled to 0 to 1 instead of 0 to 255.
+#' @param na What to do with missing values (`NA` and `NaN`): `"error"` raises an error that names
+#'   the column, `"drop"` drops rows with any, `"impute"` replaces them; see the section on missing
+#'   values. `.npy` files and sparse matrices take `"error"` only.
 #' @param augment For images (arrays of four dimensions too): a list of `flip` (`"horizontal"`,
 #'   `"vertical"`, `"both"`), `rotation` (share of a full turn), `zoom`, `translation`, `crop`
-#'   (height and width), `brightness`, `contrast`, `mixup` (its alpha). It is applied on the device,
-#'   anew in each epoch, to training rows only.
-#' @param map A Keras layer or model, or a function of a tensor, applied to the features of a block
-#'   of batches on the device: in training and in prediction alike. It is traced once, so R is not
+#'   (height and width), `brightness`, `contrast`, `mixup` (its alpha). Augmentation runs on the
+#'   device, with new random numbers in each epoch, on training rows only.
+#' @param map A Keras layer or model, or a function of a tensor, applied on the device to the
+#'   features of a block of batches, in training and in prediction. It is traced once, so R is not
 #'   called again.
-#' @param drop_last Whether the last batch of an epoch is left out if it is short.
-#' @param shard This worker's number, counted from 1, and the number of workers: each trains its own
-#'   share of the training rows, and together they train all.
-#' @param on_error What a broken file or row does: `"stop"`, or `"skip"`: it is left out, and
-#'   `print()` says how many and which was the first.
-#' @param buffer Rows of the shuffle buffer where rows come in sequence.
+#' @param drop_last Whether to drop the last batch of an epoch if it is short.
+#' @param shard This worker's number, counted from 1, and the number of workers. Each worker trains
+#'   its own share of the training rows; together they train all.
+#' @param on_error What to do with a broken file or row: `"stop"` raises an error, `"skip"` leaves
+#'   it out, and `print()` shows how many and the first one.
+#' @param buffer Rows of the shuffle buffer for streamed rows (functions and pipelines).
 #' @param weights Weights of the rows in the loss, or `NULL`; for files with columns, the name of
-#'   the column that holds them. For labels of several dimensions an array with rows first: one
-#'   weight for each time step or pixel, or a dimension of 1 where it holds for all of them.
+#'   the weights column. For labels of several dimensions, an array with rows first: one weight for
+#'   each time step or pixel, or a dimension of 1 to use one weight for all of them.
 #' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
-#'   levels; applies to training rows only.
-#' @param recipe A [gpu_recipe()], or another `gpu_dataset` or a trained model that has one, which
-#'   is applied instead of learning a new one: for test data. `encode`, `scale` and (unless it is
-#'   `"drop"`) `na` are then those of the recipe.
-#' @param seed Seed of the split and the shuffles; drawn from R's generator by default, so
+#'   levels. It applies to training rows only.
+#' @param recipe A [gpu_recipe()], or another `gpu_dataset` or trained model that has one. It is
+#'   applied, and no new recipe is learned: use it for test data. It sets `encode`, `scale` and
+#'   (unless `na` is `"drop"`) `na`.
+#' @param seed Seed of the split and the shuffles. The default draws it from R's generator, so
 #'   `set.seed()` fixes it.
-#' @return A `gpu_dataset`: the staged rows and their plan, which `print()` shows with its reasons
-#'   (`print(cost = TRUE)` measures what each stage of the pipeline costs). The rows live in Python:
-#'   the object cannot be saved with `saveRDS()`; [gpu_dataset_save()] writes the rows, and
-#'   [gpu_recipe()] gives what was learned as an R value.
+#' @return A `gpu_dataset`: the prepared rows and their plan, which `print()` shows with its reasons
+#'   (`print(cost = TRUE)` measures the cost of each stage of the pipeline). The rows live in
+#'   Python, so `saveRDS()` cannot save the object; [gpu_dataset_save()] writes the rows, and
+#'   [gpu_recipe()] returns the recipe as an R value.
 #' @section Rows without labels:
-#' A model whose loss is its own takes rows without `y`: a variational autoencoder or a pair of
-#' adversarial networks with a `train_step()`, or layers that call `add_loss()`. Their rows are
-#' `gpu_dataset(x)` or `list(x)`, a function that gives `list(x)`, or a `tf.data.Dataset` of `x`. As
-#' in Keras, `train_step()` gets `x` itself, and `(x,)` where a function or pipeline gives that.
-#' Missing labels that a loss of `compile()` needs are an error before anything is trained.
+#' A model that computes its own loss takes rows without `y`: for example a variational autoencoder
+#' or a pair of adversarial networks with a `train_step()`, or a model with layers that call
+#' `add_loss()`. Give the rows as `gpu_dataset(x)` or `list(x)`, as a function that returns
+#' `list(x)`, or as a `tf.data.Dataset` of `x`. As in Keras, `train_step()` gets `x` itself, or
+#' `(x,)` if a function or pipeline returns that. If a loss of `compile()` needs labels and there
+#' are none, an error says so before training starts.
 #' @section Missing values:
-#' With `na = "drop"`, rows with a missing feature or label are left out, with their weights, before
-#' anything is learned or set apart for validation; `print()` says how many. [gpu_predict()] gives
-#' `NA` for such rows of new data, in their place, and [gpu_evaluate()] leaves them out and says so.
+#' `na = "drop"` drops rows with a missing feature or label, and their weights, before anything is
+#' learned or held out for validation; `print()` shows how many. For such rows of new data,
+#' [gpu_predict()] returns `NA` in their place, and [gpu_evaluate()] drops them and says so.
 #'
-#' With `na = "impute"`, a number becomes the median of the training rows, a category their most
-#' frequent level (the first one on ties), a logical their more frequent value (`FALSE` on ties).
-#' Each column that lacks values in the training rows is followed by an indicator, a feature named
-#' `<column>=NA` that is 1 where the value was missing and else 0. Columns that lack none there are
-#' imputed in new data all the same, without an indicator. Means and standard deviations are those
-#' of the values that are there. In an array, a column is a slice of its last dimension. A column
-#' without any value in the training rows is an error, and so is a missing label: labels are never
-#' imputed.
+#' `na = "impute"` replaces a missing number by the median of the training rows, a category by their
+#' most frequent level (the first one on ties), and a logical by their more frequent value (`FALSE`
+#' on ties). Each column with missing values in the training rows is followed by an indicator, a
+#' feature named `<column>=NA` that is 1 where the value was missing and 0 elsewhere. Other columns
+#' are imputed in new data too, without an indicator. Means and standard deviations come from the
+#' values that are present. In an array, a column is a slice of its last dimension. A column without
+#' any value in the training rows is an error, and so is a missing label: labels are never imputed.
 #'
-#' Infinite values are an error whatever `na` is.
+#' Infinite values are an error for every `na`.
 #' @section Several inputs and outputs:
-#' A model with several inputs takes a named list: `gpu_dataset(list(image = pixels, table = cars),
-#' y)`. Its elements are arrays, matrices, sparse matrices, `.npy` files and data frames with the
-#' same rows; each is encoded by itself. Or a data frame's columns are grouped by `inputs`. A model
-#' with several outputs takes `y` as a named list, `list(price = numbers, cut = factor)`; for a data
-#' frame the names of its label columns, `y = c("price", "cut")`, or a formula,
-#' `list(price, cut) ~ .`, where `list(p = log(price), cut) ~ .` names them. (`cbind(a, b) ~ .` is
-#' one output of two numbers.)
+#' A model with several inputs takes a named list:
+#' `gpu_dataset(list(image = pixels, table = cars), y)`. The elements are arrays, matrices, sparse
+#' matrices, `.npy` files and data frames with the same rows; each is encoded separately.
+#' Alternatively, `inputs` groups the columns of a data frame. A model with several outputs takes
+#' `y` as a named list, `list(price = numbers, cut = factor)`. For a data frame, give the names of
+#' the label columns, `y = c("price", "cut")`, or a formula, `list(price, cut) ~ .`;
+#' `list(p = log(price), cut) ~ .` names the outputs. (`cbind(a, b) ~ .` is one output of two
+#' numbers.)
 #'
 #' The names are those of the model's input layers and output layers (`keras_input(name = )`,
-#' `layer_dense(name = )`), or of the dicts it was made from; other names are an error that lists
-#' both. A model of a class of one's own, which has no such names, takes unnamed lists in
-#' [gpu_fit()], [gpu_evaluate()] and [gpu_predict()] and gets lists, as from Keras; so does a
-#' `tf.data` pipeline whose `x` or `y` is a tuple. An output without a loss needs no labels.
+#' `layer_dense(name = )`), or of the dicts that the model was created from. Other names are an
+#' error that lists both. A model of a custom class without such names takes unnamed lists in
+#' [gpu_fit()], [gpu_evaluate()] and [gpu_predict()] and gets lists, as from Keras. The same holds
+#' for a `tf.data` pipeline whose `x` or `y` is a tuple. An output without a loss needs no labels.
 #' `weights` weigh a row in the losses of all outputs; `class_weight` and `mixup` need a single
 #' output, `map` and `augment` a single input. [gpu_predict()] then takes such a list (or a data
-#' frame, where columns were grouped) and gives a named list, one element for each output.
-#' [gpu_mlp()] makes a branch for each input and a head for each output.
+#' frame, if columns were grouped) and returns a named list, one element per output. [gpu_mlp()]
+#' makes a branch for each input and a head for each output.
 #' @section Dates and times:
-#' In data frames, one column becomes several features:
+#' One date or time column of a data frame becomes several features:
 #'
 #' * A `Date`: the number of days since 1970-01-01, named as the column, and the sine and cosine of
-#'   the day's place in the week and in the year: `<column>:weekday_sin`, `<column>:weekday_cos`,
-#'   `<column>:yearday_sin`, `<column>:yearday_cos`. The week begins on Monday, the year on
-#'   1 January; the year has its own 365 or 366 days.
-#' * A `POSIXct` or `POSIXlt`: the same, where the number is the days since 1970-01-01 00:00 UTC
-#'   with their fraction, and besides `<column>:daytime_sin` and `<column>:daytime_cos`, which begin
-#'   at midnight. Weekday, day and hour are those of the column's time zone, or of the session's if
-#'   it has none. The zone belongs to the recipe: new data in another zone is converted to it.
-#' * A `difftime`: a number in its units. The units belong to the recipe: new data in other units is
-#'   converted to them.
+#'   the day's position in the week and in the year: `<column>:weekday_sin`, `<column>:weekday_cos`,
+#'   `<column>:yearday_sin`, `<column>:yearday_cos`. The week begins on Monday, the year on 1
+#'   January; each year has its own 365 or 366 days.
+#' * A `POSIXct` or `POSIXlt`: the same features, with the number of days since 1970-01-01 00:00 UTC
+#'   including their fraction, and also `<column>:daytime_sin` and `<column>:daytime_cos`, which
+#'   begin at midnight. Weekday, day and hour are in the column's time zone, or in the session's if
+#'   it has none. The recipe stores the zone and converts new data to it.
+#' * A `difftime`: a number in its units. The recipe stores the units and converts new data to them.
 #'
-#' The number of days is always standardised by the training rows, also with `scale = FALSE`: as it
-#' is, some 20,000, no network could use it. The number of a `difftime` is treated as other numbers
-#' are. `na = "impute"` replaces a missing date by the median of the training rows; its sines and
-#' cosines are 0, which is no day more than another. Labels cannot be dates or times.
+#' The number of days is always standardised by the training rows, also with `scale = FALSE`: values
+#' of some 20,000 would be useless to a network. The number of a `difftime` is treated like other
+#' numbers. `na = "impute"` replaces a missing date by the median of the training rows; its sines
+#' and cosines are 0, which favours no day. Labels cannot be dates or times.
 #' @section Files and sparse matrices:
-#' A `.npy` file holds one array of numbers, such as `numpy.save()` writes; its first dimension is
-#' the rows. It may be larger than memory. It is read once when the dataset is made, to find missing
-#' and infinite values and to learn means and deviations. In each epoch the rows of a block of
-#' batches are then read through a memory map, a part of the file at a time. Arrays in Fortran order
-#' are read too, slowly. Python objects are never loaded. The file must stay as it is: if it changes
-#' or vanishes, the next block is an error.
+#' A `.npy` file holds one array of numbers, as `numpy.save()` writes it; its first dimension is the
+#' rows. It may be larger than memory. `gpu_dataset()` reads it once, to find missing and infinite
+#' values and to learn means and standard deviations. In each epoch, the rows of a block of batches
+#' are then read through a memory map, a part of the file at a time. Arrays in Fortran order work
+#' too, but slowly. Python objects are never loaded. Do not change the file: if it changes or
+#' disappears, the next block is an error.
 #'
-#' A `Matrix::dgCMatrix`, or what converts to it, keeps only its stored values in memory. They cross
-#' to Python without their zeros, and each block of batches is expanded on its way to the device.
-#' A model trained on a sparse matrix also predicts dense ones of the same width, and the reverse.
+#' A `Matrix::dgCMatrix`, or an object that converts to it, keeps only its stored values in memory.
+#' They are passed to Python without their zeros, and each block of batches is expanded on its way
+#' to the device. A model trained on a sparse matrix can also predict dense ones of the same width,
+#' and the reverse.
 #' @section Errors:
 #' `gpukeras_error_data` for data that cannot be trained on (missing or infinite values, no rows,
-#' lists, different lengths, a file that is not there); it names the argument or column.
-#' `gpukeras_error_spec` for a bad option.
+#' lists, different lengths, a missing file); it names the argument or column. `gpukeras_error_spec`
+#' for an invalid option.
 #' @order 1
 #' @examplesIf gpukeras:::can_run_examples()
 #' gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
@@ -258,7 +261,7 @@ stage_rows <- function(source, options, weights = NULL, class_weight = NULL, rec
   warn_notes(new_result(record, "gpu_dataset"))
 }
 
-# Warns of unexpected changes of the data, such as numbers that float32 rounds.
+# Warns about unexpected changes of the data, such as numbers that float32 rounds.
 warn_notes <- function(data) {
   for (note in data$notes) warn_gpukeras(note, "data")
   data
@@ -298,7 +301,7 @@ as_weights <- function(weights, call) {
   as.array(weights)
 }
 
-# What weights are to be and are not, or NULL.
+# What weights must be but are not, or NULL.
 explain_weights <- function(weights) {
   if (is.list(weights)) {
     paste0("one number a row, for all outputs together, not ", describe(weights))
@@ -367,12 +370,12 @@ format.gpu_dataset <- function(x, ...) {
   )
 }
 
-#' @param cost Whether each stage of the pipeline is measured on some blocks, and shown, in
-#'   microseconds a row. The stages that a dataset has are told apart: `read` (out of files),
-#'   `decode` (to pixels, dense rows, encoded columns), `gather` (a block's rows in the epoch's
-#'   order), `pull` (a `tf.data` pipeline, as a whole), `send` (to the device), `cast` or `augment`
-#'   (casting and scaling included), `map`, `unpack` (a tensor for each input and output). What was
-#'   kept when the dataset was made is not read or decoded again.
+#' @param cost Whether to measure the cost of each stage of the pipeline on some blocks, and show it
+#'   in microseconds per row. The stages are `read` (from files), `decode` (to pixels, dense rows,
+#'   encoded columns), `gather` (a block's rows in the epoch's order), `pull` (a `tf.data` pipeline,
+#'   as a whole), `send` (to the device), `cast` or `augment` (including casting and scaling), `map`
+#'   and `unpack` (a tensor for each input and output); only those that the dataset has are shown.
+#'   Rows that are cached are not read or decoded again.
 #' @rdname gpu_dataset
 #' @export
 print.gpu_dataset <- function(x, cost = FALSE, ...) {

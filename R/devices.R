@@ -2,39 +2,36 @@
 
 #' Set TensorFlow up
 #'
-#' Chooses the device, its memory, the number format and more, before TensorFlow
-#' starts, and says what it chose and why. Call it before the first model:
-#' making a layer or a tensor starts TensorFlow. A setting that comes too late
-#' after that is marked with `!`, with the value that is in effect instead.
+#' Chooses the device, its memory, the number format and more, before TensorFlow starts, and reports
+#' its choices and their reasons. Call it before the first model: making a layer or a tensor starts
+#' TensorFlow. A setting that comes too late is marked with `!` and the value that is in effect
+#' instead.
 #'
-#' Calling it again is fine: seed, precision (for layers made from then on) and
-#' `jit` can change at any time.
+#' You can call it again: seed, precision (for layers made from then on) and `jit` can change at any
+#' time.
 #'
-#' @param device `"auto"` (a GPU if TensorFlow finds one, else the CPU, and it
-#'   says so), `"gpu"` (an error without one), `"cpu"`, or one device as
-#'   [gpu_devices()] names it, such as `"GPU:1"`; the other GPUs then stay free.
-#' @param memory How much of a GPU's memory TensorFlow takes: `"growth"` (what
-#'   it needs, so that other sessions live), `"all"`, or a number of MiB.
-#' @param precision `"auto"` (`"mixed_bfloat16"` from compute capability 8.0,
-#'   `"mixed_float16"` from 7.0, else `"float32"`; with several GPUs the weakest
-#'   decides), or one of these or `"float64"` by name.
-#' @param tf32 May products and convolutions of float32 run on tensor cores, as
-#'   TF32 with 10 of the 23 bits of the mantissa? From compute capability 8.0;
-#'   `"auto"` is TensorFlow's default, which is yes. `FALSE` where the digits
-#'   matter more than the speed.
-#' @param jit Compile by XLA? `"auto"` leaves it to [gpu_fit()], which measures
-#'   whether it pays, and is `FALSE` on a GPU on which XLA of this TensorFlow
-#'   would end R. `FALSE` holds for all that gpukeras runs, whatever
-#'   `compile(jit_compile = )` said.
-#' @param threads Threads on the CPU, within one operation and across
-#'   operations; `NULL` leaves it as it is (at first, all cores).
+#' @param device `"auto"` (a GPU if TensorFlow finds one, otherwise the CPU, with a message),
+#'   `"gpu"` (an error without one), `"cpu"`, or one device by its name in [gpu_devices()], such as
+#'   `"GPU:1"`; the other GPUs then stay free.
+#' @param memory How much of a GPU's memory TensorFlow takes: `"growth"` (only what it needs, so
+#'   that other sessions can use the rest), `"all"`, or a number of MiB.
+#' @param precision `"auto"` (`"mixed_bfloat16"` from compute capability 8.0, `"mixed_float16"` from
+#'   7.0, otherwise `"float32"`; with several GPUs the weakest decides), or one of these or
+#'   `"float64"` by name.
+#' @param tf32 Whether float32 products and convolutions may run on tensor cores, as TF32 with 10 of
+#'   the 23 bits of the mantissa. This needs compute capability 8.0. `"auto"` is TensorFlow's
+#'   default, which is yes. Use `FALSE` if the digits matter more than the speed.
+#' @param jit Whether to compile by XLA. With `"auto"`, [gpu_fit()] measures whether it pays; on a
+#'   GPU on which this TensorFlow's XLA would crash R, `"auto"` means `FALSE`. `FALSE` applies to
+#'   everything that gpukeras runs, whatever `compile(jit_compile = )` says.
+#' @param threads Threads on the CPU, within one operation and across operations; `NULL` does not
+#'   change them (initially, all cores).
 #' @param seed Seed of R, Python, NumPy and TensorFlow.
-#' @param deterministic Whether a training repeats, bit by bit on a CPU: only
-#'   deterministic kernels, and nothing that changes results goes by measured
-#'   times, such as the choice of an engine. So does a training that was killed
-#'   and resumed from a checkpoint. Slower on a GPU, and cannot be switched off
-#'   again. Needs a seed; without one it is 0. Call it again before what is to
-#'   repeat within a session.
+#' @param deterministic Whether trainings repeat, bit by bit on a CPU, including trainings that were
+#'   killed and resumed from a checkpoint. TensorFlow then uses only deterministic kernels, and no
+#'   choice that changes results, such as that of an engine, depends on measured times. This is
+#'   slower on a GPU, and cannot be switched off again. It needs a seed; without one the seed is 0.
+#'   To repeat a training within a session, call `gpu_setup()` again before it.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded
@@ -44,7 +41,7 @@
 #' @examplesIf gpukeras:::can_run_examples()
 #' gpu_setup(seed = 1)
 #'
-#' # Fails where no GPU can be used, where "auto" takes the CPU and says so.
+#' # Fails if no GPU can be used, whereas "auto" takes the CPU and says so.
 #' try(gpu_setup(device = "gpu"))
 gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", jit = "auto",
                       threads = NULL, seed = NULL, deterministic = FALSE, tf32 = "auto") {
@@ -97,19 +94,17 @@ as.data.frame.gpu_setup <- function(x, ...) {
 
 #' List the devices
 #'
-#' Neither function starts TensorFlow's devices, so [gpu_setup()] still works
-#' afterwards.
+#' Neither function starts TensorFlow's devices, so [gpu_setup()] still works afterwards.
 #'
-#' @return A data frame with a row for each device.
+#' @return A data frame with one row per device.
 #'
-#'   `gpu_devices()`: `name` (such as `"GPU:0"`), `kind`, `label` (the maker's
-#'   name), `compute_capability` (such as `"8.6"`, `""` for a CPU),
-#'   `memory_bytes` (`NA` if not determined) and `visible` (whether TensorFlow
-#'   may use it).
+#'   `gpu_devices()`: `name` (such as `"GPU:0"`), `kind`, `label` (the maker's name),
+#'   `compute_capability` (such as `"8.6"`, `""` for a CPU), `memory_bytes` (`NA` if not determined)
+#'   and `visible` (whether TensorFlow may use it).
 #'
-#'   `gpu_memory()`: `device`, `current_bytes`, `peak_bytes` and `limit_bytes`.
-#'   For a GPU, what TensorFlow holds of it, `NA` before TensorFlow has started;
-#'   for the CPU, the memory of this R session.
+#'   `gpu_memory()`: `device`, `current_bytes`, `peak_bytes` and `limit_bytes`. For a GPU, the
+#'   memory that TensorFlow holds on it, `NA` before TensorFlow has started; for the CPU, the memory
+#'   of this R session.
 #' @export
 #' @examplesIf gpukeras:::can_run_examples()
 #' gpu_devices()
@@ -138,12 +133,11 @@ format.gpu_memory <- format.gpu_devices
 
 #' Run code on a device
 #'
-#' Soft placement is off: an operation that cannot run on that device is an
-#' error, where TensorFlow would silently move it to the CPU. Starts TensorFlow.
+#' Turns soft placement off: an operation that cannot run on the device is an error, whereas
+#' TensorFlow would silently move it to the CPU. Starts TensorFlow.
 #'
-#' @param device A device as [gpu_devices()] names it, `"gpu"` for the first
-#'   GPU, or `"cpu"`. An error of class `gpukeras_error_no_device` if it is not
-#'   there.
+#' @param device A device by its name in [gpu_devices()], `"gpu"` for the first GPU, or `"cpu"`. If
+#'   it does not exist, an error of class `gpukeras_error_no_device` is raised.
 #' @param code Code to run there.
 #' @return The value of `code`.
 #' @export

@@ -2,22 +2,23 @@
 #'
 #' @param model A compiled Keras 3 model.
 #' @param data A [gpu_dataset()]; or a data frame, matrix (also sparse), array, `tf.data.Dataset` or
-#'   paths of files, which is encoded as the data that trained the model was. A data frame or a file
-#'   with columns holds the label column when training used a formula or such files. Rows with
-#'   missing values are treated as `na` of [gpu_dataset()] said in training.
+#'   paths of files, which is encoded like the training data. If training used a formula or files
+#'   with columns, a data frame or file with columns must contain the label column. Missing values
+#'   are treated as `na` of [gpu_dataset()] specified in training.
 #' @param y Labels of a matrix, array or data frame without formula.
 #' @param recipe For a model from another session, such as one loaded from a `.keras` file: the
-#'   [gpu_recipe()] of its training data. `NULL` takes the one that [gpu_fit()] tied to the model.
-#' @param part Which rows of a dataset: `"all"`, `"train"` or `"validation"`. Of a function or a
-#'   `tf.data.Dataset` one epoch is evaluated.
-#' @param batch_size Rows a batch; `NULL` takes large ones, as nothing is learned, or 32, as Keras
-#'   does, where the loss may depend on the batch (see the section Losses of [gpu_fit()]).
-#' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the one where the model
-#'   is. In a [gpu_cluster()] `"all"` shares them out among the workers, who must all make the same
+#'   [gpu_recipe()] of its training data. `NULL` uses the recipe that [gpu_fit()] attached to the
+#'   model.
+#' @param part Which rows of a dataset to use: `"all"`, `"train"` or `"validation"`. For a function
+#'   or a `tf.data.Dataset`, one epoch is evaluated.
+#' @param batch_size Rows per batch. `NULL` uses large batches, because nothing is learned, or 32,
+#'   as in Keras, if the loss may depend on the batch (see the section Losses of [gpu_fit()]).
+#' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the device of the model.
+#'   In a [gpu_cluster()], `"all"` divides the rows among the workers, which must all make the same
 #'   call, and all get the whole result.
-#' @param ... Arguments of keras3: `x`, `sample_weight` in [gpu_evaluate()]; `verbose`, which
-#'   changes nothing, and `batch_size` in [gpu_predict()], which takes large ones.
-#' @return A named numeric vector: the loss and each metric; of a metric whose value is an array
+#' @param ... Arguments of keras3: `x`, `sample_weight` in [gpu_evaluate()]; `verbose`, which has no
+#'   effect, and `batch_size` in [gpu_predict()], which uses large batches.
+#' @return A named numeric vector: the loss and each metric; for a metric whose value is an array,
 #'   each component, such as `f1_score[1]`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])

@@ -2,25 +2,24 @@
 
 #' Save a model, with the recipe of its data, its history and its masks
 #'
-#' Writes a `.keras` file, which plain Keras opens too. Besides Keras' own members it contains what
-#' [gpu_load()] restores: the recipe of the training data, so that [gpu_predict()] takes a data
-#' frame again; the history of the training, which [read_history()] reads from the file; and the
-#' masks of [gpu_prune()], so that weights that are 0 stay 0 in further training. The optimizer's
-#' state is in it as well: training goes on as if nothing had happened.
+#' Writes a `.keras` file, which plain Keras can open too. In addition to Keras' own members, the
+#' file contains what [gpu_load()] restores: the recipe of the training data, so that
+#' [gpu_predict()] takes a data frame again; the history of the training, which [read_history()]
+#' reads from the file; and the masks of [gpu_prune()], so that weights that are 0 stay 0 in further
+#' training. The file also contains the optimizer's state, so training continues without a break.
 #'
 #' The file is written atomically: under a hidden name in the same folder, then renamed.
 #' @param model A Keras 3 model; it need not be compiled or trained.
-#' @param path Path of the file; it ends with `.keras`. The folder it is in must exist.
-#' @param overwrite Whether an existing file is replaced. A folder never is.
+#' @param path Path of the file, which must end with `.keras`. Its folder must exist.
+#' @param overwrite Whether to replace an existing file. A folder is never replaced.
 #' @param history A [gpu_history] to save; `NULL` is that of the model's last [gpu_fit()].
-#' @param verbose Whether a line says what was saved, and others what [gpu_load()] will need: the
-#'   names of layers, losses and functions of one's own, which are not in the file, and where
-#'   lambdas are.
+#' @param verbose Whether to print what was saved, and what [gpu_load()] will need: the names of
+#'   custom layers, losses and functions, which are not in the file, and the location of lambdas.
 #' @return `path`, invisibly.
 #' @section Errors:
 #' `gpukeras_error_data` if the path exists or cannot be written; `gpukeras_error_model` for a model
-#' that Keras cannot save, or one with a layer that loads another program; `gpukeras_error_spec` for
-#' another ending than `.keras`.
+#' that Keras cannot save, or one with a layer that loads another program; `gpukeras_error_spec` if
+#' the path does not end with `.keras`.
 #' @seealso [gpu_load()]; [gpu_export()] for other programs.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
@@ -45,7 +44,7 @@ gpu_save <- function(model, path, overwrite = FALSE, history = NULL, verbose = T
   invisible(path)
 }
 
-# A history as JSON, without what new_gpu_history() adds and what the monitor saw.
+# A history as JSON, without what new_gpu_history() adds and what the monitor sampled.
 history_text <- function(history, call = caller_env()) {
   if (is.null(history)) {
     return(NULL)
@@ -93,34 +92,34 @@ format_needs <- function(needs) {
 #' Export a model for other programs, and check the file
 #'
 #' Writes the model's forward pass as a SavedModel (TensorFlow, TensorFlow Serving), ONNX (ONNX
-#' Runtime, and most others) or LiteRT (phones and small devices; TensorFlow Lite until 2024). Then
-#' another process, which has neither Keras' classes nor the session's, runs the file on some rows,
-#' and its predictions are compared with the model's. What predicts something else is an error, and
+#' Runtime, and most others) or LiteRT (phones and small devices; TensorFlow Lite until 2024).
+#' Another process, which has neither Keras' classes nor the session's, then runs the file on some
+#' rows, and its predictions are compared with the model's. If they differ, an error is raised and
 #' nothing is written.
 #'
-#' The exported model takes rows as the Keras model does: as numbers, encoded. The recipe, which
-#' encodes a data frame, stays in R ([gpu_recipe()]), as does the naming of classes.
+#' The exported model takes rows as the Keras model does: as encoded numbers. The recipe, which
+#' encodes a data frame and names the classes, stays in R ([gpu_recipe()]).
 #'
 #' @section What is needed:
-#' - `"savedmodel"`, `"litert"`: TensorFlow alone. `ai-edge-litert` runs LiteRT files, if it is
-#'   there.
-#' - `"onnx"`: `pip install tf2onnx onnx onnxruntime` into the Python that is used (tried: tf2onnx
-#'   1.17, onnx 1.23, onnxruntime 1.31 with TensorFlow 2.21 and NumPy 1.26).
+#' - `"savedmodel"`, `"litert"`: only TensorFlow. `ai-edge-litert` runs LiteRT files if it is
+#'   installed.
+#' - `"onnx"`: `pip install tf2onnx onnx onnxruntime` in the Python that gpukeras uses (tested:
+#'   tf2onnx 1.17, onnx 1.23, onnxruntime 1.31 with TensorFlow 2.21 and NumPy 1.26).
 #'
-#' A model whose batches LiteRT cannot run in any size, such as one with an LSTM, is exported for
-#' one row at a time; `$notes` says so. Half precision does not go to LiteRT, and layers of
-#' [gpu_quantize()] may not.
+#' If LiteRT cannot run a model with any batch size, such as a model with an LSTM, the model is
+#' exported for one row at a time, and `$notes` says so. Half precision cannot be exported to
+#' LiteRT, and layers of [gpu_quantize()] may not.
 #' @param model A Keras 3 model with weights; it need not be compiled.
 #' @param path Path of the file, or for `"savedmodel"` of the folder.
-#' @param format `"savedmodel"`, `"onnx"` or `"litert"`; by default the path's suffix decides:
+#' @param format `"savedmodel"`, `"onnx"` or `"litert"`; by default the path's suffix determines it:
 #'   `.onnx`, `.tflite`, or a folder.
-#' @param overwrite Whether a file, or the folder of an earlier SavedModel, is replaced. A folder
-#'   that holds anything else is never deleted.
+#' @param overwrite Whether to replace a file, or the folder of an earlier SavedModel. A folder that
+#'   holds anything else is never deleted.
 #' @param data A [gpu_dataset()] on whose first 16 rows both models are compared. `NULL` draws
-#'   random rows: normal numbers, or 0 and 1 where the model takes integers.
-#' @param tolerance The largest difference that is allowed between predictions of at most 1 in size,
-#'   and its share of larger ones; `NULL` is 0.0001 for float32 on the CPU, 0.02 for half precision
-#'   or a model on a GPU.
+#'   random rows: normal numbers, or 0 and 1 if the model takes integers.
+#' @param tolerance The largest allowed difference: absolute for predictions of at most 1 in size,
+#'   relative for larger ones. `NULL` is 0.0001 for float32 on the CPU, 0.02 for half precision or a
+#'   model on a GPU.
 #' @return A `gpu_export`, which `print()` shows: `$path`, `$format`, `$bytes`, `$inputs` and
 #'   `$outputs` (data frames: `name`, `shape` of a row, `dtype`), `$rows` compared,
 #'   `$max_difference`, `$allowed`, `$tolerance`, `$tolerance_reason`, `$runner` (the program that
@@ -128,9 +127,8 @@ format_needs <- function(needs) {
 #' @section Errors:
 #' `gpukeras_error_runtime_missing` if the format needs Python packages that are not installed;
 #' `gpukeras_error_model` if the model cannot be exported, or the file cannot be run or predicts
-#' something else (with `$max_difference` and `$allowed`); `gpukeras_error_data` if the path is
-#' taken or cannot be written; `gpukeras_error_spec` for a bad option, or where rows cannot be
-#' drawn.
+#' something else (with `$max_difference` and `$allowed`); `gpukeras_error_data` if the path exists
+#' or cannot be written; `gpukeras_error_spec` for an invalid option, or if rows cannot be drawn.
 #' @seealso [gpu_save()] for R.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)

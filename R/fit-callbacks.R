@@ -3,19 +3,21 @@
 #' @section Functions between epochs:
 #' `callbacks` may hold R functions beside Keras callbacks, named by when they are called:
 #' `on_train_begin()`, `on_epoch_begin(epoch)`, `on_epoch_end(epoch, metrics)` and
-#' `on_train_end(metrics)`. `epoch` counts from 1; `metrics` is a named numeric vector, `loss`
-#' first, those of the validation rows with `val_` in front, those of an array by component
-#' (`f1_score[1]`). A function may have fewer arguments.
-#' The argument `on_epoch_end` is a shorter way for the most usual one.
+#' `on_train_end(metrics)`. `epoch` counts from 1. `metrics` is a named numeric vector with `loss`
+#' first; names of validation metrics have the prefix `val_`, and a metric whose value is an array
+#' has one element per component (`f1_score[1]`). A function may have fewer arguments. The argument
+#' `on_epoch_end` is a shortcut for the most common function.
 #'
-#' A function that gives the string `"stop"` ends the training after the epoch; any other value is
-#' ignored. In it the model may be evaluated, used for predictions and saved. An error in it arrives
-#' as itself, with its class, message and a traceback for [rlang::last_trace()]; an interrupt ends
-#' the training as any other. The model keeps what it has learned. Warnings come when the training
-#' has ended. A function for each epoch costs no more than its own time: the engine stays.
+#' A function that returns the string `"stop"` ends the training after the epoch; any other value is
+#' ignored. The function may evaluate the model, predict with it and save it. An error in the
+#' function reaches you unchanged, with its class, message and a traceback for
+#' [rlang::last_trace()]; an interrupt ends the training like any other interrupt. In both cases the
+#' model keeps what it has learned. Warnings are signalled when the training has ended. A function
+#' called each epoch costs only its own time: the engine stays the same.
 #'
-#' An R error in a method of a Keras callback, a loss, a layer or a `train_step()` made in R arrives
-#' as itself, too, where reticulate keeps its class (1.46 does; 1.28 passes on the message alone).
+#' An R error in a method of a Keras callback, a loss, a layer or a `train_step()` written in R
+#' reaches you unchanged too, if reticulate keeps its class (1.46 does; 1.28 passes on the message
+#' only).
 #' @name gpu_fit
 #' @rdname gpu_fit
 NULL
@@ -50,7 +52,7 @@ as_callbacks <- function(callbacks = list(), on_epoch_end = NULL, call = caller_
   )
 }
 
-# A callable of Python is a function in R too.
+# A callable Python object is a function in R too.
 is_r_function <- function(x) {
   is.function(x) && !inherits(x, "python.builtin.object")
 }
@@ -96,7 +98,7 @@ check_callback <- function(x, call) {
   }
 }
 
-# The function that Python calls for a hook; it calls all of the user's, in order.
+# The function that Python calls for a hook. It calls all of the user's functions, in order.
 hook_caller <- function(hook, functions) {
   fillers <- lapply(functions, as_filler, hook = hook)
   function(...) {
@@ -111,8 +113,8 @@ hook_caller <- function(hook, functions) {
   }
 }
 
-# Calls `f` with the arguments that it takes: by name, the others by position for parameters without
-# a default. The call that an error shows has the hook's name.
+# Calls `f` with the arguments that it takes: by name, then by position for parameters without a
+# default. The call that an error shows has the hook's name.
 as_filler <- function(f, hook) {
   takes <- formals(args(f))
   open <- "..." %in% names(takes)

@@ -83,7 +83,7 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, call = cal
   rlang::inject(gpu_dataset(data, y, !!!asked))
 }
 
-# Refuses labels and options for data that is a dataset already.
+# Refuses labels and options if the data is already a dataset.
 check_dataset_options <- function(y, words, call) {
   word <- if (is.null(y)) utils::head(names(words), 1) else "y"
   if (length(word) > 0) {

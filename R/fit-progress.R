@@ -31,7 +31,7 @@ interruptible <- function(show) {
   }
 }
 
-# In a first epoch of unknown length there is no share to show.
+# The length of a first epoch may be unknown; then there is no share to show.
 bar_printer <- function(frame) {
   new_bar(frame, "batches", function(event) {
     list(
@@ -41,8 +41,8 @@ bar_printer <- function(frame) {
   })
 }
 
-# A bar that is removed when `frame`, that of the exported function, ends. `read` gives the total or
-# NULL, the number done, and a text, of an event; `verb` stands before the bar.
+# A bar that is removed when `frame`, that of the exported function, ends. `read` returns the total
+# or NULL, the number done, and a text for an event; `verb` stands before the bar.
 new_bar <- function(frame, units, read, verb = "") {
   started <- FALSE
   function(event) {
@@ -73,7 +73,7 @@ line_printer <- function(most = 20) {
   }
 }
 
-# A bar of cli does not run what has braces, but passes a terminal's codes on.
+# A bar of cli does not evaluate text in braces, but passes on terminal control codes.
 format_event <- function(event, most = 8) {
   metrics <- utils::head(event$metrics, most)
   shown <- paste0(names(metrics), ": ", format_number(metrics))

@@ -2,38 +2,39 @@
 
 #' Learning-rate schedules
 #'
-#' What [gpu_fit()] takes as `schedule`: the learning rate of every step of a training, looked up
-#' inside the step, so that it costs nothing. The rate that the optimizer was compiled with is the
-#' highest one of a schedule that is given none, and is back when the training is over.
+#' Values for the argument `schedule` of [gpu_fit()]: the learning rate of every step of a training.
+#' The step itself looks the rate up, so a schedule costs nothing. If you give no highest rate, it
+#' is the rate that the optimizer was compiled with. The optimizer has that rate again after the
+#' training.
 #'
-#' * `schedule_one_cycle()` goes up once and down once (Smith 2018), with the phases and the
-#'   defaults of PyTorch's `OneCycleLR`. The momentum stays as it is.
-#' * `schedule_cyclic()` goes up and down again and again (Smith 2017). At step \eqn{i}, with half
-#'   cycles of \eqn{h} steps, \eqn{c = \lfloor 1 + i / 2h \rfloor} and
-#'   \eqn{x = |i / h - 2c + 1|}, the rate is `min_rate + (max_rate - min_rate) * max(0, 1 - x)`,
-#'   the height times \eqn{1 / 2^{c - 1}} by the policy `"triangular2"`, and times `gamma`^i by
-#'   `"exp_range"`.
-#' * `schedule_warmup_cosine()` warms up and then goes down along half a cosine, optionally with
-#'   restarts (Loshchilov & Hutter 2017):
+#' * `schedule_one_cycle()` raises the rate once and lowers it once (Smith 2018), with the phases
+#'   and the defaults of PyTorch's `OneCycleLR`. The momentum stays the same.
+#' * `schedule_cyclic()` raises and lowers the rate repeatedly (Smith 2017). At step \eqn{i}, with
+#'   half cycles of \eqn{h} steps, \eqn{c = \lfloor 1 + i / 2h \rfloor} and
+#'   \eqn{x = |i / h - 2c + 1|}, the rate is `min_rate + (max_rate - min_rate) * max(0, 1 - x)`. The
+#'   policy `"triangular2"` multiplies the height by \eqn{1 / 2^{c - 1}}, `"exp_range"` by
+#'   `gamma`^i.
+#' * `schedule_warmup_cosine()` warms up and then lowers the rate along half a cosine, optionally
+#'   with restarts (Loshchilov & Hutter 2017):
 #'   `min_rate + (max_rate - min_rate) * (1 + cos(pi * i / n)) / 2` at step \eqn{i} of \eqn{n}.
-#' * `schedule_exponential()` multiplies the rate by `decay` every so many epochs.
-#' * `schedule_plateau()` multiplies it by `factor` when a metric gets no better.
+#' * `schedule_exponential()` multiplies the rate by `decay` every `every` epochs.
+#' * `schedule_plateau()` multiplies the rate by `factor` when a metric stops improving.
 #' * `schedule_constant()` keeps one rate, after a warm-up.
 #'
-#' Any of them may begin with a warm-up, in which the rate rises linearly to the schedule's first
-#' one (Goyal et al. 2017). The warm-up is part of the schedule's time.
+#' Every schedule may begin with a warm-up, in which the rate rises linearly to the schedule's first
+#' rate (Goyal et al. 2017). The warm-up counts as part of the schedule's duration.
 #'
 #' @param max_rate The highest rate; `NULL` is the optimizer's own.
 #' @param pct_start Share of the steps in which the rate rises.
-#' @param div_factor What the highest rate is divided by to give the first one.
-#' @param final_div What the first rate is divided by to give the last one.
-#' @param anneal `"cos"` or `"linear"`: how the rate goes from one to the other.
-#' @param warmup Epochs of warm-up, whole or not; 0 is none.
+#' @param div_factor The first rate is the highest rate divided by this number.
+#' @param final_div The last rate is the first rate divided by this number.
+#' @param anneal Shape of the rise and the fall: `"cos"` or `"linear"`.
+#' @param warmup Epochs of warm-up, possibly fractional; 0 is none.
 #' @param warmup_from Where the warm-up starts, as a share of the schedule's first rate.
 #' @return A `gpu_schedule`: a list of its `kind` and its options, with `print()` and `plot()`.
 #' @section Errors:
-#' `gpukeras_error_spec` for an option that cannot be. What depends on the training is found by
-#' [gpu_fit()]: a warm-up longer than the training, or a `min_rate` above the optimizer's own.
+#' `gpukeras_error_spec` for an invalid option. [gpu_fit()] checks what depends on the training: a
+#' warm-up longer than the training, or a `min_rate` above the optimizer's own rate.
 #' @references
 #' Smith (2017), Cyclical Learning Rates for Training Neural Networks,
 #' <https://arxiv.org/abs/1506.01186>.
@@ -55,7 +56,7 @@
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' gpu_fit(gpu_mlp(train), train, epochs = 5, schedule = schedule, verbose = FALSE)
 #'
-#' # A warm-up of half an epoch in front of a rate that falls when nothing gets better.
+#' # A warm-up of half an epoch before a rate that falls when the validation loss stops improving.
 #' schedule_plateau(patience = 3, monitor = "val_loss", warmup = 0.5)
 #' @export
 schedule_one_cycle <- function(max_rate = NULL, pct_start = 0.3, div_factor = 25, final_div = 1e4,
@@ -66,12 +67,12 @@ schedule_one_cycle <- function(max_rate = NULL, pct_start = 0.3, div_factor = 25
   ))
 }
 
-#' @param min_rate The lowest rate. Of `schedule_cyclic()`, `NULL` is a quarter of the highest.
-#' @param policy `"triangular"` (all cycles of one height), `"triangular2"` (each half as high as
-#'   the one before) or `"exp_range"` (by `gamma` lower at each step).
+#' @param min_rate The lowest rate. For `schedule_cyclic()`, `NULL` is a quarter of the highest.
+#' @param policy `"triangular"` (all cycles have the same height), `"triangular2"` (each cycle has
+#'   half the height of the one before) or `"exp_range"` (the height falls by `gamma` at each step).
 #' @param step_size Length of half a cycle.
-#' @param unit What `step_size` counts: `"epochs"` or `"steps"`.
-#' @param gamma What the height is multiplied by at each step, by `"exp_range"`.
+#' @param unit Unit of `step_size`: `"epochs"` or `"steps"`.
+#' @param gamma Factor of the height at each step, for `"exp_range"`.
 #' @rdname gpu_schedule
 #' @export
 schedule_cyclic <- function(max_rate = NULL, min_rate = NULL, policy = "triangular",
@@ -83,7 +84,7 @@ schedule_cyclic <- function(max_rate = NULL, min_rate = NULL, policy = "triangul
   ))
 }
 
-#' @param cycles How many times the cosine is run through, all of one length.
+#' @param cycles Number of cosine cycles, all of the same length.
 #' @rdname gpu_schedule
 #' @export
 schedule_warmup_cosine <- function(max_rate = NULL, min_rate = 0, warmup = 1, cycles = 1,
@@ -95,9 +96,10 @@ schedule_warmup_cosine <- function(max_rate = NULL, min_rate = 0, warmup = 1, cy
 }
 
 #' @param rate The first rate; `NULL` is the optimizer's own. For `plot()`, the optimizer's own.
-#' @param decay What the rate is multiplied by every `every` epochs.
-#' @param every A number of epochs, whole or not.
-#' @param staircase Whether the rate falls at their end at once, rather than bit by bit.
+#' @param decay Factor of the rate every `every` epochs.
+#' @param every A number of epochs, possibly fractional.
+#' @param staircase Whether the rate falls at once at the end of every `every` epochs, rather than
+#'   gradually.
 #' @rdname gpu_schedule
 #' @export
 schedule_exponential <- function(rate = NULL, decay = 0.9, every = 1, staircase = FALSE,
@@ -108,13 +110,12 @@ schedule_exponential <- function(rate = NULL, decay = 0.9, every = 1, staircase 
   ))
 }
 
-#' @param factor What the rate is multiplied by.
-#' @param patience Epochs without improvement before it is.
-#' @param monitor Name of the metric; `NULL` is the validation loss, or the loss where nothing is
-#'   validated.
-#' @param mode `"min"` or `"max"`: which is better; `NULL` goes by the metric's name.
-#' @param min_delta Least change that counts as an improvement.
-#' @param cooldown Epochs after a reduction in which nothing is counted.
+#' @param factor Factor of the rate when the metric stops improving.
+#' @param patience Epochs without improvement before the rate is reduced.
+#' @param monitor Name of the metric; `NULL` is the validation loss, or the loss without validation.
+#' @param mode Which is better: `"min"` or `"max"`; `NULL` derives it from the metric's name.
+#' @param min_delta Smallest change that counts as an improvement.
+#' @param cooldown Epochs after a reduction that do not count towards `patience`.
 #' @rdname gpu_schedule
 #' @export
 schedule_plateau <- function(factor = 0.5, patience = 5, monitor = NULL, mode = NULL,

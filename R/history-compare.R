@@ -25,7 +25,7 @@ rbind.gpu_history <- function(..., deparse.level = 1) { # nolint: object_name_li
 #' @export
 rbind.gpu_histories <- rbind.gpu_history
 
-# Names as given, else of the variables, else numbers.
+# The given names, or else those of the variables, or else numbers.
 name_histories <- function(histories, expressions) {
   given <- rlang::names2(histories)
   symbols <- vapply(seq_along(histories), function(i) {

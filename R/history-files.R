@@ -2,14 +2,14 @@
 
 #' Read a history that was saved beside a checkpoint
 #'
-#' [gpu_fit()] with `checkpoint` keeps its history in the same folder, in the file `history.json`,
-#' and renews it after each epoch. So the history is there even when the process has died.
+#' With `checkpoint`, [gpu_fit()] writes its history to the file `history.json` in the same folder
+#' after each epoch. So the history is available even if the process has died.
 #'
 #' @param path The checkpoint's folder, or the file.
 #' @return A [gpu_history]. Numbers that were NaN or infinite are NaN.
 #' @section Errors:
-#' `gpukeras_error_data` where there is no history, or the file holds something else: what is no
-#' number where a number belongs is named.
+#' `gpukeras_error_data` if there is no history, or the file contains something else; the error
+#' names a field that should be a number and is not.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' folder <- tempfile("checkpoint-")

@@ -1,4 +1,5 @@
-# Histories drawn: a panel for each metric, training and validation together, one history or more.
+# Plots of histories: a panel for each metric, training and validation together, one history or
+# more.
 
 panels_a_page <- 12
 

@@ -63,46 +63,46 @@ name_reasons <- function(report) {
 
 #' The history of a training
 #'
-#' What [gpu_fit()] gives back: how the metrics went, where the model ran, how fast, and why so.
+#' The result of [gpu_fit()]: how the metrics developed, where the model ran, how fast, and why.
 #'
 #' @section Fields:
-#' - `$history`: a vector of each metric, named as Keras names them, with `val_` in front of those
-#'   of the validation rows. Of a metric whose value is an array, such as `F1Score()`, a matrix with
-#'   a row for each epoch; elsewhere each of its components counts as a metric: `f1_score[1]`.
+#' - `$history`: a vector for each metric, with Keras' names; names of validation metrics have the
+#'   prefix `val_`. A metric whose value is an array, such as `F1Score()`, has a matrix with one row
+#'   per epoch; elsewhere each of its components counts as a metric: `f1_score[1]`.
 #' - `$learning_rate`: the rate at the end of each epoch.
-#' - `$where`: on which devices the model's variables are, as text.
-#' - `$throughput`: training rows a second of each epoch, its validation included;
-#'   `$samples_per_s` of the fastest one.
-#' - `$input_wait`: share of the time that was spent waiting for rows, from 0 to 1.
+#' - `$where`: the devices that hold the model's variables, as text.
+#' - `$throughput`: training rows per second of each epoch, including its validation;
+#'   `$samples_per_s`: that of the fastest epoch.
+#' - `$input_wait`: share of the time spent waiting for rows, from 0 to 1.
 #' - `$peak_memory`: most bytes of the GPU's memory that TensorFlow held; `NA` on the CPU.
-#' - `$reasons`: a named character vector that says why the engine, the batch size, the place of the
-#'   rows and the precision were chosen, and why the training ended.
-#' - `$notes`: what was done on the way, such as continuing from a checkpoint.
-#' - `$monitor`: a [gpu_monitor()], if it was asked for.
-#' - `$epochs`, `$rows`, `$elapsed_s`, `$epoch_s`: what was done in what time.
-#' - `$stopped`: `"completed"`, `"early"`, `"interrupted"`, or `"non_finite"` when the loss became
-#'   NaN or infinite. `$best_epoch`: the epoch whose weights early stopping restored, or 0.
+#' - `$reasons`: a named character vector of reasons for the choice of engine, batch size, location
+#'   of the rows and precision, and for the end of the training.
+#' - `$notes`: events during the training, such as resuming from a checkpoint.
+#' - `$monitor`: a [gpu_monitor()], if you requested one.
+#' - `$epochs`, `$rows`, `$elapsed_s`, `$epoch_s`: the amount of work and its time.
+#' - `$stopped`: `"completed"`, `"early"`, `"interrupted"`, or `"non_finite"` if the loss became NaN
+#'   or infinite. `$best_epoch`: the epoch whose weights early stopping restored, or 0.
 #'
 #' @param x,object A `gpu_history` from [gpu_fit()] or [read_history()], or several from `rbind()`.
 #' @param row.names,optional,deparse.level Not used.
 #' @param wide Whether a row is an epoch instead of a single value.
-#' @param metric Names of the metrics to plot, without `val_`; by default all. That of an array
-#'   stands for all its components.
-#' @param ... Of `rbind()`: histories, best with names: `rbind(small = fit1, big = fit2)`. Of
-#'   `plot()`: passed on to [graphics::plot.default()]. Otherwise not used.
+#' @param metric Names of the metrics to plot, without `val_`; the default is all. The name of an
+#'   array metric stands for all its components.
+#' @param ... For `rbind()`: histories, preferably with names: `rbind(small = fit1, big = fit2)`.
+#'   For `plot()`: passed on to [graphics::plot.default()]. Otherwise not used.
 #' @return
-#' - `as.data.frame()`: a row for each value, with columns `epoch`, `metric`, `value` and `data`
-#'   (`"training"` or `"validation"`). With `wide = TRUE` a row for each epoch, with its metrics,
-#'   its `learning_rate` and its `seconds`.
+#' - `as.data.frame()`: one row per value, with columns `epoch`, `metric`, `value` and `data`
+#'   (`"training"` or `"validation"`). With `wide = TRUE`, one row per epoch, with its metrics, its
+#'   `learning_rate` and its `seconds`.
 #' - `summary()`: the first, best and last value of each metric with its epoch, the times and the
-#'   reasons. Whether a high or a low value is best is known by the metric's name; `NA` where it is
-#'   not.
+#'   reasons. The metric's name determines whether a high or a low value is best; the best value is
+#'   `NA` if it does not.
 #' - `plot()`: `x`, invisibly. `autoplot()`: a ggplot. A dashed line marks the best epoch: the one
-#'   that early stopping restored, else the lowest validation loss. A dotted line marks where a
-#'   training was continued from a checkpoint.
-#' - `rbind()`: a data frame as above with a column `model` in front, of class `gpu_histories`: it
-#'   prints a line for each, and `plot()` and `autoplot()` draw them over each other. Its
-#'   `summary()` is a data frame with a row for each.
+#'   that early stopping restored, or else the one with the lowest validation loss. A dotted line
+#'   marks where a training resumed from a checkpoint.
+#' - `rbind()`: a data frame as above with `model` as first column, of class `gpu_histories`: it
+#'   prints one line per history, and `plot()` and `autoplot()` draw the histories over each other.
+#'   Its `summary()` is a data frame with one row per history.
 #' @name gpu_history
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
@@ -282,7 +282,7 @@ format_skipped <- function(steps) {
   sprintf(", %s skipped by loss scaling", count_of(steps, "steps"))
 }
 
-# Rows a second of each engine that was tried.
+# Rows per second of each engine that was tried.
 format_trials <- function(trials, batch_size) {
   if (length(trials) == 0) {
     return(NULL)

@@ -79,7 +79,7 @@ ask_python <- function(python, packages) {
   c(answer, failed = "")
 }
 
-# Runs an interpreter. Gives its exit status, and its output unless that is shown.
+# Runs an interpreter. Returns its exit status, and its output unless the output is shown.
 run_python <- function(python, args, shown = FALSE) {
   if (!file.exists(python)) {
     return(list(status = 1L, lines = "it is not there"))

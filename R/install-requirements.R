@@ -1,4 +1,4 @@
-# The Python and packages that gpukeras needs. Decided in R by pure functions of facts, because no
+# The Python and packages that gpukeras needs. Pure R functions decide this from facts, because no
 # Python runs yet. The versions are in known_good.json.
 
 # Versions that are known to work together. `lines`: a release line of TensorFlow with the versions
@@ -139,7 +139,7 @@ read_reticulate <- function() utils::packageVersion("reticulate")
 
 # The Python --------------------------------------------------------------------------------------
 
-# Which Python reticulate is to use. `how`: "given" (chosen already), "environment" (this `python`),
+# Which Python reticulate must use. `how`: "given" (chosen already), "environment" (this `python`),
 # "require" (an environment that reticulate makes for requirements), or "reticulate" (its choice).
 choose_python <- function(facts) {
   variables <- c("RETICULATE_PYTHON", "RETICULATE_PYTHON_ENV", "RETICULATE_PYTHON_FALLBACK")

@@ -2,51 +2,51 @@
 
 #' Install TensorFlow and Keras
 #'
-#' Makes a virtual environment for R with the versions of TensorFlow, Keras and NumPy that are known
-#' to work together, and with the build of TensorFlow that fits the computer: with CUDA's libraries
-#' where there is an NVIDIA GPU, and without them elsewhere, which saves gigabytes. Nothing of CUDA
-#' needs to be installed before, except for NVIDIA's driver.
+#' Makes a virtual environment for R with versions of TensorFlow, Keras and NumPy that are known to
+#' work together, and with the build of TensorFlow that fits the computer: with CUDA's libraries if
+#' there is an NVIDIA GPU, and without them otherwise, which saves gigabytes. You need not install
+#' anything of CUDA before, except NVIDIA's driver.
 #'
-#' An existing environment is kept: packages that fit stay, and only what is missing or too old is
-#' installed. Nothing is removed, unless `new = TRUE` asks for a new environment. If that fails or
-#' is interrupted, the environment is restored.
+#' An existing environment is kept: packages that fit stay, and only missing or outdated packages
+#' are installed. Nothing is removed, unless `new = TRUE` requests a new environment. If that fails
+#' or is interrupted, the old environment is restored.
 #'
 #' @section The build of TensorFlow:
-#' On Linux with an x86-64 processor, `gpu = "auto"` takes `tensorflow[and-cuda]` where an NVIDIA
-#' GPU is detected: by its device file or its driver's (`/dev/nvidia0`,
-#' `/proc/driver/nvidia/version`), on the PCI bus, or by WSL. No program is run, because `lspci` and
-#' `nvidia-smi` are missing in many containers. Without one it takes `tensorflow-cpu`. On macOS, on
-#' Windows, and on other processors it takes `tensorflow`, which computes on the CPU there. For a
-#' GPU on Windows, use WSL2, which is Linux on Windows: install R and gpukeras in it.
+#' On Linux with an x86-64 processor, `gpu = "auto"` takes `tensorflow[and-cuda]` if it detects an
+#' NVIDIA GPU: by the files of the device or its driver (`/dev/nvidia0`,
+#' `/proc/driver/nvidia/version`), on the PCI bus, or by WSL. It runs no program, because `lspci`
+#' and `nvidia-smi` are missing in many containers. Without an NVIDIA GPU it takes `tensorflow-cpu`.
+#' On macOS, on Windows, and on other processors it takes `tensorflow`, which computes on the CPU
+#' there. To use a GPU on Windows, install R and gpukeras in WSL2, which is Linux on Windows.
 #'
 #' @section Which Python is used:
-#' When gpukeras first needs Python, and R does not run one yet, it is, in this order:
+#' When gpukeras first needs Python, and R does not run one yet, it uses the first of these:
 #'
-#' 1. the one that you chose: by `RETICULATE_PYTHON`, or by `reticulate::use_python()` and its like;
-#' 2. the virtual environment that is active, or the conda environment that is, if it has
-#'    TensorFlow;
+#' 1. the one that you chose with `RETICULATE_PYTHON`, or with `reticulate::use_python()` and
+#'    similar functions;
+#' 2. the active virtual environment, or the active conda environment if it has TensorFlow;
 #' 3. the virtual environment `r-gpukeras`, which `install_gpukeras()` makes, else `r-keras` or
 #'    `r-tensorflow`, which the R packages keras3 and tensorflow make;
-#' 4. with reticulate 1.41 or later, an environment that it makes for the session and keeps in its
-#'    cache: gpukeras declares what it needs by `reticulate::py_require()`. Then
+#' 4. with reticulate 1.41 or later, an environment that reticulate makes for the session and keeps
+#'    in its cache: gpukeras declares its requirements with `reticulate::py_require()`. Then
 #'    `install_gpukeras()` is not needed;
-#' 5. any other that reticulate finds.
+#' 5. any other Python that reticulate finds.
 #'
-#' `library(gpukeras)` starts no Python and downloads nothing. A Python that lacks something, or has
-#' a version that cannot work, is an error that names it, what it lacks, and what to do.
+#' `library(gpukeras)` starts no Python and downloads nothing. If a Python lacks something, or has a
+#' version that cannot work, an error names the Python, what it lacks, and what to do.
 #'
 #' @section Offline:
-#' On a computer without access to PyPI, give a folder with the packages' files (wheels) as
-#' `wheels`. `install_gpukeras(dry_run = TRUE)` prints the command that fetches them: run it on a
-#' computer with access, of the same system, kind of processor and version of Python, and copy the
-#' folder. Behind a mirror or a proxy, set the variables of pip: `PIP_INDEX_URL`, `HTTPS_PROXY`.
+#' On a computer without access to PyPI, pass a folder with the packages' files (wheels) as
+#' `wheels`. `install_gpukeras(dry_run = TRUE)` prints the command that downloads them. Run it on a
+#' computer with access that has the same system, kind of processor and version of Python, and copy
+#' the folder. Behind a mirror or a proxy, set the variables of pip: `PIP_INDEX_URL`, `HTTPS_PROXY`.
 #'
 #' @section HPC clusters:
-#' * Load the module of Python before R, so that it is found: `module load python/3.11`.
+#' * Load the Python module before R, so that gpukeras finds it: `module load python/3.11`.
 #' * Home folders are small and CUDA's libraries are not. Give a path, such as
-#'   `install_gpukeras("/project/me/gpukeras", gpu = TRUE)`, and keep pip's cache elsewhere by
-#'   `PIP_CACHE_DIR`. One environment may serve a whole group.
-#' * Login nodes often have no GPU: `gpu = TRUE` installs for the nodes that have.
+#'   `install_gpukeras("/project/me/gpukeras", gpu = TRUE)`, and move pip's cache with
+#'   `PIP_CACHE_DIR`. One environment can serve a whole group.
+#' * Login nodes often have no GPU: `gpu = TRUE` installs for the nodes that have one.
 #' * Name the environment in `~/.Renviron`, so that all jobs use it, and none makes its own:
 #'   `RETICULATE_PYTHON=/project/me/gpukeras/bin/python`.
 #' * Modules that set `PYTHONPATH` put their packages before those of the environment: unload them.
@@ -54,24 +54,25 @@
 #' @param envname The name of a virtual environment, or a path with a slash.
 #' @param gpu `"auto"` looks for an NVIDIA GPU. `TRUE` installs CUDA's libraries without looking,
 #'   `FALSE` leaves them out.
-#' @param python The interpreter to make the environment of; `NULL` takes the first one on the path
-#'   that fits. It is the real one that is used, not a shim of pyenv.
-#' @param new Whether to make the environment anew if it is there. The old one is kept until the new
-#'   one is complete.
+#' @param python The interpreter to make the environment with; `NULL` takes the first suitable one
+#'   on the path. If it is a shim of pyenv, the real interpreter is used.
+#' @param new Whether to replace an existing environment by a new one. The old one is kept until the
+#'   new one is complete.
 #' @param wheels A folder of packages to install from, without a network.
-#' @param packages Requirements as pip takes them, such as `"keras==3.12.0"`, in place of those of
-#'   the table of versions that are known to work.
+#' @param packages Requirements in pip's syntax, such as `"keras==3.12.0"`, instead of those in the
+#'   table of versions that are known to work.
 #' @param pip_options More options of `pip install`.
-#' @param dry_run Whether to change nothing and give the plan only.
-#' @param verbose Whether to show what pip says.
+#' @param dry_run Whether to return only the plan and change nothing.
+#' @param verbose Whether to show pip's output.
 #' @return A `gpu_install`, the plan: a list with `$path`, `$python`, `$packages` (all that is
 #'   needed), `$lacking` (what is or was to be installed), `$reason` (for the build of TensorFlow),
-#'   `$problem` (why it cannot be carried out, or `""`) and `$download` (a command for another
+#'   `$problem` (why the plan cannot be carried out, or `""`) and `$download` (a command for another
 #'   computer). Invisible, unless `dry_run`.
 #' @section Errors:
-#' `gpukeras_error_runtime_missing` if there is no Python that fits, if the environment cannot be
-#' completed without removing something, or if pip fails; `gpukeras_error_spec` for arguments.
-#' @seealso [gpu_check()], which says whether the GPU is used.
+#' `gpukeras_error_runtime_missing` if no suitable Python exists, if the environment cannot be
+#' completed without removing something, or if pip fails; `gpukeras_error_spec` for invalid
+#' arguments.
+#' @seealso [gpu_check()], which tests whether the GPU is used.
 #' @export
 #' @examples
 #' # What would be installed, and why: nothing is changed.

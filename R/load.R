@@ -1,8 +1,8 @@
 # gpu_load(): models from files of gpu_save(), and results of gpu_run() that are loaded on first
 # use.
 
-# A model or dataset of a child: loaded if TensorFlow runs already, else a gpu_saved object with its
-# file. A model that cannot be loaded keeps its file.
+# A model or dataset of a child: loaded if TensorFlow already runs, otherwise a gpu_saved object
+# with its file. A model that cannot be loaded keeps its file.
 keep_saved <- function(packed) {
   saved <- new_saved(packed)
   if (!tensorflow_runs()) {
@@ -37,45 +37,45 @@ new_saved <- function(packed) {
 #' `gpu_load(path)` loads a model from a `.keras` file: one of [gpu_save()], with the recipe of its
 #' training data, its history and its masks, or one of plain Keras.
 #'
-#' A result that [gpu_run()] returned as a file, because this session had not started TensorFlow, is
-#' loaded on its first use by functions of gpukeras; for others, such as keras3's, `gpu_load(x)`
-#' loads it.
+#' [gpu_run()] returns a model or dataset as a file if this session has not started TensorFlow.
+#' gpukeras functions load it on first use; for other functions, such as those of keras3, load it
+#' with `gpu_load(x)`.
 #'
 #' @section What is refused:
-#' A file may come from anywhere, so it is inspected before Keras loads it, and Keras loads it in
-#' its safe mode; unless `safe_mode` is `FALSE` no code of the file is run, even if safe mode is
-#' switched off globally. Refused are Python lambdas, such as a Lambda layer's function; pickles;
-#' layers that load another program (`TFSMLayer`, `TorchModuleWrapper`, `JaxLayer`, `FlaxLayer`);
-#' weights in another file; members outside of the archive's own folder, links, encrypted ones and
-#' zip bombs; files that are damaged; and classes and functions that are neither in
+#' A file may come from anywhere, so gpukeras inspects it before Keras loads it, and Keras loads it
+#' in its safe mode. Unless `safe_mode` is `FALSE`, no code of the file is run, even if safe mode is
+#' switched off globally. These are refused: Python lambdas, such as a Lambda layer's function;
+#' pickles; layers that load another program (`TFSMLayer`, `TorchModuleWrapper`, `JaxLayer`,
+#' `FlaxLayer`); weights in another file; members outside of the archive's own folder, links,
+#' encrypted members and zip bombs; damaged files; and classes and functions that are neither in
 #' `custom_objects` nor registered with Keras.
 #'
-#' The formula in a file is data. [gpu_predict()] and [gpu_evaluate()] take it where it is made of
+#' A formula in a file is data. [gpu_predict()] and [gpu_evaluate()] accept it if it consists of
 #' columns, arithmetic, comparisons and functions such as `log()`, `sqrt()`, `ifelse()`, `factor()`
-#' and `cut()`, and refuse it by name where it holds anything else. For a model of your own whose
-#' formula calls other functions, give the rows as `gpu_dataset(formula, data = , recipe = model)`.
-#' A history that is damaged is left out, with a note.
-#' @section Layers, losses and functions of one's own:
-#' A file holds their names, not what they are: [gpu_save()] lists them. Give them as
-#' `custom_objects = list(Scale = Scale, my_loss = my_loss)`: Python classes, keras3's
-#' `new_layer_class()` and its like, R functions. If only `compile()` needs what is not known, such
-#' as a loss, the model of a path is loaded without being compiled, and a message says so: it
-#' predicts, and `compile()` makes it trainable, with a new optimizer. A lambda is Python code in
-#' the file: it is only loaded with `safe_mode = FALSE`, as in Keras.
+#' and `cut()`; otherwise an error names what it contains. For your own model whose formula calls
+#' other functions, give the rows as `gpu_dataset(formula, data = , recipe = model)`. A damaged
+#' history is left out, with a note.
+#' @section Custom layers, losses and functions:
+#' A file holds their names, not their code: [gpu_save()] lists the names. Pass the objects as
+#' `custom_objects = list(Scale = Scale, my_loss = my_loss)`: Python classes, results of keras3's
+#' `new_layer_class()` and similar functions, R functions. If only `compile()` needs an unknown
+#' object, such as a loss, the model is loaded from the path without being compiled, and a message
+#' says so: it predicts, and `compile()` makes it trainable, with a new optimizer. A lambda is
+#' Python code in the file: it is loaded only with `safe_mode = FALSE`, as in Keras.
 #' @param x Path of a `.keras` file; or a `gpu_saved_model` or `gpu_saved_dataset` of [gpu_run()].
-#'   Anything else is given back as it is.
+#'   Any other value is returned unchanged.
 #' @param custom_objects A named list of classes and functions that the model in a file needs, or
 #'   `NULL`.
-#' @param safe_mode Whether a file with a Python lambda is refused. `FALSE` runs the code of the
-#'   file: only for files that you trust.
+#' @param safe_mode Whether to refuse a file with a Python lambda. `FALSE` runs the code of the
+#'   file: use it only for files that you trust.
 #' @return A Keras model, compiled as it was, with its optimizer's state; [gpu_predict()] takes a
-#'   data frame again. [read_history()] reads the history in the file, [gpu_recipe()] gives the
-#'   recipe of the model. Of a `gpu_saved_dataset` a [gpu_dataset()]. Loading a `gpu_saved` one
-#'   twice gives the same; a path is read anew each time. `gpu_recipe(x)` and `print()` of a
-#'   `gpu_saved` one load nothing.
+#'   data frame again. [read_history()] reads the history in the file, [gpu_recipe()] returns the
+#'   recipe of the model. For a `gpu_saved_dataset`, a [gpu_dataset()]. Loading a `gpu_saved` object
+#'   twice returns the same object; a path is read again each time. `gpu_recipe(x)` and `print()` of
+#'   a `gpu_saved` object load nothing.
 #' @section Errors:
-#' `gpukeras_error_model` for a file that is not there or refused, `gpukeras_error_spec` for another
-#' ending than `.keras`.
+#' `gpukeras_error_model` for a file that does not exist or is refused, `gpukeras_error_spec` if the
+#' path does not end with `.keras`.
 #' @seealso [gpu_save()], [gpu_export()]
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)

@@ -2,41 +2,44 @@
 
 #' Watch the GPU and the computer while code runs
 #'
-#' Samples the GPUs, this process and the computer while `code` runs, and says in one sentence how
-#' busy the GPU was. Without a GPU it samples the processor, memory and reads, and says why.
+#' Samples the GPUs, this process and the computer while `code` runs, and summarises in one sentence
+#' how busy the GPU was. Without a GPU, it samples the processor, memory and reads, and reports why
+#' there is no GPU.
 #'
-#' The samples come from a process of its own, which takes about 1 % of one processor core at the
-#' usual interval, and ends with this session at the latest. It asks the NVIDIA driver (NVML, as
-#' `nvidia-smi` does) and the operating system; it starts nothing on the card and takes none of its
-#' memory. Wrap what you like: a [gpu_fit()], a loop of your own, training with 'keras3'.
+#' The samples come from a separate process, which uses about 1 % of one processor core at the
+#' default interval, and ends with this session at the latest. It queries the NVIDIA driver (NVML,
+#' as `nvidia-smi` does) and the operating system. It runs nothing on the card and uses none of its
+#' memory. `code` can be anything: a [gpu_fit()], your own loop, training with 'keras3'.
 #'
 #' @section Columns of `as.data.frame()`:
-#' One row for each sample and GPU; without a GPU one for each sample, and the GPU's columns are
-#' `NA`. A value that the card or the computer does not report is `NA` too, such as the utilization
-#' of a MIG slice.
+#' One row per sample and GPU. Without a GPU, one row per sample, and the GPU's columns are `NA`. A
+#' value that the card or the computer does not report is `NA` too, such as the utilization of a MIG
+#' slice.
 #' - `time_s`: seconds since the code began. `device`: `"GPU:0"` is the first GPU that
 #'   `CUDA_VISIBLE_DEVICES` shows.
 #' - `utilization_percent`: share of the time in which at least one kernel ran. NVML averages it
-#'   over 0.17 to 1 s. `memory_utilization_percent`: in which the card's memory was read or written.
-#' - `memory_bytes`: the card's memory in use by all processes. TensorFlow takes nearly all at its
-#'   start unless `gpu_setup(memory = "growth")` is in effect; [gpu_memory()] has what it uses.
+#'   over 0.17 to 1 s. `memory_utilization_percent`: share in which the card's memory was read or
+#'   written.
+#' - `memory_bytes`: the card's memory in use by all processes. TensorFlow takes nearly all of it at
+#'   its start unless `gpu_setup(memory = "growth")` is in effect; [gpu_memory()] shows what
+#'   TensorFlow uses.
 #' - `power_w`, `temperature_c`, `clock_mhz` (of the multiprocessors), `throttling` (why the clocks
-#'   were lowered, such as `"power limit"`; `""` when they were not).
+#'   were lowered, such as `"power limit"`; `""` if they were not).
 #' - `pcie_received_bytes_per_s`, `pcie_sent_bytes_per_s`: over PCI Express, to and from the card,
 #'   measured for 20 ms in each interval.
-#' - `process_cpu_percent`: of this process, without those that it starts, such as [gpu_run()]'s;
-#'   100 is a whole core. `process_memory_bytes`: resident.
-#' - `cpu_percent`: of the whole computer, 100 is all cores. `available_memory_bytes`: what can
-#'   be allocated without swapping.
-#' - `disk_read_bytes_per_s`, `network_read_bytes_per_s`: by the whole computer.
-#' @param code What to watch. Its value is in `$value`; an error or an interrupt of it is passed on
-#'   as it is.
+#' - `process_cpu_percent`: of this process, without the processes that it starts, such as that of
+#'   [gpu_run()]; 100 is one core. `process_memory_bytes`: resident memory.
+#' - `cpu_percent`: of the whole computer, 100 is all cores. `available_memory_bytes`: memory that
+#'   can be allocated without swapping.
+#' - `disk_read_bytes_per_s`, `network_read_bytes_per_s`: of the whole computer.
+#' @param code The code to watch. Its value is in `$value`; its errors and interrupts are passed on
+#'   unchanged.
 #' @param interval Seconds between two samples, 0.01 to 60. Processor times are counted in
-#'   hundredths of a second, so that values get coarse below 0.1. For hours, seconds are enough: a
-#'   day at 0.2 has 432,000 samples.
+#'   hundredths of a second, so values are coarse below 0.1. For a run of hours, an interval of
+#'   seconds is enough: a day at 0.2 has 432,000 samples.
 #' @param x,object A `gpu_monitor`.
 #' @param row.names,optional Not used.
-#' @param ... Of `plot()`: passed on to [graphics::plot.default()]. Otherwise not used.
+#' @param ... For `plot()`: passed on to [graphics::plot.default()]. Otherwise not used.
 #' @return A `gpu_monitor`, with `print()`, `plot()`, `ggplot2::autoplot()`, `as.data.frame()` and
 #'   `summary()` (mean, median and largest value of each column, as a data frame). Its fields are
 #'   `$value`, `$verdict` (the sentence), `$notes`, `$gpu_error` (`""`, or why no GPU was sampled),
@@ -44,7 +47,7 @@
 #'   `$memory_total_bytes`, `$samples` (of the computer), `$devices` (a list for each GPU, with its
 #'   `$name`, `$uuid`, `$memory_total_bytes`, `$power_limit_w` and `$samples`), `$summary`.
 #' @section Errors:
-#' `gpukeras_error_spec` for an interval out of range, `gpukeras_error_runtime_missing` where the
+#' `gpukeras_error_spec` for an interval out of range, `gpukeras_error_runtime_missing` if the
 #' Python package psutil is missing.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
@@ -74,7 +77,7 @@ start_monitor <- function(interval, arg, call = caller_env()) {
   list(stop = stop, abandon = function() try(stop(), silent = TRUE))
 }
 
-# gpu_fit(monitor = ): TRUE is the usual interval; FALSE starts none, and stop() gives NULL.
+# gpu_fit(monitor = ): TRUE is the default interval; FALSE starts none, and stop() returns NULL.
 start_fit_monitor <- function(monitor, call = caller_env()) {
   if (isFALSE(monitor)) {
     return(list(stop = function() NULL, abandon = function() NULL))
@@ -304,7 +307,7 @@ card_lines <- function(x) {
   frame[order(match(frame$panel, unique(frame$panel))), ] # the panels in their order
 }
 
-# With GPUs only the processor is shown: it says whether they wait for it.
+# With GPUs, only the processor is shown: it shows whether the GPUs wait for it.
 host_lines <- function(x) {
   samples <- x$samples
   cores <- x$computer_cores %||% x$cores
@@ -330,7 +333,8 @@ draw_line <- function(x, panel, line, values, least) {
   )
 }
 
-# Okabe and Ito's colours, which colour-blind people can tell apart, and dashes for prints in grey.
+# The colours of Okabe and Ito, which colour-blind people can distinguish, and dashes for grey
+# prints.
 line_styles <- function(lines) {
   colours <- unname(grDevices::palette.colors(8, "Okabe-Ito"))[c(6, 7, 4, 2, 8, 3, 1)]
   at <- seq_along(lines) - 1

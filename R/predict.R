@@ -1,26 +1,27 @@
 #' Predictions as R values
 #'
-#' New rows are encoded as training encoded them: columns are found by name, factor levels by label,
-#' standardised by the training rows' statistics. So are the columns of a matrix, where it has names
-#' and had some in training; one without names is taken by position. Other columns are left out.
+#' Encodes new rows like the training rows: finds columns by name and factor levels by label, and
+#' standardises with the statistics of the training rows. The columns of a matrix are found by name
+#' too, if both it and the training matrix have column names; a matrix without names is used by
+#' position. Other columns are ignored.
 #'
 #' @param model A Keras 3 model.
 #' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
-#'   inputs, where training had one; or a [gpu_dataset()], whose rows are taken in their original
-#'   order (of a function or a `tf.data.Dataset`, also given as it is: one epoch, in its order).
-#' @param type `"response"`: numbers, or probabilities of the classes (of the second one when there
+#'   inputs, if training had one; or a [gpu_dataset()], whose rows are used in their original order.
+#'   For a function or a `tf.data.Dataset` (also passed directly), one epoch in its own order.
+#' @param type `"response"`: numbers, or probabilities of the classes (of the second one if there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
 #'   or 0 and 1, as the labels were.
 #' @inheritParams gpu_evaluate
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
-#'   class or output, or an array with rows first where the output has more dimensions; of a model
-#'   with several outputs a named list of these, where `type = "class"` gives classes for those that
-#'   have any, and numbers for the others. Where the shape of a row of the output varies by batch,
-#'   as of padded sequences, a list with the array of each batch. Where training had `na = "drop"`,
-#'   rows with a missing value get `NA`; a [gpu_dataset()] has left them out already.
+#'   class or output, or an array with rows first if the output has more dimensions. For a model
+#'   with several outputs, a named list of these; `type = "class"` then returns classes for outputs
+#'   that have classes, and numbers for the others. If the shape of an output row varies by batch,
+#'   as with padded sequences, a list with the array of each batch. If training had `na = "drop"`,
+#'   rows with a missing value get `NA`; a [gpu_dataset()] has already dropped them.
 #' @section Errors:
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
-#' another type; for missing values, unless `na` of [gpu_dataset()] said otherwise in training.
+#' another type; for missing values, unless `na` of [gpu_dataset()] specified otherwise in training.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(Species ~ ., data = iris)
 #' model <- gpu_mlp(train)

@@ -1,8 +1,8 @@
-# A profile drawn: the step as a stacked bar, and what ran when. step_bars() and timeline_bars() are
-# what plot() and autoplot() both draw.
+# Plots of a profile: the step as a stacked bar, and the timeline. plot() and autoplot() both draw
+# step_bars() and timeline_bars().
 
-# The parts of a step in the order of their bar. The colours are Okabe and Ito's, which colour-blind
-# readers can tell apart; they differ in lightness too.
+# The parts of a step in the order of their bar. The colours are those of Okabe and Ito, which
+# colour-blind readers can distinguish; they differ in lightness too.
 step_colours <- c(
   input = "#E69F00", host = "#56B4E9", kernels = "#009E73", transfers = "#CC79A7",
   idle = "#CCCCCC", unknown = "#DDDDDD"
@@ -85,7 +85,7 @@ timeline_title <- function(lanes) {
   paste0("What ran when", if (hidden > 0) sprintf(" (%d lanes with less are left out)", hidden))
 }
 
-# Lanes in their order, the host's first; of many the busiest.
+# Lanes in their order, the host's first; if there are many, the busiest ones.
 drawn_lanes <- function(frame) {
   busy <- tapply(frame$end_s - frame$begin_s, frame$lane, sum)
   kept <- names(utils::head(sort(busy, decreasing = TRUE), most_lanes))
@@ -100,7 +100,7 @@ shorten_lanes <- function(lanes, most = 28) {
 
 # Base graphics ------------------------------------------------------------------------------------
 
-# The step as one bar, each part labelled where there is room, and all of them in the legend.
+# The step as one bar, each part labelled if there is room, and all of them in the legend.
 draw_step <- function(drawn, options) {
   bars <- drawn$bars
   draw_frame(drawn, c(0, max(bars$end)), c(-0.04, 1.04), 1, options)

@@ -2,66 +2,67 @@
 
 #' Where does the time of a training go?
 #'
-#' Trains real steps of `model` on `data` through the engine that would train, measures and traces
-#' them, and says what bounds the training: the rows that it waits for, the calls that start the
-#' computation, or the computation itself. The model is left as it was, also after errors and
-#' interrupts: weights, optimizer, metrics and random state are put back (a model that was not built
+#' Trains real steps of `model` on `data` with the engine that would train it, measures and traces
+#' them, and reports what limits the training: the wait for rows, the calls that start the
+#' computation, or the computation itself. The model stays as it was, also after errors and
+#' interrupts: weights, optimizer, metrics and random state are restored (a model that was not built
 #' yet is built).
 #'
 #' @section Verdicts:
-#' - `"input-bound"`: the device waits for rows. See the stages of the input, and
-#'   [gpu_dataset()] for `cache`.
-#' - `"launch-bound"`: most of a step is R, Python and TensorFlow starting operations that are over
-#'   at once. Larger batches and an engine that trains many batches in a call help.
+#' - `"input-bound"`: the device waits for rows. See the stages of the input, and `cache` of
+#'   [gpu_dataset()].
+#' - `"launch-bound"`: R, Python and TensorFlow spend most of a step starting operations that end at
+#'   once. Larger batches and an engine that trains many batches per call help.
 #' - `"compute-bound"`: the operations themselves take the time. A faster device, a lower precision
 #'   or a smaller model help.
-#' - `"memory-bound"`: the same, limited by the device's memory rather than its arithmetic; said
-#'   only where the trace tells.
-#' - `"undetermined"`: the measurement does not say, and the sentence says why. A trace that could
-#'   not be made or read never becomes another verdict.
+#' - `"memory-bound"`: the same, limited by the device's memory rather than its arithmetic; reported
+#'   only if the trace shows it.
+#' - `"undetermined"`: the measurement does not decide, and the sentence says why. If a trace could
+#'   not be made or read, no other verdict is reported.
 #'
 #' `$decided_by` is the share of the step that decided (`name`, `value`) and the number that it was
 #' compared with (`threshold`), such as the next largest share.
 #'
 #' @section How it is measured:
-#' A tracer slows down what it watches. So the length of a step is measured without it, once with
-#' the real input and once on rows that are already on the device; what is spent waiting for rows
-#' comes from the clock too. The trace of `steps` further steps divides the rest. Each moment of it
-#' counts once: for what computes, else for copies between host and device, else for the host's own
-#' work, else as idle. The time of a layer is that of its operations, forward and backward; a moment
-#' in which several run is divided among them.
+#' A tracer slows down the steps that it traces. So the length of a step is measured without it,
+#' once with the real input and once on rows that are already on the device; the time spent waiting
+#' for rows is measured by the clock too. The trace of `steps` further steps divides the rest. Each
+#' moment counts once: as computation, else as copies between host and device, else as the host's
+#' own work, else as idle. The time of a layer is that of its operations, forward and backward; a
+#' moment in which several operations run is divided among them.
 #'
-#' A function that makes rows is called for these steps: what it gave then is not trained on.
+#' If `data` is a function that returns batches, the batches of these steps are not trained on
+#' later.
 #'
 #' @param model A compiled Keras 3 model.
 #' @param data A [gpu_dataset()], or `list(x, y)`.
 #' @param steps Steps to trace, after a warm-up.
-#' @param engine As in [gpu_fit()]; `"auto"` is the engine that trained the model last, or else the
-#'   superstep, or what alone can train it.
-#' @param batch_size Rows a step: a number, what [gpu_batch_size()] gave, or `"auto"` as in
+#' @param engine As in [gpu_fit()]; `"auto"` is the engine that last trained the model, or else the
+#'   superstep, or the only engine that can train it.
+#' @param batch_size Rows per step: a number, a [gpu_batch_size()] result, or `"auto"` as in
 #'   [gpu_fit()].
-#' @param verify Whether each advice that is an argument of [gpu_fit()] is tried at once: its gain
-#'   is then measured too. Takes some seconds for each.
+#' @param verify Whether to try each piece of advice that is an argument of [gpu_fit()], so that its
+#'   gain is measured too. This takes some seconds for each.
 #' @param log_dir A folder to keep the trace in, for [gpu_tensorboard()] with the profile plugin;
-#'   `NULL` keeps none.
+#'   `NULL` keeps no trace.
 #' @return A `gpu_profile`, a list with
 #'   * `$verdict`, `$sentence` and `$decided_by`: see above;
-#'   * `$step_s`: seconds of a step, the median; `$samples_per_s`: rows a second;
-#'   * `$shares`: the share of the step that went to `input`, `host`, `kernels`, `transfers` and
-#'     `idle`, which sum to 1; `NA` where the trace does not tell;
+#'   * `$step_s`: seconds per step, the median; `$samples_per_s`: rows per second;
+#'   * `$shares`: the shares of the step spent on `input`, `host`, `kernels`, `transfers` and
+#'     `idle`, which sum to 1; `NA` if the trace does not show them;
 #'   * `$layers`, `$ops`, `$kernels`, `$stages`, `$advice`, `$timeline`: data frames, see
 #'     `as.data.frame()`;
-#'   * `$input`: what input costs: seconds of a step with its real input (`real_s`), of these
-#'     waiting (`wait_s`), of a step on rows that are there already (`repeated_s`), of a batch drawn
-#'     with no training beside it (`alone_s`), and how many times as fast training were if input
-#'     were free (`speedup_if_free`);
-#'   * `$bytes`: bytes a step that were copied `to_device` and `to_host`; `NULL` on a CPU;
+#'   * `$input`: the cost of the input: seconds of a step with its real input (`real_s`), of these
+#'     waiting (`wait_s`), of a step on rows that are already on the device (`repeated_s`), of a
+#'     batch drawn while nothing trains (`alone_s`), and the factor by which training would be
+#'     faster if input were free (`speedup_if_free`);
+#'   * `$bytes`: bytes per step that were copied `to_device` and `to_host`; `NULL` on a CPU;
 #'   * `$device`, `$engine`, `$reason`, `$batch_size`, `$steps`, `$trace` (the folder, or `""`) and
 #'     `$notes`.
 #'
-#'   It has `print()`, `summary()` (the shares), `plot()` (the step as a bar, and what ran when),
+#'   It has `print()`, `summary()` (the shares), `plot()` (the step as a bar, and a timeline),
 #'   `ggplot2::autoplot()` and `as.data.frame()`; [gpu_report()] makes a page of it. It is a plain R
-#'   value: `saveRDS()` keeps it.
+#'   value: `saveRDS()` saves it.
 #' @section Errors:
 #' `gpukeras_error_spec`, `gpukeras_error_model` and `gpukeras_error_data` as in [gpu_fit()].
 #' @seealso [gpu_monitor()] for the device over time, [gpu_cost()] for what a model should cost,
@@ -160,22 +161,22 @@ summary.gpu_profile <- function(object, ...) {
 #' @rdname gpu_profile
 #' @param x,object A `gpu_profile`.
 #' @param row.names,optional Not used.
-#' @param what Of `as.data.frame()`, which table:
-#'   * `"layers"`: `layer`, `kind`, `forward_s`, `backward_s`, `total_s` of a step, and `share` of
+#' @param what For `as.data.frame()`, which table:
+#'   * `"layers"`: `layer`, `kind`, `forward_s`, `backward_s`, `total_s` per step, and `share` of
 #'     the time in which something computed. Rows at the end are for the `optimizer`, for
 #'     `loss and metrics`, `input` and `other`;
-#'   * `"ops"`: `name`, `type`, `count` and `total_s` of a step, `share`; `"kernels"`: the same of
-#'     a GPU's kernels;
+#'   * `"ops"`: `name`, `type`, `count` and `total_s` per step, `share`; `"kernels"`: the same for a
+#'     GPU's kernels;
 #'   * `"stages"` of the input: `stage`, `batch_s`, `share` of all stages, `what` it does;
-#'   * `"advice"`: `text`, `why`, the expected `gain` as a factor of rows a second (`NA` where
-#'     nobody can tell), how to `apply` it, and the `measured` gain;
-#'   * `"shares"`: `part`, `share` and `seconds` of a step;
-#'   * `"timeline"`: `lane`, `name`, `kind`, `begin_s`, `end_s` of one or two traced steps. These
-#'     are slower than others, as they were traced.
+#'   * `"advice"`: `text`, `why`, the expected `gain` as a factor of rows per second (`NA` if it
+#'     cannot be predicted), how to `apply` it, and the `measured` gain;
+#'   * `"shares"`: `part`, `share` and `seconds` per step;
+#'   * `"timeline"`: `lane`, `name`, `kind`, `begin_s`, `end_s` of one or two traced steps. Tracing
+#'     makes these steps slower than others.
 #'
-#'   Of `plot()` and `autoplot()`, what is drawn: `"step"`, a bar of a step's parts, or
+#'   For `plot()` and `autoplot()`, what to draw: `"step"`, a bar of a step's parts, or
 #'   `"timeline"`; `plot()` draws both by default.
-#' @param ... Of `plot()`: passed on to [graphics::plot.default()]. Otherwise not used.
+#' @param ... For `plot()`: passed on to [graphics::plot.default()]. Otherwise not used.
 #' @export
 as.data.frame.gpu_profile <- function(x, row.names = NULL, optional = FALSE, ..., # nolint
                                       what = "layers") {

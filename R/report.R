@@ -2,24 +2,24 @@
 
 #' Report as plain text, or as a page
 #'
-#' Without `x`: [gpu_check()] with all its facts as plain text, to paste into a bug report.
+#' Without `x`: returns [gpu_check()] with all its facts as plain text, to paste into a bug report.
 #'
-#' With results of this package: a page of HTML with their verdicts, reasons, tables and plots, in
-#' one file that needs neither network nor script. It follows the reader's light or dark setting,
-#' and prints.
+#' With results of this package: writes an HTML page with their verdicts, reasons, tables and plots,
+#' in one file that needs neither network nor script. The page follows the reader's light or dark
+#' setting, and can be printed.
 #'
-#' The names of the user, the host and the home folder are left out of both.
+#' Both omit the names of the user, the host and the home folder.
 #'
 #' @param x `NULL` for the text; or a result, or a list of several: a [gpu_profile()], [gpu_fit()]'s
 #'   history, a [gpu_monitor()], [gpu_cost()], [gpu_check()], [gpu_batch_size()],
 #'   [gpu_learning_rate()], [gpu_dataset()], [gpu_setup()], [gpu_devices()] or [gpu_memory()]. Names
-#'   of the list become headings. A text is taken for `file`.
-#' @param file The file to write. It is written under another name and renamed, so that a failure
-#'   leaves an older one as it was. `NULL` prints the text; a page goes into the session's temporary
-#'   folder, and is shown in a browser when R is used interactively.
-#' @return The text, one string a line, or the path of the page; invisibly.
+#'   of the list become headings. A string is used as `file`.
+#' @param file The file to write. It is written under another name and renamed, so a failure leaves
+#'   an older file unchanged. `NULL` prints the text; a page is written to the session's temporary
+#'   folder, and opened in a browser if R is interactive.
+#' @return The text, one string per line, or the path of the page; invisibly.
 #' @section Errors:
-#' `gpukeras_error_spec` for an `x` that is no such result; `gpukeras_error_data` where the folder
+#' `gpukeras_error_spec` for an `x` that is not such a result; `gpukeras_error_data` if the folder
 #' of `file` does not exist.
 #' @export
 #' @examplesIf gpukeras:::can_run_examples()

@@ -1,6 +1,6 @@
 # Output and conditions of a child of gpu_run(), passed on in their order.
 
-# Passes on output and conditions until the child has ended. Gives the end of its output.
+# Passes on output and conditions until the child has ended. Returns the end of its output.
 await_child <- function(child, folder, timeout, verbose, call = caller_env()) {
   listener <- new_listener(child, folder, verbose)
   deadline <- Sys.time() + timeout

@@ -3,59 +3,58 @@
 
 #' Run a function in another R process, and free the card
 #'
-#' Starts a fresh R process, calls `f` there, gives back its result and ends the process: what it
-#' held is free then, the memory of the graphics card too, which TensorFlow keeps until its process
-#' ends. This session starts neither Python nor TensorFlow for it.
+#' Starts a fresh R process, calls `f` there, returns its result and ends the process. This frees
+#' everything that the process held, including the memory of the graphics card, which TensorFlow
+#' keeps until its process ends. This session starts neither Python nor TensorFlow for it.
 #'
 #' @section Arguments and result:
 #' `args` and the result are serialized as by `saveRDS()`. Keras models and [gpu_dataset()]s in
-#' them, in lists too, are passed by files: a model as a `.keras` file with the state of its
+#' them, also in lists, are passed as files: a model as a `.keras` file with the state of its
 #' optimizer and its [gpu_recipe()], a dataset as [gpu_dataset_save()] writes it, with its batch
-#' size, seed and split. The other process has copies: a model that is trained there must be
-#' returned. Models are loaded in Keras' safe mode, so Lambda layers with a Python lambda cannot be
-#' passed; nothing is pickled. Other Python objects cannot be passed.
+#' size, seed and split. The other process has copies, so `f` must return a model that it trains.
+#' Models are loaded in Keras' safe mode, so Lambda layers with a Python lambda cannot be passed;
+#' nothing is pickled. Other Python objects cannot be passed.
 #'
-#' `f` keeps the values that it closes over, except models and datasets: pass them by `args`. The
-#' other process has an empty workspace. Models and datasets in `args`
-#' are loaded when `f` first uses them, so that `f` may register layer classes with Keras before,
-#' and call [gpu_setup()]: its choices in this session do not apply there.
+#' `f` keeps the values that it closes over, except models and datasets: pass them in `args`. The
+#' other process has an empty workspace. Models and datasets in `args` are loaded when `f` first
+#' uses them, so `f` can first register layer classes with Keras and call [gpu_setup()]: this
+#' session's settings do not apply there.
 #'
-#' Where TensorFlow runs in this session, models and datasets of the result are loaded at once.
-#' Where it does not, they come as a `gpu_saved_model` and a `gpu_saved_dataset`, which [gpu_fit()],
-#' [gpu_evaluate()], [gpu_predict()] and [gpu_load()] load on first use, and which another
-#' `gpu_run()` takes without loading them here. They last as long as the session. So does a model
-#' that cannot be loaded, which comes with a warning.
+#' If TensorFlow runs in this session, models and datasets of the result are loaded at once. If it
+#' does not, they are returned as a `gpu_saved_model` and a `gpu_saved_dataset`. [gpu_fit()],
+#' [gpu_evaluate()], [gpu_predict()] and [gpu_load()] load these on first use, and another
+#' `gpu_run()` takes them without loading them here. They last as long as the session. A model that
+#' cannot be loaded is returned in the same way, with a warning.
 #'
 #' @section Warnings, errors and output:
-#' Messages and warnings are signalled here when they are signalled there, with their classes; what
-#' is printed there is printed here. With `set.seed()` before, the random numbers of `f` repeat.
+#' Messages and warnings of `f` are signalled here at once, with their classes, and its output is
+#' printed here. If you call `set.seed()` first, the random numbers of `f` repeat.
 #'
 #' An error of `f` is raised here as `gpukeras_error_run` with the classes and fields of the
-#' original one, so that `tryCatch(gpu_run(f), gpukeras_error_data = )` works. Its `parent` is the
-#' original one, whose calls in the other process `rlang::last_trace()` shows. For a process that
-#' has ended without a result, the field `reason` is `"signal"`, `"status"`, `"start"` or
-#' `"timeout"`, with `signal` or `status`, and the end of what it wrote is in `output`. An interrupt
-#' ends it with everything that it has started. If this session itself is killed, `f` runs to its
-#' end.
+#' original error, so that `tryCatch(gpu_run(f), gpukeras_error_data = )` works. Its `parent` is the
+#' original error; `rlang::last_trace()` shows its calls in the other process. If the process ends
+#' without a result, the field `reason` is `"signal"`, `"status"`, `"start"` or `"timeout"`, with
+#' `signal` or `status`, and `output` has the end of what the process wrote. An interrupt ends the
+#' process and everything that it started. If this session itself is killed, `f` runs to its end.
 #'
 #' @section Forks:
 #' `parallel::mclapply()`, `mcparallel()` and `future::plan(multicore)` copy this session without
-#' TensorFlow's threads, so that calls would hang. In such a copy every call into Python is an error
-#' of class `gpukeras_error_fork`, except [gpu_check()] and [gpu_report()]. `gpu_run()` works there,
-#' and so do processes that start anew, such as those of mirai.
+#' TensorFlow's threads, so calls would hang. In such a fork, every call into Python is an error of
+#' class `gpukeras_error_fork`, except [gpu_check()] and [gpu_report()]. `gpu_run()` works there,
+#' and so do newly started processes, such as those of mirai.
 #' @param f A function.
 #' @param args Its arguments: a list.
-#' @param timeout Seconds after which the process and what it has started are ended.
-#' @param verbose Whether messages, output and progress are shown. Warnings always are.
+#' @param timeout Seconds after which the process and everything that it started are ended.
+#' @param verbose Whether to show messages, output and progress. Warnings are always shown.
 #' @param env Environment variables of the process, as a named character vector, such as
 #'   `c(CUDA_VISIBLE_DEVICES = "1")`; the others are this session's.
-#' @param packages Packages to attach there: by default those that are attached here.
-#' @return What `f` returns.
+#' @param packages Packages to attach there; the default is those attached here.
+#' @return The value of `f`.
 #' @section Errors:
 #' `gpukeras_error_run` as above. Before `f` is called: `gpukeras_error_model` for a model that
 #' cannot be saved, or not loaded again; `gpukeras_error_data` for a dataset that is mapped by a
-#' function or has no end; `gpukeras_error_spec` for another Python object, naming where in `args`
-#' it is.
+#' function or has no end; `gpukeras_error_spec` for another Python object, with its position in
+#' `args`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' fold <- function(rows) {
 #'   train <- gpu_dataset(mpg ~ ., data = rows)

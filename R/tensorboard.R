@@ -1,33 +1,35 @@
 # gpu_tensorboard(): TensorBoard in another process.
 
-#' Look at trainings in TensorBoard
+#' View trainings in TensorBoard
 #'
 #' Starts TensorBoard in the background, on this computer's loopback address (127.0.0.1) only, and
-#' opens it in the browser. `gpu_fit(tensorboard = )` writes what it shows: loss and metrics of
-#' training and validation after each epoch, the learning rate, rows a second, the share of time
-#' spent waiting for rows; histograms of the weights and a trace on request. Start it before a
-#' training to watch it: TensorBoard looks for new values every 5 seconds, and R goes on.
+#' opens it in the browser. It shows the files of `gpu_fit(tensorboard = )`: loss and metrics of
+#' training and validation after each epoch, the learning rate, rows per second, the share of time
+#' spent waiting for rows; and, if you request them, histograms of the weights and a trace. To watch
+#' a training, start TensorBoard before it: TensorBoard looks for new values every 5 seconds, and R
+#' is not blocked.
 #'
 #' TensorBoard and xprof, which shows the traces in its profile tab, are optional Python packages:
-#' where one is missing, an error or a message says how to install it.
+#' if one is missing, an error or a message says how to install it.
 #'
 #' @section The server:
-#' TensorBoard asks for no password, which is why it is not offered to the network. To see that of
-#' another computer, forward its port: `ssh -L 6006:127.0.0.1:6006 computer`. It sees no GPU, so
-#' the card stays the training's. It ends by `$stop()`, and with this R session, in whatever way
-#' that ends. Called again for the same folder, `gpu_tensorboard()` gives the server that runs.
+#' TensorBoard asks for no password, so gpukeras does not expose it to the network. To view
+#' TensorBoard on another computer, forward its port: `ssh -L 6006:127.0.0.1:6006 computer`.
+#' TensorBoard sees no GPU, so the training has the card to itself. It ends with `$stop()`, and with
+#' this R session, however that ends. Another call of `gpu_tensorboard()` for the same folder
+#' returns the running server.
 #'
 #' @section The files:
-#' They are laid out as those of Keras' own `TensorBoard` callback, epochs counted from 0, so
-#' trainings of both can be compared. Give each training a folder of its own within one folder, such
-#' as `"logs/run-1"` and `"logs/run-2"`: `gpu_tensorboard("logs")` shows them side by side. Files of
-#' an earlier training in the same folder stay, and its points are shown with the new ones. A
-#' training that is resumed goes on in its folder.
+#' The files have the layout of Keras' own `TensorBoard` callback, with epochs counted from 0, so
+#' you can compare trainings of both. Give each training its own folder within one folder, such as
+#' `"logs/run-1"` and `"logs/run-2"`: `gpu_tensorboard("logs")` shows them side by side. Files of an
+#' earlier training in the same folder stay, and its points are shown with the new ones. A resumed
+#' training continues in its folder.
 #'
-#' @param log_dir The folder of a training, or one that holds such folders; it may be made later.
-#'   Or the [gpu_history] of a training with `tensorboard`.
+#' @param log_dir The folder of a training, or one that contains such folders; it may be created
+#'   later. Or the [gpu_history] of a training with `tensorboard`.
 #' @param port A port from 1 to 65535; `NULL` takes the first free one from 6006.
-#' @param open Whether to open it in the browser.
+#' @param open Whether to open TensorBoard in the browser.
 #' @return A `gpu_tensorboard`: a list with `$url`, `$port`, `$log_dir`, `$notes`, and the functions
 #'   `$stop()` and `$running()`.
 #' @section Errors:

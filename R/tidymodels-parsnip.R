@@ -3,61 +3,63 @@
 
 #' gpukeras in tidymodels
 #'
-#' With the package parsnip installed, `mlp()` has the engine `"gpukeras"`: [gpu_dataset()],
-#' [gpu_mlp()] and [gpu_fit()] behind `fit()`, `predict()` and `augment()`, also in workflows. With
-#' the package recipes installed, [gpu_dataset()] takes a recipe, which prepares training rows and
-#' new rows alike. Neither is needed for anything else.
+#' If the package parsnip is installed, `mlp()` has the engine `"gpukeras"`: [gpu_dataset()],
+#' [gpu_mlp()] and [gpu_fit()] behind `fit()`, `predict()` and `augment()`, also in workflows. If
+#' the package recipes is installed, [gpu_dataset()] takes a recipe, which prepares training rows
+#' and new rows in the same way. gpukeras needs neither package for anything else.
 #'
 #' @section The engine:
-#' `mlp()`'s `hidden_units` (several numbers make several layers), `penalty`, `dropout`, `epochs`,
-#' `activation` and `learn_rate` are `units`, `penalty`, `dropout`, `epochs`, `activation` and
-#' `learning_rate` of [gpu_mlp()] and [gpu_fit()], with their defaults. Beside them,
-#' `set_engine("gpukeras")` takes:
+#' The arguments `hidden_units` (several numbers make several layers), `penalty`, `dropout`,
+#' `epochs`, `activation` and `learn_rate` of `mlp()` are `units`, `penalty`, `dropout`, `epochs`,
+#' `activation` and `learning_rate` of [gpu_mlp()] and [gpu_fit()], with their defaults. In
+#' addition, `set_engine("gpukeras")` takes:
 #'
 #' * of [gpu_dataset()]: `batch_size`, `shuffle`, `cache`, `validation` (a share), `encode`,
 #'   `hash_bins`, `text`, `inputs`, `scale`, `na`, `drop_last`, `class_weight`;
-#' * of [gpu_mlp()]: `batch_norm`, `optimizer`, `seed` (which is that of the rows too);
+#' * of [gpu_mlp()]: `batch_norm`, `optimizer`, `seed` (which also seeds the dataset);
 #' * of [gpu_fit()]: `schedule`, `clip_norm`, `clip_value`, `clip_global_norm`, `ema`,
 #'   `early_stopping`, `checkpoint`, `tensorboard`, `monitor`, `devices`, `rate_scaling`, `on_oom`,
-#'   `callbacks`, `on_epoch_end`, `verbose` (off by default), and `fit_engine`, which is its
-#'   `engine`: `set_engine()` has an argument of that name itself. It is `"superstep"` by default,
-#'   not `"auto"`, so that `set.seed()` makes a training repeatable.
+#'   `callbacks`, `on_epoch_end`, `verbose` (off by default), and `fit_engine`, which is the
+#'   `engine` of [gpu_fit()], because `set_engine()` has its own argument `engine`. `fit_engine` is
+#'   `"superstep"` by default, not `"auto"`, so that `set.seed()` makes a training repeatable.
 #'
-#' What holds for the whole session, such as precision, is set by [gpu_setup()]. `activation` needs
-#' parsnip 1.2.0: before, it knows those of its own engines only.
+#' Use [gpu_setup()] for settings of the whole session, such as precision. `activation` needs
+#' parsnip 1.2.0: earlier versions only accept the activations of their own engines.
 #'
 #' Predictors reach gpukeras as a data frame: factors, texts, dates and times are encoded and
-#' numbers standardised as [gpu_dataset()] does. Case weights are weights of the rows in the loss.
-#' Several outcomes are several outputs. Types of predictions are `"numeric"` (of several outcomes
-#' a column each), `"class"`, `"prob"` and `"raw"`. parsnip refuses sparse matrices for this engine;
-#' [gpu_dataset()] takes them.
+#' numbers standardised as in [gpu_dataset()]. Case weights are row weights in the loss. Several
+#' outcomes are several outputs. Prediction types are `"numeric"` (one column per outcome),
+#' `"class"`, `"prob"` and `"raw"`. parsnip refuses sparse matrices for this engine; [gpu_dataset()]
+#' takes them.
 #'
-#' `extract_fit_engine()` gives a `gpu_mlp_fit`, which functions of gpukeras take as a model; its
-#' element `history` is the [gpu_history]. It holds the trained model as a `.keras` archive too:
-#' after `saveRDS()` and `readRDS()`, in another session or on a worker, the model is loaded on its
-#' first use. The archive is made after each training; it takes as much memory as a file of
+#' `extract_fit_engine()` returns a `gpu_mlp_fit`, which gpukeras functions accept as a model; its
+#' element `history` is the [gpu_history]. It also holds the trained model as a `.keras` archive:
+#' after `saveRDS()` and `readRDS()`, in another session or on a worker, the model is loaded on
+#' first use. The archive is made after each training and takes as much memory as a file of
 #' [gpu_save()].
 #'
 #' @section Recipes:
-#' `gpu_dataset(recipe, data = )` preps the recipe on the training rows (those that `validation`
-#' leaves, if it is given) and bakes them. Columns with the role `predictor` become features, those
-#' with the role `outcome` labels (several are several outputs), a `case_weights` column the
-#' weights. Numbers are standardised after the steps, unless `scale = FALSE`.
+#' `gpu_dataset(recipe, data = )` preps the recipe on the training rows (without the `validation`
+#' share, if given) and bakes them. Columns with the role `predictor` become features, columns with
+#' the role `outcome` become labels (several are several outputs), and a `case_weights` column
+#' becomes the weights. Numbers are standardised after the steps, unless `scale = FALSE`.
 #'
-#' [gpu_fit()] ties the prepped recipe to the model: [gpu_predict()] and [gpu_evaluate()] take rows
-#' as they were before the steps, and apply them. As in recipes, steps with `skip = TRUE` are
-#' applied to training rows only, not to those that are validated on or predicted. A label that a
-#' step transforms is predicted as transformed.
+#' [gpu_fit()] attaches the prepped recipe to the model: [gpu_predict()] and [gpu_evaluate()] take
+#' unprocessed rows and apply the steps. As in recipes, steps with `skip = TRUE` apply to training
+#' rows only, not to rows for validation or prediction. If a step transforms the label, predictions
+#' are on the transformed scale.
 #'
-#' A recipe that is prepped already stays as it is, and where its rows were others, a message says
-#' so. With `recipe = `, a dataset or model, the rows are prepared and encoded as theirs were.
+#' An already prepped recipe does not change; if it was prepped on other rows, a message says so.
+#' With `recipe = ` set to a dataset or model, the rows are prepared and encoded like those of that
+#' dataset or model.
 #'
-#' The file of [gpu_save()] does not hold the prepped recipe, whose steps could run any code: the
-#' loaded model needs the [gpu_recipe()] of the trained one, which holds it, as `recipe`; see the
-#' example. A workflow with the engine needs nothing of the kind: `saveRDS()` saves all of it.
+#' The file of [gpu_save()] does not contain the prepped recipe, because its steps could run any
+#' code. Pass the [gpu_recipe()] of the trained model, which contains it, as `recipe` to functions
+#' that use the loaded model; see the example. A workflow with the engine does not need this:
+#' `saveRDS()` saves all of it.
 #' @section Errors:
 #' `gpukeras_error_data` for a recipe that cannot be prepped or applied, with the step's own error
-#' as its parent, and for a model whose prepped recipe is not there. `gpukeras_error_spec` for an
+#' as its parent, and for a model whose prepped recipe is missing. `gpukeras_error_spec` for an
 #' argument of `set_engine()` that is none of the above.
 #' @examplesIf rlang::is_installed("recipes") && gpukeras:::can_run_examples()
 #' prices <- recipes::recipe(mpg ~ ., data = mtcars) |>
@@ -175,9 +177,10 @@ model_of_fit <- function(fit, call = caller_env()) {
   fit$state$model
 }
 
-#' @param object What `extract_fit_engine()` gives.
+#' @param object The value of `extract_fit_engine()`.
 #' @param new_data A data frame.
-#' @param type `"numeric"`, `"class"`, `"prob"` or `"raw"`: what [gpu_predict()] gives.
+#' @param type `"numeric"`, `"class"`, `"prob"` or `"raw"`: the type of prediction; see
+#'   [gpu_predict()].
 #' @rdname gpukeras-tidymodels
 #' @export
 predict.gpu_mlp_fit <- function(object, new_data, type = "raw", ...) {

@@ -3,9 +3,9 @@
 # bake() runs code, so a key finds only recipes that this session prepped or that the user gave: a
 # key in a file is harmless.
 
-#' @param x A recipe of the package recipes, prepped or not. For `gpu_mlp_fit()`, which is what
-#'   parsnip calls, a data frame of predictors.
-#' @param data Its rows: a data frame.
+#' @param x A recipe of the package recipes, prepped or not. For `gpu_mlp_fit()`, which parsnip
+#'   calls, a data frame of predictors.
+#' @param data Rows for the recipe: a data frame.
 #' @param validation,weights,recipe,... See [gpu_dataset()]; for `gpu_mlp_fit()` the arguments of
 #'   `set_engine()`.
 #' @rdname gpukeras-tidymodels
@@ -90,7 +90,7 @@ prep_rows <- function(x, training, call) {
 # The training rows as prep() left them: with all steps.
 trained_rows <- function(prepared) recipes::bake(prepared, new_data = NULL)
 
-# Says what a recipe that was prepped before does not do.
+# Reports what a recipe that was prepped before does not do.
 inform_prepped <- function(prepared, data) {
   learned <- prepared$tr_info$nrows
   skipped <- Filter(function(step) isTRUE(step$skip), prepared$steps)

@@ -2,38 +2,39 @@
 
 #' Find the batch size that keeps the device busy
 #'
-#' Trains real batches of growing size for a moment each, through the engine that would train, and
-#' measures rows a second. Sizes double until memory is full, until throughput grows no more (two
-#' doublings that bring less than 5 %), or until `to`. Recommended is the smallest size with 90 % of
-#' the best throughput. The model is left as it was, also after errors and interrupts: weights,
-#' optimizer, metrics and random state are put back (a model that was not built yet is built).
+#' Trains real batches of growing size for a short time each, with the engine that would train the
+#' model, and measures rows per second. Sizes double until memory is full, until throughput stops
+#' growing (two doublings that gain less than 5 %), or until `to`. The recommended size is the
+#' smallest one with 90 % of the best throughput. The model stays as it was, also after errors and
+#' interrupts: weights, optimizer, metrics and random state are restored (a model that was not built
+#' yet is built).
 #'
-#' @section What it does not tell:
-#' Throughput is not accuracy. A larger batch makes fewer updates an epoch and averages out noise
+#' @section What it does not measure:
+#' Throughput is not accuracy. A larger batch makes fewer updates per epoch and averages out noise
 #' that often helps to generalise, so it usually needs more epochs or a higher learning rate (see
-#' [gpu_learning_rate()]). By default the search therefore leaves at least ten updates an epoch.
+#' [gpu_learning_rate()]). By default, the search therefore leaves at least ten updates per epoch.
 #'
-#' Of rows in sequence (a function, a `tf.data.Dataset`) the first chunk is repeated and no more are
-#' asked for: the figures are the device's, not those of the source.
+#' For streamed rows (a function, a `tf.data.Dataset`), the search repeats the first chunk and
+#' requests no more: it measures the device, not the source of the rows.
 #'
 #' @param model A compiled Keras 3 model.
 #' @param data A [gpu_dataset()], or `list(x, y)`.
 #' @param from The first size; `NULL` is 32, or all rows if they are fewer.
 #' @param to The largest size; `NULL` is a tenth of the training rows, or all of them with
 #'   `until = "memory"`.
-#' @param until `"knee"` stops where throughput grows no more; `"memory"` goes on until memory is
-#'   full, to see how large a batch may be (by doubling, so to a factor of two).
+#' @param until `"knee"` stops when throughput stops growing; `"memory"` continues until memory is
+#'   full, to find the largest possible batch (sizes double, so within a factor of two).
 #' @param engine As in [gpu_fit()]; `"auto"` measures the superstep, or the one engine that the
 #'   model or the session allows.
 #' @param seconds Time for the search; a size that has begun is finished.
-#' @param verbose Whether each size is printed as it is measured.
-#' @return A `gpu_batch_size` with `$recommended`, `$largest` (that ran), `$reason`, `$stopped`
-#'   (`"flat"`, `"memory"`, `"rows"`, `"to"`, `"time"` or `"interrupted"`), `$device`, `$engine` and
-#'   `$points`; with `print()`, `plot()`, `ggplot2::autoplot()` and `as.data.frame()` (one row a
-#'   size: `batch_size`, `rows_per_s`, `peak_bytes` of a GPU's memory, `status`). It may be given to
-#'   [gpu_fit()] and [gpu_learning_rate()] as `batch_size`; for the rest of the session their
-#'   `batch_size = "auto"` is what was found for the model. Interrupting ends the search with what
-#'   was measured until then.
+#' @param verbose Whether to print each size when it is measured.
+#' @return A `gpu_batch_size` with `$recommended`, `$largest` (the largest size that ran),
+#'   `$reason`, `$stopped` (`"flat"`, `"memory"`, `"rows"`, `"to"`, `"time"` or `"interrupted"`),
+#'   `$device`, `$engine` and `$points`; with `print()`, `plot()`, `ggplot2::autoplot()` and
+#'   `as.data.frame()` (one row per size: `batch_size`, `rows_per_s`, `peak_bytes` of a GPU's
+#'   memory, `status`). You can pass it to [gpu_fit()] and [gpu_learning_rate()] as `batch_size`;
+#'   for the rest of the session, their `batch_size = "auto"` uses the size found for the model. An
+#'   interrupt ends the search and returns the measurements so far.
 #' @section Errors:
 #' `gpukeras_error_out_of_memory` if the first size does not fit, `gpukeras_error_model` and
 #' `gpukeras_error_data` as in [gpu_fit()].
@@ -58,35 +59,35 @@ gpu_batch_size <- function(model, data, from = NULL, to = NULL, until = "knee", 
 
 #' Find a learning rate
 #'
-#' The range test of Smith (2017): a batch is trained at each of many rising learning rates, and
-#' its loss is looked at. Too small rates change nothing, good ones lower the loss, too high ones
-#' make it explode, where the test ends (four times the lowest smoothed loss). The model is left as
-#' it was, also after errors and interrupts: weights, optimizer with its rate or schedule, metrics
-#' and random state are put back (a model that was not built yet is built).
+#' The range test of Smith (2017) trains one batch at each of many rising learning rates and records
+#' its loss. Rates that are too small change nothing, good ones lower the loss, and rates that are
+#' too high make it explode; there the test ends (at four times the lowest smoothed loss). The model
+#' stays as it was, also after errors and interrupts: weights, optimizer with its rate or schedule,
+#' metrics and random state are restored (a model that was not built yet is built).
 #'
-#' Suggested are the rate at which the smoothed loss falls fastest, and a tenth of the one at which
-#' it is lowest; recommended is the smaller of the two, as the upper end of what a schedule goes
-#' through or as a constant rate. None is recommended where the loss does not fall by more than its
-#' noise: then try more `steps`, a larger `batch_size`, or another range.
+#' The test suggests two rates: the rate at which the smoothed loss falls fastest, and a tenth of
+#' the rate at which it is lowest. It recommends the smaller of the two, as the highest rate of a
+#' schedule or as a constant rate. If the loss does not fall by more than its noise, it recommends
+#' none: then try more `steps`, a larger `batch_size`, or another range.
 #'
 #' @inheritParams gpu_batch_size
-#' @param data A [gpu_dataset()], or `list(x, y)`. Data with fewer batches than `steps` is gone
-#'   through several times; a function is called as in a training.
+#' @param data A [gpu_dataset()], or `list(x, y)`. Data with fewer batches than `steps` is used
+#'   several times; a function is called as in training.
 #' @param from,to The first and the last learning rate.
-#' @param steps Rates, a batch each; at least 10.
-#' @param batch_size Rows a batch: a number, a [gpu_batch_size()], or `"auto"`: what
+#' @param steps Number of rates, with one batch each; at least 10.
+#' @param batch_size Rows per batch: a number, a [gpu_batch_size()], or `"auto"`: the size that
 #'   [gpu_batch_size()] found for the model in this session, or else the dataset's own. The rate
-#'   depends on it: test with the size that will train.
+#'   depends on the batch size: test with the size that you will train with.
 #' @return A `gpu_learning_rate` with `$recommended` (or `NULL`), `$steepest`, `$minimum_tenth`,
 #'   `$reason`, `$current` (the model's own rate), `$stopped` (`"completed"`, `"diverged"`,
 #'   `"non_finite"` or `"interrupted"`) and `$batch_size`; with `print()`, `plot()`,
-#'   `ggplot2::autoplot()` and `as.data.frame()` (one row a rate: `rate`, `loss`, `smoothed`).
-#'   Interrupting ends the search with no recommendation.
+#'   `ggplot2::autoplot()` and `as.data.frame()` (one row per rate: `rate`, `loss`, `smoothed`). An
+#'   interrupt ends the search without a recommendation.
 #' @references Smith, L. N. (2017). Cyclical learning rates for training neural networks. *WACV*.
 #'   \doi{10.1109/WACV.2017.58}
 #' @section Errors:
-#' `gpukeras_error_spec` for a bad range, `gpukeras_error_model` and `gpukeras_error_data` as in
-#' [gpu_fit()], `gpukeras_error_out_of_memory`.
+#' `gpukeras_error_spec` for an invalid range, `gpukeras_error_model` and `gpukeras_error_data` as
+#' in [gpu_fit()], `gpukeras_error_out_of_memory`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8)
 #' rate <- gpu_learning_rate(gpu_mlp(train), train, steps = 50)
@@ -168,7 +169,7 @@ format.gpu_batch_size <- function(x, ...) {
   )
 }
 
-# A line a size; the share is of the best throughput, the arrow at the size recommended.
+# One line per size; the share is of the best throughput, and an arrow marks the recommended size.
 format_sizes <- function(frame, recommended) {
   speed <- ifelse(is.na(frame$rows_per_s), "", format_count(signif(frame$rows_per_s, 3)))
   share <- format_percent(frame$rows_per_s / max(frame$rows_per_s, na.rm = TRUE))

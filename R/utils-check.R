@@ -12,7 +12,7 @@ check_string <- function(x, arg = caller_arg(x), call = caller_env()) {
   }
 }
 
-# Returns a model that is alive; loads one that gpu_run() returned as a file. The core checks
+# Returns a model that is alive; loads a model that gpu_run() returned as a file. The core checks
 # whether it is a Keras model.
 check_model <- function(model, arg = caller_arg(model), call = caller_env()) {
   force(arg)

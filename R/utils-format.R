@@ -10,7 +10,7 @@ count_of <- function(count, nouns) {
 
 format_count <- function(x) format(x, big.mark = ",", scientific = FALSE, trim = TRUE)
 
-# Each number by itself with so many significant digits.
+# Each number by itself, with the given number of significant digits.
 format_number <- function(x, digits = 4, mark = "") {
   one <- function(value) format(signif(value, digits), digits = digits, big.mark = mark)
   vapply(x, one, "", USE.NAMES = FALSE)
@@ -89,7 +89,7 @@ shorten <- function(x, most = 5) {
   paste(x, collapse = ", ")
 }
 
-# Texts without their middles: of an op's name the beginning says where it belongs, the end what it
+# Texts without their middles: the beginning of an op's name says where it belongs, the end what it
 # does.
 shorten_middle <- function(text, most = 48) {
   long <- nchar(text) > most
@@ -131,10 +131,10 @@ wrap_line <- function(text, first, indent = min(nchar(first), 10)) {
 
 wrap_lines <- function(texts, first) unlist(lapply(texts, wrap_line, first))
 
-# Lines for a terminal. What a file says must not drive it: its control characters are shown.
+# Lines for a terminal. Text from a file must not control it: its control characters are shown.
 cat_lines <- function(...) cli::cat_line(show_controls(paste0(...)))
 
-# Control characters, and those that turn the direction of writing, as they are written in code.
+# Control characters, and characters that change the writing direction, as they are written in code.
 show_controls <- function(text) {
   text <- enc2utf8(as.character(text))
   broken <- !validUTF8(text)

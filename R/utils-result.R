@@ -1,5 +1,5 @@
-# What all results of gpukeras share: how they are made of a record, and how they are printed. A
-# class defines format(), which gives the lines; print() is common to all.
+# What all results of gpukeras share: how they are created from a record, and how they are printed.
+# A class defines format(), which returns the lines; print() is common to all.
 
 # A record as a result; `class` is one or several, the most specific first.
 new_result <- function(record, class) {
@@ -44,7 +44,7 @@ format_fields <- function(..., width = 10) {
 
 format_notes <- function(notes) if (length(notes) > 0) paste("*", notes)
 
-# Says that a table has more rows than are shown, and where they are.
+# States that a table has more rows than are shown, and where they are.
 format_more <- function(count, where, indent = "  ") {
   if (count > 0) sprintf("%s... and %d more: %s", indent, count, where)
 }

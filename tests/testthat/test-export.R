@@ -93,7 +93,7 @@ test_that("dangerous and damaged files are refused by name", {
   expect_error(gpu_load(at("old.h5")), "must end with", class = "gpukeras_error_spec")
 })
 
-# Layers, losses and functions of one's own --------------------------------------------------------
+# Custom layers, losses and functions --------------------------------------------------------------
 
 # The size of a file differs by version.
 without_sizes <- function(lines) sub("[(][0-9.]+ [A-Za-z]+[)]$", "(SIZE)", lines)
