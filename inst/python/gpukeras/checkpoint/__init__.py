@@ -1,1 +1,1 @@
-"""What a training leaves on disk, so that it resumes where the process was killed."""
+"""Checkpoints: files from which a training resumes after its process was killed."""

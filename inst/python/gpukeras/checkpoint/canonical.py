@@ -1,4 +1,4 @@
-"""Settings of Keras' objects as JSON values that are the same in every session, and digests."""
+"""Converts the configurations of Keras objects to JSON values that no session changes."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Any
 
 import numpy as np
 
-DIGITS = 6  # of learned numbers: another processor's sums differ in the last
+DIGITS = 6  # digits of learned numbers: sums on another processor differ in later ones
 _DROPPED = ("build_config", "build_input_shape", "learning_rate")
 _NAMES = ("name", "keras_history", "input_layers", "output_layers")
 
 
 def digest(value: Any) -> str:
-    """A short digest of JSON values."""
+    """Returns a short digest of JSON values."""
     text = json.dumps(value, sort_keys=True, default=as_number)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def canonical(value: Any) -> Any:
-    """Keras' settings as JSON values that are the same in every session.
+    """Returns a Keras configuration as JSON values that are the same in every session.
 
     Keras counts the layers of a session ("dense_3"): names are numbered here by their first use.
-    Shapes that a model was built with depend on who built it, and what a function is compiled to
-    depends on the session; both are left out, and so is a plain learning rate, which changes.
-    Numbers are rounded as `rounded()` does.
+    The shapes that a model was built with and the marshalled code of functions depend on the
+    session; both are left out. So is a constant learning rate, because it changes during a
+    training. Numbers are rounded as in `rounded()`.
     """
     return _Canon().convert(value)
 
 
 def rounded(value: Any) -> Any:
-    """JSON values with 6 digits of each number."""
+    """Returns JSON values with each number rounded to 6 digits."""
     return map_leaves(
         lambda leaf: float(f"{leaf:.{DIGITS}g}") if isinstance(leaf, float) else leaf, value
     )
 
 
 def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
-    """A value whose mappings and sequences, however deep, hold what `change` makes of theirs."""
+    """Returns a nested value with `change` applied to every leaf of its mappings and sequences."""
     if isinstance(value, Mapping):
         return {str(key): map_leaves(change, item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -53,7 +53,7 @@ class _Canon:
         self._names: dict[str, str] = {}
 
     def convert(self, value: Any, key: str = "") -> Any:
-        """The value that stands under a key."""
+        """Converts the value of a key."""
         if isinstance(value, Mapping):
             return self._convert_mapping(value)
         if isinstance(value, (np.generic, np.ndarray)):
@@ -79,12 +79,12 @@ class _Canon:
 
 
 def unnumber(name: str) -> str:
-    """A name, or a path of names, without the numbers that Keras gave."""
+    """Removes the numbers that Keras appended from a name, or from a path of names."""
     return re.sub(r"_\d+(?=/|$)", "", name)
 
 
 def as_number(value: Any) -> Any:
-    """NumPy's numbers as Python's, for JSON."""
+    """Converts a NumPy number to a Python number, for JSON."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} is no JSON value")

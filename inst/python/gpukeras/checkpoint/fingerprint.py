@@ -1,6 +1,6 @@
-"""What makes a training the one it is: the model, the rows, and how the one learns the other.
+"""Describes what identifies a training: the model, the rows, the batches and the optimizer.
 
-Names and options are kept as they are; of long settings and of the rows only digests are.
+Names and options are stored as they are; long configurations and rows are stored as digests.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.data.sources.row_store import RowSource
 
-WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to there all are looked at (0.1 s)
-SAMPLED_ROWS = 32  # of more rows, or of those that must be made
+WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to this size all rows are hashed (0.1 s)
+SAMPLED_ROWS = 32  # of larger sources, and of sources that compute their rows
 SEEN = ("minimum", "maximum", "whole")
-# Fields of recipes that older checkpoints lack, with the value that means the same.
+# Fields of recipes that older checkpoints lack, with the default that means the same.
 LATER = {"listed": False}
 OPTIONS = ("schedule", "clip_norm", "clip_value", "clip_global_norm", "ema")
 SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the number of epochs
@@ -43,12 +43,13 @@ SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the
 def describe_training(
     model: Any, data: Dataset, plan: PipelinePlan, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """JSON values that must agree when a training goes on, and some that are only told.
+    """Returns JSON values that identify a training; some must agree on resumption, some may change.
 
     Args:
-        model: The compiled model, its variables made; before a schedule or clipping is installed.
-        data: The rows.
-        plan: Their plan.
+        model: The compiled model, with its variables built and before a schedule or clipping is
+            installed.
+        data: The dataset.
+        plan: The pipeline plan of the dataset.
         options: Fields of `FitSpec`.
     """
     schedule = options.get("schedule")
@@ -61,11 +62,11 @@ def describe_training(
         "learning_rate": _learning_rate(model),
         "versions": read_versions(),
     }
-    return json.loads(json.dumps(found, default=as_number))  # as it comes back from a file
+    return json.loads(json.dumps(found, default=as_number))  # as it is read back from a file
 
 
 def read_versions() -> dict[str, str]:
-    """Versions of what a training runs on."""
+    """Returns the versions of the packages that a training runs on."""
     return {
         "Keras": runtime.keras().__version__,
         "TensorFlow": runtime.tensorflow().__version__,
@@ -91,7 +92,7 @@ def _describe_model(model: Any) -> dict[str, Any]:
         "metrics": [
             unnumber(metric.name)
             for group in model.metrics
-            for metric in getattr(group, "metrics", [group])  # those given to compile() are one
+            for metric in getattr(group, "metrics", [group])  # of CompileMetrics, or one metric
         ],
         "optimizer": type(optimizer).__name__,
         "optimizer_options": digest(_config(optimizer)),
@@ -109,9 +110,9 @@ def _config(value: Any) -> Any:
 
 
 def _ask(settings: Callable[[], Any]) -> Any:
-    """Keras' settings of something; None where the user's own class cannot tell them."""
+    """Returns a Keras configuration, or None where a user's own class cannot provide it."""
     try:
-        with warnings.catch_warnings():  # Keras warns of functions that could not be loaded again
+        with warnings.catch_warnings():  # Keras warns of functions that cannot be loaded again
             warnings.simplefilter("ignore")
             return settings()
     except (NotImplementedError, TypeError, ValueError, AttributeError):
@@ -133,7 +134,7 @@ def _loss_weights(model: Any) -> Any:
 
 
 def _learning_rate(model: Any) -> float | None:
-    """The optimizer's rate as it is now; None for a schedule of Keras' own."""
+    """Returns the optimizer's current learning rate, or None for a Keras schedule."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     rate = (_ask(optimizer.get_config) or {}).get("learning_rate")
     return float(rate) if isinstance(rate, (float, int)) else None
@@ -166,7 +167,7 @@ def _describe_data(data: Dataset, plan: PipelinePlan) -> dict[str, Any]:
 
 def _digest_recipe(recipe: Recipe, streamed: bool) -> str:
     plain = to_portable(recipe)["recipe"]
-    unused = {"names", "formula"}  # they encode nothing
+    unused = {"names", "formula"}  # they do not change the encoding
     kept = _without_later({name: value for name, value in plain.items() if name not in unused})
     if streamed and kept.get("label"):
         kept["label"] = _without_range(kept["label"])
@@ -174,7 +175,7 @@ def _digest_recipe(recipe: Recipe, streamed: bool) -> str:
 
 
 def _without_later(value: Any) -> Any:
-    """A recipe without the fields in `LATER` that are as if they were not there."""
+    """Returns a recipe without the fields of `LATER` that have their default."""
     if isinstance(value, list):
         return [_without_later(item) for item in value]
     if not isinstance(value, dict):
@@ -187,7 +188,7 @@ def _without_later(value: Any) -> Any:
 
 
 def _without_range(label: Any) -> Any:
-    """A label's rule without its range, which widens with the rows of a stream that were seen."""
+    """Returns a label's rule without its range, which depends on the rows seen of a stream."""
     if isinstance(label, list):
         return [_without_range(item) for item in label]
     if not isinstance(label, dict):
@@ -196,12 +197,12 @@ def _without_range(label: Any) -> Any:
 
 
 def _digest_rows(sources: Sequence[RowSource], exact: bool) -> str:
-    """Of the rows themselves.
+    """Returns a digest of the values of the rows.
 
     Args:
-        sources: Where they are.
-        exact: To the last bit; else up to float32's last digits, which another processor's sums
-            may change where the rows were standardised.
+        sources: The row sources.
+        exact: Whether the digest covers every bit. Otherwise it ignores the last digits of float32,
+            in which standardised rows differ between processors.
     """
     crc = 0
     for source in sources:

@@ -1,10 +1,10 @@
-"""Plain values and arrays in one file, of which every byte is under a checksum.
+"""Reads and writes JSON values and arrays in one file, with a checksum over every byte.
 
     "gpukeras" | version | CRC-32 of the header | its length | header (JSON) | array | array | ...
 
-The header holds the plain values and each array's name, dtype, shape and CRC-32. Reading such a
-file runs no code of its own, unlike pickle's. Numbers are little-endian, as on every machine that
-TensorFlow runs on.
+The header holds the JSON values and the name, dtype, shape and CRC-32 of each array. Unlike a
+pickle, such a file runs no code when it is read. Numbers are little-endian, as on every machine
+that TensorFlow runs on.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ MAGIC = b"gpukeras"
 VERSION = 1
 HEAD = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, bytes of the header
 
-MOST = 2**53  # numbers beyond are no sizes
-MOST_DIMENSIONS = 32  # that every NumPy has
+MOST = 2**53  # larger numbers are no valid sizes
+MOST_DIMENSIONS = 32  # supported by every NumPy
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Form:
-    """An array as a header tells it.
+    """The description of an array in a header.
 
     Args:
-        dtype: Of numbers.
+        dtype: The dtype of its elements.
         shape: Its shape.
         crc: Its CRC-32.
     """
@@ -53,27 +53,27 @@ class Form:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size in bytes."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 
 class DamagedError(Exception):
-    """A file is not as it was written; the text says how, as the end of a sentence."""
+    """A file differs from what was written; the text says how, as the end of a sentence."""
 
 
 # Writing -----------------------------------------------------------------------------------------
 
 
 def write_file(path: Path, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a file that is on the disk afterwards; the arrays are not copied.
+    """Writes a file and flushes it to the disk; the arrays are not copied.
 
     Args:
         path: The new file.
-        plain: JSON values; NumPy's numbers count as numbers, and NaN and infinity are kept.
+        plain: JSON values; NumPy numbers count as numbers, and NaN and infinity are kept.
         arrays: Numeric arrays of any shape.
 
     Raises:
-        CheckpointError: for arrays of another kind, such as texts.
+        CheckpointError: for arrays of another kind, such as strings.
         OSError: if the file cannot be written.
     """
     parts = {name: _as_bytes(name, array) for name, array in arrays.items()}
@@ -93,10 +93,10 @@ def write_file(path: Path, plain: Mapping[str, Any], arrays: Mapping[str, np.nda
 
 
 def _forget(handle: int) -> None:
-    """Gives back the memory in which the system still has a file that nobody is going to read.
+    """Drops a written file from the page cache, because it is not read soon.
 
-    Else each save takes fresh memory for it, from what trains and reads data: 100 MB took 2.8 s to
-    be written where they now take 0.3 s (measured on a virtual machine).
+    Otherwise each save takes new memory from the training and the data loader: 100 MB then took
+    2.8 s to write instead of 0.3 s (measured on a virtual machine).
     """
     if hasattr(os, "posix_fadvise"):  # Linux
         with contextlib.suppress(OSError):
@@ -117,30 +117,30 @@ def _as_bytes(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def read_file(path: Path) -> tuple[dict[str, Any], Arrays]:
-    """The plain values and arrays of a file.
+    """Reads the JSON values and the arrays of a file.
 
     Raises:
-        DamagedError: if it is not as it was written, to the last bit.
+        DamagedError: if the file differs in any bit from what was written.
         OSError: if it cannot be read.
     """
     with open_regular(path) as file:
         left = os.fstat(file.fileno()).st_size
         plain, forms = parse_header(_read_header(file, left))
         needed = file.tell() + sum(form.size for form in forms.values())
-        if needed != left:  # so no more memory is taken than the file has bytes
+        if needed != left:  # so that never more memory is allocated than the file has bytes
             raise DamagedError(f"it has {left:,} bytes of {needed:,}")
         arrays = {name: _read_array(file, name, form) for name, form in forms.items()}
     return plain, arrays
 
 
 def parse_header(text: bytes) -> tuple[dict[str, Any], dict[str, Form]]:
-    """The plain values of a header, and the form of each array.
+    """Parses a header into its JSON values and the description of each array.
 
     Args:
-        text: JSON, whose checksum may have been made anew by who changed it.
+        text: JSON. Its checksum proves nothing: an attacker can recompute it.
 
     Raises:
-        DamagedError: if it is not what `write_file()` writes.
+        DamagedError: if `write_file()` does not write such a header.
     """
     try:
         header = json.loads(text)
@@ -171,7 +171,7 @@ def _read_header(file: BinaryIO, size: int) -> bytes:
         raise DamagedError("its beginning is not as it was written")
     if version > VERSION:
         raise DamagedError("a later version of gpukeras has written it")
-    text = file.read(length) if length <= size else b""  # never more memory than the file takes
+    text = file.read(length) if length <= size else b""  # at most the bytes of the file
     if len(text) != length or zlib.crc32(text) != crc:
         raise DamagedError("its header is not as it was written")
     return text
@@ -180,7 +180,7 @@ def _read_header(file: BinaryIO, size: int) -> bytes:
 def _read_array(file: BinaryIO, name: str, form: Form) -> np.ndarray:
     try:
         array = np.empty(form.shape, form.dtype)
-    except (ValueError, MemoryError) as error:  # no rows, and more columns than there are numbers
+    except (ValueError, MemoryError) as error:  # no rows, but a number of columns that overflows
         raise DamagedError(f"{name} has a shape that no array has") from error
     part = array.reshape(-1).view(np.uint8)
     file.readinto(part)  # type: ignore[attr-defined]
@@ -192,7 +192,7 @@ def _read_array(file: BinaryIO, name: str, form: Form) -> np.ndarray:
 def _dtype(name: str) -> np.dtype[Any]:
     try:
         dtype = np.dtype(name)
-    except (TypeError, ValueError, SyntaxError):  # bfloat16 and the like, of TensorFlow
+    except (TypeError, ValueError, SyntaxError):  # bfloat16 and similar dtypes of TensorFlow
         dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name, object))
     if dtype.hasobject or dtype.kind in "SUmM" or dtype.fields or dtype.name != name:
         raise DamagedError(f"it holds {name}, not numbers")

@@ -1,7 +1,8 @@
-"""Whether two trainings are the same one, and if not, in what they differ: told in words.
+"""Compares the identity of a training with that of a checkpoint and names the differences.
 
-A checkpoint holds the description of its training (see `fingerprint`). Weights that go on with
-other rows, or in another order, would end where no undisturbed training ends: that is refused.
+A checkpoint holds the description of its training (see `fingerprint`). A training that resumes
+with other rows, or in another order, does not end where an uninterrupted training ends: it is
+refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
-# What must be the same, in the order in which it is told.
+# What must agree, in the order in which it is compared.
 WORDS = {
     "layers": "layer {} of the model",
     "variables": "variable {} of the model",
@@ -47,15 +48,16 @@ DIGESTS = ("model", "loss_options", "optimizer_options", "encoding", "features",
 
 
 def find_mismatch(here: Mapping[str, Any], there: Mapping[str, Any], change: str = CHANGE) -> str:
-    """The first thing in which a training differs from that of a checkpoint, as part of a sentence.
+    """Returns the first difference between a training and a checkpoint, as part of a sentence.
 
     Args:
-        here: What is to be trained.
-        there: What the checkpoint holds; what its version of gpukeras did not tell is passed over.
-        change: How a difference is told: of `what`, as it is `here` and `there`.
+        here: The training to be run.
+        there: The training of the checkpoint; entries that its version of gpukeras did not write
+            are skipped.
+        change: Format of a difference, with the fields `what`, `here` and `there`.
 
     Returns:
-        Such as "the batch size was 32 and is 64"; "" if nothing differs.
+        For example "the batch size was 32 and is 64"; "" if nothing differs.
     """
     for name, words in WORDS.items():
         if name in here and name in there and here[name] != there[name]:
@@ -67,7 +69,7 @@ def find_mismatch(here: Mapping[str, Any], there: Mapping[str, Any], change: str
 
 
 def find_changes(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple[str, ...]:
-    """Sentences about what may differ, though results may then differ in their last digits."""
+    """Returns sentences about permitted differences, which may change results' last digits."""
     sentences = []
     mine, theirs = here.get("versions") or {}, there.get("versions") or {}
     for name in sorted(mine.keys() & theirs.keys()):
@@ -83,7 +85,7 @@ def find_changes(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple[str
 
 
 def _find_change(words: str, was: Any, now: Any) -> tuple[str, Any, Any]:
-    """What differs, in words, and how: of a list or record its first part that does."""
+    """Returns the description and both values of a difference; of a nested value the first one."""
     if isinstance(was, list) and isinstance(now, list) and "{}" in words:
         for place, (one, other) in enumerate(zip_longest(was, now), 1):
             if one != other:

@@ -1,4 +1,4 @@
-"""What a training calls: takes it up where it was, saves it now and then, never ends it."""
+"""Resumes and saves one training; a failed save never ends the training."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from gpukeras.checkpoint.state import TrainingState, check_plain, pack_state, un
 from gpukeras.checkpoint.store import KEEP, CheckpointStore, Saved
 from gpukeras.core.errors import CheckpointError
 
-EVERY_S = 300.0  # seconds between saves within an epoch; there is one after each epoch as well
-SHARE = 0.05  # of the time that saves may take, where the user has not said how often
+EVERY_S = 300.0  # seconds between saves within an epoch; each epoch's end is saved as well
+SHARE = 0.05  # largest share of the time spent on saves, where the user set no interval
 
 
 class Checkpointer:
     """The checkpoints of one training.
 
     Args:
-        folder: Where they are; see `store.CheckpointStore`.
-        identity: The training, see `identity.describe_training()`.
-        keep: Good checkpoints that stay.
+        folder: The folder of the checkpoints; see `store.CheckpointStore`.
+        identity: The identity of the training, see `fingerprint.describe_training()`.
+        keep: Number of undamaged checkpoints that are kept.
         every_s: Seconds between saves within an epoch; None for 300, or more where saves are slow.
 
     Attributes:
-        notes: Sentences that the user should read: damaged checkpoints, other versions.
+        notes: Sentences for the user: damaged checkpoints, other versions.
 
     Raises:
         CheckpointError: if the folder cannot be written, holds other files, or is in use.
@@ -40,7 +40,7 @@ class Checkpointer:
         keep: int = KEEP,
         every_s: float | None = None,
     ) -> None:
-        """Opens the folder and keeps other processes out."""
+        """Opens the folder and locks it against other processes."""
         self._store = CheckpointStore(folder, keep)
         self._identity, self._every_s = dict(identity), every_s
         self._last, self._took_s = time.monotonic(), 0.0
@@ -48,14 +48,14 @@ class Checkpointer:
 
     @property
     def folder(self) -> Path:
-        """Where the checkpoints are."""
+        """The folder of the checkpoints."""
         return self._store.folder
 
     def resume(self) -> TrainingState | None:
-        """The newest state that is whole, or None if the training begins.
+        """Returns the newest undamaged state, or None if there is no checkpoint.
 
         Raises:
-            CheckpointError: if it is that of another training, or none is whole.
+            CheckpointError: if it belongs to another training, or all are damaged.
         """
         saved = self._store.load(self._check_whole)
         if saved is None:
@@ -66,7 +66,7 @@ class Checkpointer:
         return self._unpack(saved)
 
     def due(self) -> bool:
-        """Whether it is time to save within an epoch."""
+        """Whether the interval between saves within an epoch has passed."""
         wait = EVERY_S if self._every_s is None else self._every_s
         if self._every_s is None:
             wait = max(wait, self._took_s / SHARE)
@@ -76,7 +76,7 @@ class Checkpointer:
         """Saves a state.
 
         Returns:
-            "", or why it failed: the training goes on, and the last good checkpoint stays.
+            "", or why it failed: the training continues, and the last good checkpoint is kept.
         """
         began = time.monotonic()
         plain, arrays = pack_state(state)
@@ -85,12 +85,12 @@ class Checkpointer:
         except CheckpointError as error:
             return str(error)
         finally:
-            self._last = time.monotonic()  # also of a failure: not at every step again
+            self._last = time.monotonic()  # set after a failure too, so that not every step retries
             self._took_s = self._last - began
         return ""
 
     def write_history(self, record: Any) -> str:
-        """Writes `history.json`, a record or plain values; returns as `save()` does."""
+        """Writes `history.json` from a record or plain values; returns the same as `save()`."""
         try:
             self._store.write_history(record)
         except CheckpointError as error:
@@ -98,19 +98,19 @@ class Checkpointer:
         return ""
 
     def close(self) -> None:
-        """Lets other processes in."""
+        """Unlocks the folder."""
         self._store.close()
 
     def __enter__(self) -> Checkpointer:
-        """Itself."""
+        """Returns itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes it."""
+        """Closes the checkpoints."""
         self.close()
 
     def _check_whole(self, saved: Saved) -> None:
-        """Whether what a file tells is of the kind that a training tells; the rest is its own."""
+        """Raises DamagedError if a plain value has the wrong type; ignores unknown values."""
         check_plain(saved.plain)
         try:
             there = saved.plain.get("identity", {})

@@ -1,4 +1,4 @@
-"""What a user says about checkpoints: a folder, or a few options."""
+"""Parses the user's checkpoint options: a folder, or a mapping."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class CheckpointSpec(Spec):
     """Where and how often a training is saved.
 
     Args:
-        folder: Made if it is not there; the folder it is in must be.
-        every_s: Seconds between saves within an epoch, at least; each epoch's end is saved as
-            well. None for 300, or more where a save takes long.
-        keep: Good checkpoints that stay.
+        folder: The folder; it is created if it is missing, its parent is not.
+        every_s: Least number of seconds between saves within an epoch; each epoch's end is saved
+            as well. None for 300, or more where a save takes long.
+        keep: Number of undamaged checkpoints that are kept.
     """
 
     folder: str = option(
@@ -29,7 +29,7 @@ class CheckpointSpec(Spec):
 
 
 def parse_checkpoint(given: Any) -> CheckpointSpec | None:
-    """The options from a folder's path or a mapping; None for None.
+    """Parses a folder's path or a mapping of options; returns None for None.
 
     Raises:
         SpecError: naming the option.

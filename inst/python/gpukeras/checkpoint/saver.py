@@ -1,4 +1,4 @@
-"""The checkpoints of a training, or none: what a job asks without knowing which."""
+"""One interface for trainings with and without checkpoints."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ from gpukeras.data.plan import PipelinePlan
 
 
 class Saver:
-    """Saves a training now and then, and takes it up.
+    """Saves and resumes a training.
 
     Args:
-        checkpointer: Where to, or None for nowhere.
+        checkpointer: The checkpoints, or None to save nothing.
 
     Attributes:
-        failures: Why saves failed, sentences, each once; the training goes on.
+        failures: Reasons of failed saves, as sentences without duplicates; the training continues.
     """
 
     def __init__(self, checkpointer: Checkpointer | None) -> None:
-        """Has saved nothing yet."""
+        """Starts without failures."""
         self._checkpointer = checkpointer
         self.failures: list[str] = []
 
     @property
     def enabled(self) -> bool:
-        """Whether there is anything to save to."""
+        """Whether the training has checkpoints."""
         return self._checkpointer is not None
 
     @property
     def folder(self) -> str:
-        """Where the checkpoints are, or ""."""
+        """The folder of the checkpoints, or ""."""
         return str(self._checkpointer.folder) if self._checkpointer else ""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know: what was found while resuming, and why saves failed."""
+        """Notes for the user: findings of the resumption, and reasons of failed saves."""
         found = self._checkpointer.notes if self._checkpointer else ()
         return (*found, *self.failures)
 
     def resume(self) -> TrainingState | None:
-        """The state to go on from, or None."""
+        """Returns the state to resume from, or None."""
         return self._checkpointer.resume() if self._checkpointer else None
 
     def due(self) -> bool:
-        """Whether it is time to save within an epoch."""
+        """Whether the interval between saves within an epoch has passed."""
         return self._checkpointer is not None and self._checkpointer.due()
 
     def save(self, state: TrainingState) -> None:
-        """Saves a state, or remembers why that failed."""
+        """Saves a state; records the reason if that fails."""
         if self._checkpointer is not None:
             self._remember(self._checkpointer.save(state))
 
     def write_history(self, report: Any) -> None:
-        """Writes the history so far beside the checkpoints."""
+        """Writes the history so far into the folder of the checkpoints."""
         if self._checkpointer is not None:
             self._remember(self._checkpointer.write_history(report))
 
@@ -72,7 +72,13 @@ class Saver:
 
 @contextmanager
 def open_saver(model: Any, data: Dataset, plan: PipelinePlan, spec: FitSpec) -> Iterator[Saver]:
-    """The saver that a training asked for; other processes are kept out of its folder.
+    """Opens the saver that `spec` asks for; its folder is locked against other processes.
+
+    Args:
+        model: The compiled model, with its variables built.
+        data: The dataset.
+        plan: The pipeline plan of the dataset.
+        spec: The options of the training.
 
     Raises:
         SpecError, CheckpointError: for bad options, or a folder that cannot be used.

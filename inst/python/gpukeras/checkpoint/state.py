@@ -1,4 +1,4 @@
-"""What a training needs to go on where it was, as plain values and arrays, and back."""
+"""Packs the state of a training into JSON values and arrays, and unpacks it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kept = tuple[dict[str, Any], dict[str, np.ndarray]]  # JSON values, arrays
 
 @dataclass(frozen=True)
 class TrainingState:
-    """A training between two of its steps.
+    """The state of a training between two steps.
 
     Args:
         snapshot: The model: weights, optimizer, metrics' running sums, random generators.
@@ -29,8 +29,8 @@ class TrainingState:
         epoch_rows: Rows of each epoch.
         learning_rate: Rate of each epoch's last step.
         engine: The engine that was chosen, or "" if none was yet.
-        keepers: Of whatever else remembers something (early stopping, schedule), by its name:
-            JSON values and arrays.
+        keepers: JSON values and arrays of every other object with a state (early stopping,
+            schedule), by its name.
         extra: More JSON values.
     """
 
@@ -51,7 +51,7 @@ _PLAIN = [f.name for f in fields(TrainingState) if f.name not in ("snapshot", "k
 
 
 def pack_state(state: TrainingState) -> Kept:
-    """A state as JSON values and arrays; the arrays are not copied."""
+    """Returns a state as JSON values and arrays; the arrays are not copied."""
     plain = {name: getattr(state, name) for name in _PLAIN}
     plain["keepers"] = [[name, kept] for name, (kept, _) in state.keepers.items()]
     arrays = {f"model/{name}": array for name, array in state.snapshot.arrays.items()}
@@ -61,10 +61,10 @@ def pack_state(state: TrainingState) -> Kept:
 
 
 def unpack_state(plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrainingState:
-    """The state that `pack_state()` packed, to the last bit; tuples have become lists.
+    """Restores the state that `pack_state()` packed, bit for bit; tuples become lists.
 
     Raises:
-        KeyError, TypeError: if it is not one of this version of gpukeras.
+        KeyError, TypeError: if this version of gpukeras does not write such a state.
     """
     given = dict(plain)
     keepers = {
@@ -75,12 +75,12 @@ def unpack_state(plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
 
 
 def check_plain(plain: Mapping[str, Any]) -> None:
-    """Whether a checkpoint's plain values are of the kinds that a training's are.
+    """Checks the types of a checkpoint's plain values.
 
-    What another version of gpukeras keeps besides is not looked at, nor missed.
+    Values that only another version of gpukeras writes are neither checked nor required.
 
     Raises:
-        DamagedError: if one is not.
+        DamagedError: if a value has the wrong type.
     """
     identity, state = plain.get("identity", {}), plain.get("state", {})
     if not isinstance(identity, Mapping) or not isinstance(state, Mapping):
@@ -103,7 +103,7 @@ def _are(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _is_value(value: Any) -> bool:
-    """A metric's: a number, or an array of them as nested lists."""
+    """Whether a value is a metric's: a number, or an array as nested lists."""
     if not isinstance(value, list):
         return _is_number(value)
     try:
@@ -117,7 +117,7 @@ def _is_history(value: Any) -> bool:
 
 
 def _is_kept(value: Any) -> bool:
-    """A keeper's name, and what it keeps."""
+    """Whether a value is a keeper's name with its state."""
     if not isinstance(value, list) or len(value) != 2:
         return False
     return isinstance(value[0], str) and isinstance(value[1], Mapping)

@@ -1,12 +1,12 @@
-"""A folder with the checkpoints of one training, each a file that appears whole or not at all.
+"""Stores the checkpoints of one training in a folder; each file appears whole or not at all.
 
     checkpoint-000007.gpukeras   the newest
-    checkpoint-000006.gpukeras   the one before, should the newest be damaged
-    history.json                 what R reads
-    .gpukeras-lock               held by the process that trains
+    checkpoint-000006.gpukeras   the previous one, in case the newest is damaged
+    history.json                 read by R
+    .gpukeras-lock               held by the training process
 
-A new file is written beside its place under a hidden name, brought to the disk and renamed; only
-then older ones go. What is damaged is passed over in favour of the one before.
+A new file is written under a hidden name, flushed to the disk and renamed; only then are older
+files removed. A damaged checkpoint is skipped in favour of the previous one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpukeras.core.errors import CheckpointError
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.safe_files import NotOursError
 
-KEEP = 3  # good checkpoints
+KEEP = 3  # undamaged checkpoints that are kept
 HISTORY = "history.json"
 LOCK = ".gpukeras-lock"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -45,7 +45,7 @@ class Saved:
     Args:
         plain: JSON values.
         arrays: Arrays by name.
-        notes: Sentences: which newer checkpoints were passed over, and why.
+        notes: Sentences: which newer checkpoints were skipped, and why.
     """
 
     plain: dict[str, Any]
@@ -54,18 +54,18 @@ class Saved:
 
 
 class CheckpointStore:
-    """The folder; while it is open, no other process can open it.
+    """The folder of the checkpoints; while it is open, no other process can open it.
 
     Args:
-        folder: Made if it is not there; the folder it is in must be.
-        keep: Good checkpoints that stay.
+        folder: The folder; it is created if it is missing, its parent is not.
+        keep: Number of undamaged checkpoints that are kept.
 
     Raises:
         CheckpointError: if it cannot be written, holds other files, or another training uses it.
     """
 
     def __init__(self, folder: str | Path, keep: int = KEEP) -> None:
-        """Locks the folder and removes what a killed process has left half-written."""
+        """Locks the folder and removes partial files of a killed process."""
         self.folder = Path(folder).expanduser().absolute()
         self._keep, self._damaged = keep, set[int]()
         with self._errors("written"):
@@ -78,7 +78,7 @@ class CheckpointStore:
                 raise
 
     def save(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Path:
-        """Adds a checkpoint, then removes those that are no longer needed.
+        """Adds a checkpoint, then removes the oldest ones beyond `keep`.
 
         Args:
             plain: JSON values; NaN and infinity are kept.
@@ -88,7 +88,7 @@ class CheckpointStore:
             Its file.
 
         Raises:
-            CheckpointError: if it cannot be written; those before stay as they are.
+            CheckpointError: if it cannot be written; earlier checkpoints stay unchanged.
         """
         with self._errors("written"):
             path = self._path(max(self._numbers(), default=0) + 1)
@@ -98,13 +98,13 @@ class CheckpointStore:
         return path
 
     def load(self, check: Callable[[Saved], None] | None = None) -> Saved | None:
-        """The newest checkpoint that is whole, or None if there is none at all.
+        """Returns the newest undamaged checkpoint, or None if there is none at all.
 
         Args:
-            check: Raises a `DamagedError` for what is whole and yet is no state of a training.
+            check: Raises a `DamagedError` for an undamaged file that is no state of a training.
 
         Raises:
-            CheckpointError: if there are some, and all are damaged.
+            CheckpointError: if there are checkpoints, and all are damaged.
         """
         notes: list[str] = []
         with self._errors("read"):
@@ -127,13 +127,13 @@ class CheckpointStore:
         return None
 
     def write_history(self, record: Any) -> Path:
-        """Writes what a training did as JSON beside the checkpoints, for R and for people.
+        """Writes the history of a training as JSON into the folder, for R and for people.
 
         Args:
             record: Plain values or a dataclass; NaN and infinity become null.
 
         Raises:
-            CheckpointError: if it cannot be written; an earlier one stays as it is.
+            CheckpointError: if it cannot be written; an earlier file stays unchanged.
         """
         path = self.folder / HISTORY
         text = json.dumps(to_plain(record), indent=1, allow_nan=False)
@@ -142,15 +142,15 @@ class CheckpointStore:
         return path
 
     def close(self) -> None:
-        """Lets other processes in."""
+        """Unlocks the folder."""
         self._lock.close()
 
     def __enter__(self) -> CheckpointStore:
-        """Itself."""
+        """Returns itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes it."""
+        """Closes the store."""
         self.close()
 
     # The folder ----------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class CheckpointStore:
             )
 
     def _is_ours(self) -> bool:
-        """An empty folder may become ours; hidden files are the desktop's or the file system's."""
+        """Whether the folder is a store or empty; hidden files of the file system do not count."""
         visible = [path for path in self.folder.iterdir() if not path.name.startswith(".")]
         return not visible or (self.folder / LOCK).exists() or bool(self._numbers())
 
@@ -192,7 +192,7 @@ class CheckpointStore:
                 path.unlink(missing_ok=True)
 
     def _numbers(self) -> list[int]:
-        """Numbers of the checkpoints, the oldest first."""
+        """Returns the numbers of the checkpoints, oldest first."""
         found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
         return sorted(int(match[1]) for match in found if match)
 
@@ -201,7 +201,7 @@ class CheckpointStore:
 
     @contextmanager
     def _partial(self, path: Path) -> Iterator[Path]:
-        """A hidden file that takes the place of `path` when all went well."""
+        """Yields a hidden file that replaces `path` unless an error is raised."""
         partial = path.with_name(f".{path.name}.partial")
         try:
             yield partial
@@ -212,7 +212,7 @@ class CheckpointStore:
                 partial.unlink(missing_ok=True)
 
     def _remove_old(self) -> None:
-        with contextlib.suppress(OSError):  # what cannot be removed now goes after the next save
+        with contextlib.suppress(OSError):  # the next save tries again
             numbers = self._numbers()
             good = [number for number in numbers if number not in self._damaged]
             for number in set(numbers).difference(good[-self._keep :]):
@@ -243,7 +243,7 @@ class CheckpointStore:
 
 
 def to_plain(value: Any) -> Any:
-    """A record as standard JSON can hold it, which knows no NaN and no infinity: they are null."""
+    """Converts a record to standard JSON values; NaN and infinity become null."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, (np.generic, np.ndarray)):

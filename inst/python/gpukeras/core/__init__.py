@@ -1,1 +1,1 @@
-"""What everything stands on: errors, options, messages, files and child processes."""
+"""Shared foundations: errors, options, messages, files and child processes."""

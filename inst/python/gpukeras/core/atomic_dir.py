@@ -1,9 +1,9 @@
-"""Folders that appear whole or not at all.
+"""Writes folders atomically: a folder appears complete or not at all.
 
     clean_up(target); with partial_folder(target) as partial: ...; move_folder(partial, target)
 
-The new folder is made beside its place, `.<name>.partial-<process>`, brought to the disk, and
-renamed. What a process that was killed has left is removed by the next clean-up.
+The new folder is created next to its target as `.<name>.partial-<process>`, synced to disk and
+renamed. The next clean-up removes what a killed process left behind.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gpukeras.core.safe_files import create_file
 
 @contextmanager
 def partial_folder(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target that goes when it was not renamed."""
+    """Yields a hidden folder next to the target; deletes it at exit unless it was renamed."""
     partial = target.parent / f".{target.name}.partial-{_process()}"
-    shutil.rmtree(partial, ignore_errors=True)  # of this process: an earlier call of its own
+    shutil.rmtree(partial, ignore_errors=True)  # left by an earlier call
     partial.mkdir()
     try:
         yield partial
@@ -31,7 +31,7 @@ def partial_folder(target: Path) -> Iterator[Path]:
 
 
 def move_folder(partial: Path, target: Path) -> None:
-    """Puts the new folder in its place; the old one goes last."""
+    """Renames the partial folder to the target, then deletes the folder it replaces."""
     sync_folder(partial)
     old = target.parent / f".{target.name}.old-{_process()}"
     if os.path.lexists(target):
@@ -47,7 +47,7 @@ def move_folder(partial: Path, target: Path) -> None:
 
 
 def clean_up(target: Path) -> None:
-    """Removes what killed processes of this computer left; brings back a folder on its way out."""
+    """Deletes leftovers of killed local processes; restores a target that was not replaced."""
     for kind in ("partial", "old"):
         prefix = f".{target.name}.{kind}-"
         for folder in target.parent.iterdir():
@@ -64,10 +64,10 @@ def _process() -> str:
 
 
 def _runs(process: str) -> bool:
-    """Whether a process may still run: of another computer, that cannot be known."""
+    """Whether a process may still run; True if it is on another computer."""
     number, _, host = process.partition("@")
     if host != socket.gethostname() or not number.isdigit() or os.name == "nt":
-        return True  # on Windows, asking by a signal would end the process
+        return True  # on Windows, os.kill() would end the process
     try:
         os.kill(int(number), 0)
     except ProcessLookupError:
@@ -78,7 +78,7 @@ def _runs(process: str) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file that is on the disk afterwards."""
+    """Writes a text file and syncs it to disk."""
     with create_file(path) as file:
         file.write(text.encode())
         file.flush()
@@ -86,10 +86,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Brings a folder's entries to the disk, where the system lets one."""
+    """Syncs a folder's entries to disk, where the system supports it."""
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows has no such thing
+    except OSError:  # Windows cannot open a folder
         return
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Child processes that may hang, crash or print anything: their end is a value, no exception."""
+"""Runs child processes that may hang or crash, and returns their outcome instead of raising."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from pathlib import Path
 from typing import IO
 
 CORE = Path(__file__).parents[2]  # where `-m gpukeras...` is found
-OUTPUT_LIMIT = 4 * 2**20  # bytes kept of each stream: what prints without end must not fill memory
-DRAIN_S = 2.0  # how long a dead child's grandchildren may hold its pipes
+OUTPUT_LIMIT = 4 * 2**20  # bytes kept of each stream, so that endless output cannot fill memory
+DRAIN_S = 2.0  # how long grandchildren may keep a dead child's pipes open
 
 
 @dataclass(frozen=True)
 class ChildEnd:
-    """How a child process ended.
+    """The outcome of a child process.
 
     Args:
-        status: Its exit status, minus a signal's number, or None where there is none.
-        stdout: What it printed, cut at 4 MiB.
-        stderr: What it printed as errors, cut at 4 MiB.
-        seconds: How long it ran.
-        problem: "" for exit status 0, else what happened, such as "killed by SIGABRT".
+        status: Exit status, or the negative number of the signal that killed it; None if it did not
+            start or did not end in time.
+        stdout: Standard output, cut at 4 MiB.
+        stderr: Standard error, cut at 4 MiB.
+        seconds: Run time.
+        problem: "" for exit status 0, else a description such as "killed by SIGABRT".
     """
 
     status: int | None
@@ -44,14 +45,14 @@ def run_child(
     limit_s: float,
     folder: str | Path = CORE,
 ) -> ChildEnd:
-    """Runs a Python program to its end or its time limit; kills it with all that it started.
+    """Runs a Python program until it ends or reaches its time limit, then kills its process group.
 
     Args:
-        python: The Python to run.
-        arguments: Its arguments, such as ("-m", "gpukeras.diagnostics.probes.listing").
-        environment: All of its environment.
-        limit_s: Seconds until it is killed.
-        folder: Where it runs.
+        python: Path of the Python interpreter.
+        arguments: Command-line arguments, such as ("-m", "gpukeras.diagnostics.probes.listing").
+        environment: The child's complete environment.
+        limit_s: Time limit in seconds.
+        folder: Working folder.
     """
     began = time.monotonic()
     try:
@@ -62,7 +63,7 @@ def run_child(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # a group of its own, to be killed whole
+            start_new_session=True,  # a new process group, which can be killed as a whole
         )
     except (OSError, ValueError) as error:
         problem = f"could not be started: {type(error).__name__}: {error}"
@@ -80,7 +81,7 @@ def run_child(
 
 
 def explain_status(status: int) -> str:
-    """An exit status in words; "" for success."""
+    """Describes an exit status in words; "" for success."""
     if status >= 0:
         return f"exit status {status}" if status else ""
     try:
@@ -90,17 +91,17 @@ def explain_status(status: int) -> str:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    with suppress(OSError):  # it has ended
+    with suppress(OSError):  # it has already ended
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
         else:
             child.kill()
-    with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: a bad driver can do that
+    with suppress(subprocess.TimeoutExpired):  # a bad driver can block it in the kernel
         child.wait(DRAIN_S)
 
 
 class _Drain:
-    """Reads a pipe to its end in a thread, and keeps the beginning."""
+    """A thread that reads a pipe to its end and keeps the first `OUTPUT_LIMIT` bytes."""
 
     def __init__(self, pipe: IO[bytes] | None) -> None:
         assert pipe is not None  # made with subprocess.PIPE
@@ -110,7 +111,7 @@ class _Drain:
         self._thread.start()
 
     def _read(self) -> None:
-        with suppress(OSError, ValueError):  # closed under it
+        with suppress(OSError, ValueError):  # the pipe was closed meanwhile
             while chunk := os.read(self._pipe.fileno(), 65536):
                 self._kept += chunk[: OUTPUT_LIMIT - len(self._kept)]
 

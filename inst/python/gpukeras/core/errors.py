@@ -1,19 +1,19 @@
-"""Every error that gpukeras raises on purpose.
+"""Defines the errors that gpukeras raises on purpose.
 
 GpuKerasError                  R: gpukeras_error
 ├── SpecError                  gpukeras_error_spec             an option is unknown or out of range
 ├── DataError                  gpukeras_error_data             values, shapes, lengths, levels
 ├── ModelError                 gpukeras_error_model            uncompiled, or does not fit the data
-├── NoDeviceError              gpukeras_error_no_device        the device asked for is not there
+├── NoDeviceError              gpukeras_error_no_device        the requested device is missing
 ├── OutOfMemoryError           gpukeras_error_out_of_memory    the device's memory is exhausted
 ├── CheckpointError            gpukeras_error_checkpoint       cannot be written, read or resumed
 ├── ClusterError               gpukeras_error_cluster
 ├── CompressionError           gpukeras_error_compression
-├── ForkError                  gpukeras_error_fork             not in a fork of TensorFlow's process
-├── GeneratorError             gpukeras_error_generator        the user's own function failed
+├── ForkError                  gpukeras_error_fork             TensorFlow in a forked process
+├── GeneratorError             gpukeras_error_generator        the user's function failed
 └── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
 
-Messages say what was expected and what was found (types, shapes, counts, names), never the data.
+Messages name what was expected and what was found (types, shapes, counts, names), never data.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class GpuKerasError(Exception):
     """Base of all errors raised on purpose.
 
     Args:
-        message: What was expected and what was found, one sentence.
-        hint: What to do about it, one sentence, or "".
-        **details: Plain values for programs, such as `arg` or `column`.
+        message: One sentence: what was expected and what was found.
+        hint: One sentence on how to fix it, or "".
+        **details: Plain values that programs can read, such as `arg` or `column`.
     """
 
     code: ClassVar[str] = ""
 
     def __init__(self, message: str, *, hint: str = "", **details: Any) -> None:
-        """Keeps the parts that cross to R apart from the printed text."""
+        """Stores message, hint and details separately, as R receives them."""
         super().__init__(message if not hint else f"{message} {hint}")
         self.message = message
         self.hint = hint
@@ -47,19 +47,19 @@ class SpecError(GpuKerasError):
 
 
 class DataError(GpuKerasError):
-    """Data has the wrong shape, type, length, values or levels (`arg`, `column`)."""
+    """The data has the wrong shape, type, length, values or levels (`arg`, `column`)."""
 
     code = "data"
 
 
 class ModelError(GpuKerasError):
-    """A model is not compiled, or does not fit the data."""
+    """The model is not compiled, or does not fit the data."""
 
     code = "model"
 
 
 class NoDeviceError(GpuKerasError):
-    """The device that was asked for is not there (`requested`, `found`)."""
+    """The requested device does not exist (`requested`, `found`)."""
 
     code = "no_device"
 
@@ -71,13 +71,13 @@ class OutOfMemoryError(GpuKerasError):
 
 
 class CheckpointError(GpuKerasError):
-    """A checkpoint cannot be written or read, or is that of another training (`path`)."""
+    """A checkpoint cannot be written or read, or belongs to another training run (`path`)."""
 
     code = "checkpoint"
 
 
 class GeneratorError(GpuKerasError):
-    """The user's function failed; R raises its own condition in place of this one."""
+    """The user's function failed; R signals the function's own condition instead of this error."""
 
     code = "generator"
 
@@ -89,13 +89,13 @@ class ClusterError(GpuKerasError):
 
 
 class CompressionError(GpuKerasError):
-    """A smaller model is worse than was allowed (`metric`, `before`, `after`)."""
+    """A compressed model is worse than the tolerance allows (`metric`, `before`, `after`)."""
 
     code = "compression"
 
 
 class ForkError(GpuKerasError):
-    """This process was forked off one in which TensorFlow runs."""
+    """This process is a fork of one that runs TensorFlow."""
 
     code = "fork"
 
@@ -107,4 +107,4 @@ class RuntimeMissingError(GpuKerasError):
 
 
 for _error in (GpuKerasError, *GpuKerasError.__subclasses__()):
-    _error.__module__ = "gpukeras"  # the name that users see stays when a file moves
+    _error.__module__ = "gpukeras"  # keeps the public name stable when files move

@@ -1,4 +1,4 @@
-"""One process at a time: a lock on a file, which the system takes back when the process dies."""
+"""Locks a file for one process; the system releases the lock when the process dies."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from gpukeras.core.safe_files import NotOursError, open_lasting
 
 try:
     import fcntl
-except ImportError:  # Windows: nothing is locked
+except ImportError:  # Windows: no locking
     fcntl = None  # type: ignore[assignment]
 
 
-_OURS = re.compile(rb"\d{0,20}")  # the number of a process, or nothing yet
+_OURS = re.compile(rb"\d{0,20}")  # a process id, or an empty file
 
 
 class TakenError(Exception):
-    """Another process holds the lock; the text is its number, or "" if that is not known."""
+    """Another process holds the lock; the message is its process id, or "" if unknown."""
 
 
 class FolderLock:
-    """A lock that is held until it is closed, or the process ends, however it ends.
+    """An exclusive file lock, held until `close()` or until the process ends in any way.
 
-    A file system that has no locks (some of those on a network) goes without.
+    On a file system without locks (some network file systems) nothing is locked.
 
     Args:
-        path: The file; it is made, and stays.
+        path: The lock file; it is created if missing and never deleted.
 
     Raises:
         TakenError: if another process holds it.
-        OSError: if the file cannot be made, or is not one that this class has made.
+        OSError: if the file cannot be created, or was not created by this class.
     """
 
     def __init__(self, path: Path) -> None:
-        """Takes the lock."""
+        """Acquires the lock."""
         self._handle: int | None = open_lasting(path)
         try:
             self._take(path)
@@ -46,7 +46,7 @@ class FolderLock:
             raise
 
     def close(self) -> None:
-        """Gives the lock back."""
+        """Releases the lock."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -63,6 +63,6 @@ class FolderLock:
             return
         if not _OURS.fullmatch(os.pread(handle, 21, 0)):
             raise NotOursError(errno.EINVAL, f"{path.name} holds what gpukeras has not written")
-        with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without the process id
             os.ftruncate(handle, 0)
             os.write(handle, str(os.getpid()).encode())

@@ -1,6 +1,6 @@
-"""A process that was forked off the one in which TensorFlow runs.
+"""Detects a process that was forked from one that imported TensorFlow.
 
-Threads do not survive a fork. What TensorFlow hands to its own would be waited for without end.
+Threads do not survive a fork, so work that TensorFlow hands to its threads would never finish.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from gpukeras.core.errors import ForkError
 
 @functools.cache
 def first_process() -> int:
-    """The process that asked first, which is the one that imports TensorFlow."""
+    """Returns the id of the first process to call this, which is the one importing TensorFlow."""
     return os.getpid()
 
 
 def check_process() -> None:
-    """Refuses to use TensorFlow in a fork of the process that imported it.
+    """Raises ForkError in a fork of the process that imported TensorFlow.
 
     Raises:
         ForkError: in such a fork.

@@ -1,29 +1,29 @@
-"""Numbers and reasons in sentences."""
+"""Formats numbers, names and error reasons for messages."""
 
 import re
 from collections.abc import Sequence
 
-LENGTH = 200  # characters of a reason: Keras adds whole configurations
-# What stands around the reason: colours, the names of nodes and of the operation.
+LENGTH = 200  # characters of a reason; Keras appends whole configurations
+# Text around the reason: colour codes, names of nodes and of the operation.
 _AROUND = re.compile(
     r"\x1b\[\d*m|\{\{.*?\}\}\s*|\s*\[Op:.*$|Error in user-defined function passed to \S+ "
     r"transformation with iterator: \S+: ",
     re.MULTILINE,
 )
-_IN_FRONT = "Exception encountered"  # Keras' line before the reason that a layer gives
+_IN_FRONT = "Exception encountered"  # the line that Keras puts before a layer's error
 
 
 def percent(share: float) -> str:
-    """A share from 0 to 1 as whole percent, such as "12 %"."""
+    """Formats a share from 0 to 1 as whole percent, such as "12 %"."""
     return f"{100 * share:.0f} %"
 
 
 def count_of(number: float, noun: str) -> str:
-    """A number with its noun, such as "1 epoch" or "2,000 batches".
+    """Formats a number with its noun, such as "1 epoch" or "2,000 batches".
 
     Args:
-        number: How many.
-        noun: One of them, maybe with what describes it.
+        number: The count.
+        noun: The noun in the singular, with or without an adjective.
     """
     text = f"{number:,.0f}" if number == int(number) else f"{number:g}"
     ending = "" if number == 1 else "es" if noun.endswith(("tch", "s", "x")) else "s"
@@ -31,21 +31,21 @@ def count_of(number: float, noun: str) -> str:
 
 
 def list_some(names: Sequence[str], shown: int = 5) -> str:
-    """Names in a row, such as "a, b, c, d, e and 140 more"."""
+    """Joins names with commas, such as "a, b, c, d, e and 140 more"."""
     more = len(names) - shown
     return ", ".join(names[:shown]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def mib(size: float, digits: int = 0) -> str:
-    """Bytes as mebibytes, such as "1,024 MiB"."""
+    """Formats bytes as mebibytes, such as "1,024 MiB"."""
     return f"{size / 2**20:,.{digits}f} MiB"
 
 
 def find_reason(error: BaseException) -> str:
-    """The line of Keras', TensorFlow's or a user's error that says why.
+    """Extracts the line that states the reason from an error of Keras, TensorFlow or the user.
 
     Returns:
-        At most 200 characters, without a period at the end; the error's class if it has no text.
+        At most 200 characters, without a final period; the error's class if it has no text.
     """
     lines = [line.strip() for line in _AROUND.sub("", str(error)).splitlines()]
     told = [line for line in lines if line and not line.startswith(_IN_FRONT)]

@@ -1,4 +1,4 @@
-"""What Keras logs, as plain numbers: a metric is a number, or an array of several."""
+"""Converts Keras logs to plain numbers: a metric is a number or an array of numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = float | list[Any]  # a number, or a nested list of them
 
 
 def order_metrics(names: Iterable[str]) -> list[str]:
-    """The loss before the metrics, training before validation, otherwise as Keras has them."""
+    """Sorts names: loss before metrics, training before validation, otherwise Keras' order."""
 
     def place(name: str) -> tuple[bool, bool, bool]:
         plain = name.removeprefix("val_")
@@ -21,7 +21,7 @@ def order_metrics(names: Iterable[str]) -> list[str]:
 
 
 def read_metrics(logs: Mapping[str, Any] | None) -> dict[str, Value]:
-    """Keras' logs in order; what is no number, which a callback may have put there, is left out."""
+    """Returns Keras' logs in order, without non-numeric entries that a callback may have added."""
     logs = logs or {}
     found = {name: _read(logs[name]) for name in order_metrics(logs)}
     return {name: value for name, value in found.items() if value is not None}
@@ -38,7 +38,7 @@ def _read(value: Any) -> Value | None:
 
 
 def split_components(metrics: Mapping[str, Value]) -> dict[str, float]:
-    """A number each: those of an array are "name[1]", "name[2]", or "name[1,2]" of a matrix."""
+    """Splits array metrics into numbers named "name[1]", "name[2]", or "name[1,2]" for a matrix."""
     found: dict[str, float] = {}
     for name, value in metrics.items():
         array = np.asarray(value, np.float64)

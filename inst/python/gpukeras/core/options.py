@@ -1,7 +1,7 @@
-"""Options as frozen records that check themselves.
+"""Defines options as frozen records that validate their fields.
 
-R's numbers arrive as floats and its vectors of length one as scalars, so every check also
-normalises: `10.0` becomes `10`, a lone unit becomes a tuple of one.
+R passes numbers as floats and vectors of length one as scalars, so every check also normalises:
+`10.0` becomes `10`, and a scalar for `units` becomes a tuple of one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,23 @@ SpecType = TypeVar("SpecType", bound="Spec")
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number that a float can hold; TRUE is none."""
+    """Whether a value is a finite number that a float can hold; a bool is not a number."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool)
     return known and -sys.float_info.max <= value <= sys.float_info.max
 
 
 def check_number(arg: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
-    """A finite number within [low, high]; `arg` names it in the error."""
+    """Returns a value as a float if it is a finite number within [low, high].
+
+    Args:
+        arg: Name of the option in the error.
+        value: The value to check.
+        low: Lower bound.
+        high: Upper bound.
+
+    Raises:
+        SpecError: if it is not a number or out of range.
+    """
     if not is_number(value) or not low <= value <= high:
         raise SpecError(
             f"`{arg}` must be a number{_range_text(low, high)}, not {describe(value)}.", arg=arg
@@ -38,7 +48,16 @@ def check_number(arg: str, value: Any, low: float = -math.inf, high: float = mat
 
 
 def check_positive(arg: str, value: Any, high: float = math.inf) -> float:
-    """A number above 0 and at most `high`."""
+    """Returns a value as a float if it is above 0 and at most `high`.
+
+    Args:
+        arg: Name of the option in the error.
+        value: The value to check.
+        high: Upper bound.
+
+    Raises:
+        SpecError: if it is not a number or out of range.
+    """
     if check_number(arg, value) <= 0 or value > high:
         bound = "" if high == math.inf else f" and at most {high:g}"
         raise SpecError(f"`{arg}` must be above 0{bound}, not {describe(value)}.", arg=arg)
@@ -46,14 +65,24 @@ def check_positive(arg: str, value: Any, high: float = math.inf) -> float:
 
 
 def check_fraction(arg: str, value: Any) -> float:
-    """A number between 0 and 1, neither of them."""
+    """Returns a value as a float if it lies strictly between 0 and 1."""
     if not 0 < check_number(arg, value) < 1:
         raise SpecError(f"`{arg}` must lie between 0 and 1, not {describe(value)}.", arg=arg)
     return float(value)
 
 
 def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> int:
-    """A whole number within [low, high]; accepts R's `10.0`."""
+    """Returns a value as an int if it is a whole number within [low, high]; accepts R's `10.0`.
+
+    Args:
+        arg: Name of the option in the error.
+        value: The value to check.
+        low: Lower bound.
+        high: Upper bound.
+
+    Raises:
+        SpecError: if it is not a whole number or out of range.
+    """
     if not is_number(value) or value != int(value) or not low <= value <= high:
         raise SpecError(
             f"`{arg}` must be a whole number{_range_text(low, high)}, not {describe(value)}.",
@@ -63,14 +92,23 @@ def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> i
 
 
 def check_flag(arg: str, value: Any) -> bool:
-    """True or false, nothing that merely behaves like it."""
+    """Returns a value that is a bool; truthy values of other types raise SpecError."""
     if not isinstance(value, bool):
         raise SpecError(f"`{arg}` must be TRUE or FALSE, not {describe(value)}.", arg=arg)
     return value
 
 
 def check_choice(arg: str, value: Any, choices: Sequence[str]) -> str:
-    """One of `choices`."""
+    """Returns a value that is one of `choices`.
+
+    Args:
+        arg: Name of the option in the error.
+        value: The value to check.
+        choices: The allowed values.
+
+    Raises:
+        SpecError: if it is not among them.
+    """
     if value not in choices:
         listed = ", ".join(f'"{choice}"' for choice in choices)
         raise SpecError(f"`{arg}` must be one of {listed}, not {describe(value)}.", arg=arg)
@@ -78,13 +116,22 @@ def check_choice(arg: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def check_counts(arg: str, value: Any, low: int = 1) -> tuple[int, ...]:
-    """A tuple of whole numbers from a scalar or a sequence."""
+    """Returns a tuple of whole numbers from a scalar or a sequence.
+
+    Args:
+        arg: Name of the option in the error.
+        value: The scalar, list or tuple to check.
+        low: Lower bound of each number.
+
+    Raises:
+        SpecError: if one of them is not a whole number or below `low`.
+    """
     values = value if isinstance(value, (list, tuple)) else [value]
     return tuple(check_count(arg, item, low) for item in values)
 
 
 def describe(value: Any) -> str:
-    """A value's kind for an error message: short, and never a user's data."""
+    """Describes a value for an error message: its kind or a short scalar, never an array's data."""
     if value is None:
         return "NULL"
     if isinstance(value, (bool, int, float)):
@@ -100,7 +147,17 @@ def describe(value: Any) -> str:
 
 
 def check_text(arg: str, value: Any, what: str, hint: str = "") -> str:
-    """A text that is not empty; `what` says in the error what it must be."""
+    """Returns a value that is a non-empty string.
+
+    Args:
+        arg: Name of the option in the error.
+        value: The value to check.
+        what: Description of the expected value in the error.
+        hint: Hint of the error, or "".
+
+    Raises:
+        SpecError: if it is not a string, or is empty.
+    """
     if not isinstance(value, str) or not value:
         raise SpecError(f"`{arg}` must be {what}, not {describe(value)}.", hint=hint, arg=arg)
     return value
@@ -115,20 +172,21 @@ def _range_text(low: float, high: float) -> str:
 
 
 def option(default: Any, check: Callable[..., Any], *limits: Any, arg: str = "") -> Any:
-    """A field of an options record that is checked, and normalised, when the record is made.
+    """Returns a dataclass field that is checked and normalised when the record is created.
 
     Args:
-        default: Its default; None and "auto" are taken as they are where they are the default.
-        check: Takes the field's name and value, raises a SpecError, gives the value to keep.
-        limits: What `check` takes besides.
-        arg: The user's name for the field; by default its own.
+        default: Default value; a default of None or "auto" is accepted without a check.
+        check: Function of the field's name and value that returns the value to store or raises
+            SpecError.
+        limits: Further positional arguments of `check`.
+        arg: Name of the option in errors; the field's name by default.
     """
     return field(default=default, metadata={"check": check, "limits": limits, "arg": arg})
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Base of all options records, whose fields `option()` makes."""
+    """Base of all options records; `option()` creates their fields."""
 
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
@@ -141,10 +199,10 @@ class Spec:
 
     @classmethod
     def from_dict(cls: type[SpecType], options: Mapping[str, Any]) -> SpecType:
-        """Builds the record from plain options.
+        """Builds the record from a mapping of options.
 
         Raises:
-            SpecError: for a name that the record does not have, naming the nearest ones.
+            SpecError: for an unknown name; the hint lists the known names.
         """
         known = [field.name for field in fields(cls)]
         unknown = [name for name in options if name not in known]
@@ -157,7 +215,7 @@ class Spec:
         return cls(**options)
 
     def _set(self, **values: Any) -> None:
-        # The one place that writes to a frozen record.
+        # The only place that writes to a frozen record.
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -171,20 +229,20 @@ def _check_memory(arg: str, value: Any) -> str | int:
 
 @dataclass(frozen=True)
 class SetupSpec(Spec):
-    """What `gpu_setup()` is asked for.
+    """Options of `gpu_setup()`.
 
     Args:
-        device: "auto" (a GPU if usable, else the CPU, and says so), "gpu" (fails without one),
+        device: "auto" (a GPU if usable, else the CPU with a message), "gpu" (fails without one),
             "cpu", or one device such as "GPU:1".
-        memory: "growth" (take what is needed, so that other sessions live), "all", or MiB.
+        memory: "growth" (allocate as needed and leave the rest to other sessions), "all", or MiB.
         precision: "auto" (by compute capability), "float32", "mixed_float16", "mixed_bfloat16",
             "float64".
         jit: "auto" (chosen by measuring in `gpu_fit()`), true or false.
         threads: Intra-op threads, or None for TensorFlow's choice (all cores).
         seed: Seed of Python, NumPy and TensorFlow, or None.
         deterministic: Only deterministic kernels; slower on a GPU.
-        tf32: Whether products of float32 may be computed as TF32: "auto" (as TensorFlow has it:
-            yes), true or false.
+        tf32: Whether products of float32 may be computed as TF32: "auto" (TensorFlow's default,
+            which is yes), true or false.
     """
 
     device: str = option("auto", check_text, 'a string such as "auto", "gpu", "cpu" or "GPU:0"')
@@ -214,7 +272,7 @@ def _check_cache(arg: str, cache: Any) -> str:
 
 def _check_encode(arg: str, encode: Any) -> str | dict[str, str]:
     if isinstance(encode, Mapping):
-        return {str(name): way for name, way in encode.items()}  # checked where columns are known
+        return {str(name): way for name, way in encode.items()}  # checked once columns are known
     return check_choice(arg, encode, ("onehot", "codes", "hash", "none"))
 
 
@@ -231,28 +289,28 @@ def _check_shard(arg: str, shard: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class DatasetSpec(Spec):
-    """How rows become batches.
+    """Options of a dataset: how rows become batches.
 
     Args:
-        batch_size: Rows a training step, or "auto" (by the number of rows).
+        batch_size: Rows per training step, or "auto" (by the number of rows).
         shuffle: A new random order each epoch: a true shuffle where rows are addressable.
-        cache: "device" (rows live in the device's memory), "host" (gathered in host memory and
-            sent in blocks), "disk" (in a scratch file), "none" (made anew each epoch), or "auto"
-            (the fastest that fits; what `TRUE` and `FALSE` mean is "keep" and "none").
-        validation: Share of the rows kept for validation, in [0, 1).
+        cache: "device" (rows stay in device memory), "host" (gathered in host memory and sent in
+            blocks), "disk" (in a scratch file), "none" (recomputed each epoch), or "auto" (the
+            fastest that fits); `TRUE` means "keep" and `FALSE` means "none".
+        validation: Share of the rows held out for validation, in [0, 1).
         encode: Categories as "onehot" columns, as "codes" (0, 1, ...), or "hash" (0/1 columns of
-            `hash_bins` bins); or one of these for each column by name; or "none": columns are given
-            to the model as they are, texts as texts.
+            `hash_bins` bins); or a mapping from column name to one of these; or "none": the model
+            gets columns unchanged, strings as strings.
         hash_bins: Bins of a hashed category.
-        scale: Standardise numeric features by the training rows' mean and standard deviation;
-            those of a sparse matrix by the standard deviation alone; images become 0 to 1.
-        na: What happens to missing values: "error", "impute" (median or most frequent value of
-            the training rows, with indicators), or "drop" (rows that have some are left out);
-            rows of a `.npy` file or a sparse matrix take "error" only.
-        drop_last: Leave out an epoch's last batch if it is short.
+        scale: Standardise numeric features by the training rows' mean and standard deviation,
+            those of a sparse matrix by the standard deviation alone; scales images to [0, 1].
+        na: Handling of missing values: "error", "impute" (median or most frequent value of the
+            training rows, with indicator columns), or "drop" (drops rows with missing values);
+            a `.npy` file and a sparse matrix accept "error" only.
+        drop_last: Drop an epoch's last batch if it is short.
         shard: This worker's share of the rows: its number from 1, and the number of workers.
-        on_error: What a broken file or row does: "stop", or "skip" (left out and counted).
-        buffer: Rows of the shuffle buffer where rows come in sequence, or "auto".
+        on_error: Handling of a broken file or row: "stop", or "skip" (dropped and counted).
+        buffer: Rows of the shuffle buffer of a sequential source, or "auto".
         seed: Seed of the split and of the shuffles.
     """
 
@@ -273,14 +331,14 @@ class DatasetSpec(Spec):
 
 @dataclass(frozen=True)
 class MlpSpec(Spec):
-    """A multilayer perceptron.
+    """Options of a multilayer perceptron.
 
     Args:
         units: Units of each hidden layer.
         activation: Keras activation of the hidden layers.
         dropout: Share of each hidden layer's outputs dropped in training, in [0, 1).
         batch_norm: Batch normalisation before each activation.
-        penalty: Added to the loss: it times the squares of the hidden layers' weights (L2).
+        penalty: L2 penalty: the loss gains this factor times the squared weights of hidden layers.
         optimizer: Keras optimizer name.
         learning_rate: The optimizer's learning rate, or None for its default.
         seed: Seed of initial weights and dropout.
@@ -297,7 +355,7 @@ class MlpSpec(Spec):
 
 
 def _check_shorthand(arg: str, value: Any, *plain: type) -> Any:
-    """A plain value, or options by name."""
+    """Returns a plain value or a mapping of options."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, plain) or isinstance(value, bool):
@@ -316,24 +374,23 @@ def _check_schedule(arg: str, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class FitSpec(Spec):
-    """How a model is trained.
+    """Options of training.
 
     Args:
         epochs: Passes over the training rows.
-        engine: "auto" (chosen by measuring), "keras", "superstep" or "compiled".
-        schedule: The learning rate's schedule, see `lr_tables`, or None for the optimizer's own.
+        engine: "auto" (the fastest by measurement), "keras", "superstep" or "compiled".
+        schedule: Learning rate schedule, see `lr_tables`, or None for the optimizer's rate.
         clip_norm: Largest norm of each variable's gradient, or None.
         clip_value: Largest absolute value in a gradient, or None.
         clip_global_norm: Largest norm of all gradients together, or None.
-        ema: Momentum of the weights' moving averages, in (0, 1), or None for none.
-        early_stopping: Epochs without improvement, or options, see `early_stopping`;
-            None for never.
+        ema: Momentum of the weights' exponential moving averages, in (0, 1), or None for none.
+        early_stopping: Patience in epochs, or options, see `early_stopping`; None for none.
         checkpoint: A folder, or options, see `checkpoint.options`; None for none.
-        on_oom: When memory runs out: "halve" the rows that go through the model at once and keep
-            the batch size by adding up gradients, or "stop".
+        on_oom: When memory runs out: "halve" the rows per forward pass and keep the batch size by
+            accumulating gradients, or "stop".
         tensorboard: A folder, or options, see `callbacks.tensorboard`; None for none.
-        rate_scaling: What several replicas do to the learning rate: "none"; "linear", times their
-            number (Goyal et al. 2017); "sqrt", times its square root (Krizhevsky 2014).
+        rate_scaling: Scaling of the learning rate with several replicas: "none"; "linear", times
+            their number (Goyal et al. 2017); "sqrt", times its square root (Krizhevsky 2014).
     """
 
     epochs: int = option(10, check_count)

@@ -1,4 +1,4 @@
-"""Work on items ahead of their consumer, in threads, in order, and never far ahead."""
+"""Processes items in threads ahead of their consumer, in order, with a bounded queue."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import NoReturn, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 MAX_WORKERS = 8
-DEPTH = 2  # items beyond those being worked on: each is some MiB of memory
+DEPTH = 2  # queued items beyond those in progress; each takes some MiB
 
 
 def count_workers() -> int:
-    """Threads that work on items: one for each core that this process may use."""
+    """Returns the number of reader threads: one per core that this process may use, at most 8."""
     bound = getattr(os, "sched_getaffinity", None)  # Linux
     return min(MAX_WORKERS, len(bound(0)) if bound else os.cpu_count() or 1)
 
@@ -25,12 +25,12 @@ def count_workers() -> int:
 def map_ahead(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[Result, None, None]:
-    """`work` of each item, in order; errors come out where a result would, behind those before.
+    """Yields `work(item)` of each item in order; an error is raised at its place in the order.
 
     Args:
-        work: Runs in a thread; gains from several only where it lets go of Python's lock.
-        items: Taken one by one in the consumer's thread, as results are taken.
-        workers: Threads.
+        work: Runs in a thread; several threads help only where it releases the GIL.
+        items: Iterated in the consumer's thread, as results are consumed.
+        workers: Number of threads.
     """
     threads = ThreadPoolExecutor(workers, thread_name_prefix="gpukeras-reader")
     waiting: deque[Future[Result]] = deque()
@@ -48,11 +48,11 @@ def map_ahead(
 
 @contextmanager
 def letting_go(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
-    """A pool for use in a generator: its threads end by themselves, and nobody waits for them.
+    """Yields a pool for use in a generator and shuts it down without joining its threads.
 
-    A generator that was left unfinished is closed by the garbage collector, in whichever thread
-    that runs; where it is one that is just starting, waiting for another is a deadlock: a starting
-    thread holds a lock of Python's `threading` that `join()` needs.
+    The garbage collector closes an unfinished generator in whichever thread it runs. If that thread
+    is just starting, joining another thread deadlocks: a starting thread holds a lock of Python's
+    `threading` that `join()` needs.
     """
     try:
         yield pool
@@ -61,9 +61,9 @@ def letting_go(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
 
 
 def read_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
-    """The items, made in a thread while the consumer works on the ones before."""
+    """Yields the items, produced in a thread while the consumer works on earlier ones."""
     source = iter(items)
-    steps = iter(lambda: None, 0)  # without end
+    steps = iter(lambda: None, 0)  # infinite
     with closing(map_ahead(lambda _: _take(source), steps, workers=1)) as results:
         for found in results:
             if not found:
@@ -73,7 +73,7 @@ def read_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
 
 @dataclass(frozen=True)
 class _Failed:
-    """What took the place of the items that were left."""
+    """The error of an iterator, in place of its remaining items."""
 
     error: Exception
 
@@ -91,7 +91,7 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def _take(source: Iterator[Item]) -> tuple[Item] | tuple[()]:
-    """The next item alone, or nothing at the end (what comes after the end is the end again)."""
+    """Returns the next item in a tuple; an empty tuple at the end and after it."""
     for item in source:
         return (item,)
     return ()

@@ -1,4 +1,4 @@
-"""Waiting for an iterator without sleeping: Python code inside it may need this thread."""
+"""Waits for an iterator by polling, because Python code inside it may need this thread."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-AWAKE_S = 0.01  # between two looks: how long code of R's in a pipeline waits for its turn
+AWAKE_S = 0.01  # polling interval, the longest wait of R code in a pipeline
 
 
 class Puller:
-    """Asks a dataset for elements on a thread of its own while the calling thread stays awake.
+    """A thread that iterates over a dataset while the calling thread polls for elements.
 
-    Python code inside the pipeline that belongs to R may need R's main thread to come round: a
-    thread that slept inside TensorFlow would wait for it forever.
+    R functions inside the pipeline run on R's main thread. Blocked inside TensorFlow, that thread
+    would wait forever.
 
     Args:
-        make: Gives the dataset.
+        make: Returns the dataset.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        """Starts the thread; a daemon, as a pipeline may be stuck for ever."""
+        """Starts the thread as a daemon, because a pipeline may block forever."""
         self._make = make
         self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._given: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="gpukeras-tfdata", daemon=True).start()
 
     def pull(self, idle: Callable[[], None] = lambda: None) -> Any:
-        """The next element, or None at the end; `idle` is called while it is waited for."""
+        """Returns the next element, or None at the end; calls `idle` at each poll."""
         self._asked.put(True)
         while True:
             try:
@@ -41,7 +41,7 @@ class Puller:
             return element
 
     def close(self) -> None:
-        """Ends the thread after the element it may be waiting for."""
+        """Ends the thread once the current element, if any, arrives."""
         self._asked.put(False)
 
     def _serve(self) -> None:
@@ -50,5 +50,5 @@ class Puller:
             try:
                 iterator = iter(self._make()) if iterator is None else iterator
                 self._given.put((next(iterator, None), None))
-            except BaseException as error:  # whatever it is, the other thread raises it
+            except BaseException as error:  # the calling thread raises it
                 self._given.put((None, error))

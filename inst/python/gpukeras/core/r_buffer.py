@@ -1,8 +1,8 @@
-"""Memory of R's that a large result is written into.
+"""Writes large results into memory that R allocated.
 
-R's numbers are float64, column by column; a model's are float32, row by row. Left to reticulate, a
-million rows of ten outputs take 0.13 s on their way to R: they are converted, then copied number by
-number (measured, reticulate 1.28). So R makes the matrix, and the core writes where it lies.
+R matrices are float64 in column-major order; model outputs are float32 in row-major order.
+reticulate takes 0.13 s for a million rows of ten outputs: it converts them, then copies number by
+number (measured, reticulate 1.28). Instead, R allocates the matrix and the core writes into it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-TILE_ROWS = 1024  # written at once: both orders of a tile fit into a core's cache
+TILE_ROWS = 1024  # rows per tile: source and target tile fit into a core's cache
 SMALLEST = 100_000  # numbers; below, a call to R costs more than it saves
 
 
 class OutputBuffer:
-    """Memory that R makes once it is known how much there must be.
+    """A matrix that R allocates once its shape is known.
 
     Args:
-        ask: R's function of rows, columns and the columns' names, which gives a new matrix that
-            nobody else knows of. Naming it later would copy it.
-        name: Gives those names for a shape.
+        ask: R function of the number of rows, of columns and the column names; returns a new matrix
+            without other references. Setting the names later would copy it.
+        name: Returns the column names for a shape.
 
     Attributes:
-        given: What is to be written into, or None as long as nothing was made.
+        given: A writable view of R's matrix, or None before it is allocated.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class OutputBuffer:
         ask: Callable[[int, int, list[str]], Any],
         name: Callable[[tuple[int, ...]], list[str]] = lambda shape: [],
     ) -> None:
-        """Nothing is made yet."""
+        """Stores both functions; allocates nothing."""
         self._ask, self._name = ask, name
         self.given: np.ndarray | None = None
 
     def make(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray | None:
-        """Room for an array, or None where it must be made elsewhere.
+        """Returns R's memory for an array, or None if the caller must allocate it.
 
-        There is room for one array of numbers, in rows and columns: a model's several outputs are
-        small tables each, or have a place of their own.
+        A buffer holds one floating-point array of two dimensions and at least `SMALLEST` numbers.
+        Several outputs of a model are small, or use a buffer each.
         """
         number = np.issubdtype(dtype, np.floating)
         if self.given is not None or len(shape) != 2 or not number or np.prod(shape) < SMALLEST:
@@ -55,7 +55,7 @@ class OutputBuffer:
         return self.given
 
     def holds(self, values: np.ndarray) -> bool:
-        """Whether some values are the ones that were written here, or their only column."""
+        """Whether an array shares memory with this buffer, as the values or their only column."""
         return self.given is not None and np.may_share_memory(values, self.given)
 
 
@@ -69,9 +69,9 @@ def _is_r_matrix(found: Any, shape: tuple[int, ...]) -> bool:
 
 
 def write_rows(whole: np.ndarray, part: np.ndarray) -> None:
-    """Copies rows, a tile at a time: a change of order took 0.014 s instead of 0.026 s.
+    """Copies rows tile by tile: changing the memory order took 0.014 s instead of 0.026 s.
 
-    Measured on a million rows of ten columns, from float32 by rows to float64 by columns.
+    Measured on a million rows of ten columns, from row-major float32 to column-major float64.
     """
     for start in range(0, len(part), TILE_ROWS):
         tile = slice(start, start + TILE_ROWS)
@@ -79,12 +79,12 @@ def write_rows(whole: np.ndarray, part: np.ndarray) -> None:
 
 
 def write_through(view: np.ndarray) -> np.ndarray:
-    """A writable array on the memory of a column-major view.
+    """Returns a writable array on the memory of a column-major view.
 
-    reticulate gives R's arrays away read-only, as no value of R's may change once it has a name;
-    what is written here must not have one yet.
+    reticulate passes R arrays as read-only, because an R value must not change once it has a name;
+    the matrix written here must not have a name yet.
     """
     memory = (ctypes.c_char * view.nbytes).from_address(view.ctypes.data)
-    # Keeps R's matrix as long as somebody may write; ctypes' objects take attributes.
+    # Keeps R's matrix alive while the array exists; ctypes objects accept attributes.
     memory.owner = view  # type: ignore[attr-defined]
     return np.frombuffer(memoryview(memory), view.dtype).reshape(view.shape, order="F")

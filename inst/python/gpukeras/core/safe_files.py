@@ -1,7 +1,7 @@
-"""Files of ours in folders that others may write to: nothing is opened there that is not ours.
+"""Opens gpukeras' files safely in folders that other users can write to.
 
-A name that we choose may be taken by somebody else's link, whose file an ordinary open would
-truncate; or by a pipe, which an ordinary open would wait at for ever.
+Another user may have put a link under the file's name, whose target an ordinary open would
+truncate; or a pipe, on which an ordinary open would block forever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_PROMPT = getattr(os, "O_NONBLOCK", 0)  # a pipe without another end is opened, or refused, at once
+_PROMPT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe without a peer succeeds or fails at once
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISDIR, "a folder"),
@@ -28,29 +28,29 @@ _KINDS = (
 
 
 class NotOursError(OSError):
-    """Something else has the name of a file of ours; `strerror` says what."""
+    """Something else has the name of a gpukeras file; `strerror` says what."""
 
 
 def create_file(path: Path) -> BinaryIO:
-    """A new file to write to, in place of whatever had its name before; no link is followed.
+    """Creates a file for writing, replaces any existing entry and follows no link.
 
     Raises:
-        OSError: if it cannot be made.
+        OSError: if it cannot be created.
     """
     try:
         return _create(path)
     except FileExistsError:
-        path.unlink()  # the link, not what it leads to
+        path.unlink()  # removes the link, not its target
         return _create(path)
 
 
 def open_lasting(path: Path) -> int:
-    """The descriptor of a file that stays, such as a lock's, for reading and writing.
+    """Opens a persistent file, such as a lock file, for reading and writing.
 
-    Its content is left as it is.
+    The file is created if missing; existing content is kept. Returns a descriptor.
 
     Raises:
-        NotOursError: for a link of either kind, a pipe, a folder or a device.
+        NotOursError: for a symbolic or hard link, a pipe, a folder or a device.
         OSError: if it cannot be opened.
     """
     try:
@@ -65,10 +65,10 @@ def open_lasting(path: Path) -> int:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A file to be read; links are followed, as nothing is changed.
+    """Opens a file for reading and follows links, because nothing is changed.
 
     Raises:
-        NotOursError: for anything but a file: reading a pipe might never end.
+        NotOursError: for anything but a regular file: reading a pipe might never end.
         OSError: if it cannot be opened.
     """
     flags = os.O_RDONLY | _PROMPT | (_SAFE & ~getattr(os, "O_NOFOLLOW", 0))
@@ -82,12 +82,12 @@ def open_regular(path: Path) -> BinaryIO:
 
 @contextmanager
 def private_folder(beside: Path) -> Iterator[Path]:
-    """A hidden folder in the same folder as a path, open to this user alone; it goes at the end.
+    """Yields a hidden sibling folder of a path that only this user can open; deletes it at exit.
 
-    What is made in it has names that nobody else can have taken.
+    No other user can have taken a name inside it.
 
     Raises:
-        OSError: if it cannot be made.
+        OSError: if it cannot be created.
     """
     folder = Path(tempfile.mkdtemp(dir=beside.parent, prefix=f".{beside.stem[:100]}.partial-"))
     try:

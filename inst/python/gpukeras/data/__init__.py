@@ -1,1 +1,1 @@
-"""From a user's rows to batches on the device."""
+"""Turns a user's rows into batches on the device."""

@@ -1,8 +1,9 @@
-"""NumPy only: checking, splitting and staging of arrays.
+"""Checks, splits and stages arrays, with NumPy only.
 
-R's matrices arrive without a copy, as read-only float64 views in column-major order. They are
-staged once: cast and reordered to float32, row-major, 64-byte aligned memory that TensorFlow can
-adopt. Gathering shuffled batches from R's own order would cost 3 to 26 times as much (measured).
+R's matrices arrive without a copy, as read-only float64 views in column-major order. Staging
+copies them once to float32, row-major, 64-byte aligned memory, which TensorFlow adopts without
+another copy. Gathering shuffled batches from R's column-major order would take 3 to 26 times as
+long (measured).
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 
-ALIGNMENT = 64  # bytes; what TensorFlow needs to adopt memory without a copy
-BLOCK_BYTES = 4 * 2**20  # staging works on blocks of this size, so its extra memory is bounded
+ALIGNMENT = 64  # bytes; TensorFlow adopts memory with this alignment without a copy
+BLOCK_BYTES = 4 * 2**20  # staging works in blocks of this size, which bounds its extra memory
 MAX_RANK = 5
-EXACT_FLOAT32 = 2**24  # up to here every whole number is exact in float32
-EXACT_FLOAT64 = 2**53  # and up to here in float64
+EXACT_FLOAT32 = 2**24  # float32 holds every whole number up to this one exactly
+EXACT_FLOAT64 = 2**53  # and float64 up to this one
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
@@ -32,10 +33,11 @@ def aligned_empty(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
 
 
 def check_features(x: Any, arg: str = "x") -> np.ndarray:
-    """A numeric array of rank 2 to 5 with columns; a vector becomes one column.
+    """Returns `x` as an array of rank 2 to 5; a vector becomes one column.
 
     Raises:
-        DataError: naming `arg`, the type or shape found, and what to do.
+        DataError: if `x` is not numeric, has another rank or has no columns. The message names
+            `arg` and the type or shape found.
     """
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "fiub":
         found = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
@@ -50,17 +52,27 @@ def check_features(x: Any, arg: str = "x") -> np.ndarray:
 
 
 def check_some(rows: int, arg: str = "x") -> None:
-    """There is something to learn from; predictions of no rows are none, and no error.
+    """Refuses training data without rows; prediction accepts zero rows.
 
     Raises:
-        DataError: naming `arg`.
+        DataError: if `rows` is 0; names `arg`.
     """
     if rows == 0:
         raise DataError(f"`{arg}` has no rows.", arg=arg)
 
 
 def check_lengths(rows: int, other: int, arg: str, of: str = "x") -> None:
-    """Two arguments with one entry a row agree in length."""
+    """Checks that two arguments with one entry per row agree in length.
+
+    Args:
+        rows: Rows of `of`.
+        other: Entries of `arg`.
+        arg: The name of the argument that is checked, for messages.
+        of: The name of the argument that it is compared with, for messages.
+
+    Raises:
+        DataError: if the lengths differ.
+    """
     if rows != other:
         raise DataError(
             f"`{arg}` has {count_of(other, 'row')} where `{of}` has {rows}.",
@@ -70,7 +82,7 @@ def check_lengths(rows: int, other: int, arg: str, of: str = "x") -> None:
 
 
 def row_blocks(rows: int, row_bytes: int) -> Iterator[slice]:
-    """Slices that cover `rows` rows in blocks of about `BLOCK_BYTES`."""
+    """Yields slices that cover `rows` rows in blocks of about `BLOCK_BYTES`."""
     step = max(1, BLOCK_BYTES // max(1, row_bytes))
     for start in range(0, rows, step):
         yield slice(start, min(rows, start + step))
@@ -96,10 +108,11 @@ def stage_float32(
         scale: Divides the last axis after centring, or None.
         names: Column names for error messages.
         arg: The argument's name for error messages.
-        complete: Which rows to take, or None for all.
-        fill: Replaces missing values along the last axis, or None where they are an error.
-        marked: Columns of the last axis that are followed by a column of 1 where missing, else 0.
-        notes: Where whole numbers that lose digits are noted, or None.
+        complete: Mask of the rows to take, or None for all.
+        fill: Replaces missing values along the last axis, or None to raise an error for them.
+        marked: Columns of the last axis that get an indicator column after them: 1 where the value
+            is missing, else 0.
+        notes: Collects whole numbers that lose digits, or None.
 
     Raises:
         DataError: if a value is missing, infinite, or too large for float32; names the column.
@@ -112,7 +125,7 @@ def stage_float32(
             block = x[part] if complete is None else x[part][complete[part]]
             out = staged[start : start + len(block)]
             _encode_block(block, out, center, scale, fill, marked)
-            largest = max(out.max(initial=0), -out.min(initial=0))  # NaN where there is one
+            largest = max(out.max(initial=0), -out.min(initial=0))  # NaN if the block has one
             if not np.isfinite(largest):
                 taken = x if complete is None else x[complete]
                 raise _not_finite(taken, names, arg, imputed=fill is not None)
@@ -144,23 +157,23 @@ def _encode_block(
 
 
 class Notes:
-    """Whole numbers that encoding could not keep exactly, counted by column.
+    """Counts, by column, of whole numbers that encoding could not keep exactly.
 
-    Nothing is changed or refused: the user is told, by `sentences`.
+    No value is changed or refused; `sentences` reports the counts to the user.
     """
 
     def __init__(self) -> None:
-        """Nothing seen yet."""
+        """Starts without counts."""
         self._counts: dict[tuple[str, str, bool], int] = {}
 
     def look(self, values: np.ndarray, names: Sequence[str], arg: str, scaled: bool) -> None:
-        """Counts them in some rows as they were given.
+        """Adds the counts of some rows.
 
         Args:
-            values: Before any cast, rows first; a vector is one column.
+            values: The rows before any cast; a vector is one column.
             names: Column names; a column of the same name as `arg` is `arg` itself.
             arg: The user's name for the data.
-            scaled: Whether they are standardised in float64 before the cast to float32.
+            scaled: Whether the values are standardised in float64 before the cast to float32.
         """
         inexact = find_inexact(values, scaled)
         if inexact is None:
@@ -172,7 +185,7 @@ class Notes:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """One for each column that has some, in the order of finding."""
+        """One sentence for each column with inexact values, in the order in which it was found."""
         return tuple(_note(*key, count) for key, count in self._counts.items())
 
 
@@ -184,10 +197,10 @@ def _note(arg: str, name: str, scaled: bool, count: int) -> str:
 
 
 def find_inexact(values: np.ndarray, scaled: bool) -> np.ndarray | None:
-    """Which values are whole numbers that the cast cannot hold, or None if no value can be.
+    """Returns a mask of the whole numbers that the cast cannot hold, or None if it must hold all.
 
-    Standardised values pass through float64, which only integers of 64 bits can exceed; the
-    others go to float32 directly.
+    Standardised values pass through float64, whose exact range only 64-bit integers exceed; other
+    values are cast to float32 directly.
     """
     kind, bits = values.dtype.kind, 8 * values.dtype.itemsize
     narrow = kind == "b" or bits <= 16 or (kind == "f" and bits <= 32)
@@ -203,22 +216,28 @@ def find_inexact(values: np.ndarray, scaled: bool) -> np.ndarray | None:
         cast: np.ndarray = values.astype(to)
         if large is not None:
             return large & (cast != values) & (np.floor(values) == values) & np.isfinite(values)
-        # What was rounded up to just beyond the largest integer of the type has no way back.
+        # A value that was rounded up beyond the type's largest integer cannot be cast back.
         return (cast.astype(values.dtype) != values) | (cast >= 2.0 ** (bits - (kind == "i")))
 
 
 def standardise(x: np.ndarray, center: np.ndarray | None, scale: np.ndarray | None) -> np.ndarray:
-    """`(x - center) / scale` along the last axis, in float64; either may be None."""
+    """Returns `(x - center) / scale` along the last axis, in float64.
+
+    Args:
+        x: The values.
+        center: Subtracted first, or None.
+        scale: Divides the difference, or None.
+    """
     x = x if center is None else x - center
     return x if scale is None else x / scale
 
 
 def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation along the last axis over the rows where `keep` is true.
+    """Returns mean and standard deviation along the last axis over the rows where `keep` is true.
 
-    Two passes in float64 over blocks. Values are taken from the first one: far from 0, nothing is
-    lost, and a constant column has the deviation 0 exactly. It gets 1, so that dividing by it
-    changes nothing.
+    Makes two passes in float64 over blocks. Each value has the first one subtracted, so values far
+    from 0 lose no digits, and a constant column has a deviation of exactly 0. That is replaced by
+    1, so that dividing by it changes nothing.
     """
     width = x.shape[-1]
     weight = max(1, int(keep.sum()) * (x[0].size // width))
@@ -231,16 +250,21 @@ def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             result += of(block.reshape(-1, width) - first).sum(axis=0)
         return result / weight
 
-    with np.errstate(over="ignore", invalid="ignore"):  # what cannot be staged is refused there
+    with np.errstate(over="ignore", invalid="ignore"):  # staging refuses such values
         mean = total(lambda away: away)
         deviation = np.sqrt(total(lambda away: (away - mean) ** 2))
         return first + mean, np.where(deviation > 0, deviation, 1.0)
 
 
 def split_rows(rows: int, validation: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers (int32, ascending) for training and for validation.
+    """Returns row numbers (int32, ascending) for training and for validation.
 
-    The split is random, unlike Keras' (which takes the last rows): tables are often sorted.
+    The split is random because tables are often sorted; Keras takes the last rows for validation.
+
+    Args:
+        rows: The number of rows.
+        validation: The share of the rows for validation.
+        seed: Seed of the split.
 
     Raises:
         DataError: if either part would be empty.
@@ -262,17 +286,24 @@ def split_rows(rows: int, validation: float, seed: int) -> tuple[np.ndarray, np.
 
 
 def epoch_order(rows: np.ndarray, shuffle: bool, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch's rows: a true shuffle that depends on the seed and epoch only."""
+    """Returns the rows in an epoch's order: a full shuffle that depends on seed and epoch only.
+
+    Args:
+        rows: Row numbers.
+        shuffle: Whether to shuffle; otherwise `rows` is returned unchanged.
+        seed: Seed of the shuffle.
+        epoch: The epoch's number.
+    """
     return np.random.default_rng([seed, epoch]).permutation(rows) if shuffle else rows
 
 
 def column_name(names: Sequence[str], column: int) -> str:
-    """A column's name, or its number from 1, as R counts."""
+    """Returns a column's name, or its 1-based number if it has no name."""
     return names[column] if column < len(names) else str(column + 1)
 
 
 def _not_finite(x: np.ndarray, names: Sequence[str], arg: str, imputed: bool) -> DataError:
-    """Names the first offending column and counts what is wrong in it."""
+    """Returns the error that names the first offending column and counts its bad values."""
     for column in range(x.shape[-1]):
         values = x[..., column].astype(np.float64)
         missing = 0 if imputed else int(np.isnan(values).sum())
@@ -285,13 +316,13 @@ def _not_finite(x: np.ndarray, names: Sequence[str], arg: str, imputed: bool) ->
 
 
 def column_error(name: str, arg: str, hint: str = "", **counts: int) -> DataError:
-    """The error for a column with values that cannot be trained on, with their counts.
+    """Returns the error for a column with values that cannot be trained on, with their counts.
 
     Args:
         name: The column's name.
         arg: The user's name for the data.
-        hint: What to do, where it is not the usual.
-        **counts: How many are `missing`, `infinite` and too `large`.
+        hint: Replaces the usual hint, if not "".
+        **counts: How many values are `missing`, `infinite` and too `large`.
     """
     words = {"missing": "missing", "infinite": "infinite", "large": "too large for float32"}
     kinds = [f"{count} {words[key]}" for key, count in counts.items() if count]
@@ -306,6 +337,6 @@ def column_error(name: str, arg: str, hint: str = "", **counts: int) -> DataErro
 
 
 def missing_hint(label: bool) -> str:
-    """What to do about missing values: labels are never imputed."""
+    """Returns the hint for missing values; labels are never imputed."""
     ways = '`na = "drop"`' if label else '`na = "impute"` or `na = "drop"`'
     return f"Remove those rows, or use {ways} in gpu_dataset()."

@@ -1,19 +1,21 @@
-"""What happens to a block of rows on its way into the model, on the device: cast, crop, augment.
+"""Casts, crops and augments the rows of a block on the device.
 
     build_device_transform(recipe, spec, training, batch_size)
         --> device_transform(arrays, (epoch, block)) --> arrays
 
-Pictures are drawn anew each epoch from the seed, the epoch and the block's number alone, so that a
-training can be repeated. Evaluation never augments: it casts, scales, and crops at the centre.
+The random numbers depend only on the seed, the epoch and the block's number: each epoch varies the
+images anew, and a training run can be repeated. Evaluation casts, scales and crops at the centre;
+it never augments.
 
-Keras' layers do the work where they can: RandomFlip, RandomBrightness, RandomContrast. Two habits
-are minded: RandomFlip of both ways flips an image both ways or not at all, so here it is two
-layers; RandomContrast with one number only strengthens contrast, so it gets both bounds.
+Flip, brightness and contrast use Keras' layers RandomFlip, RandomBrightness and RandomContrast.
+RandomFlip in both directions flips an image both ways or not at all, so two layers are used, one
+for each direction. RandomContrast with one number only strengthens contrast, so it gets both
+bounds.
 
-Crop, flip, rotation, zoom and translation together are one resampling (`augmentation_geometry`),
-where Keras' layers would be one each: on a CPU each costs 3 to 4 ms an image of 224 x 224, and
-blurs it once more. RandomCrop also cuts all images of a call at one place; here each has a place of
-its own. None of it is compiled by XLA.
+Crop, flip, rotation, zoom and translation together are one resampling (`augmentation_geometry`).
+Keras' layers would resample once each, which on a CPU costs 3 to 4 ms for an image of 224 x 224
+and blurs it once more. Keras' RandomCrop also crops all images of a call at the same place; here
+each image is cropped at a different place. XLA compiles none of this.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ FLIPS = {
     "vertical": ("vertical",),
     "both": ("horizontal", "vertical"),
 }
-MAX_ALPHA = 100.0  # beyond it every picture is half and half
+MAX_ALPHA = 100.0  # beyond it every image is half and half
 USES = ("layers", "crop", "flip", "rotation", "zoom", "translation", "share", "partner")
 
 Arrays = tuple[Any, ...]
@@ -56,7 +58,7 @@ DeviceTransform = Callable[..., Arrays]  # (arrays, (epoch, block)) to arrays
 
 
 def check_pair(arg: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Two values."""
+    """Returns `values`, or raises SpecError if they are not two."""
     if len(values) != 2:
         raise SpecError(f"`{arg}` must be two numbers, not {len(values)}.", arg=arg)
     return values
@@ -79,26 +81,26 @@ def _check_range(arg: str, value: Any) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class AugmentSpec(Spec):
-    """How training rows are varied; in this order, and each row by its own random numbers.
+    """The options of augmentation, applied in this order, with random numbers for each row.
 
     Args:
-        crop: Height and width of a part cut out at a random place (evaluation takes the centre),
-            or None. The model then takes rows of that size.
+        crop: Height and width of a crop at a random place (at the centre in evaluation), or None.
+            The model then takes rows of that size.
         flip: "none", "horizontal", "vertical" or "both" (independently), each in half of the rows.
-        rotation: Largest turn either way, as a share of a full turn, in [0, 1].
+        rotation: Largest rotation in either direction, as a share of a full turn, in [0, 1].
         zoom: Largest zoom in or out, as a share of the size, in [0, 1).
         translation: Largest shift along each axis, as a share of the size, in [0, 1].
         brightness: Largest change of brightness, as a share of the value range, in [0, 1].
         contrast: Largest change of contrast, as a share, in [0, 1].
         mixup: The alpha of mixup (Zhang et al. 2018), 0 for none: each row is mixed with another
-            one of its batch, lambda ~ Beta(alpha, alpha). Labels and weights are mixed too;
-            classes become one column each, for the loss categorical_crossentropy.
-        value_range: Lowest and highest value that brightness and contrast may give, or None:
-            0 to 255 for image files, 0 to 1 where they are scaled; arrays must give it.
-        seed: Seed of all of these.
+            row of its batch, lambda ~ Beta(alpha, alpha). Labels and weights are mixed too;
+            classes become one-hot columns, for the loss categorical_crossentropy.
+        value_range: Lowest and highest value after brightness and contrast, or None: 0 to 255 for
+            image files, 0 to 1 if these are scaled. Arrays need it.
+        seed: Seed of all random numbers.
 
-    Rotation, zoom and translation fill what they uncover by what the crop left out, and beyond
-    the image by reflection, as Keras does.
+    Rotation, zoom and translation fill uncovered pixels with the pixels outside of the crop, and
+    beyond the image by reflection, as Keras does.
     """
 
     crop: tuple[int, int] | None = option(None, _check_crop)
@@ -114,34 +116,34 @@ class AugmentSpec(Spec):
 
     @property
     def moves(self) -> bool:
-        """Whether anything needs height and width."""
+        """Whether an option is set that needs rows with height and width: any but `mixup`."""
         factors = (self.rotation, self.zoom, self.translation, self.brightness, self.contrast)
         return self.crop is not None or self.flip != "none" or any(factors)
 
     @property
     def keeps_values(self) -> bool:
-        """Whether pixels move by whole pixels at most."""
+        """Whether pixels move by whole pixels only, so that no value is interpolated."""
         return not (self.rotation or self.zoom or self.translation)
 
     @property
     def resamples(self) -> bool:
-        """Whether pixels move otherwise than by a flip, which is faster as a flip."""
+        """Whether rows are resampled; a flip alone is faster as a layer."""
         return self.crop is not None or not self.keeps_values
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one row after the crop."""
+        """Returns the shape of one row after the crop."""
         return shape if self.crop is None else (*self.crop, shape[-1])
 
 
 def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:
-    """The recipe of rows that are augmented: their shape after the crop, their labels when mixed.
+    """Returns the recipe of augmented rows, with their shape after the crop and mixed labels.
 
     Args:
-        recipe: What was learned, without augmentation.
-        spec: What is asked for, or None.
+        recipe: The learned recipe, without augmentation.
+        spec: The options of augmentation, or None.
 
     Raises:
-        SpecError: if the rows are no images, are smaller than the crop, or have no labels to mix.
+        SpecError: if the rows are not images, are smaller than the crop, or have no labels to mix.
     """
     if spec is None:
         return recipe
@@ -180,10 +182,10 @@ def _check_rows(recipe: Recipe, spec: AugmentSpec) -> None:
 
 
 def choose_value_range(recipe: Recipe, spec: AugmentSpec) -> tuple[float, float]:
-    """Lowest and highest value of the rows.
+    """Returns the lowest and the highest value of the rows.
 
     Raises:
-        SpecError: if brightness or contrast of an array are asked for without it.
+        SpecError: if `spec` varies brightness or contrast of an array without a `value_range`.
     """
     if spec.value_range is not None:
         return spec.value_range
@@ -203,23 +205,23 @@ def choose_value_range(recipe: Recipe, spec: AugmentSpec) -> tuple[float, float]
 def draw_numbers(
     spec: AugmentSpec, recipe: Recipe, rows: int, batch_size: int, key: tuple[int, int]
 ) -> dict[str, np.ndarray]:
-    """Everything random about a block but what Keras' layers draw; for them a seed each.
+    """Draws the random numbers of a block, and a seed for each of Keras' layers.
 
-    Drawn by NumPy on the host: the same pictures on every device, and Beta variates that are
-    sound for a small alpha, where float32 underflows. Each use has a stream of its own, so that
-    adding one does not change the others.
+    NumPy draws them on the host: images are the same on every device, and Beta variates are
+    correct for a small alpha, where float32 underflows. Each use draws from a separate stream, so
+    that one more use does not change the others.
 
     Args:
-        spec: How rows are varied.
+        spec: The options of augmentation.
         recipe: The rows' recipe.
-        rows: Rows of the block: whole batches, or one shorter batch.
-        batch_size: Rows a batch.
+        rows: Rows of the block: full batches, or one shorter batch.
+        batch_size: Rows per batch.
         key: The epoch's and the block's number.
 
     Returns:
-        `seeds` (int32) for Keras' layers; where rows are resampled `moves` (float32, 8 a row, see
-        `augmentation_geometry`); with mixup `share` (float32, the row's own part) and `partner`
-        (int32, row numbers).
+        `seeds` (int32) for Keras' layers; if rows are resampled, `moves` (float32, 8 per row, see
+        `augmentation_geometry`); with mixup, `share` (float32, the weight of the row itself) and
+        `partner` (int32, row numbers).
     """
     streams = {
         use: np.random.default_rng([spec.seed, *key, number]) for number, use in enumerate(USES)
@@ -240,7 +242,7 @@ def _draw_moves(
     size = spec.crop or (recipe.shape[0], recipe.shape[1])
     whole = recipe.raw_shape[:2]
     spare = [whole[axis] - size[axis] for axis in (1, 0)]
-    if spec.crop is None:  # of a recipe that crops all the same: the centre
+    if spec.crop is None:  # the recipe may crop even so: at the centre
         moves = augmentation_geometry.shift(*np.tile(np.floor_divide(spare, 2), (rows, 1)).T)
     else:
         moves = augmentation_geometry.shift(
@@ -267,18 +269,18 @@ def _draw_moves(
 def build_device_transform(
     recipe: Recipe, spec: AugmentSpec | None, training: bool, batch_size: int
 ) -> DeviceTransform | None:
-    """What turns a block's rows into what the model takes, on the device where they are.
+    """Builds the function that prepares a block's rows for the model, on the rows' device.
 
     Args:
-        recipe: The rows' recipe, from `choose_augmented()` where rows are augmented.
-        spec: How rows are varied, or None.
-        training: Whether rows are varied; else they are cast, scaled and cropped at the centre,
-            and mixed classes become one column each all the same.
-        batch_size: Rows a batch: only rows of the same batch are mixed.
+        recipe: The rows' recipe, from `choose_augmented()` if rows are augmented.
+        spec: The options of augmentation, or None.
+        training: Whether rows are augmented; otherwise they are cast, scaled and cropped at the
+            centre, and the classes of a recipe with mixup become one-hot columns all the same.
+        batch_size: Rows per batch; mixup mixes only rows of the same batch.
 
     Returns:
-        `device_transform(arrays, (epoch, block)) -> arrays` for blocks of whole batches, or of one
-        shorter batch; None where there is nothing to do.
+        `device_transform(arrays, (epoch, block)) -> arrays` for blocks of full batches or one
+        shorter batch; None if there is nothing to do.
     """
     if training and spec is not None and (spec.moves or spec.mixup):
         return _Varying(recipe, spec, batch_size)
@@ -288,7 +290,7 @@ def build_device_transform(
 
 
 class _DeviceTransform:
-    """Casts, scales, crops at the centre; one graph for each shape of a block."""
+    """Cast, scaling and centre crop of a block; one graph for each block shape."""
 
     stage = "cast"
 
@@ -307,7 +309,7 @@ class _DeviceTransform:
 
     def _run(self, arrays: Arrays, draws: dict[str, Any]) -> Arrays:
         rows, *others = arrays
-        if self._recipe.kind == "images":  # first of all: few operations take bytes on a GPU
+        if self._recipe.kind == "images":  # first, as few operations take bytes on a GPU
             rows = runtime.tensorflow().cast(rows, np.float32)
         return (self._scale(self._crop(rows, draws)), *self._spread(others))
 
@@ -325,7 +327,7 @@ class _DeviceTransform:
         return rows / np.array(scale, np.float32)
 
     def _spread(self, others: list[Any]) -> list[Any]:
-        """Labels and weights; classes as one column each where training mixes them."""
+        """Returns labels and weights; classes as one-hot columns if training mixes them."""
         label = self._recipe.label
         if label is None or not self._recipe.mixes_classes or not others:
             return others
@@ -333,7 +335,7 @@ class _DeviceTransform:
 
 
 class _Varying(_DeviceTransform):
-    """Casts, scales, and varies each row: one graph, so one stage."""
+    """Cast, scaling and augmentation of each row, in one graph and so one stage."""
 
     stage = "augment"
 
@@ -357,7 +359,7 @@ class _Varying(_DeviceTransform):
         return tuple(_mix(array, draws["share"], draws["partner"]) for array in arrays)
 
     def _crop(self, rows: Any, draws: dict[str, Any]) -> Any:
-        """Each image cut and moved by its own numbers; by whole pixels no value changes."""
+        """Crops and moves each image by its random numbers; whole pixels change no value."""
         if "moves" not in draws:
             return super()._crop(rows, draws)
         tf = runtime.tensorflow()
@@ -373,7 +375,7 @@ class _Varying(_DeviceTransform):
 
 
 def _build_layers(spec: AugmentSpec, value_range: tuple[float, float]) -> list[Any]:
-    """Keras' layers, float32 whatever the session's precision: half precision has 11 bits."""
+    """Builds Keras' layers in float32 in any session, as half precision has only 11 bits."""
     layers = runtime.keras().layers
     common = {"dtype": "float32", "data_format": "channels_last", "seed": spec.seed}
     ways = () if spec.resamples else FLIPS[spec.flip]

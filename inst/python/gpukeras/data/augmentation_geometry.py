@@ -1,8 +1,8 @@
-"""Where each pixel of a moved image comes from, as 3 x 3 matrices, one a row; NumPy only.
+"""Builds the 3 x 3 matrices that map an image to its source, one per row, with NumPy only.
 
-A matrix takes (column, row, 1) of the new image to that of the old one, as TensorFlow's
-`ImageProjectiveTransformV3`; turns and zooms are about the image's centre, as Keras has them.
-Moves that follow each other multiply from left to right, so that one resampling does them all.
+A matrix maps (column, row, 1) of the new image to that of the old image, as in TensorFlow's
+`ImageProjectiveTransformV3`. Rotation and zoom are about the image's centre, as in Keras.
+Successive transforms multiply from left to right, so that one resampling applies them all.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import numpy as np
 
 
 def shift(right: np.ndarray, down: np.ndarray) -> np.ndarray:
-    """Takes pixels from further right and down, in pixels; one number a row."""
+    """Returns matrices that read from further right and down, in pixels; one number per row."""
     matrices = np.tile(np.eye(3), (len(right), 1, 1))
     matrices[:, 0, 2], matrices[:, 1, 2] = right, down
     return matrices
 
 
 def flip(across: np.ndarray, over: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Swaps left and right where `across`, top and bottom where `over`.
+    """Returns matrices that swap left and right where `across`, top and bottom where `over`.
 
     Args:
-        across: Booleans, one a row.
-        over: Booleans, one a row.
+        across: Booleans, one per row.
+        over: Booleans, one per row.
         size: Height and width.
     """
     matrices = np.tile(np.eye(3), (len(across), 1, 1))
@@ -32,7 +32,7 @@ def flip(across: np.ndarray, over: np.ndarray, size: tuple[int, int]) -> np.ndar
 
 
 def rotate(turns: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Turns about the centre by shares of a full turn, anticlockwise if positive."""
+    """Returns rotations about the centre by shares of a full turn, anticlockwise if positive."""
     sine, cosine = np.sin(2 * np.pi * turns), np.cos(2 * np.pi * turns)
     matrices = np.tile(np.eye(3), (len(turns), 1, 1))
     matrices[:, 0, 0], matrices[:, 0, 1] = cosine, -sine
@@ -41,14 +41,14 @@ def rotate(turns: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def zoom(factors: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Shows `factors` times as much of the image: below 1 it grows."""
+    """Returns zooms that show `factors` times as much of the image; below 1, it grows."""
     matrices = np.tile(np.eye(3), (len(factors), 1, 1))
     matrices[:, 0, 0] = matrices[:, 1, 1] = factors
     return _about_centre(matrices, size)
 
 
 def flatten(matrices: np.ndarray) -> np.ndarray:
-    """The eight numbers a row that TensorFlow takes, float32."""
+    """Returns the eight float32 numbers per row that TensorFlow takes."""
     return matrices.reshape(-1, 9)[:, :8].astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""What a model is trained on, of either style: rows by number, or rows in sequence."""
+"""The base class of datasets, whose rows have numbers or come in sequence."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from gpukeras.data.sources.row_store import RowSource
 
 
 class Dataset(ABC):
-    """Rows with their recipe: the handle that R holds.
+    """Rows with their recipe; R holds a handle to it.
 
     Args:
-        sources: Features, labels and (optional) weights, as far as they have row numbers.
+        sources: Features, labels and (optional) weights; of rows in sequence, the first chunk.
         recipe: The encoding that made them.
-        spec: The options given.
-        na: What happened to missing values: "error", "impute" or "drop".
+        spec: The dataset's options.
+        na: The policy for missing values: "error", "impute" or "drop".
 
     Attributes:
-        augment: How rows are varied in training, or None.
-        map: Applied to a block's features on the device, or None.
+        augment: The options of augmentation in training, or None.
+        map: The user's function on a block's features on the device, or None.
         wrapped: Whether rows without labels came as `(x,)`, see `block.as_data()`.
         open_axes: Axes of a row along which the model takes any length.
-        dropped: Rows that were left out for missing values; they are not numbered.
-        skipped: What `on_error = "skip"` left out, or "".
-        notes: Sentences about the data that their owner may not expect.
-        obstacle: Why rows are no numbers of one shape, see `find_obstacle()`, or "".
+        dropped: Rows that were dropped for missing values; they have no number.
+        skipped: Text on what `on_error = "skip"` left out, or "".
+        notes: Sentences about the data that the user may not expect.
+        obstacle: Why rows are not numbers of one shape, see `find_obstacle()`, or "".
     """
 
     wrapped = False
@@ -44,7 +44,7 @@ class Dataset(ABC):
     def __init__(
         self, sources: tuple[RowSource, ...], recipe: Recipe, spec: DatasetSpec, na: str = "error"
     ) -> None:
-        """Keeps the parts; tensors are made on first use."""
+        """Stores the parts; tensors are made on first use."""
         self.sources, self.recipe, self.spec, self.na = sources, recipe, spec, na
         self.augment: AugmentSpec | None = None
         self.map: Callable[[Any], Any] | None = None
@@ -52,32 +52,32 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def source_kind(self) -> str:
-        """Where rows come from: "rows" (by number), "function" or "pipeline" (in sequence)."""
+        """The kind of source: "rows" (by number), "function" or "pipeline" (in sequence)."""
 
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """Rows of all parts and all workers; None where only the end tells."""
+        """Rows of all parts and all workers; None if unknown before the end."""
 
     @property
     @abstractmethod
     def epoch_rows(self) -> int:
-        """Rows of an epoch, as far as that can be told before; 0 where it cannot."""
+        """Rows per epoch, or 0 if they are unknown before its end."""
 
     @abstractmethod
     def count(self, part: str) -> int | None:
-        """Rows of a part ("train", "validation" or "all"); None where only the end tells."""
+        """Rows of a part ("train", "validation" or "all"); None if unknown before the end."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What must agree, of where the rows come from, when a training goes on."""
+        """Returns what must agree about the source of the rows when a training run resumes."""
 
     @abstractmethod
     def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
-        """The plan for a device and options."""
+        """Returns the plan for a device and options."""
 
     def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
-        """The plan for a device; `batch_size` replaces the dataset's own."""
+        """Returns the plan for a device; `batch_size` replaces that of the dataset's options."""
         spec = self.spec if batch_size is None else replace(self.spec, batch_size=batch_size)
         return self.make_plan(device, spec)
 
@@ -91,5 +91,5 @@ class Dataset(ABC):
         return self.count(part) != 0
 
     def batch(self, rows: int) -> tuple[Any, ...]:
-        """The first rows of every source, to build a model's variables from."""
+        """Returns the first rows of every source, to build a model's variables."""
         return tuple(source.gather(slice(rows)) for source in self.sources)

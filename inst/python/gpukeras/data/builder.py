@@ -1,4 +1,4 @@
-"""Datasets of every kind, made from what R sends: rows that have numbers, saved ones, streams."""
+"""Builds a dataset from R's data: rows by number, a saved dataset or a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.data.saved.reader import build_saved
 from gpukeras.data.streams.builder import STREAM_KINDS, build_stream
 
-TEXT_KINDS = ("columns", "table", "records", "generator", "saved")  # the last refuses it itself
+TEXT_KINDS = ("columns", "table", "records", "generator", "saved")  # `build_saved()` refuses `text`
 
 
 def assemble(
@@ -35,21 +35,21 @@ def assemble(
     map: Callable[[Any], Any] | None = None,  # noqa: A002 (R's name for it)
     text: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """A dataset ready for training.
+    """Builds a dataset for training.
 
     Args:
-        features: A mapping with its `kind`; see `sources.open_features()`, `storage.opening`
-            and `streams.building`.
+        features: A mapping with a `kind`; see `sources.registry.open_features()`, `saved.reader`
+            and `streams.builder`.
         options: Fields of `DatasetSpec`.
         labels: See `dataset.build_dataset()`.
-        weights: One weight a row.
+        weights: One weight per row.
         class_weight: "balanced", or a weight for each level.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
         arg: The user's name for the features, for messages.
         augment: Fields of `AugmentSpec`, or None.
-        map: Applied to the features of a block on the device, see `map_fn`.
-        text: Which columns are texts, see `text_vectorization.TextSpec`.
+        map: The user's function on a block's features on the device, see `map_fn`.
+        text: The text columns and their encoding, see `text_vectorization.TextSpec`.
 
     Raises:
         SpecError: for a bad option.
@@ -96,7 +96,7 @@ def _vary(
     augment: Mapping[str, Any] | None,
     function: Callable[[Any], Any] | None,
 ) -> Dataset:
-    """The dataset with what happens to its rows on the device, in the recipe too."""
+    """Adds augmentation and `map` to the dataset and to its recipe."""
     if data.recipe.kind == AS_IS and (augment or function is not None):
         arg = "augment" if augment else "map"
         raise SpecError(
@@ -130,9 +130,9 @@ def _vary(
 
 
 def _check_displaced(data: Dataset) -> None:
-    """Pixels of `x` are not moved away from labels that are images too."""
+    """Refuses to move the pixels of `x` if the labels are images too."""
     spec, label = data.augment, data.recipe.label
-    assert spec is not None  # asked only of data that is varied
+    assert spec is not None  # called for augmented data only
     stays = spec.crop is None and spec.flip == "none" and spec.keeps_values
     if stays or label is None:
         return
@@ -146,7 +146,7 @@ def _check_displaced(data: Dataset) -> None:
 
 
 def explain_varied(data: Dataset) -> str:
-    """What happens to a block's rows on the device, as text; "" for nothing."""
+    """Describes in words what the device does to a block's rows; "" for nothing."""
     spec, plain = data.augment, AugmentSpec()
     parts = [] if data.map is None else ["a function of one's own"]
     for field in fields(plain):
@@ -161,14 +161,15 @@ def _as_text(value: Any) -> str:
 
 
 def take_rows(data: MapDataset, rows: Sequence[float]) -> dict[str, Any]:
-    """Some rows as the model gets them, before what the device does to them.
+    """Returns some rows as the model gets them, before the device transforms them.
 
     Args:
         data: The dataset; its rows have numbers.
-        rows: Their numbers in the user's order, from 1.
+        rows: Row numbers in the user's order, from 1.
 
     Returns:
-        `{x, y, weights}`, as far as there are such, and the `names` of the columns of `x`.
+        `{x, y, weights}`, without `y` or `weights` if the dataset has none, and the `names` of the
+        columns of `x`.
     """
     places = np.asarray(rows, np.int64) - 1
     parts = [source.gather(places) for source in data.sources]

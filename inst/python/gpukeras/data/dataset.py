@@ -1,8 +1,8 @@
-"""A user's rows made ready for training: split, encoded by a recipe, with a plan.
+"""Splits a user's rows, encodes them by a recipe, and plans how they reach the device.
 
     features, labels --recipe--> row sources --plan_pipeline()--> resident | staged | streamed
 
-What feeds them to the device, a block of batches at a time, is `loading.loader`.
+`loading.loader` sends them to the device, a block of batches at a time.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from gpukeras.data.sources.row_store import MemoryRows, RowSource
 
 
 class MapDataset(Dataset):
-    """Rows that have numbers, in parts to train and to validate on.
+    """Rows with numbers, split into a training and a validation part.
 
     Args:
         sources: Features, labels and (optional) weights.
         recipe: The encoding that made them.
-        spec: The options given.
+        spec: The dataset's options.
         train_rows: Row numbers to train on (int32).
         validation_rows: Row numbers to validate on (int32).
-        na: What happened to missing values: "error", "impute" or "drop".
-        dropped: Rows that were left out for them; they are not numbered.
-        skipped: What `on_error = "skip"` left out, or "".
-        notes: Sentences about the data that their owner may not expect.
+        na: The policy for missing values: "error", "impute" or "drop".
+        dropped: Rows that were dropped for missing values; they have no number.
+        skipped: Text on what `on_error = "skip"` left out, or "".
+        notes: Sentences about the data that the user may not expect.
     """
 
     source_kind = "rows"
@@ -65,7 +65,7 @@ class MapDataset(Dataset):
         skipped: str = "",
         notes: tuple[str, ...] = (),
     ) -> None:
-        """Keeps the parts; tensors are made on first use."""
+        """Stores the parts; tensors are made on first use."""
         super().__init__(sources, recipe, spec, na)
         self.train_rows, self.validation_rows = train_rows, validation_rows
         self.dropped, self.skipped, self.notes = dropped, skipped, notes
@@ -81,16 +81,16 @@ class MapDataset(Dataset):
 
     @property
     def epoch_rows(self) -> int:
-        """Rows of an epoch: the training rows."""
+        """Rows per epoch: the training rows."""
         return len(self.train_rows)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """All rows in host memory: no copy of rows that lie there, a whole one of others."""
+        """All rows in host memory; rows that are elsewhere are copied."""
         return self.batch(len(self))
 
     def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
-        """The plan for a device and options."""
+        """Returns the plan for a device and options."""
         facts = PipelineFacts(
             rows=len(self.train_rows),
             validation_rows=len(self.validation_rows),
@@ -108,9 +108,9 @@ class MapDataset(Dataset):
         return plan_pipeline(facts, spec)
 
     def rows(self, part: str) -> np.ndarray:
-        """Row numbers of a part: "train", "validation" or "all" (in the user's order).
+        """Returns the row numbers of a part: "train", "validation" or "all" (in the user's order).
 
-        Of a worker's share, if there is more than one.
+        With several workers, these are the rows of this worker's shard.
         """
         if part == "all" and not len(self.validation_rows):
             return self.train_rows
@@ -119,16 +119,16 @@ class MapDataset(Dataset):
         return self.train_rows if part == "train" else self.validation_rows
 
     def count(self, part: str) -> int:
-        """Rows of a part, of a worker's share."""
+        """Rows of a part in this worker's shard."""
         return len(self.rows(part))
 
     def identity(self) -> dict[str, Any]:
-        """How many rows there are to train and to validate on."""
+        """Returns the numbers of training and of validation rows."""
         rows, held = len(self.train_rows), len(self.validation_rows)
         return {"source": "rows by number", "rows": rows, "validation_rows": held}
 
     def order(self, epoch: int) -> np.ndarray:
-        """The training rows in an epoch's order."""
+        """Returns the training rows in an epoch's order."""
         return epoch_order(self.train_rows, self.spec.shuffle, self.spec.seed, epoch)
 
 
@@ -144,20 +144,20 @@ def build_dataset(
     arg: str = "x",
     text: Mapping[str, Any] | None = None,
 ) -> MapDataset:
-    """Rows for training: split, learn the recipe on the training rows, encode.
+    """Builds a dataset: splits the rows, learns the recipe from the training rows, and encodes.
 
     Args:
-        features: See `registry.open_features()`; with `groups` where columns are several inputs,
+        features: See `registry.open_features()`; with `groups` if the columns are several inputs,
             see `multi_input.group_columns()`.
         options: Fields of `DatasetSpec`.
         labels: `{kind, values, levels}`, see `targets`, `{kind: "npy", path}`, or several outputs
-            of these; None also where the features hold them.
-        weights: One weight a row, or an array with more of them a row, at least 0.
+            of these; None also if the features hold them.
+        weights: One weight per row, or an array with several per row, at least 0.
         class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
         arg: The user's name for the features, for messages.
-        text: Which columns are texts, and how they are encoded, see `text_vectorization.TextSpec`.
+        text: The text columns and their encoding, see `text_vectorization.TextSpec`.
 
     Raises:
         SpecError: for a bad option.
@@ -183,7 +183,7 @@ def build_dataset(
         check_settled(recipe, groups)
     weights, notes = take_weights(weights, given.rows, complete), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weights, class_weight, keep, notes)
-    del labels, weights, keep  # of a large file they take more than all that follows
+    del labels, weights, keep  # for a large file they need more memory than all that follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
     encoded = given.encode(recipe, complete, notes, KEEPS.get(spec.cache, "auto"))
@@ -195,7 +195,7 @@ def build_dataset(
 
 
 def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:
-    """A worker's share of rows: as many as the others', drawn from all over them.
+    """Returns a worker's shard of the rows: every n-th row for n workers.
 
     Args:
         rows: Row numbers of a part; the same for all workers.
@@ -223,7 +223,7 @@ def _check_counts(
 def _choose_rows(
     na: str, given: Features, labels: Mapping[str, Any] | None, recipe: Recipe | None
 ) -> np.ndarray | None:
-    """Which rows are taken, or None for all: then nothing is copied."""
+    """Returns a mask of the rows to take, or None for all, which avoids a copy."""
     given.check_policy(na)
     if na == "impute" and labels is not None:
         check_labels(labels)
@@ -254,7 +254,7 @@ def _encode_labels(
     keep: np.ndarray,
     notes: Notes,
 ) -> tuple[Recipe, list[np.ndarray]]:
-    """The recipe with the labels' range; labels and weights, as far as there are any."""
+    """Returns the recipe with the labels' range, and the labels and weights that exist."""
     if labels is None:
         return recipe, []
     if recipe.label is None:

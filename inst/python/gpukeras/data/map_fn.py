@@ -1,4 +1,4 @@
-"""A user's own function on the features of a block, traced once and run on the device."""
+"""Traces a user's function on the features of a block, to run on the device."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gpukeras.core.options import describe
 
 
 def trace_map(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:
-    """A graph of a function, so that neither R nor Python is called again.
+    """Traces a function into a graph, so that neither R nor Python is called again.
 
     Args:
-        function: Takes and gives a float32 tensor of rows; a Keras layer, a model, or a function.
-        shape: Shape of one row, which must stay: models are checked against it.
+        function: Maps a float32 tensor of rows to another; a Keras layer, a model, or a function.
+        shape: Shape of one row, which must not change: models are checked against it.
 
     Returns:
         The graph, for any number of rows.
 
     Raises:
-        SpecError: if it is no function.
-        DataError: if it cannot be traced, or changes the rows' number, shape or type.
+        SpecError: if `function` is not callable.
+        DataError: if it cannot be traced, or changes the rows' number, shape or dtype.
     """
     if not callable(function):
         raise SpecError(
@@ -35,7 +35,7 @@ def trace_map(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Callabl
     spec = tf.TensorSpec([None, *shape], tf.float32)
     try:
         graph = tf.function(function, autograph=False).get_concrete_function(spec)
-    except Exception as error:  # whatever the user's code, or R on its way here, raises
+    except Exception as error:  # the user's code or R may raise any error
         raise DataError(
             f"`map` cannot be traced: {find_reason(error)}.",
             hint="It must compute with tensors, by operations of TensorFlow or Keras.",
@@ -66,7 +66,7 @@ def _changed(found: str, shape: tuple[int, ...]) -> DataError:
 
 
 def unmapped(arg: str) -> DataError:
-    """The error for rows whose recipe asks for a function that no recipe can hold."""
+    """Returns the error for rows whose recipe needs a `map` function, which no recipe can hold."""
     return DataError(
         f"Training mapped its rows by a function: `{arg}` needs it too.",
         hint="Use gpu_dataset(recipe = , map = ) with the same function.",

@@ -1,4 +1,4 @@
-"""Where rows live, how large a batch is, how many make a block: pure decisions with a reason."""
+"""Decides where rows live, how large a batch is and how many batches a block has, with reasons."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ import numpy as np
 from gpukeras.core.messages import count_of, mib
 from gpukeras.core.options import DatasetSpec
 
-# With 200 columns and 2 cores 2 and 4 MiB trained slower (1.35 and 1.05 times), 16 at 0.95 times;
-# two blocks are in memory at a time.
+# Against 8 MiB, with 200 columns and 2 cores, blocks of 2, 4 and 16 MiB took 1.35, 1.05 and 0.95
+# times as long; two blocks are in memory at a time.
 BLOCK_BYTES = 8 * 2**20
-# A compiled call's first batch takes 2 ms more than the others, 20 times an epoch there: blocks of
-# 8 MiB took 1.24 times as long as bare XLA, of 16 1.08, of 32 0.98. By then what the compiler
-# worked with (70 MiB) is free again.
+# The first batch of a compiled call takes 2 ms more than the others, 20 times per epoch in that
+# benchmark: blocks of 8, 16 and 32 MiB took 1.24, 1.08 and 0.98 times as long as bare XLA. The
+# compiler's working memory (70 MiB) is free again by then.
 COMPILED_BLOCK_BYTES = 24 * 2**20
-BLOCK_BATCHES = 1024  # at batch 32 some 45 ms of training; a call costs 0.3 to 1 ms
-# Of rows that a pipeline of TensorFlow's makes beside the training: the first block is waited for,
-# so it is a small part of the epoch. A block costs some 1 ms.
-AHEAD_BLOCKS, AHEAD_BATCHES = 8, 64  # blocks an epoch, at least; batches where that is unknown
-AS_ASKED = "as asked"  # the reason of a batch size
-UPDATES_AN_EPOCH = 100  # what batch_size = "auto" aims at
-RESIDENT_SHARE = 0.5  # of free device memory; the rest is for weights, activations, workspace
-EVALUATION_BYTES = 4 * 2**20  # input of a batch when nothing is learned
+BLOCK_BATCHES = 1024  # with batches of 32, about 45 ms of training; a call costs 0.3 to 1 ms
+# For rows that a tf.data pipeline makes during training. Training waits for the first block, so a
+# block is a small part of the epoch. A block costs about 1 ms.
+AHEAD_BLOCKS, AHEAD_BATCHES = 8, 64  # least blocks per epoch; batches per block if unknown
+AS_ASKED = "as asked"  # the reason for a batch size
+UPDATES_AN_EPOCH = 100  # the target of batch_size = "auto"
+RESIDENT_SHARE = 0.5  # of free device memory; weights, activations and workspace use the rest
+EVALUATION_BYTES = 4 * 2**20  # features per batch in evaluation and prediction
 EVALUATION_ROWS = 8192
 
 
 @dataclass(frozen=True)
 class PipelineFacts:
-    """What the plan is made from.
+    """Facts about rows with numbers, from which their plan is made.
 
     Args:
         rows: Training rows.
         validation_rows: Validation rows.
         row_bytes: Bytes of one staged row with label and weight.
-        device: Where the model trains, such as "GPU:0".
+        device: The device that trains the model, such as "GPU:0".
         free_bytes: Free memory of that device, or None if unknown.
-        na: What happens to missing values: "error", "impute" or "drop".
-        dropped: Rows that were left out for missing values.
+        na: The policy for missing values: "error", "impute" or "drop".
+        dropped: Rows that were dropped for missing values.
         indicators: Columns with an indicator of missing values.
-        streamed: Why rows are made anew for each block, or "" if they lie in memory.
-        resident_bytes: Host memory that streamed rows hold all the same (labels, sparse values).
-        movable: Whether streamed rows lie ready, so that a device could take them all.
-        skipped: What `on_error = "skip"` left out, or "".
+        streamed: Why rows are read or made anew for each block, or "" if they are in memory.
+        resident_bytes: Host memory that streamed rows use nevertheless (labels, sparse values).
+        movable: Whether streamed rows are ready to read, so that a device could hold them all.
+        skipped: Text on what `on_error = "skip"` left out, or "".
     """
 
     rows: int
@@ -64,17 +64,17 @@ class PipelineFacts:
 
 @dataclass(frozen=True)
 class StreamFacts:
-    """What the plan of rows that come in sequence is made from.
+    """Facts about rows in sequence, from which their plan is made.
 
     Args:
-        what: How they are made.
-        chunk_rows: Rows of the first chunk, or of a batch of the user's own.
-        rows: Rows an epoch, if all chunks are like the first; 0 if the end is unknown.
+        what: How the rows are made, in words.
+        chunk_rows: Rows of the first chunk, or of a batch of the user's pipeline.
+        rows: Rows per epoch, if all chunks are like the first; 0 if the end is unknown.
         row_bytes: Bytes of one row with label and weight.
-        na: What happens to missing values: "error", "impute" or "drop".
-        learned: What statistics were learned from, or "".
+        na: The policy for missing values: "error", "impute" or "drop".
+        learned: Which rows the statistics were learned from, in words, or "".
         ahead: Blocks that are made while the device works on another one.
-        device: Where the model trains, such as "GPU:0".
+        device: The device that trains the model, such as "GPU:0".
     """
 
     what: str
@@ -89,30 +89,30 @@ class StreamFacts:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """How batches will reach the device, and why.
+    """How batches reach the device, with reasons.
 
     Args:
         mode: "resident" (rows live in the device's memory), "staged" (in host memory, sent in
-            blocks) or "streamed" (each block is made anew, from a file or a sparse form).
-        device: Where the model trains.
-        rows: Training rows; 0 where the end of rows in sequence is not known.
+            blocks) or "streamed" (each block is made anew, from a file or sparse values).
+        device: The device that trains the model.
+        rows: Training rows; 0 if the end of rows in sequence is unknown.
         validation_rows: Validation rows.
-        batch_size: Rows a step.
-        steps_per_epoch: Steps an epoch, the short last batch included; 0 as `rows`.
-        last_batch: Rows of the last batch; 0 as `rows`.
-        shuffle: "rows" (a true shuffle each epoch), "buffer" (of rows in sequence), "as given" (by
-            the user's own code) or "none".
-        shuffle_reason: Why so.
-        staged_bytes: Memory of the staged copy, or what streamed rows hold all the same.
-        reason: Why this mode.
-        batch_reason: Why this batch size.
-        na: What happens to missing values.
-        dropped_rows: Rows that were left out for missing values.
-        na_reason: What that did here.
+        batch_size: Rows per step.
+        steps_per_epoch: Steps per epoch, including a short last batch; 0 if `rows` is unknown.
+        last_batch: Rows of the last batch; 0 if `rows` is unknown.
+        shuffle: "rows" (a full shuffle each epoch), "buffer" (a shuffle buffer for rows in
+            sequence), "as given" (the order of the user's code) or "none".
+        shuffle_reason: The reason for `shuffle`.
+        staged_bytes: Memory of the staged copy, or what streamed rows use nevertheless.
+        reason: The reason for `mode`.
+        batch_reason: The reason for `batch_size`.
+        na: The policy for missing values.
+        dropped_rows: Rows that were dropped for missing values.
+        na_reason: The effect of `na` on these rows.
         ahead: Blocks that are made while the device works on another one.
         drop_last: Whether a short last batch is left out.
         shard: This worker's number, from 1, and the number of workers.
-        skipped: What `on_error = "skip"` left out, or "".
+        skipped: Text on what `on_error = "skip"` left out, or "".
     """
 
     mode: str
@@ -168,7 +168,7 @@ def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
 
 
 def plan_stream(facts: StreamFacts, spec: DatasetSpec) -> PipelinePlan:
-    """Decides how rows that come in sequence are batched; they are always streamed."""
+    """Decides how rows in sequence are batched; they are always streamed."""
     batch_size, batch_reason = facts.chunk_rows, "as they come"
     if spec.batch_size != "auto":
         batch_size, batch_reason = int(spec.batch_size), AS_ASKED
@@ -219,7 +219,7 @@ def _explain_sequence(na: str) -> str:
 
 
 def explain_missing(facts: PipelineFacts) -> str:
-    """What the policy for missing values did."""
+    """Describes the effect of the policy for missing values."""
     if facts.na == "error":
         return 'refused: na = "error"'
     if facts.na == "drop":
@@ -233,7 +233,10 @@ def explain_missing(facts: PipelineFacts) -> str:
 
 
 def choose_batch_size(rows: int, requested: int | str) -> tuple[int, str]:
-    """The batch size and why: a power of two that gives about 100 updates an epoch."""
+    """Returns the batch size and its reason; "auto" is a power of two, about 100 updates an epoch.
+
+    It lies within 32 and 1024, and is at most `rows`.
+    """
     if requested == "auto":
         size = 2 ** round(math.log2(max(1.0, rows / UPDATES_AN_EPOCH)))
         size = min(max(32, min(1024, size)), rows)
@@ -244,24 +247,32 @@ def choose_batch_size(rows: int, requested: int | str) -> tuple[int, str]:
 
 
 def choose_capacity(batch_bytes: int, steps: int, engine: str = "") -> int:
-    """Batches a block: as many as may be, and about the same in each, as the last one is padded."""
+    """Returns the batches per block: as many as fit, about equally many in each block.
+
+    Equal blocks waste little, as the last one is padded to the same size.
+
+    Args:
+        batch_bytes: Bytes of one batch.
+        steps: Batches per epoch.
+        engine: The engine that trains; "compiled" gets blocks of up to 24 MiB, others 8 MiB.
+    """
     most_bytes = COMPILED_BLOCK_BYTES if engine == "compiled" else BLOCK_BYTES
     most = max(1, min(steps, BLOCK_BATCHES, most_bytes // max(1, batch_bytes)))
     return -(-steps // -(-steps // most)) if steps else 1
 
 
 def choose_ahead(capacity: int, steps: int | None) -> int:
-    """Batches a block of rows that are made beside the training, at most `capacity`.
+    """Returns the batches per block for rows that are made during training.
 
     Args:
-        capacity: Batches that a block may have.
-        steps: Batches an epoch, or None if that is unknown.
+        capacity: The most batches that a block may have.
+        steps: Batches per epoch, or None if unknown.
     """
     return min(capacity, -(-steps // AHEAD_BLOCKS) if steps else AHEAD_BATCHES)
 
 
 def balanced_weights(counts: np.ndarray) -> np.ndarray:
-    """Class weights rows / (classes * count), as scikit-learn's (King & Zeng 2001)."""
+    """Returns class weights rows / (classes * count), as in scikit-learn (King & Zeng 2001)."""
     return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
 
 
@@ -286,6 +297,11 @@ def _choose_mode(whole: int, facts: PipelineFacts, cache: str) -> tuple[str, str
 
 
 def choose_evaluation_rows(row_bytes: int, rows: int) -> int:
-    """Rows a batch when nothing is learned: a power of two, large to save calls."""
+    """Returns the rows per batch in evaluation and prediction: a large power of two, for few calls.
+
+    Args:
+        row_bytes: Bytes of one row.
+        rows: The number of rows, which the batch size does not exceed.
+    """
     large = min(EVALUATION_ROWS, EVALUATION_BYTES // max(1, row_bytes))
     return min(rows, max(32, 2 ** int(math.log2(max(1, large)))))

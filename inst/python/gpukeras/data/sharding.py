@@ -1,9 +1,9 @@
-"""How the rows of a batch are shared out among the replicas of a model: pure arithmetic.
+"""Computes how the rows of a batch are divided among the replicas of a model.
 
-The batch is that of all replicas together, and its rows and their order are those that one device
-alone would train. Replica r takes the r-th of equal parts, so a training on several devices differs
-from that on one in the order of additions only. A short last batch has parts that differ by a row;
-where it has fewer rows than there are replicas each takes it whole.
+A batch counts the rows of all replicas together, in the same order as on one device. Replica r
+takes the r-th of equal parts, so that training on several devices differs from training on one in
+the order of additions only. The parts of a short last batch may differ by a row; if it has fewer
+rows than there are replicas, each replica takes all of it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gpukeras.core.errors import SpecError
 
 @dataclass(frozen=True)
 class BatchSharding:
-    """Which part of each batch is whose.
+    """The division of each batch among replicas.
 
     Args:
-        replicas: Of the model, on all computers together.
-        first: Number of this process's first one, from 0; the others follow it.
-        devices: Where those of this process are, such as ("GPU:0", "GPU:1").
+        replicas: The number of replicas of the model on all hosts together.
+        first: The number of this process's first replica, from 0; its others follow.
+        devices: The devices of this process's replicas, such as ("GPU:0", "GPU:1").
     """
 
     replicas: int
@@ -30,7 +30,7 @@ class BatchSharding:
     devices: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Checks that the process's replicas are among all."""
+        """Checks that the replicas of this process are among all replicas."""
         if not self.devices or not 0 <= self.first <= self.replicas - len(self.devices):
             raise SpecError("A process needs replicas, and they must be among all there are.")
 
@@ -40,40 +40,49 @@ class BatchSharding:
         return range(self.first, self.first + len(self.devices))
 
     def count_part(self, batch_size: int) -> int:
-        """Rows of each replica's part of a full batch."""
+        """Returns the rows of each replica's part of a full batch."""
         return batch_size // self.replicas
 
     def is_whole(self, rows: int) -> bool:
-        """Whether a batch of so many rows goes to every replica whole."""
+        """Whether every replica takes all of a batch of `rows` rows."""
         return rows < self.replicas
 
     def count_tail(self, rows: int, rank: int) -> int:
-        """Rows that a replica takes of a short last batch."""
+        """Returns the rows of a replica's part of a short last batch."""
         if self.is_whole(rows):
             return rows
         return rows // self.replicas + (rank < rows % self.replicas)
 
     def weigh_tail(self, rows: int, rank: int) -> float:
-        """What a replica's mean loss counts, relative to an equal part: rows taken / mean rows."""
+        """Returns the weight of a replica's mean loss in a short last batch: its rows / mean rows.
+
+        The mean is over the replicas; the weight is 1 if every replica takes all rows.
+        """
         return 1.0 if self.is_whole(rows) else self.count_tail(rows, rank) * self.replicas / rows
 
     def find_run(self, rows: int) -> tuple[int, int]:
-        """The rows that this process takes where nothing is shared: from the first to the last."""
+        """Returns start and end of this process's contiguous part of `rows` rows."""
         ends = [
             rows * rank // self.replicas for rank in (self.first, self.first + len(self.devices))
         ]
         return ends[0], ends[1]
 
     def count_here(self, batch_size: int) -> int:
-        """Rows of a full batch that are this process's."""
+        """Returns the rows of a full batch that this process takes."""
         return self.count_part(batch_size) * len(self.devices)
 
     def split(self, rows: np.ndarray, batch_size: int, tail: bool) -> list[np.ndarray]:
-        """For each replica here its part, of full batches or of the short last one."""
+        """Splits rows into the parts of this process's replicas.
+
+        Args:
+            rows: The rows of full batches, or of the short last one.
+            batch_size: Rows per full batch.
+            tail: Whether `rows` is the short last batch.
+        """
         return self.split_tail(rows) if tail else self.split_batches(rows, batch_size)
 
     def split_batches(self, rows: np.ndarray, batch_size: int) -> list[np.ndarray]:
-        """For each replica here its part of several full batches, one batch after another.
+        """Splits full batches into the parts of this process's replicas, batch after batch.
 
         Args:
             rows: Shape (batches * batch_size, ...).
@@ -83,7 +92,7 @@ class BatchSharding:
         return [parts[:, rank].reshape(-1, *rows.shape[1:]) for rank in self.ranks]
 
     def split_tail(self, rows: np.ndarray) -> list[np.ndarray]:
-        """For each replica here its part of a short last batch."""
+        """Splits a short last batch into the parts of this process's replicas."""
         if self.is_whole(len(rows)):
             return [rows for _ in self.ranks]
         parts = np.array_split(rows, self.replicas)
@@ -91,15 +100,15 @@ class BatchSharding:
 
 
 def round_batch_size(batch_size: int, replicas: int) -> int:
-    """The largest multiple of the number of replicas that is no more, or else that number."""
+    """Returns the largest multiple of `replicas` up to `batch_size`, but at least `replicas`."""
     return max(replicas, batch_size // replicas * replicas)
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:
-    """Every replica gets the same part of a batch.
+    """Checks that the replicas can share a batch equally.
 
     Raises:
-        SpecError: if that cannot be.
+        SpecError: if `batch_size` is not a multiple of `replicas`.
     """
     if batch_size % replicas:
         below = round_batch_size(batch_size, replicas)

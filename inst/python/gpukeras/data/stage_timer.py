@@ -1,10 +1,10 @@
-"""What the stages of a dataset's pipeline report to, while somebody measures them.
+"""Reports the stages of a dataset's pipeline to a clock, for profiling.
 
     loader: with heard_by(clock) --> sources, the device transform: end_stage("read"), ...
 
-Sources and functions on rows call `end_stage()` where a stage of theirs ends. A profiler installs a
-recording clock in the loader; a context variable carries it, so that a source serves many loaders
-on many threads and no signature knows of clocks. Otherwise the call is a no-op of 0.2 us.
+Row sources and row transforms call `end_stage()` at the end of each stage. A profiler installs a
+recording clock in the loader, and a context variable passes it on: a source can serve many loaders
+on many threads, and no signature needs a clock. Without a profiler the call is a no-op of 0.2 us.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 
 
 class Clock:
-    """Where stages report to; this one does not look at them.
+    """The receiver of stage reports; this base class ignores them.
 
     Attributes:
-        looks: Whether it does: what usually runs as one may then run as several stages.
+        looks: Whether the clock records; sources may then split stages that usually run as one.
     """
 
     looks = False
 
     def start(self) -> None:
-        """A block begins."""
+        """Marks the start of a block."""
 
     def stop(self, stage: str, arrays: Sequence[Any]) -> None:
-        """A stage has given its arrays, which a GPU may still be working on."""
+        """Marks the end of a stage; a GPU may still be working on its arrays."""
 
 
 _BLIND = Clock()
@@ -37,7 +37,7 @@ _clock: ContextVar[Clock] = ContextVar("gpukeras_clock", default=_BLIND)
 
 @contextmanager
 def heard_by(clock: Clock) -> Iterator[None]:
-    """The stages of one block, on this thread, report to a clock."""
+    """Makes the stages of one block on this thread report to a clock."""
     token = _clock.set(clock)
     try:
         clock.start()
@@ -47,15 +47,15 @@ def heard_by(clock: Clock) -> Iterator[None]:
 
 
 def end_stage(stage: str, arrays: Sequence[Any] = ()) -> None:
-    """What was done since the stage before, or since the block's start, was this stage.
+    """Reports the end of a stage, which began at the previous stage's end or the block's start.
 
     Args:
-        stage: One of `loading.profile.WHAT`; it may come again and again.
-        arrays: Tensors that a device may still be working on; none where the host made all.
+        stage: One of `loading.profile.WHAT`; a block may report it several times.
+        arrays: Tensors that a device may still be working on; none if the host made all.
     """
     _clock.get().stop(stage, arrays)
 
 
 def is_watched() -> bool:
-    """Whether stages that usually run as one are to be told apart."""
+    """Whether a recording clock is installed, so that fused stages should be split."""
     return _clock.get().looks

@@ -1,1 +1,1 @@
-"""`gpu_check()`: facts, causes, verdict."""
+"""Implements `gpu_check()`: reads facts, detects causes and gives a verdict."""

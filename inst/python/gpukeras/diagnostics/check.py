@@ -1,4 +1,4 @@
-"""`gpu_check()`: reads the facts and has them judged."""
+"""Implements `gpu_check()`: reads the facts and diagnoses them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from gpukeras.diagnostics.verdict import Diagnosis, diagnose
 
 @dataclass(frozen=True)
 class Check(Diagnosis):
-    """A diagnosis with the facts that it stands on."""
+    """A diagnosis with the facts it is based on."""
 
     facts: dict[str, Any]
 
 
 def check(session: Mapping[str, Any] | None = None, model: Any = None, data: Any = None) -> Check:
-    """Whether the GPU is used, or why not. Never raises on an odd machine.
+    """Checks whether the GPU is used, or why not. Never raises on an unusual machine.
 
     Args:
-        session: What R knows: see `system.facts`; `environment` is
-            R's reading of the set variables by name.
-        model: A compiled Keras model; with `data`, one that is trained for a few steps to prove
-            that its training is on the GPU. It is left as it was.
-        data: A dataset that fits it.
+        session: Facts from R, see `system.facts`; its entry `environment` maps the names of set
+            environment variables to the values that R reads.
+        model: A compiled Keras model; it is trained on `data` for a few steps to prove that its
+            training runs on the GPU, then restored.
+        data: A dataset that fits the model.
 
     Raises:
         ModelError, DataError, SpecError: if the model or the data cannot be trained at all.
@@ -41,25 +41,25 @@ def check(session: Mapping[str, Any] | None = None, model: Any = None, data: Any
 
 
 def report(session: Mapping[str, Any] | None = None) -> str:
-    """The check as plain text for a bug report, without the names of user, host and home."""
+    """Returns the check as plain text for a bug report, without names of user, host and home."""
     found = check(session)
     lines = [*format_check(found), "", "Facts", *format_facts(found.facts)]
     return redact("\n".join(lines), **read_names())
 
 
 def to_json(found: Check) -> str:
-    """A check as JSON."""
+    """Converts a check to JSON."""
     return json.dumps(asdict(found), indent=2, default=str)
 
 
 def read_names() -> dict[str, list[str]]:
-    """Names that a report must not hold: of the user, the host and the home folder."""
+    """Returns the names that a report must not contain: of user, host and home folder."""
     readers = (getpass.getuser, socket.gethostname, platform.node, lambda: str(Path.home()))
     names = []
     for read in readers:
         try:
             names.append(read())
-        except Exception:  # no passwd entry, say
+        except Exception:  # for example, no passwd entry
             names.append("")
     user, host, node, home = names
     return {"users": [user], "hosts": [host, node, host.split(".")[0]], "homes": [home]}

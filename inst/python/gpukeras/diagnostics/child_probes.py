@@ -1,4 +1,4 @@
-"""What child processes are asked: the driver's answers, TensorFlow's list, a computation."""
+"""Runs the probes in child processes: driver queries, TensorFlow's GPU list, a computation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpukeras.diagnostics.tf_log import VERBOSE, parse_log
 from gpukeras.system import packages
 from gpukeras.system.facts import find_fact, find_list
 
-DRIVER_LIMIT_S = 20  # cuInit takes 0.1 to 3 s; a driver that hangs does so for ever
+DRIVER_LIMIT_S = 20  # cuInit takes 0.1 to 3 s; a hanging driver never returns
 LISTING_LIMIT_S = 60
-# Kernels for a GPU newer than the build are compiled at first use: up to half an hour.
+# On a GPU newer than the build, compiling kernels at first use takes up to half an hour.
 COMPUTE_LIMIT_S = 150
-# What is changed for a child that only lists: whatever brings the GPU back is the cause.
+# Environment changes for the listing probe: the change that brings the GPU back shows the cause.
 VARIATIONS: Mapping[str, Mapping[str, str | None]] = {
     "as it is": {cuda_preload.SWITCH: "false"},
     "preloaded": {cuda_preload.SWITCH: "true"},
@@ -32,14 +32,14 @@ VARIATIONS: Mapping[str, Mapping[str, str | None]] = {
 
 @contextlib.contextmanager
 def quiet_environment() -> Iterator[dict[str, str]]:
-    """A child's environment: C's variables, and nothing is written outside a temporary folder."""
+    """Yields a child environment: C's variables, with all output folders in a temporary folder."""
     environment = child_environment() | {
         "PYTHONDONTWRITEBYTECODE": "1",
         "KERAS_BACKEND": "tensorflow",
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # or the child takes the whole card
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # otherwise the child takes the whole card
     }
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # no folder at all may be written to
+        with contextlib.suppress(OSError):  # no writable temporary folder
             own = tempfile.TemporaryDirectory(prefix="gpukeras-", ignore_cleanup_errors=True)
             folder = stack.enter_context(own)
             names = ("TMPDIR", "KERAS_HOME", "CUDA_CACHE_PATH")
@@ -56,15 +56,15 @@ def run_probe(
     arguments: tuple[str, ...] = (),
     changes: Mapping[str, str | None] | None = None,
 ) -> ChildEnd:
-    """Runs one of the programs in `probes` with this session's Python.
+    """Runs a program of `probes` with this session's Python.
 
     Args:
-        facts: Which Python.
-        program: A module of `probes`.
+        facts: Facts with the Python executable.
+        program: Module of `probes`, relative to `gpukeras`.
         environment: The child's environment.
-        limit_s: Seconds until it is killed.
-        arguments: Its arguments.
-        changes: Variables that are set, or with None removed.
+        limit_s: Time limit in seconds.
+        arguments: Command-line arguments.
+        changes: Environment variables to set, or to remove if None.
     """
     merged = {**environment, **(changes or {})}
     own = {name: value for name, value in merged.items() if value is not None}
@@ -73,7 +73,7 @@ def run_probe(
 
 
 def parse_answer(end: ChildEnd) -> dict[str, Any]:
-    """The JSON that a probe printed last, or `{"error": ...}`: how it ended without an answer."""
+    """Returns the last JSON object that a probe printed, or `{"error": ...}` if there is none."""
     for line in reversed(end.stdout.splitlines()):
         with contextlib.suppress(ValueError):
             answer = json.loads(line)
@@ -83,7 +83,7 @@ def parse_answer(end: ChildEnd) -> dict[str, Any]:
 
 
 def read_driver_answers(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
-    """What libcuda and NVML answer, with and without CUDA_VISIBLE_DEVICES."""
+    """Queries libcuda, NVML and cuDNN; libcuda again without CUDA_VISIBLE_DEVICES if it is set."""
     cudnn = tuple(path for path in (packages.find_cudnn(facts.get("build") or {}),) if path)
     end = run_probe(
         facts, "diagnostics.probes.driver", environment, DRIVER_LIMIT_S, arguments=cudnn
@@ -106,7 +106,7 @@ def read_driver_answers(facts: dict[str, Any], environment: Mapping[str, str]) -
 
 
 def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
-    """TensorFlow's list in new processes, one thing changed at a time until it has a GPU."""
+    """Lists TensorFlow's GPUs in new processes, one variation at a time until a GPU is listed."""
     facts["listings"] = {}
     for variation in plan_listings(facts, environment):
         changes = {**VERBOSE, **VARIATIONS[variation]}
@@ -126,7 +126,7 @@ def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None
 
 
 def plan_listings(facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
-    """The variations worth a process of their own, 3 to 6 s each, in order."""
+    """Returns the variations that apply here, in order; each takes a process of 3 to 6 s."""
     cuda_build = find_fact(facts, "build", "is_cuda_build") is True
     requested = {
         "as it is": True,
@@ -138,7 +138,7 @@ def plan_listings(facts: Mapping[str, Any], environment: Mapping[str, str]) -> l
 
 
 def read_proof(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
-    """The first visible GPU computes, convolves and trains a small model in a child process."""
+    """Runs a product, a convolution and a small training on the first visible GPU in a child."""
     visible = find_list(facts, "tensorflow", "visible_gpus") or ["GPU:0"]
     facts["proof"] = prove_device(str(visible[0]), facts, environment)
 
@@ -146,11 +146,11 @@ def read_proof(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
 def prove_device(
     device: str, facts: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Computes on a device in a child process, so that a crash there is a fact here.
+    """Computes on a device in a child process, so that a crash becomes a fact.
 
     Args:
-        device: Such as "GPU:0", or "CPU:0".
-        facts: Which Python.
+        device: Device name such as "GPU:0" or "CPU:0".
+        facts: Facts with the Python executable.
         environment: The child's environment.
     """
     changes = {"TF_CPP_MIN_LOG_LEVEL": "0"}

@@ -1,7 +1,7 @@
 """Reads the facts for `gpu_check()` in layers, cheapest first, until a root cause is proven.
 
-What may crash, hang or take memory runs in child processes (`child_probes`); this session
-tells only what it already knows, and at last lists its own GPUs.
+Whatever may crash, hang or take memory runs in child processes (`child_probes`). This process only
+reports its current state, and lists its own GPUs last.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from gpukeras.system.facts import (
     is_simulated,
 )
 
-# What a second TensorFlow takes of a GPU before it computes: its CUDA context with cuDNN and cuBLAS
-# has some 500 MiB, and TensorFlow leaves the rest of a small card to the system.
+# GPU memory that a second TensorFlow needs before it computes: its CUDA context with cuDNN and
+# cuBLAS takes some 500 MiB, and TensorFlow leaves the rest of a small card to the system.
 CHILD_BYTES = 2**30
 EXCLUSIVE_PROCESS = 3  # NVML and CUDA: one process at a time may hold the GPU
 
@@ -49,13 +49,13 @@ def read_facts(
     data: Any = None,
     root: str | Path = "/",
 ) -> dict[str, Any]:
-    """All facts that are needed; what cannot be read is None and has its reason in `unread`.
+    """Reads all required facts; a fact that cannot be read is None, with the reason in `unread`.
 
     Args:
         session: As in `check()`.
         model: As in `check()`.
         data: As in `check()`.
-        root: Where the computer's files are.
+        root: Root of the file system.
     """
     known = dict(session) if isinstance(session, Mapping) else {}
     readings = known.pop("environment", None)
@@ -79,7 +79,7 @@ def read_facts(
 
 
 def explain_skip(layer: str, facts: Mapping[str, Any]) -> str:
-    """Why a layer is not needed, or "": the first proven root cause ends the search."""
+    """Returns why a layer is skipped, or ""; the first proven root cause ends the search."""
     cause = diagnose(facts).cause_id
     if cause:
         return f"{cause} was found before"
@@ -93,7 +93,7 @@ def explain_skip(layer: str, facts: Mapping[str, Any]) -> str:
 
 
 def explain_no_import(facts: Mapping[str, Any]) -> str:
-    """Why TensorFlow is not imported here, or "": what ended a child would end this session."""
+    """Returns why TensorFlow is not imported here, such as a crash in a child process, or ""."""
     if find_fact(facts, "tensorflow", "imported") is True:
         return ""
     ends = [find_text(tried, "error") or "" for tried in find_dict(facts, "listings").values()]
@@ -103,7 +103,7 @@ def explain_no_import(facts: Mapping[str, Any]) -> str:
 
 
 def explain_no_proof(facts: Mapping[str, Any]) -> str:
-    """Why computing is not tried in a child process, or ""."""
+    """Returns why no computation runs in a child process, or ""."""
     if not find_list(facts, "tensorflow", "visible_gpus"):
         return "TensorFlow lists no GPU that could compute"
     modes = [find_number(gpu, "compute_mode") for gpu in find_records(facts, "nvml", "devices")]
@@ -122,7 +122,7 @@ def explain_no_proof(facts: Mapping[str, Any]) -> str:
 def _read_into(facts: dict[str, Any], name: str, read: Callable[[], Any]) -> None:
     try:
         facts[name] = read()
-    except Exception as error:  # an odd machine must not end the check
+    except Exception as error:  # an unusual machine must not end the check
         facts[name] = None
         facts["unread"][name] = f"{type(error).__name__}: {error}"
 
@@ -131,7 +131,13 @@ def _read_into(facts: dict[str, Any], name: str, read: Callable[[], Any]) -> Non
 
 
 def read_files(facts: dict[str, Any], seen_by_r: Mapping[str, str] | None, root: Path) -> None:
-    """What files, the environment and package metadata say."""
+    """Reads facts from files, the environment and package metadata.
+
+    Args:
+        facts: The facts so far, changed in place.
+        seen_by_r: Environment variables as R reads them, or None.
+        root: Root of the file system.
+    """
     session = facts["session"]
     readers: dict[str, Callable[[], Any]] = {
         "platform": read_platform,
@@ -156,7 +162,7 @@ def read_files(facts: dict[str, Any], seen_by_r: Mapping[str, str] | None, root:
 
 
 def read_platform() -> dict[str, str]:
-    """The operating system."""
+    """Returns name, release and machine type of the operating system."""
     return {
         "system": platform.system(),
         "release": platform.release(),
@@ -165,7 +171,7 @@ def read_platform() -> dict[str, str]:
 
 
 def read_python(session: Mapping[str, Any]) -> dict[str, Any]:
-    """The Python that runs; R knows its program's path better than an embedded Python does."""
+    """Returns the running Python; R knows the path of its program better than embedded Python."""
     executable = session.get("python")
     return {
         "executable": executable if isinstance(executable, str) else sys.executable,
@@ -177,7 +183,7 @@ def read_python(session: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _runs_from(program: Any) -> bool:
-    """Whether a program is of this Python's environment; either may be reached by a link."""
+    """Whether a program belongs to this Python's environment, with links resolved."""
     if not isinstance(program, str) or not os.path.isabs(program):
         return False
     folder, prefix = os.path.realpath(os.path.dirname(program)), os.path.realpath(sys.prefix)
@@ -185,7 +191,7 @@ def _runs_from(program: Any) -> bool:
 
 
 def read_keras() -> dict[str, str]:
-    """Keras' backend: of the imported Keras, else what it would choose under gpukeras."""
+    """Returns the backend of the imported Keras, else the one it would choose under gpukeras."""
     backend = getattr(sys.modules.get("keras"), "backend", None)
     if backend is not None:
         return {"backend": backend.backend()}
@@ -196,14 +202,14 @@ def read_keras() -> dict[str, str]:
 
 
 def read_imported() -> dict[str, Any]:
-    """What TensorFlow lists in this session, if it is imported already."""
+    """Reads TensorFlow's version and GPUs in this session if it is already imported."""
     if not runtime.imported():
         return {"imported": False}
     return read_tensorflow()
 
 
 def read_tensorflow() -> dict[str, Any]:
-    """Version and GPUs in this process, without starting them."""
+    """Imports TensorFlow and returns its version and GPUs, without starting them."""
     sync_environment()
     try:
         version = runtime.tensorflow().__version__
@@ -219,18 +225,27 @@ def read_tensorflow() -> dict[str, Any]:
 
 
 def read_session(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
-    """Lists the GPUs here too: what a child sees proves the computer, not this session."""
+    """Lists the GPUs in this session too: a child's list covers the computer, not this session."""
     if find_list(facts, "tensorflow", "physical_gpus") is None:
         _read_into(facts, "tensorflow", read_tensorflow)
 
 
 def read_own_use(facts: dict[str, Any], model: Any, data: Any) -> None:
-    """Trains the user's own model for a few steps where it would be trained."""
-    from gpukeras.diagnostics import usage  # with all of `data`, which a check alone need not load
+    """Trains the user's model for a few steps on the current device.
+
+    Args:
+        facts: The facts so far, changed in place.
+        model: A compiled Keras model.
+        data: A dataset that fits the model.
+
+    Raises:
+        GpuKerasError: if the model cannot be trained at all.
+    """
+    from gpukeras.diagnostics import usage  # imports all of `data`, which not every check needs
 
     try:
         facts["use"] = usage.read_use(model, data, current().device)
-    except GpuKerasError:  # this model cannot be trained at all: that is the answer
+    except GpuKerasError:  # the model cannot be trained at all
         raise
     except Exception as error:
         facts["use"] = None

@@ -1,4 +1,4 @@
-"""What `gpu_check()` looked at besides the causes: one finding for each part that must be right."""
+"""Reports the parts that `gpu_check()` inspects besides the causes, one finding per part."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NOT_DETERMINED = "not determined"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that `gpu_check()` looked at.
+    """One finding of `gpu_check()`.
 
     Args:
-        id: Such as "driver", or a cause's id such as "C7".
+        id: Name of a part such as "driver", or a cause's id such as "C7".
         status: "ok", "note" or "problem".
-        title: What was looked at, or the cause.
+        title: Title of the part or the cause.
         evidence: What was found.
-        fix: What to do about a problem, else "".
+        fix: How to fix a problem, else "".
     """
 
     id: str
@@ -41,7 +41,7 @@ class Finding:
 
 
 def take_inventory(facts: Facts) -> list[Finding]:
-    """One finding for each part that must be right, "note" where it is missing or not known."""
+    """Returns one finding for each part, with status "note" if the part is missing or unknown."""
     findings = []
     for name, title, look in INVENTORY:
         seen = look(facts)
@@ -52,20 +52,20 @@ def take_inventory(facts: Facts) -> list[Finding]:
 
 
 def fails_driver(facts: Facts) -> bool:
-    """Whether one of the driver's libraries does not load or answers with an error."""
+    """Whether one of the driver's libraries does not load or returns an error."""
     errors = [("cuda", "init"), ("cuda", "count_status"), ("nvml", "init")]
     absent = any(find_fact(facts, part, "loaded") is False for part in ("cuda", "nvml"))
     return absent or any(find_number(facts, *path) for path in errors)
 
 
 def describe_platform(facts: Facts) -> str | None:
-    """System, release and processor."""
+    """Describes operating system, release and machine type."""
     parts = [find_text(facts, "platform", key) for key in ("system", "release", "machine")]
     return " ".join(part for part in parts if part) or None
 
 
 def describe_hardware(facts: Facts) -> str | None:
-    """The NVIDIA GPUs of the computer, by name where the driver tells it."""
+    """Describes the computer's NVIDIA GPUs, by name if the driver reports it."""
     known = find_records(facts, "nvml", "devices") or find_records(facts, "cuda", "devices")
     names = [name for gpu in known if (name := find_text(gpu, "name"))]
     if names:
@@ -77,7 +77,7 @@ def describe_hardware(facts: Facts) -> str | None:
 
 
 def describe_driver(facts: Facts) -> str | None:
-    """Version of the driver, as NVML or the kernel module tells it, and what cuInit returned."""
+    """Describes the driver's version, from NVML or the kernel module, and its return codes."""
     text = find_text(facts, "nvml", "driver") or find_text(facts, "driver", "version")
     loaded = find_fact(facts, "cuda", "loaded")
     if not text and loaded is not True:
@@ -98,7 +98,7 @@ def describe_driver(facts: Facts) -> str | None:
 
 
 def describe_python(facts: Facts) -> str | None:
-    """Which Python runs, and who chose it."""
+    """Describes the running Python and what selected it."""
     executable = find_text(facts, "python", "executable")
     if not executable:
         return None
@@ -108,7 +108,7 @@ def describe_python(facts: Facts) -> str | None:
 
 
 def describe_tensorflow(facts: Facts) -> str | None:
-    """Version and build of TensorFlow, imported or only installed."""
+    """Describes version and build of the imported or installed TensorFlow."""
     version = find_text(facts, "tensorflow", "version") or find_text(facts, "build", "version")
     if not version:
         return None
@@ -119,7 +119,7 @@ def describe_tensorflow(facts: Facts) -> str | None:
 
 
 def describe_gpus(facts: Facts) -> str | None:
-    """GPUs that TensorFlow lists in this session and may use."""
+    """Describes the GPUs that TensorFlow lists in this session, and how many are visible."""
     physical = find_list(facts, "tensorflow", "physical_gpus")
     if physical is None:
         reason = find_text(facts, "skipped", "session")
@@ -132,7 +132,7 @@ def describe_gpus(facts: Facts) -> str | None:
 
 
 def describe_proof(facts: Facts) -> str | None:
-    """What the computations in a child process showed, stage by stage."""
+    """Describes the result of each stage of the computation in a child process."""
     stages = find_records(facts, "proof", "stages")
     if not stages:
         skipped = find_text(facts, "skipped", "compute")
@@ -153,7 +153,7 @@ def _grade(stage: Facts) -> str:
 
 
 def describe_product(facts: Facts) -> str | None:
-    """The right result of a matrix product on the GPU, with its figures; None without one."""
+    """Describes a correct matrix product on the GPU with its deviation; None without one."""
     for stage in find_records(facts, "proof", "stages"):
         error, bound = find_number(stage, "deviation"), find_number(stage, "tolerance")
         right = stage.get("name") == "product" and stage.get("ok") is True

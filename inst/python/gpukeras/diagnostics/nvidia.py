@@ -1,6 +1,6 @@
-"""What files show of NVIDIA GPUs and their software: nothing is started, nothing is woken up.
+"""Reads from files which NVIDIA GPUs and software exist, without starting or waking a GPU.
 
-As in `system.host`, None means "not determined", an empty text or list "it is not there".
+As in `system.host`, None means "not determined", an empty string or list "not found".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpukeras.system.host import read_text
 
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"  # PCI base class of VGA and 3D controllers
-# As nvidia-prime's file says it, and as its tool `prime-select` does.
+# Values in nvidia-prime's file, and the matching arguments of its tool `prime-select`.
 PRIME = {"on": "nvidia", "off": "intel", "on-demand": "on-demand"}
 CUDA_LIBRARY = re.compile(
     r"(libcuda|libnvidia-ml|libcudart|libcublas|libcublasLt|libcudnn|libcufft|libcusolver"
@@ -28,7 +28,7 @@ DRIVER_LIBRARIES = ("libcuda", "libnvidia-ml")
 
 
 def read_pci_gpus(root: str | Path = "/sys/bus/pci/devices") -> list[dict[str, str]] | None:
-    """NVIDIA GPUs on the PCI bus, each with its slot and kernel driver; None without a bus."""
+    """Returns the NVIDIA GPUs on the PCI bus with slot and kernel driver; None without a bus."""
     try:
         slots = sorted(Path(root).iterdir())
     except OSError:
@@ -53,7 +53,7 @@ def _read_slot(slot: Path) -> dict[str, str]:
 
 
 def read_driver(root: str | Path = "/") -> dict[str, Any]:
-    """What Linux shows of the NVIDIA driver: its version, its device nodes, WSL's and Tegra's."""
+    """Returns the NVIDIA driver's version and device nodes on Linux, with WSL's and Tegra's."""
     root = Path(root)
     if not (root / "proc").is_dir():  # not Linux
         return {"version": None, "device_nodes": None}
@@ -71,8 +71,7 @@ def read_driver(root: str | Path = "/") -> dict[str, Any]:
 
 
 def _read_access(node: Path) -> str:
-    # The kernel is asked, and so heeds the control group of a container too; opening the node
-    # would wake a GPU that sleeps.
+    # access() also applies a container's control group; opening the node would wake a sleeping GPU.
     if os.access(node, os.R_OK | os.W_OK):
         return "ok"
     return "denied" if os.path.lexists(node) else "missing"
@@ -82,22 +81,22 @@ def _read_access(node: Path) -> str:
 
 
 def read_toolkits(root: str | Path = "/") -> list[str]:
-    """The CUDA toolkits where NVIDIA's packages put them, such as /usr/local/cuda-13.0."""
+    """Returns the CUDA toolkits in NVIDIA's default location, such as /usr/local/cuda-13.0."""
     found = (Path(root) / "usr/local").glob("cuda-[0-9]*")
     return sorted(f"/usr/local/{path.name}" for path in found if path.is_dir())
 
 
 def read_loaded_libraries(maps: str | Path = "/proc/self/maps") -> dict[str, str] | None:
-    """CUDA libraries in this process's memory, by soname; None where this is not shown."""
+    """Returns the CUDA libraries loaded in this process, by soname; None without /proc."""
     text = read_text(maps)
     return None if text is None else parse_loaded_libraries(text)
 
 
 def parse_loaded_libraries(text: str) -> dict[str, str]:
-    """The CUDA libraries in the text of /proc/PID/maps: the file of each soname.
+    """Parses the CUDA libraries in the text of /proc/PID/maps: the file of each soname.
 
-    The map shows a file's full name: libcudart.so.12.5.82 is the file of libcudart.so.12. The
-    driver's libraries count their files by the driver's version, and their sonames by 1.
+    The map shows full file names: libcudart.so.12.5.82 is the file of libcudart.so.12. Files of the
+    driver's libraries carry the driver's version, while their sonames end in 1.
     """
     known = ((CUDA_LIBRARY.match(os.path.basename(path)), path) for path in parse_memory_map(text))
     found: dict[str, str] = {}

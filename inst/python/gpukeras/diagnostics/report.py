@@ -1,4 +1,4 @@
-"""A diagnosis as text: lines for a terminal, facts for a bug report, and names taken out of it."""
+"""Formats a diagnosis for a terminal and its facts for a bug report, and redacts names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SCREEN = 24  # lines
 
 
 def format_check(diagnosis: Diagnosis, height: int | None = None) -> list[str]:
-    """A diagnosis as plain lines: verdict, cause, evidence, fix, findings.
+    """Formats a diagnosis as plain lines: verdict, cause, evidence, fix, findings.
 
     Args:
-        diagnosis: What `judge()` answered.
-        height: Lines to fit into: of the notes as many as there is room for. None for all.
+        diagnosis: The result of `diagnose()`.
+        height: Maximum number of lines; notes beyond it are left out. None for no limit.
     """
     unknown = NOT_DETERMINED if diagnosis.verdict == "NOT USED" else "none found"
     label = f" [{diagnosis.cause_id}]" if diagnosis.cause_id else ""
@@ -50,7 +50,7 @@ def _format_finding(finding: Finding) -> list[str]:
 
 
 def format_facts(facts: Any, path: str = "") -> list[str]:  # noqa: ANN401
-    """Facts as lines "platform.system: Linux"."""
+    """Formats facts as lines such as "platform.system: Linux"."""
     if isinstance(facts, Mapping) and facts:
         return [
             line
@@ -62,7 +62,14 @@ def format_facts(facts: Any, path: str = "") -> list[str]:  # noqa: ANN401
 
 
 def redact(text: str, users: Sequence[str], hosts: Sequence[str], homes: Sequence[str]) -> str:
-    """Text without the names of the user, the host and the home folder."""
+    """Replaces the names of the user, the host and the home folder in a text.
+
+    Args:
+        text: The text.
+        users: User names, replaced by "<user>".
+        hosts: Host names, replaced by "<host>".
+        homes: Paths of home folders, replaced by "~".
+    """
     for home in sorted((home for home in homes if len(home) > 1), key=len, reverse=True):
         text = re.sub(re.escape(home) + r"(?![\w.-])", "~", text)
     text = re.sub(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s:;,'\"]+", r"\1<user>", text)

@@ -1,6 +1,6 @@
-"""What TensorFlow's C++ said while it looked for a GPU: its standard error, as facts.
+"""Parses the log that TensorFlow's C++ code prints to standard error into facts.
 
-File names and line numbers in the log move between versions, so only its words are matched.
+File names and line numbers in the log change between versions, so only its wording is matched.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# Set in the child: which library was opened, and what the driver's own check found.
+# Set in the child process: logs each opened library and the driver diagnostics.
 VERBOSE = {
     "TF_CPP_MIN_LOG_LEVEL": "0",
     "TF_CPP_VMODULE": "dso_loader=1,cuda_diagnostics=1",
@@ -16,8 +16,8 @@ VERBOSE = {
 LINES_KEPT = 12
 LINE_LENGTH = 300
 
-# Sources: logs of TensorFlow 2.21 over drivers that were made to fail, strings in its libraries,
-# and the threads named in causes/.
+# Sources: logs of TensorFlow 2.21 on simulated failing drivers, strings in its libraries, and the
+# threads cited in rules/.
 FLAGS = {
     "skipped": r"Cannot dlopen some GPU libraries",
     "ptx": r"LLVM ERROR: PTX version|PTX version [\d.]+ does not support target",
@@ -38,8 +38,8 @@ CUDNN = re.compile(
     r"Loaded runtime CuDNN library: (\d[\d.]*\d) but source was compiled with: (\d[\d.]*\d)"
 )
 PREFIX = re.compile(
-    r"^(?:\S+ \S+: )?[IWEF]\d{4} [\d:.]+\s+\d+ "  # absl's clock and thread
-    r"|^[\d-]+ [\d:.]+: [IWEF] "  # TensorFlow's own
+    r"^(?:\S+ \S+: )?[IWEF]\d{4} [\d:.]+\s+\d+ "  # time and thread id from absl
+    r"|^[\d-]+ [\d:.]+: [IWEF] "  # TensorFlow's own prefix
 )
 TELLING = re.compile(
     r"CUDA|cuda|dlerror|GPU|gpu|DNN|PTX|ptx|libdevice|XLA|Check failed|ERROR|Error|rror:"
@@ -47,7 +47,7 @@ TELLING = re.compile(
 
 
 def parse_log(text: str) -> dict[str, Any]:
-    """TensorFlow's log as facts (`log` in the facts of a child process).
+    """Parses TensorFlow's log into facts (`log` in the facts of a child process).
 
     Args:
         text: Standard error of a process that imported TensorFlow.
@@ -64,7 +64,7 @@ def parse_log(text: str) -> dict[str, Any]:
 
 
 def find_telling(text: str) -> list[str]:
-    """The lines that speak of a GPU or of an error, without their clock and process number."""
+    """Returns the log lines on GPUs or errors, without time and process id."""
     lines = [_strip_prefix(line) for line in text.splitlines() if TELLING.search(line)]
     return list(dict.fromkeys(line[:LINE_LENGTH] for line in lines))[-LINES_KEPT:]
 
@@ -80,7 +80,7 @@ def _find_cuinit(text: str) -> str:
 
 
 def _cut_reason(dlerror: str) -> str:
-    """The loader's reason; the search path behind it is a fact of its own."""
+    """Returns the loader's reason without the search path, which is a separate fact."""
     return dlerror.partition("; LD_LIBRARY_PATH")[0].strip()[:LINE_LENGTH]
 
 

@@ -1,12 +1,12 @@
-"""What a GPU does for a user's own model and data: real training steps, observed.
+"""Measures how a user's model and data use the GPU by running real training steps.
 
     model, batches -> steps (timed, traced) -> placement -> numbers -> facts["use"]
 
-The model is as before afterwards: its variables get their values back, and what Keras builds in a
-first step (optimizer, metrics, loss) is built in copies. Only a model without weights gets them, as
-fit() would make them.
+The model is restored afterwards: its variables get their values back, and what Keras builds in a
+first step (optimizer, metrics, loss) is built in copies. Only a model without weights gets its
+weights built, as fit() would build them.
 
-Every part is read on its own: one that fails is None, with the reason in `unread`.
+Each part is read separately: a fact that cannot be read is None, with the reason in `unread`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gpukeras.profiler.trace.gpu_summary import read_trace
 from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.model_guard import untouched
 
-PASSES = 3  # the median of three is not moved by one outlier
+PASSES = 3  # one outlier does not change a median of three
 PASS_BATCHES = 8
 NONE_MEANS = {
     "capability": "the device is not a GPU of this computer",
@@ -79,17 +79,18 @@ def read_use(
     batches: int = 6,
     batch_size: int | None = None,
 ) -> dict[str, Any]:
-    """Trains a model for some steps and tells what the device did; the model is left as it was.
+    """Trains a model for some steps and reports how it used the device; restores the model.
 
     Args:
         model: A compiled Keras model.
-        data: A dataset with labels, or arrays (features, labels and perhaps weights).
-        device: Where it is to compute, TensorFlow's name, such as "GPU:0".
-        batches: Steps to trace.
-        batch_size: Rows a step, or None for the dataset's own.
+        data: A dataset with labels, or arrays (features, labels and optionally weights).
+        device: TensorFlow's name of the device to train on, such as "GPU:0".
+        batches: Number of steps to trace.
+        batch_size: Rows per step, or None for the dataset's batch size.
 
     Returns:
-        `facts["use"]`: each name of `FACTS`, `device`, and `unread`: why a fact is None.
+        `facts["use"]`: each name of `FACTS`, `device`, and `unread`, the reasons for facts that are
+        None.
 
     Raises:
         SpecError, DataError, ModelError: if the model cannot be trained on the data.
@@ -107,16 +108,16 @@ def read_use(
 
 
 class Source:
-    """Batches of a dataset as gpukeras feeds them, or of plain arrays; on the device.
+    """Batches on the device, from a dataset as gpukeras feeds it or from plain arrays.
 
     Args:
         data: See `read_use()`.
-        device: Where the batches are to be.
-        batch_size: Rows a batch, or None for the dataset's own, or 32.
+        device: Device for the batches.
+        batch_size: Rows per batch, or None for the dataset's batch size (32 for arrays).
     """
 
     def __init__(self, data: Any, device: str, batch_size: int | None = None) -> None:
-        """Places nothing yet."""
+        """Checks the data and chooses the batch size; copies nothing to the device."""
         own = isinstance(data, Dataset)
         self.sources = data.sources if own else tuple(MemoryRows(array) for array in data)
         if not own and (len(data) < 2 or len({len(array) for array in data}) != 1):
@@ -132,20 +133,20 @@ class Source:
             self.batch_size = min(batch_size or 32, len(self.sources[0]))
 
     def batch(self, rows: int) -> tuple[np.ndarray, ...]:
-        """The first rows, in host memory."""
+        """Returns the first rows, in host memory."""
         if self._dataset is not None:
             first = sample_rows(self._dataset, rows)
             return runtime.tensorflow().nest.map_structure(np.asarray, first)
         return tuple(source.gather(slice(rows)) for source in self.sources)
 
     def place(self, arrays: Iterable[np.ndarray]) -> Any:
-        """Copies arrays to the device, as a step takes them."""
+        """Copies arrays to the device in the structure that a step takes."""
         tf = runtime.tensorflow()
         with runtime.on_device(self._device, soft=True):
             return as_data(tf.nest.map_structure(tf.constant, tuple(arrays)), self._wrapped)
 
     def passes(self, count: int) -> Iterator[list[tuple[Any, ...]]]:
-        """Lists of at most `count` batches, without end; `wait_s` is what the last one took."""
+        """Yields lists of at most `count` batches forever; `wait_s` is the last load time."""
         blocks = self._copies(count) if self._dataset is None else self._blocks(count)
         while True:
             began = time.perf_counter()
@@ -160,7 +161,7 @@ class Source:
             yield Block(self.place(arrays), count, self.batch_size)
 
     def _blocks(self, count: int) -> Iterator[Block]:
-        assert self._dataset is not None  # else there are copies
+        assert self._dataset is not None  # arrays use `_copies()`
         loader = open_loader(self._dataset, self._plan, most=count)
         for epoch in itertools.count():
             for block in loader.epoch(epoch):
@@ -177,11 +178,11 @@ class Source:
 
 
 class _UnreadError(Exception):
-    """A fact that cannot be read here; its text says why."""
+    """A fact that cannot be read here; the message gives the reason."""
 
 
 class _Reading:
-    """One reading: what the parts share."""
+    """The shared state of one reading."""
 
     def __init__(self, model: Any, source: Source, device: str, batches: int) -> None:
         self.model, self.source, self.device, self.batches = model, source, device, batches
@@ -192,7 +193,7 @@ class _Reading:
         self.ops: set[str] | None = None
 
     def read(self) -> dict[str, Any]:
-        """All parts, the real steps first: later ones find a device that is warm."""
+        """Reads all parts, the real steps first so that later parts run on a warm device."""
         self.use.update(device=self.device, unread={}, batch_size=self.source.batch_size)
         self._read("first_s", self._read_first)
         if self.use["first_s"] is not None:
@@ -210,7 +211,7 @@ class _Reading:
             self.use.update(reader())
         except _UnreadError as reason:
             self.use["unread"][part] = str(reason)
-        except Exception as error:  # whatever it is, the other parts are still to be read
+        except Exception as error:  # the other parts must still be read
             self.use["unread"][part] = f"{type(error).__name__}: {find_reason(error)}"
 
     def _read_settings(self) -> None:
@@ -239,7 +240,7 @@ class _Reading:
     # Steps
 
     def _run(self, batches: Iterable[tuple[Any, ...]]) -> float:
-        """Steps of the model; gives the seconds until the last was handed to the device."""
+        """Runs steps of the model and returns the seconds until the last was dispatched."""
         began = time.perf_counter()
         for batch in batches:
             logs = self._function(iter([batch]))
@@ -248,7 +249,7 @@ class _Reading:
         return handed
 
     def _read_first(self) -> dict[str, Any]:
-        """The first step, with what it traces and compiles; then the length of a warm one."""
+        """Times the first step, including tracing and compiling, then a warm step."""
         model, step = self.model, self.model.train_step
 
         @functools.wraps(step)
@@ -291,7 +292,7 @@ class _Reading:
         }
 
     def _read_memory(self) -> dict[str, Any]:
-        """How far a step raises the memory held, its batch included."""
+        """Measures by how much a step, including its batch, raises the peak of device memory."""
         if not self.gpu:
             raise _UnreadError("TensorFlow does not count the CPU's memory")
         arrays = self.source.batch(self.source.batch_size)
@@ -327,7 +328,7 @@ class _Reading:
     # Graphs
 
     def _read_placement(self) -> dict[str, Any]:
-        """Where each op of a step is, without XLA, which would make one op of them."""
+        """Reads the device of each op of a step, without XLA, which would fuse them into one op."""
         batch = next(self.source.passes(1))[0]
         step = runtime.tensorflow().function(self.model.train_step, autograph=False)
         self.ops = placement.read_ops(step.get_concrete_function(batch).graph.as_graph_def())
@@ -338,7 +339,7 @@ class _Reading:
         return {"placement": placement.count_placement(graphs)}
 
     def _read_hard_placement(self) -> dict[str, Any]:
-        """The error when every op of a step must run on the device, or ""."""
+        """Returns the error of a step without soft placement, or ""."""
         if self.use["placement"] is None:
             raise _UnreadError("a step without this demand does not run either")
         tf = runtime.tensorflow()
@@ -372,7 +373,7 @@ class _Reading:
     # Numbers
 
     def _read_numeric(self) -> dict[str, Any]:
-        """The model's output for a batch on the device against the CPU's, same weights."""
+        """Compares the model's output for a batch on device and CPU, with equal weights."""
         if not self.gpu:
             raise _UnreadError("the device is the CPU itself, there is nothing to compare with")
         features = self.source.batch(self.source.batch_size)[0]

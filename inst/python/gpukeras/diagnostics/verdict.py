@@ -1,4 +1,4 @@
-"""The verdict of `gpu_check()`: pure functions from facts to one verdict, one cause, one fix."""
+"""Derives one verdict, one cause and one fix from the facts of `gpu_check()`; pure functions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ SIMULATED = "The driver is simulated, for tests: nothing is proven of a GPU."
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `gpu_check()` answers.
+    """The result of `gpu_check()`.
 
     Args:
         verdict: "CONFIRMED", "PARTIAL", "UNPROVEN" or "NOT USED".
-        cause: The one root cause, or None (there is none, or it is not determined).
-        cause_id: Its id, or None.
-        fix: What to do about it, to copy, or "".
-        evidence: What the verdict and the cause stand on, sentences.
-        findings: All that was looked at; problems first.
+        cause: The root cause, or None (there is none, or it is not determined).
+        cause_id: Id of the root cause, or None.
+        fix: A fix to copy, or "".
+        evidence: Sentences that support the verdict and the cause.
+        findings: All findings, problems first.
     """
 
     verdict: str
@@ -45,7 +45,7 @@ class Diagnosis:
 
 
 def diagnose(facts: Facts) -> Diagnosis:
-    """The verdict on these facts; facts that are missing are not determined, never a "no"."""
+    """Diagnoses facts; a missing fact counts as not determined, never as "no"."""
     situation = name_situation(facts)
     detected = [(cause, sign) for cause in CAUSES if (sign := cause.detect(facts))]
     root = next((found for found in detected if situation in found[0].explains), None)
@@ -64,7 +64,7 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 
 def _report_cause(cause: Cause, sign: str, root_id: str | None, facts: Facts) -> Finding:
-    # Without a GPU, say, a build for the CPU is right: only the root is sure to be a problem.
+    # Without a GPU, for example, a CPU build is correct: only the root is certainly a problem.
     grave = cause.severity in ("crash", "error", "slow")
     status = "problem" if cause.id == root_id or grave else "note"
     title = cause.title.replace("{evidence}", sign)
@@ -78,11 +78,11 @@ MENDED = {
 
 
 def list_bugs(facts: Facts, detected: Collection[str]) -> list[Finding]:
-    """Known bugs of the installed versions that are not among the detected causes already."""
+    """Returns known bugs of the installed versions that no detected cause covers."""
     return [
         Finding(
             bug.id,
-            # Without XLA trains gpukeras alone: Keras' own fit() would still end the process.
+            # Only gpukeras trains without XLA: Keras' fit() would still abort the process.
             "note" if bug.mends == "preload" else "problem",
             bug.what,
             "; ".join(filter(None, (sign, MENDED.get(bug.mends)))),
@@ -94,16 +94,16 @@ def list_bugs(facts: Facts, detected: Collection[str]) -> list[Finding]:
 
 
 def name_situation(facts: Facts) -> str:
-    """What TensorFlow does with the GPU, in a word.
+    """Names TensorFlow's state of GPU use.
 
-    "works": a visible GPU computed rightly; "failed": it did not; "untested": it was not tried;
-    "hidden": GPUs are listed, none visible; "late": this session lists none, a new process with the
-    same environment does; "unlisted": none is listed; "unknown".
+    "works": a visible GPU computes correctly; "failed": it does not; "untested": it was not tested;
+    "hidden": GPUs are listed, none is visible; "late": this session lists none, but a new process
+    with the same environment does; "unlisted": none is listed; "unknown".
     """
     physical, fresh = find_list(facts, "tensorflow", "physical_gpus"), count_fresh(facts)
     if physical == [] and fresh:
         return "late"
-    # Where TensorFlow is not imported here, what a child process lists counts.
+    # If TensorFlow is not imported here, the list of a child process counts.
     listed = fresh if physical is None else len(physical)
     visible = find_list(facts, "tensorflow", "visible_gpus")
     if listed if visible is None else visible:
@@ -114,18 +114,18 @@ def name_situation(facts: Facts) -> str:
 
 
 def name_proof(facts: Facts) -> str:
-    """Whether a listed GPU computed: in a child process, or the user's own model in this one."""
+    """Returns "works", "failed" or "untested", from the child process or the user's model here."""
     proven = find_fact(facts, "proof", "ok")
     if proven is True or proven is False:
         return "works" if proven else "failed"
     return "works" if describe_numeric(find_dict(facts, "use")) else "untested"
 
 
-# Where no cause is proven ------------------------------------------------------------------------
+# Without a proven cause -------------------------------------------------------------------------
 
 
 def judge_situation(situation: str, facts: Facts) -> tuple[str, tuple[str, ...]]:
-    """Verdict and evidence where no cause is proven."""
+    """Returns verdict and evidence if no cause is proven."""
     if situation == "works":
         return judge_use(facts)
     if situation in ("failed", "untested"):
@@ -142,18 +142,18 @@ def judge_situation(situation: str, facts: Facts) -> tuple[str, tuple[str, ...]]
 
 
 def explain_unknown(facts: Facts) -> str:
-    """Why TensorFlow's list of GPUs is not known, as the end of a sentence."""
+    """Returns why TensorFlow's list of GPUs is unknown, as the end of a sentence."""
     tried = find_dict(facts, "listings").values()
     errors = [error for listing in tried if (error := find_text(listing, "error"))]
     return f": {errors[-1]}" if errors else ""
 
 
 def judge_use(facts: Facts) -> tuple[str, tuple[str, ...]]:
-    """The verdict on a GPU that computes: is training on it proven?
+    """Returns the verdict on a GPU that computes: whether training on it is proven.
 
-    CONFIRMED needs three things: a right result with soft placement off, memory that one training
-    step took on the GPU, and kernels seen on its streams (or, where profiling is forbidden, heavy
-    ops placed on it). PARTIAL: heavy ops run on the CPU as well.
+    CONFIRMED needs three things: a correct result with soft placement off, memory that one training
+    step allocated on the GPU, and kernels on its streams (or, if profiling is forbidden, heavy ops
+    placed on it). PARTIAL: heavy ops run on the CPU as well.
     """
     own = find_dict(facts, "use")
     use = own or find_dict(facts, "proof", "use")
@@ -176,7 +176,7 @@ def judge_use(facts: Facts) -> tuple[str, tuple[str, ...]]:
 
 
 def describe_numeric(use: Facts) -> str | None:
-    """A model's right output on a GPU, with its figures; None without one."""
+    """Describes a model's correct output on a GPU with its deviation; None without one."""
     device = find_text(use, "device") or ""
     error, bound = (
         find_number(use, "numeric", "deviation"),
@@ -192,7 +192,7 @@ def describe_numeric(use: Facts) -> str | None:
 
 
 def judge_memory(use: Facts) -> str:
-    """That a training step took memory on the GPU, with the figures, or ""."""
+    """Describes the memory that a training step took on the GPU, or ""."""
     rise = find_number(use, "peak_rise_bytes")
     expected = find_number(use, "expected_bytes")
     if rise is None or expected is None or rise < max(expected, 1):
@@ -204,7 +204,7 @@ def judge_memory(use: Facts) -> str:
 
 
 def judge_kernels(use: Facts) -> str:
-    """That kernels ran on the GPU, or at least that its ops were placed there, or ""."""
+    """Describes the kernels that ran on the GPU, or else the ops placed on it, or ""."""
     kernel_s = find_number(use, "trace", "kernel_s") or 0.0
     kernels = find_number(use, "trace", "kernels") or 0
     if kernel_s > 0 and kernels > 0:
@@ -216,7 +216,7 @@ def judge_kernels(use: Facts) -> str:
 
 
 def list_heavy(use: Facts, kind: str) -> list[str]:
-    """Ops that do the computing, with their number, on all devices of a kind ("CPU" or "GPU")."""
+    """Returns the heavy ops with their number on all devices of a kind ("CPU" or "GPU")."""
     found = []
     for device, ops in find_dict(use, "placement").items():
         if str(device).startswith(kind) and isinstance(ops, Mapping):

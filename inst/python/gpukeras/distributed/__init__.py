@@ -1,1 +1,1 @@
-"""Several devices, several computers: one training."""
+"""Trains one model on several devices and several computers."""

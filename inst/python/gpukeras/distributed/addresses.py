@@ -1,4 +1,4 @@
-"""Addresses of workers, "host:port": their parts, whose they are, and ports that are free."""
+"""Parses worker addresses, "host:port", and finds local addresses and free ports."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gpukeras.core.options import describe
 
 LOOPBACK = "127.0.0.1"
 LAST_PORT = 65535
-# Below those that systems give to outgoing connections (from 32768): a port that is found here
-# cannot be taken by one before its worker listens, which takes TensorFlow seconds.
+# Below the ports that systems assign to outgoing connections (from 32768): no such connection can
+# take a port found here before its worker listens, which takes TensorFlow seconds.
 FREE_PORTS = range(10240, 32768)
 LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 HINT = 'Such as "10.0.0.5:2222", "node1:2222" or "[fd00::5]:2222".'
@@ -24,7 +24,7 @@ HINT = 'Such as "10.0.0.5:2222", "node1:2222" or "[fd00::5]:2222".'
 
 @dataclass(frozen=True)
 class Address:
-    """Where a process listens.
+    """The address that a process listens on.
 
     Args:
         host: A name in lower case, or an IP address without brackets.
@@ -35,7 +35,7 @@ class Address:
     port: int
 
     def __str__(self) -> str:
-        """As users write it: IPv6 in brackets."""
+        """Returns "host:port", with IPv6 in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -46,14 +46,14 @@ class Address:
 
 
 def parse_address(text: object, arg: str = "workers") -> Address:
-    """An address in its parts.
+    """Parses an address.
 
     Args:
         text: "host:port"; an IPv6 address in brackets.
-        arg: The user's name for it, for messages.
+        arg: Name of the user's argument, for messages.
 
     Raises:
-        SpecError: if it is none, or one that others cannot connect to, such as 0.0.0.0.
+        SpecError: if it is no address, or one that others cannot connect to, such as 0.0.0.0.
     """
     match = re.fullmatch(r"(\[[^\[\]]*\]|[^\[\]:]*):(\d{1,5})", text) if _is_text(text) else None
     if match is None:
@@ -91,7 +91,7 @@ def _check_host(host: str, bracketed: bool, text: object, arg: str) -> None:
 
 
 def parse_ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """A host as an IP address, or None if it is a name."""
+    """Returns a host as an IP address, or None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -102,16 +102,16 @@ def parse_ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def read_is_here(host: str) -> bool:
-    """Whether a host is this computer: one of its addresses, or a name that stands for one.
+    """Whether a host is this computer: one of its addresses, or a name that resolves to one.
 
-    Only an address of one's own can be bound to; nothing is sent to find that out, apart from
-    asking for the address of a name.
+    A process can bind only to addresses of its own computer. Nothing is sent for this test, except
+    to resolve a name.
     """
     if host in ("localhost", socket.gethostname().lower()):
         return True
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    except OSError:  # a name that nobody knows
+    except OSError:  # an unknown name
         return False
     return any(_binds(family, place) for family, _, _, _, place in found)
 
@@ -126,7 +126,7 @@ def _binds(family: int, place: tuple) -> bool:
 
 
 def read_is_free(address: Address) -> bool:
-    """Whether a process here may listen there; true where the host's address is not known."""
+    """Whether a process here may listen there; true where the host's address is unknown."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError:
@@ -140,10 +140,10 @@ def read_is_taken(port: int) -> bool:
 
 
 def _bind_fault(family: int, place: tuple) -> int | None:
-    """Why nobody can listen there, as the system's number; None where one can."""
+    """Returns the errno of binding to an address; None if it can be bound to."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # A server that has ended leaves connections behind for minutes: they do not count.
+            # Connections that an ended server leaves behind for minutes do not count.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place)
     except OSError as error:
@@ -152,12 +152,16 @@ def _bind_fault(family: int, place: tuple) -> int | None:
 
 
 def find_ports(count: int, host: str = LOOPBACK) -> list[int]:
-    """Different ports that are free now, below those of outgoing connections.
+    """Returns distinct free ports, below those of outgoing connections.
+
+    Args:
+        count: Number of ports.
+        host: The host to listen on.
 
     Raises:
-        SpecError: if there are not so many.
+        SpecError: if there are fewer free ports.
     """
-    ports = random.SystemRandom().sample(FREE_PORTS, len(FREE_PORTS))  # no user's seed is used up
+    ports = random.SystemRandom().sample(FREE_PORTS, len(FREE_PORTS))  # changes no user's seed
     free = (port for port in ports if read_is_free(Address(host, port)))
     found = [port for port, _ in zip(free, range(count), strict=False)]
     if len(found) < count:

@@ -1,9 +1,9 @@
-"""Who the workers are, and which of them this process is.
+"""Reads the configuration of a cluster: the workers, and the index of this process.
 
     read_cluster(options, environment) --> ClusterSpec
 
-What the user gives wins over TF_CONFIG, TensorFlow's own variable, which wins over Slurm's. A
-worker is a process; the first is the chief, which alone writes files.
+The user's options take precedence over TF_CONFIG, TensorFlow's own variable, and TF_CONFIG over
+Slurm's variables. A worker is a process; the first is the chief, which alone writes files.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from gpukeras.distributed.slurm import parse_slurm
 
 CONTROL = "GPUKERAS_CONTROL"  # the variable that gives the control channel's address
 GIVEN, TF_CONFIG, SLURM = "as given", "TF_CONFIG", "SLURM"
-TIMEOUT_S = 60.0  # the network's own hiccups last seconds, a lost computer is lost for minutes
+TIMEOUT_S = 60.0  # network faults last seconds; a lost computer is lost for minutes
 OPTIONS = ("workers", "index", "timeout_s", "control", "secret", "tls")
 LAUNCH_HINT = "To start workers on this computer use gpu_launch()."
 
 
 @dataclass(frozen=True)
 class ClusterSpec(Spec):
-    """The workers of a training, and which of them this process is.
+    """The workers of a training, and the index of this process.
 
     Args:
         workers: Their addresses, "host:port", the chief's first; all different. IPv6 in brackets.
-        index: This process's place among them, counted from 0.
+        index: This process's index among them, counted from 0.
         control: Address of the chief's control channel; "" for the chief's host and the port
             after the highest that a worker has there.
         timeout_s: Seconds of silence after which a worker counts as lost, at least 1.
-        source: Where this comes from: "as given", "TF_CONFIG" or "SLURM".
-        credentials: What workers know each other by.
+        source: Where the configuration comes from: "as given", "TF_CONFIG" or "SLURM".
+        credentials: The secret and the certificates that authenticate workers.
     """
 
     workers: tuple[str, ...]
@@ -64,7 +64,7 @@ class ClusterSpec(Spec):
 
     @property
     def size(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         return len(self.workers)
 
     @property
@@ -84,27 +84,27 @@ class ClusterSpec(Spec):
 
     @property
     def loopback(self) -> bool:
-        """Whether no other computer can reach any of them."""
+        """Whether no other computer can reach any of the workers."""
         return all(parse_address(text).is_loopback for text in (*self.workers, self.control))
 
     def tf_config(self) -> dict[str, Any]:
-        """What TensorFlow wants in its variable TF_CONFIG, before it is written as JSON."""
+        """Returns the content of TensorFlow's variable TF_CONFIG, before it is written as JSON."""
         task = {"type": "worker", "index": self.index}
         return {"cluster": {"worker": list(self.workers)}, "task": task}
 
 
 def read_cluster(options: Mapping[str, Any] | None, environment: Mapping[str, str]) -> ClusterSpec:
-    """The cluster that options or, failing these, the environment describe.
+    """Reads the cluster from the options or, failing these, from the environment.
 
     Args:
         options: `workers` (addresses), `index` (counted from 1), `timeout_s`, `control`, `secret`
-            and `tls` (see `credentials`); None and what is missing count as not given.
-        environment: The process's variables: TF_CONFIG, those of Slurm, GPUKERAS_CONTROL, which
-            gives `control`, and GPUKERAS_SECRET, which gives `secret`.
+            and `tls` (see `credentials`); None and missing keys count as not given.
+        environment: The process's variables: TF_CONFIG, those of Slurm, GPUKERAS_CONTROL for
+            `control`, and GPUKERAS_SECRET for `secret`.
 
     Raises:
-        SpecError: if nothing describes a cluster, what does is wrong, or workers of several
-            computers have nothing to know each other by.
+        SpecError: if nothing describes a cluster, the description is wrong, or workers on several
+            computers have no secret and no certificates.
     """
     given = {name: value for name, value in dict(options or {}).items() if value is not None}
     _check_options(given)
@@ -155,7 +155,7 @@ def _take_slurm(environment: Mapping[str, str]) -> tuple[tuple[str, ...], int, s
 
 
 def parse_workers(workers: Any, arg: str = "workers") -> list[Address]:
-    """The addresses of workers: texts, or a lone one.
+    """Parses the addresses of workers: a list of strings, or a single string.
 
     Raises:
         SpecError: if there are none, one is no address, or two are the same.
@@ -175,10 +175,10 @@ def parse_workers(workers: Any, arg: str = "workers") -> list[Address]:
 
 
 def parse_tf_config(text: str) -> tuple[tuple[str, ...], int, str] | None:
-    """Workers, index from 0 and source by TF_CONFIG; None where it names no cluster.
+    """Returns the workers, the index from 0 and the source; None if TF_CONFIG names no cluster.
 
     Raises:
-        SpecError: if it is no JSON, lacks something, or has tasks other than workers.
+        SpecError: if it is no JSON, lacks a field, or has tasks other than workers.
     """
     if not text.strip():
         return None
@@ -229,7 +229,7 @@ def _list_tasks(tasks: Any) -> tuple[str, ...]:
 
 
 def choose_control(workers: list[Address]) -> Address:
-    """Where the chief's control channel listens unless that is said: beside the chief's port."""
+    """Returns the default address of the control channel: the chief's host, another port."""
     host = workers[0].host
     taken = {worker.port for worker in workers if worker.host == host}
     ports = (max(taken) + 1, *range(LAST_PORT, 0, -1))

@@ -1,8 +1,8 @@
-"""What the processes of a training decide together, so that each makes the same calls.
+"""Decisions that the processes of a training make together, so that each makes the same calls.
 
-Whether it is time to save, how long a call took, whether a user wants to stop: each process knows
-it of itself. Operations that add up over all of them wait for all, so whatever decides which is
-called next must be the same everywhere.
+Whether to save now, how long a call took, whether the user wants to stop: each process knows only
+its own answer. Collective operations wait for all processes, so every decision about the next
+operation must be the same everywhere.
 """
 
 from __future__ import annotations
@@ -31,99 +31,112 @@ ALL_ALIKE = (
     "All workers run the same script on the same data; gpu_dataset() and gpu_mlp() draw their "
     "seeds from R, so call set.seed() before them."
 )
-ALIKE = ("epochs", "engine", "early_stopping")  # besides what makes a training the one it is
+ALIKE = ("epochs", "engine", "early_stopping")  # compared besides the training's identity
 
 
 class Channel(Protocol):
-    """What is asked of the workers' channel; see `channel`."""
+    """The methods of the control channel that are used here; see `channel`."""
 
     def exchange(self, kind: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Gives what every worker gave, in their order."""
+        """Returns the records of all workers, in their order."""
 
     def broadcast(self, data: bytes | None) -> bytes:
-        """Gives what the chief gave."""
+        """Returns the chief's bytes."""
 
     def gather(self, data: bytes) -> list[bytes]:
-        """Gives what every worker gave, in their order."""
+        """Returns the bytes of all workers, in their order."""
 
     def fail(self, error: BaseException) -> None:
-        """Tells the others why this worker leaves."""
+        """Sends the others the reason why this worker leaves."""
 
 
 class LocalConsensus:
-    """One process decides for itself."""
+    """The decisions of a single process."""
 
     is_chief = True
 
     def agree_time(self, seconds: float) -> float:
-        """The seconds that all go by."""
+        """Returns the seconds that all processes use."""
         return seconds
 
     def agree(self, kind: str, **wishes: bool) -> dict[str, bool]:
-        """Which wishes anybody has."""
+        """Returns which of the wishes at least one process has."""
         return wishes
 
     def compare(self, model: Any, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
-        """Raises an error where processes do not train the same."""
+        """Raises an error where processes do not train the same.
+
+        Args:
+            model: The compiled model.
+            data: The dataset.
+            plan: Its pipeline plan.
+            spec: The options of the training.
+        """
 
     def begin(self, kind: str, **facts: Any) -> None:
         """Raises an error where processes do not do the same work."""
 
     def refuse(self, kind: str, error: GpuKerasError) -> None:
-        """Tells the others, who begin some work, why this process does not."""
+        """Sends the others, which begin some work, why this process does not."""
 
     def share_state(self, state: TrainingState | None, model: Any) -> TrainingState | None:
-        """The chief's state to go on from, or None; then the model has the chief's weights."""
+        """Returns the chief's state to resume from; without one it copies the chief's weights."""
         return state
 
     def keep_step(self, blocks: Iterator[Block], exact: bool) -> Iterator[Block]:
-        """The blocks, of which all processes must have equally many."""
+        """Returns the blocks; raises an error where processes have different numbers of batches."""
         return blocks
 
     def gather(self, sent: bytes) -> list[bytes]:
-        """What each process gives, on all of them."""
+        """Returns the bytes of every process, on all of them."""
         return [sent]
 
     def leave(self, error: BaseException) -> None:
-        """Tells the others that this process goes on without them."""
+        """Sends the others that this process leaves the work."""
 
 
 class DistributedConsensus(LocalConsensus):
-    """Several processes decide together.
+    """The decisions of several processes.
 
     Args:
-        channel: Connects them.
-        index: The place of this one.
-        names: What they are called, in their order.
+        channel: The control channel.
+        index: The index of this process.
+        names: The names of all processes, in order.
     """
 
     def __init__(self, channel: Channel, index: int, names: tuple[str, ...]) -> None:
-        """Takes the channel."""
+        """Keeps the channel and the names."""
         self._channel, self._names = channel, names
         self.is_chief = index == 0
 
     def agree_time(self, seconds: float) -> float:
-        """The slowest's, as the others wait for it."""
+        """Returns the longest time, because the other processes wait for the slowest."""
         given = self._channel.exchange("time", {"seconds": seconds})
         return max(one["seconds"] for one in given)
 
     def agree(self, kind: str, **wishes: bool) -> dict[str, bool]:
-        """Which wishes any of them has."""
+        """Returns which of the wishes at least one process has."""
         given = self._channel.exchange(kind, {name: bool(value) for name, value in wishes.items()})
         return {name: any(one[name] for one in given) for name in wishes}
 
     def compare(self, model: Any, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
         """Compares each worker's training with the chief's.
 
+        Args:
+            model: The compiled model.
+            data: The dataset.
+            plan: Its pipeline plan.
+            spec: The options of the training.
+
         Raises:
-            ClusterError: on every worker, naming the first that differs, and in what.
+            ClusterError: on every worker, naming the first that differs, and the difference.
         """
         here = describe_training(model, data, plan, vars(spec))
         here["options"] = {name: repr(getattr(spec, name)) for name in ALIKE}
         self._meet("fit", {"told": here})
 
     def begin(self, kind: str, **facts: Any) -> None:
-        """Sees to it that all workers do the same work.
+        """Checks that all workers begin the same work.
 
         Raises:
             ClusterError: on every worker, naming the first that does not.
@@ -131,7 +144,7 @@ class DistributedConsensus(LocalConsensus):
         self._meet(kind, {"told": {"options": {name: repr(one) for name, one in facts.items()}}})
 
     def refuse(self, kind: str, error: GpuKerasError) -> None:
-        """Takes part in the comparison that the others wait in, and says why it goes no further."""
+        """Takes part in the comparison that the others wait in, and sends its reason to stop."""
         error.told = True  # type: ignore[attr-defined]
         with suppress(ClusterError):
             self._meet(kind, {"failed": f"{type(error).__name__}: {error.message}"})
@@ -150,7 +163,7 @@ class DistributedConsensus(LocalConsensus):
                 )
 
     def share_state(self, state: TrainingState | None, model: Any) -> TrainingState | None:
-        """Sends the chief's state, or else its model's, to all."""
+        """Sends the chief's state, or otherwise its model's, to all workers."""
         begins = state is None
         if self.is_chief:
             whole = TrainingState(take_snapshot(model)) if state is None else state
@@ -163,15 +176,15 @@ class DistributedConsensus(LocalConsensus):
         return None
 
     def gather(self, sent: bytes) -> list[bytes]:
-        """What each worker gives, in their order."""
+        """Returns the bytes of every worker, in their order."""
         return self._channel.gather(sent)
 
     def leave(self, error: BaseException) -> None:
-        """Tells the others, who cannot go on without it."""
+        """Sends the error to the others, which cannot continue without this worker."""
         self._channel.fail(error)
 
     def keep_step(self, blocks: Iterator[Block], exact: bool) -> Iterator[Block]:
-        """The blocks; a stream that ends earlier on one worker would leave the others waiting.
+        """Yields the blocks; where a stream ends earlier on one worker, the others would wait.
 
         Raises:
             ClusterError: naming such a worker.
@@ -190,10 +203,10 @@ class DistributedConsensus(LocalConsensus):
 
 
 def check_blocks(given: list[dict[str, Any]], names: tuple[str, ...]) -> None:
-    """All workers have equally many batches of as many rows next.
+    """Checks that the next blocks of all workers have equally many batches of equal size.
 
     Raises:
-        ClusterError: naming the first that differs from the chief.
+        ClusterError: naming the first worker that differs from the chief.
     """
     for one, name in zip(given, names, strict=True):
         if one != given[0]:
@@ -206,7 +219,7 @@ def check_blocks(given: list[dict[str, Any]], names: tuple[str, ...]) -> None:
 
 
 def _begin(name: str) -> str:
-    """A worker's name where a sentence begins; its address as it is."""
+    """Returns a worker's name for the start of a sentence; an address stays as it is."""
     return name[0].upper() + name[1:]
 
 
@@ -217,9 +230,9 @@ def _tell(block: Mapping[str, Any]) -> str:
 
 
 def tell_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """In what a worker's work differs from the chief's (`there`), as part of a sentence.
+    """Returns how a worker's work differs from the chief's (`there`), as part of a sentence.
 
-    The rows come first: a model made for other rows differs too.
+    The rows are compared first: a model that was built for other rows differs too.
     """
     rows = {name: value for name, value in here.items() if name in OF_ROWS}
     for part in (rows, here):
@@ -233,27 +246,27 @@ def tell_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
 
 
 def pack_bytes(state: TrainingState, begins: bool) -> bytes:
-    """A state to be sent, and whether it is that of a training's beginning."""
+    """Packs a state for sending, with a flag for the start of a training."""
     plain, arrays = pack_state(state)
     told = np.frombuffer(json.dumps([plain, list(arrays), begins]).encode(), np.uint8)
     return pack_arrays([told, *arrays.values()])
 
 
 def unpack_bytes(sent: bytes) -> tuple[TrainingState, bool]:
-    """What was sent."""
+    """Unpacks the result of `pack_bytes()`."""
     told, *arrays = unpack_arrays(sent)
     plain, names, begins = json.loads(told.tobytes())
     return unpack_state(plain, dict(zip(names, arrays, strict=True))), begins
 
 
 def pack_arrays(arrays: Sequence[np.ndarray]) -> bytes:
-    """Arrays to be sent."""
+    """Packs arrays for sending."""
     file = io.BytesIO()
     np.savez(file, *arrays)
     return file.getvalue()
 
 
 def unpack_arrays(sent: bytes) -> list[np.ndarray]:
-    """Arrays that were sent."""
+    """Unpacks the result of `pack_arrays()`."""
     with np.load(io.BytesIO(sent), allow_pickle=False) as file:
         return [file[f"arr_{place}"] for place in range(len(file.files))]

@@ -1,8 +1,8 @@
-"""What workers know each other by: a secret that they share, and certificates for TLS.
+"""The credentials of workers: a shared secret, and certificates for TLS.
 
     read_credentials(secret, tls, variables) --> Credentials
 
-A secret is a text, or the path of a file that nobody but its owner can read.
+A secret is a string, or the path of a file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MAKE = "`(umask 077; openssl rand -hex 32 > FILE)` makes one"
 
 @dataclass(frozen=True)
 class Credentials:
-    """What workers know each other by.
+    """The credentials that authenticate workers to each other.
 
     Args:
-        secret: What all share; b"" for none.
-        tls: Paths of this worker's certificate, its key, and the certificate of who signed the
-            others' ("cert", "key", "ca"); None without TLS.
+        secret: The secret shared by all workers; b"" for none.
+        tls: Paths of this worker's certificate, its key, and the certificate of the authority that
+            signed those of the others ("cert", "key", "ca"); None without TLS.
     """
 
     secret: bytes = field(default=b"", repr=False)
@@ -40,19 +40,22 @@ class Credentials:
 
     @property
     def given(self) -> bool:
-        """Whether strangers are told from workers."""
+        """Whether there are credentials to tell workers from strangers."""
         return bool(self.secret) or self.tls is not None
 
     def open_server(self) -> ssl.SSLContext | None:
-        """TLS for the chief, who wants to see every worker's certificate; None without.
+        """Returns a TLS context for the chief, which requires each worker's certificate, or None.
 
         Raises:
-            SpecError: if a file is none that TLS can use.
+            SpecError: if TLS cannot use one of the files.
         """
         return self._open(ssl.PROTOCOL_TLS_SERVER)
 
     def open_client(self) -> ssl.SSLContext | None:
-        """TLS for the others, who want the chief's certificate for its host; as the above."""
+        """Returns a TLS context for the others, which require the chief's certificate for its host.
+
+        Returns None without TLS; raises as `open_server()`.
+        """
         return self._open(ssl.PROTOCOL_TLS_CLIENT)
 
     def _open(self, protocol: int) -> ssl.SSLContext | None:
@@ -77,15 +80,15 @@ class Credentials:
 
 
 def read_credentials(secret: Any, tls: Any, variables: Mapping[str, str]) -> Credentials:
-    """The credentials that the user, or for the secret the environment, gives.
+    """Reads the credentials from the user's arguments, and the secret from the environment.
 
     Args:
-        secret: A text or a path, see `read_secret()`; None looks at GPUKERAS_SECRET.
+        secret: A string or a path, see `read_secret()`; None looks at GPUKERAS_SECRET.
         tls: Paths of files by name, see `Credentials`; None for no TLS.
         variables: The environment.
 
     Raises:
-        SpecError: if one is not what it must be, or others can read it.
+        SpecError: if one is invalid, or other users can read it.
     """
     if secret is None:
         given = variables.get(SECRET, "")
@@ -94,10 +97,10 @@ def read_credentials(secret: Any, tls: Any, variables: Mapping[str, str]) -> Cre
 
 
 def read_secret(given: Any, arg: str = "secret") -> bytes:
-    """A secret from a text, or from a file whose path has a slash or begins with "~".
+    """Returns a secret from a string, or from a file whose path has a slash or begins with "~".
 
     Raises:
-        SpecError: if it is too short or too long, or others than its owner can read the file.
+        SpecError: if it is too short or too long, or users other than its owner can read the file.
     """
     if not isinstance(given, str):
         message = f"`{arg}` must be a text or the path of a file, not {describe(given)}."
@@ -135,7 +138,7 @@ def _check_tls(tls: Any) -> tuple[str, str, str] | None:
 
 
 def _read_private(path: str, arg: str) -> bytes:
-    """What is in a file that its owner alone can read."""
+    """Returns the content of a file that only its owner can read."""
     target = Path(path).expanduser()
     try:
         with open_regular(target) as file:

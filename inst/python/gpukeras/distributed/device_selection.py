@@ -1,4 +1,4 @@
-"""Which devices a training is to use: from what the user wrote to TensorFlow's names."""
+"""Chooses the devices of a training: from the user's `devices` to TensorFlow's device names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpukeras.core.options import describe
 
 
 def parse_devices(requested: Any) -> str | int | tuple[str, ...]:
-    """`devices` as "all", a number, or names such as ("GPU:0", "GPU:1").
+    """Parses `devices` to "all", a number, or names such as ("GPU:0", "GPU:1").
 
     Raises:
         SpecError: if it is none of these.
@@ -37,15 +37,15 @@ def parse_devices(requested: Any) -> str | int | tuple[str, ...]:
 def choose_devices(
     requested: str | int | tuple[str, ...], gpus: Sequence[str], cpus: Sequence[str]
 ) -> tuple[str, ...]:
-    """The devices to train on; without a GPU "all" is the CPU.
+    """Returns the devices to train on; without a GPU "all" means the CPU.
 
     Args:
         requested: See `parse_devices()`.
         gpus: TensorFlow's names of the visible GPUs.
-        cpus: Those of its logical CPUs; one, unless its owner has split it.
+        cpus: TensorFlow's names of its logical CPUs; one, unless the user has split it.
 
     Raises:
-        NoDeviceError: if one that was asked for is not there.
+        NoDeviceError: if a requested device does not exist.
     """
     if isinstance(requested, str):  # "all"
         return tuple(gpus) or tuple(cpus[:1])

@@ -1,7 +1,7 @@
-"""The engines of a training on several devices: the same loop, each batch shared out.
+"""The engines of a training on several devices: the same loop, each batch split over replicas.
 
-"superstep" loops over many batches inside a graph; "keras" makes a call a batch, for callbacks that
-must see each. XLA compiles programs for one device, so there is no "compiled" engine here.
+"superstep" loops over many batches inside a graph; "keras" makes one call per batch, for callbacks
+that must see each. XLA compiles programs for one device, so there is no "compiled" engine here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class ReplicatedEngines(Engines):
     Args:
         model: A compiled Keras model whose variables are copied to each device.
         kind: "train" or "test".
-        batch_size: Rows a batch, on all devices together.
-        device: The first of them.
+        batch_size: Rows per batch, on all devices together.
+        device: The first of the devices.
         step: The step.
     """
 
@@ -30,7 +30,7 @@ class ReplicatedEngines(Engines):
     def __init__(
         self, model: Any, kind: str, batch_size: int, device: str, step: ReplicatedStep
     ) -> None:
-        """Has traced nothing yet."""
+        """Starts without traced functions."""
         super().__init__(model, kind, step.shares.count_part(batch_size), device, step)
         tf = runtime.tensorflow()
         self._one = tf.function(self._run_once, autograph=False)
@@ -40,7 +40,7 @@ class ReplicatedEngines(Engines):
         return self._one(block.arrays, block.rows)
 
     def _take_function(self, step: Any) -> None:
-        """Keras' own function knows nothing of shares."""
+        """Does nothing: Keras' own function does not split a batch over replicas."""
 
     def _run_keras(self, block: Block, first: int, count: int) -> Logs:
         logs: Logs = {}
@@ -50,7 +50,7 @@ class ReplicatedEngines(Engines):
         return logs
 
     def _run_once(self, batches: Any, rows: int) -> Logs:
-        """Traced: a single batch; `rows` are those of a short last one."""
+        """Traced: a single batch; `rows` is the number of rows of a short last batch."""
         self._step.begin()
         logs = self._step(batches, rows)
         self._step.end()
@@ -62,7 +62,7 @@ class ReplicatedEngines(Engines):
         logs: Logs = {}
         self._step.begin()
         self._loop(arrays, first, first + count - int(more))
-        if more:  # a step of the user's own may log more than the metrics
+        if more:  # a user's own step may log more than the metrics
             logs = self._step(self._batch(arrays, first + count - 1))
         self._step.end()
         return self._step.read_logs(logs)

@@ -1,6 +1,6 @@
-"""A worker that fails tells the others; one that hears of it says who it was.
+"""Reports failures between workers: a failing worker sends its error, the others name it.
 
-TensorFlow knows that an operation was ended, not by whom.
+TensorFlow reports that an operation was aborted, not which worker was lost.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import ClusterError
 from gpukeras.distributed import session
 
-HEARING_S = 5.0  # until the loss of a worker is told that TensorFlow has noticed already
+HEARING_S = 5.0  # seconds to wait for the channel's fault once TensorFlow has failed
 
 
 @contextmanager
 def propagate_failures() -> Iterator[None]:
-    """Around what the workers of a cluster do together.
+    """A context for the collective work of a cluster's workers.
 
     Raises:
-        ClusterError: if a worker has been lost, in place of what that led to.
+        ClusterError: if a worker has been lost, in place of the error that this caused.
     """
     cluster = session.current()
     if cluster is None:

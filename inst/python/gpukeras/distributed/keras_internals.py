@@ -1,11 +1,11 @@
-"""What a training on several devices needs of TensorFlow and Keras that has no public API.
+"""The private TensorFlow and Keras APIs that a training on several devices needs.
 
-All of it is here, so that a new version of either can be tried by this file alone:
+All of them are in this file, so that it alone decides whether a new version of either works:
 
-- the copies of a Keras variable, one for each device, of which each replica sees its own;
-- an optimizer that adds up gradients where they enter it, before it clips them, and then updates
-  each replica's copies by itself: no step of its own leaves the replica;
-- Keras' scaling of losses, in the place of which a replica's rows count what they are.
+- the copies of a Keras variable, one for each device, of which each replica uses its own;
+- an optimizer that sums gradients over replicas before it clips them, and then updates each
+  replica's copies separately: no step of its own leaves the replica;
+- Keras' scaling of losses, which is replaced so that each replica's loss is weighted by its rows.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.data.sharding import BatchSharding
 
-# The oldest and the newest that all of it was run on; between them TensorFlow 2.20, Keras 3.12.
+# The oldest and the newest versions that were tested; between them TensorFlow 2.20, Keras 3.12.
 TRIED = {"TensorFlow": ("2.19", "2.21"), "Keras": ("3.10", "3.15")}
-GROUPS_APART = 1000  # between the keys of two strategies; a training uses a few
-COPIES = "_gpukeras_copies"  # of a Keras variable, in its dictionary
-# What Keras' optimizers for TensorFlow do through a strategy's variables; their base class does the
-# same with plain ones.
+GROUPS_APART = 1000  # distance between the key ranges of two strategies; a training uses a few keys
+COPIES = "_gpukeras_copies"  # attribute of a Keras variable, in its dictionary
+# Methods that Keras' optimizers for TensorFlow run through a strategy's variables; the base class
+# runs them with plain ones.
 THROUGH_STRATEGY = (
     "_backend_update_step",
     "_apply_weight_decay",
@@ -36,10 +36,10 @@ THROUGH_STRATEGY = (
 
 
 def require_versions() -> None:
-    """Other versions may have other insides, and train something else without a word.
+    """Checks the versions: others may have other internals, and train wrongly without an error.
 
     Raises:
-        RuntimeMissingError: for versions older or newer than those that this was tried on.
+        RuntimeMissingError: for versions older or newer than the tested ones.
     """
     found = {"TensorFlow": runtime.tensorflow().__version__, "Keras": runtime.keras().__version__}
     for name, version in found.items():
@@ -51,7 +51,7 @@ def require_versions() -> None:
 
 
 def tell_untried(name: str, version: str) -> str:
-    """A sentence about a version that was not tried; "" for others."""
+    """Returns a sentence about a version that was not tested; "" for others."""
     oldest, newest = TRIED[name]
     if _number(oldest) <= _number(version) <= _number(newest):
         return ""
@@ -66,14 +66,14 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def this_replica() -> int:
-    """`replica()` within a step, where there is one."""
+    """Returns `replica()` within a step, where it is never None."""
     number = replica()
     assert number is not None
     return number
 
 
 def replica() -> int | None:
-    """The number of the replica whose step is being traced, on all computers; None outside."""
+    """Returns the rank of the replica whose step is being traced, over all computers, or None."""
     tf = runtime.tensorflow()
     if not tf.distribute.has_strategy() or tf.distribute.in_cross_replica_context():
         return None
@@ -83,10 +83,10 @@ def replica() -> int | None:
 
 @functools.cache
 def open_mirrored(devices: tuple[str, ...]) -> Any:
-    """TensorFlow's strategy for several devices of this computer; one for the same devices.
+    """Returns TensorFlow's strategy for several devices of this computer, one per set of devices.
 
-    Another one in the same process needs other keys for its collective operations: TensorFlow takes
-    those of a group that it knows for that group's, and fails where its size is another.
+    Another strategy in the same process needs other keys for its collective operations: TensorFlow
+    reuses the group of a known key, and fails where its size differs.
     """
     strategy = runtime.tensorflow().distribute.MirroredStrategy
     keras_private.separate_collective_keys(strategy, GROUPS_APART)
@@ -97,7 +97,7 @@ def open_mirrored(devices: tuple[str, ...]) -> Any:
 
 
 class _Copied:
-    """Mixed into the class of a Keras variable that has copies."""
+    """A mixin for the class of a Keras variable that has copies."""
 
     @property
     def _value(self) -> Any:
@@ -109,17 +109,17 @@ class _Copied:
         if replica() is not None:
             super()._direct_assign(value)  # type: ignore[misc]
             return
-        for copy in vars(self)[COPIES][1]:  # whoever sets it from outside sets all of them
+        for copy in vars(self)[COPIES][1]:  # an assignment outside of a replica sets all copies
             copy.assign(runtime.tensorflow().cast(value, copy.dtype))
 
 
 @contextmanager
 def hold_copies(variables: Iterable[Any], shares: BatchSharding) -> Iterator[None]:
-    """Gives each device its copy of Keras variables; in the end they are plain ones again.
+    """Gives each device its copy of Keras variables; afterwards they are plain variables again.
 
     Args:
-        variables: Keras variables; each may come several times.
-        shares: Tells the devices of this process.
+        variables: Keras variables; each may occur several times.
+        shares: The batch sharding, with the devices of this process.
     """
     unique = {id(one): one for one in variables if isinstance(one, runtime.keras().Variable)}
     if len(shares.devices) == 1 and all(_is_at(one, shares.devices[0]) for one in unique.values()):
@@ -151,7 +151,7 @@ def _is_at(variable: Any, device: str) -> bool:
 
 
 def _copy_to(variable: Any, device: str) -> Any:
-    """A variable on a device; None if that is where the original is."""
+    """Copies a variable to a device; returns None if the original is there."""
     if _is_at(variable, device):
         return None
     tf, value = runtime.tensorflow(), vars(variable)["_value"]
@@ -160,7 +160,7 @@ def _copy_to(variable: Any, device: str) -> Any:
 
 
 def seed_states(model: Any) -> list[Any]:
-    """The variables of a model's own random generators."""
+    """Returns the variables of a model's random generators."""
     layers = keras_private.list_layers(model)
     generators = [each for layer in layers for each in keras_private.list_seed_generators(layer)]
     return list({id(one.state): one.state for one in generators}.values())
@@ -170,22 +170,22 @@ def seed_states(model: Any) -> list[Any]:
 
 
 class Reduction:
-    """Adds up losses and gradients over all replicas, each loss by the rows that it stands for.
+    """Sums losses and gradients over all replicas, each loss weighted by its number of rows.
 
     Attributes:
-        factors: What the loss of each replica counts, by its number; set before a step is traced.
-        losses: The sum of these losses of the step being traced, by replica.
+        factors: The weight of each replica's loss, by rank; set before a step is traced.
+        losses: The sum of the weighted losses of the step being traced, by rank.
     """
 
     def __init__(self, optimizer: Any) -> None:
-        """Takes the optimizer's own ways."""
+        """Keeps the optimizer's own methods."""
         self._scale_loss, self._apply = optimizer.scale_loss, optimizer.apply
         self.factors: Mapping[int, float] = {}
         self.losses: dict[int, Any] = {}
         self._parts: dict[int, Any] = {}
 
     def scale_loss(self, loss: Any) -> Any:
-        """In the place of the optimizer's: Keras' own training step calls it."""
+        """Replaces the optimizer's method, which Keras' own training step calls."""
         number = replica()
         if number is None:
             return self._scale_loss(loss)
@@ -194,13 +194,13 @@ class Reduction:
         return self._scale_loss(part)
 
     def apply(self, grads: Iterable[Any], trainable_variables: Any = None) -> Any:
-        """In the place of the optimizer's: takes the gradients of all replicas together."""
+        """Replaces the optimizer's method: applies the gradients summed over all replicas."""
         number, grads = replica(), list(grads)
         if number is None:
             return self._apply(grads, trainable_variables)
         given = [gradient for gradient in grads if gradient is not None]
         loss = self._parts.pop(number, None)
-        if loss is None:  # a step of the user's own, which does not scale its loss
+        if loss is None:  # a user's own step that does not scale its loss
             given = [_scale(gradient, self.factors[number]) for gradient in given]
         reduced = sum_up([*given, *([] if loss is None else [loss])])
         if loss is not None:
@@ -212,14 +212,15 @@ class Reduction:
 
 
 def sum_up(values: list[Any]) -> list[Any]:
-    """Traced in a replica: the sums over all replicas.
+    """Traced in a replica: returns the sums over all replicas.
 
-    The gradient of an embedding is rows of its table. It stays that: Keras' optimizers square a row
-    that comes twice by itself, so its sum would train another way than on one device.
+    The gradient of an embedding is an `IndexedSlices`, and is gathered rather than summed: Keras'
+    optimizers square each occurrence of a repeated row separately, so the sum of the slices would
+    train differently than on one device.
     """
     tf = runtime.tensorflow()
     rows = [isinstance(value, tf.IndexedSlices) for value in values]
-    # Identity gives each the replica's device; the sum is made where they are.
+    # Identity puts each value on the replica's device; the sum is made there.
     dense = [
         tf.identity(tf.convert_to_tensor(value))
         for value, few in zip(values, rows, strict=True)
@@ -248,7 +249,7 @@ def _scale(gradient: Any, factor: float) -> Any:
 
 @contextmanager
 def hold_reduction(optimizer: Any) -> Iterator[Reduction]:
-    """An optimizer that works on the sum over all replicas, in each of them alike."""
+    """Makes an optimizer use the sum over all replicas; each replica applies the same update."""
     reduction, inner = Reduction(optimizer), getattr(optimizer, "inner_optimizer", optimizer)
     base = next(one for one in type(inner).__mro__ if one.__name__ == "BaseOptimizer")
     with ExitStack() as held:
@@ -266,7 +267,7 @@ def hold_reduction(optimizer: Any) -> Iterator[Reduction]:
 
 
 def _key_by_first(optimizer: Any) -> Callable[[Any], Any]:
-    """A variable has one place in an optimizer, whichever of its copies is asked for."""
+    """Returns a key function that gives all copies of a variable one slot in an optimizer."""
     own, keras = keras_private.variable_key(optimizer), runtime.keras()
 
     def key(variable: Any) -> Any:
@@ -293,10 +294,10 @@ def hold_losses(
     scale: Callable[[Any], Any] = lambda value: value,
     unscale: Callable[[Any], Any] = lambda value: value,
 ) -> Iterator[None]:
-    """What Keras does to a loss for the sake of replicas; see `Reduction` for what each counts.
+    """Replaces Keras' scaling of losses by the number of replicas; see `Reduction` for the weights.
 
     Args:
-        scale: Applied to means and penalties; nothing: a mean stays what it is.
+        scale: Applied to means and penalties; by default they stay unchanged.
         unscale: Applied to the loss of a replica's rows for the metric "loss".
     """
     module = sys.modules[runtime.keras().losses.Loss.__module__]

@@ -1,12 +1,12 @@
-"""Makes a socket that listens on all addresses answer on one only.
+"""Restricts a socket that listens on all addresses to packets for one address.
 
-The threat: TensorFlow's server asks nobody for a secret, so whoever reaches a worker's port can run
+The threat: TensorFlow's server asks for no secret, so anyone who reaches a worker's port can run
 code as its user, and it listens on every address of the computer, whatever address it was given.
-Where the workers have a private network and the computer another one besides, all of that other one
-reaches it.  A packet filter on its socket (Linux lets a process filter its own sockets) drops what
-was sent to any other address: from outside it is as if the socket were bound to one, but for a
-refusal that is a silence.  Connections that it accepts inherit the filter; those accepted before do
-not.
+Where the workers have a private network and the computer a second one, all hosts of the second
+network reach it.  A packet filter on its socket (Linux lets a process filter its own sockets) drops
+packets sent to any other address: from outside the socket behaves as if it were bound to one
+address, except that a refused connection times out.  Accepted connections inherit the filter; those
+accepted before do not.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
-ANSWERED = 16  # addresses of one name at most: jumps in a filter are short
-SO_ATTACH_FILTER = 26  # of Linux, which Python does not name
+ANSWERED = 16  # most addresses of one name: jumps in a filter are short
+SO_ATTACH_FILTER = 26  # Linux's number; Python's `socket` lacks it
 LISTENING = "0A"  # state of a socket in /proc/net/tcp
 # Instructions of a classic filter (linux/filter.h); offsets count from the IP header.
 LOAD_BYTE, LOAD_WORD, AND, JUMP_IF_EQUAL, RETURN = 0x30, 0x20, 0x54, 0x15, 0x06
 IP_HEADER = 0xFFF00000
-TO_V4, TO_V6 = IP_HEADER + 16, IP_HEADER + 24  # where the address lies that a packet was sent to
-LOOK_S = 0.005  # between two looks for a listener: until it is confined anybody may knock
+TO_V4, TO_V6 = IP_HEADER + 16, IP_HEADER + 24  # offset of a packet's destination address
+LOOK_S = 0.005  # between two checks for the listener; until it is confined, any host can connect
 PASS, DROP = 0xFFFFFFFF, 0
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 
 
 def confine_listener(port: int, address: str) -> bool:
-    """Lets this process' listener of a port answer on one address only.
+    """Restricts this process' listener of a port to one address.
 
     Args:
         port: The port.
-        address: An IP address, or a name: then all addresses that it has.
+        address: An IP address, or a name: then all addresses that it resolves to.
 
     Returns:
-        Whether it does now.  False where the system is not Linux, this process has no such
-        listener, or the name's addresses are not those by which others reach this computer.
+        Whether the listener is restricted now.  False where the system is not Linux, this process
+        has no such listener, or others reach this computer by addresses that the name does not
+        resolve to.
     """
     addresses = read_addresses(address)
     if not sys.platform.startswith("linux") or not addresses:
@@ -56,14 +57,14 @@ def confine_listener(port: int, address: str) -> bool:
 
 @contextmanager
 def confining(port: int, address: str) -> Iterator[threading.Event]:
-    """Confines a port that something inside makes this process listen on, as soon as it does.
+    """Restricts a port on which the context's body starts to listen, as soon as it does.
 
     Args:
         port: The port.
         address: See `confine_listener()`.
 
     Yields:
-        An event that is set once it is confined, at the latest at the end if that is possible.
+        An event that is set once the port is restricted, at the latest on exit if that is possible.
     """
     confined, over = threading.Event(), threading.Event()
 
@@ -85,10 +86,10 @@ def confining(port: int, address: str) -> Iterator[threading.Event]:
 
 
 def read_addresses(host: str) -> list[IP]:
-    """The IP addresses of a host; none where they cannot be told.
+    """Returns the IP addresses of a host; none where they are unknown.
 
-    A computer's own name may stand for a loopback address on that computer only: others come by
-    another one, which is not known here.
+    On the computer itself its name may resolve to a loopback address: other computers then use an
+    address that is unknown here.
     """
     with suppress(ValueError):
         return [ipaddress.ip_address(host.strip("[]").partition("%")[0])]
@@ -103,7 +104,7 @@ def read_addresses(host: str) -> list[IP]:
 
 
 def parse_listeners(table: str, port: int) -> set[int]:
-    """Inodes of the sockets that listen on a port.
+    """Returns the inodes of the sockets that listen on a port.
 
     Args:
         table: Text of `/proc/net/tcp` or `tcp6`.
@@ -118,7 +119,7 @@ def parse_listeners(table: str, port: int) -> set[int]:
 
 
 def plan_filter(addresses: Sequence[IP]) -> list[Instruction]:
-    """A filter that passes packets sent to one of some addresses."""
+    """Returns a filter that passes packets sent to one of the addresses."""
     four = [address for address in addresses if address.version == 4]
     six = [address for address in addresses if address.version == 6]
     v4 = [(LOAD_WORD, 0, 0, TO_V4)]
@@ -139,7 +140,7 @@ def plan_filter(addresses: Sequence[IP]) -> list[Instruction]:
 
 
 def _plan_v6(packed: bytes) -> list[Instruction]:
-    # Four words to compare; at the first that differs, on to the next address.
+    # Compares four words; at the first that differs it jumps to the next address.
     words = struct.unpack("!4L", packed)
     block: list[Instruction] = []
     for place, word in enumerate(words):
@@ -153,7 +154,7 @@ def _plan_v6(packed: bytes) -> list[Instruction]:
 def _read_inodes(port: int) -> set[int]:
     inodes: set[int] = set()
     for name in ("tcp", "tcp6"):
-        with suppress(OSError):  # no IPv6 here
+        with suppress(OSError):  # no IPv6 on this computer
             inodes |= parse_listeners(Path("/proc/self/net", name).read_text(), port)
     return inodes
 
@@ -172,7 +173,7 @@ def _attach(fd: int, instructions: Sequence[Instruction]) -> bool:
     buffer = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HP", len(instructions), ctypes.addressof(buffer))
     try:
-        # A copy of the descriptor: the one that is closed here is not its owner's.
+        # A copy of the descriptor, so that closing it leaves the owner's open.
         with socket.socket(fileno=os.dup(fd)) as listener:
             listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
     except OSError:

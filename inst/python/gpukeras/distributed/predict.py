@@ -1,6 +1,6 @@
-"""Predictions on several devices: each process takes a run of rows, each device a part of a batch.
+"""Predicts on several devices: each process takes a run of rows, each device a part of a batch.
 
-Nothing is added up, so the devices work side by side and wait for each other only at the end.
+Nothing is reduced over replicas, so the devices work in parallel and wait only at the end.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def predict_together(
     recipe: Recipe,
     function: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """A model's output for all rows, on every process.
+    """Returns a model's output for all rows, on every process.
 
     Args:
         strategy: The replicas; of more than one device.
         model: A built model; need not be compiled.
-        source: The rows.
-        recipe: Their encoding.
-        function: The user's own, applied to features before the model, or None.
+        source: The row source.
+        recipe: The encoding of the rows.
+        function: The user's function that is applied to features before the model, or None.
 
     Returns:
         An array of the rows' outputs, or the model's dict or list of such arrays.
@@ -42,7 +42,7 @@ def predict_together(
     assert strategy.shares is not None  # a single device has no strategy
     own = range(*strategy.shares.find_run(len(source)))
     with strategy.hold_weights(model):
-        # A process that has none predicts the first row all the same, and gives no part of it.
+        # A process without rows predicts the first row for the structure, and sends none of it.
         output = _predict_run(strategy, model, source, recipe, function, own or range(1))
     nest = runtime.tensorflow().nest
     given = [values[: len(own)] for values in nest.flatten(output)]
@@ -59,7 +59,7 @@ def _predict_run(
     function: Callable[[Any], Any] | None,
     rows: range,
 ) -> Any:
-    """What the model gives for a run of rows."""
+    """Returns the model's output for a run of rows."""
     devices = strategy.devices
     size = choose_rows(-(-len(rows) // len(devices)), source.row_bytes, count_row_bytes(model))
     device_transform = open_device_transform(recipe, size, function, source.texts)
@@ -74,7 +74,7 @@ def _predict_run(
 
 
 def _build(strategy: Strategy, model: Any) -> Callable[[Any], Any]:
-    """A program that takes each device's rows and gives each device's outputs."""
+    """Returns a program that maps each device's rows to each device's outputs."""
     tf, shares = runtime.tensorflow(), strategy.shares
     assert shares is not None
 
@@ -98,7 +98,7 @@ def _place(features: Any, device: str) -> Any:
 
 
 def _join(results: list[Any]) -> Any:
-    """The devices' outputs, one behind the other."""
+    """Concatenates the devices' outputs."""
     nest = runtime.tensorflow().nest
     return nest.map_structure(
         lambda *parts: np.concatenate([part.numpy() for part in parts]), *results

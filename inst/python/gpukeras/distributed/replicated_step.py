@@ -1,11 +1,10 @@
-"""One step of a model on several devices: each takes its rows, all take the same update.
+"""One step of a model on several devices: each takes its own rows, all apply the same update.
 
-Variables are plain ones, a copy on each device (see `keras_internals`). What one replica reads and
-writes is its own; gradients are added up before the optimizer sees them. So everything that a step
-does (normalisation, clipping, accumulation, loss scaling, averages of Keras' own) is what it does
-on one device, and copies never differ. Only two things are not alike on all replicas while batches
-run, and are made so when a call ends: the metrics' sums, which each adds to by its own rows, and
-random numbers.
+Variables are plain ones, with a copy on each device (see `keras_internals`). A replica reads and
+writes its own copies; gradients are summed before the optimizer uses them. So normalisation,
+clipping, accumulation, loss scaling and Keras' own averages work as on one device, and copies never
+differ. Only two things differ between replicas while batches run, and are made equal when a call
+ends: the metrics' sums, to which each replica adds its own rows, and random states.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class ReplicatedStep:
         model: A compiled model whose variables are copied to each device.
         kind: "train" or "test".
         strategy: TensorFlow's strategy that runs the replicas.
-        shares: How they share a batch.
-        reduction: Adds up their gradients; None where nothing is learned.
-        watch: Looks at each step's loss, or None.
+        shares: The batch sharding over replicas.
+        reduction: Sums their gradients; None for a test step.
+        watch: Monitors each step's loss, or None.
         averages: Averages of the weights, or None.
     """
 
@@ -55,7 +54,7 @@ class ReplicatedStep:
         watch: NonFiniteMonitor | None = None,
         averages: Averages | None = None,
     ) -> None:
-        """Takes the model's own step."""
+        """Keeps the model's own step."""
         self._model, self._own = model, getattr(model, f"{kind}_step")
         self._logs_more = runtime.overrides(model, f"{kind}_step")
         self._strategy, self.shares = strategy, shares
@@ -63,7 +62,7 @@ class ReplicatedStep:
         self._sums = sums_rows(model.loss)
 
     def __call__(self, batches: Batches, rows: int = 0) -> Logs:
-        """Traced: one step; `rows` are those of a short last batch."""
+        """Traced: runs one step; `rows` is the number of rows of a short last batch."""
         self._weigh(rows)
         whole = bool(rows) and self.shares.is_whole(rows)
         with self._hold_sums(rows, whole):
@@ -76,7 +75,7 @@ class ReplicatedStep:
 
     @property
     def variables(self) -> list[Any]:
-        """What it changes besides the model's own variables."""
+        """The variables that it changes besides the model's own."""
         watch = [] if self._watch is None else self._watch.variables
         return [*watch, *([] if self._averages is None else self._averages.variables)]
 
@@ -85,7 +84,13 @@ class ReplicatedStep:
         return True if self._watch is None else self._watch.going()
 
     def cut(self, arrays: Batches, first: Any, rows: int) -> list[Any]:
-        """Traced: rows of each device's arrays, where they are."""
+        """Traced: slices rows of each device's arrays, on that device.
+
+        Args:
+            arrays: The arrays of each device of this process.
+            first: The first row.
+            rows: The number of rows.
+        """
         tf, parts = runtime.tensorflow(), []
         for device, own in zip(self.shares.devices, arrays, strict=True):
             with tf.device(f"/{device}"):
@@ -93,7 +98,10 @@ class ReplicatedStep:
         return parts
 
     def begin(self) -> None:
-        """Traced: before the first batch of a call, replicas other than the first count from 0."""
+        """Traced: before a call, prepares replicas other than the first.
+
+        Their metrics start at 0, and their random states are shifted.
+        """
         tf = runtime.tensorflow()
 
         def one() -> None:
@@ -105,7 +113,7 @@ class ReplicatedStep:
         self._strategy.run(one)
 
     def end(self) -> None:
-        """Traced: after the last batch of a call every replica has the sums of all."""
+        """Traced: after the last batch of a call, every replica gets the sums of all."""
 
         def one() -> None:
             variables = self._model.metrics_variables
@@ -117,10 +125,10 @@ class ReplicatedStep:
         self._strategy.run(one)
 
     def read_logs(self, logs: Logs) -> Logs:
-        """Traced, after `end()`: a call's logs from what its last step gave.
+        """Traced, after `end()`: returns a call's logs from those of its last step.
 
-        Metrics are those of all replicas' rows. A step of the user's own may log other values; of
-        them the mean over the replicas is known.
+        Metrics cover the rows of all replicas. For other values, which a user's own step may log,
+        the mean over the replicas is returned.
         """
         tf, metrics = runtime.tensorflow(), self._model.get_metrics_result()
         if not self._logs_more:
@@ -135,7 +143,7 @@ class ReplicatedStep:
         }
 
     def _step_here(self, batches: Batches, whole: bool) -> tuple[Logs, list[Any]]:
-        """Traced in each replica."""
+        """Traced in each replica: returns the logs of a user's own step, and the loss."""
         rank = this_replica()
         kept = [variable.value.read_value() for variable in self._uncounted(rank, whole)]
         logs = self._own(batches[rank - self.shares.first])
@@ -147,16 +155,16 @@ class ReplicatedStep:
         return told, loss
 
     def _first(self, results: Any) -> Any:
-        """What the first replica here has given."""
+        """Returns the results of the first replica of this process."""
         local = self._strategy.experimental_local_results
         return runtime.tensorflow().nest.map_structure(lambda value: local(value)[0], results)
 
     def _uncounted(self, rank: int, whole: bool) -> list[Any]:
-        """Metrics that count rows which the first replica counts already."""
+        """Returns the metrics' variables where the first replica counts the same rows already."""
         return self._model.metrics_variables if rank and whole else []
 
     def _mean(self, logs: Logs) -> dict[str, Any]:
-        """What a step of the user's own logs: its mean, and at how many replicas it is a metric."""
+        """Returns the mean of each logged value, and on how many replicas it equals a metric."""
         tf, names, metrics = runtime.tensorflow(), sorted(logs), self._model.get_metrics_result()
         values = [tf.cast(logs[name], "float32") for name in names]
         same = [
@@ -182,7 +190,7 @@ class ReplicatedStep:
         }
 
     def _hold_sums(self, rows: int, whole: bool) -> AbstractContextManager[None]:
-        """A loss that adds up its rows: penalties count once, and all rows' sum is logged."""
+        """Scales a loss that sums over rows: penalties count once, and the total sum is logged."""
         if not self._sums:
             return nullcontext()
         shares, share = self.shares, 1.0 if whole else 1.0 / self.shares.replicas
@@ -197,8 +205,8 @@ class ReplicatedStep:
             self._watch.look({"loss": losses[0]} if losses else {})
 
     def _shift_seeds(self, by: int) -> None:
-        """Replicas draw other numbers: dropout leaves out other units for other rows."""
+        """Changes the random states of a replica: dropout differs between different rows."""
         tf = runtime.tensorflow()
         for state in seed_states(self._model) if by else ():
-            shift = tf.cast(tf.constant([by, 0], tf.int64), state.dtype)  # unsigned ones wrap
+            shift = tf.cast(tf.constant([by, 0], tf.int64), state.dtype)  # unsigned integers wrap
             state.assign(state.value + shift)

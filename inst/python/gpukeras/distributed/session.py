@@ -1,8 +1,9 @@
-"""The cluster that this process is a worker of, from joining it to its end.
+"""The cluster that this process has joined, from joining it to leaving it.
 
-TensorFlow connects workers when its strategy is made, and only before its devices have started; so
-a process joins once, before its first model, and stays. What connects us (see `channel`) comes
-first: it compares the workers, and tells who is lost while TensorFlow would wait for ever.
+TensorFlow connects workers when its strategy is created, and only before its devices have started;
+so a process joins once, before its first model, and stays. The control channel (see `channel`) is
+opened first: it compares the workers, and reports a lost worker, for which TensorFlow would wait
+for ever.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class Session:
     """A joined cluster.
 
     Args:
-        spec: Its workers, and which one this is.
-        channel: Connects them.
-        strategy: TensorFlow's.
-        shares: How the replicas of all workers share a batch.
-        notes: What its owner should know, sentences.
+        spec: Its workers, and the index of this one.
+        channel: The control channel.
+        strategy: TensorFlow's strategy.
+        shares: The batch sharding over the replicas of all workers.
+        notes: Notes for the user, sentences.
     """
 
     spec: ClusterSpec
@@ -45,11 +46,11 @@ class Session:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the workers are called in messages."""
+        """The names of the workers in messages."""
         return tuple(f"worker {n} ({who})" for n, who in enumerate(self.spec.workers, 1))
 
     def check(self) -> None:
-        """Raises the error of a worker that has been lost, if one has."""
+        """Raises the fault of the channel, if a worker has been lost."""
         fault = self.channel.fault()
         if fault is not None:
             raise fault
@@ -59,7 +60,7 @@ _current: Session | None = None
 
 
 def current() -> Session | None:
-    """The cluster that this process has joined, or None."""
+    """Returns the cluster that this process has joined, or None."""
     return _current
 
 
@@ -67,8 +68,8 @@ def join_cluster(options: Mapping[str, Any]) -> dict[str, Any]:
     """Joins the cluster that the options, TF_CONFIG or Slurm describe; see `cluster_config`.
 
     Raises:
-        SpecError: if it is not described well.
-        ClusterError: if TensorFlow has started, a worker does not come or differs from the others.
+        SpecError: if the description is invalid.
+        ClusterError: if TensorFlow has started, a worker does not join or differs from the others.
     """
     global _current
     spec = read_cluster(options, runtime.c_variables() or runtime.python_variables())
@@ -97,7 +98,7 @@ def _join(spec: ClusterSpec) -> Session:
     own = parse_address(spec.own)
     try:
         _check_port(own)
-        channel.exchange("start", {})  # all ports are free: nobody waits for who cannot start
+        channel.exchange("start", {})  # waits until all workers have a free port
         with confining(own.port, own.host) as confined:
             strategy = _open_strategy(spec, local)
     except runtime.tensorflow().errors.OpError as error:
@@ -129,32 +130,32 @@ def _check_port(own: Address) -> None:
 
 
 def _abort(message: str) -> None:
-    """In the channel's thread: what waits for a lost worker ends."""
+    """Aborts collectives that wait for a lost worker; runs in the channel's thread."""
     if runtime.imported() and runtime.started():
         runtime.abort_collectives(message)
 
 
 def leave_cluster() -> None:
-    """This process works in no cluster any more; the others are told if they still count on it."""
+    """Leaves the cluster; workers that still wait for this one receive a fault."""
     if _current is not None:
         _current.channel.close()
 
 
 def wake() -> None:
-    """Python works again: this worker answers."""
+    """Resumes heartbeats when Python runs again."""
     if _current is not None:
         _current.channel.resume()
 
 
 def rest() -> None:
-    """R works, and Python's threads may stand still: this worker's silence means nothing."""
+    """Announces a rest: while R runs, Python's threads may stand still and send no heartbeats."""
     if _current is not None:
         _current.channel.rest()
 
 
 @contextmanager
 def resting() -> Iterator[None]:
-    """Around a function of R's."""
+    """A context for a call of an R function: rests the channel and resumes it afterwards."""
     rest()
     try:
         yield

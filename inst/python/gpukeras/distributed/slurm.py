@@ -1,7 +1,7 @@
-"""Slurm's words for who the workers are: its variables into addresses, without its programs.
+"""Reads the workers' addresses from Slurm's environment variables, without Slurm's programs.
 
-`srun` tells each task the step's computers ("node[01-03,07],gpu1"), how many tasks each has
-("2(x3),1"), and the task's own number. Ports are not Slurm's business: they are made of the job's
+`srun` passes each task the step's computers ("node[01-03,07],gpu1"), the number of tasks on each
+("2(x3),1"), and the task's own number. Slurm assigns no ports: they are derived from the job's
 number, so that all tasks choose the same.
 """
 
@@ -13,24 +13,24 @@ from collections.abc import Iterator, Mapping
 
 from gpukeras.core.errors import SpecError
 
-MOST_NAMES = 100_000  # more is a damaged list
+MOST_NAMES = 100_000  # a longer list is damaged
 # Ports of a job on a computer: 19 workers and the control channel. They lie below those of
-# outgoing connections (from 32768), and jobs whose numbers are close do not share any.
+# outgoing connections (from 32768), and jobs with close numbers do not share any.
 FIRST_PORT, JOB_PORTS, JOBS = 12_000, 20, 1000
 STEP_SIGNS = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_STEPID")
 
 
 def parse_slurm(environment: Mapping[str, str]) -> tuple[list[str], int] | None:
-    """The workers' addresses and this one's place among them, counted from 0.
+    """Returns the workers' addresses and the index of this one among them, counted from 0.
 
     Args:
         environment: Variables of the process.
 
     Returns:
-        None where this is no job of Slurm's.
+        None outside of a Slurm job.
 
     Raises:
-        SpecError: if the variables cannot be read, contradict each other, or are those of the
+        SpecError: if the variables cannot be parsed, contradict each other, or are those of the
             batch script instead of a task's.
     """
     names = parse_nodes(_first(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"))
@@ -47,7 +47,7 @@ def parse_slurm(environment: Mapping[str, str]) -> tuple[list[str], int] | None:
 
 
 def choose_port(job: int, step: int = 0) -> int:
-    """The port of a job's first worker on a computer; steps of a job have others."""
+    """Returns the port of a job's first worker on a computer; each step of a job has another."""
     return FIRST_PORT + JOB_PORTS * ((job + 7 * step) % JOBS)
 
 
@@ -55,13 +55,13 @@ def choose_port(job: int, step: int = 0) -> int:
 
 
 def parse_nodes(text: str) -> list[str]:
-    """The names in a list of computers.
+    """Parses a list of computers into their names.
 
     Args:
-        text: Such as "node[01-03,07],gpu1" or "rack[0-1]n[1-2]-ib".
+        text: For example "node[01-03,07],gpu1" or "rack[0-1]n[1-2]-ib".
 
     Raises:
-        SpecError: if it cannot be read.
+        SpecError: if it cannot be parsed.
     """
     names: list[str] = []
     for item in re.findall(r"(?:\[[^\]]*\]|[^,])+", text.strip()):
@@ -72,8 +72,8 @@ def parse_nodes(text: str) -> list[str]:
 
 
 def _expand(item: str) -> Iterator[str]:
-    """All names of "rack[0-1]n[1-2]", the last number changing first."""
-    parts = re.split(r"\[([^\[\]]*)\]", item.strip())  # texts, and between them brackets' insides
+    """Yields all names of "rack[0-1]n[1-2]", the last number changing first."""
+    parts = re.split(r"\[([^\[\]]*)\]", item.strip())  # alternates text and brackets' content
     if any(mark in text for text in parts[::2] for mark in "[] "):
         raise _unreadable(item)
     options = [_numbers(part, item) if i % 2 else [part] for i, part in enumerate(parts)]
@@ -100,10 +100,10 @@ def _unreadable(item: str) -> SpecError:
 
 
 def parse_counts(text: str) -> list[int]:
-    """How many tasks each computer has: "2(x3),1" is [2, 2, 2, 1].
+    """Parses the number of tasks on each computer: "2(x3),1" is [2, 2, 2, 1].
 
     Raises:
-        SpecError: if it cannot be read.
+        SpecError: if it cannot be parsed.
     """
     counts: list[int] = []
     for part in text.split(",") if text.strip() else []:
@@ -122,7 +122,7 @@ def parse_counts(text: str) -> list[int]:
 
 
 def _place(counts: list[int], distribution: str) -> Iterator[tuple[int, int]]:
-    """Each task's computer and its number there, in the order of the tasks."""
+    """Yields each task's computer and its number there, in the order of the tasks."""
     places = [(node, local) for node, count in enumerate(counts) for local in range(count)]
     if distribution.startswith("cyclic"):
         places.sort(key=lambda place: place[::-1])
@@ -150,7 +150,7 @@ def _check_counts(
 
 
 def _check_place(environment: Mapping[str, str], place: tuple[int, int]) -> None:
-    """All tasks must place each other alike: this one knows where it is."""
+    """Checks the computed place of this task against Slurm's, so that all tasks agree."""
     told = [environment.get(name, "") for name in ("SLURM_NODEID", "SLURM_LOCALID")]
     if any(text and text != str(expected) for text, expected in zip(told, place, strict=True)):
         raise SpecError(

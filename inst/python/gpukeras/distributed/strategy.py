@@ -1,8 +1,8 @@
-"""The replicas that train together: one on the device where the model is, or several.
+"""The replicas that train together: one on the model's device, or several.
 
     open_strategy(devices) --> Strategy: shares, agreement, and how a model is held and run
 
-A training asks its strategy and need not know which it is.
+A training uses its strategy in the same way for one replica and for several.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Strategy:
     """The replicas of a model.
 
     Args:
-        tf_strategy: TensorFlow's, or None for the only replica there is.
-        shares: How they share a batch, or None.
-        agreement: What their processes decide together.
-        workers: How many processes there are.
-        notes: What its owner may not expect, sentences.
+        tf_strategy: TensorFlow's strategy, or None for a single replica.
+        shares: The batch sharding over replicas, or None.
+        agreement: The decisions that their processes make together.
+        workers: Number of processes.
+        notes: Notes for the user, sentences.
     """
 
     tf_strategy: Any = None
@@ -64,33 +64,38 @@ class Strategy:
 
     @property
     def replicas(self) -> int:
-        """How many replicas there are, on all computers."""
+        """Number of replicas, on all computers."""
         return 1 if self.shares is None else self.shares.replicas
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Where those of this process are; () for where the model is."""
+        """The devices of this process's replicas; () for the model's own device."""
         return () if self.shares is None else self.shares.devices
 
     def place(self, device: str) -> str:
-        """Where the model is: the first of its devices."""
+        """Returns the device of the model: the first of the strategy's devices."""
         return device if self.shares is None else self.shares.devices[0]
 
     def own_spec(self, spec: FitSpec) -> FitSpec:
-        """What a process does of a training: the chief alone writes."""
+        """Returns the options of this process: only the chief writes files."""
         if self.agreement.is_chief:
             return spec
         return replace(spec, checkpoint=None, tensorboard=None)
 
     def scale_rate(self, how: str) -> float:
-        """What the learning rate is multiplied with; see `FitSpec.rate_scaling`."""
+        """Returns the factor of the learning rate; see `FitSpec.rate_scaling`."""
         return {"none": 1.0, "linear": float(self.replicas), "sqrt": self.replicas**0.5}[how]
 
     def fit_plan(self, plan: PipelinePlan, data: Any, requested: int | str | None) -> PipelinePlan:
-        """The plan with a batch size that the replicas can share.
+        """Returns the plan with a batch size that is a multiple of the number of replicas.
+
+        Args:
+            plan: The pipeline plan.
+            data: The dataset.
+            requested: The requested batch size, or None.
 
         Raises:
-            SpecError: if the one that was asked for cannot be shared.
+            SpecError: if the requested batch size is no such multiple.
         """
         if plan.batch_size % self.replicas == 0:
             return plan
@@ -103,7 +108,7 @@ class Strategy:
 
     @contextmanager
     def hold(self, model: Any) -> Iterator[None]:
-        """Readies a model whose variables exist; afterwards it is a plain one with new values."""
+        """Prepares a model whose variables exist; afterwards it is a plain one with new values."""
         if self.shares is None:
             with single_replica(model):
                 yield
@@ -118,8 +123,8 @@ class Strategy:
 
     @contextmanager
     def hold_weights(self, model: Any) -> Iterator[None]:
-        """Readies a model for predictions alone; it need not be compiled."""
-        assert self.shares is not None  # one device predicts by itself
+        """Prepares a model for predictions only; it need not be compiled."""
+        assert self.shares is not None  # one device predicts without a strategy
         with hold_copies(model.variables, self.shares):
             yield
 
@@ -133,7 +138,16 @@ class Strategy:
         watch: NonFiniteMonitor,
         averages: Averages | None,
     ) -> Engines:
-        """The engines that train; for the last three arguments see `TrainingStep`."""
+        """Returns the engines that train.
+
+        Args:
+            model: A compiled model whose variables exist.
+            batch_size: Rows per batch, on all devices together.
+            device: The device of the model.
+            microbatch_size: See `TrainingStep`.
+            watch: See `TrainingStep`.
+            averages: See `TrainingStep`.
+        """
         if self.shares is None:
             step = TrainingStep(model, microbatch_size, watch, averages)
             return open_engines(model, "train", batch_size, device, step)
@@ -144,17 +158,23 @@ class Strategy:
         return ReplicatedEngines(model, "train", batch_size, device, replicated)
 
     def open_evaluation(self, model: Any, batch_size: int, device: str) -> Engines:
-        """The engines that evaluate."""
+        """Returns the engines that evaluate.
+
+        Args:
+            model: A compiled model whose variables exist.
+            batch_size: Rows per batch, on all devices together.
+            device: The device of the model.
+        """
         if self.shares is None:
             return open_engines(model, "test", batch_size, device)
         step = ReplicatedStep(model, "test", self.tf_strategy, self.shares)
         return ReplicatedEngines(model, "test", batch_size, device, step)
 
     def check(self, model: Any, engine: str = "auto") -> None:
-        """What one device can do and several cannot.
+        """Refuses models and engines that work on one device only.
 
         Raises:
-            SpecError, ModelError: for that.
+            SpecError, ModelError: for those.
         """
         if self.shares is None:
             return
@@ -170,16 +190,16 @@ class Strategy:
 
 
 def open_strategy(requested: Any = None, trains: bool = False) -> Strategy:
-    """The strategy of a training, an evaluation or predictions.
+    """Returns the strategy of a training, an evaluation or predictions.
 
     Args:
         requested: The user's `devices`; None for the model's own device.
-        trains: Whether None means all GPUs of each worker where this process is in a cluster. What
-            learns nothing gives the same on each worker without the others.
+        trains: Whether None means all GPUs of each worker where this process is in a cluster. An
+            evaluation or prediction gives the same on each worker without the others.
 
     Raises:
-        SpecError, NoDeviceError: for devices that cannot be had.
-        RuntimeMissingError: for versions that several devices were not tried on.
+        SpecError, NoDeviceError: for devices that do not exist.
+        RuntimeMissingError: for versions that were not tested on several devices.
         ClusterError: if a worker has been lost.
     """
     cluster = session.current()
@@ -219,7 +239,7 @@ def _check_single(name: str) -> None:
 
 @contextmanager
 def _synchronized(model: Any) -> Iterator[None]:
-    """Normalises by the means of the whole batch, not of each replica's part."""
+    """Makes batch normalisation use the statistics of the whole batch, not of a replica's part."""
     layers = [
         one
         for one in keras_private.list_layers(model)

@@ -1,1 +1,1 @@
-"""One training step, and many steps in a call, compiled or not."""
+"""Engines: they run one training step, or many steps per call, compiled or not."""

@@ -1,16 +1,16 @@
-"""Compiling beside the training: XLA works in a thread while another engine trains on.
+"""Compiles with XLA in a background thread, while another engine trains.
 
-A program is called once on stand-ins, variables like the model's own, for no batch at all. XLA
-keeps what it compiles by function and shapes, whichever the variables are, so the program's first
-real call finds its executable. The model's own variables would not do: such a call writes back
-what it read before the compiling, and the updates made meanwhile would be lost.
+A program is called once with a batch count of zero, on stand-ins: variables of the same shapes as
+the model's. XLA caches executables by function and shapes, not by variable, so the program's first
+real call finds its executable. The model's own variables cannot be used: such a call writes back
+the values that it read before compiling, and the updates made meanwhile would be lost.
 
 For 64 and 10 units on 20 columns, compiling takes 1.0 s on two free cores, and the first real call
-then 0.01 to 0.05 s more than a later one. Tracing (0.3 s) stays in the foreground: what Keras keeps
-of a call in progress belongs to the thread.
+then 0.01 to 0.05 s more than a later one. Tracing (0.3 s) stays in the foreground, because the
+state that Keras keeps of a call in progress is thread-local.
 
-The threads are no daemons. TensorFlow torn down under a working thread can crash, so Python's end
-waits for them; a training does not.
+The threads are not daemons. TensorFlow may crash if it is torn down while a thread uses it, so
+Python waits for them on exit; a training does not.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 
-STAND_IN_BYTES = 256 * 2**20  # of variables that may exist twice; larger models compile in front
+STAND_IN_BYTES = 256 * 2**20  # of variables to duplicate; larger models compile in the foreground
 
 
 class Compilation:
-    """A traced program's compiling, in a thread of its own.
+    """The compilation of a traced program, in its own thread.
 
     Args:
         concrete: The program, made with `jit_compile`.
-        tensors: Arguments for which it changes nothing.
-        captured: What takes the place of its captured inputs, and the stand-ins that own them.
+        tensors: Arguments for which it changes no variable.
+        captured: The replacements of its captured inputs, and the stand-ins that own them.
     """
 
     def __init__(self, concrete: Any, tensors: Sequence[Any], captured: Sequence[Any]) -> None:
-        """Begins."""
+        """Starts the thread."""
         self._work: tuple[Any, ...] | None = (concrete, list(tensors), list(captured))
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._compile, name="gpukeras-xla", daemon=False)
         self._thread.start()
 
     def _compile(self) -> None:
-        assert self._work is not None  # given up only after this
+        assert self._work is not None  # set to None only below
         concrete, tensors, captured = self._work
         handles = [getattr(each, "handle", each) for each in captured]
         try:
@@ -51,10 +51,10 @@ class Compilation:
         except Exception as error:
             self._error = error
         finally:
-            self._work = None  # the stand-ins' memory is free again
+            self._work = None  # frees the memory of the stand-ins
 
     def is_done(self) -> bool:
-        """Whether the program can be run without waiting.
+        """Whether the program can run without waiting.
 
         Raises:
             One of `runtime.refusals()`: if XLA cannot compile it.
@@ -63,23 +63,23 @@ class Compilation:
             return False
         if isinstance(self._error, runtime.refusals()):
             raise self._error
-        return True  # after any other error the first real call compiles, or tells what is wrong
+        return True  # after any other error the first real call compiles, or raises the error
 
     def wait(self) -> None:
-        """Returns when the thread has ended."""
+        """Waits until the thread has ended."""
         self._thread.join()
 
 
 def begin_compiling(concrete: Any, tensors: Sequence[Any]) -> Compilation | None:
-    """Starts to compile a program beside everything else.
+    """Starts to compile a program in the background.
 
     Args:
         concrete: A concrete function that was made with `jit_compile`.
         tensors: Flat arguments for which it changes no variable.
 
     Returns:
-        The compiling, or None where it must be left to the first call: the model is large, the
-        program needs more than variables, or this TensorFlow has other insides.
+        The compilation, or None where the first call must compile: the model is large, the
+        program captures more than variables, or this TensorFlow has other internals.
     """
     try:
         captured = _make_stand_ins(concrete)
@@ -91,7 +91,7 @@ def begin_compiling(concrete: Any, tensors: Sequence[Any]) -> Compilation | None
 
 
 def _make_stand_ins(concrete: Any) -> list[Any] | None:
-    """For each captured variable one like it; other tensors as they are."""
+    """Returns a stand-in for each captured variable; other tensors stay as they are."""
     tf = runtime.tensorflow()
     variables = {id(variable.handle): variable for variable in concrete.graph.variables}
     known = [variables.get(id(tensor), tensor) for tensor in concrete.captured_inputs]

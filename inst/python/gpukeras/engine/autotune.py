@@ -1,46 +1,46 @@
-"""Which engine trains, and how many batches a call: decided from times, without TensorFlow."""
+"""Chooses the engine and the number of batches per call from measured times; no TensorFlow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Batches a call where a step of the user's own is to repeat bit by bit: the last one of each call
-# runs outside of the loop, where XLA may round otherwise.
+# Batches per call where a user's own step must repeat bit by bit: the last batch of each call
+# runs outside of the loop, where XLA may round differently.
 FIXED_BATCHES = 16
-CALL_S = 0.2  # seconds a call should take: progress and interrupts stay alive
-PREPARING_CALL_S = 0.05  # and while another engine is being compiled, which may be faster
-TRIAL_S = (0.05, 0.5)  # seconds a timed trial must last to be trusted: at least, at most
-TRIAL_SHARE = 0.01  # of the time that is left; the more is left, the more a mistake would cost
-TRIAL_GROWTH = 8  # the first calls are short: nothing is known yet
-# What starting another engine costs, as a multiple of what the first one's start took on this
-# computer with this model: tracing once more; tracing and compiling (0.35 s against 1.0 measured).
+CALL_S = 0.2  # seconds that a call should take, so that progress and interrupts are handled in time
+PREPARING_CALL_S = 0.05  # the same while another engine, which may be faster, is being compiled
+TRIAL_S = (0.05, 0.5)  # least and most seconds of a reliable timed trial
+TRIAL_SHARE = 0.01  # of the time that is left: the longer the rest, the costlier a wrong choice
+TRIAL_GROWTH = 8  # the first calls are short, because the time per batch is unknown
+# The cost of starting another engine, as a multiple of the first engine's start on this computer
+# with this model: tracing once more; tracing and compiling (0.35 s against 1.0 measured).
 PRICE = {"superstep": 1.0, "keras": 1.0, "compiled": 3.0}
-# Seconds a batch below which a call a batch cannot win: the call alone takes 0.3 to 1 ms. What it
-# does better, ops that run on several threads in a loop of their own, shows in slow batches only.
+# Seconds per batch below which "keras" cannot win: a call alone takes 0.3 to 1 ms. Its advantage,
+# ops that run on several threads in their own loops, shows in slow batches only.
 KERAS_BATCH_S = 1e-3
 NO_TEXT = "XLA cannot compile a model that takes text"
-# An engine is tried when the time left is so many times its price. Where batches are fast, the
-# first engine saves more over Keras than a trial costs. Where they are slow, it saves nothing, and
-# another may not either: there the trial must be lost in the time that is left.
+# An engine is tried when the time left is this multiple of its price. Where batches are fast, the
+# first engine saves more over Keras than a trial costs. Where they are slow, neither it nor another
+# engine may save anything: there the trial must be small against the time that is left.
 PAYBACK, SLOW_PAYBACK = 1.5, 30.0
-BESIDE = ("compiled",)  # started in a thread, while the fastest so far goes on
+BESIDE = ("compiled",)  # prepared in a thread, while the fastest engine so far trains
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What decides which engines are candidates.
+    """The facts that decide which engines are candidates.
 
     Args:
         requested: "auto" or the name of an engine.
-        jit: The session's wish from `gpu_setup(jit = )`: "auto", true or false.
+        jit: The session's setting from `gpu_setup(jit = )`: "auto", true or false.
         model_jit: Whether the model's layers and compile settings allow XLA.
         eager: Whether the model was compiled with `run_eagerly`.
         deterministic: Whether the session asked for determinism.
         batch_hook: Name of a callback that must see every batch, or "".
-        own_function: Whether the model's class brings its own `make_train_function()`.
-        replicas: Of the model.
-        own_step: Whether its class brings a step of its own.
-        text: Whether the model gets texts.
+        own_function: Whether the model's class overrides `make_train_function()`.
+        replicas: Number of replicas of the model.
+        own_step: Whether its class overrides the step.
+        text: Whether the model takes strings.
     """
 
     requested: str = "auto"
@@ -57,13 +57,13 @@ class EngineFacts:
 
 @dataclass(frozen=True)
 class Trial:
-    """One engine's measurement.
+    """The measurement of one engine.
 
     Args:
         engine: Its name.
-        start_s: Seconds of its first batch, tracing and compiling included, also where that was
-            done beside the training.
-        batch_s: Seconds a batch afterwards; None if it was refused.
+        start_s: Seconds of its first batch, including tracing and compiling, even if that was done
+            in the background.
+        batch_s: Seconds per batch afterwards; None if the engine was refused.
         refused: Why it could not run, or "".
     """
 
@@ -75,7 +75,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The engine that trains, why, and what was measured."""
+    """The engine that trains, the reason, and the measurements."""
 
     engine: str
     reason: str
@@ -83,7 +83,7 @@ class EngineChoice:
 
 
 def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
-    """The engines to measure, in order of their price; and why others are not, or ""."""
+    """Returns the engines to measure, cheapest first; and why others are excluded, or ""."""
     if facts.text and (
         facts.requested == "compiled" or (facts.requested, facts.jit) == ("auto", True)
     ):
@@ -99,7 +99,7 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
     ):
         if condition:
             return (engine,), reason
-    if facts.deterministic:  # the first that runs the model
+    if facts.deterministic:  # the first engine that runs the model
         return ("superstep", "keras"), "a choice by timing would not repeat (deterministic)"
     if facts.jit is False or not facts.model_jit or facts.text:
         return ("superstep", "keras"), NO_TEXT if facts.text else ""
@@ -107,36 +107,48 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
 
 
 def choose_evaluation_candidates(facts: EngineFacts) -> tuple[str, ...]:
-    """The engines to measure for evaluation: in large batches Keras' own has no advantage."""
+    """Returns the engines to measure for evaluation: "keras" has no advantage in large batches."""
     candidates, _ = choose_candidates(facts)
     return tuple(name for name in candidates if name != "keras") or candidates
 
 
 def choose_count(batch_s: float | None, left: int, call_s: float = CALL_S) -> int:
-    """Batches for the next call, so that it takes about `call_s`."""
+    """Returns the number of batches for the next call, so that it takes about `call_s`.
+
+    Args:
+        batch_s: Seconds per batch; None if unknown.
+        left: Batches left.
+        call_s: Seconds that the call should take.
+    """
     if batch_s is None:
         return 1
     return max(1, min(left, int(call_s / max(batch_s, 1e-9))))
 
 
 def choose_trial_s(batch_s: float, batches_left: int) -> float:
-    """Seconds that a timed trial must last."""
+    """Returns the seconds that a timed trial must last."""
     return min(max(TRIAL_SHARE * batch_s * batches_left, TRIAL_S[0]), TRIAL_S[1])
 
 
 def choose_trial_count(requested_s: float, batch_s: float, largest: int) -> int:
-    """Batches of the next timed call: enough for the trial, but small steps up to there."""
+    """Returns the batches of the next timed call: enough for the trial, but growing in small steps.
+
+    Args:
+        requested_s: Seconds that the trial must last.
+        batch_s: Seconds per batch so far.
+        largest: Batches of the largest call so far.
+    """
     enough = int(requested_s / max(batch_s, 1e-9)) + 1
     return max(largest, min(TRIAL_GROWTH * largest, enough))
 
 
 def is_worth_trying(engine: str, start_s: float, best_batch_s: float, batches_left: int) -> bool:
-    """Whether the time that is left can pay for starting another engine.
+    """Whether starting another engine can pay off in the time that is left.
 
     Args:
         engine: The engine to try.
         start_s: Seconds that the first engine's start took.
-        best_batch_s: Seconds a batch of the fastest engine so far.
+        best_batch_s: Seconds per batch of the fastest engine so far.
         batches_left: Batches that are left to train.
     """
     slow = best_batch_s >= KERAS_BATCH_S
@@ -147,7 +159,7 @@ def is_worth_trying(engine: str, start_s: float, best_batch_s: float, batches_le
 
 
 def choose_fastest(trials: tuple[Trial, ...], skipped: tuple[str, ...]) -> EngineChoice:
-    """The fastest of the engines tried, with the figures; and those that could not pay."""
+    """Returns the fastest engine tried, with the times; names engines that could not pay off."""
     ran = sorted((t for t in trials if t.batch_s is not None), key=lambda t: t.batch_s or 0.0)
     best, others = ran[0], ran[1:]
     reason = f"{_micro(best)} a batch"
@@ -164,21 +176,21 @@ def _micro(trial: Trial) -> str:
 
 
 class EngineAutotuner:
-    """Decides call by call which engine runs how many batches; knows time, not TensorFlow.
+    """Decides call by call which engine runs how many batches; uses times, not TensorFlow.
 
     Args:
         candidates: Engines to measure, cheapest first.
         batches: Batches of all epochs.
-        reason: Why other engines are no candidates, or "".
-        started_s: What the first one's start took when it was traced, if that was in an earlier
-            training; 0 if it is still to be.
-        facts: Where they ask for determinism nothing that changes results goes by time.
+        reason: Why other engines are not candidates, or "".
+        started_s: Seconds of the first engine's start if it was traced in an earlier training; 0
+            otherwise.
+        facts: If they ask for determinism, no decision that changes results depends on times.
 
     Attributes:
-        started_s: What the first one's start took, now or then.
-        engine: What runs the next call.
-        preparing: The engine that is to be made ready beside it, then tried; or "".
-        choice: What was chosen, once it is.
+        started_s: Seconds of the first engine's start, in this training or an earlier one.
+        engine: The engine of the next call.
+        preparing: The engine to be prepared in the background and then tried; or "".
+        choice: The choice, once it is made.
     """
 
     def __init__(
@@ -205,7 +217,7 @@ class EngineAutotuner:
         self.choice: EngineChoice | None = None
 
     def count(self, left: int) -> int:
-        """Batches for the next call, at most `left`."""
+        """Returns the number of batches for the next call, at most `left`."""
         if self._fixed:
             return min(left, self._fixed)
         if self.choice:
@@ -215,13 +227,13 @@ class EngineAutotuner:
         return 1 if self._start_s is None else min(left, self._count)
 
     def record(self, count: int, seconds: float) -> None:
-        """Takes the time of a call that trained `count` batches."""
+        """Records the time of a call that trained `count` batches."""
         self._batches_left -= count
         if self.choice:
-            # A call that is cut short by a small block says little about the cost of a batch.
+            # A call that a small block cut short gives no good estimate of the time per batch.
             self._batch_s = min(self._batch_s or seconds / count, seconds / count)
         elif self.preparing:
-            return  # its compiling slows down what runs beside it
+            return  # compiling slows down the engine that trains
         elif self._start_s is None:
             self._start_s = seconds
             self.started_s = self.started_s or seconds
@@ -231,20 +243,20 @@ class EngineAutotuner:
             self._record_trial(count, seconds)
 
     def try_prepared(self, took_s: float) -> None:
-        """What was being prepared is ready, after `took_s`: the next calls are its trial."""
+        """Starts the trial of the engine in preparation, which took `took_s` to prepare."""
         self.engine, self.preparing = self.preparing, ""
         self._begin_trial()
         self._prepared_s = took_s
 
     def settle(self, engine: str, why: str) -> None:
-        """There is no choice any more: only this engine takes the batches that come now."""
+        """Ends the measurements: from now on only this engine can run the batches."""
         asked = "" if self._reason != "as asked" or self.engine == engine else self.engine
         why += f'; "{asked}" was asked' if asked else ""
         self.choice = EngineChoice(engine, why, self.trials)
         self.engine, self.preparing, self._batch_s = engine, "", None
 
     def refuse(self, why: str) -> bool:
-        """The engine on trial, or in preparation, cannot run this model; false without another."""
+        """Excludes the engine on trial or in preparation; returns False if there is no other."""
         self.trials += (Trial(self.preparing or self.engine, 0.0, None, why),)
         self.preparing = ""
         if not self._waiting and not any(t.batch_s for t in self.trials):
@@ -253,7 +265,7 @@ class EngineAutotuner:
         return True
 
     def finish(self) -> EngineChoice:
-        """The choice, made from what is known if the batches ran out during a trial."""
+        """Returns the choice; if the batches ran out during a trial, from the completed trials."""
         if self.choice is None:
             known = tuple(t for t in self.trials if t.batch_s is not None)
             if known:
@@ -267,7 +279,7 @@ class EngineAutotuner:
         self._count, self._largest, self._measured = 1, 0, (0, 0.0)
 
     def _record_trial(self, count: int, seconds: float) -> None:
-        """Only the largest calls count: in small ones the call itself is most of the time."""
+        """Uses only the largest calls: in small ones the call itself takes most of the time."""
         batches, total_s = self._measured
         if count > self._largest:
             batches, total_s, self._largest = 0, 0.0, count
@@ -282,7 +294,7 @@ class EngineAutotuner:
             self._go_on()
 
     def _go_on(self) -> None:
-        """To the next engine that is worth trying, or to a choice."""
+        """Moves to the next engine that is worth trying, or to a choice."""
         ran = [trial for trial in self.trials if trial.batch_s is not None]
         fastest = min(ran, key=lambda trial: trial.batch_s or 0.0, default=None)
         best = float("inf") if fastest is None else fastest.batch_s or 0.0

@@ -1,9 +1,9 @@
-"""Engines that stay with their model from one training or evaluation to the next.
+"""Caches a model's engines from one training or evaluation to the next.
 
-Tracing takes 0.1 to 0.5 s a time and compiling a second; and TensorFlow keeps every compiled
-program until the process ends (10 MiB of a small model, TensorFlow 2.21). So what was traced is
-taken again as long as nothing has changed that it was traced from. As with Keras' own functions,
-a number inside a layer, such as the rate of a dropout, is part of the program: who changes it
+Tracing takes 0.1 to 0.5 s each time and compiling a second; and TensorFlow keeps every compiled
+program until the process ends (10 MiB of a small model, TensorFlow 2.21). So engines are reused as
+long as nothing has changed that they were traced from. As with Keras' own functions, a number
+inside a layer, such as a dropout rate, is part of the program: after changing one, the user
 compiles the model again.
 """
 
@@ -17,16 +17,16 @@ from gpukeras.engine.engines import Engines
 from gpukeras.engine.optimizer import CLIPPING
 from gpukeras.engine.train_step import NonFiniteMonitor, TrainingStep, step_counter
 
-ATTRIBUTE = "_gpukeras_engines"  # on the model: they refer to it, and go with it
+ATTRIBUTE = "_gpukeras_engines"  # on the model: they refer to it, and live as long as it
 
 
 @dataclass(frozen=True, eq=False)
 class CacheKey:
-    """What programs were traced from.
+    """The inputs that programs were traced from.
 
     Args:
-        values: Plain values.
-        objects: Objects that are the same, or not.
+        values: Plain values, compared by equality.
+        objects: Objects, compared by identity.
     """
 
     values: tuple[Any, ...]
@@ -44,7 +44,15 @@ class CacheKey:
 def open_engines(
     model: Any, kind: str, batch_size: int, device: str, step: TrainingStep | None = None
 ) -> Engines:
-    """The engines of before where they still serve, or new ones; for arguments see `Engines`."""
+    """Returns cached engines where they are still valid, or new ones; see `Engines`.
+
+    Args:
+        model: See `Engines`.
+        kind: See `Engines`.
+        batch_size: See `Engines`.
+        device: See `Engines`.
+        step: See `Engines`.
+    """
     terms = _read_terms(model, kind, batch_size, device, step)
     kept = _kept(model)
     if kind in kept and kept[kind][0].equal(terms) and kept[kind][1].model is model:
@@ -56,7 +64,7 @@ def open_engines(
 
 
 def open_watch(model: Any) -> NonFiniteMonitor:
-    """A model's watch, which has seen nothing; the one of before if its counter is the same."""
+    """Returns a model's reset monitor; the cached one if its step counter is the same."""
     kept, counter = _kept(model), step_counter(model)
     if "watch" in kept and kept["watch"][0] is counter:
         kept["watch"][1].reset()
@@ -66,7 +74,7 @@ def open_watch(model: Any) -> NonFiniteMonitor:
 
 
 class _Kept(dict[str, tuple[Any, Any]]):
-    """Not a plain dict: Keras would wrap that, and look for layers in it."""
+    """A dict subclass: Keras would wrap a plain dict, and look for layers in it."""
 
 
 def _kept(model: Any) -> _Kept:
@@ -86,7 +94,7 @@ def _read_terms(
     microbatch_size = None if step is None else step.microbatch_size
     settings = devices.current(), model.jit_compile, model.run_eagerly
     own = getattr(model, f"{kind}_step")
-    # Batch normalisation works otherwise when it is frozen, and may have no weights that tell.
+    # A frozen batch normalisation works differently, and may have no weights that show it.
     frozen = tuple(layer.trainable for layer in keras_private.list_layers(model))
     return CacheKey(
         (batch_size, microbatch_size, device, *settings, clipping, frozen),
@@ -99,7 +107,7 @@ def _read_terms(
             *(() if step is None else step.parts),
             *model.trainable_variables,
             *(variable.constraint for variable in model.trainable_variables),
-            None,  # between what is trained and what is not
+            None,  # separates trainable from other variables
             *model.non_trainable_variables,
         ),
     )

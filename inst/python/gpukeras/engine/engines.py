@@ -1,19 +1,19 @@
-"""How many batches a call, compiled or not: chosen by measuring.
+"""Runs batches of a model with one of three engines; the fastest is found by measuring.
 
-Three engines run the same Keras step on the same blocks of batches:
+The engines run the same Keras step on the same blocks of batches:
 
-- "keras": Keras' own function, called once a batch. Every step pays for Python.
+- "keras": Keras' own function, called once per batch. Every step has Python's overhead.
 - "superstep": one call loops over many batches inside a TensorFlow graph.
 - "compiled": the same loop as one XLA program.
 
 None is always best (XLA's convolutions on a CPU are 8 times slower than oneDNN's), so in the first
-epoch each trains real batches for a moment, and the fastest goes on. Nothing is wasted: these are
-updates of the same model. An engine is only tried where it can win and the steps left can pay for
-its tracing; XLA compiles in a thread, see `async_compile`, while the fastest so far trains on.
+epoch each trains real batches for a short time, and the fastest continues. No work is wasted: these
+are updates of the same model. An engine is only tried where it can win and the steps left can pay
+for its tracing; XLA compiles in a thread, see `async_compile`, while the fastest so far trains.
 
 The loop's trip count and first batch are run-time values, so one program serves calls of any size.
-The short last batch of an epoch needs a function of its own, unless batches are few: then the loop
-is traced for batches of any size, which costs each of them more, and Keras too traces only once.
+The short last batch of an epoch needs its own function, unless batches are few: then the loop is
+traced for batches of any size, which makes each of them slower, and Keras too traces only once.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from gpukeras.engine.async_compile import Compilation, begin_compiling
 from gpukeras.engine.autotune import EngineFacts
 from gpukeras.system import host
 
-# Up to so many batches the short last one shares their program. Where the size of a batch is not
-# known, a small one takes some 20 us more; tracing once more takes 0.2 to 2 s.
+# Up to this number of batches the short last one shares their program. Where the size of a batch
+# is unknown to XLA, a small one takes some 20 us more; tracing once more takes 0.2 to 2 s.
 FEW_BATCHES = 3000
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
@@ -45,13 +45,13 @@ Shapes = tuple[tuple[tuple[int, ...], str], ...]
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """An engine's program.
+    """The program of an engine.
 
     Args:
-        shapes: Of the arrays that it takes.
-        rows: Of these; 0 for any number.
-        run: Trains so many batches of such arrays from the first one given; where rows are any
-            number, of a size that may be given.
+        shapes: Shapes of its array arguments.
+        rows: Their number of rows; 0 for any number.
+        run: Takes arrays, the first batch and the number of batches, and trains on these; where
+            rows are any number, it takes the batch size too.
     """
 
     shapes: Shapes
@@ -59,7 +59,7 @@ class CompiledProgram:
     run: Callable[..., Logs]
 
     def takes(self, block: Block) -> bool:
-        """Whether it was made for such blocks."""
+        """Whether it was made for blocks of this shape."""
         return self.shapes == read_shapes(block, None if self.rows else 0)
 
 
@@ -68,7 +68,13 @@ class UntraceableError(Exception):
 
 
 def cut(arrays: Any, start: Any, rows: Any) -> Any:
-    """`rows` rows of each array of a nested structure from row `start`, a scalar tensor."""
+    """Slices `rows` rows of each array of a nested structure.
+
+    Args:
+        arrays: A nested structure of arrays.
+        start: The first row, a scalar tensor.
+        rows: The number of rows.
+    """
     tf = runtime.tensorflow()
 
     def one(array: Any) -> Any:
@@ -82,20 +88,20 @@ def cut(arrays: Any, start: Any, rows: Any) -> Any:
 
 
 def _gather(arrays: Any, start: Any, rows: Any) -> Any:
-    """As `cut()`, outside of a loop: XLA would compile a program anew for each begin of a slice."""
+    """Slices as `cut()`, outside of a loop: XLA would recompile a slice for each start."""
     tf = runtime.tensorflow()
     taken = start + tf.range(rows)
     return tf.nest.map_structure(lambda array: tf.gather(array, taken), arrays)
 
 
 def count_rows(arrays: Any) -> int:
-    """Rows of the arrays of a nested structure."""
+    """Returns the number of rows of the arrays of a nested structure."""
     return int(runtime.tensorflow().nest.flatten(arrays)[0].shape[0])
 
 
 @contextlib.contextmanager
 def _step_of(model: Any, kind: str, step: Step | None) -> Iterator[None]:
-    """Keras makes its own function of this step."""
+    """Makes Keras build its own function from this step."""
     if step is not None:
         setattr(model, f"{kind}_step", step)
     try:
@@ -111,14 +117,14 @@ class Engines:
     Args:
         model: A compiled Keras model whose variables exist.
         kind: "train" or "test": which of the model's steps.
-        batch_size: Rows a batch.
-        device: Where the model runs; decides how dropout draws under XLA.
-        step: The step itself, see `train_step`; by default the model's own. Its attribute `going`,
-            if it has one, is asked in the loop whether there is to be another batch.
+        batch_size: Rows per batch.
+        device: The model's device; under XLA it decides how dropout draws random numbers.
+        step: The step itself, see `train_step`; by default the model's own. If it has a method
+            `going`, the loop continues only while that returns true.
 
     Attributes:
-        ran: Whether each function that was run has come back: before that nobody knows whether the
-            device's memory suffices for it.
+        ran: Names of the functions that have run to the end: before that it is unknown whether the
+            device's memory suffices.
         started_s: Seconds that the start of the first engine took; 0 before.
         chosen: The engine that was chosen last, or "".
         prepared_s: Seconds from the beginning to the end of the last preparation.
@@ -127,7 +133,7 @@ class Engines:
     def __init__(
         self, model: Any, kind: str, batch_size: int, device: str, step: Step | None = None
     ) -> None:
-        """Takes Keras' own function before gpukeras puts itself in its place."""
+        """Takes Keras' own function before gpukeras replaces it."""
         self.model, self._kind, self.batch_size = model, kind, batch_size
         self._device = device
         self._step = getattr(model, f"{kind}_step") if step is None else step
@@ -138,13 +144,13 @@ class Engines:
         self.ran: set[str] = set()
         self.chosen = ""
         self.started_s = self.prepared_s = 0.0
-        self._any_size, self._size = False, batch_size  # the latter is a tensor while one is traced
-        self._began = 0.0  # the preparation that goes on
+        self._any_size, self._size = False, batch_size  # `_size` may be a tensor in tracing
+        self._began = 0.0  # start of the current preparation
 
     def _take_function(self, step: Step | None) -> Any:
-        """Keras' own function of the step; the model keeps what it has."""
+        """Returns Keras' own function of the step; the model's attribute stays unchanged."""
         model, name = self.model, f"{self._kind}_function"
-        before = getattr(model, name)  # ours, where memory ran out in its midst
+        before = getattr(model, name)  # set by gpukeras, if memory ran out during a training
         with _step_of(model, self._kind, step):
             getattr(model, f"make_{name}")(force=True)
         function = getattr(model, name)
@@ -153,18 +159,30 @@ class Engines:
 
     @property
     def variables(self) -> Sequence[Any]:
-        """What the step changes besides the model's own variables."""
+        """The variables that the step changes besides the model's own."""
         return getattr(self._step, "variables", ())
 
     def expect(self, batches: int, short: bool) -> None:
-        """So many batches are to be run; `short` says whether a short one may be among them."""
+        """Announces the batches to be run.
+
+        Args:
+            batches: Their number.
+            short: Whether a short one may be among them.
+        """
         self._any_size = short and batches <= FEW_BATCHES
         made = self._made.get("superstep")
         if made is not None and not made.rows and batches > FEW_BATCHES:
             del self._made["superstep"]
 
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
-        """Runs `count` batches of a block from batch `first`; gives the metrics after them."""
+        """Runs batches of a block; returns the metrics after them.
+
+        Args:
+            engine: The name of the engine.
+            block: The block.
+            first: The first batch.
+            count: The number of batches.
+        """
         if engine == "keras":
             return self._run_keras(block, first, count)
         rows, made = count_rows(block.arrays), self._made.get(engine)
@@ -177,19 +195,19 @@ class Engines:
         return self._made[engine].run(block.arrays, first, count)
 
     def takes(self, engine: str, block: Block) -> bool:
-        """Whether an engine has a program for such blocks."""
+        """Whether an engine has a program for blocks of this shape."""
         made = self._made.get(engine)
         return engine == "keras" or (made is not None and made.takes(block))
 
     def prepare(self, engine: str, block: Block, batches: int = 0) -> bool:
-        """Sees to it that an engine can be run on such blocks; true once it can.
+        """Prepares an engine for blocks of this shape; returns whether it can run.
 
-        It is traced on the first call, then XLA compiles in a thread, where that is possible.
+        The first call traces it; then XLA compiles in a thread, where that is possible.
 
         Args:
             engine: Its name.
             block: A block.
-            batches: How many batches its blocks are going to have; 0 for as many as this one.
+            batches: Number of batches of its later blocks; 0 for as many as this one.
 
         Raises:
             UntraceableError, or one of `runtime.refusals()`: if it cannot run this model.
@@ -230,7 +248,7 @@ class Engines:
         return logs
 
     def _run_parts(self, made: CompiledProgram, block: Block, first: int, count: int) -> Logs:
-        """Runs batches of a block through a program for smaller ones."""
+        """Runs batches of a block through a program for smaller blocks."""
         room, last = made.rows // self.batch_size, count_rows(block.arrays) // self.batch_size
         end = first + count
         while first < end:
@@ -242,7 +260,7 @@ class Engines:
         return logs
 
     def _make(self, engine: str, block: Block, rows: int) -> Any:
-        """Traces an engine's program for blocks of so many rows; gives it too."""
+        """Traces an engine's program for blocks of `rows` rows; returns the concrete function."""
         tf = runtime.tensorflow()
         compiled, any_size = engine == "compiled", self._any_size and engine == "superstep"
         first_dimension = None if any_size else rows
@@ -282,7 +300,7 @@ class Engines:
     def _program(self, arrays: tuple[Any, ...], first: Any, count: Any) -> Logs:
         """Traced: steps over batches `first` to `first + count`.
 
-        A step of the user's own may log more than the metrics, so its last stands after the loop.
+        A user's own step may log more than the metrics, so its last call stands after the loop.
         """
         end = first + count
         if not runtime.overrides(self.model, f"{self._kind}_step"):
@@ -292,7 +310,7 @@ class Engines:
         return self._step(_gather(arrays, (end - 1) * self._size, self._size))
 
     def _loop(self, arrays: tuple[Any, ...], first: Any, end: Any) -> None:
-        """Traced: steps over batches `first` to `end`, as long as there is use in it."""
+        """Traced: steps over batches `first` to `end`, until the step's `going()` is false."""
         tf = runtime.tensorflow()
         going = getattr(self._step, "going", lambda: True)
 
@@ -307,7 +325,7 @@ class Engines:
 
 
 def read_shapes(block: Block, rows: int | None = None) -> Shapes:
-    """Shape and dtype of each array of a block; of so many rows instead of its own."""
+    """Returns the shape and dtype of each array of a block, with `rows` in place of its rows."""
     arrays = runtime.tensorflow().nest.flatten(block.arrays)
     return tuple(
         ((len(array) if rows is None else rows, *array.shape[1:]), array.dtype.name)
@@ -316,7 +334,7 @@ def read_shapes(block: Block, rows: int | None = None) -> Shapes:
 
 
 def _like(block: Block, rows: int) -> list[Any]:
-    """Tensors like a block's arrays, of so many rows; nobody reads them, so they take no memory."""
+    """Returns tensors like a block's arrays, with `rows` rows; unread, they use no memory."""
     tf = runtime.tensorflow()
     arrays = tf.nest.flatten(block.arrays)
     if rows == count_rows(block.arrays):
@@ -336,7 +354,13 @@ def _like(block: Block, rows: int) -> list[Any]:
 
 
 def read_engine_facts(model: Any, requested: str, callbacks: Sequence[Any] = ()) -> EngineFacts:
-    """What decides which engines are candidates, from the model, its callbacks and the session."""
+    """Returns the facts that decide which engines are candidates.
+
+    Args:
+        model: A compiled Keras model.
+        requested: "auto" or the name of an engine.
+        callbacks: Keras callbacks.
+    """
     setup = devices.current()
     return EngineFacts(
         requested=requested,
@@ -351,14 +375,14 @@ def read_engine_facts(model: Any, requested: str, callbacks: Sequence[Any] = ())
 
 
 def find_batch_hook(callbacks: Sequence[Any]) -> str:
-    """The name of the first callback that works on every batch, or on every so many; or ""."""
+    """Returns the name of the first callback that works on batches, every one or some; or ""."""
     for callback in callbacks:
         lambdas = isinstance(callback, runtime.keras().callbacks.LambdaCallback)
-        module = getattr(type(callback), "__module__", "")  # which a class made in R may lack
+        module = getattr(type(callback), "__module__", "")  # a class made in R may lack it
         if module.startswith("keras.") and not lambdas:
             if _counts_batches(callback):
                 return type(callback).__name__
-            continue  # Keras' own know of several batches a call (`steps_per_execution`)
+            continue  # they work with several batches per call (`steps_per_execution`)
         if _overrides(callback, BATCH_HOOKS):
             return type(callback).__name__
     return ""
@@ -374,7 +398,7 @@ def _overrides(callback: Any, hooks: Sequence[str]) -> bool:
 
 
 def explain_test_hook(callbacks: Sequence[Any]) -> list[str]:
-    """A note of the first callback that would work on batches of validation rows."""
+    """Returns a note of the first callback that would work on batches of validation rows."""
     names = [type(callback).__name__ for callback in callbacks if _overrides(callback, TEST_HOOKS)]
     return [
         f"The callback {name} sees all validation rows as one batch: they are evaluated together."
@@ -383,6 +407,6 @@ def explain_test_hook(callbacks: Sequence[Any]) -> list[str]:
 
 
 def _counts_batches(callback: Any) -> bool:
-    """Whether one of Keras' own saves or writes after a number of batches, not of epochs."""
+    """Whether a Keras callback saves or writes after a number of batches, not of epochs."""
     frequencies = (getattr(callback, name, "epoch") for name in ("save_freq", "update_freq"))
     return any(type(frequency) is int or frequency == "batch" for frequency in frequencies)

@@ -1,4 +1,4 @@
-"""Running an epoch: its blocks, call by call, through whichever engine the chooser names."""
+"""Runs an epoch: its blocks, call by call, with the engine that the autotuner chooses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.engines import Engines, Logs, UntraceableError
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
-CALL_S = 0.05  # of a call that is measured: what calling costs is then 2 % of it at most
+CALL_S = 0.05  # seconds of a measured call, so that the call's overhead is 2 % at most
 
 BackOff = Callable[[BaseException], tuple[Engines, EngineAutotuner]]
 Drawn = Generator[tuple[Block, float], None, None]
@@ -26,19 +26,19 @@ Rewind = Callable[[], tuple[Iterator[Block], int]]
 
 @dataclass
 class EpochLoop:
-    """Runs an epoch's blocks up to a target, through whichever engine the chooser names.
+    """Runs an epoch's blocks up to a target, with the engine that the autotuner chooses.
 
     Args:
         engines: The model's engines.
         chooser: Decides engine and count of each call.
         after_call: Called after each call with (position, logs); true stops the epoch.
-        back_off: Makes engines and chooser that need less memory, or None: then running out of it
-            is an error.
-        rewind: Gives the model the state that the epoch began with, and its blocks again with the
-            number of batches that were done before.
-        loader: Where the blocks come from, if it can make them suit an engine.
-        agree_time: Makes of the seconds that a call took here those that all processes go by, so
-            that they choose alike.
+        back_off: Returns engines and chooser that need less memory. None: running out of memory is
+            an error.
+        rewind: Restores the model's state at the start of the epoch, and returns its blocks again
+            with the number of batches that were done before.
+        loader: The data loader, if it can adapt its blocks to an engine.
+        agree_time: Maps the seconds of a call in this process to a time that all processes use, so
+            that they choose the same engine.
     """
 
     engines: Engines
@@ -58,7 +58,7 @@ class EpochLoop:
     _logs: Logs = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """The first blocks suit the first engine."""
+        """Adapts the first blocks to the first engine."""
         self._suit()
 
     def begin(self, blocks: Iterator[Block], done: int = 0) -> None:
@@ -69,9 +69,9 @@ class EpochLoop:
         self._skip(done)
 
     def close(self) -> None:
-        """Lets go of the epoch's blocks."""
+        """Closes the generator of the epoch's blocks."""
         if isinstance(self._blocks, Generator):
-            self._blocks.close()  # left to the garbage collector it would swallow an interrupt
+            self._blocks.close()  # the garbage collector would swallow an interrupt
 
     def _skip(self, done: int) -> None:
         while self.position < done:
@@ -83,17 +83,20 @@ class EpochLoop:
     def advance(self, target: float = math.inf) -> Logs:
         """Runs batches until `target` of the epoch's batches, or all, are done.
 
+        Args:
+            target: Number of batches, counted from the start of the epoch.
+
         Returns:
             The last logs.
         """
         while self.position < target and self.has_more():
-            assert self._block is not None  # says has_more()
+            assert self._block is not None  # guaranteed by has_more()
             self._call(self._block, target - self.position)
             self.stopped = self.after_call(self.position, self._logs)
         return self._logs
 
     def has_more(self) -> bool:
-        """Whether batches of the epoch are left to run; the next block is taken to tell."""
+        """Whether batches of the epoch are left to run; takes the next block to find out."""
         if self.stopped:
             return False
         if self._block is None:
@@ -118,7 +121,7 @@ class EpochLoop:
         self._take(survived[0])
 
     def _take(self, count: int) -> None:
-        """So many batches of the block are done."""
+        """Records that `count` batches of the block are done."""
         block = self._block
         if block is None or not count:
             return
@@ -130,11 +133,12 @@ class EpochLoop:
 
     @contextlib.contextmanager
     def _surviving(self, block: Block) -> Iterator[list[int]]:
-        """Backs off where the device's memory runs out; no batch is lost, none is trained twice.
+        """Backs off where the device's memory runs out; no batch is lost or trained twice.
 
-        A function's first run is where that happens, if ever: before it the whole state is copied
-        to host memory. Later calls are too many for that: there the epoch begins again. (How many
-        of a call's steps were done cannot be told: TensorFlow runs the updates of a step in any
+        Memory runs out in a function's first run, if ever: before it the whole state is copied to
+        host memory. Later calls are too frequent for a copy; if one fails, the epoch restarts. (The
+        number of finished steps of a failed call is unknown: TensorFlow runs the updates of a step
+            in any
         order, so a step may have been done in part.)
         """
         function = f"{self.chooser.engine}{' tail' if block.tail else ''}"
@@ -183,7 +187,7 @@ class EpochLoop:
             self.loader.suit(engine or self.chooser.engine)
 
     def _prepare(self, block: Block) -> None:
-        """Has the engine made ready that the chooser wants to try next."""
+        """Prepares the engine that the chooser wants to try next."""
         chooser, engine = self.chooser, self.chooser.preparing
         if not engine:
             return
@@ -200,13 +204,13 @@ class EpochLoop:
 
 
 def wait_for(logs: Logs) -> None:
-    """Returns when the device has really done the work: a GPU's calls return before."""
+    """Waits until the device has done the work: calls on a GPU return earlier."""
     for value in list(logs.values())[:1]:
         value.numpy()
 
 
 def draw(loader: DataLoader) -> Drawn:
-    """Blocks of full batches, epoch after epoch, with the seconds each was waited for.
+    """Yields blocks of full batches, epoch after epoch, with the seconds spent waiting for each.
 
     Raises:
         DataError: if an epoch has none.
@@ -228,11 +232,11 @@ def draw(loader: DataLoader) -> Drawn:
 
 
 def calibrate(take: Callable[[int], float], most: int) -> tuple[int, float]:
-    """Batches of a call that takes about `CALL_S`, and its seconds.
+    """Returns the number of batches of a call that takes about `CALL_S`, and its seconds.
 
     Args:
-        take: Runs a call of so many batches, and gives its seconds.
-        most: Batches that a call may have.
+        take: Runs a call of so many batches, and returns its seconds.
+        most: Largest number of batches per call.
     """
     count, run_s = 1, take(1)
     while run_s < CALL_S / 2 and count < most:

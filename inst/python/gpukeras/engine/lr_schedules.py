@@ -1,6 +1,6 @@
 """The kinds of learning-rate schedules: their options and formulas.
 
-A rate that is not given is the optimizer's own: the highest rate of every schedule.
+Where no rate is given, the optimizer's own rate is the highest rate of the schedule.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gpukeras.core.options import (
 )
 
 POLICIES = ("triangular", "triangular2", "exp_range")
-HIGHEST = 1e3  # no optimizer learns anything beyond
+HIGHEST = 1e3  # no optimizer learns at higher rates
 
 
 @dataclass(frozen=True)
 class ScheduleSpec(Spec, ABC):
-    """What every schedule has.
+    """The options that all schedules share.
 
     Args:
-        warmup: Epochs, whole or not, in which the rate rises evenly to the schedule's first one
-            (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.2); 0 is none.
-        warmup_from: Where the warm-up starts, as a share of the schedule's first rate.
+        warmup: Epochs, also fractions, in which the rate rises linearly to the schedule's first
+            rate (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.2); 0 is none.
+        warmup_from: The rate at the start of the warm-up, as a share of the schedule's first rate.
     """
 
     kind: ClassVar[str] = ""
@@ -44,21 +44,21 @@ class ScheduleSpec(Spec, ABC):
 
     @property
     def needs_steps(self) -> bool:
-        """Whether it can only be drawn where the number of steps is known."""
+        """Whether its rates depend on the total number of steps."""
         return True
 
     @abstractmethod
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
-        """The rates after the warm-up.
+        """Returns the rates after the warm-up.
 
         Args:
             base: The optimizer's own rate.
             at: Steps since the warm-up, from 0.
-            steps: Steps in all but those of the warm-up.
-            epoch: Steps of an epoch.
+            steps: Number of steps without those of the warm-up.
+            epoch: Steps per epoch.
 
         Returns:
-            One float64 a step of `at`.
+            One float64 per step of `at`.
         """
 
 
@@ -67,7 +67,7 @@ class OneCycleSpec(ScheduleSpec):
     """Up once and down once, with the two phases and the defaults of PyTorch's `OneCycleLR`.
 
     Smith 2018, "A disciplined approach to neural network hyper-parameters", section 4.1; the
-    momentum stays as it is.
+    momentum stays constant.
 
     The rate goes from `max_rate / div_factor` up to `max_rate`, which it reaches at step
     `pct_start * steps - 1`, and down to `max_rate / div_factor / final_div` at the last step. From
@@ -76,8 +76,8 @@ class OneCycleSpec(ScheduleSpec):
     Args:
         max_rate: The highest rate; None is the optimizer's own.
         pct_start: Share of the steps in which the rate rises.
-        div_factor: What the highest rate is divided by to give the first one.
-        final_div: What the first rate is divided by to give the last one.
+        div_factor: The highest rate divided by the first one.
+        final_div: The first rate divided by the last one.
         anneal: "cos" or "linear".
     """
 
@@ -89,7 +89,7 @@ class OneCycleSpec(ScheduleSpec):
     anneal: str = option("cos", check_choice, ("cos", "linear"))
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
-        """The rates after the warm-up."""
+        """Returns the rates after the warm-up."""
         top = _given(self.max_rate, base)
         first = top / self.div_factor
         peak, end = self.pct_start * steps - 1, steps - 1
@@ -101,7 +101,7 @@ class OneCycleSpec(ScheduleSpec):
         )
 
     def _between(self, start: float, end: float, share: np.ndarray) -> np.ndarray:
-        share = np.clip(share, 0.0, 1.0)  # each phase is also computed where the other counts
+        share = np.clip(share, 0.0, 1.0)  # each phase is also computed outside of its steps
         if self.anneal == "cos":
             return end + (start - end) / 2 * (1 + np.cos(np.pi * share))
         return start + (end - start) * share
@@ -109,7 +109,7 @@ class OneCycleSpec(ScheduleSpec):
 
 @dataclass(frozen=True)
 class CyclicSpec(ScheduleSpec):
-    """Up and down again and again, by one of three policies.
+    """Up and down repeatedly, by one of three policies.
 
     Smith 2017, "Cyclical Learning Rates for Training Neural Networks", section 3.1.
 
@@ -123,8 +123,8 @@ class CyclicSpec(ScheduleSpec):
             third or a quarter).
         policy: "triangular", "triangular2" or "exp_range".
         step_size: Length of half a cycle (the paper: 2 to 10 epochs).
-        unit: What `step_size` counts: "epochs" or "steps".
-        gamma: Of "exp_range": what the height is multiplied by at each step.
+        unit: The unit of `step_size`: "epochs" or "steps".
+        gamma: For "exp_range": the factor of the height at each step.
     """
 
     kind: ClassVar[str] = "cyclic"
@@ -133,10 +133,10 @@ class CyclicSpec(ScheduleSpec):
     policy: str = option("triangular", check_choice, POLICIES)
     step_size: float = option(2.0, check_positive)
     unit: str = option("epochs", check_choice, ("epochs", "steps"))
-    gamma: float = option(0.99994, check_positive, 1.0)  # of the paper's experiments
+    gamma: float = option(0.99994, check_positive, 1.0)  # from the paper's experiments
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
-        """The rates after the warm-up."""
+        """Returns the rates after the warm-up."""
         top = _given(self.max_rate, base)
         low = _check_floor(_given(self.min_rate, top / 4), top)
         half = max(1, round(self.step_size * (epoch if self.unit == "epochs" else 1)))
@@ -152,17 +152,17 @@ class CyclicSpec(ScheduleSpec):
 
 @dataclass(frozen=True)
 class WarmupCosineSpec(ScheduleSpec):
-    """A warm-up, then half a cosine down, if wanted with restarts.
+    """A warm-up, then half a cosine down, optionally with restarts.
 
     Loshchilov & Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts", equation 5.
     At step i of a cycle of n: `min_rate + (max_rate - min_rate) * (1 + cos(pi * i / n)) / 2`, as
-    Keras' `CosineDecay`: `min_rate` is what would come after the cycle's last step.
+    Keras' `CosineDecay`: `min_rate` is the rate that would follow the cycle's last step.
 
     Args:
-        warmup: As of every schedule, but 1 by default.
+        warmup: As in every schedule, but 1 by default.
         max_rate: The highest rate; None is the optimizer's own.
         min_rate: The lowest rate.
-        cycles: How many times the cosine is run through, all of one length.
+        cycles: Number of cosine cycles, all of equal length.
     """
 
     kind: ClassVar[str] = "warmup_cosine"
@@ -172,25 +172,25 @@ class WarmupCosineSpec(ScheduleSpec):
     cycles: int = option(1, check_count, 1, 10**6)
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
-        """The rates after the warm-up."""
+        """Returns the rates after the warm-up."""
         top = _given(self.max_rate, base)
         low = _check_floor(self.min_rate, top)
-        share = (at * self.cycles) % steps / steps  # whole numbers up to here: cycles stay exact
+        share = (at * self.cycles) % steps / steps  # integers up to here, so cycles are exact
         return low + (top - low) * (1 + np.cos(np.pi * share)) / 2
 
 
 @dataclass(frozen=True)
 class ExponentialSpec(ScheduleSpec):
-    """Down by the same share every so many epochs, as Keras' `ExponentialDecay`.
+    """Down by a constant factor per number of epochs, as Keras' `ExponentialDecay`.
 
     At step i, with epochs of n steps: `rate * decay^(i / (every * n))`, the exponent rounded down
     if `staircase`, and never below `min_rate`.
 
     Args:
         rate: The first rate; None is the optimizer's own.
-        decay: What the rate is multiplied by.
-        every: Epochs, whole or not, in which it is.
-        staircase: At once at their end, rather than bit by bit.
+        decay: The factor of the rate.
+        every: Epochs, also fractions, in which the rate decays by the factor.
+        staircase: Whether the rate changes at once at their end, rather than gradually.
         min_rate: The lowest rate.
     """
 
@@ -202,7 +202,7 @@ class ExponentialSpec(ScheduleSpec):
     min_rate: float = option(0.0, check_number, 0.0, HIGHEST)
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
-        """The rates after the warm-up."""
+        """Returns the rates after the warm-up."""
         top = _given(self.rate, base)
         low = _check_floor(self.min_rate, top)
         power = at / (self.every * epoch)
@@ -211,7 +211,7 @@ class ExponentialSpec(ScheduleSpec):
 
 @dataclass(frozen=True)
 class ConstantSpec(ScheduleSpec):
-    """One rate: of use where only a warm-up is wanted.
+    """One rate: useful where only a warm-up is wanted.
 
     Args:
         rate: The rate; None is the optimizer's own.
@@ -222,27 +222,27 @@ class ConstantSpec(ScheduleSpec):
 
     @property
     def needs_steps(self) -> bool:
-        """Whether it can only be drawn where the number of steps is known."""
+        """Whether its rates depend on the total number of steps."""
         return self.warmup > 0
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
-        """The rates after the warm-up."""
+        """Returns the rates after the warm-up."""
         return np.full(len(at), _given(self.rate, base))
 
 
 @dataclass(frozen=True)
 class PlateauSpec(ConstantSpec):
-    """Down when a metric gets no better, as Keras' `ReduceLROnPlateau`.
+    """Down when a metric stops improving, as Keras' `ReduceLROnPlateau`.
 
-    What is drawn is the rate without any reduction: nobody knows them before.
+    The table holds the rate without any reduction, because reductions are unknown in advance.
 
     Args:
-        factor: What the rate is multiplied by.
-        patience: Epochs without improvement before it is.
-        monitor: The metric; None is the validation loss, or the loss where nothing is validated.
-        mode: "min" or "max": which is better; None goes by the metric's name.
-        min_delta: Least change that counts as an improvement.
-        cooldown: Epochs after a reduction in which nothing is counted.
+        factor: The factor of a reduction.
+        patience: Epochs without improvement before a reduction.
+        monitor: The metric; None is the validation loss, or the loss without validation rows.
+        mode: "min" or "max": which is better; None derives it from the metric's name.
+        min_delta: Smallest change that counts as an improvement.
+        cooldown: Epochs after a reduction that are not counted.
         min_rate: The lowest rate.
     """
 
@@ -256,7 +256,7 @@ class PlateauSpec(ConstantSpec):
     min_rate: float = option(0.0, check_number, 0.0, HIGHEST)
 
     def curve(self, base: float, at: np.ndarray, steps: int, epoch: int) -> np.ndarray:
-        """The rates after the warm-up."""
+        """Returns the rates after the warm-up."""
         _check_floor(self.min_rate, _given(self.rate, base))
         return super().curve(base, at, steps, epoch)
 

@@ -1,8 +1,8 @@
-"""Learning-rate schedules: from a few options to the rate of every step of a training.
+"""Computes learning-rate schedules: from a few options to the rate of every step of a training.
 
-A schedule is drawn to a table before the training starts. So it can be plotted without a model,
-tested against its formula, and a step that runs inside a compiled program looks its rate up.
-A warm-up may stand in front of any; what it takes is taken from the schedule's time.
+The table of rates is computed before the training starts. So a schedule can be plotted without a
+model and tested against its formula, and a step inside a compiled program looks its rate up.
+A warm-up may precede any schedule; its steps are subtracted from the schedule's steps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS: dict[str, type[ScheduleSpec]] = {
 
 
 def parse_schedule(given: Any) -> ScheduleSpec:
-    """A schedule from a mapping of its `kind` and options, checked.
+    """Parses and checks a schedule, given as a mapping of its `kind` and options.
 
     Raises:
         SpecError: naming the option.
@@ -56,7 +56,7 @@ def parse_schedule(given: Any) -> ScheduleSpec:
 
 
 def describe_schedule(schedule: Mapping[str, Any]) -> dict[str, Any]:
-    """A schedule with all its options, checked: `kind` and the fields of its record."""
+    """Returns a checked schedule with all its options: `kind` and the fields of its record."""
     spec = parse_schedule(schedule)
     return {"kind": spec.kind, **asdict(spec)}
 
@@ -64,7 +64,14 @@ def describe_schedule(schedule: Mapping[str, Any]) -> dict[str, Any]:
 def draw_schedule(
     schedule: Mapping[str, Any], rate: float, epochs: int, steps_per_epoch: int
 ) -> np.ndarray:
-    """The rates of a schedule as R gives it, for a training of so many epochs; float32."""
+    """Returns the rates of a schedule that R passes as a mapping; float32.
+
+    Args:
+        schedule: Its `kind` and options.
+        rate: The optimizer's own rate.
+        epochs: Epochs of the training.
+        steps_per_epoch: Steps per epoch.
+    """
     steps = check_count("steps_per_epoch", steps_per_epoch)
     whole = check_count("epochs", epochs) * steps
     return draw_rates(parse_schedule(schedule), check_number("rate", rate, 0.0), whole, steps)
@@ -73,19 +80,19 @@ def draw_schedule(
 def draw_rates(
     spec: ScheduleSpec, base_rate: float, steps: int | None, steps_per_epoch: int | None
 ) -> np.ndarray:
-    """The rate of every step.
+    """Returns the rate of every step.
 
     Args:
         spec: The schedule.
         base_rate: The optimizer's own rate.
         steps: Steps of the whole training; None if unknown.
-        steps_per_epoch: Steps of an epoch; None if unknown.
+        steps_per_epoch: Steps per epoch; None if unknown.
 
     Returns:
-        Shape (steps,), float32; a single rate that holds for all where their number is unknown.
+        Shape (steps,), float32; a single rate for all steps where their number is unknown.
 
     Raises:
-        SpecError: if it is needed and unknown, or if rates or the warm-up do not fit.
+        SpecError: if an unknown number is needed, or if rates or the warm-up do not fit.
     """
     return draw_rates_at(spec, base_rate, np.arange(steps or 1), steps, steps_per_epoch)
 
@@ -97,7 +104,15 @@ def draw_rates_at(
     steps: int | None,
     steps_per_epoch: int | None,
 ) -> np.ndarray:
-    """The rates of some steps, counted from 0; otherwise as `draw_rates()`."""
+    """Returns the rates of some steps; raises as `draw_rates()`.
+
+    Args:
+        spec: The schedule.
+        base_rate: The optimizer's own rate.
+        at: Numbers of the steps, from 0.
+        steps: Steps of the whole training; None if unknown.
+        steps_per_epoch: Steps per epoch; None if unknown.
+    """
     steps, epoch = _check_steps(spec, steps, steps_per_epoch)
     warm = round(spec.warmup * epoch)
     if warm >= steps:

@@ -1,11 +1,11 @@
-"""A model's optimizer for the length of one training: its rates from a table, its clipping.
+"""Changes a model's optimizer for one training: its rates come from a table, it clips gradients.
 
-The rate of a step is looked up inside the step, by the optimizer's own count of steps: in eager
-mode, in a graph, in a compiled loop of many steps alike, and Python has no part in it.
+A step looks its rate up by the optimizer's own step counter, without Python: in eager mode, in a
+graph, and in a compiled loop of many steps.
 
-What is held is put back afterwards. The optimizer's variables are never touched, neither their
-number nor their order, so saved files fit before, during and after; and a model that a callback
-saves during the training has the optimizer's own settings in its file, nothing of gpukeras.
+Replaced attributes are restored afterwards. The optimizer's variables keep their number and order,
+so saved files fit before, during and after the training; and a model that a callback saves during
+the training has the optimizer's own settings in its file, nothing of gpukeras.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.options import check_positive
 from gpukeras.engine.lr_tables import ScheduleSpec, draw_rates_at
 
-LONGEST_TABLE = 2**22  # rates (16 MiB); beyond, a few steps in a row have the same
+LONGEST_TABLE = 2**22  # rates (16 MiB); longer trainings share each rate between several steps
 CLIPPING = {
     "clip_norm": "clipnorm",
     "clip_value": "clipvalue",
     "clip_global_norm": "global_clipnorm",
-}  # our names, Keras' names
+}  # from the argument to Keras' attribute
 
 
 class Rates:
-    """The rates of a training, as a step sees them.
+    """The rates of a training, for lookup inside a step.
 
     A step's rate is `table[(iterations - start) / stride] * factor`; before and beyond the table it
-    is the first and the last. All three are variables: a program that was traced sees them change.
+    is the first and the last. All three are variables, so a traced program sees them change.
 
     Args:
-        iterations: The optimizer's count of steps.
-        base: The rate that the optimizer had.
+        iterations: The optimizer's step counter.
+        base: The optimizer's own rate.
         table: Shape (n,), float32: the rate of every `stride`-th step.
-        start: The count at which the training began.
+        start: The counter's value at which the training began.
         stride: Steps that share a rate.
     """
 
     def __init__(
         self, iterations: Any, base: float, table: np.ndarray, start: int, stride: int = 1
     ) -> None:
-        """Puts the table where the optimizer's own variables are."""
+        """Puts the table on the device of the optimizer's variables."""
         tf = runtime.tensorflow()
         self.base, self._iterations, self._stride = base, iterations, stride
         self._last, self._top = len(table) - 1, float(np.max(table))
-        with tf.device(iterations.value.device):  # XLA takes no variables of another device
+        with tf.device(iterations.value.device):  # XLA refuses variables of another device
             self._table = tf.Variable(table, trainable=False, dtype=tf.float32)
             self._start = tf.Variable(start, trainable=False, dtype=tf.int64)
             self.factor = tf.Variable(1.0, trainable=False, dtype=tf.float32)
 
     def at(self, iterations: Any) -> Any:
-        """The rate of a step as a tensor; for use inside the step."""
+        """Returns the rate of a step as a tensor; for use inside the step."""
         tf = runtime.tensorflow()
         place = tf.cast(iterations, tf.int64) - self._start
         place = place // self._stride if self._stride > 1 else place
@@ -65,15 +65,15 @@ class Rates:
         return tf.gather(self._table, place) * self.factor
 
     def current(self) -> float:
-        """The rate of the next step."""
+        """Returns the rate of the next step."""
         return float(self.at(self._iterations))
 
     def reduce(self, by: float, lowest: float = 0.0) -> bool:
-        """Multiplies all rates to come; says whether that changed them.
+        """Multiplies all later rates; returns whether that changed them.
 
         Args:
-            by: What to multiply with.
-            lowest: The table's highest rate is not brought below it.
+            by: The factor.
+            lowest: Lower bound of the table's highest rate.
         """
         before = np.float32(self.factor.numpy())
         floor = np.float32(lowest / self._top) if self._top > 0 else before
@@ -82,17 +82,17 @@ class Rates:
         return bool(after != before)
 
     def get_state(self) -> dict[str, float | int]:
-        """What a checkpoint keeps, as plain values."""
+        """Returns the state for a checkpoint, as plain values."""
         return {"start": int(self._start), "factor": float(self.factor)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Puts back what `get_state()` gave."""
+        """Restores the result of `get_state()`."""
         self._start.assign(int(state["start"]))
         self.factor.assign(float(state["factor"]))
 
 
 class _TableSchedule:
-    # What Keras asks for a rate; its base class is added when Keras is there.
+    # The schedule that Keras calls for a rate; its base class is added once Keras is imported.
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
 
@@ -117,18 +117,18 @@ def hold_schedule(
     epochs: int,
     start: int | None = None,
 ) -> Iterator[Rates]:
-    """Gives a compiled model's optimizer the rates of a schedule; puts its own back afterwards.
+    """Gives a compiled model's optimizer the rates of a schedule; restores its own afterwards.
 
     Args:
         model: A compiled Keras model.
         spec: The schedule.
-        steps_per_epoch: Steps of an epoch, or None if unknown.
+        steps_per_epoch: Steps per epoch, or None if unknown.
         epochs: Epochs of the whole training, those before a resumption included.
-        start: The optimizer's count of steps where the training began, or None for now.
+        start: The optimizer's step counter where the training began, or None for now.
 
     Raises:
         SpecError: if the schedule needs a number of steps that is unknown, or does not fit.
-        ModelError: if the optimizer has not one rate, but several.
+        ModelError: if the optimizer has several rates.
     """
     optimizer = find_optimizer(model, "schedule")
     start = int(keras_private.step_count(optimizer).numpy()) if start is None else start
@@ -137,7 +137,7 @@ def hold_schedule(
     stride = -(-(steps or 1) // LONGEST_TABLE)
     table = draw_rates_at(spec, base, np.arange(0, steps or 1, stride), steps, steps_per_epoch)
     rates = Rates(keras_private.step_count(optimizer), base, table, start, stride)
-    # Not the public `learning_rate`: setting it drops the rate's variable from the optimizer's.
+    # Not the public `learning_rate`: its setter removes the rate from the optimizer's variables.
     with _held(optimizer, **{keras_private.LEARNING_RATE: _schedule_class()(rates)}):
         yield rates
 
@@ -149,7 +149,7 @@ def hold_clipping(
     clip_value: float | None = None,
     clip_global_norm: float | None = None,
 ) -> Iterator[None]:
-    """Clips gradients as long as it is held, as Keras' optimizers do it.
+    """Clips gradients within the context, as Keras' optimizers do.
 
     Args:
         model: A compiled Keras model.
@@ -158,8 +158,8 @@ def hold_clipping(
         clip_global_norm: Highest norm of all gradients together.
 
     Raises:
-        SpecError: if more than one is given, also where one is the model's own.
-        ModelError: if the model's optimizer is made of several.
+        SpecError: if more than one is given, or the model's optimizer clips already.
+        ModelError: if the model has several optimizers.
     """
     requested = check_clipping(clip_norm, clip_value, clip_global_norm)
     if not requested:
@@ -173,7 +173,7 @@ def hold_clipping(
 
 @contextmanager
 def _held(optimizer: Any, **values: Any) -> Iterator[None]:
-    """Sets attributes of an optimizer, which its configuration, when saved, does not show."""
+    """Sets attributes of an optimizer that a saved configuration does not show."""
     own = {name: getattr(optimizer, name) for name in values}
     get_config, nested = optimizer.get_config, "get_config" in vars(optimizer)
 
@@ -204,10 +204,10 @@ def _assign(target: Any, values: Mapping[str, Any]) -> None:
 
 
 def find_optimizer(model: Any, arg: str) -> Any:
-    """The optimizer that updates a compiled model: the inner one under loss scaling.
+    """Returns the optimizer that updates a compiled model: the inner one under loss scaling.
 
     Raises:
-        ModelError: if there are several; `arg` is what cannot be had then.
+        ModelError: if there are several; `arg` is the option that needs a single one.
     """
     several = getattr(runtime.keras().optimizers, "MultiOptimizer", ())  # not in every Keras 3
     if isinstance(model.optimizer, several):
@@ -220,7 +220,7 @@ def find_optimizer(model: Any, arg: str) -> Any:
 
 
 def read_rate(model: Any, ahead: int = 0) -> float:
-    """The rate of a compiled model's step, held or its own; NaN if there are several.
+    """Returns the rate of a compiled model's step; NaN if the model has several optimizers.
 
     Args:
         model: A compiled Keras model.
@@ -236,7 +236,7 @@ def read_rate(model: Any, ahead: int = 0) -> float:
 
 
 def read_own_rate(optimizer: Any, step: int) -> float:
-    """The rate that an optimizer has at a step: of its variable, its schedule or its function."""
+    """Returns an optimizer's rate at a step: from its variable, its schedule or its function."""
     own = keras_private.learning_rate(optimizer)
     if isinstance(own, runtime.keras().optimizers.schedules.LearningRateSchedule):
         return float(own(step))
@@ -249,7 +249,12 @@ def read_own_rate(optimizer: Any, step: int) -> float:
 def check_clipping(
     clip_norm: float | None, clip_value: float | None, clip_global_norm: float | None
 ) -> dict[str, float]:
-    """The one way to clip that is given, if any, by its argument.
+    """Returns the clipping option that is given, if any, by its argument.
+
+    Args:
+        clip_norm: See `hold_clipping()`.
+        clip_value: See `hold_clipping()`.
+        clip_global_norm: See `hold_clipping()`.
 
     Raises:
         SpecError: if it is not a number above 0, or if two are given.
@@ -278,7 +283,7 @@ def _check_own_clipping(optimizer: Any, arg: str) -> None:
 
 
 def require_plain_rate(model: Any, arg: str) -> None:
-    """An optimizer whose rate is a number, not a schedule of Keras'.
+    """Checks that an optimizer's rate is a number, not a Keras schedule.
 
     Raises:
         SpecError: naming `arg`, otherwise.

@@ -1,9 +1,9 @@
-"""What a model gives for rows: in large batches, nothing learned.
+"""Runs a model on rows in large batches, without training.
 
-Keras' own predict function runs them, so a model's own `predict_step()` and `run_eagerly` hold. The
-calls are what costs: at 20 columns, 64 and 10 units a million staged rows took 0.40 s in batches of
-8,192, 0.23 s in batches of 32,768 and 0.17 s in batches of 131,072 (medians of 5, 2 cores,
-TensorFlow 2.21). So a batch has as many rows as memory allows, all batches the same.
+Keras' own predict function runs them, so a model's own `predict_step()` and `run_eagerly` apply.
+The calls dominate the time: at 20 columns, 64 and 10 units a million staged rows took 0.40 s in
+batches of 8,192, 0.23 s in batches of 32,768 and 0.17 s in batches of 131,072 (medians of 5, 2
+cores, TensorFlow 2.21). So a batch has as many rows as memory allows, all batches the same.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from gpukeras.data.sources.row_store import RowSource
 from gpukeras.data.streams.dataset import IterableDataset
 
 PREDICTION_BYTES = 64 * 2**20  # of a batch's input and all layers' outputs
-# Batches at a time: a million rows of 20 columns took 0.25 s by one, 0.19 s by two and 0.18 s by
-# three (2 cores).
+# Batches at a time: a million rows of 20 columns took 0.25 s with one, 0.19 s with two and 0.18 s
+# with three (2 cores).
 WORKERS = min(4, count_workers() + 1)
-ALIGNED_ROWS = 16  # of any type: 64 bytes or a multiple, so that memory can be adopted
+ALIGNED_ROWS = 16  # of any dtype: a multiple of 64 bytes, so that memory can be adopted
 
 
 def predict_rows(
@@ -44,17 +44,17 @@ def predict_rows(
     function: Callable[[Any], Any] | None = None,
     buffer: OutputBuffer | None = None,
 ) -> Any:
-    """A model's output for all rows.
+    """Returns a model's output for all rows.
 
-    Several batches are on their way at a time: while one is encoded, which takes one core, another
-    is predicted.
+    Several batches are processed at a time: while one is encoded, which takes one core, another is
+    predicted.
 
     Args:
         model: A built model; need not be compiled.
-        source: The rows.
-        recipe: Their encoding.
-        function: The user's own, applied to features before the model, or None.
-        buffer: Where a lone output may be written, or None.
+        source: The row source.
+        recipe: The encoding of the rows.
+        function: The user's function that is applied to features before the model, or None.
+        buffer: Memory for a single output, or None.
 
     Returns:
         An array of the rows' outputs, or the model's dict or list of such arrays.
@@ -62,7 +62,7 @@ def predict_rows(
     device, output = model_device(model), Output(len(source), buffer)
     fixed = fixed_rows(model)
     size = fixed or choose_rows(len(source), source.row_bytes, count_row_bytes(model))
-    # Of a fixed length are batches for models with a state, which is that of the batch before.
+    # Batches of fixed size belong to stateful models, whose state is that of the batch before.
     workers = 0 if model.run_eagerly or function is not None or fixed else WORKERS
     while output.written < len(source):
         device_transform = open_device_transform(recipe, size, function, source.texts)
@@ -79,18 +79,18 @@ def predict_rows(
 
 
 class Batches(list[np.ndarray]):
-    """An output's arrays by batch, where their rows differ in shape."""
+    """An output's arrays by batch, where the shape of rows differs."""
 
 
 def predict_stream(model: Any, data: IterableDataset) -> Any:
-    """A model's output for an epoch of rows in sequence, see `predict_rows()`.
+    """Returns a model's output for one epoch of an iterable dataset, see `predict_rows()`.
 
-    Where the shape of a row of an output varies, there is an array for each batch: `Batches`.
+    Where the shape of an output's rows varies, there is one array per batch: `Batches`.
     """
     loader, nest = open_evaluation(data, model_device(model)), runtime.tensorflow().nest
     most = choose_rows(2**31, data.row_bytes, count_row_bytes(model))
     size = fixed_rows(model) or most
-    if data.open_axes:  # the user's own batches, which may vary in shape
+    if data.open_axes:  # the user's own batches, whose shape may vary
         size = data.facts.chunk_rows
     outputs = []
     for block in loader.epoch(0):
@@ -109,25 +109,25 @@ def _join(*parts: np.ndarray) -> Any:
 
 
 class Output:
-    """A nest of arrays for all rows, filled from the first row on.
+    """A nest of arrays for all rows, filled in order.
 
     Args:
-        rows: How many rows there will be.
-        buffer: Where a lone array may be, or None.
+        rows: Total number of rows.
+        buffer: Memory for a single array, or None.
 
     Attributes:
-        values: The arrays, in the structure of what was written; None before.
-        written: Rows that were.
+        values: The arrays, in the structure of the written values; None before the first.
+        written: Number of rows written.
     """
 
     def __init__(self, rows: int, buffer: OutputBuffer | None = None) -> None:
-        """Waits for the first values: they tell structure, shapes and types."""
+        """Allocates nothing: the first values determine structure, shapes and dtypes."""
         self.values: Any = None
         self.written = 0
         self._rows, self._buffer = rows, buffer
 
     def write(self, values: Any, count: int) -> None:
-        """Takes the first `count` rows of some values."""
+        """Writes the first `count` rows of some values."""
         nest = runtime.tensorflow().nest
         if self.values is None:
             self.values = nest.map_structure(self._make, values)
@@ -143,12 +143,12 @@ class Output:
 
 
 def choose_rows(rows: int, row_bytes: int, model_bytes: int | None) -> int:
-    """Rows of a batch: as many as memory allows, and about the same in each.
+    """Returns the rows per batch: as many as memory allows, and about equal in all batches.
 
     Args:
-        rows: Rows in all.
-        row_bytes: Of a row's input.
-        model_bytes: Of all layers' outputs for a row, or None where nobody knows.
+        rows: Total number of rows.
+        row_bytes: Bytes of a row's input.
+        model_bytes: Bytes of all layers' outputs for a row, or None if unknown.
     """
     if model_bytes is None:
         return choose_evaluation_rows(row_bytes, rows)
@@ -159,38 +159,38 @@ def choose_rows(rows: int, row_bytes: int, model_bytes: int | None) -> int:
 
 
 def count_row_bytes(model: Any) -> int | None:
-    """Bytes of all layers' outputs for one row, as far as the model tells them before it runs."""
+    """Returns the bytes of all layers' outputs for one row, or None if unknown before a run."""
     sizes = []
     for layer in model.layers:
         try:
             outputs = runtime.tensorflow().nest.flatten(layer.output)
             sizes += [math.prod(each.shape[1:]) for each in outputs]
-        except (AttributeError, TypeError, ValueError):  # made by subclassing; of open length
+        except (AttributeError, TypeError, ValueError):  # a subclassed model; an open dimension
             return None
     return 4 * sum(sizes) if sizes else None
 
 
 def fixed_rows(model: Any) -> int | None:
-    """Rows of a batch where the model takes no other number of them, or None.
+    """Returns the rows per batch where the model requires a number, or None.
 
-    Those are models with states of recurrent layers, one for each row. Of others the length that
-    their inputs have may be that of the first batch that Keras saw, and means nothing.
+    Models with stateful recurrent layers do, because they hold one state per row. In other models
+    the batch size of the inputs may be that of the first batch that Keras saw, and has no meaning.
     """
     if not any(getattr(layer, "stateful", False) for layer in keras_private.list_layers(model)):
         return None
     try:
         tensors = runtime.tensorflow().nest.flatten(model.inputs)
-    except (AttributeError, ValueError):  # made by subclassing, or not built
+    except (AttributeError, ValueError):  # a subclassed or unbuilt model
         return None
     known = {tensor.shape[0] for tensor in tensors if len(tensor.shape)} - {None}
     return min(known, default=None)
 
 
 def check_numbers(values: Any) -> None:
-    """What a model gives is numbers, with rows.
+    """Checks that a model's outputs are numbers, with rows.
 
     Raises:
-        ModelError: if it is text, ragged, or no array.
+        ModelError: if one is text, ragged, or no array.
     """
     found = _odd(values)
     if not found:
@@ -203,8 +203,8 @@ def check_numbers(values: Any) -> None:
 
 
 def _odd(values: Any) -> str:
-    """What an output is, if it is no array of numbers with rows."""
-    if hasattr(values, "row_splits"):  # Keras hands a ragged tensor on as it is
+    """Returns the kind of an output that is no array of numbers with rows, or ""."""
+    if hasattr(values, "row_splits"):  # Keras returns a ragged tensor unchanged
         return "ragged rows"
     kind = getattr(values, "dtype", np.dtype(type(values))).kind
     if kind in "OSU":
@@ -213,10 +213,14 @@ def _odd(values: Any) -> str:
 
 
 def check_whole(fixed: int, last: int) -> None:
-    """A model with a batch of fixed length takes no shorter last one; Keras fails there too.
+    """Refuses a shorter last batch for a model with a fixed batch size; Keras fails there too.
+
+    Args:
+        fixed: Rows per batch.
+        last: Rows of the last batch.
 
     Raises:
-        ModelError: if there is one; 0 rows are none.
+        ModelError: if there is a shorter one; 0 rows are none.
     """
     if last % fixed:
         raise ModelError(
@@ -227,7 +231,7 @@ def check_whole(fixed: int, last: int) -> None:
 
 
 def model_device(model: Any) -> str:
-    """Where a built model's variables are, such as "GPU:0"."""
+    """Returns the device of a built model's variables, such as "GPU:0"."""
     names = runtime.variable_devices(model)
     return names[0] if names else "CPU:0"
 
@@ -236,10 +240,10 @@ _RANKS: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDiction
 
 
 def _predict(model: Any, features: Any) -> Any:
-    """Keras' own function; not compiled any more once XLA refuses it.
+    """Runs Keras' predict function; stops compiling it once XLA refuses it.
 
-    TensorFlow would trace it for any number of dimensions once it has seen two, such as texts that
-    are a vector and a column, and layers cannot work with that.
+    TensorFlow would trace it with an unknown rank once it has seen two ranks, such as strings as
+    vectors and as a column, and layers cannot work with that.
     """
     ranks = tuple(len(part.shape) for part in runtime.tensorflow().nest.flatten(features))
     if _RANKS.get(model, ranks) != ranks:
@@ -255,7 +259,7 @@ def _predict(model: Any, features: Any) -> Any:
     try:
         return model.predict_on_batch(features)
     finally:
-        model.jit_compile = before  # the function that is not compiled stays for the next batches
+        model.jit_compile = before  # the function that is not compiled is kept for the next batches
 
 
 Batch = tuple[Any, int]
@@ -269,15 +273,15 @@ def _predict_batch(
     size: int,
     start: int,
 ) -> Batch:
-    """The output of a batch from row `start` on, and how many of its rows are no padding."""
+    """Returns the output of the batch from row `start`, and how many of its rows are no padding."""
     rows = source.gather(slice(start, start + size))
     return _predict(model, _adopt(device_transform(pad_rows(rows, size)), device)), len(rows)
 
 
 def _map(work: Callable[[int], Batch], starts: range, workers: int) -> Generator[Batch, None, None]:
-    """The batches in order, made in threads; of a user's own Python code, which may ask R, here.
+    """Yields the batches in order, computed in threads, or here if a user's Python code may call R.
 
-    The first is made alone, as it traces; it is written when the next ones are on their way.
+    The first is computed alone, because it traces; it is written while the next ones are computed.
     """
     first, others = work(starts[0]), starts[1:]
     if not workers:
@@ -291,16 +295,16 @@ def _map(work: Callable[[int], Batch], starts: range, workers: int) -> Generator
 
 
 def pad_rows(rows: np.ndarray, size: int) -> np.ndarray:
-    """As many rows as any batch has: TensorFlow traces for one shape."""
+    """Pads rows to the batch size: TensorFlow traces for one shape."""
     lacking = size - len(rows)
     return np.pad(rows, [(0, lacking)] + [(0, 0)] * (rows.ndim - 1)) if lacking else rows
 
 
 def _adopt(features: Any, device: str) -> Any:
-    """Rows in host memory without a copy where the model works in the same memory."""
+    """Adopts rows in host memory without a copy, where the model's device uses host memory."""
     if not isinstance(features, np.ndarray) or not device.startswith("CPU"):
         return features
-    flags = features.flags  # what is adopted already, as a dataset's rows are, cannot be again
+    flags = features.flags  # adopted arrays, such as a dataset's rows, cannot be adopted again
     fit = features.ctypes.data % runtime.ALIGNMENT == 0 and flags.c_contiguous and flags.writeable
     return runtime.adopt_array(features) if fit else features
 

@@ -1,8 +1,8 @@
-"""One update of a model, as all engines run it.
+"""One training step of a model, the same for all engines.
 
-Keras' own `train_step`, or the same update in micro-batches where a batch is more than the device's
-memory can take; then what accompanies every step: an average of the weights, and a look at the
-loss. All of it is traced into the step, so nothing here runs once a step in Python.
+It is Keras' own `train_step`, or the same update in micro-batches where a batch does not fit into
+the device's memory; then an update of averaged weights, and a check of the loss. All of it is
+traced into the step, so no Python runs per step.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ EMA_START = (1.0, 10.0)  # momentum is at most (1 + t) / (10 + t), see Averages
 
 
 def step_counter(model: Any) -> Any:
-    """The variable in which a model's optimizer counts its steps.
+    """Returns the variable in which a model's optimizer counts its steps.
 
-    Not its `iterations`: where gradients are accumulated, that is a count of updates, calculated.
+    Not its `iterations`: under gradient accumulation that is the computed number of updates.
     """
     return keras_private.step_count(getattr(model.optimizer, "inner_optimizer", model.optimizer))
 
 
 @contextmanager
 def single_replica(model: Any) -> Iterator[None]:
-    """Leaves out the optimizer's sum of gradients over replicas, of which there is one.
+    """Leaves out the optimizer's sum of gradients over replicas, for a single replica.
 
-    TensorFlow registers a gradient of that sum for each function that is traced, and never forgets
-    it nor the function's graph: 4 MB a training of a small model (measured, TensorFlow 2.21).
+    TensorFlow registers a gradient of that sum for each traced function, and never frees it or the
+    function's graph: 4 MB per training of a small model (measured, TensorFlow 2.21).
     """
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     found = [inner, *keras_private.inner_optimizers(inner)]
@@ -51,18 +51,18 @@ def single_replica(model: Any) -> Iterator[None]:
 
 
 class NonFiniteMonitor:
-    """Which step's loss was the first that is no finite number; read by the host when it likes.
+    """Records the first step whose loss is not finite; the host reads it when it needs to.
 
-    Keras' logs hold the mean loss of the epoch so far: it stops being finite at the first step
-    whose loss is not, and stays so.
+    Keras' logs hold the mean loss of the epoch so far: it is not finite from the first step on
+    whose loss is not.
 
     Attributes:
-        steps: Steps since the training began, skipped ones too.
-        bad: The number of the first step with a loss that is not finite; 0 as long as none is.
+        steps: Steps since the training began, skipped ones included.
+        bad: The number of the first step with a loss that is not finite; 0 if there is none.
     """
 
     def __init__(self, like: Any) -> None:
-        """Counts as the optimizer does: where its counter is, in its dtype."""
+        """Creates counters on the device and with the dtype of the optimizer's step counter."""
         tf = runtime.tensorflow()
         with tf.device(like.value.device):
             self.steps = tf.Variable(tf.zeros([], like.dtype), trainable=False)
@@ -70,16 +70,16 @@ class NonFiniteMonitor:
 
     @property
     def variables(self) -> list[Any]:
-        """What a step changes here."""
+        """The variables that a step changes here."""
         return [self.steps, self.bad]
 
     def reset(self) -> None:
-        """Has seen no step again."""
+        """Resets the counters."""
         for variable in self.variables:
             variable.assign(runtime.tensorflow().zeros([], variable.dtype))
 
     def look(self, logs: Logs) -> None:
-        """Traced: counts a step and looks at its loss."""
+        """Traced: counts a step and checks its loss."""
         tf = runtime.tensorflow()
         steps = self.steps.assign_add(tf.ones([], self.steps.dtype))
         if "loss" in logs:
@@ -88,7 +88,7 @@ class NonFiniteMonitor:
             self.bad.assign(tf.where(fine, self.bad, steps))
 
     def going(self) -> Any:
-        """Traced: whether all losses were finite so far."""
+        """Traced: whether all losses have been finite."""
         return runtime.tensorflow().equal(self.bad, 0)
 
 
@@ -96,8 +96,8 @@ class Averages:
     """Exponential moving averages of the trainable weights (Polyak & Juditsky 1992).
 
     average += (1 - m) * (weight - average), with m = min(momentum, (1 + t) / (10 + t)) at step t,
-    so that a short training's average is not its first weights (as in TensorFlow's
-    `ExponentialMovingAverage` with `num_updates`).
+    so that the average of a short training is not dominated by its first weights (as in
+    TensorFlow's `ExponentialMovingAverage` with `num_updates`).
 
     Args:
         model: A compiled model whose variables exist.
@@ -105,7 +105,7 @@ class Averages:
     """
 
     def __init__(self, model: Any, momentum: float) -> None:
-        """Starts with the weights as they are."""
+        """Starts with the current weights."""
         tf = runtime.tensorflow()
         self._momentum, self._weights, self._averages = momentum, model.trainable_weights, []
         self.shown, like = False, step_counter(model)
@@ -117,11 +117,11 @@ class Averages:
 
     @property
     def variables(self) -> list[Any]:
-        """What a step changes here."""
+        """The variables that a step changes here."""
         return [self._count, *self._averages]
 
     def update(self) -> None:
-        """Traced: takes the weights after a step into the averages."""
+        """Traced: updates the averages with the weights after a step."""
         tf = runtime.tensorflow()
         step = self._count.assign_add(tf.ones([], self._count.dtype))
         count, (above, below) = tf.cast(step, "float32"), EMA_START
@@ -131,12 +131,12 @@ class Averages:
             average.assign_add(change)
 
     def show(self) -> None:
-        """Puts the averages in the weights' place, and the weights aside."""
+        """Puts the averages in the weights' place, and stores the weights."""
         if not self.shown:
             self._swap()
 
     def hide(self) -> None:
-        """Puts the weights back."""
+        """Restores the weights."""
         if self.shown:
             self._swap()
 
@@ -148,12 +148,12 @@ class Averages:
             average.assign(value)
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """For a checkpoint."""
+        """Returns the state for a checkpoint."""
         arrays = {f"{place:04d}": a.numpy() for place, a in enumerate(self._averages)}
         return {"count": int(self._count.numpy())}, arrays
 
     def set_state(self, plain: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """From a checkpoint."""
+        """Restores the state of a checkpoint."""
         self._count.assign(plain["count"])
         for place, average in enumerate(self._averages):
             average.assign(arrays[f"{place:04d}"])
@@ -165,9 +165,9 @@ class TrainingStep:
     Args:
         model: A compiled Keras model whose variables exist.
         microbatch_size: Rows that go through the model at once, or None for whole batches.
-            Gradients are summed up to one update a batch. Layers that work across rows, such as
+            Gradients are summed to one update per batch. Layers that work across rows, such as
             batch normalisation, see micro-batches.
-        watch: Looks at each step's loss.
+        watch: Checks each step's loss.
         averages: Averages of the weights, or None.
     """
 
@@ -178,7 +178,7 @@ class TrainingStep:
         watch: NonFiniteMonitor,
         averages: Averages | None = None,
     ) -> None:
-        """Takes the model's own step."""
+        """Keeps the model's own step."""
         self._model, self._own, self.microbatch_size = model, model.train_step, microbatch_size
         self._watch, self._averages = watch, averages
 
@@ -192,7 +192,7 @@ class TrainingStep:
 
     @property
     def variables(self) -> list[Any]:
-        """What it changes besides the model's own variables."""
+        """The variables that it changes besides the model's own."""
         averages = [] if self._averages is None else self._averages.variables
         return [*self._watch.variables, *averages]
 
@@ -203,7 +203,7 @@ class TrainingStep:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What it works with besides the model."""
+        """The objects that it uses besides the model."""
         return self._watch, self._averages
 
     def going(self) -> Any:
@@ -211,7 +211,7 @@ class TrainingStep:
         return self._watch.going()
 
     def _update(self, data: Any) -> Logs:
-        """Keras' `train_step` with the gradients of several micro-batches."""
+        """Runs Keras' `train_step` with the summed gradients of several micro-batches."""
         tf = runtime.tensorflow()
         first = tf.nest.flatten(data)[0]
         rows = first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]
@@ -228,11 +228,11 @@ class TrainingStep:
         return self._model.get_metrics_result()
 
     def _sum_gradients(self, data: Any, rows: Any) -> list[Any]:
-        """The batch's gradients: the micro-batches' weighted by their rows."""
+        """Returns the batch's gradients: those of micro-batches, weighted by their rows."""
         tf, microbatch_size = runtime.tensorflow(), self.microbatch_size
         sums = [
             *self._gradients(data, 0, tf.minimum(microbatch_size, rows), rows)
-        ]  # tells which are None
+        ]  # shows which are None
         places = [place for place, gradient in enumerate(sums) if gradient is not None]
 
         def add(totals: Any, start: Any, size: Any) -> list[Any]:
@@ -279,5 +279,5 @@ class TrainingStep:
 
 
 def can_split(model: Any) -> bool:
-    """Whether a batch may be taken in micro-batches: not where the model has a step of its own."""
+    """Whether a batch can be split into micro-batches: not if the model overrides its step."""
     return not runtime.overrides(model, "train_step")

@@ -1,1 +1,1 @@
-"""What the computer and its GPUs do while code runs, sampled from a process of its own."""
+"""Samples the use of the computer and its GPUs in a separate process while code runs."""

@@ -1,7 +1,7 @@
-"""What is sampled, as data: the names and units of all columns, and NVML's reasons to slow down.
+"""Defines the sampled columns with their units, and NVML's reasons for throttling.
 
-A sample is a list of values in the order of these names. None is what the computer or the card
-does not tell; it is never 0.
+A sample is a list of values in the order of these names. A value that the computer or the card
+does not report is None, never 0.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Name: unit.  100 percent of `process_cpu_percent` are one core, of `cpu_percent` all of them.
+# Name: unit. 100 percent is one core in `process_cpu_percent`, all cores in `cpu_percent`.
 HOST_UNITS: Mapping[str, str] = {
     "process_cpu_percent": "%",
     "process_memory_bytes": "bytes",
@@ -18,8 +18,9 @@ HOST_UNITS: Mapping[str, str] = {
     "disk_read_bytes_per_s": "bytes/s",
     "network_read_bytes_per_s": "bytes/s",
 }
-# The utilization is the share of time in which at least one kernel ran, that of the memory the
-# share in which its controller read or wrote (nvmlUtilization_t).  "received" is to the card.
+# `utilization_percent` is the share of time in which at least one kernel ran,
+# `memory_utilization_percent` the share in which the memory controller read or wrote
+# (nvmlUtilization_t). "received" means host to card.
 DEVICE_UNITS: Mapping[str, str] = {
     "utilization_percent": "%",
     "memory_utilization_percent": "%",
@@ -30,9 +31,9 @@ DEVICE_UNITS: Mapping[str, str] = {
     "pcie_received_bytes_per_s": "bytes/s",
     "pcie_sent_bytes_per_s": "bytes/s",
 }
-THROTTLING = "throttling"  # a text, after the numbers of a device
-# Bits of nvmlClocksEventReasons that slow a busy card.  Not that it is idle (1), nor the clocks
-# that its owner has set (2, 0x100).
+THROTTLING = "throttling"  # a string column after a device's numbers
+# Bits of nvmlClocksEventReasons that slow a busy card; without idle (1) and the clocks set by the
+# user (2, 0x100).
 THROTTLE_REASONS: Mapping[int, str] = {
     0x04: "power limit",
     0x08: "hardware slowdown",
@@ -45,14 +46,14 @@ THROTTLE_REASONS: Mapping[int, str] = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that is sampled.
+    """A sampled GPU.
 
     Args:
-        device: Its place among the visible ones, such as "GPU:0".
-        name: Such as "Tesla V100-SXM2-16GB"; "" where NVML does not tell.
-        uuid: NVML's, or "".
-        memory_total_bytes: Of the card or the MIG slice, or None.
-        power_limit_w: At which the driver lowers the clocks, or None.
+        device: Name by position among the visible GPUs, such as "GPU:0".
+        name: Product name such as "Tesla V100-SXM2-16GB"; "" if NVML does not report it.
+        uuid: UUID from NVML, or "".
+        memory_total_bytes: Memory of the card or the MIG slice, or None.
+        power_limit_w: Power at which the driver lowers the clocks, or None.
     """
 
     device: str
@@ -63,7 +64,7 @@ class Gpu:
 
 
 def explain_throttling(bits: int | None) -> str | None:
-    """The reasons for lower clocks, such as "power limit"; "" for none, None if not known."""
+    """Names the reasons for lower clocks, such as "power limit"; "" for none, None if unknown."""
     if bits is None:
         return None
     return ", ".join(text for bit, text in THROTTLE_REASONS.items() if bits & bit)

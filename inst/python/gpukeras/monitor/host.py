@@ -1,4 +1,4 @@
-"""The computer and one process through psutil: processor, memory, bytes read."""
+"""Samples the CPU, memory and bytes read of the computer and one process through psutil."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Callable, Sequence
 
 import psutil
 
-BYTES_S = 0.2  # files of all disks and network cards are read this often at most: 0.25 ms each time
-Count = Sequence[float | None]  # of what only grows, such as bytes
+BYTES_S = 0.2  # shortest interval between reads of disk and network counters: 0.25 ms each
+Count = Sequence[float | None]  # values of monotonic counters, such as bytes
 
 
 class HostReader:
-    """Samples the computer and a process.
+    """A reader of the computer's and one process's use of CPU, memory, disk and network.
 
     Args:
-        pid: The process.
+        pid: Id of the process.
 
     Raises:
-        psutil.NoSuchProcess: It has ended; `read()` raises it too.
+        psutil.NoSuchProcess: if the process has ended; `read()` raises it too.
     """
 
     def __init__(self, pid: int) -> None:
-        """Reads the counters that the first sample starts from."""
+        """Reads the initial counters."""
         self._process = psutil.Process(pid)
         self._processor = Meter(self._count_processor)
         self._bytes = Meter(count_bytes, BYTES_S)
 
     def read(self) -> list[float | None]:
-        """A value for each of `fields.HOST_UNITS`; rates since the last call."""
+        """Returns a value for each of `fields.HOST_UNITS`, with rates since the last call."""
         process, busy, total = self._processor.read()
         disk, network = self._bytes.read()
         return [
@@ -42,33 +42,34 @@ class HostReader:
         ]
 
     def _count_processor(self) -> Count:
-        """Seconds of the process, of all processors at work, and of all processors."""
+        """Returns CPU seconds of the process, and busy and total CPU seconds of the computer."""
         own, everyone = self._process.cpu_times(), psutil.cpu_times()
-        # Linux counts a guest's time in `user` too; `iowait` is idle, as nothing computes.
+        # Linux includes guest time in `user`; `iowait` is idle time, because nothing computes.
         spent = {name: getattr(everyone, name) for name in everyone._fields if "guest" not in name}
         total = sum(spent.values())
         return own.user + own.system, total - spent["idle"] - spent.get("iowait", 0.0), total
 
 
 class Meter:
-    """Growth a second of counters.
+    """A meter of the growth per second of counters.
 
     Args:
-        count: Reads the counters, None for one that is not there.
-        shortest_s: What was found last is given again until this long after it.
+        count: Reads the counters; None for a missing one.
+        shortest_s: Shortest interval in seconds between two reads; an earlier call returns the last
+            rates again.
     """
 
     def __init__(self, count: Callable[[], Count], shortest_s: float = 0.0) -> None:
-        """Reads the counters that the first call starts from."""
+        """Reads the initial counters."""
         self._count, self._shortest_s = count, shortest_s
         self._time, self._before = time.monotonic(), count()
         self._rates: Count = [None] * len(self._before)
 
     def read(self) -> Count:
-        """A rate for each counter since the last call that read them."""
+        """Returns a rate for each counter since the last call that read the counters."""
         now = time.monotonic()
         seconds = now - self._time
-        # A little less: the samples of the usual interval come now and then a little early.
+        # 0.9, because samples at the default interval sometimes come slightly early.
         if seconds > 0.9 * self._shortest_s:
             after = self._count()
             self._rates = find_rates(self._before, after, seconds)
@@ -77,14 +78,14 @@ class Meter:
 
 
 def find_rates(before: Count, after: Count, seconds: float) -> Count:
-    """Growth a second of each counter.
+    """Returns the growth per second of each counter.
 
-    None where one is missing or went back, as it does when a network card is removed.
+    A rate is None if a counter is missing or decreased, as when a network card is removed.
 
     Args:
-        before: The counters.
-        after: The same, later.
-        seconds: How much later.
+        before: The earlier counters.
+        after: The later counters.
+        seconds: Time between them.
     """
     return [
         None if old is None or new is None or new < old else (new - old) / seconds
@@ -93,14 +94,14 @@ def find_rates(before: Count, after: Count, seconds: float) -> Count:
 
 
 def count_bytes() -> Count:
-    """Bytes read from all disks, and received from all networks, the computer's own left out."""
+    """Returns bytes read from all disks and bytes received from all networks except loopback."""
     disk, network = psutil.disk_io_counters(), psutil.net_io_counters(pernic=True)
     received = [card.bytes_recv for name, card in network.items() if name not in ("lo", "lo0")]
     return None if disk is None else float(disk.read_bytes), float(sum(received))
 
 
 def count_cores() -> int:
-    """The processors that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return psutil.cpu_count() or 1

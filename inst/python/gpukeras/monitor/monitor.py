@@ -1,9 +1,9 @@
-"""Starts and ends the sampler, which is a process of its own.
+"""Starts and stops the sampler, which runs as a separate process.
 
     start_monitor(interval) --> Monitor.stop() --> MonitorRecord
 
-Samples go to a temporary file that has no name: nothing blocks when nobody reads, what was sampled
-is there even when the sampler has died, and nothing is left behind when this process dies.
+The sampler writes to an unnamed temporary file: writes never block on a missing reader, the samples
+survive a crash of the sampler, and nothing is left on disk when this process dies.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from gpukeras.core.options import check_number
 from gpukeras.monitor.summary import MonitorRecord, make_record
 
 PROGRAM = "gpukeras.monitor.sampler"
-INTERVAL_S = 0.2  # NVML itself averages the utilization over 0.17 to 1 s, by card
+INTERVAL_S = 0.2  # NVML averages the utilization over 0.17 to 1 s, depending on the card
 SHORTEST_S, LONGEST_S = 0.01, 60.0
 START_LIMIT_S = 30.0  # a driver without persistence mode takes seconds to wake its cards
 STOP_LIMIT_S = 10.0
 
 
 class Monitor:
-    """A running sampler; it ends by `stop()`, and with this process.
+    """A running sampler; it ends with `stop()` or with this process.
 
     Args:
         interval_s: Seconds between two samples.
     """
 
     def __init__(self, interval_s: float) -> None:
-        """Starts the sampler and waits until it is ready, 0.1 to 0.3 s.
+        """Starts the sampler and waits 0.1 to 0.3 s until it is ready.
 
         Raises:
-            RuntimeMissingError: It could not be started.
+            RuntimeMissingError: if the sampler cannot be started.
         """
         self.interval_s = interval_s
         self._out, self._err = _open_file(self), _open_file(self)
@@ -58,11 +58,11 @@ class Monitor:
 
     @property
     def pid(self) -> int:
-        """The sampler's process."""
+        """The id of the sampler's process."""
         return self._child.pid
 
     def stop(self) -> MonitorRecord:
-        """Ends the sampler; what it has seen. Called again it gives the same."""
+        """Stops the sampler and returns its record; a second call returns the same record."""
         if self._record is None:
             seconds = time.monotonic() - self._began
             self._end()
@@ -74,18 +74,18 @@ class Monitor:
 
 
 def start_monitor(interval: Any = INTERVAL_S, arg: str = "interval") -> Monitor:
-    """Starts to sample this process, its computer and its GPUs.
+    """Starts sampling this process, its computer and its GPUs.
 
     Args:
         interval: Seconds between two samples, 0.01 to 60.
-        arg: The user's name for the interval, for messages.
+        arg: Name of the option in errors.
 
     Returns:
-        What `stop()` ends.
+        The running monitor; `stop()` ends it.
 
     Raises:
-        SpecError: The interval is no number, or out of range.
-        RuntimeMissingError: psutil is not installed, or the sampler could not be started.
+        SpecError: if the interval is not a number or out of range.
+        RuntimeMissingError: if psutil is not installed or the sampler cannot be started.
     """
     interval_s = check_number(arg, interval, SHORTEST_S, LONGEST_S)
     if importlib.util.find_spec("psutil") is None:
@@ -96,12 +96,12 @@ def start_monitor(interval: Any = INTERVAL_S, arg: str = "interval") -> Monitor:
 
 
 def monitor_start(interval: Any = INTERVAL_S, arg: str = "interval") -> dict[str, Monitor]:
-    """For R: a handle that `monitor_stop()` takes."""
+    """Starts a monitor for R and returns a handle for `monitor_stop()`."""
     return {"handle": start_monitor(interval, arg)}
 
 
 def monitor_stop(handle: Monitor) -> MonitorRecord:
-    """For R: ends a monitor; what it has seen."""
+    """Stops a monitor for R and returns its record."""
     return handle.stop()
 
 
@@ -122,7 +122,7 @@ def _start_child(interval_s: float, out: IO[bytes], err: IO[bytes]) -> subproces
         stdin=subprocess.PIPE,
         stdout=out,
         stderr=err,
-        start_new_session=True,  # Ctrl-C in a terminal is for the training, not for the sampler
+        start_new_session=True,  # Ctrl-C in a terminal must not reach the sampler
     )
 
 
@@ -138,9 +138,9 @@ def _await_ready(child: subprocess.Popen[bytes], out: IO[bytes], err: IO[bytes])
 
 
 def _end_child(child: subprocess.Popen[bytes], owner: int) -> None:
-    if os.getpid() != owner:  # a fork of R's, which ends by itself
+    if os.getpid() != owner:  # a fork of the R process must not stop its parent's sampler
         return
-    with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # it has ended, or hangs
+    with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # it has ended or hangs
         child.communicate(b"\n", timeout=STOP_LIMIT_S)
     if child.poll() is None:  # a driver can hang
         child.kill()
@@ -149,7 +149,7 @@ def _end_child(child: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def _explain_end(status: int | None, err: IO[bytes]) -> str:
-    """How the sampler ended and what it said last; "" for a good end."""
+    """Describes the sampler's exit with its last error line; "" for success."""
     if status == 0:
         return ""
     how = "it hangs" if status is None else explain_status(status)

@@ -1,8 +1,8 @@
-"""GPUs through NVML, the driver's monitoring library, by the package nvidia-ml-py.
+"""Samples GPUs with NVML, the driver's monitoring library, through the package nvidia-ml-py.
 
-NVML asks the driver: it starts nothing on the card and takes none of its memory. What a card does
-not tell is None. NVML counts all GPUs in PCI order and does not heed CUDA_VISIBLE_DEVICES, so
-this does, as CUDA would: what others compute on hidden cards is no business of the sampled process.
+NVML queries the driver: it runs nothing on the card and takes none of its memory. A value that a
+card does not report is None. NVML lists all GPUs in PCI order and ignores CUDA_VISIBLE_DEVICES, so
+this module applies that variable as CUDA does and skips cards hidden from the sampled process.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from typing import Any
 from gpukeras.monitor.fields import Gpu, explain_throttling
 from gpukeras.system.host import choose_visible
 
-PCIE_UNIT = 1024.0  # nvmlDeviceGetPcieThroughput counts KiB a second
+PCIE_UNIT = 1024.0  # nvmlDeviceGetPcieThroughput returns KiB per second
 LIBRARY_NOT_FOUND, DRIVER_NOT_LOADED, NO_PERMISSION = 12, 9, 4  # nvmlReturn_t
 
 
 class Pcie:
-    """Bytes a second over PCI Express, measured beside the samples.
+    """A thread that measures PCI Express throughput in bytes per second.
 
-    NVML takes 20 ms for each direction of each card, as it watches a counter that long: eight
-    cards would take more than the usual interval. So a thread measures, and a sample takes what
-    was measured last.
+    NVML watches a counter for 20 ms for each direction of each card, so eight cards would take more
+    than the default interval. A thread measures instead, and a sample uses its last measurement.
 
     Args:
-        measure: Gives bytes a second received and sent; takes its time.
+        measure: Returns bytes per second received and sent; may block.
     """
 
     def __init__(self, measure: Callable[[], tuple[float | None, float | None]]) -> None:
-        """Starts the thread with a first measurement."""
+        """Starts the thread and a first measurement."""
         self._measure = measure
         self._latest: tuple[float | None, float | None] = (None, None)
         self._requested = threading.Event()
@@ -44,22 +43,22 @@ class Pcie:
             self._latest = self._measure()
 
     def take(self) -> tuple[float | None, float | None]:
-        """What was measured last, at most an interval ago; asks for the next."""
+        """Returns the last measurement, at most one interval old, and requests the next."""
         self._requested.set()
         return self._latest
 
 
 class GpuReader:
-    """A GPU that NVML is asked about again and again.
+    """A GPU that is sampled repeatedly through NVML.
 
     Args:
-        nvml: The module pynvml, started.
-        handle: NVML's, of a card or of a MIG slice.
-        device: Such as "GPU:0".
+        nvml: The module pynvml, initialized.
+        handle: NVML handle of a card or a MIG slice.
+        device: Device name such as "GPU:0".
     """
 
     def __init__(self, nvml: Any, handle: Any, device: str) -> None:
-        """Asks for what does not change."""
+        """Reads the constant properties and starts the PCI Express thread."""
         self._nvml, self._handle = nvml, handle
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
@@ -73,7 +72,7 @@ class GpuReader:
         self._pcie = Pcie(self._measure_pcie)
 
     def read(self) -> list[Any]:
-        """A value for each of `DEVICE_UNITS`, then the throttling's text."""
+        """Returns a value for each of `DEVICE_UNITS`, then the throttling text."""
         used = self._ask("nvmlDeviceGetUtilizationRates")
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         power = self._ask("nvmlDeviceGetPowerUsage")
@@ -89,7 +88,7 @@ class GpuReader:
         ]
 
     def _read_reasons(self) -> int | None:
-        # Drivers before 535 know the older name only.
+        # Drivers before 535 have the older name only.
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         return (
             self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") if reasons is None else reasons
@@ -102,7 +101,7 @@ class GpuReader:
         return received, sent
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        """What NVML answers; None where the card, the driver or the package does not tell."""
+        """Returns NVML's result; None if the card, driver or package does not support it."""
         try:
             return getattr(self._nvml, name)(self._handle, *arguments)
         except (self._nvml.NVMLError, AttributeError):
@@ -110,7 +109,7 @@ class GpuReader:
 
 
 def _mark_stand_in(nvml: Any) -> str:
-    # No record over a stand-in for the driver may pass for one over a card; see probes.driver.
+    # A record made with a simulated driver must not pass for one of a real card; see probes.driver.
     return " (simulated)" if hasattr(nvml.nvmlLib, "gpukeras_simulated_driver") else ""
 
 
@@ -120,11 +119,11 @@ def _as_text(text: Any) -> str:
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs to sample.
+    """The readers of the GPUs to sample.
 
     Args:
-        readers: One for each.
-        error: "" or why there is none, a sentence.
+        readers: One reader per GPU.
+        error: "" or one sentence on why there is no GPU.
     """
 
     readers: Sequence[GpuReader] = field(default=())
@@ -132,10 +131,10 @@ class Gpus:
 
 
 def open_gpus(visible: str | None) -> Gpus:
-    """The GPUs that a process may use.
+    """Returns readers of the GPUs that a process may use.
 
     Args:
-        visible: Its CUDA_VISIBLE_DEVICES, or None if unset.
+        visible: The process's CUDA_VISIBLE_DEVICES, or None if unset.
     """
     try:
         import pynvml
@@ -154,7 +153,7 @@ def _find_handles(pynvml: Any, visible: str | None) -> list[Any]:
     found: list[Any] = []
     errors: list[Exception] = []
     for index in range(pynvml.nvmlDeviceGetCount()):
-        try:  # under Slurm the other jobs' cards may be listed, but refused
+        try:  # under Slurm NVML may list other jobs' cards and refuse access
             found.append(pynvml.nvmlDeviceGetHandleByIndex(index))
         except pynvml.NVMLError as error:
             errors.append(error)
@@ -170,11 +169,11 @@ def _find_handles(pynvml: Any, visible: str | None) -> list[Any]:
 
 
 def explain_error(code: int, text: str) -> str:
-    """Why NVML shows no GPU, a sentence.
+    """Explains in one sentence why NVML shows no GPU.
 
     Args:
-        code: Its nvmlReturn_t.
-        text: Its own words.
+        code: NVML's return code (nvmlReturn_t).
+        text: NVML's error message.
     """
     known = {
         LIBRARY_NOT_FOUND: "There is no NVIDIA driver on this computer (no libnvidia-ml.so.1).",
@@ -185,7 +184,7 @@ def explain_error(code: int, text: str) -> str:
 
 
 def explain_none(visible: str | None) -> str:
-    """Why there is no GPU to sample although NVML works, a sentence."""
+    """Explains in one sentence why there is no GPU to sample although NVML works."""
     if visible is None:
         return "The NVIDIA driver shows no GPU."
     return f'CUDA_VISIBLE_DEVICES is "{visible}", which shows this process no GPU.'

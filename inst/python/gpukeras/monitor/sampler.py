@@ -1,10 +1,10 @@
 """Samples a process, its computer and GPUs: `python -m gpukeras.monitor.sampler PID INTERVAL`.
 
-A process of its own: a thread of R's Python does not run while R itself computes, as reticulate
-keeps Python's lock, and here nothing waits for a lock of the training's. It imports neither
-TensorFlow nor NumPy. It prints JSON: a header once it is ready, then a line for each sample,
-`[seconds since the header, [host values], [[values of a GPU], ...]]`. It ends when a line or the
-end of a file comes by standard input, when its parent has ended, and when the process has.
+The sampler is a separate process because a Python thread in R does not run while R computes:
+reticulate holds the GIL. It also never waits for a lock of the training process. It imports neither
+TensorFlow nor NumPy. It prints JSON: a header once it is ready, then one line per sample,
+`[seconds since the header, [host values], [[values of a GPU], ...]]`. It ends when standard input
+delivers a line or closes, when its parent has ended, or when the sampled process has ended.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import psutil
 from gpukeras.monitor.host import HostReader, count_cores
 from gpukeras.monitor.nvml import GpuReader, open_gpus
 
-SHORTEST_S = 0.05  # processor times are counted in hundredths of a second: less tells nothing
+SHORTEST_S = 0.05  # CPU times have a resolution of 0.01 s, so shorter intervals are too noisy
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Samples until it is told to end."""
+    """Prints the header, then samples until standard input, the parent or the process ends."""
     pid, interval = int(arguments[0]), float(arguments[1])
     told = threading.Event()
     threading.Thread(target=_wait_for_word, args=(told,), daemon=True).start()
@@ -47,16 +47,22 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _wait_for_word(told: threading.Event) -> None:
-    os.read(sys.stdin.fileno(), 1)  # not sys.stdin.read(): Python could not end while that waits
+    os.read(sys.stdin.fileno(), 1)  # not sys.stdin.read(): Python cannot exit while it blocks
     told.set()
 
 
 def sample(
     host: HostReader, gpus: Sequence[GpuReader], interval: float, told: threading.Event
 ) -> None:
-    """Prints a sample at each interval, and one at the end for what is left of the last.
+    """Prints one sample per interval, and a last one for the remaining part of an interval.
 
-    Moments that were missed, as on a computer with too much to do, are left out.
+    Samples that are missed on an overloaded computer are skipped.
+
+    Args:
+        host: Reader of the computer and the process.
+        gpus: Readers of the GPUs.
+        interval: Seconds between two samples.
+        told: Event that ends the sampling.
     """
     parent, began = os.getppid(), time.monotonic()
     last = began

@@ -1,4 +1,4 @@
-"""What the samples say: the record that crosses to R, its means and its sentence. All pure."""
+"""Builds the monitor record for R from the samples, with means and a verdict; pure functions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from gpukeras.core.messages import count_of
 from gpukeras.monitor.fields import DEVICE_UNITS, HOST_UNITS, THROTTLING, Gpu
 
-BUSY_PERCENT = 90.0  # above it there is little left to win by feeding the card faster
-OTHERS_SHARE = 0.25  # of the computer's processors: then other programs slow this one down
+BUSY_PERCENT = 90.0  # above it, faster input can gain little
+OTHERS_SHARE = 0.25  # of the computer's cores; above it, other programs slow this one down
 HOST = "host"
 
 
@@ -23,8 +23,8 @@ class DeviceSamples(Gpu):
     """A GPU and its samples.
 
     Args:
-        samples: Of each column of `fields.DEVICE_UNITS` one float64 a sample, NaN where the card
-            did not tell; and `throttling`, texts, None where it did not tell.
+        samples: For each column of `fields.DEVICE_UNITS` a float64 array with one value per sample,
+            NaN where the card reported none; and `throttling`, a list of strings or None.
     """
 
     samples: Mapping[str, Any] = field(default_factory=dict)
@@ -32,15 +32,15 @@ class DeviceSamples(Gpu):
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """A column in three numbers, None where it was never told.
+    """Mean, median and maximum of a column; None if it has no values.
 
     Args:
-        device: "host" or such as "GPU:0".
-        column: Its name.
-        unit: Such as "bytes/s".
-        mean: Of all samples that were told.
-        median: The same.
-        max: The same.
+        device: "host" or a device name such as "GPU:0".
+        column: Name of the column.
+        unit: Unit such as "bytes/s".
+        mean: Mean of the reported values.
+        median: Median of the reported values.
+        max: Largest reported value.
     """
 
     device: str
@@ -53,21 +53,21 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class MonitorRecord:
-    """What a monitor has seen.
+    """The record of a monitor.
 
     Args:
-        interval_s: Seconds between two samples, as asked.
-        seconds: How long it watched.
-        samples: `time_s` (from its beginning) and each column of `fields.HOST_UNITS`, a float64
-            array each, one value a sample; NaN where the computer did not tell.
-        devices: The samples of each visible GPU, at the same moments.
-        gpu_error: "" or why no GPU was sampled, a sentence.
-        cores: Processors that the process may use.
-        computer_cores: Processors of the computer, or None; `cpu_percent` is of them.
-        memory_total_bytes: Of the computer.
-        summary: Of each column.
-        verdict: One sentence on how busy the GPU was, or the processor without one.
-        notes: What else is worth knowing, sentences.
+        interval_s: Requested seconds between two samples.
+        seconds: Duration of the record.
+        samples: `time_s` (seconds from the start) and each column of `fields.HOST_UNITS`, float64
+            arrays with one value per sample; NaN where the computer reported none.
+        devices: The samples of each visible GPU, at the same times.
+        gpu_error: "" or one sentence on why no GPU was sampled.
+        cores: Number of cores that the process may use.
+        computer_cores: Number of cores of the computer, to which `cpu_percent` refers, or None.
+        memory_total_bytes: Memory of the computer.
+        summary: Summary of each column.
+        verdict: One sentence on how busy the GPU was, or the CPU without a GPU.
+        notes: Further sentences.
     """
 
     interval_s: float
@@ -87,7 +87,7 @@ class MonitorRecord:
 
 
 def parse_samples(text: str) -> tuple[dict[str, Any], list[list[Any]]]:
-    """The sampler's header and its samples; a line that it could not finish is left out."""
+    """Parses the sampler's header and samples; skips an incomplete line."""
     lines: list[Any] = []
     for line in text.splitlines():
         with suppress(ValueError):
@@ -99,13 +99,13 @@ def parse_samples(text: str) -> tuple[dict[str, Any], list[list[Any]]]:
 def make_record(
     text: str, interval_s: float, seconds: float, notes: Sequence[str] = ()
 ) -> MonitorRecord:
-    """The record of what a sampler printed.
+    """Builds the record from a sampler's output.
 
     Args:
-        text: All that it printed.
-        interval_s: Seconds between two samples, as asked.
-        seconds: How long it watched.
-        notes: What the caller knows, sentences.
+        text: The sampler's whole output.
+        interval_s: Requested seconds between two samples.
+        seconds: Duration of the record.
+        notes: Sentences of the caller to put first.
     """
     header, lines = parse_samples(text)
     times = np.array([line[0] for line in lines], dtype=np.float64)
@@ -133,24 +133,24 @@ def make_record(
 def to_columns(
     rows: Sequence[Sequence[float | None]], units: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """Rows as a float64 array for each name, None as NaN."""
+    """Converts rows to one float64 array per column name, None to NaN."""
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(units))
     return {name: table[:, place].copy() for place, name in enumerate(units)}
 
 
 def to_device_columns(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """A GPU's rows as columns, the throttling's text last."""
+    """Converts a GPU's rows to columns, the throttling text last."""
     columns: dict[str, Any] = to_columns([row[:-1] for row in rows], DEVICE_UNITS)
     return {**columns, THROTTLING: [row[-1] for row in rows]}
 
 
-# Summed up ----------------------------------------------------------------------------------------
+# Summaries ----------------------------------------------------------------------------------------
 
 
 def summarise(
     samples: Mapping[str, np.ndarray], devices: Sequence[DeviceSamples]
 ) -> list[ColumnSummary]:
-    """Mean, median and largest value of each column; of throttling the share of the samples."""
+    """Returns mean, median and maximum of each column, and the share of throttled samples."""
     found = [_sum_up(HOST, name, unit, samples[name]) for name, unit in HOST_UNITS.items()]
     for one in devices:
         device = one.device
@@ -169,23 +169,29 @@ def _sum_up(device: str, column: str, unit: str, values: np.ndarray) -> ColumnSu
 
 
 def told_texts(device: DeviceSamples) -> list[str]:
-    """What the card said of its clocks, as often as it said anything."""
+    """Returns the throttling texts of the samples that have one."""
     return [text for text in device.samples[THROTTLING] if text is not None]
 
 
 def find_mean(values: np.ndarray) -> float | None:
-    """The mean of what was told, or None."""
+    """Returns the mean of the finite values, or None if there are none."""
     told = values[np.isfinite(values)]
     return float(told.mean()) if len(told) else None
 
 
-# In words -----------------------------------------------------------------------------------------
+# Wording ------------------------------------------------------------------------------------------
 
 
 def explain_use(
     samples: Mapping[str, np.ndarray], devices: Sequence[DeviceSamples], cores: int
 ) -> str:
-    """One sentence: how busy the GPUs were; without one, how busy the processor was."""
+    """Describes in one sentence how busy the GPUs were, or the CPU without a reported GPU.
+
+    Args:
+        samples: Columns of the computer and the process.
+        devices: Samples of each GPU.
+        cores: Number of cores that the process may use.
+    """
     if not len(samples["time_s"]):
         return "It ended before the first sample: a shorter `interval` would show more."
     busy = {one.device: find_mean(one.samples["utilization_percent"]) for one in devices}
@@ -200,10 +206,10 @@ def explain_use(
 
 
 def explain_busy(busy: Mapping[str, float]) -> str:
-    """How busy the GPUs were, a sentence.
+    """Describes in one sentence how busy the GPUs were.
 
     Args:
-        busy: Percent of the time, by device.
+        busy: Mean utilization in percent, by device.
     """
     mean = sum(busy.values()) / len(busy)
     if len(busy) == 1:
@@ -217,17 +223,17 @@ def explain_busy(busy: Mapping[str, float]) -> str:
 
 
 def explain_cores(percent: float, cores: int) -> str:
-    """How much of the processor a process used.
+    """Describes how many cores a process used.
 
     Args:
-        percent: 100 is a whole core.
-        cores: That it may use.
+        percent: CPU use in percent of one core.
+        cores: Number of cores that the process may use.
     """
     return f"the process used {percent / 100:.1f} of {count_of(cores, 'CPU core')} on average"
 
 
 def explain_devices(devices: Sequence[DeviceSamples]) -> list[str]:
-    """What is to be known of the cards: lowered clocks, odd numbering; sentences."""
+    """Returns notes on lowered clocks and on the numbering of different cards."""
     notes = [note for one in devices for note in (explain_slowing(one),) if note]
     if len({one.name for one in devices}) > 1:
         notes.append(
@@ -238,7 +244,7 @@ def explain_devices(devices: Sequence[DeviceSamples]) -> list[str]:
 
 
 def explain_slowing(device: DeviceSamples) -> str:
-    """How often a card's clocks were lowered and why, a sentence; "" if they were not."""
+    """Describes in one sentence how often and why a card's clocks were lowered; "" if never."""
     texts = told_texts(device)
     slowed = [text for text in texts if text]
     if not slowed:
@@ -250,11 +256,11 @@ def explain_slowing(device: DeviceSamples) -> str:
 
 
 def explain_others(samples: Mapping[str, np.ndarray], cores: int | None) -> list[str]:
-    """That other programs took much of the processor, a sentence, or nothing.
+    """Returns a note if other programs used more than `OTHERS_SHARE` of the computer's cores.
 
     Args:
-        samples: Of the computer and the process.
-        cores: Of the computer.
+        samples: Columns of the computer and the process.
+        cores: Number of cores of the computer, or None.
     """
     everyone, own = find_mean(samples["cpu_percent"]), find_mean(samples["process_cpu_percent"])
     if not cores or everyone is None or own is None:

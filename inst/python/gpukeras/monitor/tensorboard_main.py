@@ -1,9 +1,9 @@
-"""Runs TensorBoard in a process of its own, which ends with the process that started it.
+"""Runs TensorBoard in a process that ends together with its parent.
 
     python -m gpukeras.monitor.tensorboard_main --logdir ... --host 127.0.0.1 --port ...
 
-The parent holds the other end of standard input. It closes when the parent ends, in whatever way,
-so no server is left behind by an R that was killed.
+The parent holds the other end of standard input, which closes however the parent ends. A killed R
+process therefore leaves no server behind.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import threading
 import time
 import types
 
-CLEAN_UP_S = 2.0  # TensorBoard removes its note of the process when it is asked to end
+CLEAN_UP_S = 2.0  # on SIGTERM TensorBoard removes its file on the process
 
 
 def main() -> None:
-    """Serves until standard input ends; arguments are TensorBoard's own."""
+    """Runs TensorBoard with its usual arguments until standard input closes."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # TensorBoard's own switch: it reads files by itself, and does not import TensorFlow for that,
-    # which takes 3 s and 400 MB (TensorBoard 2.21).
+    # With this module TensorBoard reads files without importing TensorFlow, which takes 3 s and
+    # 400 MB (TensorBoard 2.21).
     sys.modules["tensorboard.compat.notf"] = types.ModuleType("tensorboard.compat.notf")
     from tensorboard.main import run_main
 
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    # The descriptor, not sys.stdin: Python waits for that one's lock when it shuts down.
+    # The descriptor, not sys.stdin: Python waits for the lock of sys.stdin when it shuts down.
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""Starts TensorBoard on this computer's loopback address, and stops it.
+"""Starts and stops TensorBoard on this computer's loopback address.
 
-TensorBoard asks for no password, so it is never offered to the network. It gets no GPU: the card
-is the training's.
+TensorBoard has no password, so it never listens on the network. It gets no GPU, so that training
+has the whole card.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from gpukeras.core.errors import DataError, RuntimeMissingError, SpecError
 from gpukeras.core.options import check_count
 
 HOST = "127.0.0.1"
-PORTS = range(6006, 6106)  # TensorBoard's own, and those that it goes on to
-START_S = 60.0  # it takes 2 to 10 s, and longer where the computer is busy
+PORTS = range(6006, 6106)  # TensorBoard's default port and the next ones it tries
+START_S = 60.0  # it takes 2 to 10 s, longer on a busy computer
 POLL_S = 0.1
 STOP_S = 5.0
 PROFILE_PLUGINS = ("xprof", "tensorboard_plugin_profile")
 TRACES = [f"{'*/' * depth}plugins/profile/*/*.xplane.pb" for depth in range(4)]
 
-_servers: list[BoardServer] = []  # their pipes must stay open for them to go on
+_servers: list[BoardServer] = []  # a server ends when its pipe closes, so references are kept
 
 
 class BoardServer:
-    """TensorBoard in a child process.
+    """A TensorBoard server in a child process.
 
     Args:
-        folder: Where the event files are or will be; its whole path.
+        folder: Absolute path of the folder for event files; it may not exist yet.
         port: A free port.
-        python: The Python that has TensorBoard.
+        python: The Python interpreter that has TensorBoard.
 
     Raises:
-        RuntimeMissingError: if it ends before it answers, or does not answer in a minute.
+        RuntimeMissingError: if it ends before it answers, or does not answer within 60 s.
     """
 
     def __init__(self, folder: Path, port: int, python: str) -> None:
-        """Starts it, and waits until it answers."""
+        """Starts the server and waits until it answers."""
         self.folder, self.port, self.url = folder, port, f"http://{HOST}:{port}/"
         self._python = python
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (for the server's life)
@@ -62,11 +62,11 @@ class BoardServer:
 
     @property
     def runs(self) -> bool:
-        """Whether it is still there."""
+        """Whether the server process is running."""
         return self._child.poll() is None
 
     def stop(self) -> None:
-        """Ends it; may be called again."""
+        """Stops the server; further calls do nothing."""
         with suppress(OSError):
             if self._child.stdin:
                 self._child.stdin.close()
@@ -99,7 +99,7 @@ def _start_child(
     folder: Path, port: int, python: str, output: IO[bytes]
 ) -> subprocess.Popen[bytes]:
     arguments = ["--logdir", str(folder), "--host", HOST, "--port", str(port)]
-    # Without its data server, a second process that listens on a port of its own.
+    # Without the data server, a second process that listens on another port.
     arguments += ["--load_fast", "false", "--reload_multifile", "true"]
     environment = child_environment() | {
         "CUDA_VISIBLE_DEVICES": "-1",
@@ -113,13 +113,13 @@ def _start_child(
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=output,
-        start_new_session=True,  # Ctrl-C in R is not for it
+        start_new_session=True,  # Ctrl-C in R must not reach it
     )
 
 
 def answers(port: int) -> bool:
     """Whether TensorBoard answers on a port of the loopback address."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=2)  # heeds no proxy
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)  # ignores proxy settings
     try:
         connection.request("GET", "/data/environment")
         return connection.getresponse().status == http.HTTPStatus.OK
@@ -133,20 +133,20 @@ def answers(port: int) -> bool:
 
 
 def start_board(folder: str, port: int | None = None, python: str = "") -> dict[str, Any]:
-    """Starts TensorBoard, or gives the one that runs already for a folder.
+    """Starts TensorBoard for a folder, or returns the server that already runs for it.
 
     Args:
-        folder: Where event files are or will be.
-        port: From 1 to 65535; None for the first free one from 6006.
-        python: The Python that has TensorBoard; this one by default.
+        folder: Folder for event files; it may not exist yet.
+        port: Port from 1 to 65535; None for the first free one from 6006.
+        python: The Python interpreter that has TensorBoard; the running one by default.
 
     Returns:
-        `handle`, `url`, `port`, `folder` (its whole path) and `notes` (sentences).
+        `handle`, `url`, `port`, `folder` (absolute path) and `notes` (sentences).
 
     Raises:
         RuntimeMissingError: if TensorBoard is not installed or cannot be started.
         DataError: if the folder is a file.
-        SpecError: for a port that cannot be had.
+        SpecError: for a port that cannot be used.
     """
     python = python or sys.executable
     port = None if port is None else check_count("port", port, 1, 65535)
@@ -169,14 +169,14 @@ def start_board(folder: str, port: int | None = None, python: str = "") -> dict[
 
 
 def stop_board(handle: BoardServer) -> None:
-    """Ends TensorBoard; nothing where it has ended already."""
+    """Stops TensorBoard; does nothing if it has already ended."""
     handle.stop()
     if handle in _servers:
         _servers.remove(handle)
 
 
 def board_runs(handle: BoardServer) -> bool:
-    """Whether TensorBoard is still there."""
+    """Whether TensorBoard is running."""
     return handle.runs
 
 
@@ -192,8 +192,8 @@ def _find_server(folder: Path, port: int | None) -> BoardServer | None:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported; a folder that merely has its name does not count."""
-    importlib.invalidate_caches()  # it may just have been installed
+    """Whether a package can be imported; a plain folder of that name does not count."""
+    importlib.invalidate_caches()  # finds a package installed since start
     spec = importlib.util.find_spec(package)
     return spec is not None and spec.origin is not None
 
@@ -207,12 +207,12 @@ def _check_installed(python: str) -> None:
 
 
 def install_command(python: str, package: str) -> str:
-    """What to type into a terminal."""
+    """Returns the pip command that installs a package."""
     return f"{shlex.quote(python)} -m pip install {package}"
 
 
 def read_notes(folder: Path, python: str) -> list[str]:
-    """What keeps TensorBoard from showing all that there is to see, sentences."""
+    """Returns sentences on what TensorBoard cannot show: a missing folder, traces without xprof."""
     if not folder.is_dir():
         return ["The folder is not there yet: TensorBoard shows what is written there later."]
     traced = any(next(folder.glob(pattern), None) for pattern in TRACES)
@@ -223,10 +223,10 @@ def read_notes(folder: Path, python: str) -> list[str]:
 
 
 def find_port() -> int:
-    """The first free port from 6006.
+    """Returns the first free port from 6006.
 
     Raises:
-        SpecError: if a hundred are in use.
+        SpecError: if all hundred ports are in use.
     """
     for port in PORTS:
         if not _refusal(port):
@@ -235,10 +235,10 @@ def find_port() -> int:
 
 
 def check_port(port: int) -> int:
-    """A port that was asked for.
+    """Returns a requested port if a server can listen on it.
 
     Raises:
-        SpecError: if it is in use, or may not be used.
+        SpecError: if it is in use or not permitted.
     """
     refusal = _refusal(port)
     if refusal:
@@ -248,9 +248,9 @@ def check_port(port: int) -> int:
 
 
 def _refusal(port: int) -> str:
-    """Why a server cannot listen on a port of the loopback address, or ""."""
+    """Returns why a server cannot listen on a port of the loopback address, or ""."""
     with socket.socket() as probe:
-        if os.name == "posix":  # there it lets connections be that have just ended
+        if os.name == "posix":  # ignores connections that have just closed
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -1,1 +1,1 @@
-"""Facts about the computer and its packages, read without TensorFlow."""
+"""Reads facts about the computer and its packages without TensorFlow."""

@@ -1,7 +1,7 @@
-"""Facts about a computer and a session, and guarded ways to ask for one.
+"""Looks up facts about a computer and a session with type checks.
 
-Facts are a nested dict as `diagnostics.collect.read_facts()` makes it. What is missing or odd in
-it is "not determined", never "no": only an empty text or list says "looked, and it is not there".
+Facts are a nested dict from `diagnostics.collect.read_facts()`. A missing value or one of the wrong
+type means "not determined", never "no"; an empty string or list means "looked for and not found".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 Facts = Mapping[str, Any]
 
-WHEELS = (  # distributions that all own the module `tensorflow`
+WHEELS = (  # distributions that install the module `tensorflow`
     "tensorflow",
     "tensorflow-cpu",
     "tensorflow-gpu",
@@ -25,7 +25,7 @@ WHEELS = (  # distributions that all own the module `tensorflow`
 
 
 def find_fact(facts: Facts, *path: str) -> Any:  # noqa: ANN401
-    """The fact at a path of keys, or None."""
+    """Returns the fact at a path of keys, or None."""
     value: Any = facts
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -33,37 +33,37 @@ def find_fact(facts: Facts, *path: str) -> Any:  # noqa: ANN401
 
 
 def find_text(facts: Facts, *path: str) -> str | None:
-    """A fact that is a text, else None."""
+    """Returns a fact that is a string, else None."""
     value = find_fact(facts, *path)
     return value if isinstance(value, str) else None
 
 
 def find_list(facts: Facts, *path: str) -> list[Any] | None:
-    """A fact that is a list, else None."""
+    """Returns a fact that is a list, else None."""
     value = find_fact(facts, *path)
     return list(value) if isinstance(value, (list, tuple)) else None
 
 
 def find_dict(facts: Facts, *path: str) -> dict[str, Any]:
-    """A fact that is a dict, else an empty one."""
+    """Returns a fact that is a dict, else an empty dict."""
     value = find_fact(facts, *path)
     return dict(value) if isinstance(value, Mapping) else {}
 
 
 def find_number(facts: Facts, *path: str) -> float | None:
-    """A fact that is a finite number, else None."""
+    """Returns a fact that is a finite number, else None."""
     value = find_fact(facts, *path)
     known = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if known and math.isfinite(value) else None
 
 
 def find_records(facts: Facts, *path: str) -> list[dict[str, Any]]:
-    """The dicts of a fact that is a list of them, else none."""
+    """Returns the dicts in a fact that is a list, else an empty list."""
     return [dict(item) for item in find_list(facts, *path) or () if isinstance(item, Mapping)]
 
 
 def is_wsl(facts: Facts) -> bool:
-    """Whether Windows runs this Linux."""
+    """Whether the system is Linux under WSL."""
     return "microsoft" in (find_text(facts, "platform", "release") or "").lower()
 
 
@@ -81,8 +81,8 @@ def is_cuda_build(facts: Facts) -> bool | None:
 def hides_gpus(value: Any, gpus: int | None) -> bool:  # noqa: ANN401
     """Whether a value of CUDA_VISIBLE_DEVICES leaves no GPU.
 
-    CUDA stops at the first entry that is no GPU, so "-1", "" and "NoDevFiles" hide all, and so does
-    an index beyond the last. A UUID cannot be judged here.
+    CUDA stops at the first invalid entry, so "-1", "" and "NoDevFiles" hide all GPUs, and so does
+    an index beyond the last. A UUID is not checked and does not count as hiding.
     """
     if not isinstance(value, str):
         return False
@@ -93,19 +93,19 @@ def hides_gpus(value: Any, gpus: int | None) -> bool:  # noqa: ANN401
 
 
 def count_gpus(facts: Facts) -> int | None:
-    """GPUs of the computer by device nodes, or by the PCI bus; None if not determined."""
+    """Counts the computer's GPUs by device nodes, or on the PCI bus; None if not determined."""
     nodes = find_list(facts, "driver", "device_nodes")
     return len(nodes or find_list(facts, "hardware", "nvidia_gpus") or ()) or None
 
 
 def list_wheels(facts: Facts) -> list[str]:
-    """The installed distributions that own the module `tensorflow`, with their versions."""
+    """Returns the installed distributions of the module `tensorflow`, with their versions."""
     packages = find_dict(facts, "packages")
     return [f"{name} {packages[name]}" for name in WHEELS if isinstance(packages.get(name), str)]
 
 
 def describe_readings(facts: Facts, name: str) -> str:
-    """What C, Python and R read of an environment variable."""
+    """Describes the values that C, Python and R read from an environment variable."""
     readings = find_dict(facts, "environment", name)
     shown = {"c": "C", "python": "Python", "r": "R"}
     texts = [
@@ -116,34 +116,34 @@ def describe_readings(facts: Facts, name: str) -> str:
     return f"of {name} " + ", ".join(texts)
 
 
-# Ops that do a network's computing, by what their names hold: a CPU's are _MklMatMul and the like.
+# Parts of the names of ops that do most of a network's computation; on a CPU such as _MklMatMul.
 HEAVY = ("MatMul", "Einsum", "Conv1D", "Conv2D", "Conv3D", "CudnnRNN", "Xla")
 
 
 def is_heavy(op: str) -> bool:
-    """Whether an op does the computing of a network, by its type's name."""
+    """Whether an op type does most of a network's computation, judged by its name."""
     return any(name in op for name in HEAVY)
 
 
 def is_simulated(facts: Facts) -> bool:
-    """Whether the driver says that it is none: a stub for tests."""
+    """Whether the driver identifies itself as a stub for tests."""
     return any(find_fact(facts, part, "simulated") is True for part in ("cuda", "nvml"))
 
 
 def parse_numbers(text: Any) -> tuple[int, ...]:  # noqa: ANN401
-    """The numbers that a version begins with: "2.21.0rc1" is (2, 21, 0); () if there are none."""
+    """Parses a version's leading numbers: "2.21.0rc1" is (2, 21, 0); () if there are none."""
     match = re.match(r"\s*v?(\d+(?:\.\d+)*)", text) if isinstance(text, str) else None
     return tuple(int(part) for part in match.group(1).split(".")) if match else ()
 
 
 def find_release(facts: Facts) -> tuple[int, ...]:
-    """TensorFlow's version as numbers, of the imported or the installed one; () if unknown."""
+    """Returns the version of the imported or installed TensorFlow as numbers; () if unknown."""
     texts = [find_text(facts, part, "version") for part in ("tensorflow", "build")]
     return next((numbers for text in texts if (numbers := parse_numbers(text))), ())
 
 
 def list_capabilities(facts: Facts) -> list[tuple[int, ...]]:
-    """Compute capabilities of the GPUs, such as (8, 6), as the driver or else TensorFlow tells."""
+    """Returns the GPUs' compute capabilities, such as (8, 6), from the driver or TensorFlow."""
     for path in (
         ("cuda", "devices"),
         ("listings", "preloaded", "gpus"),
@@ -157,13 +157,13 @@ def list_capabilities(facts: Facts) -> list[tuple[int, ...]]:
 
 
 def count_listed(facts: Facts, variation: str) -> int | None:
-    """GPUs that TensorFlow listed in that child process, or None if it was not run or gave none."""
+    """Counts the GPUs that TensorFlow listed in a child process; None without a list."""
     gpus = find_list(facts, "listings", variation, "gpus")
     return None if gpus is None else len(gpus)
 
 
 def count_fresh(facts: Facts) -> int | None:
-    """GPUs that TensorFlow lists in a new process as gpukeras would start it; None if not tried."""
+    """Counts the GPUs that TensorFlow lists in a new gpukeras process; None if not tried."""
     preloaded = count_listed(facts, "preloaded")
     return count_listed(facts, "as it is") if preloaded is None else preloaded
 
@@ -175,13 +175,13 @@ def lists_none(facts: Facts) -> bool:
 
 
 def find_logs(facts: Facts) -> list[dict[str, Any]]:
-    """What TensorFlow's log said in each child process: the lists of GPUs, then the computation."""
+    """Returns the parsed TensorFlow logs of the child processes: listings first, then the proof."""
     parts = [*find_dict(facts, "listings").values(), find_fact(facts, "proof")]
     return [find_dict(part, "log") for part in parts if isinstance(part, Mapping)]
 
 
 def find_errors(facts: Facts) -> list[str]:
-    """The errors of the computation in a child process, and the telling lines of its log."""
+    """Returns the errors of the computation in a child process, and relevant lines of its log."""
     stages = find_records(facts, "proof", "stages")
     errors = [find_text(part, "error") for part in (find_dict(facts, "proof"), *stages)]
     lines = find_list(facts, "proof", "log", "lines") or ()
@@ -189,7 +189,7 @@ def find_errors(facts: Facts) -> list[str]:
 
 
 def list_kernels(facts: Facts) -> list[tuple[int, int]]:
-    """The compute capabilities for which TensorFlow's build has code.
+    """Returns the compute capabilities for which TensorFlow's build has code.
 
     "sm_86" is code for 8.6 and later minor versions; "compute_90" is code for 9.0, and PTX.
     """
@@ -199,7 +199,7 @@ def list_kernels(facts: Facts) -> list[tuple[int, int]]:
 
 
 def list_uncoded(facts: Facts) -> list[tuple[int, ...]]:
-    """Compute capabilities of GPUs for which the build has no code, so that PTX is compiled."""
+    """Returns the GPUs' compute capabilities without code in the build, which need PTX compiled."""
     built = list_kernels(facts)
     return [
         card

@@ -1,7 +1,7 @@
-"""What the computer is, read from files and NVML alone: no TensorFlow, nothing started.
+"""Reads facts about the computer from files and NVML, without TensorFlow or starting a GPU.
 
-Every reader follows one convention: None means "not determined", an empty text or list means
-"looked, and it is not there". Nothing here raises on an odd machine.
+Every reader follows one convention: None means "not determined", an empty string or list means
+"looked for and not found". No reader raises on an unusual machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONTAINER_GROUPS = ("docker", "kubepods", "containerd", "libpod", "lxc")
 
 
 def read_text(path: str | Path) -> str | None:
-    """A small file's text without surrounding white space, or None if it cannot be read."""
+    """Reads a small text file without surrounding white space; None if it cannot be read."""
     try:
         return Path(path).read_text(errors="replace").strip("\0\n\t ")
     except OSError:
@@ -34,7 +34,7 @@ def read_text(path: str | Path) -> str | None:
 def read_container(
     root: str | Path = "/", environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The sign that this is a container ("" if none), and which GPUs and uses it was promised."""
+    """Returns the container marker ("" if none), and the container's NVIDIA variables."""
     root = Path(root)
     found = [f"/{name}" for name in CONTAINER_MARKERS if (root / name).exists()]
     groups = read_text(root / "proc/1/cgroup") or ""
@@ -48,7 +48,7 @@ def read_container(
 
 
 def read_slurm(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The Slurm job that this is ("" if none), and the GPUs that it was given."""
+    """Returns the Slurm job's id ("" if none) and its allocated GPUs."""
     gpus = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
     given = [environment[name] for name in gpus if environment.get(name)]
     return {"job_id": environment.get("SLURM_JOB_ID", ""), "gpus": given[0] if given else ""}
@@ -56,7 +56,7 @@ def read_slurm(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class NvmlGpu:
-    """A GPU as NVML, the driver's monitoring library, numbers it (in PCI order)."""
+    """A GPU as listed, in PCI order, by NVML, the driver's monitoring library."""
 
     name: str
     uuid: str
@@ -65,7 +65,7 @@ class NvmlGpu:
 
 
 def read_nvml() -> list[NvmlGpu] | None:
-    """All GPUs that NVML knows, or None without the package, the driver or permission."""
+    """Returns all GPUs that NVML lists; None without the package, the driver or permission."""
     try:
         import pynvml
     except ImportError:
@@ -91,14 +91,14 @@ def _read_nvml_gpu(pynvml: Any, index: int) -> NvmlGpu:
 def match_nvml(
     labels: Sequence[str], gpus: Sequence[NvmlGpu], visible: str | None
 ) -> list[NvmlGpu | None]:
-    """NVML's record of each of TensorFlow's GPUs, None where it cannot be told.
+    """Returns the NVML record of each TensorFlow GPU, None where the match is ambiguous.
 
-    NVML counts in PCI order and ignores CUDA_VISIBLE_DEVICES, CUDA counts the fastest first:
-    positions are believed only where every name agrees, else a name that occurs once.
+    NVML lists GPUs in PCI order and ignores CUDA_VISIBLE_DEVICES; CUDA lists the fastest first.
+    GPUs are matched by position only if all names agree, otherwise by a name that is unique.
 
     Args:
-        labels: TensorFlow's names of its GPUs, in its order.
-        gpus: What NVML knows.
+        labels: Product names of TensorFlow's GPUs, in TensorFlow's order.
+        gpus: The GPUs that NVML lists.
         visible: CUDA_VISIBLE_DEVICES, or None if unset.
     """
     chosen = list(gpus)
@@ -115,7 +115,7 @@ def match_nvml(
 
 
 def read_cpu_label() -> str:
-    """The processor's name."""
+    """Returns the CPU's model name."""
     for line in (read_text("/proc/cpuinfo") or "").splitlines():
         if line.lower().startswith("model name"):
             return line.partition(":")[2].strip()
@@ -123,7 +123,7 @@ def read_cpu_label() -> str:
 
 
 def read_total_memory() -> float | None:
-    """Bytes of memory of the computer."""
+    """Returns the computer's memory in bytes."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):  # Windows has no sysconf
@@ -132,7 +132,7 @@ def read_total_memory() -> float | None:
 
 
 def read_free_memory() -> float | None:
-    """Bytes that this process can still take: the computer's, or its control group's if less."""
+    """Returns the free bytes of the computer or of this process's control group, if fewer."""
     memory = _psutil_memory()
     lines = (read_text("/proc/meminfo") or "").splitlines()
     shown = [float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
@@ -142,9 +142,9 @@ def read_free_memory() -> float | None:
 
 
 def read_group_memory(root: str | Path = "/") -> float | None:
-    """Bytes left in this process's control group (a container's or Slurm's limit), if it has one.
+    """Returns the free bytes of this process's control group (container or Slurm limit), or None.
 
-    File cache counts as free: the kernel gives it back before it refuses memory.
+    File cache counts as free, because the kernel reclaims it before it refuses an allocation.
     """
     own = (read_text(Path(root, "proc/self/cgroup")) or "").rpartition("::")[2].lstrip("/")
     group = Path(root, "sys/fs/cgroup", own.splitlines()[0] if own else "")
@@ -157,7 +157,7 @@ def read_group_memory(root: str | Path = "/") -> float | None:
 
 
 def read_process_memory() -> tuple[float | None, float | None]:
-    """Bytes that this process holds in memory now, and held at most."""
+    """Returns this process's current and peak resident memory in bytes."""
     pages = (read_text("/proc/self/statm") or "").split()
     now = float(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else _psutil_resident()
     try:
@@ -189,13 +189,13 @@ def _psutil_resident() -> float | None:
 
 
 def read_start_environment() -> dict[str, str]:
-    """The environment with which this process was started (Linux); else empty."""
+    """Returns the environment at the start of this process on Linux; elsewhere an empty dict."""
     entries = (read_text("/proc/self/environ") or "").split("\0")
     return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
 
 
 def read_library_cache() -> dict[str, str]:
-    """Shared libraries that the system's loader knows, by name; empty without `ldconfig`."""
+    """Returns the paths of the loader's cached libraries by name; empty without `ldconfig`."""
     try:
         command = ["/sbin/ldconfig", "-p"]
         listing = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
@@ -206,18 +206,18 @@ def read_library_cache() -> dict[str, str]:
 
 
 def trim_memory() -> None:
-    """Gives memory that is free in this process back to the system, where its C library can."""
-    with suppress(AttributeError, OSError):  # glibc's own
+    """Returns this process's unused heap memory to the system, if the C library supports it."""
+    with suppress(AttributeError, OSError):  # only glibc has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def choose_visible(uuids: Sequence[str], visible: str) -> list[int | str]:
-    """What CUDA_VISIBLE_DEVICES names, in its order: a card's index, or a MIG slice's UUID.
+    """Resolves CUDA_VISIBLE_DEVICES to card indices and UUIDs of MIG slices, in its order.
 
-    As CUDA does, it ends at the first that is none.
+    Like CUDA, it stops at the first invalid entry.
 
     Args:
-        uuids: Of all cards, in NVML's order.
+        uuids: UUIDs of all cards, in NVML's order.
         visible: The variable's value.
     """
     chosen: list[int | str] = []

@@ -1,6 +1,7 @@
-"""Known bugs of certain versions, as data: a record a bug, its rule a pure function of facts.
+"""Lists known bugs of certain versions: one record per bug, with a pure function of facts.
 
-A record holds what is known from elsewhere; whether the bug did harm here is for `causes` to prove.
+A record states published knowledge; the rules in `diagnostics.rules` prove whether the bug has an
+effect here.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from gpukeras.system.facts import (
     parse_numbers,
 )
 
-# CUDA's compilers know Blackwell, compute capability 10.0 and later, from 12.8 on (release notes).
+# CUDA's compilers support Blackwell, compute capability 10.0 and later, since 12.8 (release notes).
 BLACKWELL = (10, 0)
 BLACKWELL_CUDA = (12, 8)
-# cuDNN's support matrix from 9.11 on begins with Turing, 7.5; 9.10.2 still lists Maxwell to Volta.
+# cuDNN's support matrix starts with Turing, 7.5, since 9.11; 9.10.2 still lists Maxwell to Volta.
 CUDNN_TURING = (9, 11)
 TURING = (7, 5)
 # Metadata of the wheels: `nvidia-cudnn-cu12` 8.9.7 in 2.16 and 2.17, >=9.3 from 2.18 on.
@@ -35,15 +36,15 @@ class KnownBug:
     """A bug that certain versions have.
 
     Args:
-        id: Such as "cusolver".
-        package: The distribution that has it.
-        versions: Which of its versions, for people.
-        applies: Facts to evidence that this installation has it, or None.
-        cause: The cause (see `causes`) that it is where it did harm.
-        what: What goes wrong, one sentence.
-        mends: What gpukeras does about it by itself: "preload", "jit off" or "".
-        fix: What to do, as in `causes`.
-        source: Where this is known from.
+        id: Identifier such as "cusolver".
+        package: The affected distribution.
+        versions: The affected versions, as text for users.
+        applies: Function of facts that returns evidence of the bug in this installation, or None.
+        cause: Id of the cause (see `diagnostics.rules`) that covers its effect.
+        what: One sentence on what fails.
+        mends: gpukeras' automatic workaround: "preload", "jit off" or "".
+        fix: What the user can do, as in `diagnostics.rules`.
+        source: Reference.
     """
 
     id: str
@@ -58,7 +59,7 @@ class KnownBug:
 
 
 def find_bugs(facts: Facts) -> tuple[tuple[KnownBug, str], ...]:
-    """The bugs that this installation has, each with its evidence."""
+    """Returns the bugs of this installation, each with its evidence."""
     return tuple((bug, sign) for bug in KNOWN_BUGS if (sign := bug.applies(facts)))
 
 
@@ -66,7 +67,7 @@ def find_bugs(facts: Facts) -> tuple[tuple[KnownBug, str], ...]:
 
 
 def has_cusolver_bug(facts: Facts) -> str | None:
-    """The wheel's cusolver is there, in a folder that TensorFlow does not search."""
+    """Returns evidence that the wheel's cusolver is in a folder that TensorFlow does not search."""
     path = find_text(facts, "libraries", "libcusolver.so.11") or ""
     lost = find_fact(facts, "build", "searches_cusolver") is False
     if is_cuda_build(facts) is not True or not lost or "/nvidia/cusolver/" not in path:
@@ -75,7 +76,7 @@ def has_cusolver_bug(facts: Facts) -> str | None:
 
 
 def has_path_bug(facts: Facts) -> str | None:
-    """TensorFlow 2.16.1 with the wheels of its CUDA libraries."""
+    """Returns evidence of TensorFlow 2.16.1 with CUDA libraries from wheels."""
     wheels = [name for name in find_dict(facts, "packages") if str(name).startswith("nvidia-cu")]
     if find_release(facts) != (2, 16, 1) or is_cuda_build(facts) is not True or not wheels:
         return None
@@ -83,7 +84,7 @@ def has_path_bug(facts: Facts) -> str | None:
 
 
 def has_new_cudnn(facts: Facts) -> str | None:
-    """A cuDNN that has no code for one of the GPUs."""
+    """Returns evidence of a cuDNN without code for one of the GPUs."""
     version = find_cudnn_version(facts)
     old = sorted(card for card in list_capabilities(facts) if card < TURING)
     if version < CUDNN_TURING or not old:
@@ -95,7 +96,7 @@ def has_new_cudnn(facts: Facts) -> str | None:
 
 
 def has_old_cudnn(facts: Facts) -> str | None:
-    """A cuDNN that is older than the one that TensorFlow was compiled with."""
+    """Returns evidence of a cuDNN older than the one TensorFlow was compiled with."""
     version, release = find_cudnn_version(facts), find_release(facts)
     needed = next((cudnn for since, cudnn in BUILT_FOR_CUDNN if release >= since), ())
     if is_cuda_build(facts) is not True or not version or version >= needed:
@@ -107,7 +108,7 @@ def has_old_cudnn(facts: Facts) -> str | None:
 
 
 def has_blackwell_bug(facts: Facts) -> str | None:
-    """XLA of a CUDA that does not know one of the GPUs."""
+    """Returns evidence of an XLA whose CUDA version does not support one of the GPUs."""
     cuda = find_text(facts, "build", "cuda_version")
     aborting = [card for card in list_capabilities(facts) if aborts_xla(card, parse_numbers(cuda))]
     if is_cuda_build(facts) is not True or not aborting:
@@ -118,12 +119,12 @@ def has_blackwell_bug(facts: Facts) -> str | None:
 
 
 def aborts_xla(capability: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
-    """Whether XLA of a CUDA version ends the process on a GPU; never where one is not known."""
+    """Whether XLA of a CUDA version aborts the process on a GPU; False if either is unknown."""
     return capability >= BLACKWELL and () < cuda < BLACKWELL_CUDA
 
 
 def has_broken_metal(facts: Facts) -> str | None:
-    """tensorflow-metal beside a TensorFlow that it cannot be loaded into."""
+    """Returns evidence of a tensorflow-metal that the installed TensorFlow cannot load."""
     metal = find_text(facts, "packages", "tensorflow-metal")
     release = find_release(facts)
     if find_text(facts, "platform", "system") != "Darwin" or not metal or release < (2, 18):
@@ -132,9 +133,9 @@ def has_broken_metal(facts: Facts) -> str | None:
 
 
 def find_cudnn_version(facts: Facts) -> tuple[int, ...]:
-    """Version of the cuDNN that would be loaded, such as (9, 10, 2), or ().
+    """Returns the version of the cuDNN that would be loaded, such as (9, 10, 2), or ().
 
-    cuDNN 9 counts 10,000 a major version, cuDNN 8 counted 1,000 (cudnn_version.h).
+    The major version counts 10,000 in cuDNN 9 and 1,000 in cuDNN 8 (cudnn_version.h).
     """
     number = find_number(facts, "cudnn", "version")
     if number is None or number != int(number) or number < 1000:
@@ -145,7 +146,7 @@ def find_cudnn_version(facts: Facts) -> tuple[int, ...]:
 
 
 def format_version(numbers: tuple[int, ...]) -> str:
-    """(9, 10, 2) is "9.10.2"."""
+    """Formats version numbers: (9, 10, 2) is "9.10.2"."""
     return ".".join(map(str, numbers))
 
 

@@ -1,8 +1,8 @@
-"""Python packages, read from files: which TensorFlow this is, how it was built, what it needs.
+"""Reads from files which TensorFlow is installed, how it was built and what it requires.
 
-The cheapest layer of `gpu_check()`: nothing is imported or executed, so that a broken TensorFlow
-can be described too. Readers follow `host`'s convention: None is "not determined", an empty text
-or list "looked, and it is not there".
+This is the cheapest layer of `gpu_check()`: it imports and executes nothing, so it also describes a
+broken TensorFlow. Readers follow the convention of `host`: None means "not determined", an empty
+string or list "looked for and not found".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PACKAGES = (
     "jaxlib",
     "nvidia-ml-py",
 )
-# Libraries that TensorFlow opens at its start, by CUDA's major version; cuDNN's is in build_info.
+# Libraries that TensorFlow opens on import, by CUDA's major version; cuDNN's is in build_info.
 SONAMES = {
     "12": (
         "libcudart.so.12",
@@ -47,7 +47,7 @@ SONAMES = {
     )
 }
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
-# Where reticulate and conda keep environments, below the home folder.
+# Folders in which reticulate and conda keep environments, relative to the home folder.
 ENVIRONMENTS = (
     ".virtualenvs/*",
     "miniconda3/envs/*",
@@ -56,14 +56,14 @@ ENVIRONMENTS = (
     ".local/share/r-miniconda/envs/*",
     "Library/r-miniconda*/envs/*",
 )
-ENVIRONMENTS_LIMIT = 40  # a home folder may lie on a slow disk
+ENVIRONMENTS_LIMIT = 40  # a home folder may be on a slow disk
 
 
 # Packages ----------------------------------------------------------------------------------------
 
 
 def read_packages() -> dict[str, str]:
-    """Versions of the packages that matter, NVIDIA's libraries among them."""
+    """Returns the versions of the relevant packages, including NVIDIA's libraries."""
     found = _list_installed()
     requested = [name for name in found if name in PACKAGES or name.startswith("nvidia-")]
     return {name: found[name] for name in sorted(requested)}
@@ -73,12 +73,12 @@ def _list_installed() -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in dict.fromkeys(sys.path):
         for name, version in _list_distributions(Path(folder or ".")):
-            found.setdefault(name, version)  # the first on the path is the one imported
+            found.setdefault(name, version)  # Python imports the first on the path
     return found
 
 
 def _list_distributions(folder: Path) -> Iterator[tuple[str, str]]:
-    """Names and versions by the names of metadata folders, which are much faster than the files."""
+    """Yields names and versions from metadata folder names, much faster than reading the files."""
     try:
         entries = os.listdir(folder)
     except OSError:
@@ -90,24 +90,24 @@ def _list_distributions(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def normalize_name(name: str) -> str:
-    """A distribution's name as PEP 503 writes it."""
+    """Normalises a distribution's name as in PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def find_tensorflow() -> Path | None:
-    """The folder of the installed TensorFlow; other finders may act on being asked for it."""
+    """Finds the folder of TensorFlow with PathFinder; other finders may have side effects."""
     spec = importlib.machinery.PathFinder.find_spec("tensorflow")
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 def find_version(site: Path) -> str:
-    """Version of the distribution that owns `tensorflow` in a folder of packages, or ""."""
+    """Returns the version of the distribution of `tensorflow` in a site-packages folder, or ""."""
     found = dict(_list_distributions(site))
     return next((found[name] for name in WHEELS if name in found), "")
 
 
 def read_requirements() -> list[dict[str, str]] | None:
-    """What TensorFlow's extra `and-cuda` asks for and does not have; None if not determined."""
+    """Returns the unmet requirements of TensorFlow's extra `and-cuda`; None if not determined."""
     folder = find_tensorflow()
     info = read_build_info(folder.parent) if folder else None
     if folder is None or info is None or info.get("is_cuda_build") is not True:
@@ -126,15 +126,15 @@ def read_requirements() -> list[dict[str, str]] | None:
 def parse_requirements(
     asked: list[str], installed: Mapping[str, str]
 ) -> list[dict[str, str]] | None:
-    """The requirements of the extra `and-cuda` that are missing or of another version.
+    """Returns the requirements of the extra `and-cuda` that are missing or have another version.
 
     Args:
-        asked: Lines as `importlib.metadata.requires()` gives them.
+        asked: Requirement lines from `importlib.metadata.requires()`.
         installed: Versions by distribution.
     """
     try:
         from packaging.requirements import Requirement
-    except ImportError:  # TensorFlow depends on it, so hardly ever
+    except ImportError:  # rare, because TensorFlow depends on it
         return None
     extra, plain = {"extra": "and-cuda"}, {"extra": ""}
     found = []
@@ -153,7 +153,7 @@ def parse_requirements(
 
 
 def read_build() -> dict[str, Any] | None:
-    """How TensorFlow was built, from its own files, without importing it."""
+    """Reads from TensorFlow's files how it was built, without importing it."""
     folder = find_tensorflow()
     build = read_build_info(folder.parent) if folder else None
     if folder is None or build is None:
@@ -166,7 +166,7 @@ def read_build() -> dict[str, Any] | None:
 
 
 def read_build_info(site: Path) -> dict[str, Any] | None:
-    """TensorFlow's `build_info` in a folder of packages, parsed and not executed."""
+    """Parses TensorFlow's `build_info` in a site-packages folder without executing it."""
     try:
         tree = ast.parse((site / BUILD_INFO).read_text())
     except (OSError, SyntaxError, ValueError):
@@ -180,17 +180,17 @@ def read_build_info(site: Path) -> dict[str, Any] | None:
     return None
 
 
-# ELF, for 64 bits and little endian: where a library has the loader look for the ones it opens.
-PROGRAM_HEADERS = struct.Struct("<32xQ14xHH")  # offset, size of one, number, in the file's header
-PROGRAM_HEADER = struct.Struct("<II6Q")  # type, flags, offset, address, -, size in the file, -, -
+# Parts of the 64-bit little-endian ELF format that hold a library's search path.
+PROGRAM_HEADERS = struct.Struct("<32xQ14xHH")  # file header: offset, entry size, entries
+PROGRAM_HEADER = struct.Struct("<II6Q")  # type, flags, offset, address, -, size in file, -, -
 LOAD, DYNAMIC = 1, 2
 END, STRINGS, STRINGS_SIZE, RPATH, RUNPATH = 0, 5, 10, 15, 29
 
 
 def read_search_path(library: Path) -> str | None:
-    """RUNPATH or RPATH of a library, "" if it has none; None without a library.
+    """Reads RUNPATH or RPATH of a library, "" if it has none; None if it cannot be read.
 
-    Its own few pages are read, not the whole file, which may have 160 MB.
+    It reads only the few pages with the path, not the whole file of up to 160 MB.
     """
     try:
         with library.open("rb") as file:
@@ -226,7 +226,7 @@ def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
 
 
 def read_libraries(build: Mapping[str, Any]) -> dict[str, str] | None:
-    """Where each CUDA library lies that this build needs, "" if nowhere; None if not known."""
+    """Returns the path of each CUDA library this build needs, "" if missing; None if unknown."""
     cuda = SONAMES.get(_major(build.get("cuda_version")))
     folder = find_tensorflow()
     if cuda is None or folder is None or platform.system() != "Linux":
@@ -239,7 +239,7 @@ def read_libraries(build: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def find_cudnn(build: Mapping[str, Any]) -> str:
-    """The cuDNN that TensorFlow would load, or ""."""
+    """Returns the path of the cuDNN that TensorFlow would load, or ""."""
     folder, major = find_tensorflow(), _major(build.get("cudnn_version"))
     if folder is None or not major or platform.system() != "Linux":
         return ""
@@ -253,7 +253,7 @@ def _major(version: Any) -> str:
 
 
 def _library_folders(site: Path) -> list[Path]:
-    # The loader's own order. It reads LD_LIBRARY_PATH once, when the process starts.
+    # In the loader's search order. The loader reads LD_LIBRARY_PATH once, at process start.
     started_with = host.read_start_environment().get("LD_LIBRARY_PATH", "")
     given = [Path(folder) for folder in started_with.split(":") if folder]
     return [*given, *sorted(site.glob("nvidia/*/lib")), Path(sys.prefix) / "lib"]
@@ -264,7 +264,7 @@ def _find_library(name: str, folders: list[Path]) -> str:
 
 
 def read_compiler() -> dict[str, str] | None:
-    """What XLA compiles with: NVIDIA's assembler and device functions, "" if absent."""
+    """Returns the paths of XLA's compiler tools, `ptxas` and `libdevice`, "" if absent."""
     folder = find_tensorflow()
     if folder is None or platform.system() != "Linux":
         return None
@@ -292,10 +292,10 @@ def _configured_toolkit() -> list[Path]:
 
 
 def read_installation(prefix: str | Path = sys.prefix) -> dict[str, Any]:
-    """Who installed TensorFlow: conda with which build, or uv for one session.
+    """Returns conda's build string of TensorFlow ("" if none), and whether uv made the environment.
 
     Args:
-        prefix: The environment's folder.
+        prefix: Folder of the environment.
     """
     prefix = Path(prefix)
     found = [
@@ -306,7 +306,7 @@ def read_installation(prefix: str | Path = sys.prefix) -> dict[str, Any]:
 
 
 def is_ephemeral(prefix: Path) -> bool:
-    """Whether uv made an environment in its cache for one run, as `py_require()` has it do."""
+    """Whether uv created an environment in its cache for one run, as `py_require()` does."""
     cached = re.compile(r"(?:archive|environments|builds)-v\d+")
     config = host.read_text(prefix / "pyvenv.cfg") or ""
     made_by_uv = re.search(r"^uv\s*=", config, re.MULTILINE) is not None
@@ -316,11 +316,11 @@ def is_ephemeral(prefix: Path) -> bool:
 def read_elsewhere(
     home: str | Path | None = None, own: str | Path = sys.prefix
 ) -> list[dict[str, Any]] | None:
-    """Other environments of this user that hold TensorFlow, told from their files alone.
+    """Finds this user's other environments with TensorFlow by their files.
 
     Args:
         home: The home folder.
-        own: The environment that runs, which is left out.
+        own: The running environment, which is excluded.
     """
     try:
         home = Path.home() if home is None else Path(home)

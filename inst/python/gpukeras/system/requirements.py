@@ -1,8 +1,8 @@
-"""What an interpreter is, and what it lacks of a list of requirements: asked by R.
+"""Reports to R what an interpreter is and which requirements it does not meet.
 
-R asks in interpreters that it may take for an environment, in environments that it found, and in
-the Python that it started, before anything else of gpukeras is imported there. Only the standard
-library is used, as an interpreter may have nothing else.
+R runs this in interpreters that could create an environment, in environments that it found, and in
+the Python that it started, before it imports any other part of gpukeras. The module uses only the
+standard library, because an interpreter may have nothing else.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REQUIREMENT = re.compile(
     r"((?:(?:[<>=!~]=|[<>])\s*[\w.*+-]+\s*(?:,\s*|$))*)"
 )
 CUDA = "and-cuda"
-CUDA_WHEEL = "nvidia-cudnn-cu12"  # the extra brings it with eleven others
+CUDA_WHEEL = "nvidia-cudnn-cu12"  # the extra installs it with eleven others
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Requirement:
     """One requirement, such as "tensorflow[and-cuda]>=2.21,<2.22".
 
     Args:
-        text: All of it.
-        name: The distribution.
-        extra: The extra that is asked for, or "".
-        bounds: Pairs such as (">=", "2.21").
+        text: The whole requirement.
+        name: Name of the distribution.
+        extra: The requested extra, or "".
+        bounds: Version bounds, pairs such as (">=", "2.21").
     """
 
     text: str
@@ -56,10 +56,10 @@ class Requirement:
 
 
 def parse_requirement(text: str) -> Requirement:
-    """The parts of a requirement; environment markers are not among them.
+    """Parses a requirement without environment markers.
 
     Raises:
-        ValueError: for a text that is none.
+        ValueError: for a text that is not a requirement.
     """
     match = REQUIREMENT.fullmatch(text.strip())
     if match is None:
@@ -72,14 +72,14 @@ def parse_requirement(text: str) -> Requirement:
 
 
 def is_within(version: str, bounds: Sequence[tuple[str, str]]) -> bool:
-    """Whether a version keeps to all bounds; one that says nothing keeps to them."""
+    """Whether a version satisfies all bounds; a version without numbers does."""
     found = parse_numbers(version)
     return not found or all(_keeps(found, sign, bound) for sign, bound in bounds)
 
 
 def _keeps(found: tuple[int, ...], sign: str, bound: str) -> bool:
     requested = parse_numbers(bound)
-    if sign == "~=":  # from this one on, up to the last number but one
+    if sign == "~=":  # at least this version, with all but the last number equal
         return _keeps(found, ">=", bound) and found[: len(requested) - 1] == requested[:-1]
     width = len(requested) if bound.endswith("*") else max(len(found), len(requested))
     padded = [(one + (0,) * width)[:width] for one in (found, requested)]
@@ -89,15 +89,15 @@ def _keeps(found: tuple[int, ...], sign: str, bound: str) -> bool:
 def list_lacking(
     requirements: Sequence[str], installed: Mapping[str, str]
 ) -> list[dict[str, str | bool]]:
-    """The requirements that are missing, of another version, or of another build.
+    """Returns the requirements that are missing, or installed in another version or build.
 
     Args:
-        requirements: As pip takes them.
+        requirements: Requirements in pip's syntax.
         installed: Versions by distribution.
 
     Returns:
-        A record each: `wanted`, `found` ("" where nothing is), `install`, which is what to ask pip
-        for, and `clash`, whether something must be removed first.
+        A dict for each: `wanted`; `found`, "" if nothing is installed; `install`, the requirement
+        to pass to pip; and `clash`, whether a package must be removed first.
     """
     found = (_judge_one(parse_requirement(text), installed) for text in requirements)
     return [record for record in found if record is not None]
@@ -117,7 +117,7 @@ def _judge_one(
 def _judge_tensorflow(
     requested: Requirement, installed: Mapping[str, str]
 ) -> dict[str, str | bool] | None:
-    """All builds of TensorFlow own the same files: two of them in one place break both."""
+    """Judges TensorFlow: all its builds install the same files, so two of them break each other."""
     owners = [name for name in WHEELS if name in installed]
     found = " and ".join(f"{name} {installed[name]}".strip() for name in owners)
     if not owners or len(owners) > 1:
@@ -143,14 +143,14 @@ def _record(
 
 
 def read_versions(requirements: Sequence[str]) -> dict[str, str]:
-    """Versions of what is installed here of the requirements, and of all builds of TensorFlow."""
+    """Returns installed versions of the required packages and of all builds of TensorFlow."""
     names = {*WHEELS, CUDA_WHEEL, *(parse_requirement(text).name for text in requirements)}
     found = {
         name: version for name in sorted(names) if (version := _read_version(name)) is not None
     }
     unknown = not any(name in found for name in WHEELS)
     if unknown and importlib.util.find_spec("tensorflow") is not None:
-        found["tensorflow"] = ""  # a build of its own, which says nothing about itself
+        found["tensorflow"] = ""  # a custom build without metadata
     return found
 
 
@@ -162,12 +162,12 @@ def _read_version(name: str) -> str | None:
 
 
 def read_lacking(requirements: Sequence[str]) -> list[dict[str, str | bool]]:
-    """What this interpreter lacks."""
+    """Returns the requirements that this interpreter does not meet."""
     return list_lacking(requirements, read_versions(requirements))
 
 
 def read_faults() -> list[str]:
-    """Why R cannot use an environment that this interpreter makes; empty if it can."""
+    """Returns why R cannot use an environment made by this interpreter; empty if it can."""
     faults = [
         f"has no module {name}, which Debian has in python3-venv"
         for name in ("venv", "ensurepip")
@@ -187,7 +187,7 @@ def _has_shared_library() -> bool:
 
 
 def main(requirements: Sequence[str]) -> None:
-    """Prints what this interpreter is, and lacks, as JSON on one line."""
+    """Prints this interpreter's path, version, faults and unmet requirements as one JSON line."""
     print(
         json.dumps(
             {

@@ -1,1 +1,1 @@
-"""Fitting and evaluating models, and what accompanies a training."""
+"""Fits and evaluates models; predictions, callbacks and reports."""

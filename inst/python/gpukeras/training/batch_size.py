@@ -1,4 +1,4 @@
-"""How many rows a batch of a training has: as asked for, as found before, or as the model takes."""
+"""Chooses the batch size of a training: as requested, as found before, or as the model requires."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from gpukeras.training.batch_size_memo import remembered_size
 def plan_batches(
     model: Any, data: Dataset, device: str, requested: int | str | None
 ) -> PipelinePlan:
-    """The plan of a training.
+    """Returns the pipeline plan of a training.
 
     Args:
         model: A built model.
-        data: Its rows.
-        device: Where it is.
-        requested: The batch size; None for the one that was found, the model's, or the dataset's.
+        data: The dataset.
+        device: The device of the model.
+        requested: The batch size; None for the one that a search found, the model's, or the
+            dataset's.
 
     Raises:
-        SpecError, ModelError: for one that the rows or the model do not take.
+        SpecError, ModelError: for a batch size that the rows or the model do not allow.
     """
     fixed = fixed_rows(model)
     if fixed is not None:
@@ -52,7 +53,13 @@ def _plan_fixed(
 
 
 def explain_rows(plan: PipelinePlan, data: Dataset, requested: int | str | None) -> list[str]:
-    """A note where more rows a batch were asked for than there are."""
+    """Returns a note where the requested batch size exceeds the number of rows.
+
+    Args:
+        plan: The pipeline plan.
+        data: The dataset.
+        requested: The requested batch size, or None.
+    """
     asked = data.spec.batch_size if requested is None else requested
     if isinstance(asked, str) or plan.rows == 0 or asked <= plan.rows:
         return []

@@ -1,4 +1,4 @@
-"""Batch sizes that gpu_batch_size() recommended, kept for each model of the session."""
+"""Stores the batch sizes that gpu_batch_size() recommended, for each model of the session."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _SIZES: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 def remember_batch_size(model: Any, size: int) -> None:
-    """Keeps a model's batch size while the model lives."""
+    """Stores a model's batch size while the model lives."""
     _SIZES[model] = size
 
 
 def remembered_batch_size(model: Any) -> int | None:
-    """What the last search recommended for a model in this session, or None."""
+    """Returns the last recommendation for a model in this session, or None."""
     return _SIZES.get(model)
 
 
 def remembered_size(model: Any, data: Dataset) -> int | None:
-    """The batch size that was found for the model, as far as the data has rows for it."""
+    """Returns the stored batch size of a model, at most the number of rows."""
     size = None if data.recipe.kind == AS_IS else remembered_batch_size(model)
     rows = data.count("train")
     return size if size is None or rows is None else min(size, rows)

@@ -1,4 +1,4 @@
-"""Evaluating: rows in large batches, nothing learned."""
+"""Evaluates a model on rows, in large batches."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def evaluate(
     batch_size: float | None = None,
     devices: Any = None,
 ) -> dict[str, Any]:
-    """A model's loss and metrics on rows.
+    """Returns a model's loss and metrics on rows.
 
     Args:
         model: A compiled Keras model.
-        data: The rows, encoded as those that trained the model.
+        data: The dataset, encoded like the one that trained the model.
         part: "all", "train" or "validation".
-        batch_size: Rows a batch, or None for large ones; for as many as Keras' own where the loss
+        batch_size: Rows per batch. None for large batches, or for Keras' default where the loss
             depends on the batches.
-        devices: On which, see `training.fit()`.
+        devices: The devices, see `training.fit()`.
 
     Returns:
-        `{metrics, rows, elapsed_s}`; of a metric that is an array a number for each component.
+        `{metrics, rows, elapsed_s}`; for a metric that is an array, one number per component.
     """
     check_choice("part", part, ("all", "train", "validation"))
     size = None if batch_size is None else check_count("batch_size", batch_size)
@@ -73,7 +73,7 @@ def evaluate(
 
 
 def _choose_size(model: Any, requested: int | None) -> int | None:
-    """Rows a batch; None for large ones."""
+    """Returns the rows per batch; None for large batches."""
     if requested is None and depends_on_batch(model):
         requested = KERAS_ROWS
     return fixed_rows(model) or requested

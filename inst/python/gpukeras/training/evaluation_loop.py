@@ -1,4 +1,4 @@
-"""The test function that gpukeras gives to Keras, in training and in evaluation."""
+"""The test function that gpukeras installs in Keras, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,20 @@ class EvaluationLoop:
         before: Callable[[], None] = lambda: None,
         strategy: Strategy | None = None,
     ) -> None:
-        """Places the rows; `epochs` is how often they will be evaluated."""
+        """Opens the rows.
+
+        Args:
+            model: A compiled model.
+            data: The dataset.
+            part: "all", "train" or "validation".
+            device: The device of the model.
+            epochs: How often the rows will be evaluated.
+            requested: "auto" or the name of an engine.
+            rows_a_batch: Rows per batch, or None for large batches.
+            idle: Called while rows are waited for.
+            before: Called before each evaluation.
+            strategy: The replicas of the model, or None for one.
+        """
         self._model, self._device, self._epochs, self._requested = model, device, epochs, requested
         self._strategy, self._has_texts = strategy or Strategy(), data.recipe.has_texts
         self._open_loader = partial(
@@ -65,11 +78,11 @@ class EvaluationLoop:
 
     @property
     def rows(self) -> int:
-        """Rows evaluated the last time."""
+        """Number of rows in the last evaluation."""
         return self._runner.rows
 
     def __call__(self, iterator: Any) -> Logs:
-        """Evaluates all rows; Keras' iterator only says when. Halves batches that are too large."""
+        """Evaluates all rows, ignoring the iterator; halves batches that do not fit into memory."""
         self._before()
         while True:
             try:

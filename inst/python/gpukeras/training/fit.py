@@ -1,4 +1,4 @@
-"""Fitting: checks everything before anything is trained, then lets a `Trainer` do it."""
+"""Fits a model: checks all arguments before the training, then runs a `Trainer`."""
 
 from __future__ import annotations
 
@@ -41,24 +41,25 @@ def fit(
 
     Args:
         model: A Keras model, compiled unless `compiling` is given.
-        data: The rows; its own validation rows are used unless `validation` is given.
+        data: The dataset; its own validation rows are used unless `validation` is given.
         options: Fields of `FitSpec`.
         validation: Rows to validate on, encoded as `data` is.
         batch_size: Replaces the dataset's own.
         callbacks: Keras callbacks.
-        functions: Functions of the user's, called between epochs, by hook; see `callbacks`.
-        on_event: Called at most every 0.2 s and after each epoch with a plain dict; a true answer
-            stops the training cleanly.
-        devices: On which to train, see `distributed.device_selection`; None for where the model is,
-            or for those of the cluster that this process has joined.
-        compiling: What the model is compiled with first, see `models.compile_model()`.
+        functions: The user's functions that are called between epochs, by hook; see `callbacks`.
+        on_event: Called at most every 0.2 s and after each epoch with a plain dict; if it returns
+            true, the training stops cleanly.
+        devices: The devices to train on, see `distributed.device_selection`; None for the model's
+            device, or for those of the cluster that this process has joined.
+        compiling: Arguments to compile the model with first, see `models.compile_model()`.
 
     Raises:
         SpecError, DataError, ModelError: for input that does not fit, before anything is trained.
         ClusterError: if a worker differs from the chief, fails or is lost.
         OutOfMemoryError: if the device's memory is exhausted, and halving did not help.
-        CheckpointError: if the folder of the checkpoints cannot be used, or is another training's.
-        GeneratorError: if a function of the user's failed.
+        CheckpointError: if the folder of the checkpoints cannot be used, or belongs to another
+            training.
+        GeneratorError: if one of the user's functions failed.
     """
     spec = FitSpec.from_dict(options)
     if compiling:
@@ -73,7 +74,7 @@ def fit(
     trainer = Trainer(
         model, data, validation, spec, batch_size, callbacks, functions or {}, listener, strategy
     )
-    # BackupAndRestore leaves there where an earlier training went on.
+    # BackupAndRestore stores here the epoch at which an earlier training resumed.
     keras_private.set_initial_epoch(model, None)
     with (
         propagate_failures(),

@@ -1,6 +1,6 @@
-"""What a model's last training did, kept beside the model for who saves it.
+"""Stores the report of each model's last training, for saving it with the model.
 
-A weak table: the model itself stays an ordinary Keras model.
+The table is weak, and the model itself stays an ordinary Keras model.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any
 
 from gpukeras.checkpoint.store import to_plain
 
-MOST_NESTED = 16  # lists and records in each other; a training's have 5
-MOST_ITEMS = 10_000_000  # in all of a history
-LARGEST = 2**63  # of whole numbers: JSON's may have any number of digits
+MOST_NESTED = 16  # deepest nesting of lists and records; a training's report has 5 levels
+MOST_ITEMS = 10_000_000  # in a whole history
+LARGEST = 2**63  # of integers: those of JSON may have any number of digits
 
 _HISTORIES: weakref.WeakKeyDictionary[Any, Mapping[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def keep_history(model: Any, record: Any) -> None:
-    """Remembers a model's last training.
+    """Stores the report of a model's last training.
 
     Args:
         model: A Keras model.
-        record: A `FitReport`, or the plain values that one came back as.
+        record: A `FitReport`, or plain values that were read from a file.
     """
     _HISTORIES[model] = to_plain(record)
 
 
 def keep_stored(model: Any, record: Any) -> str:
-    """Remembers a training's record out of a file, unless it is None or damaged.
+    """Stores a report that was read from a file, unless it is None or damaged.
 
     Returns:
         Why it is left out, as the end of a sentence, or "".
@@ -42,15 +42,15 @@ def keep_stored(model: Any, record: Any) -> str:
 
 
 def history_of(model: Any) -> Mapping[str, Any] | None:
-    """What a model's last training did, as JSON values; None for a model not trained here."""
+    """Returns the report of a model's last training as JSON values, or None if there is none."""
     return _HISTORIES.get(model)
 
 
 def explain_history(record: Any) -> str:
-    """What is wrong with a record out of a file, as the end of a sentence; "" for nothing.
+    """Returns what is wrong with a report from a file, as the end of a sentence, or "".
 
     Args:
-        record: What JSON text of unknown origin holds.
+        record: Values from JSON text of unknown origin.
     """
     if not isinstance(record, Mapping):
         return "it is no record"
@@ -67,13 +67,13 @@ def explain_history(record: Any) -> str:
 
 
 def _is_metric(value: Any) -> bool:
-    """A number, None for none, or an array of them; arrays in arrays are counted elsewhere."""
+    """Whether a value is a number, None, or an array of numbers; the depth is checked elsewhere."""
     numeric = isinstance(value, (int, float, list)) and not isinstance(value, bool)
     return value is None or numeric
 
 
 def _explain_values(record: Any) -> str:
-    """Whether values are what standard JSON holds, of a size that can be kept."""
+    """Returns which values standard JSON does not hold, or which are too large, or ""."""
     level, count = [record], 0
     for _ in range(MOST_NESTED):
         count += len(level)

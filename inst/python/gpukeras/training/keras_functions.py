@@ -1,4 +1,4 @@
-"""Keras' own functions of a model: what they iterate over, and what they are given back."""
+"""Provides the datasets that Keras' functions iterate over, and restores these functions."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ SAMPLE = 32  # rows that a model's variables are built from
 
 
 def build_on(model: Any, data: Dataset) -> None:
-    """Creates the variables from a batch of rows, see `variables.build_variables()`."""
+    """Builds the model's variables from a batch of rows, see `variables.build_variables()`."""
     build_variables(model, sample_rows(data, fixed_rows(model) or SAMPLE), data.wrapped)
 
 
 def count_weights(model: Any) -> int:
-    """How many numbers a model has."""
+    """Returns the number of a model's weights."""
     return sum(math.prod(variable.shape) for variable in model.variables)
 
 
 def keras_steps(count: int) -> Any:
-    """What Keras iterates over: it counts, the data takes another way."""
-    with runtime.on_device("CPU:0", soft=True):  # also inside with_device("GPU:0", )
+    """Returns a dataset of `count` steps for Keras; the rows are read separately."""
+    with runtime.on_device("CPU:0", soft=True):  # also within with_device("GPU:0", )
         return runtime.tensorflow().data.Dataset.range(count)
 
 
 def endless_keras_steps() -> Any:
-    """What Keras iterates over until it is told that there is no more."""
+    """Returns a dataset for Keras that has no end."""
     with runtime.on_device("CPU:0", soft=True):
         endless = runtime.tensorflow().data.Dataset.range(1).repeat()
-        return endless.take_while(lambda _: True)  # of a length that Keras takes for unknown
+        return endless.take_while(lambda _: True)  # Keras sees an unknown length
 
 
 @contextmanager
 def preserve_keras_functions(model: Any) -> Iterator[int]:
-    """Gives Keras its functions, settings and losses back: its own fit() works as before.
+    """Restores Keras' functions, settings and losses, so that its own fit() works as before.
 
-    Inside is the `steps_per_execution` that the model was compiled with; of Keras' is 1.
+    Yields the `steps_per_execution` that the model was compiled with; within the context it is 1.
     """
     steps, functions = model.steps_per_execution, (model.train_function, model.test_function)
     began = keras_private.initial_epoch(model)
@@ -55,13 +55,13 @@ def preserve_keras_functions(model: Any) -> Iterator[int]:
     finally:
         model.steps_per_execution = steps
         keras_private.set_initial_epoch(model, began)
-        # Those of a training that is going on, where a callback evaluates; else Keras' own.
+        # Those of a running training, if one of its callbacks evaluates; otherwise Keras' own.
         model.train_function, model.test_function = functions
 
 
 @contextmanager
 def jit_policy(model: Any) -> Iterator[None]:
-    """Keras compiles its own functions by XLA as `compile()` said; the session may forbid it."""
+    """Compiles Keras' own functions with XLA as `compile()` said, unless the session forbids it."""
     before = model.jit_compile
     if not before or devices.current().jit is not False:
         yield

@@ -1,4 +1,4 @@
-"""How Keras counts the batches of a training: one of its steps is many of them."""
+"""Maps batches to Keras steps: one Keras step stands for many batches."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from gpukeras.engine.engines import Logs
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.training.callbacks.functions import tell_next_batch
 
-# Batches that Keras counts as one step, as with its own `steps_per_execution`. A step of Keras
-# costs about 0.5 ms, and cuts a call of the engine short.
+# Batches per Keras step, as with Keras' own `steps_per_execution`. A Keras step costs about
+# 0.5 ms, and ends a call of the engine.
 KERAS_STEP_BATCHES = 1024
 MAX_KERAS_STEPS = 20
 
 
 def count_keras_steps(steps: int | None, exact: bool = True, each: bool = False) -> int | None:
-    """Steps an epoch as Keras counts them: what Keras and its callbacks see as batches.
+    """Returns the steps per epoch for Keras: what Keras and its callbacks see as batches.
 
     Args:
-        steps: Batches an epoch, or None if that is unknown.
-        exact: Whether it is known for certain; else an epoch is one step, and runs to its end.
-        each: Whether a callback must see every batch: as many as Keras would count on.
+        steps: Batches per epoch, or None if unknown.
+        exact: Whether that number is certain; otherwise an epoch is one step, and runs to its end.
+        each: Whether a callback must see every batch: then as many as in Keras.
 
     Returns:
-        Their number, or None for one a batch until there are no more.
+        Their number, or None for one step per batch until there are no more.
     """
     if each:
         return steps
@@ -36,14 +36,14 @@ def count_keras_steps(steps: int | None, exact: bool = True, each: bool = False)
 
 @dataclass
 class KerasSteps:
-    """What Keras sees as the batches of an epoch.
+    """The Keras steps of an epoch.
 
     Args:
-        loader: What gives the rows.
-        runner: What trains on them.
+        loader: The data loader.
+        runner: The epoch loop.
         callbacks: Keras callbacks.
         each: Whether a callback must see every batch.
-        together: Batches that it then sees as one.
+        together: Batches per step in that case.
     """
 
     loader: DataLoader
@@ -54,7 +54,7 @@ class KerasSteps:
     done: int = 0
 
     def __post_init__(self) -> None:
-        """An epoch has `count` steps, see `count_keras_steps()`."""
+        """Computes the steps per epoch, see `count_keras_steps()`."""
         self.count = count_keras_steps(self.loader.steps, self.loader.exact, self.each)
 
     def advance(self) -> Logs:
@@ -70,13 +70,13 @@ class KerasSteps:
         return self.runner.advance(share if self.loader.exact else math.inf)
 
     def _run_batches(self) -> Logs:
-        """What Keras counts as one batch, where callbacks work on batches."""
+        """Runs one Keras batch, where callbacks work on batches."""
         before, runner, count = self.runner.position, self.runner, self.done * self.together
         logs = runner.advance(count)
         if runner.ended and runner.position == before:
             raise StopIteration
         if count >= (self.count or math.inf):
-            while runner.has_more():  # an epoch of rows in sequence is longer than it seemed
+            while runner.has_more():  # a streamed epoch may be longer than expected
                 tell_next_batch(self.callbacks, runner.position - 1, logs)
                 logs = runner.advance(runner.position + self.together)
         return logs

@@ -1,8 +1,9 @@
-"""A model that may be trained for a while, and is afterwards as it was before.
+"""Restores a model after a trial training.
 
-Its variables get their values back; what Keras builds in a first step (optimizer, metrics, loss) is
-built in copies. Two things stay: a model without weights gets them, as fit() would make them; and
-an optimizer that cannot be copied from its config is built, with the state of its start.
+Its variables get their values back; the parts that Keras builds in a first step (optimizer,
+metrics, loss) are replaced by copies meanwhile. Two changes stay: a model without weights gets
+them, as fit() would build them; and an optimizer that cannot be copied from its config is built,
+with its initial state.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ PARTS = [
 
 @contextmanager
 def untouched(model: Any, data: Any) -> Iterator[None]:
-    """A model whose variables all exist inside, and which is as before afterwards."""
+    """Builds all variables of a model within the context, and restores the model afterwards."""
     parts = {name: vars(model)[name] for name in PARTS if name in vars(model)}
     try:
-        # Not by setattr(): Keras would take note of each copy, and save it with the model.
+        # Not by setattr(): Keras would track each copy, and save it with the model.
         vars(model).update(_unbuilt_copies(model))
-        if not _is_built(model):  # twice would give a LossScaleOptimizer further variables
+        if not _is_built(model):  # a second build would give a LossScaleOptimizer further variables
             build_variables(model, data.batch(SAMPLE))
         snapshot = take_snapshot(model)
         try:
             yield
         finally:
             apply_snapshot(model, snapshot)
-            keras_private.forget_losses(model)  # tensors of graphs that are gone
+            keras_private.forget_losses(model)  # tensors of graphs that no longer exist
     finally:
         for name in PARTS:
             vars(model).pop(name, None)
@@ -51,12 +52,12 @@ def untouched(model: Any, data: Any) -> Iterator[None]:
 
 
 def _unbuilt_copies(model: Any) -> dict[str, Any]:
-    """Copies of those parts of a compiled model that Keras builds in its first step."""
+    """Returns copies of the parts of a compiled model that Keras builds in its first step."""
     optimizer = model.optimizer
     metrics, loss = keras_private.compiled_metrics(model), keras_private.compiled_loss(model)
     made: dict[str, Any] = {}
     if optimizer is not None and not optimizer.built:
-        with suppress(Exception):  # a user's own class may know no config: then it gets built
+        with suppress(Exception):  # a user's own class may lack a config: it gets built
             made["optimizer"] = type(optimizer).from_config(optimizer.get_config())
     if metrics is not None and not metrics.built:
         given = keras_private.given_metrics(metrics)

@@ -1,8 +1,8 @@
-"""Whether a training is still one: losses that are numbers, updates that are made.
+"""Checks whether a training still makes progress: finite losses, and updates that are made.
 
 A model whose loss has become NaN never recovers: every later update is NaN too. Its state is
-copied to host memory where an epoch begins, so that such a training can be stopped with the
-weights of before.
+copied to host memory at the start of an epoch, so that such a training can be stopped with earlier
+weights.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from gpukeras.engine.optimizer import read_rate
 from gpukeras.engine.train_step import Averages, step_counter
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
-# Share of the time that copies may take: a small model (1 ms) is copied before each epoch of at
-# least 50 ms, one of 1 GB (0.3 s) before those of 15 s.
+# Share of the time spent on copies: a small model (1 ms) is copied before each epoch of at least
+# 50 ms, one of 1 GB (0.3 s) before those of 15 s.
 KEEPING_SHARE = 0.02
-STUCK_STEPS = 100  # in a row without an update: loss scaling has halved its scale as often
+STUCK_STEPS = 100  # successive steps without an update: loss scaling has halved its scale as often
 
 
 class NonFiniteLoss(Exception):
-    """Ends a training where going on would only spread NaN."""
+    """Ends a training that would otherwise continue with NaN or without updates."""
 
 
 class Health:
-    """Watches a training.
+    """Monitors a training.
 
     Args:
         model: A compiled model whose variables exist.
-        averages: Of its weights, or None.
+        averages: Averages of its weights, or None.
 
     Attributes:
-        watch: What the steps write into.
+        watch: The monitor that the steps update.
     """
 
     def __init__(self, model: Any, averages: Averages | None = None) -> None:
-        """Keeps the state that the training begins with."""
+        """Copies the state that the training begins with."""
         self._counter = step_counter(model)
         self.watch = open_watch(model)
         self._more = [*self.watch.variables, *(averages.variables if averages else [])]
@@ -50,17 +50,17 @@ class Health:
 
     @property
     def skipped(self) -> int:
-        """Steps without an update, which loss scaling leaves out: gradients were not finite."""
-        if not self._scaled:  # a step of the user's own may update by other means
+        """Number of steps that loss scaling skipped, because gradients were not finite."""
+        if not self._scaled:  # a user's own step may update by other means
             return 0
         return max(0, self._count_steps() - (self._count_updates() - self._began))
 
     def begin_epoch(self, epoch: int, done: int = 0) -> None:
-        """Keeps the state of before an epoch.
+        """Copies the state before an epoch.
 
         Args:
-            epoch: Epochs that are finished.
-            done: Batches of this one that were done before a resumption.
+            epoch: Number of finished epochs.
+            done: Batches of this epoch that were done before a resumption.
         """
         self._epoch, self._first_step = epoch, self._count_steps() - done
         spent_s = time.perf_counter() - self._kept_at
@@ -68,17 +68,17 @@ class Health:
             self._keep(epoch)
 
     def rewind(self) -> bool:
-        """Gives the model the state that the epoch began with; false if that was not kept."""
+        """Restores the state at the start of the epoch; returns False if it was not copied."""
         if self._kept_epoch != self._epoch:
             return False
         apply_snapshot(self._model, self._kept, self._more)
         return True
 
     def check(self) -> None:
-        """Reads what the steps have written.
+        """Reads the results of the steps.
 
         Raises:
-            NonFiniteLoss: if there is no use in going on.
+            NonFiniteLoss: if the training cannot make progress any more.
         """
         bad = int(self.watch.bad.numpy())
         if bad:
@@ -96,7 +96,7 @@ class Health:
             raise NonFiniteLoss(f"the gradients of the last {missed:,} steps were not finite")
 
     def restore(self) -> str:
-        """Gives the model the state that was kept; says which, as part of a sentence."""
+        """Restores the copied state; returns which one it is, as part of a sentence."""
         apply_snapshot(self._model, self._kept, self._more)
         return f"after epoch {self._kept_epoch}" if self._kept_epoch else "that it began with"
 
@@ -114,7 +114,7 @@ class Health:
 
 
 def explain_stop(why: str, which: str) -> str:
-    """What became of a training that there was no use in going on with.
+    """Returns a note about a training that was stopped because it made no progress.
 
     Args:
         why: See `NonFiniteLoss`.

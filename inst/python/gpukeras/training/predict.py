@@ -1,4 +1,4 @@
-"""Predicting: rows in large batches, in the terms of the labels."""
+"""Predicts rows in large batches, and decodes the outputs to the labels' terms."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def predict(
     buffer: Callable[[int, int, list[str]], Any] | None = None,
     devices: Any = None,
 ) -> dict[str, Any]:
-    """A model's predictions in the labels' own terms, rows in the order given.
+    """Returns a model's predictions, decoded to the labels' terms, rows in the order given.
 
     Args:
         model: A Keras model; need not be compiled.
         features: New rows, encoded by the recipe tied to the model if there is one.
-        data: Or a dataset, whose rows are taken in their original order; of rows in sequence one
-            epoch is.
+        data: Alternatively a dataset, whose rows are predicted in their original order; of an
+            iterable dataset one epoch.
         type: "response" or "class".
-        buffer: R's function that makes memory for many values, see `core.r_buffer`; or None.
-        devices: On which rows are predicted, see `training.fit()`; "all" shares them out in a
-            cluster. Rows in sequence are predicted where the model is.
+        buffer: R's function that allocates memory for many values, see `core.r_buffer`; or None.
+        devices: The devices that predict, see `training.fit()`; "all" splits the rows over a
+            cluster. Iterable datasets are predicted on the model's device.
 
     Returns:
-        See `targets.decode`, `values` being "buffer" where they went there; and `missing`, the
-        numbers from 1 of rows that have no prediction, because training left out such rows. They
-        keep their place. Of a model with several outputs: `{outputs}`, such a record of each, with
+        See `targets.decode`, `values` being "buffer" where they are in that memory; and `missing`,
+        the numbers from 1 of rows without a prediction, because training left out such rows. They
+        keep their place. For a model with several outputs: `{outputs}`, such a record of each, with
         its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each.
     """
     check_choice("type", type, ("response", "class"))
@@ -85,7 +85,7 @@ def predict(
 def _open_rows(
     model: Any, features: Mapping[str, Any] | None, data: Dataset | None
 ) -> tuple[Recipe, RowSource | IterableDataset, np.ndarray | None]:
-    """The rows to predict, their recipe, and which of them are complete, or None for all."""
+    """Returns the rows to predict, their recipe, and a mask of complete rows, or None for all."""
     recipe = builder.recipe_of(model)
     if data is not None:
         builder.check_encoding(model, data.recipe)
@@ -100,7 +100,7 @@ def _open_rows(
 
 
 def _decode_varying(name: str, values: Any) -> dict[str, Any]:
-    """One of several outputs, of which some have rows whose shape varies: as numbers."""
+    """Returns one of several outputs, some of which have rows of varying shape, as numbers."""
     if not isinstance(values, Batches):
         return {"name": name, **decode(None, values, False)}
     return {"name": name, "batches": [decode(None, part, False) for part in values]}
@@ -123,10 +123,10 @@ def _predict(
 
 
 def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:
-    """What each output of a model gave, in the model's order.
+    """Returns the arrays of a model's outputs by name, in the model's order.
 
     Raises:
-        ModelError: if one is a dict or list of several itself.
+        ModelError: if an output is itself a dict or list of several.
     """
     if not isinstance(output, Mapping):
         known = compatibility.read_outputs(model) or ()
@@ -144,7 +144,7 @@ def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:
 
 
 def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray | None]:
-    """New rows encoded, and which of them, or None for all."""
+    """Encodes new rows; returns them with a mask of complete rows, or None for all."""
     complete = None
     if recipe.na == "drop" and given.kind == recipe.kind and not given.refuses:
         complete = given.find_complete(recipe.known)
@@ -154,7 +154,7 @@ def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray 
         rows = given.encode(recipe, complete)
     if len(rows):
         return rows, complete
-    # One row of zeros where there is none: the output's shape comes from the model alone.
+    # One row of zeros where there is none, because the output's shape comes from the model alone.
     blank = MemoryRows(np.zeros((1, *recipe.staged_shape), np.float32))
     blank.texts = rows.texts
     return blank, np.zeros(0, dtype=bool) if complete is None else complete

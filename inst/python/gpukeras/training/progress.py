@@ -1,4 +1,4 @@
-"""How far a training has come."""
+"""The progress of a training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpukeras.models.state import Snapshot
 
 @dataclass
 class Progress:
-    """The epochs that are finished, and what was done of the next one before this process began.
+    """The finished epochs, and the part of the next one that was done before this process began.
 
     Args:
         epoch: Epochs finished.
@@ -38,7 +38,7 @@ class Progress:
 
     @classmethod
     def of_state(cls, state: TrainingState) -> Progress:
-        """How far the training of a checkpoint had come."""
+        """Returns the progress of a checkpoint's training."""
         return cls(
             epoch=state.epoch,
             history={name: list(values) for name, values in state.history.items()},
@@ -51,14 +51,14 @@ class Progress:
         )
 
     def skip_to(self, epoch: int) -> list[str]:
-        """A callback of Keras', BackupAndRestore, goes on after so many epochs; a note of it."""
+        """Moves to the epoch at which Keras' callback BackupAndRestore resumes; returns a note."""
         if epoch <= self.epoch:
             return []
         self.epoch = self.resumed = epoch
         return [f"Resumed after epoch {epoch}, by the callback BackupAndRestore."]
 
     def to_state(self, snapshot: Snapshot, **more: Any) -> TrainingState:
-        """The state that a checkpoint keeps; `more` are its fields that are not known here."""
+        """Returns the state for a checkpoint; `more` are the fields that are unknown here."""
         return TrainingState(
             snapshot,
             epoch=self.epoch,
@@ -70,7 +70,14 @@ class Progress:
         )
 
     def add(self, metrics: Mapping[str, Value], seconds: float, rows: int, rate: float) -> None:
-        """An epoch is finished; metrics that are new to the history had no value before."""
+        """Adds a finished epoch; a metric that is new to the history has no earlier values.
+
+        Args:
+            metrics: Each metric's value.
+            seconds: Seconds of the epoch.
+            rows: Rows of the epoch.
+            rate: The rate of its last step.
+        """
         for name in [*self.history, *metrics]:
             values = self.history.setdefault(name, [math.nan] * self.epoch)
             if len(values) == self.epoch:
@@ -83,6 +90,6 @@ class Progress:
 
 
 def explain_resumption(state: TrainingState) -> str:
-    """Where a training goes on, as a note."""
+    """Returns a note about where a training resumes."""
     where = f"batch {state.position:,} of epoch {state.epoch + 1}" if state.position else ""
     return f"Resumed after {where or f'epoch {state.epoch}'}, from its checkpoint."

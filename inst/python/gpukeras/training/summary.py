@@ -1,4 +1,4 @@
-"""What a training has done, collected from its parts."""
+"""Collects the report of a training from its parts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gpukeras.training.report import FitReport
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trainer tells of its training, finished or not; see also `FitReport`.
+    """The data of a training, finished or not, for its report; see also `FitReport`.
 
     Args:
         model: The model.
-        device: Where it is.
+        device: Its device.
         strategy: The replicas of the model.
         progress: The epochs.
-        plan: How rows reached the device.
-        engine: What trained.
+        plan: How the rows reached the device.
+        engine: The engine that trained.
         elapsed_s: Seconds since the training began.
         wait_s: Seconds of these spent waiting for rows.
         microbatch_size: Rows that went through the model at once, all replicas together.
@@ -33,7 +33,7 @@ class Outcome:
         best_epoch: The epoch, counted from 1, whose weights early stopping kept; 0 without.
         stopped: "completed", "early", "interrupted" or "non_finite".
         why: Why it stopped, or "".
-        rate_scaling: What several replicas do to the learning rate, see `FitSpec`.
+        rate_scaling: How the learning rate depends on the number of replicas, see `FitSpec`.
         notes: Sentences about the training.
         checkpoint: The folder of the checkpoints, or "".
         tensorboard: The folder of TensorBoard's files, or "".
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def summarise(outcome: Outcome) -> FitReport:
-    """The report of a training."""
+    """Returns the report of a training."""
     done, plan, strategy = outcome.progress, outcome.plan, outcome.strategy
     engine = outcome.engine
     reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
@@ -99,7 +99,7 @@ def summarise(outcome: Outcome) -> FitReport:
 
 
 def explain_rate(scaling: str, replicas: int) -> str:
-    """What several replicas did to the learning rate."""
+    """Returns a note about how several replicas changed the learning rate."""
     if scaling == "none":
         return "as given: `batch_size` counts the rows of all replicas"
     factor = replicas if scaling == "linear" else replicas**0.5

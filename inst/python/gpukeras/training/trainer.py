@@ -1,7 +1,8 @@
-"""One training in progress.
+"""Runs one training.
 
-gpukeras trains through Keras' own `fit()`: callbacks, metrics, validation and history stay Keras'.
-At each of Keras' few steps an epoch the train function runs the batches up to that step's share.
+gpukeras trains through Keras' own `fit()`, so callbacks, metrics, validation and history are
+Keras'. An epoch has few Keras steps; in each the train function runs the batches up to that step's
+share.
 """
 
 from __future__ import annotations
@@ -49,22 +50,22 @@ from gpukeras.training.progress import Progress, explain_resumption
 from gpukeras.training.report import FitReport
 from gpukeras.training.summary import Outcome, summarise
 
-EXPECTED_STEPS = 500  # an epoch of unknown length, when it is decided which engines are tried
+EXPECTED_STEPS = 500  # assumed for an epoch of unknown length, to decide which engines are tried
 
 
 @dataclass
 class Trainer:
-    """One training: Keras calls back into it at steps and epochs.
+    """One training; Keras calls it at steps and epochs.
 
     Args:
         model: A compiled model.
         data: Rows to train on.
         validation: Rows to validate on, or None for those that `data` kept apart.
-        spec: How to train.
+        spec: The options of the training.
         batch_size: Replaces the dataset's own.
         callbacks: Keras callbacks.
-        functions: Functions of the user's by hook, see `callbacks`.
-        listener: Is told how far it has come.
+        functions: The user's functions by hook, see `callbacks`.
+        listener: Receives progress events.
         strategy: The replicas of the model.
     """
 
@@ -88,7 +89,7 @@ class Trainer:
     _last_rate: float = math.nan
 
     def run(self) -> FitReport:
-        """Trains and reports."""
+        """Trains and returns the report."""
         with ExitStack() as held:
             self._prepare(held)
             try:
@@ -142,7 +143,7 @@ class Trainer:
         self.keras_steps = KerasSteps(self.loader, self.runner, self.callbacks, each, self.together)
         held.callback(lambda: self.runner.close())
         self.model.train_function = self._on_tick
-        self.model.history = None  # not the one of an earlier training, should this one not start
+        self.model.history = None  # not that of an earlier training, if this one does not start
 
     def _prepare_rows(self) -> None:
         build_on(self.model, self.data)
@@ -197,7 +198,7 @@ class Trainer:
         self.model.steps_per_execution = self.together if self.facts.batch_hook else 1
         validation = self._validation_loop()
         with warnings.catch_warnings():
-            # An epoch of unknown length ends so, and nothing is wrong.
+            # Keras warns so at the end of an epoch of unknown length, without a fault.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             self.model.fit(
                 endless_keras_steps()
@@ -243,14 +244,14 @@ class Trainer:
         if self.resumed is not None:  # here, because Keras has just reset the metrics
             apply_snapshot(self.model, self.resumed.snapshot)
             if not self.resumed.position:
-                self.model.reset_metrics()  # they are those of the epoch before
+                self.model.reset_metrics()  # they belong to the epoch before
             self.resumed = None
         self.health.begin_epoch(self.progress.epoch, self.progress.done)
         blocks = self.strategy.agreement.keep_step(self.loader.epoch(epoch), self.loader.exact)
         self.runner.begin(blocks, self.progress.done)
 
     def _rewind(self) -> tuple[Iterator[Block], int]:
-        """The epoch from where it began."""
+        """Returns the epoch's blocks from its start, after restoring the model."""
         if not self.health.rewind():
             raise self.explain_memory()
         return self.loader.epoch(self.progress.epoch), self.progress.done
@@ -259,16 +260,16 @@ class Trainer:
         """Keras' train function: runs the batches up to this Keras step's share of the epoch.
 
         Raises:
-            NonFiniteLoss: if the loss is no number any more.
+            NonFiniteLoss: if the loss is no longer finite.
         """
         logs = self.keras_steps.advance()
         if self.keras_steps.done == self.keras_steps.count or self.keras_steps.each:
             self.health.check()
-        # No batch is left where the checkpoint was made after the epoch's last one.
+        # No batch is left where the checkpoint was made after the epoch's last batch.
         return logs or self.model.get_metrics_result()
 
     def _idle(self) -> None:
-        """Rows are waited for: an interrupt may come in."""
+        """Handles a user's interrupt while rows are waited for."""
         if self.listener.due and self._tell("waiting", {}):
             raise KeyboardInterrupt
 
@@ -284,11 +285,11 @@ class Trainer:
         self._tell("progress", read_metrics({k: v for k, v in logs.items() if k == "loss"}))
         stop = self._agree_stop("stop")
         if self.stopped == "interrupted" and not self._before_tail():
-            self._save(within=True)  # now: validation resets the metrics
+            self._save(within=True)  # before validation, which resets the metrics
         return stop
 
     def _agree_stop(self, kind: str) -> bool:
-        """Whether the training is to stop, as any of its processes wishes."""
+        """Whether the training is to stop, because at least one of its processes asks for it."""
         stop, interrupted = bool(self.model.stop_training), self.stopped == "interrupted"
         wishes = self.strategy.agreement.agree(kind, stop=stop, interrupted=interrupted)
         self.stopped = "interrupted" if wishes["interrupted"] else self.stopped
@@ -298,14 +299,14 @@ class Trainer:
     def _before_tail(self) -> bool:
         """Whether only the short last batch is left.
 
-        Keras' function is traced for rows of any number when it has seen two numbers, and for this
+        Keras' function is traced for any number of rows when it has seen two numbers, and for this
         one where it sees no other; their results differ in the last digit.
         """
         steps, short = self.loader.steps or 0, self.plan.last_batch < self.plan.batch_size
         return short and self.runner.position == steps - 1
 
     def _look(self) -> None:
-        """Before anything else is done at an epoch's end."""
+        """Runs first at an epoch's end: takes its time and rate, and shows the averages."""
         self._took_s = time.perf_counter() - self._began
         self._last_rate = read_rate(self.model, -1)
         self.callback_manager.show_averages()
@@ -315,13 +316,13 @@ class Trainer:
         metrics = read_metrics(logs)
         self.progress.add(metrics, self._took_s, self.runner.rows, self._last_rate)
         whole = self.loader.exact and self.runner.position == self.loader.steps
-        if whole or not self.runner.stopped:  # else a resumption has the rest to do
+        if whole or not self.runner.stopped:  # otherwise a resumption runs the rest
             self._save()
         self._tell("epoch", metrics)
         self._agree_stop("epoch")
 
     def _save(self, within: bool = False) -> None:
-        """A checkpoint, within an epoch or between two."""
+        """Saves a checkpoint, within an epoch or between two."""
         if not self.saver.enabled:
             return
         done, choice = self.progress, self.runner.chooser.choice
@@ -338,7 +339,7 @@ class Trainer:
         self.saver.write_history(self._report())
 
     def _tell(self, kind: str, metrics: dict[str, Value]) -> bool:
-        """Tells the listener; true when the training is to stop."""
+        """Reports an event to the listener; returns whether the training is to stop."""
         epoch = self.progress.epoch + (kind != "epoch")
         step, steps = self.runner.position, self.loader.steps
         if self.listener.tell(kind, epoch, step, steps, split_components(metrics)):
@@ -349,10 +350,10 @@ class Trainer:
     # What may go wrong ----------------------------------------------------------------------------
 
     def _back_off(self, error: BaseException) -> tuple[Engines, EngineAutotuner]:
-        """Engines that need less memory: half as many rows go through the model at once.
+        """Returns engines that need less memory: half as many rows go through the model at once.
 
         Raises:
-            OutOfMemoryError: if there is nothing left to halve, or that is not wanted.
+            OutOfMemoryError: if the micro-batch cannot be halved, or the user forbids it.
         """
         splits = self.strategy.replicas == 1 and can_split(self.model)
         if self.spec.on_oom == "stop" or self.microbatch_size <= 1 or not splits:
@@ -367,7 +368,7 @@ class Trainer:
         return self._open_engines()
 
     def explain_memory(self) -> OutOfMemoryError:
-        """The error of a training that does not fit into memory."""
+        """Returns the error of a training that does not fit into memory."""
         size = getattr(getattr(self, "plan", None), "batch_size", self.batch_size)
         part = self.microbatch_size
         halved = f", {count_of(part, 'row')} at a time" if part not in (0, size) else ""

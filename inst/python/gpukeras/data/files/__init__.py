@@ -1,1 +1,1 @@
-"""Tables in files, read in batches with bounded memory. Needs pyarrow."""
+"""Reads tables from files in batches with bounded memory. Needs pyarrow."""

@@ -1,4 +1,7 @@
-"""The door to pyarrow: imported late (it takes 0.3 s), and named where it is missing."""
+"""Imports pyarrow for the other modules; a missing pyarrow is a clear error.
+
+Importing pyarrow takes 0.3 s, so this module is imported late.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 
 from gpukeras.core.errors import RuntimeMissingError
 
-SAFE = (14, 0, 1)  # before, a file could name a pickle, which was read (CVE-2023-47248)
+SAFE = (14, 0, 1)  # earlier versions load pickles that a file names (CVE-2023-47248)
 
 try:
     import pyarrow as pa
@@ -22,10 +25,10 @@ except ImportError as _error:
 
 
 def check_version(version: str) -> None:
-    """Refuses a pyarrow that runs code out of Parquet and Arrow files.
+    """Checks that pyarrow does not run code from Parquet and Arrow files.
 
     Raises:
-        RuntimeMissingError: for one before 14.0.1.
+        RuntimeMissingError: for a version before 14.0.1.
     """
     if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < SAFE:
         raise RuntimeMissingError(
@@ -38,14 +41,18 @@ check_version(pa.__version__)
 
 __all__ = ["ipc", "pa", "pacsv", "pc", "pq"]
 
-DAMAGED = (pa.ArrowException, UnicodeError, OSError)  # what a broken Parquet or Arrow file raises
-READ_BYTES = 2**20  # of a file, read at once
-BATCH_BYTES = 4 * 2**20  # of a record batch, about
-TEXT_BYTES = 32  # a text's size, where it is guessed
+DAMAGED = (
+    pa.ArrowException,
+    UnicodeError,
+    OSError,
+)  # raised by damaged files
+READ_BYTES = 2**20  # per read of a file
+BATCH_BYTES = 4 * 2**20  # approximate size of a record batch
+TEXT_BYTES = 32  # assumed size of a string
 
 
 def row_bytes(schema: pa.Schema) -> int:
-    """About how many bytes a row takes in memory."""
+    """Estimates the memory of a row in bytes."""
 
     def width(of: pa.DataType) -> int:
         of = of.index_type if pa.types.is_dictionary(of) else of
@@ -58,5 +65,5 @@ def row_bytes(schema: pa.Schema) -> int:
 
 
 def batch_rows(schema: pa.Schema) -> int:
-    """How many rows make a record batch of about `BATCH_BYTES`."""
+    """Returns the number of rows in a record batch of about `BATCH_BYTES`."""
     return min(2**17, max(256, BATCH_BYTES // row_bytes(schema)))

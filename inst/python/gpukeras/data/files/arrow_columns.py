@@ -1,8 +1,8 @@
-"""One Arrow column as the record that `columns` documents: what R would send for the same values.
+"""Converts an Arrow column to the column format of `columns`, as R passes the same values.
 
-numbers -> "numeric", "integer"; TRUE/FALSE -> "logical"; dictionaries -> "factor" with all their
-levels in order; texts -> "character" with their levels sorted as bytes; dates, times (with zone and
-UTC offsets), durations and times of day (in seconds).
+numbers -> "numeric", "integer"; TRUE/FALSE -> "logical"; dictionaries -> "factor" with all levels
+in order; strings -> "character" with levels sorted as bytes; dates, times (with zone and UTC
+offsets), durations and times of day (in seconds).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ DAY_MS = 86_400_000.0
 
 
 def to_column(name: str, array: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
-    """One column's values; without a copy for numbers of which none is missing.
+    """Converts one column; numbers without missing values are not copied.
 
     Args:
         name: The column's name.
-        array: Its values.
+        array: The values.
 
     Returns:
-        `{name, kind, values}`, with `levels` for numbers (none) and categories, `zone` and
-        `offsets` for times (without a zone they are UTC), `units` for durations. Missing values
+        `{name, kind, values}`, with `levels` for numbers (empty) and categories, `zone` and
+        `offsets` for times (UTC if they have no zone), `units` for durations. Missing values
         are NaN, and code 0 in categories. `values` may be read-only.
 
     Raises:
-        DataError: for a type that no column can have, or an unknown time zone.
+        DataError: for an unsupported type, or an unknown time zone.
     """
     array = _whole(array)
     make = _MAKERS.get(family_of(array.type) or "")
@@ -50,7 +50,7 @@ def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _to_numpy(array: pa.Array) -> np.ndarray:
-    """Numbers; where some are missing, as float64 with NaN."""
+    """Returns numbers; if values are missing, as float64 with NaN."""
     if array.null_count and not pa.types.is_floating(array.type):
         array = array.cast(pa.float64(), safe=False)  # 2^53 and beyond are rounded
     return array.to_numpy(zero_copy_only=False)
@@ -77,7 +77,7 @@ def _factor(array: pa.DictionaryArray, _: str) -> dict[str, Any]:
     found = array.dictionary.cast(pa.string()).to_pylist()
     levels = list(dict.fromkeys(level for level in found if level is not None))
     values = _codes(array.indices)
-    if len(levels) < len(found):  # a level that is missing, or there twice
+    if len(levels) < len(found):  # a level is missing or repeated
         place = {level: code for code, level in enumerate(levels, start=1)}
         values = np.array([0, *(place.get(level, 0) for level in found)], np.int32)[values]
     return {"kind": "factor", "values": values, "levels": levels}
@@ -95,14 +95,14 @@ def _text(array: pa.Array, _: str) -> dict[str, Any]:
 
 
 def _codes(indices: pa.Array) -> np.ndarray:
-    """Codes from 1 on, 0 for missing."""
+    """Returns codes from 1; 0 is missing."""
     if indices.null_count:
         indices = pc.fill_null(indices.cast(pa.int64()), -1)
     return (indices.to_numpy(zero_copy_only=False).astype(np.int64) + 1).astype(np.int32)
 
 
 def _ticks(array: pa.Array) -> np.ndarray:
-    """What a date or time counts, in float64."""
+    """Returns the integers of dates or times, as float64."""
     width = pa.int32() if array.type.bit_width == 32 else pa.int64()
     return _to_numpy(array.cast(width)).astype(np.float64, copy=False)
 

@@ -1,4 +1,4 @@
-"""What all table files have in common: a schema, and passes that count what they leave out."""
+"""Base class of all table readers: a schema, and passes that count what they leave out."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Part:
     """One file of a table.
 
     Args:
-        path: Where it is.
-        stamp: Its size and time of change when it was opened.
-        facts: What its format needs to read it.
+        path: Path of the file.
+        stamp: Size and modification time when the file was opened.
+        facts: Format-specific data for reading the file.
     """
 
     path: Path
@@ -31,21 +31,21 @@ class Part:
     facts: Any
 
     def __post_init__(self) -> None:
-        """Checks that it has something in it."""
+        """Checks that the file is not empty."""
         if self.stamp[0] <= 0:
             raise ValueError("an empty file is no part")
 
 
 class TableReader(ABC):
-    """A table in files: its columns, and its rows in record batches, as often as asked.
+    """A table in files: its columns, and its rows in record batches for any number of passes.
 
     Args:
         parts: The files.
-        format: Theirs.
-        schema: Of the batches.
-        arg: The user's name for the files.
-        tally: What opening left out, or None where the first fault stops everything.
-        notes: What users should know, in sentences.
+        format: Format of the files.
+        schema: Schema of the batches.
+        arg: Name of the user's argument, for error messages.
+        tally: Counts of what opening left out, or None if the first fault is an error.
+        notes: Sentences for the user.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TableReader(ABC):
         tally: Tally | None,
         notes: Iterable[str] = (),
     ) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         self.files = tuple(part.path for part in parts)
         self.format = format
         self.schema = schema
@@ -76,25 +76,25 @@ class TableReader(ABC):
 
     @property
     def known_rows(self) -> int | None:
-        """Rows of all files, or None where only reading tells."""
+        """Number of rows in all files, or None if only reading reveals it."""
         return None
 
     @property
     def skipped(self) -> Skipped:
-        """What the latest pass has left out so far."""
+        """Rows and files that the latest pass has left out so far."""
         return self._tally.skipped
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What users should know, and what passes have found so far, in sentences."""
+        """Sentences for the user, including the findings of passes so far."""
         return tuple(self._notes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows, in the files' order, in record batches of a few MiB; each call reads anew.
+        """Yields all rows in file order, in batches of a few MiB; each call reads the files again.
 
         Raises:
-            DataError: if a file is gone, has changed or is broken; names file, row and column.
-                With `on_error = "skip"` it is left out from there on, and counted.
+            DataError: if a file is gone, has changed or is broken; names file, row and column. With
+                `on_error = "skip"` the rest of the file is left out and counted.
         """
         self._tally = tally = Tally(self._opened)
         for part in self._parts:
@@ -112,14 +112,14 @@ class TableReader(ABC):
 
     @abstractmethod
     def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """The batches of one file."""
+        """Yields the batches of one file."""
 
     def _lost(self, part: Part, rows: int) -> int:
-        """Rows lost with a file that broke off after `rows` of them, 0 where it is not known."""
+        """Returns the rows lost in a file that broke off after `rows` rows, 0 if unknown."""
         return 0
 
     def _note_rounded(self, name: str) -> None:
-        """Float64, and so R and every model, has not all whole numbers beyond 2^53."""
+        """Notes that a column has integers beyond 2^53, which float64 (R, models) cannot hold."""
         said = f"Column `{name}` of `{self.arg}` has whole numbers beyond 2^53: they are rounded."
         self._notes.setdefault(said)
 
@@ -127,13 +127,13 @@ class TableReader(ABC):
 def read_each(
     paths: Sequence[Path], read: Callable[[Path], Facts], arg: str, tally: Tally | None
 ) -> list[Facts]:
-    """What `read` finds in each file.
+    """Calls `read` on each file and returns the results.
 
     Args:
         paths: The files.
-        read: Raises a DataError for a file that cannot be read.
-        arg: The user's name for them.
-        tally: Counts the files that cannot be read, or None where they are an error.
+        read: Function that reads a file's facts; raises DataError if the file cannot be read.
+        arg: Name of the user's argument, for error messages.
+        tally: Counts the files that cannot be read, or None if such a file is an error.
 
     Raises:
         DataError: for the first file that cannot be read, or if none can.

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files as one table: types that hold in all files, batches made ahead."""
+"""Parquet and Arrow files as one table, with shared types and prefetched batches."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FORMATS = {"parquet": parquet, "feather": feather}
 
 
 class ColumnarReader(TableReader):
-    """Files with the same columns; `Part.facts` are a file's rows, or None."""
+    """Files with the same columns; `Part.facts` is a file's number of rows, or None."""
 
     @property
     def known_rows(self) -> int | None:
-        """Rows of all files, or None for Arrow streams."""
+        """Number of rows in all files, or None for Arrow streams."""
         rows = [part.facts for part in self._parts]
         return None if None in rows else sum(rows)
 
@@ -65,17 +65,17 @@ class ColumnarReader(TableReader):
 
 
 def validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of which no damaged offset points outside, and whose texts are in UTF-8.
+    """Validates a batch and returns it: offsets lie inside, and strings are UTF-8.
 
     Raises:
-        pa.ArrowInvalid: if it is damaged; neither format always finds that itself.
+        pa.ArrowInvalid: if the batch is damaged; the readers of both formats miss some damage.
     """
     batch.validate(full=True)
     return batch
 
 
 def is_rounded(values: pa.Array) -> bool:
-    """Whether whole numbers are not the same in float64."""
+    """Whether float64 changes any of the integers."""
     if not reaches(values, EXACT):
         return False
     there = values.drop_null()
@@ -83,7 +83,7 @@ def is_rounded(values: pa.Array) -> bool:
 
 
 def convert(values: pa.Array, type: pa.DataType) -> pa.Array:
-    """Values in the type that all files share: nothing is lost but digits beyond float64's."""
+    """Casts values to the type shared by all files; only digits beyond float64's are lost."""
     if values.type.equals(type):
         return values
     if pa.types.is_dictionary(type) and pa.types.is_dictionary(values.type):
@@ -99,10 +99,17 @@ def open_columnar(
     columns: Sequence[str] | None,
     tally: Tally | None,
 ) -> ColumnarReader:
-    """Parquet or Arrow files as a table; reads what they say of themselves.
+    """Opens Parquet or Arrow files as a table; reads only their metadata.
+
+    Args:
+        paths: The files.
+        format: "parquet" or "feather".
+        arg: Name of the user's argument, for error messages.
+        columns: Columns to read, in that order, or None for all.
+        tally: Counts the files that cannot be read, or None if such a file is an error.
 
     Raises:
-        DataError: if a file cannot be read, has other columns than the first, or other types.
+        DataError: if a file cannot be read, or its columns or types differ from the first file's.
     """
     names: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
@@ -130,10 +137,15 @@ def open_columnar(
 
 
 def read_part(path: Path, format: str, arg: str) -> tuple[Part, pa.Schema]:
-    """A file, its rows, and its schema.
+    """Reads the metadata of a file: its part, with the number of rows, and its schema.
+
+    Args:
+        path: The file.
+        format: "parquet" or "feather".
+        arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: if it is not what its suffix says, or not whole.
+        DataError: if the file is of another format than its suffix, or incomplete.
     """
     check_file(path, arg)
     stamp, module = read_stamp(path), FORMATS[format]

@@ -1,4 +1,4 @@
-"""What is wrong with a file: errors that name it, and the record of what was left out."""
+"""Errors that name a file, and counts of what was left out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ AGAIN = "Make the dataset again."
 class Skipped:
     """What `on_error = "skip"` has left out of a pass so far.
 
-    A file that breaks off counts as a file; the batches before that were delivered.
+    A file that breaks off counts as a file; its earlier batches were delivered.
 
     Args:
-        rows: Broken rows, and those of a file that broke off, where they are known.
-        files: Files that could not be read, or not to their end.
-        first: What was wrong with the first of them, or "".
+        rows: Number of broken rows, and of rows lost in a file that broke off, if known.
+        files: Number of files that could not be read completely.
+        first: Message of the first fault, or "".
     """
 
     rows: int = 0
@@ -28,32 +28,52 @@ class Skipped:
     first: str = ""
 
     def __post_init__(self) -> None:
-        """Checks that what was left out is named."""
+        """Checks that a count comes with a message."""
         if (self.rows or self.files) and not self.first:
             raise ValueError("what was left out needs a name")
 
 
 class Tally:
-    """Counts what a pass leaves out."""
+    """Counts the rows and files that a pass leaves out."""
 
     def __init__(self, skipped: Skipped | None = None) -> None:
-        """Begins with what was left out before."""
+        """Starts with earlier counts, if any."""
         self.skipped = skipped or Skipped()
 
     def add(self, first: str, rows: int = 0, files: int = 0) -> None:
-        """Some more; `first` is kept if nothing was left out before."""
+        """Adds to the counts.
+
+        Args:
+            first: Message of the fault; kept if it is the first.
+            rows: Number of rows.
+            files: Number of files.
+        """
         so_far = self.skipped
         self.skipped = Skipped(so_far.rows + rows, so_far.files + files, so_far.first or first)
 
 
 def file_error(path: Path, arg: str, problem: str, hint: str = "", **details: Any) -> DataError:
-    """An error about a file; the message has its name without its folder."""
+    """Returns an error about a file; the message names the file without its folder.
+
+    Args:
+        path: The file.
+        arg: Name of the user's argument, for error messages.
+        problem: What is wrong, as the rest of a sentence.
+        hint: What to do about it, or "".
+        **details: Fields of the error, such as `row` and `column`.
+    """
     message = f"`{arg}`: the file {path.name} {problem}"
     return DataError(message, hint=hint, arg=arg, path=str(path), **details)
 
 
 def opening_error(path: Path, arg: str, error: OSError) -> DataError:
-    """The error for a file that the system does not open."""
+    """Returns the error for a file that the operating system cannot open.
+
+    Args:
+        path: The file.
+        arg: Name of the user's argument, for error messages.
+        error: The system's error.
+    """
     if isinstance(error, FileNotFoundError):
         return file_error(path, arg, "does not exist.", "Check the path.")
     reason = error.strerror or "it is not readable"
@@ -61,16 +81,21 @@ def opening_error(path: Path, arg: str, error: OSError) -> DataError:
 
 
 def read_stamp(path: Path) -> tuple[int, int]:
-    """Size and time of change."""
+    """Returns a file's size and modification time."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns
 
 
 def check_unchanged(path: Path, arg: str, stamp: tuple[int, int]) -> None:
-    """A file is still the one that was opened.
+    """Checks that a file is unchanged since it was opened.
+
+    Args:
+        path: The file.
+        arg: Name of the user's argument, for error messages.
+        stamp: Size and modification time when the file was opened.
 
     Raises:
-        DataError: if it is gone, or has changed.
+        DataError: if the file is gone, or has changed.
     """
     try:
         same = read_stamp(path) == stamp

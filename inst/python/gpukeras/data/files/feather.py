@@ -1,6 +1,6 @@
-"""Arrow files, which is what Feather is since version 2: record batch by record batch.
+"""Reads Arrow files (Feather version 2) record batch by record batch.
 
-They are read, not mapped: mapped pages count as this process's memory.
+Files are read, not mapped: mapped pages count as memory of this process.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ MAGIC = b"ARROW1"
 
 
 def read_facts(path: Path) -> tuple[pa.Schema, int | None]:
-    """A file's schema and rows; a stream's rows are not known before it is read.
+    """Returns a file's schema and number of rows, which is None for a stream.
 
     Raises:
-        pa.ArrowException, UnicodeError, OSError: if it is no whole Arrow file.
+        pa.ArrowException, UnicodeError, OSError: if the file is no complete Arrow file.
     """
     with _opened(path) as reader:
         schema = reader.schema.remove_metadata()
@@ -32,10 +32,10 @@ def read_facts(path: Path) -> tuple[pa.Schema, int | None]:
 
 
 def read_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Those columns of a file.
+    """Yields the given columns of a file in batches.
 
     Raises:
-        pa.ArrowException, UnicodeError, OSError: where it is damaged.
+        pa.ArrowException, UnicodeError, OSError: if the file is damaged.
     """
     with _opened(path) as reader:
         places = [reader.schema.get_field_index(name) for name in names]
@@ -59,7 +59,7 @@ def _each_batch(reader: ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader)
 def _opened(
     path: Path, fields: Sequence[int] = ()
 ) -> Iterator[ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader]:
-    """A reader of an Arrow file or stream, of all fields or of some."""
+    """Opens a reader of an Arrow file or stream, with all fields or only some."""
     options = ipc.IpcReadOptions(included_fields=list(fields))
     with pa.OSFile(str(path)) as file:
         is_file = file.read(len(MAGIC)) == MAGIC

@@ -1,8 +1,8 @@
-"""Parquet files: row group by row group, and each in batches, with bounded memory.
+"""Reads Parquet files row group by row group, in batches with bounded memory.
 
-Each column takes a page and a dictionary at a time, 1 MiB each where Arrow wrote them: 20 columns
-took 110 MiB, 300 columns 680 MiB. Arrow's `pre_buffer`, memory maps and dataset scanners would
-hold whole files (1.1 GB of 1.1 GB, measured), and were no faster than 1.2 times.
+Each column holds one page and one dictionary in memory, 1 MiB each in files from Arrow: 20 columns
+took 110 MiB, 300 columns 680 MiB. Arrow's `pre_buffer`, memory maps and dataset scanners would hold
+whole files (1.1 GB of 1.1 GB, measured), and were at most 1.2 times as fast.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pathlib import Path
 from gpukeras.data.files.arrow import READ_BYTES, batch_rows, pa, pq
 
 NAME = "Parquet"
-BUFFER_BYTES = 32 * 2**20  # for all columns: each is read through a buffer of its own
+BUFFER_BYTES = 32 * 2**20  # for all columns; each column has a separate buffer
 LEAST_READ_BYTES = 2**16
 
 
 def read_facts(path: Path) -> tuple[pa.Schema, int | None]:
-    """A file's schema and rows, from its end.
+    """Reads a file's schema and number of rows from its footer.
 
     Raises:
-        pa.ArrowException, UnicodeError, OSError: if it is no whole Parquet file.
+        pa.ArrowException, UnicodeError, OSError: if the file is no complete Parquet file.
     """
     with pq.ParquetFile(path) as file:
         return file.schema_arrow.remove_metadata(), file.metadata.num_rows
 
 
 def read_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Those columns of a file.
+    """Yields the given columns of a file in batches.
 
     Raises:
-        pa.ArrowException, UnicodeError, OSError: where it is damaged.
+        pa.ArrowException, UnicodeError, OSError: if the file is damaged.
     """
     ahead = min(READ_BYTES, max(LEAST_READ_BYTES, BUFFER_BYTES // len(names)))
     with closing(

@@ -1,4 +1,4 @@
-"""From what the user gave to the files that are read, and their format."""
+"""Expands paths, globs and folders to files, and determines their format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIXES = {
     "parquet": (".parquet",),
     "feather": (".feather", ".arrow", ".ipc"),
 }
-COMPRESSED = {".gz": "gzip", ".bz2": "bz2"}  # of CSV
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2"}  # for CSV
 FORMATS = tuple(SUFFIXES)
 
 
@@ -26,7 +26,7 @@ class FileSet:
     """Files of one format.
 
     Args:
-        paths: In the order in which they are read.
+        paths: The paths in reading order.
         format: "csv", "parquet" or "feather".
     """
 
@@ -34,23 +34,23 @@ class FileSet:
     format: str
 
     def __post_init__(self) -> None:
-        """Checks that there are files."""
+        """Checks the format, and that there are files."""
         check_choice("format", self.format, FORMATS)
         if not self.paths:
             raise ValueError("no files")
 
 
 def find_files(paths: str | Sequence[str], arg: str, format: str = "auto") -> FileSet:
-    """The files that paths, globs and folders stand for; what a glob or folder gives is sorted.
+    """Returns the files of paths, globs and folders; those of a glob or folder are sorted.
 
     Args:
-        paths: A path, or several. In a folder, files whose names begin with "." or "_" are no
-            data, as Arrow and Spark have it; folders within it are not looked into.
-        arg: The user's name for them, for messages.
+        paths: One path, or several. In a folder, files whose names begin with "." or "_" are left
+            out, as in Arrow and Spark; subfolders are not searched.
+        arg: Name of the user's argument, for error messages.
         format: "csv", "parquet", "feather", or "auto" (by the suffixes).
 
     Raises:
-        DataError: if nothing is there, a file comes twice, or formats are mixed or unknown.
+        DataError: if there are no files, a file is given twice, or formats are mixed or unknown.
     """
     check_choice("format", format, ("auto", *FORMATS))
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
@@ -62,7 +62,7 @@ def find_files(paths: str | Sequence[str], arg: str, format: str = "auto") -> Fi
 
 
 def _expand(given: str, arg: str) -> list[Path]:
-    """One path, or what a glob matches; folders give their files."""
+    """Returns a path, or the matches of a glob; replaces folders by their files."""
     path = Path(given).expanduser()
     matches = [path]
     if not path.exists() and glob.has_magic(given):
@@ -102,10 +102,10 @@ def _check_different(paths: Sequence[Path], arg: str) -> None:
 
 
 def choose_format(paths: Sequence[Path], arg: str) -> str:
-    """The one format of the files, by their suffixes.
+    """Determines the format of the files from their suffixes.
 
     Raises:
-        DataError: for an unknown suffix, or files of several formats.
+        DataError: for an unknown suffix, or several formats.
     """
     formats = [_format_of(path, arg) for path in paths]
     for path, format in zip(paths, formats, strict=True):
@@ -127,21 +127,21 @@ def _format_of(path: Path, arg: str) -> str:
 
 
 def plain_suffix(path: Path) -> str:
-    """The suffix in lower case, without that of a compression."""
+    """Returns the suffix in lower case, without that of a compression."""
     name = Path(path.stem) if compression_of(path) else path
     return name.suffix.lower()
 
 
 def compression_of(path: Path) -> str | None:
-    """How a CSV file is compressed, by its suffix."""
+    """Returns the compression of a CSV file by its suffix, or None."""
     return COMPRESSED.get(path.suffix.lower())
 
 
 def check_file(path: Path, arg: str) -> None:
-    """A file is there, may be read and is not empty.
+    """Checks that a file exists, is readable and is not empty.
 
     Raises:
-        DataError: naming it.
+        DataError: if not; names the file.
     """
     try:
         size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Arrow's types: which can be a column, and the one type that holds those of several files."""
+"""Arrow types: which types a column may have, and the common type of several files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ WORDS = {"number": "a number", "logical": "TRUE or FALSE", "date": "a date as 20
 
 
 def family_of(type: pa.DataType) -> str | None:
-    """What a type stands for, or None for one that no column can have."""
+    """Returns the family of a type, or None if no column may have it."""
     return next((name for name, holds in _FAMILIES.items() if holds(type)), None)
 
 
 def unify(first: pa.DataType, later: pa.DataType) -> pa.DataType | None:
-    """The type that holds both, or None if there is none without a change of meaning."""
+    """Returns the type that holds both, or None if none preserves the meaning."""
     families = family_of(first), family_of(later)
     if first.equals(later) or families[1] == "missing":
         return first
@@ -71,10 +71,16 @@ def _unify_family(family: str, first: pa.DataType, later: pa.DataType) -> pa.Dat
 def choose_columns(
     names: Sequence[str], asked: Sequence[str] | str | None, arg: str, path: Path
 ) -> tuple[str, ...]:
-    """The columns to read, in the order asked for; all by default.
+    """Returns the columns to read, in the order requested; all by default.
+
+    Args:
+        names: Names of the file's columns.
+        asked: Columns requested, or None for all.
+        arg: Name of the user's argument, for error messages.
+        path: The file.
 
     Raises:
-        DataError: if the file has a name twice, or if one that is asked for is not there.
+        DataError: if two columns of the file share a name, or a requested column does not exist.
     """
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
@@ -93,7 +99,14 @@ def choose_columns(
 
 
 def missing_column(name: str, names: Sequence[str], arg: str, path: Path) -> DataError:
-    """The error for a column that a file does not have; the hint names the nearest."""
+    """Returns the error for a column that a file lacks; the hint lists similar names.
+
+    Args:
+        name: The column.
+        names: Names of the file's columns.
+        arg: Name of the user's argument, for error messages.
+        path: The file.
+    """
     lower = {known.lower(): known for known in reversed(names)}
     near = [lower[close] for close in get_close_matches(str(name).lower(), lower, 3, 0.6)]
     shown = near or list(names[:5])
@@ -111,18 +124,18 @@ def check_same_names(
     arg: str,
     path: Path,
 ) -> None:
-    """A later file has the columns that are read, in any order.
+    """Checks that a later file has the columns to read, in any order.
 
     Args:
-        names: Of the later file's columns.
-        before: Of the first file's.
-        requested: Those that are read.
-        all_requested: Whether those are all columns, so that there may be no others.
-        arg: The user's name for the files.
-        path: Of the later file.
+        names: Column names of the later file.
+        before: Column names of the first file.
+        requested: Columns to read.
+        all_requested: Whether those are all columns, so that others are an error.
+        arg: Name of the user's argument, for error messages.
+        path: The later file.
 
     Raises:
-        DataError: naming the first column that is missing, too much or there twice.
+        DataError: for the first column that is missing, unexpected or duplicated; names it.
     """
     choose_columns(names, None, arg, path)
     found, known = set(names), set(before)
@@ -140,10 +153,15 @@ def check_same_names(
 
 
 def check_types(schema: pa.Schema, arg: str, path: Path) -> None:
-    """Refuses columns that cannot be features or labels.
+    """Checks that all columns can be features or labels.
+
+    Args:
+        schema: Schema of the columns.
+        arg: Name of the user's argument, for error messages.
+        path: The file.
 
     Raises:
-        DataError: naming the first one.
+        DataError: for the first column that cannot; names it.
     """
     for field in schema:
         inner = field.type.value_type if _IS.is_dictionary(field.type) else field.type
@@ -159,16 +177,16 @@ def check_types(schema: pa.Schema, arg: str, path: Path) -> None:
 
 
 def unify_schema(first: pa.Schema, later: pa.Schema, arg: str, path: Path) -> pa.Schema:
-    """The schema that holds the same columns of two files.
+    """Returns the schema that holds the columns of both files.
 
     Args:
-        first: Of the files so far.
-        later: Of one more, with the same names.
-        arg: The user's name for them.
-        path: Of the later one.
+        first: Common schema of the files so far.
+        later: Schema of the next file, with the same names.
+        arg: Name of the user's argument, for error messages.
+        path: The next file.
 
     Raises:
-        DataError: naming the column whose types do not go together.
+        DataError: for a column with incompatible types; names it.
     """
     fields = []
     for field in first:
@@ -188,5 +206,5 @@ def unify_schema(first: pa.Schema, later: pa.Schema, arg: str, path: Path) -> pa
 
 
 def _short(type: pa.DataType) -> str:
-    """A type's name, without the names of nested fields."""
+    """Returns a type's name, without the names of nested fields."""
     return str(type).split("<")[0]

@@ -1,4 +1,4 @@
-"""Tables in files: CSV, Parquet, Arrow; one file, several, a glob or a folder.
+"""Opens tables in files: CSV, Parquet or Arrow; one file, several, a glob or a folder.
 
 open_table() -> TableReader --batches()--> record batches --to_column()--> column records
 """
@@ -23,18 +23,18 @@ def open_table(
     columns: Sequence[str] | str | None = None,
     on_error: str = "stop",
 ) -> TableReader:
-    """Files with the same columns as one table, to be read in batches with bounded memory.
+    """Opens files with the same columns as one table, read in batches with bounded memory.
 
     Args:
-        paths: A path, several, globs such as "flights/*.parquet", or folders.
-        arg: The user's name for them, for messages.
+        paths: One path, several, globs such as "flights/*.parquet", or folders.
+        arg: Name of the user's argument, for error messages.
         format: "csv", "parquet", "feather" (any Arrow file), or "auto" (by the suffixes).
-        columns: Those to read, in that order; None for all.
-        on_error: "stop" at the first fault, or "skip": broken rows of CSV files, and files that
-            cannot be read, are left out and counted in `TableReader.skipped`.
+        columns: Columns to read, in that order, or None for all.
+        on_error: "stop" at the first fault, or "skip" broken rows of CSV files and files that
+            cannot be read; `TableReader.skipped` counts them.
 
     Raises:
-        DataError: if a file cannot be found or read, or does not go with the others; names it.
+        DataError: if a file cannot be found or read, or does not match the others; names it.
         SpecError: for an unknown `format` or `on_error`.
     """
     check_choice("on_error", on_error, ("stop", "skip"))

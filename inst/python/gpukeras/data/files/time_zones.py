@@ -1,6 +1,6 @@
-"""A time zone's UTC offsets at many instants: asked once a day, not once a row.
+"""UTC offsets of a time zone at many instants, with one look-up per day instead of per row.
 
-Arrow's own `local_timestamp()` is faster, but knows no summer time after 2037 (pyarrow 24).
+Arrow's `local_timestamp()` is faster, but ignores daylight saving time after 2037 (pyarrow 24).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from gpukeras.core.errors import DataError
 
 DAY_S = 86400
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_FIRST_DAY, _LAST_DAY = -719161, 2932895  # that Python's calendar has, a day inside its ends
+_FIRST_DAY, _LAST_DAY = -719161, 2932895  # Python's calendar, one day inside each end
 _FIXED = re.compile(r"([+-])(\d{2}):?(\d{2})")
 
 
 def utc_offsets(seconds: np.ndarray, zone: str, name: str) -> np.ndarray:
-    """Seconds from UTC to local time; NaN where an instant is missing.
+    """Returns the seconds from UTC to local time; NaN for missing instants.
 
     Args:
-        seconds: Since 1970 in UTC, float64, NaN for missing.
+        seconds: Seconds since 1970 in UTC, float64, NaN for missing.
         zone: An IANA name, or "+hh:mm".
-        name: The column's, for messages.
+        name: Name of the column, for error messages.
 
     Raises:
         DataError: for an unknown zone.
@@ -49,10 +49,10 @@ def utc_offsets(seconds: np.ndarray, zone: str, name: str) -> np.ndarray:
 
 
 def read_zone(zone: str, name: str) -> tzinfo:
-    """A time zone by its name.
+    """Returns the time zone with a name.
 
     Raises:
-        DataError: if the system's time zone database does not have it; names the column.
+        DataError: if the system's time zone database lacks it; names the column.
     """
     fixed = _FIXED.fullmatch(zone)
     if fixed:
@@ -71,14 +71,14 @@ def read_zone(zone: str, name: str) -> tzinfo:
 
 
 def _offset(zone: tzinfo, second: float) -> float:
-    """The offset at an instant; beyond Python's years, that of the nearest."""
+    """Returns the offset at an instant; outside Python's years, that of the nearest instant."""
     second = min(max(second, _FIRST_DAY * DAY_S), _LAST_DAY * DAY_S)
     found = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
     return found.total_seconds() if found is not None else 0.0
 
 
 def _find_change(zone: tzinfo, start: float, before: float) -> float:
-    """The first second of a day that has another offset than its start."""
+    """Returns the first second of a day whose offset differs from that at the day's start."""
     low, high = start, start + DAY_S - 1  # low has the offset `before`, high has another
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,1 +1,1 @@
-"""From rows to blocks of batches on the device."""
+"""Turns rows into blocks of batches on the device."""

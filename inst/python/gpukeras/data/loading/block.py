@@ -1,4 +1,4 @@
-"""Blocks of batches on the device, and what all loaders of them share."""
+"""Defines blocks of batches on the device, and the base class of the loaders that make them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from gpukeras.data.plan import PipelinePlan
 from gpukeras.data.sharding import BatchSharding
 from gpukeras.data.stage_timer import Clock, end_stage
 
-# Varies a block's rows on the device; the key of its random numbers is (epoch, block).
+# Transforms a block's rows on the device; the key of its random numbers is (epoch, block).
 DeviceTransform = Callable[[tuple[Any, ...], tuple[int, int]], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some batches' rows on the device.
+    """The rows of several batches on the device.
 
     Args:
-        arrays: What a step takes, of `capacity * batch_size` rows, or fewer in a tail: features,
-            labels and weights as a tuple, or features alone, see `as_data()`. Several inputs or
-            outputs are a dict of tensors by their names, or a list without such. Where several
-            devices share each batch, one such nest for each device of this process.
-        batches: Full batches that may be trained; the rest is padding of a fixed shape.
-        rows: Rows of one of its batches, on all devices together.
-        tail: Whether it is a batch for itself instead, such as the short last one.
-        whole: Why only Keras' own function can take it, or "".
+        arrays: The data of the steps, of `capacity * batch_size` rows, or fewer in a tail:
+            features, labels and weights as a tuple, or features alone, see `as_data()`. Several
+            inputs or outputs are a dict of tensors by name, or a list if they have no names. If
+            several devices share each batch, one such structure for each device of this process.
+        batches: Full batches to train; the other rows are padding to a fixed shape.
+        rows: Rows of one batch, on all devices together.
+        tail: Whether the block is a single batch of another size, such as the short last one.
+        whole: Why only Keras' train function can take the block, or "".
     """
 
     arrays: Any
@@ -39,21 +39,21 @@ class Block:
 
 
 class DataLoader(ABC):
-    """What gives the blocks of one epoch after another.
+    """The base class of loaders, which yield the blocks of an epoch.
 
     Args:
-        batch_size: Rows a batch.
-        device: Where the blocks are to be.
-        device_transform: Applied to a block's arrays there; None for nothing.
-        shares: How several devices share each batch; None where there is one.
+        batch_size: Rows per batch.
+        device: The device of the blocks.
+        device_transform: Applied to a block's arrays on the device; None for nothing.
+        shares: How several devices share each batch; None for one device.
         wrapped: See `as_data()`.
 
     Attributes:
-        wait_s: Seconds that were spent waiting for rows.
-        capacity: Batches of the next block; 0 where that is up to its rows.
-        steps: Batches an epoch, or None while that is unknown.
-        exact: Whether `steps` is more than an estimate.
-        clock: What the stages of its next blocks report to, see `stage_timer`.
+        wait_s: Seconds spent waiting for rows.
+        capacity: Batches of the next block; 0 if that depends on its rows.
+        steps: Batches per epoch, or None while unknown.
+        exact: Whether `steps` is exact rather than an estimate.
+        clock: The clock to which the stages of the next blocks report, see `stage_timer`.
     """
 
     steps: int | None
@@ -67,7 +67,7 @@ class DataLoader(ABC):
         shares: BatchSharding | None = None,
         wrapped: bool = False,
     ) -> None:
-        """Starts the clock at 0."""
+        """Stores the settings and starts `wait_s` at 0."""
         self._wrapped = wrapped
         self.batch_size, self.shares = batch_size, shares
         self.capacity = 0
@@ -78,25 +78,25 @@ class DataLoader(ABC):
 
     @abstractmethod
     def epoch(self, number: int) -> Generator[Block, None, None]:
-        """The blocks of an epoch, counted from 0."""
+        """Yields the blocks of an epoch, counted from 0."""
 
     def capacity_for(self, engine: str) -> int:
-        """Batches of the blocks that suit an engine; 0 where all get the same."""
+        """Returns the batches per block for an engine; 0 if all engines get the same."""
         return 0
 
     def suit(self, engine: str) -> None:
-        """The blocks to come, but for one that is ready, are to suit an engine."""
+        """Sizes the next blocks, except one that is already made, for an engine."""
         self.capacity = self.capacity_for(engine) or self.capacity
 
     @abstractmethod
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
-        """The plan with what an epoch has taught: how many rows there are."""
+        """Returns the plan with the number of rows that an epoch had."""
 
     def _complete(self, arrays: tuple[Any, ...], key: tuple[int, int], device: str = "") -> Any:
-        """The arrays on a device as the model takes them: augmented, features as floats."""
+        """Puts arrays on a device as the model takes them: augmented, with float features."""
         tf = runtime.tensorflow()
         with tf.device(f"/{device or self._device}"):
-            arrays = tuple(tf.identity(array) for array in arrays)  # a copy only from elsewhere
+            arrays = tuple(tf.identity(array) for array in arrays)  # copies from other devices only
             end_stage("send", arrays)
             arrays = as_floats(
                 arrays if self._device_transform is None else self._device_transform(arrays, key)
@@ -106,9 +106,9 @@ class DataLoader(ABC):
     def _complete_parts(
         self, parts: Sequence[tuple[Any, ...]], key: tuple[int, int]
     ) -> tuple[Any, ...]:
-        """The parts of the devices that share a block, each on its own, with its own numbers."""
+        """Puts each part of a shared block on its device, with separate random numbers."""
         (epoch, block), shares = key, self.shares
-        assert shares is not None  # else there are no parts
+        assert shares is not None  # only a shared block has parts
         return tuple(
             self._complete(arrays, (epoch, block * shares.replicas + rank), device)
             for arrays, rank, device in zip(parts, shares.ranks, shares.devices, strict=True)
@@ -116,19 +116,19 @@ class DataLoader(ABC):
 
 
 def as_data(arrays: tuple[Any, ...], wrapped: bool = False) -> Any:
-    """What Keras gives to a step: features alone are no tuple, so that its `data` is `x` itself.
+    """Returns the `data` of Keras' train step: features alone are not a tuple, but `x` itself.
 
     Args:
-        arrays: Features, labels and weights, as many as there are.
-        wrapped: Whether they came as `(x,)`, from a pipeline or a function, which Keras keeps so.
+        arrays: Features, labels and weights, without those that do not exist.
+        wrapped: Whether features came as `(x,)` from a pipeline or a function; Keras keeps that.
     """
     return arrays if len(arrays) > 1 or wrapped else arrays[0]
 
 
 def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arrays with features as the model takes them: bytes and whole numbers become float32.
+    """Casts features that are not floats, such as bytes and integers, to float32.
 
-    Several inputs, which were floats before they were taken apart, and texts stay as they are.
+    Several inputs, which were split from float features, and texts are not cast.
     """
     features, *others = arrays
     kept = isinstance(features, (dict, list)) or features.dtype.name == "string"

@@ -1,16 +1,15 @@
-"""From rows to blocks of batches on the device.
+"""Loads rows in blocks of batches onto the device.
 
     rows by number:   epoch's order --> MapLoader ------+
     rows in sequence: chunks --> IterableLoader --------+--> Block (many batches) --> engine
 
-Rows are gathered a block at a time outside the training program, by TensorFlow's own multi-threaded
-gather: inside XLA on a CPU a gather becomes a loop over rows (28 us a row, measured). Where the
-host gathers, a thread makes and sends the next block while the device works on this one; on a CPU
+TensorFlow's multi-threaded gather collects the rows of a block outside the training program: inside
+XLA on a CPU, a gather becomes a loop over rows (28 us per row, measured). If the host gathers, a
+thread makes and sends the next block while the device works on the current one. This helps on a CPU
 too, as a compiled step leaves cores idle (a warm epoch of 200,000 x 200 took 0.81 to 0.93 times as
-long, 2 cores). What a user's R function makes is asked for on R's main thread, between two calls of
-the engine.
+long, 2 cores). A user's R function is called on R's main thread, between two calls of the engine.
 
-`open_loader()` gives whichever loader a dataset needs; its callers see one interface.
+`open_loader()` returns the loader that fits the dataset; both loaders have the same interface.
 """
 
 from __future__ import annotations
@@ -46,23 +45,23 @@ from gpukeras.data.streams.chunks import check_rows
 from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.data.streams.passthrough import count_rows
 
-EVALUATED_ROWS = 2**20  # of an epoch whose length is not known
+EVALUATED_ROWS = 2**20  # assumed length of an epoch whose length is unknown
 
 
-# Row numbers, batches, whether it is the tail, and the key of its random numbers.
+# Row numbers, batches, whether the piece is the tail, and the key of its random numbers.
 Piece = tuple[np.ndarray, int, bool, tuple[int, int]]
 
 
 class MapLoader(DataLoader):
-    """Gathers blocks of batches; one block ahead of the device where the host gathers.
+    """A loader of rows by number; if the host gathers, it makes one block ahead of the device.
 
     Args:
-        dataset: Where the rows are.
-        plan: Its plan.
-        batch_size: Rows a batch; evaluation uses larger ones than training.
-        steps: Batches an epoch, so that a small dataset gets a small block.
+        dataset: The dataset.
+        plan: The dataset's plan.
+        batch_size: Rows per batch; evaluation uses larger batches than training.
+        steps: Batches per epoch, so that a small dataset gets a small block.
         device_transform: See `DataLoader`.
-        rows: The rows of each epoch, or None: the training rows in the epoch's order.
+        rows: The rows of each epoch, or None for the training rows in the epoch's order.
         drop_last: Leave out the short last batch, if there is a full one.
         shares: See `DataLoader`.
     """
@@ -81,7 +80,7 @@ class MapLoader(DataLoader):
         drop_last: bool = False,
         shares: BatchSharding | None = None,
     ) -> None:
-        """Places the rows."""
+        """Sizes the blocks and opens the row sources on their devices."""
         super().__init__(batch_size, plan.device, device_transform, shares, dataset.wrapped)
         here = batch_size if shares is None else shares.count_here(batch_size)
         self._sizes = here * dataset.row_bytes, steps
@@ -98,30 +97,30 @@ class MapLoader(DataLoader):
         )
 
     def epoch(self, number: int) -> Generator[Block, None, None]:
-        """The blocks of an epoch, counted from 0."""
+        """Yields the blocks of an epoch, counted from 0."""
         with heard_by(self.clock):
             order = self._dataset.order(number) if self._rows is None else self._rows
             end_stage("gather")
         return self.blocks(order, number)
 
     def capacity_for(self, engine: str) -> int:
-        """Batches of the blocks that suit an engine; 0 where all get the same.
+        """Returns the batches per block for an engine; 0 if all engines get the same.
 
-        Random numbers are drawn a block at a time: there its size must stay.
+        With a device transform the size must not change: random numbers are drawn per block.
         """
         return choose_capacity(*self._sizes, engine) if self._device_transform is None else 0
 
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
-        """The plan itself: all was known."""
+        """Returns the plan itself, as all rows are known beforehand."""
         return plan
 
     def blocks(self, order: np.ndarray, epoch: int = 0) -> Generator[Block, None, None]:
-        """The rows of `order` as blocks of full batches, then the short last batch."""
+        """Yields the rows of `order` as blocks of full batches, then the short last batch."""
         pieces = self._pieces(order, epoch)
         if self._places[0] == "CPU:0":
             yield from self._blocks_ahead(pieces)
             return
-        for piece in pieces:  # the device's own gather costs less than a second block in its memory
+        for piece in pieces:  # a gather on the device is cheaper than a second block there
             began = time.perf_counter()
             block = self._gather(*piece)
             self.wait_s += time.perf_counter() - began
@@ -136,7 +135,7 @@ class MapLoader(DataLoader):
                 if piece is not None:
                     waiting = ahead.submit(self._gather, *piece)
                 yield block
-                del block  # before the next is gathered: two blocks are in memory, never three
+                del block  # before the next is gathered, so that at most two blocks are in memory
 
     def _pieces(self, order: np.ndarray, epoch: int) -> Iterator[Piece]:
         full = len(order) // self.batch_size
@@ -173,21 +172,22 @@ class MapLoader(DataLoader):
 
 
 class IterableLoader(DataLoader):
-    """Blocks of rows that come in sequence.
+    """A loader of rows in sequence.
 
-    What the stream gives is asked for when it is needed: a function of the user's in R must run on
-    this thread. On a GPU the engine's call before has then only handed its work over, so the
-    function runs while the device does; TensorFlow's own pipelines run ahead by themselves.
+    It reads from the stream only when it needs rows, as a user's R function must run on this
+    thread. On a GPU the engine's previous call has only queued its work by then, so the function
+    runs while the device works; tf.data pipelines prefetch on their threads.
 
     Args:
-        data: Where the rows come from.
-        plan: Its plan.
-        batch_size: Rows a batch.
+        data: The dataset.
+        plan: The dataset's plan.
+        batch_size: Rows per batch.
         training: Whether rows are shuffled and the short last batch may be left out.
         device_transform: See `DataLoader`.
-        check: Asked whether labels may be, once they lie outside of the range seen so far.
-        idle: Called now and then while rows are waited for.
-        most: Batches a block, at most.
+        check: Called with the recipe once labels lie outside of the range seen so far; raises an
+            error if they are not allowed.
+        idle: Called now and then while the loader waits for rows.
+        most: The most batches per block.
         shares: See `DataLoader`; every process reads all rows, and keeps its part of each batch.
     """
 
@@ -206,7 +206,7 @@ class IterableLoader(DataLoader):
         most: int = BLOCK_BATCHES,
         shares: BatchSharding | None = None,
     ) -> None:
-        """Opens the stream; nothing is read yet."""
+        """Opens the stream without reading from it."""
         if shares is not None and data.obstacle:
             raise SpecError(
                 f"Several devices cannot share batches of {data.obstacle}.",
@@ -224,7 +224,7 @@ class IterableLoader(DataLoader):
         self._pass.idle = idle
 
     def epoch(self, number: int) -> Generator[Block, None, None]:
-        """The blocks of an epoch, counted from 0; what it teaches is kept when it is done."""
+        """Yields the blocks of an epoch, counted from 0; stores its number of rows at its end."""
         blocks, steps, rows = self._pass.blocks(number + 1), 0, 0
         try:
             while True:
@@ -248,7 +248,7 @@ class IterableLoader(DataLoader):
     def _make_block(
         self, arrays: tuple[Any, ...], batches: int, tail: bool, key: tuple[int, int], count: int
     ) -> Block:
-        if self._data.recipe.kind == AS_IS:  # in host memory, from where TensorFlow sends the rest
+        if self._data.recipe.kind == AS_IS:  # TensorFlow sends the numbers from host memory
             return Block(arrays, 1, count, True, self._pass.whole)
         self._look(arrays, count)
         if self._pass.whole:
@@ -266,7 +266,7 @@ class IterableLoader(DataLoader):
         return Block(self._complete_parts(parts, key), batches, size, tail)
 
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
-        """The plan with the rows of the last epoch that was finished."""
+        """Returns the plan with the rows of the last finished epoch."""
         if self._rows is None:
             return plan
         na_reason = plan.na_reason
@@ -285,7 +285,7 @@ class IterableLoader(DataLoader):
         )
 
     def _look(self, arrays: tuple[Any, ...], count: int) -> None:
-        """What nobody could check before: labels and weights are small, and still in memory."""
+        """Checks labels and weights, which are small and still in host memory."""
         labels, weights = (np.asarray(array[:count]) for array in (*arrays[1:3], *_NONE)[:2])
         check_rows(labels, weights)
         if self._data.widen_label(labels):
@@ -313,14 +313,14 @@ def open_loader(
     most: int = BLOCK_BATCHES,
     shares: BatchSharding | None = None,
 ) -> MapLoader | IterableLoader:
-    """The loader that trains on a dataset.
+    """Opens the loader for training on a dataset.
 
     Args:
-        data: Its rows.
-        plan: Its plan.
+        data: The dataset.
+        plan: The dataset's plan.
         check: See `IterableLoader`.
         idle: See `IterableLoader`.
-        most: Batches a block, at most.
+        most: The most batches per block.
         shares: See `DataLoader`.
     """
     part = plan.batch_size if shares is None else shares.count_part(plan.batch_size)
@@ -360,13 +360,13 @@ def open_evaluation(
     idle: Callable[[], None] = lambda: None,
     shares: BatchSharding | None = None,
 ) -> MapLoader | IterableLoader:
-    """The loader that evaluates a part of a dataset: all of its rows in their order.
+    """Opens the loader for evaluation on a part of a dataset: all of its rows, unshuffled.
 
     Args:
-        data: Its rows.
-        device: Where the model is.
+        data: The dataset.
+        device: The device of the model.
         part: "all", "train" or "validation".
-        batch_size: Rows a batch, or None for large ones, as nothing is learned.
+        batch_size: Rows per batch, or None for large batches, as evaluation allows them.
         check: See `IterableLoader`.
         idle: See `IterableLoader`.
         shares: See `DataLoader`.
@@ -398,7 +398,7 @@ def open_evaluation(
 
 
 def sample_rows(data: Dataset, rows: int) -> tuple[Any, ...]:
-    """The first rows as the model takes them, to build its variables from."""
+    """Returns the first rows as the model takes them, to build its variables."""
     tf, device_transform = runtime.tensorflow(), device_transform_for(data, False, rows)
     if data.obstacle:
         return data.batch(rows)

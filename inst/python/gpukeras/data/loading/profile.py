@@ -1,8 +1,8 @@
-"""What each stage of a dataset's pipeline costs, measured on some of its blocks.
+"""Measures the cost of each stage of a dataset's pipeline on some of its blocks.
 
-A stage is told apart where it ends before the next begins, and shown only where there is work for
-it. What TensorFlow or the user runs as one stays one: a `tf.data` pipeline ("pull"), whose parts
-overlap on threads of their own; casting, scaling and augmentation, which are one graph.
+A stage is measured separately if it ends before the next one begins, and reported only if it has
+work to do. Work that runs as one unit is one stage: a `tf.data` pipeline ("pull"), whose parts
+overlap on several threads; casting, scaling and augmentation, which are one graph.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gpukeras.data.loading.block import DataLoader
 from gpukeras.data.loading.loader import open_loader
 from gpukeras.data.stage_timer import Clock
 
-MOST_S = 1.0  # of measuring
-WHAT = {  # in the order in which rows go through them
+MOST_S = 1.0  # the duration of a measurement
+WHAT = {  # in the order in which rows pass through the stages
     "read": "rows out of files, or what the function gives",
     "decode": "what was read, as numbers: pixels, dense rows, encoded columns",
     "gather": "rows put together to a block, in the epoch's order",
@@ -35,12 +35,12 @@ WHAT = {  # in the order in which rows go through them
 
 @dataclass(frozen=True)
 class StageCost:
-    """A stage of the pipeline.
+    """The cost of one stage of the pipeline.
 
     Args:
         stage: One of `WHAT`.
-        row_s: Seconds a row.
-        what: What it does, for users.
+        row_s: Seconds per row.
+        what: Description of the stage for users.
     """
 
     stage: str
@@ -49,58 +49,58 @@ class StageCost:
 
 
 class StageClock(Clock):
-    """Adds up the seconds of each stage, the device's work included.
+    """A clock that sums the seconds of each stage, including the device's work.
 
     Attributes:
         spent_s: Seconds by stage.
-        rows: Rows that have gone to the device, padding included.
+        rows: Rows sent to the device, including padding.
     """
 
     looks = True
 
     def __init__(self) -> None:
-        """Nothing measured yet."""
+        """Starts at 0."""
         self.spent_s: dict[str, float] = {}
         self.rows = 0
         self._last = 0.0
 
     def start(self) -> None:
-        """A block begins."""
+        """Marks the start of a block."""
         self._last = time.perf_counter()
 
     def stop(self, stage: str, arrays: Sequence[Any]) -> None:
-        """Waits until the arrays are there, and adds their time."""
+        """Waits until the arrays are computed, and adds the stage's time."""
         rows = _wait(arrays) if arrays else 0
         now = time.perf_counter()
         self.spent_s[stage] = self.spent_s.get(stage, 0.0) + now - self._last
         self._last = now
-        self.rows += rows if stage == "send" else 0  # the one stage that all blocks go through once
+        self.rows += rows if stage == "send" else 0  # the one stage that each block passes once
 
 
 def _wait(arrays: Sequence[Any]) -> int:
-    """Waits for the features; their rows."""
+    """Waits for the features, and returns their number of rows."""
     first = runtime.tensorflow().nest.flatten(arrays)[0]
     first[:1].numpy()
     return len(first)
 
 
 def order_stages(spent_s: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by stage, in the order in which rows go through them."""
+    """Returns seconds by stage, in the order in which rows pass through the stages."""
     return {stage: spent_s[stage] for stage in WHAT if stage in spent_s}
 
 
 def measure_costs(data: Dataset) -> list[StageCost]:
-    """Draws blocks of an epoch, for about a second, and times their stages.
+    """Loads blocks of an epoch for about a second, and times their stages.
 
     Args:
         data: A dataset.
 
     Returns:
-        The stages in their order.
+        The stages in order.
 
     Raises:
-        SpecError: for a function that is called in each epoch: calls for a measurement would be
-            missing in the next epoch.
+        SpecError: for a function that is called in each epoch, as the next epoch would lack the
+            batches that the measurement used; or for batches that are trained as they come.
     """
     if data.source_kind == "function":
         raise SpecError(
@@ -115,7 +115,7 @@ def measure_costs(data: Dataset) -> list[StageCost]:
             arg="cost",
         )
     loader = open_loader(data, data.plan(devices.current().device))
-    loader.clock = StageClock()  # not kept: traces and starts what the blocks to come need
+    loader.clock = StageClock()  # discarded: the first block traces graphs and starts pipelines
     _draw(loader, 0.0)
     clock = loader.clock = StageClock()
     _draw(loader, MOST_S)
@@ -124,7 +124,7 @@ def measure_costs(data: Dataset) -> list[StageCost]:
 
 
 def _draw(loader: DataLoader, most_s: float) -> None:
-    """Draws blocks until the time is over, one at least."""
+    """Loads at least one block, and more until `most_s` seconds have passed."""
     began, blocks = time.perf_counter(), loader.epoch(0)
     for _ in blocks:
         if time.perf_counter() - began >= most_s:

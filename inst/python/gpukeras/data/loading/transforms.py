@@ -1,6 +1,6 @@
-"""What is done to a block's rows on the device, before the model takes them.
+"""Builds the transform of a block's rows on the device, before the model takes them.
 
-Images are augmented, a function of the user's is applied, several inputs are taken apart.
+It augments images, applies the user's `map` function and splits rows into several inputs.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NO_TEXTS: Texts = MappingProxyType({})
 def open_device_transform(
     recipe: Recipe, rows: int, function: Map | None = None, texts: Texts = NO_TEXTS
 ) -> Map:
-    """What makes encoded features ready to be predicted, `rows` at a time.
+    """Builds the function that prepares encoded features for prediction, `rows` at a time.
 
     Args:
-        recipe: Their encoding.
-        rows: Rows of a batch.
-        function: The user's own, or None.
-        texts: What codes stand for, see `RowSource`.
+        recipe: The features' encoding.
+        rows: Rows per batch.
+        function: The user's `map` function, or None.
+        texts: The texts that codes stand for, see `RowSource`.
     """
     device_transform = _compose(
         build_device_transform(recipe, None, False, rows), function, recipe, texts
@@ -48,12 +48,12 @@ def open_device_transform(
 
 
 def device_transform_for(data: Dataset, training: bool, batch_size: int) -> DeviceTransform | None:
-    """What completes a dataset's blocks on the device; None for nothing.
+    """Builds the device transform of a dataset's blocks; None if there is nothing to do.
 
     Args:
-        data: Where they come from.
-        training: Whether rows are varied.
-        batch_size: Rows of a batch there.
+        data: The dataset.
+        training: Whether rows are augmented.
+        batch_size: Rows per batch on one device.
     """
     varied = build_device_transform(data.recipe, data.augment, training, batch_size)
     texts = data.sources[0].texts if data.sources else NO_TEXTS
@@ -63,9 +63,10 @@ def device_transform_for(data: Dataset, training: bool, batch_size: int) -> Devi
 def _compose(
     device_transform: DeviceTransform | None, function: Map | None, recipe: Recipe, texts: Texts
 ) -> DeviceTransform | None:
-    """The user's own function takes the features that the model would take without it.
+    """Composes augmentation, the user's `map` function and the split into inputs and outputs.
 
-    Several inputs and outputs are taken apart last: what comes before knows of rows.
+    The function takes the features that the model would take without it. The split comes last, as
+    the steps before it work on whole rows.
     """
     unpack = build_unpack(recipe, texts)
     if function is None and unpack is None:

@@ -1,4 +1,4 @@
-"""Packed rows taken apart on the device: a tensor for each of the model's inputs and outputs."""
+"""Splits packed rows on the device into a tensor for each of the model's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ Unpack = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 def build_unpack(
     recipe: Recipe, texts: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> Unpack | None:
-    """What takes a block's rows apart.
+    """Builds the function that splits a block's rows into inputs and outputs.
 
     Args:
-        recipe: Their encoding.
-        texts: What codes stand for, see `RowSource`.
+        recipe: The rows' encoding.
+        texts: The texts that codes stand for, see `RowSource`.
 
     Returns:
-        `unpack((features, labels, weights)) -> arrays`: features become a dict of tensors by the
-        inputs' names, labels one by the outputs' names; where they were given without names, a
-        list. Weights stay one a row. None where there is one input and one output, which take rows
-        as they are.
+        `unpack((features, labels, weights)) -> arrays`: features become a dict of tensors by input
+        name, labels a dict by output name; lists if they were given without names. Weights are
+        unchanged. None for one input and one output, which take rows as they are.
     """
     parts, label = input_parts(recipe), recipe.label
     several = label is not None and label.kind == SEVERAL
@@ -55,7 +54,7 @@ def build_unpack(
 
 
 def _build_spell(texts: Mapping[str, Sequence[str]]) -> Callable[[Any], Any]:
-    """What puts the texts in the place of their codes, in host memory."""
+    """Builds the function that replaces codes by their texts, in host memory."""
     tf = runtime.tensorflow()
     with runtime.on_device("CPU:0", soft=True):
         tables = {name: tf.constant(list(own), tf.string) for name, own in texts.items()}

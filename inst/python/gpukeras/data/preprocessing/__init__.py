@@ -1,1 +1,1 @@
-"""What is learned from the training rows to turn values into numbers, and applied again."""
+"""Learns from the training rows how to encode values as numbers, and applies it to new rows."""

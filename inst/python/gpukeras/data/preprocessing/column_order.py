@@ -1,4 +1,4 @@
-"""Columns of matrices, put in the order that training had by their names. NumPy only."""
+"""Reorders columns of matrices by name into the order of training, with NumPy only."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gpukeras.core.errors import DataError
 
 
 def order_names(requested: Sequence[str], given: Sequence[str], arg: str) -> tuple[int, ...] | None:
-    """Where the columns wanted are among those given.
+    """Returns the positions of the requested columns among those given.
 
     Args:
         requested: The names in training, or none.
-        given: The names of new rows' columns, or none.
+        given: The names of the new rows' columns, or none.
         arg: The user's name for the rows, for messages.
 
     Returns:
-        Their places, or None where they are taken as they come: both have the same names, or one
-        of them has none that tell its columns apart.
+        Their positions, or None to take the columns as they are: the names are equal, or one side
+        has no names, or names that are not unique.
 
     Raises:
-        DataError: if a name wanted is not there, or is there twice.
+        DataError: if a requested name is missing or occurs twice.
     """
     requested, given = tuple(requested), tuple(given)
     if not given or requested == given or not _tell_apart(requested):
@@ -44,10 +44,10 @@ def order_names(requested: Sequence[str], given: Sequence[str], arg: str) -> tup
 def order_columns(
     features: Mapping[str, Any], requested: Sequence[str], arg: str
 ) -> Mapping[str, Any]:
-    """An array, or labels, with the columns of its last axis by name, and no others.
+    """Returns an array, or labels, with the requested columns of its last axis only, in order.
 
     Args:
-        features: With `values` and maybe `names`.
+        features: Features or labels with `values` and perhaps `names`.
         requested: See `order_names()`.
         arg: See `order_names()`.
     """
@@ -55,16 +55,21 @@ def order_columns(
     values = features["values"]
     if order is None or not isinstance(values, np.ndarray) or values.ndim < 2:
         return features
-    leading = order == tuple(range(len(order)))  # of which a view will do
+    leading = order == tuple(range(len(order)))  # a view is enough
     columns = slice(len(order)) if leading else list(order)
     return {**features, "values": values[..., columns], "names": list(requested)}
 
 
 def check_same_names(requested: Sequence[str], given: Sequence[str], arg: str) -> None:
-    """Encoded rows, which cannot be put in order any more, have the columns of training.
+    """Checks that encoded rows, which cannot be reordered, have the columns of training.
+
+    Args:
+        requested: The names in training, or none.
+        given: The names of the encoded rows' columns, or none.
+        arg: The user's name for the rows, for messages.
 
     Raises:
-        DataError: if the names of both are known and differ.
+        DataError: if both sides have names, and these differ.
     """
     if given and _tell_apart(requested) and tuple(requested) != tuple(given):
         pairs = zip(requested, given, strict=False)

@@ -1,6 +1,6 @@
-"""One column of a data frame into feature columns: what is learned of it, and applied again.
+"""Learns how to encode a column of a data frame as feature columns, and applies it.
 
-Columns come as dicts `{name, kind, values, levels}`: `kind` is "numeric", "integer", "logical",
+Columns are dicts `{name, kind, values, levels}`: `kind` is "numeric", "integer", "logical",
 "factor" or "character" (these two hold R's 1-based codes in `values`, 0 for NA, and their
 `levels`), "date", "time" (with `zone` and the UTC `offsets` of its rows) or "duration" (with
 `units`), see `datetimes`.
@@ -30,8 +30,8 @@ from gpukeras.data.preprocessing.text_vectorization import (
     learn_text,
 )
 
-MAX_ONEHOT = 1000  # levels; beyond this, one-hot columns are a mistake more often than a wish
-MAX_IDENTIFIERS = 50  # a text column may have this many different values even if all differ
+MAX_ONEHOT = 1000  # levels; more one-hot columns are usually a mistake
+MAX_IDENTIFIERS = 50  # different texts that a column may have even if no text repeats
 ENCODINGS = ("onehot", "codes", "hash")
 KINDS = {"date": "date", "time": "time", "duration": "duration"} | dict.fromkeys(
     CATEGORIES, "category"
@@ -42,22 +42,23 @@ MAKERS = {"date": "as.Date()", "time": "as.POSIXct()", "duration": "as.difftime(
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """How one column of a data frame becomes numbers.
+    """The learned encoding of one column of a data frame.
 
     Args:
         name: The column's name.
         kind: "number", "category", "text", "date", "time" or "duration".
-        levels: Levels of a category, in order; none of one that is hashed.
-        onehot: A category becomes one 0/1 column a level, otherwise one column of codes from 0.
+        levels: Levels of a category, in order; none if it is hashed.
+        onehot: Whether a category becomes one 0/1 column per level, otherwise one column of codes
+            from 0.
         center: Subtracted from a number.
         scale: Divides a number after centring.
-        fill: What replaces a missing value: a number (days for dates and times) or a level; None
-            where values are not imputed.
-        indicator: Whether a 0/1 column tells where values were missing.
-        zone: Time zone in which a time has its weekday and hour.
+        fill: Replaces a missing value: a number (days for dates and times) or a level; None if
+            values are not imputed.
+        indicator: Whether a 0/1 column marks missing values.
+        zone: Time zone of a time's weekday and hour.
         units: R's units of a duration.
-        bins: A category becomes one 0/1 column a bin of its hash, if not 0.
-        text: The rule of a text.
+        bins: If not 0, a category becomes one 0/1 column per bin of its hash.
+        text: The rule of a text column.
     """
 
     name: str
@@ -75,7 +76,7 @@ class ColumnRule:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the feature columns it makes."""
+        """Names of the feature columns that the rule makes."""
         if self.text is not None:
             names = self.text.features(self.name)
         elif self.bins:
@@ -89,18 +90,18 @@ class ColumnRule:
 
 @dataclass(frozen=True)
 class Learning:
-    """How columns are learned from.
+    """The options and rows from which column rules are learned.
 
     Args:
-        keep: Which rows are training rows, of those taken.
+        keep: Mask of the training rows among the rows taken.
         scale: Standardise numbers.
-        encode: How categories are encoded: "onehot" (one 0/1 column a level), "codes" or "hash",
-            or one of these for each column by name; others are "onehot".
-        impute: Learn what replaces missing values.
-        complete: Which rows are taken, or None for all.
+        encode: Encoding of categories: "onehot" (one 0/1 column per level), "codes" or "hash", or
+            a mapping of column names to these; other columns are "onehot".
+        impute: Learn the values that replace missing ones.
+        complete: Mask of the rows to take, or None for all.
         arg: The user's name for the data, for messages.
         hash_bins: Bins of a hashed category.
-        text: Which columns are texts, and how they are encoded, or None.
+        text: The text columns and their encoding, or None.
     """
 
     keep: np.ndarray
@@ -113,14 +114,14 @@ class Learning:
     text: TextSpec | None = None
 
     def encoding(self, name: str) -> str:
-        """How a category is encoded."""
+        """Returns the encoding of a category."""
         return self.encode if isinstance(self.encode, str) else self.encode.get(name, "onehot")
 
     def check(self, columns: Sequence[Mapping[str, Any]]) -> None:
-        """Looks whether the options fit the columns.
+        """Checks that the options fit the columns.
 
         Raises:
-            SpecError: if `encode` or `text` does not; names the column.
+            SpecError: if `encode` or `text` does not fit; names the column.
         """
         texts = () if self.text is None else self.text.columns
         if isinstance(self.encode, str):
@@ -154,12 +155,12 @@ def _option_error(option: str, name: str, problem: str) -> SpecError:
 
 
 def kind_of(column: Mapping[str, Any]) -> str:
-    """A rule's kind for a column."""
+    """Returns the kind of rule that a column needs."""
     return KINDS.get(column["kind"], "number")
 
 
 def take_rows(column: Mapping[str, Any], complete: np.ndarray | None) -> Mapping[str, Any]:
-    """A column's rows where `complete` is true."""
+    """Returns the column with the rows where `complete` is true; None takes all."""
     if complete is None:
         return column
     parts = [part for part in ("values", "offsets") if column.get(part) is not None]
@@ -170,12 +171,12 @@ def take_rows(column: Mapping[str, Any], complete: np.ndarray | None) -> Mapping
 
 
 def learn_column(column: Mapping[str, Any], how: Learning) -> ColumnRule:
-    """The rule of one column; statistics from the training rows' values that are there.
+    """Learns the rule of one column, with statistics of the training rows' non-missing values.
 
-    Levels are taken from all rows: they are the column's type, not a statistic.
+    Levels come from all rows, as they are the column's type rather than a statistic.
 
     Raises:
-        DataError: for a column that cannot be a feature; the error names it.
+        DataError: for a column that cannot be a feature; names the column.
     """
     name, rows = column["name"], how.keep if how.complete is None else how.complete
     check_lengths(len(rows), len(column["values"]), f"{how.arg}${name}", how.arg)
@@ -187,11 +188,11 @@ def learn_column(column: Mapping[str, Any], how: Learning) -> ColumnRule:
 
 
 def note_numbers(rules: Iterable[ColumnRule], texts: Collection[str], arg: str) -> tuple[str, ...]:
-    """Sentences about columns of text that hold numbers, all but a few.
+    """Returns sentences about columns of text that hold mostly numbers.
 
     Args:
-        rules: What was learned of the columns.
-        texts: Names of columns that are text, and for which no encoding was chosen.
+        rules: The columns' rules.
+        texts: Names of text columns for which the user chose no encoding.
         arg: The user's name for the data.
     """
     found = []
@@ -236,7 +237,7 @@ def _learn_text(column: Mapping[str, Any], how: Learning, spec: TextSpec) -> Col
 def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
     name, kind = column["name"], kind_of(column)
     zone, units = column.get("zone") or "", column.get("units") or ""
-    # Days since 1970 are too large for a network as they are.
+    # Unscaled, days since 1970 are too large for a network.
     scale = (how.scale and column["kind"] != "logical") or kind in CYCLES
     if not scale and not how.impute:
         return ColumnRule(name, kind, zone=zone, units=units)
@@ -297,17 +298,18 @@ def transform_column(
     arg: str,
     notes: Notes | None = None,
 ) -> None:
-    """Writes a column's features into `out`, one row a value.
+    """Writes a column's features into `out`, one row per value.
 
     Args:
-        rule: What was learned.
+        rule: The column's rule.
         column: The values.
-        out: Rows first, one column a feature.
+        out: Rows first, one column per feature.
         arg: The user's name for the data, for messages.
-        notes: Where whole numbers that lose digits are noted, or None.
+        notes: Collects whole numbers that lose digits, or None.
 
     Raises:
-        DataError: for a changed type, a new level, values that cannot be trained on; names it.
+        DataError: for a changed type, a new level, or values that cannot be trained on; names the
+            column.
     """
     _check_kind(rule, column, arg)
     if rule.indicator:
@@ -337,11 +339,11 @@ def _transform_category(
 
 
 def _hash_category(bins: int, column: Mapping[str, Any], arg: str, fill: str | None) -> np.ndarray:
-    """Each row's bin; only levels that occur are hashed, once each."""
+    """Returns each row's bin; hashes each level that occurs once."""
     levels = column["levels"]
     used = np.flatnonzero(count_codes(column, arg, imputed=fill is not None))
     mapping = np.zeros(len(levels) + 1, dtype=np.int32)
-    # R's codes count from 1: the last place is that of code 0, a missing value.
+    # R's codes count from 1: code 0, a missing value, indexes the last entry.
     names = (levels[code - 1] if code else fill or "" for code in used)
     mapping[used - 1] = choose_bins(names, bins)
     return spread_codes(column, mapping)
@@ -367,7 +369,7 @@ def _transform_number(
 def _look_at(
     given: np.ndarray, values: np.ndarray, rule: ColumnRule, arg: str, notes: Notes
 ) -> None:
-    """Notes what loses digits: integers as they are given, others as they are in float64."""
+    """Notes numbers that lose digits: integers in the dtype given, others in float64."""
     values = values if given.dtype.kind == "f" else given
     scaled = (rule.center, rule.scale) != (0.0, 1.0)
     for rows in row_blocks(len(values), values.itemsize):
@@ -387,7 +389,7 @@ def _check_kind(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> None:
 
 
 def _finite(column: Mapping[str, Any], values: np.ndarray, arg: str, missing: bool) -> np.ndarray:
-    """Values, refused if some are infinite, or missing where that is not allowed."""
+    """Returns the values; refuses infinite ones, and missing ones unless `missing`."""
     absent, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
     absent = 0 if missing else absent
     if absent or infinite:

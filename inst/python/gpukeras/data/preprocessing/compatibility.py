@@ -1,4 +1,4 @@
-"""Whether two recipes encode alike, and whether one encodes at all."""
+"""Compares the encodings of recipes and checks that a model and a dataset fit together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpukeras.data.preprocessing.targets import LabelRule
 
 
 def keeps_values(recipe: Recipe) -> bool:
-    """Whether a model gets the values as they are given."""
+    """Whether the recipe passes values to the model unchanged."""
     numbers = (recipe.center, recipe.scale, recipe.fill, recipe.mapped or None)
     own = recipe.kind in ("array", STRINGS, AS_IS) and numbers == (None,) * 4
     inputs = recipe.kind == "inputs" and all(keeps_values(part.recipe) for part in recipe.inputs)
@@ -19,7 +19,7 @@ def keeps_values(recipe: Recipe) -> bool:
 
 
 def same_encoding(one: Recipe, other: Recipe) -> bool:
-    """Whether two recipes turn the same values into the same numbers."""
+    """Whether two recipes encode the same values as the same numbers."""
     if AS_IS in (one.kind, other.kind):
         return keeps_values(one) and keeps_values(other)
 
@@ -27,7 +27,7 @@ def same_encoding(one: Recipe, other: Recipe) -> bool:
         numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
         image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
         parts = (recipe.groups, [(part.name, essence(part.recipe)) for part in recipe.inputs])
-        # Whether a model takes another shape is told by the model, where values stay as they are.
+        # If values are unchanged, the model itself decides which shapes it takes.
         shape = () if recipe.kind == "array" and keeps_values(recipe) else recipe.shape
         own = (recipe.kind, shape, recipe.columns, recipe.mapped)
         return (own, numbers, image, parts)
@@ -36,10 +36,10 @@ def same_encoding(one: Recipe, other: Recipe) -> bool:
 
 
 def _same_labels(one: Recipe, other: Recipe) -> bool:
-    """Whether labels, where both have some, become the same numbers.
+    """Whether labels become the same numbers; true if a recipe has none.
 
-    Only classes are encoded. All others are taken as they are, whatever kind their values made of
-    them: of 0 and 1 a part may hold nothing but 1.
+    Only classes are encoded. Other labels are taken unchanged, so their kinds may differ: a part of
+    labels 0 and 1 may hold nothing but 1.
     """
     if one.label is None or other.label is None:
         return True
@@ -47,12 +47,15 @@ def _same_labels(one: Recipe, other: Recipe) -> bool:
 
 
 def check_order(one: Recipe, other: Recipe, arg: str) -> None:
-    """Encoded rows have their columns in the order of training, as far as names tell.
+    """Checks by name that encoded rows have their columns in the order of training.
 
     Args:
         one: The recipe of training.
-        other: That of the encoded rows.
-        arg: The user's name for them, for messages.
+        other: The recipe of the encoded rows.
+        arg: The user's name for the rows, for messages.
+
+    Raises:
+        DataError: if the names of both are known and differ.
     """
     if AS_IS in (one.kind, other.kind):
         return
@@ -62,10 +65,10 @@ def check_order(one: Recipe, other: Recipe, arg: str) -> None:
 
 
 def check_numbers(data: Any, arg: str) -> None:
-    """A dataset's rows are numbers of one shape.
+    """Checks that a dataset's rows are numbers of one shape.
 
     Raises:
-        SpecError: if not.
+        SpecError: if they are not.
     """
     if not data.recipe.has_texts and data.recipe.kind != AS_IS:
         return

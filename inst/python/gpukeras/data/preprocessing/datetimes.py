@@ -1,9 +1,8 @@
-"""Dates and times as numbers: a place on the line of days, and places on circles.
+"""Encodes dates and times as a number of days and as sine and cosine of their cycles.
 
-A network sees from the number that days follow each other, and from the circles that Sunday lies
-beside Monday, and December beside January. R sends days since 1970-01-01 for a date; seconds since
-then in UTC for a time, with the UTC offset of its zone at each row, so that no time zone database
-is needed here.
+The number keeps the order of days; the cycles put Sunday beside Monday and December beside January.
+R sends a date as days since 1970-01-01, and a time as seconds since then in UTC, with the UTC
+offset of its zone for each row, so that Python needs no time zone database.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from gpukeras.data.arrays import row_blocks
 
 DAY_S = 86400.0
 MONDAY = 3  # days from the last Monday before 1970-01-01, which was a Thursday
-MAX_DAYS = 1e8  # some 270,000 years; beyond them NumPy's calendar would overflow in the end
+MAX_DAYS = 1e8  # about 270,000 years; far beyond them NumPy's calendar overflows
 UNITS_S = {"secs": 1.0, "mins": 60.0, "hours": 3600.0, "days": DAY_S, "weeks": 7 * DAY_S}
 _DATE_CYCLES = ("weekday_sin", "weekday_cos", "yearday_sin", "yearday_cos")
 CYCLES = {"date": _DATE_CYCLES, "time": (*_DATE_CYCLES, "daytime_sin", "daytime_cos")}
 
 
 def read_number(column: Mapping[str, Any], units: str = "") -> np.ndarray:
-    """A column's values in float64: days for dates and times, `units` for durations."""
+    """Returns a column's values in float64: days for dates and times, `units` for durations."""
     values = np.asarray(column["values"], dtype=np.float64).reshape(-1)
     factor = _factor(column, units)
     with np.errstate(invalid="ignore"):  # R's NA is a signalling NaN
@@ -41,10 +40,15 @@ def _factor(column: Mapping[str, Any], units: str) -> float:
 
 
 def check_days(days: np.ndarray, name: str, arg: str) -> None:
-    """Refuses dates that no calendar has.
+    """Refuses dates too far from 1970 for NumPy's calendar.
+
+    Args:
+        days: Days since 1970-01-01.
+        name: The column's name, for messages.
+        arg: The user's name for the data, for messages.
 
     Raises:
-        DataError: with the count; names the column.
+        DataError: if there are any; gives their count and names the column.
     """
     far = int((np.abs(days) > MAX_DAYS).sum())
     if far:
@@ -57,10 +61,10 @@ def check_days(days: np.ndarray, name: str, arg: str) -> None:
 
 
 def encode_cycles(column: Mapping[str, Any], out: np.ndarray) -> None:
-    """Writes sine and cosine of a date's or time's places on their circles, in local time.
+    """Writes sine and cosine of a date's or time's cycles, in local time.
 
-    The week begins on Monday, the year on 1 January, the day at midnight: there sine is 0 and
-    cosine 1. A missing value has no place on a circle: its features are 0, which is the centre.
+    The week begins on Monday, the year on 1 January, the day at midnight, where sine is 0 and
+    cosine is 1. A missing value gets 0 for both, the centre of the circle.
     """
     for rows in row_blocks(len(out), 8 * out.shape[1]):
         local = _local_days(column, rows)
@@ -80,7 +84,7 @@ def _local_days(column: Mapping[str, Any], rows: slice) -> np.ndarray:
 
 
 def _turns(local: np.ndarray, circles: int) -> np.ndarray:
-    """Shares of the week, the year and the day that have gone by; one column a circle."""
+    """Returns the elapsed shares of the week, the year and the day; one column per cycle."""
     whole = np.floor(local)
     dates = whole.astype(np.int64).astype("datetime64[D]")
     years = dates.astype("datetime64[Y]")

@@ -1,6 +1,6 @@
-"""Missing values: which policy holds, which rows are complete, what replaces a value.
+"""Handles missing values: chooses the policy, finds complete rows, learns the replacements.
 
-A missing number is NaN, a missing category R's code 0. NumPy only.
+A missing number is NaN; a missing category is R's code 0. Uses NumPy only.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gpukeras.data.preprocessing.targets import CATEGORIES, each_label
 
 
 def choose_policy(asked: str, learned: str | None) -> str:
-    """The policy for rows: as asked, or as the recipe that is applied to them learned.
+    """Returns the policy for missing values: `asked`, or that of the applied recipe.
 
-    Rows can be dropped whatever was learned; "error" is the default, so it asks for nothing.
+    "drop" overrides any recipe. "error" is the default, so the recipe's policy overrides it.
 
     Raises:
-        SpecError: if imputing is asked of a recipe that learned no values to impute.
+        SpecError: if `asked` is "impute" and the recipe learned no values to impute.
     """
     if learned is None or asked == "drop":
         return asked
@@ -36,7 +36,7 @@ def choose_policy(asked: str, learned: str | None) -> str:
 
 
 def is_missing(column: Mapping[str, Any]) -> np.ndarray:
-    """Which values of a column or of a vector of labels are missing."""
+    """Returns a mask of the missing values of a column or of a vector of labels."""
     values = np.asarray(column["values"]).reshape(-1)
     return values == 0 if column["kind"] in CATEGORIES else np.isnan(values)
 
@@ -44,12 +44,12 @@ def is_missing(column: Mapping[str, Any]) -> np.ndarray:
 def count_missing(
     features: Mapping[str, Any], rows: int, known: Collection[str] | None, arg: str
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """Which rows of features in memory lack nothing, and how many lack what.
+    """Returns a mask of complete rows of features in memory, and missing counts by column.
 
     Args:
-        features: As they come from R.
-        rows: Their number.
-        known: Columns of a data frame that count, or None for all.
+        features: The features as they come from R.
+        rows: Their number of rows.
+        known: The columns of a data frame to check, or None for all.
         arg: The features' name, for messages.
     """
     complete, counts = np.ones(rows, dtype=bool), {}
@@ -62,16 +62,16 @@ def count_missing(
 def choose_complete(
     complete: np.ndarray, counts: dict[str, int], labels: Mapping[str, Any] | None, arg: str
 ) -> np.ndarray:
-    """Which rows lack neither a feature nor a label.
+    """Returns a mask of the rows without a missing feature or label.
 
     Args:
-        complete: Which rows lack no feature.
-        counts: How many lack what, by its name in a sentence.
-        labels: As they come from R, or None.
+        complete: Mask of the rows without a missing feature.
+        counts: Rows with a missing value, by the column's name in a sentence.
+        labels: The labels as they come from R, or None.
         arg: The features' name, for messages.
 
     Raises:
-        DataError: if no row is complete; names what most rows lack.
+        DataError: if no row is complete; names the column that most rows lack.
     """
     for own, part in () if labels is None else each_label(labels):
         missing = _miss_label(part)
@@ -90,7 +90,7 @@ def choose_complete(
 def _each_missing(
     features: Mapping[str, Any], known: Collection[str] | None, arg: str
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Each column's name, and which rows miss it."""
+    """Yields each column's name and a mask of the rows that lack it."""
     if features["kind"] != "array":
         columns = features["columns"]
         yield from (
@@ -99,15 +99,15 @@ def _each_missing(
         return
     x, names = check_features(features["values"], arg), features.get("names") or ()
     within = tuple(range(1, x.ndim - 1))
-    for column in range(x.shape[-1]):  # R's columns lie together in memory
+    for column in range(x.shape[-1]):  # R's columns are contiguous
         yield column_name(names, column), np.isnan(x[..., column]).any(axis=within)
 
 
 def check_labels(labels: Mapping[str, Any]) -> None:
-    """Refuses missing labels where features are imputed: a label made up would teach nothing.
+    """Refuses missing labels if features are imputed, as an imputed label carries no information.
 
     Raises:
-        DataError: with the count of rows.
+        DataError: if a label is missing; gives the count of rows.
     """
     for arg, part in each_label(labels):
         missing = _miss_label(part)
@@ -124,7 +124,7 @@ def check_labels(labels: Mapping[str, Any]) -> None:
 
 
 def miss_labels(labels: Mapping[str, Any]) -> np.ndarray:
-    """Which rows lack a label, or one of several."""
+    """Returns a mask of the rows that lack a label, or one of several."""
     parts = [_miss_label(part) for _, part in each_label(labels)]
     return np.logical_or.reduce(parts)
 
@@ -136,7 +136,13 @@ def _miss_label(labels: Mapping[str, Any]) -> np.ndarray:
 
 
 def observed(values: np.ndarray, keep: np.ndarray, name: str, arg: str) -> np.ndarray:
-    """The values of the training rows that are there, in float64.
+    """Returns the non-missing values of the training rows, in float64.
+
+    Args:
+        values: The values of all rows.
+        keep: Mask of the training rows.
+        name: The column's name, for messages.
+        arg: The user's name for the data, for messages.
 
     Raises:
         DataError: if there are none; names the column.
@@ -149,7 +155,7 @@ def observed(values: np.ndarray, keep: np.ndarray, name: str, arg: str) -> np.nd
 
 
 def nothing_observed(name: str, arg: str) -> DataError:
-    """The error for a column without a value to learn from."""
+    """Returns the error for a column without a value to learn from."""
     return DataError(
         f"Column `{name}` of `{arg}` is missing in all training rows: nothing can be imputed.",
         hint="Drop the column.",
@@ -159,17 +165,22 @@ def nothing_observed(name: str, arg: str) -> DataError:
 
 
 def learn_fill(column: Mapping[str, Any], there: np.ndarray) -> float:
-    """What replaces a missing number: the median, for a logical the mode (FALSE on ties)."""
+    """Returns the fill for a missing number: the median, or a logical's mode (FALSE on ties)."""
     if column["kind"] == "logical":
         return float(there.mean() > 0.5)
     return float(np.median(there))
 
 
 def learn_fill_level(column: Mapping[str, Any], keep: np.ndarray, arg: str) -> str:
-    """What replaces a missing category: the most frequent level, the first one on ties.
+    """Returns the fill for a missing category: the most frequent level, the first one on ties.
+
+    Args:
+        column: The category.
+        keep: Mask of the training rows.
+        arg: The user's name for the data, for messages.
 
     Raises:
-        DataError: if all training rows miss it; names the column.
+        DataError: if all training rows lack a value; names the column.
     """
     values, size = np.asarray(column["values"]).reshape(-1), len(column["levels"]) + 1
     counts = np.zeros(size - 1, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Several inputs in one row: which of its numbers each of them takes.
+"""Maps several inputs to their numbers in one row, with NumPy only.
 
-A row stays one row of numbers, so that whatever moves rows (plans, shuffles, scratch files, saved
-datasets, streams) knows of one array. Inputs lie in it side by side, flattened. They are groups of
-a data frame's columns, or what was given as a list (see `sources.multi_input`). NumPy only.
+Inputs are flattened side by side into one row of numbers, so that plans, shuffles, scratch files,
+saved datasets and streams handle a single array. An input is a group of a data frame's columns, or
+an element of a list (see `sources.multi_input`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpukeras.data.preprocessing.recipe import Group, Recipe
 
 @dataclass(frozen=True)
 class Part:
-    """One input in a row.
+    """One input and its place in the row.
 
     Args:
-        name: The model's name for it.
-        shape: Of one row of it, as the model takes it.
-        columns: Where it lies in the row.
+        name: The model's name for the input.
+        shape: Shape of one row of the input, as the model takes it.
+        columns: The input's columns in the row.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Part:
 
 
 def input_parts(recipe: Recipe) -> tuple[Part, ...]:
-    """The inputs of a row; none where the model has one, which takes the row as it is."""
+    """Returns the inputs in a row; none if the model has a single input, which takes the row."""
     shapes = {part.name: part.recipe.shape for part in recipe.inputs} or _group_shapes(recipe)
     parts, start = [], 0
     for name, shape in shapes.items():
@@ -51,15 +51,15 @@ def _group_shapes(recipe: Recipe) -> dict[str, tuple[int, ...]]:
 
 
 def group_columns(recipe: Recipe, given: Any, arg: str) -> Recipe:
-    """The recipe with its columns put into groups, one for each of the model's inputs.
+    """Returns the recipe with its columns grouped, one group for each of the model's inputs.
 
     Args:
-        recipe: Of a data frame's columns.
-        given: `[{name, columns}]`, as it comes from R, or None: one input takes all columns.
+        recipe: The recipe of a data frame's columns.
+        given: `[{name, columns}]` as it comes from R, or None for one input with all columns.
         arg: The user's name for the rows, for messages.
 
     Raises:
-        SpecError: if a column is in no group, in two, or not there; names it.
+        SpecError: if a column is in no group, in two groups, or unknown; names the column.
         DataError: if the groups lack names.
     """
     if not given:
@@ -78,7 +78,7 @@ def group_columns(recipe: Recipe, given: Any, arg: str) -> Recipe:
 
 
 def parse_groups(given: Sequence[Mapping[str, Any]]) -> tuple[Group, ...]:
-    """Groups as they come from R."""
+    """Parses the groups that come from R."""
     check_part_names([group["name"] for group in given], "inputs")
     return tuple(Group(group["name"], _texts(group["columns"])) for group in given)
 
@@ -110,10 +110,10 @@ def _refuse(message: str, column: str) -> SpecError:
 
 
 def check_settled(recipe: Recipe, given: Any) -> None:
-    """Groups that are given beside a recipe are its own.
+    """Checks that groups given together with a recipe equal the recipe's groups.
 
     Raises:
-        SpecError: if they are not.
+        SpecError: if they differ.
     """
     if given and parse_groups(given) != recipe.groups:
         raise SpecError(

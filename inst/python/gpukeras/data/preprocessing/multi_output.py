@@ -1,9 +1,9 @@
-"""Labels of one output or several: laid side by side in one row, and taken apart again.
+"""Packs the labels of several outputs into one row, and splits them again, with NumPy only.
 
     {price: numbers, cut: classes} --encode_labels()--> [price | cut] --split_labels()--> each
 
-Several outputs are one matrix of float32, a class as its code, so that whatever moves labels (the
-loaders, scratch files, saved datasets) knows of one array. NumPy only.
+Several outputs are one float32 matrix, with a class as its code, so that loaders, scratch files and
+saved datasets handle a single array.
 """
 
 from __future__ import annotations
@@ -30,17 +30,22 @@ from gpukeras.data.preprocessing.targets import (
 
 
 def check_label_rows(labels: Mapping[str, Any], rows: int, of: str) -> None:
-    """Each output has one label a row.
+    """Checks that each output has one label per row.
+
+    Args:
+        labels: The labels as they come from R.
+        rows: The number of rows.
+        of: The user's name for the features, for messages.
 
     Raises:
-        DataError: if not; names the output.
+        DataError: if one has not; names the output.
     """
     for arg, part in each_label(labels):
         check_lengths(rows, len(part["values"]), arg, of)
 
 
 def take_labels(labels: Mapping[str, Any], complete: np.ndarray | None) -> Mapping[str, Any]:
-    """The labels of the rows where `complete` is true; None for all."""
+    """Returns the labels of the rows where `complete` is true; None takes all."""
     if complete is None or labels["kind"] != SEVERAL:
         return take_rows(labels, complete)
     return {
@@ -53,14 +58,14 @@ def take_labels(labels: Mapping[str, Any], complete: np.ndarray | None) -> Mappi
 
 
 def learn_labels(labels: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
-    """The rule of labels, of one output or several.
+    """Learns the rule of labels, of one output or several.
 
     Args:
-        labels: As they come from R.
-        keep: Which rows are kept for training: statistics come from them.
+        labels: The labels as they come from R.
+        keep: Mask of the training rows, from which statistics come.
 
     Raises:
-        DataError: for labels that cannot be learned, or outputs without names of their own.
+        DataError: for labels that cannot be trained on, or outputs without unique names.
     """
     if labels["kind"] != SEVERAL:
         return learn_label(labels, keep, next(each_label(labels))[0])
@@ -76,10 +81,10 @@ def learn_labels(labels: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
 
 
 def check_part_names(names: Sequence[Any], arg: str) -> None:
-    """Several inputs or outputs have names, each its own.
+    """Checks that several inputs or outputs have unique names.
 
     Raises:
-        DataError: if not.
+        DataError: if they have not.
     """
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if not names or twice or not all(isinstance(name, str) and name for name in names):
@@ -99,12 +104,12 @@ def _given_names(labels: Mapping[str, Any]) -> list[str]:
 def encode_labels(
     rule: LabelRule, labels: Mapping[str, Any], notes: Notes | None = None
 ) -> np.ndarray:
-    """Labels as aligned memory; several outputs side by side, as float32.
+    """Encodes labels into aligned memory; several outputs side by side, as float32.
 
     Args:
-        rule: What was learned.
-        labels: As they come from R; several outputs in any order.
-        notes: Where whole numbers that lose digits are noted, or None.
+        rule: The labels' rule.
+        labels: The labels as they come from R; several outputs in any order.
+        notes: Collects whole numbers that lose digits, or None.
 
     Raises:
         DataError: for other outputs than in training, or as `targets.encode_label()`.
@@ -133,7 +138,7 @@ def _names(rule: LabelRule) -> str:
 
 
 def each_place(rule: LabelRule) -> Iterator[tuple[Output, slice]]:
-    """Several outputs with their columns in the encoded labels."""
+    """Yields each output with its columns in the encoded labels."""
     start = 0
     for output in rule.outputs:
         stop = start + output.rule.columns
@@ -142,7 +147,7 @@ def each_place(rule: LabelRule) -> Iterator[tuple[Output, slice]]:
 
 
 def split_labels(rule: LabelRule, encoded: np.ndarray) -> list[tuple[LabelRule, np.ndarray]]:
-    """Each output's rule with its part of encoded labels, in the shape that it was given in."""
+    """Returns each output's rule with its part of the encoded labels, in its original shape."""
     if rule.kind != SEVERAL:
         return [(rule, encoded)]
     return [
@@ -152,7 +157,7 @@ def split_labels(rule: LabelRule, encoded: np.ndarray) -> list[tuple[LabelRule, 
 
 
 def measure_ranges(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
-    """The rule with the range of these labels, see `targets.measure_range()`."""
+    """Returns the rule with the range of these labels, see `targets.measure_range()`."""
     if rule.kind != SEVERAL:
         return measure_range(rule, encoded)
     parts = [measure_range(*part) for part in split_labels(rule, encoded)]
@@ -160,7 +165,7 @@ def measure_ranges(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
 
 
 def widen_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
-    """The rule with a range that these labels lie in too."""
+    """Returns the rule with its range extended to these labels."""
     parts = [_widen(*part) for part in split_labels(rule, encoded)]
     return _with_rules(rule, parts) if rule.kind == SEVERAL else parts[0]
 
@@ -187,19 +192,19 @@ def _with_rules(rule: LabelRule, parts: Sequence[LabelRule]) -> LabelRule:
 def decode_outputs(
     rule: LabelRule | None, outputs: Mapping[str, np.ndarray], as_class: bool
 ) -> list[dict[str, Any]]:
-    """What each output of a model gave, in its labels' own terms.
+    """Decodes each output of a model into values of its labels.
 
     Args:
-        rule: Of several outputs' labels, or None for a model without a recipe.
-        outputs: Float arrays by the outputs' names, rows first.
-        as_class: The most probable class of outputs that have classes.
+        rule: The rule of several outputs' labels, or None for a model without a recipe.
+        outputs: Float arrays by output name, rows first.
+        as_class: Return the most probable class of outputs that have classes.
 
     Returns:
-        `{name, ...}` for each, see `targets.decode()`; in the labels' order, as far as they have
-        one.
+        `{name, ...}` for each output, see `targets.decode()`; in the order of the rule's outputs,
+        then the others.
 
     Raises:
-        DataError: if classes are asked of a model none of whose outputs has any.
+        DataError: if `as_class` is true and no output has classes.
     """
     rules = {} if rule is None else {output.name: output.rule for output in rule.outputs}
     classes = {name for name, own in rules.items() if own.kind in ("class", "binary")}

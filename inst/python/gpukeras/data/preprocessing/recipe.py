@@ -1,10 +1,10 @@
-"""What is learned from the training rows to turn a user's values into numbers, and applied again.
+"""Learns from the training rows how to encode a user's values as numbers, and applies it.
 
-A `Recipe` is plain data: names, levels, means and deviations. It is tied to the model it trained,
-so that prediction encodes a data frame as training did.
+A `Recipe` is plain data: names, levels, means and deviations. It is stored with the model that it
+trained, so that prediction encodes a data frame as training did.
 
-Features come as `{kind: "array", values, names}` or `{kind: "columns", columns}`, whose columns
-`columns` describes; labels as `targets` does.
+Features are `{kind: "array", values, names}` or `{kind: "columns", columns}`; the module `columns`
+describes the columns, and `targets` the labels.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from gpukeras.data.preprocessing.imputation import learn_fill, observed
 from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.data.preprocessing.text_vectorization import TextSpec
 
-STRINGS = "strings"  # the kind of recipe of texts that stay texts
-AS_IS = "batches"  # the kind of recipe of batches that are taken as they come
+STRINGS = "strings"  # the recipe kind of texts that stay texts
+AS_IS = "batches"  # the recipe kind of batches that are passed on unchanged
 
 
 @dataclass(frozen=True)
 class Group:
-    """Columns of a data frame that are one of the model's inputs.
+    """Columns of a data frame that form one of the model's inputs.
 
     Args:
         name: The model's name for the input.
-        columns: Their names.
+        columns: The columns' names.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Input:
-    """One of several inputs that were given each by itself.
+    """One of several inputs that were given as a list.
 
     Args:
-        name: The model's name for it.
-        recipe: Its encoding.
+        name: The model's name for the input.
+        recipe: The input's encoding.
     """
 
     name: str
@@ -71,27 +71,26 @@ class Recipe:
     """The encoding of features and labels.
 
     Args:
-        kind: "array", "strings", "columns", "images", "inputs": several, see `multi_input`; or
-            "batches", of which nothing is known.
+        kind: "array", "strings", "columns", "images", "inputs" (several inputs, see `multi_input`)
+            or "batches" (passed on unchanged).
         shape: Shape of one row of features as the model takes it.
-        columns: One rule a column, for "columns".
+        columns: One rule per column, for "columns".
         center: Subtracted from an array's last axis, or None.
         scale: Divides an array's or an image's last axis, or None.
-        fill: Replaces missing values along an array's last axis, or None where none are imputed.
+        fill: Replaces missing values along an array's last axis, or None if none are imputed.
         marked: Columns of an array's last axis that an indicator of missing values follows.
         label: Rule of the labels, or None.
         formula: R's formula as text, "" without one.
-        na: What happens to missing values: "error", "impute" or "drop".
+        na: The policy for missing values: "error", "impute" or "drop".
         names: Column names of an array, for messages.
         interpolation: How images were resized, "" for no images.
-        crop_to_aspect_ratio: Whether they were cut to the shape's aspect first.
-        uncropped: Height and width of rows before their crop to `shape`, or None without one.
-        mixed: Whether training mixed rows up, so that classes are one column each.
-        mapped: Whether a function of the user's own, which no recipe holds, maps the rows.
-        groups: Which of the columns each input takes, in the order of `columns`; none where the
-            model has one input.
-        inputs: The encodings of "inputs", in the order in which they lie in a row.
-        listed: Whether those were given without names: the model gets a list of them.
+        crop_to_aspect_ratio: Whether images were first cropped to the aspect ratio of `shape`.
+        uncropped: Height and width of rows before their crop to `shape`, or None without a crop.
+        mixed: Whether training used mixup, so that classes are one-hot columns.
+        mapped: Whether the user's `map` function, which no recipe holds, transforms the rows.
+        groups: The columns of each input, in the order of `columns`; none for a single input.
+        inputs: The encodings of "inputs", in their order in a row.
+        listed: Whether the inputs were given without names: the model gets a list of them.
     """
 
     kind: str
@@ -116,7 +115,7 @@ class Recipe:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the model gets texts."""
+        """Whether the model takes texts."""
         return self.kind == STRINGS or any(part.recipe.has_texts for part in self.inputs)
 
     @property
@@ -126,7 +125,7 @@ class Recipe:
 
     @property
     def known(self) -> frozenset[str]:
-        """Names of a data frame's columns that it takes; of an input's, `<input>$<column>`."""
+        """Names of the data frame columns that it encodes; `<input>$<column>` for an input."""
         own = frozenset(rule.name for rule in self.columns)
         return own.union(
             f"{part.name}${name}" for part in self.inputs for name in part.recipe.known
@@ -134,22 +133,22 @@ class Recipe:
 
     @property
     def staged_shape(self) -> tuple[int, ...]:
-        """Shape of one encoded row, as it is kept: before a crop, which the device does."""
+        """Shape of one encoded row as stored, before the device crops it."""
         return (*(self.uncropped or self.shape[:-1]), self.shape[-1])
 
     @property
     def raw_shape(self) -> tuple[int, ...]:
-        """Shape of one row of an array as it is given: before indicators and a crop."""
+        """Shape of one row of an array as given, before indicators and a crop."""
         return (*self.staged_shape[:-1], self.staged_shape[-1] - len(self.marked))
 
     @property
     def mixes_classes(self) -> bool:
-        """Whether the model takes one column a class, because rows of different classes mix."""
+        """Whether the model takes classes as one-hot columns, because training uses mixup."""
         return self.mixed and self.label is not None and self.label.kind == "class"
 
     @property
     def target(self) -> LabelRule | None:
-        """The labels as the model takes them."""
+        """Rule of the labels as the model takes them."""
         if self.label is None or not self.mixes_classes:
             return self.label
         return LabelRule("matrix", units=self.label.units, names=self.label.levels)
@@ -175,7 +174,19 @@ def learn_array(
     na: str = "error",
     arg: str = "x",
 ) -> Recipe:
-    """The recipe of an array; statistics from the rows where `keep` is true."""
+    """Learns the recipe of an array.
+
+    Args:
+        x: The array.
+        keep: Mask of the training rows, from which statistics come.
+        scale: Standardise numbers.
+        names: Column names, or none.
+        na: The policy for missing values.
+        arg: The user's name for the array, for messages.
+
+    Raises:
+        DataError: for a column without a value to impute from.
+    """
     shape, names = tuple(x.shape[1:]), tuple(names)
     if na == "impute":
         return _learn_imputing(x, keep, scale, names, arg)
@@ -188,7 +199,7 @@ def learn_array(
 def _learn_imputing(
     x: np.ndarray, keep: np.ndarray, scale: bool, names: tuple[str, ...], arg: str
 ) -> Recipe:
-    """Column by column, so that the memory beyond the array is that of one."""
+    """Learns column by column, which needs extra memory for one column only."""
     kind = {"kind": "logical" if x.dtype == bool else "numeric"}
     whole = int(keep.sum()) * (x[0].size // x.shape[-1])
     fill, center, deviation, marked = [], [], [], []
@@ -224,23 +235,23 @@ def learn_columns(
     hash_bins: int = 64,
     text: TextSpec | Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """The recipe of a data frame.
+    """Learns the recipe of a data frame.
 
     Args:
         columns: The columns, see `columns`.
-        keep: Which of the rows taken are training rows: statistics come from them.
+        keep: Mask of the training rows among the rows taken, from which statistics come.
         scale: Standardise numbers.
-        encode: "onehot", "codes" or "hash", or one of these for each category by name; the
-            others are "onehot".
+        encode: "onehot", "codes" or "hash", or a mapping of category names to these; other
+            categories are "onehot".
         arg: The user's name for the data, for messages.
-        na: What happens to missing values.
-        complete: Which rows are taken, or None for all.
+        na: The policy for missing values.
+        complete: Mask of the rows to take, or None for all.
         hash_bins: Bins of a hashed category.
-        text: Which columns are texts, and how they are encoded, or None.
+        text: The text columns and their encoding, or None.
 
     Raises:
         SpecError: if `encode` or `text` does not fit the columns; names the column.
-        DataError: for a column that cannot be a feature; names it.
+        DataError: for a column that cannot be a feature; names the column.
     """
     text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
     how = Learning(keep, scale, encode, na == "impute", complete, arg, hash_bins, text)
@@ -253,7 +264,19 @@ def learn_rules(
     na: str,
     learn: Callable[[Mapping[str, Any], Learning], ColumnRule] = learn_column,
 ) -> Recipe:
-    """The recipe of columns, each learned by `learn`; see `learn_columns()`."""
+    """Learns the recipe of columns by `learn`; see `learn_columns()`.
+
+    Args:
+        columns: The columns.
+        how: The options and rows to learn from.
+        na: The policy for missing values.
+        learn: Learns the rule of one column.
+
+    Raises:
+        SpecError: if an option does not fit the columns; names the column.
+        DataError: if there are no columns, if two share a name, or for a column that cannot be a
+            feature.
+    """
     if not columns:
         raise DataError(f"`{how.arg}` has no feature columns.", arg=how.arg)
     check_names([column["name"] for column in columns], how.arg)
@@ -273,15 +296,15 @@ def transform(
     """Encodes features by a recipe into aligned float32, rows first.
 
     Args:
-        recipe: What was learned.
+        recipe: The learned encoding.
         features: The rows.
-        arg: The user's name for them, for messages.
-        complete: Which rows are taken, or None for all.
-        notes: Where whole numbers that lose digits are noted, or None.
+        arg: The user's name for the rows, for messages.
+        complete: Mask of the rows to take, or None for all.
+        notes: Collects whole numbers that lose digits, or None.
 
     Raises:
-        DataError: for a missing column, a new level, a changed type or shape, values that are
-            missing or infinite. The error names the column.
+        DataError: for a missing column, a new level, a changed type or shape, or values that are
+            missing or infinite; names the column.
     """
     if recipe.kind == features["kind"] == "array":
         return _transform_array(recipe, features["values"], arg, complete, notes)
@@ -304,7 +327,17 @@ def _compare_kinds(requested: str, found: str) -> str:
 
 
 def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> None:
-    """Features have the kind and the shape of one row that the recipe was learned from."""
+    """Checks that features have the kind and the row shape of the recipe's training rows.
+
+    Args:
+        recipe: The learned encoding.
+        kind: The features' kind.
+        shape: Shape of one row of the features.
+        arg: The user's name for the features, for messages.
+
+    Raises:
+        DataError: if either differs.
+    """
     if kind != recipe.kind:
         raise DataError(f"`{arg}` must be {_compare_kinds(recipe.kind, kind)}.", arg=arg)
     if tuple(shape) != recipe.raw_shape:
@@ -314,7 +347,7 @@ def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> N
 
 
 def check_unmarked(recipe: Recipe, arg: str) -> None:
-    """Refuses rows of a file or a sparse matrix for a model that takes indicators beside them."""
+    """Refuses rows of a file, pipeline or sparse matrix for a recipe with missing indicators."""
     if recipe.marked:
         raise DataError(
             f"`{arg}` must be a matrix or array: training imputed missing values and marked them.",
@@ -323,7 +356,7 @@ def check_unmarked(recipe: Recipe, arg: str) -> None:
 
 
 def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
-    """Rows of checked features; refuses those without columns."""
+    """Checks features and returns their number of rows; refuses features without columns."""
     if features["kind"] == "array":
         return len(check_features(features["values"], arg))
     if not features["columns"]:
@@ -375,7 +408,16 @@ def _transform_columns(
 
 
 def check_columns(recipe: Recipe, names: Collection[str], arg: str) -> None:
-    """All columns that a recipe takes are there."""
+    """Checks that all columns of a recipe are present.
+
+    Args:
+        recipe: The learned encoding.
+        names: Names of the columns given.
+        arg: The user's name for the data, for messages.
+
+    Raises:
+        DataError: if a column is missing; names it.
+    """
     given = set(names)
     missing = [rule.name for rule in recipe.columns if rule.name not in given]
     if missing:
@@ -387,7 +429,7 @@ def check_columns(recipe: Recipe, names: Collection[str], arg: str) -> None:
 
 
 def check_names(names: Sequence[str], arg: str) -> None:
-    """Columns have different names."""
+    """Raises DataError if two columns share a name."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Mean and deviation of rows that are seen a block at a time. NumPy only."""
+"""Computes mean and deviation of rows block by block, with NumPy only."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 class RunningStats:
     """Mean and deviation of columns in float64, merged block by block (Chan et al. 1979).
 
-    Values are taken from the first one seen: far from 0, nothing is lost, and what is constant has
-    the deviation 0 exactly. A vector has one mean, a matrix one a column.
+    Each value has the first one subtracted, so values far from 0 lose no digits, and a constant
+    column has a deviation of exactly 0. A vector has one mean, a matrix one per column.
     """
 
     def __init__(self) -> None:
-        """Nothing seen yet."""
+        """Starts without rows."""
         self.count = 0
         self._origin: Any = 0.0
         self._mean: Any = 0.0
         self._squares: Any = 0.0
 
     def add(self, block: np.ndarray) -> None:
-        """Some more rows, or none."""
+        """Adds a block of rows, which may be empty."""
         if len(block) == 0:
             return
         if self.count == 0:
             self._origin = np.array(block[0], np.float64)
         total = self.count + len(block)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused elsewhere
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is refused elsewhere
             away = np.subtract(block, self._origin, dtype=np.float64)
             mean = away.mean(axis=0)
             shift = mean - self._mean

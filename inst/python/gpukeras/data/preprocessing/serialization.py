@@ -1,8 +1,8 @@
-"""A recipe as plain values, and back: what R's `saveRDS()` keeps, or JSON.
+"""Converts a recipe to plain values for R's `saveRDS()` or JSON, and back.
 
-What a field holds is read from its type hint, so that a new field of a recipe, with a default,
-needs nothing here. Values come back from R changed in form: numbers as doubles, a list of one as
-its only item, an empty list as NULL or left out. The field's type tells what they were.
+Values are read by the type hints of the fields, so that a new recipe field with a default needs no
+change here. R changes the form of values: numbers become doubles, a list of one becomes its only
+item, an empty list becomes NULL or is left out. The type hints restore the original form.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 
 FORMAT = "gpukeras recipe"
-VERSION = 1  # rises when what was written before would be read wrongly
+VERSION = 1  # rises when older files would be read wrongly
 
 Record = TypeVar("Record")
 
 
 def to_portable(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as dicts, lists, strings, numbers, truth values and None.
+    """Converts a recipe to dicts, lists, strings, numbers, bools and None.
 
-    Floats keep all their bits; an empty tuple in a field that may be None comes back as None.
+    Floats keep all their bits; an empty tuple in a field that may be None is restored as None.
     """
     return {"format": FORMAT, "version": VERSION, "recipe": _plain(recipe)}
 
@@ -42,10 +42,10 @@ def _plain(value: Any) -> Any:
 
 
 def from_portable(plain: Any) -> Recipe:
-    """The recipe of plain values, also after they were to R or JSON and back.
+    """Restores a recipe from plain values, also after a round trip through R or JSON.
 
     Raises:
-        DataError: if they are no recipe, or one of a newer version of gpukeras.
+        DataError: if the values are not a recipe, or one of a newer version of gpukeras.
     """
     if not isinstance(plain, Mapping) or plain.get("format") != FORMAT:
         raise DataError("`recipe` is not a recipe that gpukeras saved.", arg="recipe")
@@ -67,14 +67,14 @@ def _read_record(kind: type[Record], value: Any, where: str) -> Record:
     found = {}
     for field in fields(kind):  # type: ignore[arg-type]
         item, hint, needed = value.get(field.name), hints[field.name], field.default is MISSING
-        # NULL means empty where that can be; what is left out, or cannot be empty, is the default.
+        # NULL means empty if the field may be empty; otherwise, and if left out, the default.
         if needed or item is not None or (field.name in value and _may_be_empty(hint)):
             found[field.name] = _read(hint, item, f"{where}${field.name}")
     return kind(**found)
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
-    """A value as the type that a field has."""
+    """Converts a value to the type of its field."""
     if get_origin(hint) in (Union, types.UnionType):
         return _read_union(get_args(hint), value, where)
     if get_origin(hint) is tuple:
@@ -89,7 +89,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
 
 
 def _read_union(hints: Sequence[Any], value: Any, where: str) -> Any:
-    """None, a text, or the only other type."""
+    """Converts a value to None, a string, or the only other type of the union."""
     if type(None) in hints and (value is None or (isinstance(value, list) and not value)):
         return None
     if str in hints and isinstance(value, str):
@@ -118,7 +118,7 @@ def _number(value: Any, kind: type, where: str) -> Any:
 
 
 def _check_widths(recipe: Recipe) -> None:
-    """Refuses a recipe of which something was lost: it would encode other numbers."""
+    """Refuses a recipe with lost values, as it would encode rows differently."""
     columns = recipe.kind == "columns" and recipe.shape != (len(recipe.feature_names),)
     if columns or not recipe.shape:
         raise _broken("recipe$shape")
@@ -132,7 +132,7 @@ def _check_widths(recipe: Recipe) -> None:
 
 
 def _check_parts(recipe: Recipe) -> None:
-    """Several inputs and outputs are all there."""
+    """Checks that the recipe's groups, inputs and outputs are complete."""
     grouped = [name for group in recipe.groups for name in group.columns]
     if grouped and grouped != [rule.name for rule in recipe.columns]:
         raise _broken("recipe$groups")
@@ -146,7 +146,7 @@ def _check_parts(recipe: Recipe) -> None:
 
 
 def _check_label(label: LabelRule) -> None:
-    """The shape of a row has as many numbers as a row; so have several outputs together."""
+    """Checks that the row shape, or several outputs together, have the rule's number of units."""
     whole = min(label.shape, default=1) > 0 and math.prod(label.row_shape) == label.units
     if label.kind == "matrix" and not whole:
         raise _broken("recipe$label$shape")

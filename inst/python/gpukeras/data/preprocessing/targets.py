@@ -1,11 +1,11 @@
-"""Labels into numbers, and a model's output back into the labels' own terms.
+"""Encodes labels as numbers, and decodes a model's output into values of the labels.
 
-Labels come as dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
+Labels are dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
 "character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix": several numbers
-a row, in any shape, such as a mask's height and width. They are read in blocks, so that what is
-needed beside them and their encoding does not grow with their number.
+per row, in any shape, such as a mask's height and width. They are read in blocks, so that the extra
+memory beside labels and encoding does not grow with the number of rows.
 
-Labels of several outputs come as `{kind: "outputs", outputs: [{name, labels}], listed}`: see
+Labels of several outputs are `{kind: "outputs", outputs: [{name, labels}], listed}`: see
 `multi_output`.
 """
 
@@ -32,29 +32,29 @@ from gpukeras.data.arrays import (
 from gpukeras.data.preprocessing.column_order import order_columns
 
 CATEGORIES = ("factor", "character")
-MOST = 10_000  # whole numbers beyond are amounts rather than classes
-SEVERAL = "outputs"  # the kind of labels, and of their rule, where there are several outputs
+MOST = 10_000  # larger whole numbers are amounts rather than classes
+SEVERAL = "outputs"  # the kind of labels and of their rule for several outputs
 
 
 @dataclass(frozen=True)
 class LabelRule:
-    """How labels become numbers, and predictions become values again.
+    """The learned encoding of labels, which also decodes predictions.
 
     Args:
-        kind: "number", "binary" (0/1 or logical), "class" (levels), "matrix": several numbers a
-            row, or "outputs".
-        units: Output units that fit: 1, the number of levels, or the numbers a row; of "outputs",
-            those of all of them.
+        kind: "number", "binary" (0/1 or logical), "class" (levels), "matrix" (several numbers per
+            row) or "outputs".
+        units: Matching number of output units: 1, the number of levels, or the numbers per row;
+            for "outputs", the sum over the outputs.
         levels: Levels of a "class".
         names: Column names of a "matrix".
         logical: Whether a "binary" was R's logical.
         center: Mean of the training rows' numbers.
-        scale: Their standard deviation.
+        scale: Standard deviation of the training rows' numbers.
         minimum: Smallest number seen.
         maximum: Largest number seen.
         whole: Whether all numbers seen are whole.
         outputs: The rules of several outputs, in the order of their columns.
-        shape: Of one row of the labels as they were given: `(units,)` where that is left out.
+        shape: Shape of one row of the labels as given; if empty, a "matrix" has `(units,)`.
         listed: Whether several outputs were given without names: the model gets a list of labels.
     """
 
@@ -74,22 +74,22 @@ class LabelRule:
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Shape of one row as the model takes it; that of a class or of a number is empty."""
+        """Shape of one row as the model takes it; empty for a class or a number."""
         return self.shape or ((self.units,) if self.kind == "matrix" else ())
 
     @property
     def measured(self) -> bool:
-        """Whether it has the range of the labels."""
+        """Whether the rule holds the range of the labels."""
         return self.kind in ("number", "matrix")
 
     @property
     def columns(self) -> int:
-        """Numbers a row of the encoded labels."""
+        """Numbers per row of the encoded labels."""
         return self.units if self.kind in ("matrix", SEVERAL) else 1
 
     @property
     def counts(self) -> bool:
-        """Whether the numbers may be classes: whole and from 0, as a sparse loss takes them."""
+        """Whether the numbers may be classes for a sparse loss: whole, from 0, below 10,000."""
         return self.kind == "number" and self.whole and 0 <= self.minimum <= self.maximum < MOST
 
 
@@ -98,8 +98,8 @@ class Output:
     """One of several outputs.
 
     Args:
-        name: The model's name for it.
-        rule: Of its labels.
+        name: The model's name for the output.
+        rule: The rule of its labels.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Output:
 
 
 def each_label(y: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The labels of each output, with the user's name for them: those of columns, theirs."""
+    """Yields the labels of each output with the user's name for them; columns keep theirs."""
     if y["kind"] != SEVERAL:
         yield y.get("arg") or "y", y
         return
@@ -116,7 +116,7 @@ def each_label(y: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def name_label(formula: str, output: str = "") -> str:
-    """The user's name for the labels that a formula names; `y` without one."""
+    """Returns the user's name for the labels of a formula; `y` without a formula."""
     left, tilde, _ = formula.partition(" ~ ")
     if output:
         return output if tilde else f"y${output}"
@@ -124,12 +124,15 @@ def name_label(formula: str, output: str = "") -> str:
 
 
 def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> LabelRule:
-    """The rule of one output's labels.
+    """Learns the rule of one output's labels.
 
     Args:
-        y: As they come from R.
-        keep: Which rows are kept for training: statistics come from them.
-        arg: The user's name for them, for messages.
+        y: The labels as they come from R.
+        keep: Mask of the training rows, from which statistics come.
+        arg: The user's name for the labels, for messages.
+
+    Raises:
+        DataError: for fewer than two levels, or values that are missing or infinite.
     """
     if y["kind"] in CATEGORIES:
         levels = tuple(y["levels"])
@@ -153,7 +156,7 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
 
 
 def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
-    """The rule with the range of these labels: what a loss can take is checked against it."""
+    """Returns the rule with the range of these labels, which is checked against the loss."""
     if not rule.measured:
         return rule
     whole = all(bool((encoded[rows] % 1 == 0).all()) for rows in _blocks(encoded))
@@ -163,13 +166,13 @@ def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
 def encode_label(
     rule: LabelRule, y: Mapping[str, Any], notes: Notes | None = None, arg: str = "y"
 ) -> np.ndarray:
-    """Labels as aligned memory: int32 codes for a class, else float32.
+    """Encodes labels into aligned memory: int32 codes for a class, else float32.
 
     Args:
-        rule: What was learned.
+        rule: The labels' rule.
         y: The labels.
-        notes: Where whole numbers that lose digits are noted, or None.
-        arg: The user's name for them, for messages.
+        notes: Collects whole numbers that lose digits, or None.
+        arg: The user's name for the labels, for messages.
 
     Raises:
         DataError: for another kind or width than in training, new levels, or values that are
@@ -193,7 +196,7 @@ def encode_label(
 
 
 def _check_row(rule: LabelRule, values: np.ndarray, arg: str) -> np.ndarray:
-    """The values in the shape that training had; one number a row is so in any shape."""
+    """Returns the values in the row shape of training; any shape of one number per row fits."""
     requested, found = rule.row_shape, tuple(values.shape[1:])
     if found == requested or math.prod(found) == math.prod(requested) == 1:
         return values.reshape(-1, *requested)
@@ -209,7 +212,7 @@ def _blocks(values: np.ndarray) -> Iterator[slice]:
 
 
 def _names(y: Mapping[str, Any], arg: str) -> tuple[str, ...]:
-    """Names of the columns of a matrix; an array of more dimensions is one column."""
+    """Returns the column names of a matrix; `arg` for a vector or an array of higher rank."""
     several = y["kind"] == "matrix" and np.ndim(y["values"]) == 2
     return tuple(y.get("names") or ()) if several else (arg,)
 
@@ -219,7 +222,7 @@ def _columns(values: np.ndarray) -> np.ndarray:
 
 
 def _label_numbers(y: Mapping[str, Any], arg: str) -> np.ndarray:
-    """The numbers as they are given, refused if some are missing or infinite."""
+    """Returns the numbers as given; refuses missing or infinite ones."""
     values = np.asarray(y["values"])
     values = values if values.dtype.kind in "fiub" else values.astype(np.float64)
     if values.dtype.kind == "f":
@@ -228,7 +231,7 @@ def _label_numbers(y: Mapping[str, Any], arg: str) -> np.ndarray:
 
 
 def _refuse_numbers(values: np.ndarray, names: Sequence[str], largest: float, arg: str) -> None:
-    """Names the first column with values missing, infinite, or larger than `largest`."""
+    """Raises DataError for the first column with missing, infinite or too large values."""
     counts = np.zeros((3, _columns(values[:1]).shape[1]), dtype=np.int64)
     for rows in _blocks(values):
         block = _columns(values[rows])
@@ -244,7 +247,7 @@ def _refuse_numbers(values: np.ndarray, names: Sequence[str], largest: float, ar
 
 
 def _zero_one(values: np.ndarray) -> bool:
-    """Whether the numbers are 0 and 1, and both occur."""
+    """Whether all numbers are 0 or 1, and both occur."""
     ones = 0
     for rows in _blocks(values):
         one = values[rows] == 1
@@ -255,18 +258,18 @@ def _zero_one(values: np.ndarray) -> bool:
 
 
 def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[str, Any]:
-    """A model's output in the labels' own terms.
+    """Decodes a model's output into values of the labels.
 
     Args:
         rule: The labels' rule, or None for a model without a recipe.
         output: Float array, rows first.
-        as_class: The most probable class instead of probabilities.
+        as_class: Return the most probable class instead of probabilities.
 
     Returns:
         `{values, levels, names, logical}`: `values` are 1-based codes of `levels` for a class.
 
     Raises:
-        DataError: if classes are asked of labels that have none.
+        DataError: if `as_class` is true and the labels have no classes.
     """
     levels = [] if rule is None else list(rule.levels)
     logical = rule is not None and rule.logical
@@ -283,7 +286,7 @@ def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[s
 
 
 def name_columns(rule: LabelRule | None, shape: Sequence[int]) -> list[str]:
-    """Names for the columns of a model's output: its classes, or the labels' own columns."""
+    """Returns names for the columns of a model's output: the classes, or the labels' columns."""
     if rule is None:
         return []
     single = len(shape) == 2 and shape[1] == 1
@@ -293,13 +296,20 @@ def name_columns(rule: LabelRule | None, shape: Sequence[int]) -> list[str]:
 def recode(
     column: Mapping[str, Any], levels: Sequence[str], arg: str, fill: str | None = None
 ) -> np.ndarray:
-    """0-based codes (int32, aligned) in the order of `levels`, from R's in the column's own order.
+    """Converts R's codes of a column's levels to 0-based codes of `levels` (int32, aligned).
 
-    A code of 0 is a missing value: it becomes the level `fill`, or is an error without one.
+    Args:
+        column: A category with R's codes, 0 for a missing value.
+        levels: The levels of training, in order.
+        arg: The user's name for the data, for messages.
+        fill: The level that replaces missing values, or None to raise an error for them.
+
+    Raises:
+        DataError: for new levels, codes without a level, or missing values; names the column.
     """
     own = list(column["levels"])
     position = {level: code for code, level in enumerate(levels)}
-    # A missing value's -1 is the last entry.
+    # The code of a missing value minus 1 is -1, which indexes the last entry.
     mapping = np.array([position.get(level, -1) for level in [*own, fill]], dtype=np.int32)
     counts = count_codes(column, arg, imputed=fill is not None)
     unknown = (counts > 0) & (np.roll(mapping, 1) < 0)
@@ -318,7 +328,7 @@ def recode(
 
 
 def count_codes(column: Mapping[str, Any], arg: str, *, imputed: bool) -> np.ndarray:
-    """How often each of R's codes occurs: missing values first, then the levels.
+    """Counts each of R's codes: missing values first, then the levels.
 
     Args:
         column: A category.
@@ -326,7 +336,7 @@ def count_codes(column: Mapping[str, Any], arg: str, *, imputed: bool) -> np.nda
         imputed: Whether values may be missing.
 
     Raises:
-        DataError: for codes without a level, or values that are missing; names the column.
+        DataError: for codes without a level, or missing values; names the column.
     """
     name, values = column["name"], np.asarray(column["values"]).reshape(-1)
     counts = np.zeros(len(column["levels"]) + 1, dtype=np.int64)
@@ -346,7 +356,7 @@ def count_codes(column: Mapping[str, Any], arg: str, *, imputed: bool) -> np.nda
 
 
 def spread_codes(column: Mapping[str, Any], mapping: np.ndarray) -> np.ndarray:
-    """Each row's entry of `mapping` (int32): one a level, then one for missing values."""
+    """Returns each row's entry of `mapping` (int32): one per level, then one for missing values."""
     values = np.asarray(column["values"]).reshape(-1)
     out = aligned_empty(values.shape, np.int32)
     for rows in _blocks(values):

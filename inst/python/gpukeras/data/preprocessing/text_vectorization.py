@@ -1,7 +1,7 @@
-"""Texts into numbers by Keras' `TextVectorization`: a vocabulary is learned, and applied again.
+"""Learns a vocabulary and encodes texts as numbers by Keras' `TextVectorization`.
 
 Each different text is vectorised once, in blocks, and its numbers are written to all rows that
-have it. A rule is plain data: the Keras layer is made of it again where it is applied.
+have it. A rule is plain data; the Keras layer is rebuilt from it when it is applied.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from gpukeras.data.preprocessing.targets import count_codes, spread_codes
 OUTPUTS = ("tf_idf", "multi_hot", "count", "int")
 STANDARDIZE = ("lower_and_strip_punctuation", "lower", "strip_punctuation")
 SPLIT = ("whitespace", "character")
-UNKNOWN = "[UNK]"  # Keras' name for what stands for all tokens outside of the vocabulary
-MAX_NGRAM = 100  # tokens; runs that long are never seen twice
-CHARACTER_BYTES = 32  # what TensorFlow needs for one, if each is a token
+UNKNOWN = "[UNK]"  # Keras' token for all tokens outside of the vocabulary
+MAX_NGRAM = 100  # tokens; longer runs hardly ever repeat
+CHARACTER_BYTES = 32  # TensorFlow's memory for one character, if each is a token
 
 
 def _check_columns(arg: str, columns: Any) -> tuple[str, ...]:
@@ -43,23 +43,23 @@ def _check_ngrams(arg: str, ngrams: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class TextSpec(Spec):
-    """How columns of texts become numbers.
+    """The options for encoding columns of texts.
 
     Args:
-        columns: Their names.
-        max_tokens: Size of the vocabulary, with the one token that stands for all unknown ones
-            (and, for "int", with the padding): the most frequent tokens of the training rows. At
-            most 2^24, up to which float32 is exact.
+        columns: The columns' names.
+        max_tokens: Size of the vocabulary, which holds the most frequent tokens of the training
+            rows, one token for all unknown ones and, for "int", the padding. At most 2^24, up to
+            which float32 is exact.
         output: "tf_idf" (counts weighted by how rare a token is), "count" or "multi_hot" (0 or 1)
-            make one feature a token; "int" makes one a place in the text: the token's number,
-            0 for padding, 1 for an unknown one, which an Embedding layer can take.
-        sequence_length: Places for "int", longer texts are cut; None for the longest text of the
-            training rows.
+            make one feature per token; "int" makes one feature per position in the text: the
+            token's number for an Embedding layer, 0 for padding, 1 for an unknown token.
+        sequence_length: Positions for "int", longer texts are cut; None for the longest text of
+            the training rows.
         ngrams: Longest run of tokens that counts as a token, or the lengths of such runs; None
             for single tokens.
         standardize: "lower_and_strip_punctuation", "lower", "strip_punctuation" or None; only
-            ASCII letters and marks are changed, as in Keras.
-        split: Tokens are separated by "whitespace", or each "character" is one.
+            ASCII letters and punctuation are changed, as in Keras.
+        split: "whitespace" separates tokens, or each "character" is a token.
     """
 
     columns: tuple[str, ...] = option((), _check_columns)
@@ -85,15 +85,15 @@ class TextSpec(Spec):
 
 @dataclass(frozen=True)
 class TextRule:
-    """How a column of texts becomes numbers: what was learned of it.
+    """The learned encoding of a column of texts.
 
     Args:
         output: As in `TextSpec`, like the last three.
-        tokens: The vocabulary, the most frequent first, without unknown and padding.
-        weights: For "tf_idf": what a count is multiplied by, for unknown tokens first.
-        length: For "int": how many numbers a text becomes.
-        standardize: What is removed first.
-        split: What separates tokens.
+        tokens: The vocabulary, the most frequent token first, without unknown and padding.
+        weights: Factors of the counts for "tf_idf"; that of unknown tokens comes first.
+        length: Numbers per text for "int".
+        standardize: How texts are standardised first.
+        split: How texts are split into tokens.
         ngrams: Lengths of runs that are tokens, or none for single tokens.
     """
 
@@ -107,11 +107,11 @@ class TextRule:
 
     @property
     def width(self) -> int:
-        """Features of a text."""
+        """Features per text."""
         return self.length if self.output == "int" else len(self.tokens) + 1
 
     def features(self, name: str) -> tuple[str, ...]:
-        """Names of a column's features."""
+        """Returns the names of a column's features."""
         if self.output == "int":
             return tuple(f"{name}[{place}]" for place in range(1, self.length + 1))
         return tuple(f"{name}:{token}" for token in (UNKNOWN, *self.tokens))
@@ -121,16 +121,16 @@ class TextRule:
 
 
 def learn_text(column: Mapping[str, Any], keep: np.ndarray, spec: TextSpec, arg: str) -> TextRule:
-    """The rule of a column of texts; the vocabulary is that of the training rows.
+    """Learns the rule of a column of texts, with the vocabulary of the training rows.
 
     Args:
         column: `{name, kind, values, levels}`, see `columns`.
-        keep: Which rows are training rows.
+        keep: Mask of the training rows.
         spec: The options.
         arg: The user's name for the data, for messages.
 
     Raises:
-        DataError: if these rows have no text, or no text that has a token; names the column.
+        DataError: if the training rows have no text, or no text with a token; names the column.
     """
     values = np.asarray(column["values"]).reshape(-1)[keep]
     counts = count_codes({**column, "values": values}, arg, imputed=True)[1:]
@@ -163,10 +163,10 @@ def learn_text(column: Mapping[str, Any], keep: np.ndarray, spec: TextSpec, arg:
 
 
 def _learn_tokens(texts: np.ndarray, counts: np.ndarray, spec: TextSpec) -> tuple[str, ...]:
-    """The most frequent tokens; each text counts as often as it occurs."""
+    """Returns the most frequent tokens; each text counts as often as it occurs."""
     rows, tf = np.repeat(np.arange(len(texts)), counts), runtime.tensorflow()
     with tf.device("/CPU:0"):
-        # Keras would learn the weights of "tf_idf" a text at a time, 1 ms each.
+        # Keras would learn the weights of "tf_idf" text by text, 1 ms each.
         layer = _make_layer(spec, "int" if spec.output == "int" else "count", spec.max_tokens)
         for block in row_blocks(len(rows), _text_bytes(texts)):
             layer.update_state(texts[rows[block]])
@@ -178,7 +178,7 @@ def _learn_tokens(texts: np.ndarray, counts: np.ndarray, spec: TextSpec) -> tupl
 
 
 def _learn_weights(rule: TextRule, texts: np.ndarray, counts: np.ndarray) -> tuple[float, ...]:
-    """Keras' inverse document frequencies; that of unknown tokens is their mean."""
+    """Returns Keras' inverse document frequencies; unknown tokens get the mean of the others."""
     having = np.zeros(len(rule.tokens))
     for block in row_blocks(len(texts), _row_bytes(rule, texts)):
         having += counts[block] @ vectorise(rule, texts[block])[:, 1:]
@@ -187,7 +187,10 @@ def _learn_weights(rule: TextRule, texts: np.ndarray, counts: np.ndarray) -> tup
 
 
 def _longest(rule: TextRule, texts: np.ndarray) -> int:
-    """Most tokens of a text; without a length, a block of texts gets that of its longest."""
+    """Returns the largest number of tokens in a text.
+
+    A layer without a length pads a block of texts to its longest.
+    """
     row_bytes = 8 * max(map(len, texts)) * max(1, len(rule.ngrams)) + _text_bytes(texts)
     blocks = row_blocks(len(texts), row_bytes)
     return max(vectorise(rule, texts[block]).shape[1] for block in blocks)
@@ -199,17 +202,17 @@ def _longest(rule: TextRule, texts: np.ndarray) -> int:
 def encode_text(
     rule: TextRule, column: Mapping[str, Any], out: np.ndarray, arg: str, *, imputed: bool
 ) -> None:
-    """Writes a column's features into `out` (float32), one row a value.
+    """Writes a column's features into `out` (float32), one row per value.
 
     Args:
-        rule: What was learned.
+        rule: The column's rule.
         column: The texts.
         out: Rows first, `rule.width` columns.
         arg: The user's name for the data, for messages.
-        imputed: Whether texts may be missing: they become the empty text.
+        imputed: Whether texts may be missing; a missing text becomes the empty text.
 
     Raises:
-        DataError: if texts are missing where they are not imputed; names the column.
+        DataError: if texts are missing and `imputed` is false; names the column.
     """
     count_codes(column, arg, imputed=imputed)
     all_texts = _texts(column)
@@ -226,7 +229,7 @@ def encode_text(
 
 
 def vectorise(rule: TextRule, texts: np.ndarray) -> np.ndarray:
-    """The features of different texts (float32), one row a text."""
+    """Returns the features of different texts (float32), one row per text."""
     with runtime.tensorflow().device("/CPU:0"):
         values = build_layer(rule)(texts).numpy().astype(np.float32)
     return values * np.array(rule.weights, np.float32) if rule.weights else values
@@ -234,9 +237,9 @@ def vectorise(rule: TextRule, texts: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def build_layer(rule: TextRule) -> Any:
-    """The Keras layer of a rule; its weights are multiplied later."""
+    """Builds the Keras layer of a rule; `vectorise()` applies the weights."""
     mode = "count" if rule.output == "tf_idf" else rule.output
-    # As objects: NumPy would give every token the room of the longest.
+    # As objects, because a NumPy string array stores every token at the length of the longest.
     vocabulary = np.array(rule.tokens, dtype=object)
     return _make_layer(
         rule, mode, vocabulary=vocabulary, output_sequence_length=rule.length or None
@@ -257,7 +260,7 @@ def _make_layer(
 
 
 def _texts(column: Mapping[str, Any]) -> np.ndarray:
-    """The different texts, and the empty one for missing values."""
+    """Returns the different texts, then the empty text for missing values."""
     return np.array([*column["levels"], ""], dtype=object)
 
 

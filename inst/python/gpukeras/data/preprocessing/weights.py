@@ -1,4 +1,4 @@
-"""How much each row counts: weights of the user's, and weights of classes."""
+"""Computes the weight of each row from the user's weights and class weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ from gpukeras.data.preprocessing.targets import LabelRule
 def take_weights(
     weights: np.ndarray | None, rows: int, complete: np.ndarray | None
 ) -> np.ndarray | None:
-    """The weights of the rows that are taken, checked."""
+    """Checks the user's weights and returns those of the rows taken.
+
+    Args:
+        weights: The weights of all rows, or None.
+        rows: The number of rows.
+        complete: Mask of the rows to take, or None for all.
+
+    Raises:
+        DataError: if a weight is negative or not finite, or their number differs from `rows`.
+    """
     if weights is None:
         return None
     checked = _check_weights(weights, rows)
@@ -30,14 +39,17 @@ def row_weights(
     codes: np.ndarray,
     keep: np.ndarray,
 ) -> np.ndarray | None:
-    """A weight for each row, or an array of them a row; None where all count alike.
+    """Returns one weight, or an array of weights, per row; None if all rows weigh the same.
 
     Args:
-        weights: The user's own, or None.
-        class_weight: "balanced", or a weight for each level; of training rows only, or None.
+        weights: The user's weights, or None.
+        class_weight: "balanced" or a weight for each level, for training rows only; or None.
         label: The labels' rule.
-        codes: The labels, encoded.
-        keep: Which rows are trained on.
+        codes: The encoded labels.
+        keep: Mask of the training rows.
+
+    Raises:
+        SpecError: if `class_weight` does not fit the labels.
     """
     if weights is None and class_weight is None:
         return None

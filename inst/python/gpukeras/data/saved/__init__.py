@@ -1,1 +1,1 @@
-"""Datasets on disk: written once, opened again."""
+"""Saves datasets to disk and reads them."""

@@ -1,8 +1,8 @@
-"""What a folder of saved rows says of itself: `gpukeras-dataset.json`.
+"""The manifest of a folder of saved rows: `gpukeras-dataset.json`.
 
 {"format": "parquet", "version": 1, "rows": 150, "fields": {"x": {"dtype": "float32",
  "shape": [4]}, ...}, "recipe": {...}, "spec": {...}, "shards": [{"file", "rows", "bytes",
- "crc32", "places"}], "crc32": of all the rest}
+ "crc32", "places"}], "crc32": of the other entries}
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from gpukeras.data.saved.tf_example import Field
 
 MANIFEST = "gpukeras-dataset.json"
 VERSION = 1
-MOST = 2**53  # numbers beyond are no counts
+MOST = 2**53  # larger numbers are no valid counts
 DTYPES = ("float32", "uint8", "int32")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest.
+    """The contents of a manifest.
 
     Args:
         format: "parquet" or "tfrecord".
-        rows: In all shards.
-        fields: What a row is: "x", and where there are such, "y", "w" and "validation" (1 for
-            the rows kept for validation, else 0).
-        recipe: The encoding that made them, see `serialization`.
-        spec: Of the dataset that was saved: `seed`, `validation` (share), `na`, `dropped` (rows).
-        shards: The files, in the order of their rows.
+        rows: Number of rows in all shards.
+        fields: Fields of a row: "x", and if present "y", "w" and "validation" (1 for validation
+            rows, else 0).
+        recipe: The recipe that encoded the rows, see `serialization`.
+        spec: Options of the saved dataset: `seed`, `validation` (share), `na`, `dropped` (rows).
+        shards: The files, in row order.
     """
 
     format: str
@@ -46,21 +46,21 @@ class Manifest:
     shards: tuple[Shard, ...]
 
     def to_text(self) -> str:
-        """As JSON."""
+        """Returns the manifest as JSON."""
         plain = {"format": self.format, "version": VERSION, **asdict(self)}
         return json.dumps({**plain, "crc32": _sum(plain)}, indent=1)
 
 
 def parse_manifest(text: str, folder: Path, arg: str) -> Manifest:
-    """A manifest from its text.
+    """Parses a manifest.
 
     Args:
         text: The file's text.
-        folder: Where it is, for messages.
-        arg: The user's name for it, for messages.
+        folder: Folder of the file, for error messages.
+        arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: if it is broken, or from a later version of gpukeras.
+        DataError: if the manifest is damaged, or written by a later version of gpukeras.
     """
     try:
         plain = json.loads(text)
@@ -104,7 +104,7 @@ def _parse(plain: Mapping[str, Any]) -> Manifest:
 
 
 def _parse_shard(shard: Mapping[str, Any]) -> Shard:
-    if Path(shard["file"]).name != shard["file"]:  # never outside the folder
+    if Path(shard["file"]).name != shard["file"]:  # must be inside the folder
         raise ValueError(shard["file"])
     places = shard["places"] and {
         name: Place(place["stride"], tuple((start, rows) for start, rows in place["at"]))
@@ -117,17 +117,17 @@ def _parse_shard(shard: Mapping[str, Any]) -> Shard:
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value of JSON is a whole number from 0; `true` and 3.0 are none."""
+    """Whether a JSON value is an integer from 0; `true` and 3.0 are not."""
     return type(value) is int and 0 <= value < MOST
 
 
 def check_counts(manifest: Manifest) -> None:
-    """Whether a manifest's numbers are numbers and go together, before memory is taken for them.
+    """Checks that a manifest's numbers are valid and consistent, before memory is allocated.
 
-    The sizes of the files are looked at when they are opened.
+    File sizes are checked when the files are opened.
 
     Raises:
-        ValueError: if they do not.
+        ValueError: if they are not.
     """
     fields, shards = manifest.fields, manifest.shards
     whole = is_count(manifest.rows) and "x" in fields and shards
@@ -148,9 +148,9 @@ def check_counts(manifest: Manifest) -> None:
 
 
 def _check_places(shard: Shard, manifest: Manifest) -> None:
-    """Whether there is room for a shard's rows in its file, and they lie in it."""
+    """Checks that a shard's rows fit into its file and lie inside it."""
     needed = sum(field.row_bytes for field in manifest.fields.values())
-    if shard.rows * needed > shard.bytes:  # nothing is compressed
+    if shard.rows * needed > shard.bytes:  # rows are not compressed
         raise ValueError(shard.rows)
     if shard.places is None:
         return

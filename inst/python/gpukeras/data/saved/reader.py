@@ -1,10 +1,10 @@
-"""Reads what gpu_dataset_save() wrote: the same rows, the same split, nothing to learn.
+"""Reads datasets saved by gpu_dataset_save(): the same rows and the same validation split.
 
     folder --parse_manifest(), check_shards()--> SavedRows (mapped) | MemoryRows --> MapDataset
 
-Every shard's checksum is looked at when the folder is opened: one reading of the files, at 2.5 GB/s
-a thread where they come from memory. Few rows are then copied to memory; of more, the blocks are
-read through memory maps of the shards, so that no second copy is made.
+Opening a folder verifies every shard's checksum: one pass over the files, at 2.5 GB/s per thread if
+they are in memory. Small datasets are then copied to memory; larger ones are read block by block
+through memory maps of the shards, without a second copy.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from gpukeras.data.sources.spill import MEMORY_BYTES, RowsWriter
 from gpukeras.data.stage_timer import end_stage
 
 THREADS = 4  # for checksums
-SETTLED = ("encode", "hash_bins", "scale", "na")  # options that the saved rows have behind them
+SETTLED = ("encode", "hash_bins", "scale", "na")  # options applied before saving
 
 
 @dataclass(frozen=True)
 class Run:
-    """Rows of one field that follow each other in a file at equal distances.
+    """Consecutive rows of one field in a file, at a constant stride.
 
     Args:
-        path: Of the file.
-        stamp: Its size and time of change when it was opened.
-        offset: Of the first row.
+        path: Path of the file.
+        stamp: Size and modification time when the file was opened.
+        offset: Offset of the first row in bytes.
         stride: Bytes from one row to the next.
-        rows: Their number.
-        first: Number of the first row in the whole dataset.
+        rows: Number of rows.
+        first: Number of the first row within the dataset.
     """
 
     path: Path
@@ -60,12 +60,17 @@ class Run:
     first: int
 
     def map(self, start: int, stop: int, row_bytes: int) -> np.ndarray:
-        """Rows from `start` to `stop`, numbered as in the whole dataset, as opaque items.
+        """Maps the rows from `start` to `stop`, numbered within the dataset, as opaque items.
 
-        NumPy then copies rows, not bytes.
+        With opaque items NumPy copies whole rows instead of bytes.
+
+        Args:
+            start: Number of the first row.
+            stop: Number after the last row.
+            row_bytes: Bytes of a row in the file.
 
         Raises:
-            OSError: if the file is not the one that was opened.
+            OSError: if the file changed since it was opened.
         """
         if read_stamp(self.path) != self.stamp:
             raise OSError("changed after it was opened")
@@ -76,17 +81,17 @@ class Run:
 
 
 class SavedRows(RowSource):
-    """Rows of a field in shards, gathered a block at a time.
+    """Rows of a field in shards, gathered one block at a time.
 
     Args:
-        field: What a row is.
-        runs: Where the rows are, in their order.
-        arg: The user's name for the folder, for messages.
+        field: Dtype and shape of a row.
+        runs: Locations of the rows, in row order.
+        arg: Name of the user's argument, for error messages.
         row_bytes: Bytes of a row in the files.
     """
 
     def __init__(self, field: Field, runs: Sequence[Run], arg: str, row_bytes: int) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         rows = runs[-1].first + runs[-1].rows
         files = len({run.path for run in runs})
         size = mib(rows * field.row_bytes, 1)
@@ -98,11 +103,11 @@ class SavedRows(RowSource):
 
     @property
     def resident_bytes(self) -> int:
-        """Nothing stays in memory."""
+        """Always 0: no row stays in memory."""
         return 0
 
     def gather(self, rows: Rows) -> np.ndarray:
-        """Those rows, read in the files' order and put into the order asked for."""
+        """Returns the given rows in the order requested; reads them in file order."""
         if isinstance(rows, slice) and rows.step in (None, 1):
             return self._gather_range(*rows.indices(len(self))[:2])
         numbers = row_numbers(rows, len(self))
@@ -119,7 +124,7 @@ class SavedRows(RowSource):
         return out
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
-        """Consecutive rows, as much at once as is mapped; read-only."""
+        """Yields consecutive rows, read-only, as many per block as one map covers."""
         window = self._window
         for run in self._runs:
             low = max(start, run.first)
@@ -135,7 +140,7 @@ class SavedRows(RowSource):
         return out
 
     def _pieces(self, ascending: np.ndarray) -> Iterator[tuple[Run, int, int]]:
-        """Parts of `ascending` that lie in one run, and within what is mapped at once."""
+        """Yields parts of `ascending` that lie in one run and one map."""
         if len(ascending) == 0:
             return
         cuts = np.searchsorted(ascending, [*self._firsts[1:], len(self)])
@@ -168,18 +173,19 @@ class SavedRows(RowSource):
 def build_saved(
     features: Mapping[str, Any], options: Mapping[str, Any], arg: str = "x", **others: Any
 ) -> MapDataset:
-    """The dataset that was saved; only how its rows are fed can be chosen anew.
+    """Opens a saved dataset; only options for feeding its rows can change.
 
     Args:
         features: `{kind: "saved", path}`.
-        options: Fields of `DatasetSpec`; a `seed` of None is the saved one, which shuffles as the
-            dataset that was saved did.
-        arg: The user's name for the path, for messages.
-        **others: What does not apply to saved rows, such as labels: None, or an error.
+        options: Fields of `DatasetSpec`; a `seed` of None is the saved seed, which shuffles as the
+            saved dataset did.
+        arg: Name of the user's argument, for error messages.
+        **others: Arguments that do not apply to saved rows, such as labels; other than None they
+            are an error.
 
     Raises:
-        SpecError: for an option that the saved rows have behind them.
-        DataError: for a folder, manifest or shard that is not whole.
+        SpecError: for an option that was applied before saving.
+        DataError: for an incomplete or damaged folder, manifest or shard.
     """
     folder = _check_folder(features["path"], arg)
     manifest = _read_manifest(folder, arg)
@@ -265,11 +271,17 @@ def _settled(name: str) -> SpecError:
 def check_shards(
     manifest: Manifest, folder: Path, on_error: str, arg: str
 ) -> tuple[list[Shard], str]:
-    """The shards that are whole, and what was left out of them, or "".
+    """Returns the intact shards, and a phrase for what was left out, or "".
+
+    Args:
+        manifest: The manifest.
+        folder: The folder.
+        on_error: "stop" or "skip".
+        arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: for one that is missing, shorter or longer, or has another checksum; for a file
-            that the manifest does not list. With `on_error` = "skip" only if none is whole.
+        DataError: for a shard that is missing, has another size or another checksum; for a file
+            that the manifest does not list. With `on_error` = "skip" only if no shard is intact.
     """
     faults = dict(_check_extra(manifest, folder))
     with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
@@ -306,7 +318,7 @@ def _check_extra(manifest: Manifest, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _find_fault(shard: Shard, folder: Path) -> str:
-    """What is wrong with a shard, or ""."""
+    """Returns what is wrong with a shard, or ""."""
     path = folder / shard.file
     try:
         size = path.stat().st_size
@@ -324,7 +336,7 @@ def _find_fault(shard: Shard, folder: Path) -> str:
 def _read_fields(
     manifest: Manifest, folder: Path, shards: Sequence[Shard], cache: str, arg: str
 ) -> dict[str, RowSource]:
-    """Rows of each field; the features stay in their files when they are many."""
+    """Returns the rows of each field; features stay in their files if they are many."""
     rows = sum(shard.rows for shard in shards)
     memory = cache in ("host", "device")
     if any(shard.places is None for shard in shards):
@@ -359,7 +371,7 @@ def _copy(source: SavedRows, arg: str) -> RowSource:
 def _decode(
     manifest: Manifest, folder: Path, shards: Sequence[Shard], keep: str, arg: str
 ) -> dict[str, RowSource]:
-    """The rows of Parquet files whose values cannot be mapped."""
+    """Decodes the rows of Parquet files whose values cannot be mapped."""
     rows = sum(shard.rows for shard in shards)
     writers = {
         name: RowsWriter(field.shape, field.dtype, keep if name == "x" else "memory", arg, rows)
@@ -382,7 +394,7 @@ def _decode(
 def _rows_as_told(shard: Shard, folder: Path, arg: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, OSError) as error:  # pyarrow's errors are such, too
+    except (ValueError, KeyError, OSError) as error:  # pyarrow's errors are subclasses
         raise DataError(
             f"`{arg}`: the rows of {shard.file} in {folder.name} are not those that {MANIFEST} "
             "tells of.",

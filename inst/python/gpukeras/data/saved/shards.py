@@ -1,10 +1,11 @@
-"""One file of saved rows: written as Parquet or TFRecord, so that NumPy can map its values.
+"""Writes shards of saved rows as Parquet or TFRecord, laid out so that NumPy can map the values.
 
     create_shard(path, format, fields) --> ParquetShard | ExampleShard .write(arrays) ... .finish()
 
-Both formats are open to other programs, and yet the values of a row lie together in the file, at
-places that the shard's record tells: reading is a memory map, not a decoder (Parquet's own decoder
-of lists gave 0.2 GB/s where the map gave 2, measured). So nothing is compressed.
+Other programs can read both formats. The values of a row are contiguous in the file, at offsets
+stored in the shard's record, so that reading is a memory map without a decoder (Parquet's decoder
+of lists reached 0.2 GB/s where the map reached 2 GB/s, measured). For this reason nothing is
+compressed.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.data.saved.tf_example import ExampleLayout, Field, plan_layout
 
 FORMATS = ("parquet", "tfrecord")
-# Rows written at once: a row group of Parquet, of one page a column, or records. A processor's
-# cache holds them: 4 MiB of Parquet were 1.4 times as fast as 16, and took 60 MiB of memory
-# instead of 180; 1 MiB of records was 1.5 times as fast as 16.
+# Bytes per write: a Parquet row group of one page per column, or records. The processor's
+# cache holds them: 4 MiB of Parquet were 1.4 times as fast as 16 MiB, and took 60 MiB of memory
+# instead of 180 MiB; 1 MiB of records was 1.5 times as fast as 16 MiB.
 GROUP_BYTES = {"parquet": 4 * 2**20, "tfrecord": 2**20}
-PAGE_ROWS = 2**31 - 1  # since pyarrow 24, pages end after 20,000 rows unless told otherwise
-SHAPE_KEY = b"gpukeras.shape"  # of a column's metadata: the shape of one row
+PAGE_ROWS = 2**31 - 1  # since pyarrow 24, pages end after 20,000 rows by default
+SHAPE_KEY = b"gpukeras.shape"  # metadata key of a column: the shape of one row
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a field's values are in a file.
+    """Location of a field's values in a file.
 
     Args:
         stride: Bytes from one row to the next.
-        at: Offset of the first row and number of rows of each run.
+        at: Offset of the first row and number of rows, for each run.
     """
 
     stride: int
@@ -49,15 +50,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Shard:
-    """A file of rows.
+    """The record of one file of rows.
 
     Args:
-        file: Its name.
-        rows: In it.
-        bytes: Its size.
-        crc32: Its CRC-32 as 8 hexadecimal digits. It guards against accidents, not against people:
-            2.5 GB/s, where SHA-256 gave 0.5.
-        places: Where each field is, or None if the file must be decoded.
+        file: Name of the file.
+        rows: Number of rows.
+        bytes: Size of the file in bytes.
+        crc32: CRC-32 of the file as 8 hexadecimal digits. It detects accidental damage, not
+            tampering: 2.5 GB/s, where SHA-256 reached 0.5 GB/s.
+        places: Location of each field, or None if the file must be decoded.
     """
 
     file: str
@@ -68,7 +69,7 @@ class Shard:
 
 
 class Output:
-    """A file to write to that counts and sums what goes through it."""
+    """A writable file that counts the bytes and computes their CRC-32."""
 
     def __init__(self, path: Path) -> None:
         """Creates the file."""
@@ -77,7 +78,7 @@ class Output:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed; what pyarrow asks of a file."""
+        """Whether the file is closed; pyarrow reads this attribute."""
         return self._file.closed
 
     def write(self, data: Any) -> int:
@@ -88,32 +89,32 @@ class Output:
         return written
 
     def tell(self) -> int:
-        """Bytes so far."""
+        """Returns the number of bytes written."""
         return self.size
 
     def flush(self) -> None:
-        """Hands buffered bytes to the operating system."""
+        """Flushes buffered bytes to the operating system."""
         self._file.flush()
 
     def close(self) -> None:
-        """Closes it once the bytes are on the disk."""
+        """Writes all bytes to the disk and closes the file."""
         if not self._file.closed:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
 
     def abandon(self) -> None:
-        """Closes it, whatever becomes of the bytes."""
-        with suppress(OSError):  # what is still buffered does not fit either
+        """Closes the file and ignores errors."""
+        with suppress(OSError):  # buffered bytes may not fit on the disk
             self._file.close()
 
 
 class ShardFile(ABC):
-    """A shard in the making.
+    """A shard that is being written.
 
     Args:
-        path: Of the new file.
-        fields: What a row is.
+        path: Path of the new file.
+        fields: Fields of a row.
     """
 
     def __init__(self, path: Path, fields: Mapping[str, Field]) -> None:
@@ -122,14 +123,14 @@ class ShardFile(ABC):
 
     @abstractmethod
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Appends rows, about `GROUP_BYTES` of them."""
+        """Appends a group of rows, about `GROUP_BYTES`."""
 
     @abstractmethod
     def finish(self) -> Shard:
-        """The file's record; it is whole and on the disk."""
+        """Closes the file and returns its record."""
 
     def abandon(self) -> None:
-        """Gives up, and lets go of the file."""
+        """Closes the incomplete file."""
         self._output.abandon()
 
     def _record(self, places: Mapping[str, Place] | None) -> Shard:
@@ -138,12 +139,18 @@ class ShardFile(ABC):
 
 
 def create_shard(path: Path, format: str, fields: Mapping[str, Field]) -> ShardFile:  # noqa: A002
-    """A new file for rows, in one of `FORMATS`."""
+    """Creates a shard in one of `FORMATS`.
+
+    Args:
+        path: Path of the new file.
+        format: "parquet" or "tfrecord".
+        fields: Fields of a row.
+    """
     return (ParquetShard if format == "parquet" else ExampleShard)(path, fields)
 
 
 class ExampleShard(ShardFile):
-    """A TFRecord file of `tf.train.Example`."""
+    """A TFRecord file of `tf.train.Example` records."""
 
     def __init__(self, path: Path, fields: Mapping[str, Field]) -> None:
         """Creates the file."""
@@ -156,7 +163,7 @@ class ExampleShard(ShardFile):
         self._rows += len(next(iter(arrays.values())))
 
     def finish(self) -> Shard:
-        """The file's record."""
+        """Closes the file and returns its record."""
         self._output.close()
         stride = self._layout.record_bytes
         starts = {name: self._layout.offset(name) for name in self._fields}
@@ -166,14 +173,14 @@ class ExampleShard(ShardFile):
 
 
 class ParquetShard(ShardFile):
-    """A Parquet file: one row group a write, one page a column of it."""
+    """A Parquet file: one row group per write, with one page per column."""
 
     def __init__(self, path: Path, fields: Mapping[str, Field]) -> None:
         """Creates the file."""
         parquet = _parquet()
         super().__init__(path, fields)
         self._schema = _schema(fields)
-        self._groups: list[dict[str, int]] = []  # CRC of each field's values
+        self._groups: list[dict[str, int]] = []  # CRC of each field's values, by group
         known = inspect.signature(parquet.ParquetWriter.__init__).parameters
         more = {"max_rows_per_page": PAGE_ROWS} if "max_rows_per_page" in known else {}
         self._writer = parquet.ParquetWriter(
@@ -201,15 +208,15 @@ class ParquetShard(ShardFile):
         self._rows += batch.num_rows
 
     def finish(self) -> Shard:
-        """The file's record; its values are looked up where they should be."""
+        """Closes the file and returns its record, with the locations found in the file."""
         self._writer.close()
         self._output.close()
         return self._record(_find_values(self._output.path, self._fields, self._groups))
 
     def abandon(self) -> None:
-        """Gives up; the file will have no end."""
+        """Closes the incomplete file, which gets no footer."""
         super().abandon()
-        with suppress(OSError, ValueError):  # ValueError: it is closed
+        with suppress(OSError, ValueError):  # ValueError: the file is closed
             self._writer.close()
 
 
@@ -225,7 +232,7 @@ def _parquet() -> Any:
 
 
 def _schema(fields: Mapping[str, Field]) -> Any:
-    """Bytes are a binary of fixed size: Parquet has no number of one byte."""
+    """Returns the Arrow schema; uint8 is a fixed-size binary: Parquet has no one-byte numbers."""
     import pyarrow as pa
 
     def kind(field: Field) -> Any:
@@ -254,11 +261,11 @@ def _column(array: np.ndarray, kind: Any) -> Any:
 def _find_values(
     path: Path, fields: Mapping[str, Field], groups: list[dict[str, int]]
 ) -> dict[str, Place] | None:
-    """Where the values of each row group are: at the end of their page, if it is one.
+    """Locates the values of each row group: at the end of a column's page, if it has one page.
 
     Returns:
-        None where that does not hold, as with a pyarrow that makes other pages: compared with the
-        CRCs of what was written.
+        The location of each field; None if the CRCs there differ from those written, as with a
+        pyarrow that writes other pages.
     """
     metadata = _parquet().read_metadata(path)
     runs: dict[str, list[tuple[int, int]]] = {name: [] for name in fields}
@@ -267,7 +274,7 @@ def _find_values(
         for position, (name, field) in enumerate(fields.items()):
             column, size = group.column(position), group.num_rows * field.row_bytes
             start = column.data_page_offset + column.total_compressed_size - size
-            # Mapped piece by piece: mapped pages count as this process's memory.
+            # Maps piece by piece: mapped pages count as memory of this process.
             if (
                 start < 0
                 or zlib.crc32(np.memmap(path, np.uint8, "r", start, (size,)).data) != sums[name]
@@ -280,10 +287,15 @@ def _find_values(
 def decode_shard(
     path: Path, fields: Mapping[str, Field], rows: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Rows of a Parquet file that must be decoded, a row group at a time.
+    """Decodes a Parquet file and yields its rows, one row group at a time.
+
+    Args:
+        path: Path of the file.
+        fields: Fields of a row.
+        rows: Expected number of rows.
 
     Raises:
-        ValueError, KeyError: if it has not so many rows, or not these fields.
+        ValueError, KeyError: if the file has other rows or fields.
     """
     file = _parquet().ParquetFile(path)
     if file.metadata.num_rows != rows:

@@ -1,11 +1,11 @@
-"""Rows as `tf.train.Example` records, all of one length, so that NumPy writes and reads them whole.
+"""Packs rows as `tf.train.Example` records of equal length, for NumPy to write and map whole.
 
-    arrays --ExampleLayout.pack()--> records: [length][checksum][Example][checksum], one a row
+    arrays --ExampleLayout.pack()--> records: [length][checksum][Example][checksum], one per row
 
-The fields of an Example are found by name, the rest of its bytes is the same in every record: a
-template, into which the values of the rows are put column by column. Numbers of an int64_list are
-written with as many bytes as the largest needs (longer than the shortest form; every reader of
-protocol buffers takes that), so that the length stays one.
+Readers find the fields of an Example by name, and its other bytes are the same in every record: a
+template, into which the values of all rows are copied field by field. Numbers of an int64_list use
+a constant number of bytes, enough for the largest (longer than the shortest varint; every protocol
+buffer reader accepts this), so that all records have the same length.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import numpy as np
 from gpukeras.data.saved.crc32c import masked_crc32c
 
 BYTES, FLOATS, INTEGERS = 1, 2, 3  # field numbers in tf.train.Feature
-CODE_BYTES = 5  # what a whole number below 2**35 takes
+CODE_BYTES = 5  # varint bytes that hold an integer below 2**35
 
 
 @dataclass(frozen=True)
 class Field:
-    """One array that is saved: what one row of it is.
+    """Dtype and shape of one row of a saved array.
 
     Args:
-        dtype: "float32", "uint8", or "int32" (numbers from 0).
-        shape: Of one row.
+        dtype: "float32", "uint8", or "int32" (integers from 0).
+        shape: Shape of one row.
     """
 
     dtype: str
@@ -36,28 +36,28 @@ class Field:
 
     @property
     def count(self) -> int:
-        """Values a row."""
+        """Number of values per row."""
         return math.prod(self.shape)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes a row as an array."""
+        """Bytes per row in an array."""
         return self.count * np.dtype(self.dtype).itemsize
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of its values in a record."""
+        """Bytes of the values in a record."""
         return self.count * (CODE_BYTES if self.dtype == "int32" else np.dtype(self.dtype).itemsize)
 
 
 @dataclass(frozen=True)
 class ExampleLayout:
-    """Where each field's values are in a record.
+    """Offsets of the fields' values in a record.
 
     Args:
-        fields: The arrays by name.
+        fields: The fields by name.
         template: An Example whose values are all zero bytes.
-        offsets: Where each field's values begin in it.
+        offsets: Offset of each field's values in the template.
     """
 
     fields: dict[str, Field]
@@ -66,21 +66,21 @@ class ExampleLayout:
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of a record with its length and checksums."""
+        """Bytes of a record, including its length and checksums."""
         return len(self.template) + 16
 
     def offset(self, name: str) -> int:
-        """Where a field's values begin in a record."""
+        """Returns the offset of a field's values in a record."""
         return 12 + self.offsets[name]
 
     def pack(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Rows as records.
+        """Packs rows into records.
 
         Args:
-            arrays: One for each field, rows first.
+            arrays: One array per field, rows first.
 
         Returns:
-            uint8 of shape `(rows, record_bytes)`.
+            Array of uint8, shape `(rows, record_bytes)`.
         """
         rows, length = len(next(iter(arrays.values()))), len(self.template)
         records = np.empty((rows, self.record_bytes), np.uint8)
@@ -97,7 +97,7 @@ class ExampleLayout:
 
 
 def plan_layout(fields: Mapping[str, Field]) -> ExampleLayout:
-    """The layout of records with these fields; map entries are in the fields' order."""
+    """Returns the layout of records with these fields; map entries keep the fields' order."""
     entries, offsets, length = b"", {}, 0
     for name, field in fields.items():
         entry = _entry(name.encode(), field)
@@ -110,11 +110,11 @@ def plan_layout(fields: Mapping[str, Field]) -> ExampleLayout:
 
 
 def from_bytes(values: np.ndarray, field: Field) -> np.ndarray:
-    """Rows of a field from its bytes in records.
+    """Decodes rows of a field from their bytes in records.
 
     Args:
-        values: uint8 of shape `(rows, record_bytes of the field)`, contiguous.
-        field: What they are.
+        values: Contiguous array of uint8, shape `(rows, record_bytes of the field)`.
+        field: The field.
     """
     shape = (len(values), *field.shape)
     if field.dtype != "int32":
@@ -136,7 +136,7 @@ def _to_bytes(array: np.ndarray, field: Field) -> np.ndarray:
 
 
 def _entry(name: bytes, field: Field) -> bytes:
-    """One entry of the features' map, its values zero bytes at the end."""
+    """Returns one entry of the features map; its values are zero bytes at the end."""
     values = bytes(field.record_bytes)
     kind = {"float32": FLOATS, "uint8": BYTES, "int32": INTEGERS}[field.dtype]
     feature = _message(kind, _message(1, values))

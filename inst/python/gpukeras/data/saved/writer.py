@@ -1,8 +1,8 @@
-"""Writes the rows of a dataset, encoded as they are fed, so that later runs start at full speed.
+"""Saves the encoded rows of a dataset, so that later runs skip encoding.
 
     rows | blocks in sequence --RowReader.take()--> shards + manifest in a hidden folder --> path
 
-The folder appears whole or not at all, see `atomic_dir`.
+The folder appears complete or not at all, see `atomic_dir`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from gpukeras.data.saved.tf_example import Field
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.data.streams.dataset import IterableDataset
 
-SHARD_BYTES = 128 * 2**20  # what is copied, sent or lost as a piece, without too many files
-STREAM_ROWS = 256  # asked for at once where rows come in sequence
+SHARD_BYTES = 128 * 2**20  # size that is easy to copy and keeps the number of files low
+STREAM_ROWS = 256  # rows per request for a sequential dataset
 EVENT_S = 0.2  # seconds between events, as in training
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -44,27 +44,28 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class RowReader(Protocol):
-    """Rows to be saved, one after another.
+    """Sequential reader of the rows to save.
 
-    `fields` says what a row is, `rows` how many there are, or None where only the end tells.
+    `fields` are the fields of a row; `rows` is the number of rows, or None if it is unknown before
+    the end.
     """
 
     fields: dict[str, Field]
     rows: int | None
 
     def take(self, most: int) -> Arrays:
-        """The next rows, at most so many; none at the end."""
+        """Returns the next rows, at most `most`; empty at the end."""
 
 
 class DatasetReader:
-    """The rows of a dataset in the user's order.
+    """Reads the rows of a map-style dataset in the user's order.
 
     Args:
         data: The dataset.
     """
 
     def __init__(self, data: MapDataset) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         self._sources = dict(zip(("x", "y", "w"), data.sources, strict=False))
         self._order, self._done = data.rows("all"), 0
         self._validation = np.zeros(len(data), np.int32)
@@ -75,11 +76,11 @@ class DatasetReader:
             self.fields["validation"] = Field("int32", ())
 
     def take(self, most: int) -> Arrays:
-        """The next rows."""
+        """Returns the next rows, at most `most`."""
         chosen = self._order[self._done : self._done + most]
         self._done += len(chosen)
         rows: np.ndarray | slice = chosen
-        if len(self._order) == len(self._validation):  # a range is cheaper than numbers
+        if len(self._order) == len(self._validation):  # a slice is cheaper than row numbers
             rows = slice(self._done - len(chosen), self._done)
         arrays = {name: source.gather(rows) for name, source in self._sources.items()}
         if "validation" in self.fields:
@@ -88,22 +89,22 @@ class DatasetReader:
 
 
 class BlockReader:
-    """Rows that come in sequence, in blocks of any size.
+    """Reads rows from a sequence of blocks of any size.
 
     Args:
-        blocks: Features, labels and weights of each block, as many as there are.
-        fields: What a row is.
+        blocks: Features, labels and weights of each block, if present.
+        fields: Fields of a row.
     """
 
     def __init__(self, blocks: Iterator[tuple[np.ndarray, ...]], fields: dict[str, Field]) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         self.fields = fields
         self.rows: int | None = None
         self._blocks = blocks
         self._left: tuple[np.ndarray, ...] = ()
 
     def take(self, most: int) -> Arrays:
-        """The next rows, put together from blocks."""
+        """Returns the next rows, at most `most`, joined from blocks."""
         parts, count = [], 0
         while count < most and (block := self._next()):
             part = tuple(array[: most - count] for array in block)
@@ -128,24 +129,27 @@ def save_dataset(
     overwrite: bool = False,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
-    """Writes a dataset into a new folder.
+    """Saves a dataset into a new folder.
 
     Args:
         data: The dataset.
-        path: Of the folder; the folder it is in must exist.
+        path: Path of the folder; its parent folder must exist.
         format: "parquet" or "tfrecord".
-        shards: How many files, or None for files of about 128 MiB.
-        overwrite: Replace a folder that an earlier call has written, and that holds nothing else.
-        on_event: Called at most every 0.2 s with `{kind: "saving", step, steps, bytes}` (rows done,
-            rows in all or None, bytes written); a true answer stops, and nothing is left.
+        shards: Number of files, or None for files of about 128 MiB.
+        overwrite: Whether to replace a folder that an earlier call wrote and that holds no other
+            files.
+        on_event: Called at most every 0.2 s with `{kind: "saving", step, steps, bytes}` (rows
+            written, rows in all or None, bytes written); if it returns True, saving stops and
+            leaves no files.
 
     Returns:
         `{path, format, rows, shards, bytes, elapsed_s, stopped}`; `stopped` is "completed" or
         "interrupted".
 
     Raises:
-        SpecError: for a bad option.
-        DataError: if the folder cannot be written: it is there already, the disk is full.
+        SpecError: for an invalid option.
+        DataError: if the folder cannot be written, for example because it exists or the disk is
+            full.
     """
     check_choice("format", format, FORMATS)
     check_flag("overwrite", overwrite)
@@ -163,7 +167,7 @@ def save_dataset(
             _check_some(done)
             manifest = _make_manifest(data, format, rows.fields, done)
             write_text(partial / MANIFEST, manifest.to_text())
-            _check_free(target, overwrite)  # once more: it may have come meanwhile
+            _check_free(target, overwrite)  # again: the folder may exist by now
             move_folder(partial, target)
     return {
         "path": str(target),
@@ -177,10 +181,10 @@ def save_dataset(
 
 
 def open_rows(data: Any) -> RowReader:
-    """The rows of a dataset, of whatever kind.
+    """Returns a reader of a dataset's rows.
 
     Raises:
-        SpecError: if it is none.
+        SpecError: if `data` is no dataset, or has rows that cannot be saved.
     """
     if not isinstance(data, Dataset):
         raise SpecError(f"`data` must be a gpu_dataset, not {describe(data)}.", arg="data")
@@ -199,12 +203,12 @@ def _field(source: RowSource) -> Field:
 
 
 def _stream_blocks(data: IterableDataset) -> Iterator[tuple[np.ndarray, ...]]:
-    """One epoch's rows, not shuffled; the recipe learns the range of all labels."""
+    """Yields one epoch's rows, not shuffled; the recipe learns the range of all labels."""
     reading = data.stream.open(data, STREAM_ROWS, 1, False)
     try:
         for arrays, batches, tail in reading.blocks(1):
             rows = len(arrays[0]) if tail else batches * STREAM_ROWS
-            # Copies: the stream uses its memory again.
+            # Copies, because the stream reuses its memory.
             block = tuple(np.array(np.asarray(array)[:rows]) for array in arrays)
             if len(block) > 1:
                 data.widen_label(block[1])
@@ -214,7 +218,7 @@ def _stream_blocks(data: IterableDataset) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def plan_shards(rows: RowReader, shards: int | None) -> Iterator[int]:
-    """Rows of each shard: of a given number of shards, or of shards of about `SHARD_BYTES`."""
+    """Yields the rows of each shard: for a given number of shards, or about `SHARD_BYTES` each."""
     row_bytes = sum(field.row_bytes for field in rows.fields.values())
     most = max(1, SHARD_BYTES // max(1, row_bytes))
     if rows.rows is None:
@@ -226,7 +230,7 @@ def plan_shards(rows: RowReader, shards: int | None) -> Iterator[int]:
 
 
 class _Writer:
-    """Writes shards until there are no more rows, or the listener wants no more."""
+    """Writes shards until the rows end or the listener stops it."""
 
     def __init__(
         self,
@@ -242,7 +246,7 @@ class _Writer:
         self.stopped = False
 
     def write(self, sizes: Iterator[int]) -> list[Shard]:
-        """The records of the shards."""
+        """Writes the shards and returns their records."""
         done: list[Shard] = []
         for size in sizes:
             first = self._rows.take(min(size, self._group))
@@ -327,7 +331,7 @@ def _check_shards(shards: Any, rows: int | None) -> int:
 
 
 def _check_free(target: Path, overwrite: bool) -> None:
-    """Nothing is at the path that may not be replaced."""
+    """Checks that the path is free or may be replaced."""
     if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:
@@ -346,7 +350,7 @@ def _check_free(target: Path, overwrite: bool) -> None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder holds what its manifest lists and nothing else."""
+    """Whether a folder holds the files of its manifest and no others."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     try:

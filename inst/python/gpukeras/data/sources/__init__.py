@@ -1,1 +1,1 @@
-"""Where rows come from: arrays, data frames, files."""
+"""Sources of rows: arrays, data frames and files."""

@@ -1,4 +1,4 @@
-"""What every kind of features can do: how many rows, what is learned, how they are read."""
+"""Base class of all feature sources: counts rows, fits a recipe and encodes rows."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gpukeras.data.sources.row_store import RowSource
 
 
 class Features(ABC):
-    """Features as a user gave them.
+    """Features of one dataset, from memory or from files.
 
     Attributes:
-        arg: The user's name for them, for messages.
-        kind: The kind of the recipes that encode them, see `Recipe`.
-        refuses: What they are if none of their rows can be left out or filled in, or "".
-        formula: R's formula of the label and the columns that they hold, or "".
-        skipped: What `on_error = "skip"` has left out, or "".
-        notes: Sentences about what their owner may not expect.
+        arg: Name of the user's argument, for error messages.
+        kind: The kind of the recipes that encode the features, see `Recipe`.
+        refuses: Noun for error messages if rows can be neither dropped nor imputed, or "".
+        formula: R's formula of the label and the feature columns, or "".
+        skipped: Description of what `on_error = "skip"` left out, or "".
+        notes: Sentences about surprising properties of the data.
     """
 
     arg: str
@@ -39,23 +39,23 @@ class Features(ABC):
     @property
     @abstractmethod
     def rows(self) -> int:
-        """Rows."""
+        """Number of rows."""
 
     @property
     @abstractmethod
     def row_shape(self) -> tuple[int, ...] | None:
-        """Shape of one row, or None where only a recipe tells it."""
+        """Shape of one row, or None if only a recipe defines it."""
 
     @abstractmethod
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe.
+        """Fits and returns the recipe.
 
         Args:
-            keep: Which of the rows taken are training rows: statistics come from them.
-            spec: The options.
-            complete: Which rows are taken, or None for all.
+            keep: Mask of the training rows among the rows used; statistics come from these rows.
+            spec: The dataset options.
+            complete: Mask of the rows to use, or None for all rows.
         """
 
     @abstractmethod
@@ -66,71 +66,74 @@ class Features(ABC):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> RowSource:
-        """The rows as a recipe encodes them.
+        """Returns the rows as the recipe encodes them.
 
         Args:
-            recipe: The encoding.
-            complete: Which rows are taken, or None for all.
-            notes: Where whole numbers that lose digits are noted, or None.
-            keep: Where rows that are made once go, see `spill.RowsWriter`.
+            recipe: The recipe to apply.
+            complete: Mask of the rows to use, or None for all rows.
+            notes: Collects notes on integers that lose digits in float32, or None.
+            keep: Storage of rows that are encoded once, see `spill.RowsWriter`.
         """
 
     def encode_later(self, recipe: Recipe) -> RowSource:
-        """All rows, each encoded when it is asked for if that costs nothing more: to be read once.
+        """Returns all rows for a single pass; encodes each on access where that costs nothing more.
 
-        Errors may come later, but are the same.
+        The errors are those of `encode()`, but may be raised later.
         """
         return self.encode(recipe)
 
     def order_as(self, recipe: Recipe) -> Features:
-        """The same rows with the columns in the order of a recipe, where names tell it."""
+        """Returns the same rows with columns in the recipe's order, if columns have names."""
         return self
 
     def texts(self) -> Collection[str]:
-        """Names of the columns that are text."""
+        """Returns the names of the text columns."""
         return ()
 
     def remarks(self, recipe: Recipe, spec: DatasetSpec) -> tuple[str, ...]:
-        """Sentences about what was learned that their owner may not expect."""
+        """Returns sentences about surprising properties of the fitted recipe."""
         chosen = () if isinstance(spec.encode, str) else spec.encode
         texts = [name for name in self.texts() if name not in chosen]
         return note_numbers(recipe.columns, texts, self.arg)
 
     def labels(self) -> Mapping[str, Any] | None:
-        """The labels that they hold, as labels come from R; to be asked for once."""
+        """Returns the labels in the data, as R passes labels, or None; call it once."""
         return None
 
     def weights(self) -> np.ndarray | None:
-        """The weights that they hold; to be asked for once."""
+        """Returns the weights in the data, or None; call it once."""
         return None
 
     def complete_rows(
         self, labels: Mapping[str, Any] | None, known: Collection[str] | None = None
     ) -> np.ndarray:
-        """Which rows have neither a missing feature nor a missing label.
+        """Returns the mask of rows with neither a missing feature nor a missing label.
 
         Args:
             labels: The labels, or None.
-            known: Columns that count, or None for all.
+            known: Columns to check, or None for all.
 
         Raises:
-            DataError: if there is none.
+            DataError: if no row is complete.
         """
         return choose_complete(*self.count_missing(known), labels, self.arg)
 
     def find_complete(self, known: Collection[str] | None = None) -> np.ndarray:
-        """Which rows have no missing feature; that there is none is no error."""
+        """Returns the mask of rows without a missing feature; the mask may be all False."""
         return self.count_missing(known)[0]
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
-        """Which rows have no missing feature, and how many lack what, see `imputation`."""
+        """Returns the mask of rows without a missing feature, and the missing counts by column.
+
+        See `imputation`.
+        """
         raise self._refuse("drop")
 
     def check_policy(self, na: str) -> None:
-        """Looks whether a policy for missing values can be followed.
+        """Checks that the source supports a policy for missing values.
 
         Raises:
-            SpecError: if rows cannot be left out or filled in.
+            SpecError: if rows can be neither dropped nor imputed.
         """
         if na != "error" and self.refuses:
             raise self._refuse(na)

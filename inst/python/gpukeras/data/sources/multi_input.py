@@ -1,8 +1,8 @@
-"""Several inputs given as a list: each encoded by its own recipe, then laid side by side.
+"""Several inputs given as a list: each has its own recipe, and encoded rows lie side by side.
 
     {image: array, table: columns} --encode()--> rows of float32: [image, flattened | table]
 
-`unpacking` gives each input its own tensor again, on the device.
+`unpacking` splits each row into one tensor per input, on the device.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ INSIDE = (
     "npy",
     "stored",
     "strings",
-)  # kinds of features that an input may be
+)  # kinds of features that an input may have
 
 
 class InputsFeatures(Features):
-    """Several inputs.
+    """Several inputs of one model.
 
     Args:
-        features: `{kind: "inputs", inputs: [{name, features, scale}], listed}`: each input's
-            features as `sources` takes them, and whether its numbers are standardised (default: as
-            `spec` says); `listed` where they had no names and are "input_1", "input_2" and so on.
-        arg: The user's name for them, for messages.
+        features: `{kind: "inputs", inputs: [{name, features, scale}], listed}`: per input, its
+            features in the format of `sources` and whether to standardise its numbers (default: as
+            in `spec`); `listed` is true if the inputs had no names and are called "input_1",
+            "input_2" and so on.
+        arg: Name of the user's argument, for error messages.
         open_part: Opens the features of one input: `sources.open_features()`.
-        spec: The options, as far as they say how to read.
-        recipe: What will encode them, or None.
+        spec: The dataset options for reading.
+        recipe: Recipe that encodes them, or None.
 
     Raises:
-        DataError: for inputs without names, or that cannot be one of several.
+        DataError: for inputs without names, or of a kind that cannot be combined.
     """
 
     kind = KIND
@@ -80,10 +81,10 @@ class InputsFeatures(Features):
 
     @property
     def rows(self) -> int:
-        """Rows, as many of each input.
+        """Number of rows, the same for each input.
 
         Raises:
-            DataError: if not; names the input.
+            DataError: if the numbers differ; names the input.
         """
         first, *others = self.inputs.values()
         rows = first.rows
@@ -93,28 +94,28 @@ class InputsFeatures(Features):
 
     @property
     def row_shape(self) -> tuple[int, ...] | None:
-        """Shape of a row with all inputs, or None where only a recipe tells it."""
+        """Shape of a row with all inputs, or None if only a recipe defines it."""
         shapes = [each.row_shape for each in self.inputs.values()]
         if any(shape is None for shape in shapes):
             return None
         return (sum(math.prod(shape) for shape in shapes if shape is not None),)
 
     def plain_recipe(self) -> Recipe:
-        """The recipe that takes the numbers of arrays as they are."""
+        """Returns a recipe that uses the numbers of arrays unchanged."""
         recipes = {
             name: Recipe(each.kind, each.row_shape or ()) for name, each in self.inputs.items()
         }
         return self._join(recipes, "error")
 
     def check_policy(self, na: str) -> None:
-        """Looks whether each input can follow a policy for missing values."""
+        """Checks that each input supports a policy for missing values."""
         for each in self.inputs.values():
             each.check_policy(na)
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe: each input's own, see `Features.learn()`.
+        """Fits and returns the recipe, one per input; see `Features.learn()`.
 
         Raises:
             SpecError: if `encode` names a column that no input has.
@@ -127,7 +128,7 @@ class InputsFeatures(Features):
         return self._join(recipes, spec.na)
 
     def remarks(self, recipe: Recipe, spec: DatasetSpec) -> tuple[str, ...]:
-        """Sentences about what was learned of each input that its owner may not expect."""
+        """Returns sentences about surprising properties of each input's recipe."""
         each = (self.inputs[part.name].remarks(part.recipe, spec) for part in recipe.inputs)
         return tuple(sentence for part in each for sentence in part)
 
@@ -138,10 +139,11 @@ class InputsFeatures(Features):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> RowSource:
-        """The rows, all inputs side by side; see `Features.encode()`.
+        """Returns the rows, all inputs side by side; see `Features.encode()`.
 
         Raises:
-            DataError: for other inputs than in training, or as each input's `encode()`.
+            DataError: if the inputs differ from those in training, or as each input's `encode()`
+                raises.
         """
         self._check_inputs(recipe)
         rows = self.rows if complete is None else int(complete.sum())
@@ -159,7 +161,7 @@ class InputsFeatures(Features):
         return made
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
-        """Which rows have no missing feature in any input, and how many lack one in which."""
+        """Returns the mask of rows without a missing feature, and the incomplete rows per input."""
         found = self._each_complete(known)
         counts = {f"`{self.arg}${name}`": int((~each).sum()) for name, each in found.items()}
         return np.logical_and.reduce([*found.values()]), counts
@@ -173,7 +175,7 @@ class InputsFeatures(Features):
         return found
 
     def _spec_of(self, name: str, spec: DatasetSpec) -> DatasetSpec:
-        """The options for one input: its own scaling, and the encodings of its own columns."""
+        """Returns the options for one input: its scaling, and the encodings of its columns."""
         scale = self._scales[name]
         encode = spec.encode
         if not isinstance(encode, str):

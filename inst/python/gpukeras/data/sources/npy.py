@@ -1,10 +1,10 @@
-"""Features in a `.npy` file, read by memory map: the rows of a block, never the whole file.
+"""Features in a `.npy` file, read through memory maps of a block's rows, never of the whole file.
 
     open_npy() --learn()/encode(): one pass over the file--> NpyRows --gather()--> float32 rows
 
-Only a part of the file is mapped at a time, and unmapped again: mapped pages count as this
-process's memory, and shuffled rows touch them all. Each reading first looks whether the file is
-still the one that was opened, because a mapped file that shrinks kills the process.
+Each read maps only a part of the file and unmaps it afterwards: mapped pages count as memory of
+this process, and shuffled rows touch all pages. Each read first checks that the file is unchanged
+since it was opened, because a mapped file that shrinks kills the process.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
 from gpukeras.data.stage_timer import end_stage
 
-MAP_BYTES = 16 * 2**20  # of the file, mapped at once; 32 was no faster and took 18 MiB more
+MAP_BYTES = 16 * 2**20  # mapped at once; 32 MiB was no faster and took 18 MiB more memory
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
 class NpyFile(Features):
-    """An array in a file, as its header describes it.
+    """An array in a file, as described by the file's header.
 
     Args:
-        path: Where it is.
-        arg: The user's name for it, for messages.
-        shape: Rows first; a vector is one column.
-        dtype: Of the file.
+        path: Path of the file.
+        arg: Name of the user's argument, for error messages.
+        shape: Shape, rows first; a vector becomes one column.
+        dtype: The dtype in the file.
         offset: Bytes before the first value.
-        fortran: Whether its columns lie together instead of its rows.
-        stamp: Size and time of change when it was opened.
+        fortran: Whether the file is in column-major (Fortran) order.
+        stamp: Size and modification time when the file was opened.
     """
 
     path: Path
@@ -55,16 +55,16 @@ class NpyFile(Features):
 
     @property
     def width(self) -> int:
-        """Values a row."""
+        """Number of values per row."""
         return int(np.prod(self.shape[1:], dtype=np.int64))
 
-    # Given features
+    # Features
 
     refuses = "a file"
 
     @property
     def rows(self) -> int:
-        """Rows of the file."""
+        """Number of rows in the file."""
         return self.shape[0]
 
     @property
@@ -75,7 +75,7 @@ class NpyFile(Features):
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe; statistics from the rows where `keep` is true."""
+        """Fits and returns the recipe; statistics come from the rows where `keep` is true."""
         found = self.scan(keep if spec.scale else None)
         if not spec.scale:
             return Recipe("array", self.row_shape)
@@ -89,7 +89,7 @@ class NpyFile(Features):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> NpyRows:
-        """The rows as the recipe encodes them."""
+        """Returns the rows as the recipe encodes them."""
         check_unmarked(recipe, self.arg)
         check_form(recipe, "array", self.row_shape, self.arg)
         if not self._ends:
@@ -104,10 +104,10 @@ class NpyFile(Features):
         return source
 
     def scan(self, keep: np.ndarray | None) -> RunningStats:
-        """Reads the whole file once: the moments of the rows where `keep` is true, if any.
+        """Reads the whole file once; returns the moments of the rows where `keep` is true.
 
         Raises:
-            DataError: if values are missing or infinite, with their counts and the first row.
+            DataError: if values are missing or infinite; with their counts and the first such row.
         """
         width, bad = self.row_shape[-1], _Bad()
         moments, low, high = RunningStats(), np.full(width, np.inf), np.full(width, -np.inf)
@@ -126,14 +126,14 @@ class NpyFile(Features):
     # Reading
 
     def read_range(self, rows: slice) -> np.ndarray:
-        """Consecutive rows as they are."""
+        """Returns consecutive rows unchanged."""
         return np.concatenate([part for _, part in self.read(np.arange(rows.start, rows.stop))])
 
     def read(self, ascending: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Rows by ascending numbers: parts of `ascending` with their values.
+        """Yields slices of `ascending`, an ascending array of row numbers, with their values.
 
         Raises:
-            DataError: if the file is not the one that was opened.
+            DataError: if the file changed since it was opened.
         """
         if len(ascending) == 0:
             return
@@ -149,12 +149,12 @@ class NpyFile(Features):
         dtype: Any,
         encode: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Rows by their numbers, read in the file's order and put into the order asked for.
+        """Returns rows by number in the order requested; reads them in file order.
 
         Args:
-            numbers: Which rows.
-            dtype: Of what is given.
-            encode: Applied to what was read; None for nothing.
+            numbers: Row numbers.
+            dtype: The dtype of the result.
+            encode: Function applied to the values read, or None.
         """
         order = np.argsort(numbers, kind="stable")
         out = aligned_empty((len(numbers), *self.row_shape), dtype)
@@ -198,12 +198,12 @@ class NpyFile(Features):
         return np.asarray(mapped)
 
     def error(self, problem: str, hint: str, **details: Any) -> DataError:
-        """An error about the file; the message has its name without its folder."""
+        """Returns an error about the file; the message names the file without its folder."""
         return _error(self.path, self.arg, problem, hint, **details)
 
 
 class NpyRows(RowSource):
-    """Standardised rows of a file, gathered a block at a time.
+    """Standardised rows of a file, gathered one block at a time.
 
     Args:
         file: The file.
@@ -217,7 +217,7 @@ class NpyRows(RowSource):
         center: tuple[float, ...] | None = None,
         scale: tuple[float, ...] | None = None,
     ) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         size = mib(file.stamp[0], 1)
         slow = "; it is in Fortran order, which reads slowly" if file.fortran else ""
         reason = f"a block at a time from {file.path.name}, {size}{slow}"
@@ -228,37 +228,38 @@ class NpyRows(RowSource):
 
     @property
     def resident_bytes(self) -> int:
-        """Nothing stays in memory."""
+        """Always 0: no row stays in memory."""
         return 0
 
     def standardise(self, values: np.ndarray) -> np.ndarray:
-        """Values of the file as the recipe has them, still in float64."""
+        """Returns the values as the recipe standardises them, still in float64."""
         return standardise(values, self._center, self._scale)
 
     def gather(self, rows: Rows) -> np.ndarray:
-        """Those rows, read in the file's order and put into the order asked for."""
+        """Returns the given rows in the order requested; reads them in file order."""
         scaled = self._center is not None or self._scale is not None
         encode = self.standardise if scaled else None
         return self.file.gather(row_numbers(rows, len(self)), self.dtype, encode)
 
 
 def read_stamp(path: Path) -> tuple[int, int]:
-    """A file's size and time of change: what tells whether it is still the same."""
+    """Returns a file's size and modification time, which show whether it changed."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns
 
 
 def open_npy(path: str, arg: str) -> NpyFile:
-    """Looks at a file's header.
+    """Reads the header of a `.npy` file.
 
     Raises:
-        DataError: if it is not there, is no whole `.npy` file, or holds no numbers or no rows.
+        DataError: if the file does not exist, is no complete `.npy` file, or holds no numbers or no
+            rows.
     """
     file = Path(path)
     hint = "Save it with numpy.save(), as an array of numbers."
     try:
         stamp = read_stamp(file)
-        mapped = np.lib.format.open_memmap(file, mode="r")  # as numpy.load(), never a pickle
+        mapped = np.lib.format.open_memmap(file, mode="r")  # like numpy.load() without pickles
     except FileNotFoundError as error:
         raise _error(file, arg, "does not exist.", "Check the path.") from error
     except OSError as error:
@@ -277,7 +278,7 @@ def open_npy(path: str, arg: str) -> NpyFile:
 
 
 def read_npy_labels(labels: Mapping[str, Any]) -> dict[str, Any]:
-    """Labels in a file, as labels that came from R; they are small enough for memory."""
+    """Reads labels from a file into memory, in the form that R passes labels."""
     file = open_npy(labels["path"], "y")
     values = file.read_range(slice(0, file.rows))
     kind = {"b": "logical", "f": "numeric"}.get(file.dtype.kind, "integer")
@@ -292,7 +293,7 @@ def read_npy_labels(labels: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class _Bad:
-    """Values that cannot be trained on, and the first row that has one, counted from 1."""
+    """Counts of missing and infinite values, and the first row that has one, counted from 1."""
 
     missing: int = 0
     infinite: int = 0

@@ -1,4 +1,4 @@
-"""Features and labels of every kind, opened by their kind."""
+"""Opens features and labels of every kind."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from gpukeras.data.sources.spill import DiskRows, RowsWriter
 from gpukeras.data.sources.strings import StringFeatures, keeps_text, open_kept
 
 Given = Mapping[str, Any]
-# Where rows go that are made once, by `cache`.
+# Storage of rows that are encoded once, by the option `cache`.
 KEEPS = {"host": "memory", "disk": "disk"}
 
 
 @dataclass(frozen=True)
 class InMemory(Features):
-    """What R holds in memory.
+    """Features that R holds in memory.
 
     Args:
-        features: As they came from R.
-        arg: The user's name for them.
-        text: Which columns are texts, and how they are encoded.
+        features: The features as R passes them.
+        arg: Name of the user's argument, for error messages.
+        text: Which columns are text, and how they are encoded.
     """
 
     features: Given
@@ -52,11 +52,11 @@ class InMemory(Features):
 
     @property
     def rows(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return count_rows(self.features, self.arg)
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
-        """Which rows have no missing feature, and how many lack which column."""
+        """Returns the mask of complete rows, and the number of rows that lack each column."""
         return count_missing(self.features, self.rows, known, self.arg)
 
     def encode(
@@ -66,7 +66,7 @@ class InMemory(Features):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> RowSource:
-        """The staged rows."""
+        """Returns the staged rows."""
         return MemoryRows(transform(recipe, self.features, self.arg, complete, notes))
 
 
@@ -75,54 +75,54 @@ class ArrayFeatures(InMemory):
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Shape of one row; a vector is one column."""
+        """Shape of one row; a vector becomes one column."""
         return check_features(self.features["values"], self.arg).shape[1:]
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe of the array."""
+        """Fits and returns the recipe of the array."""
         x = check_features(self.features["values"], self.arg)
         among = keep if complete is None else _spread(keep, complete)
         names = self.features.get("names") or ()
         return learn_array(x, among, spec.scale, names, na=spec.na, arg=self.arg)
 
     def order_as(self, recipe: Recipe) -> Features:
-        """The same rows with the columns in the order of a recipe, where names tell it."""
+        """Returns the same rows with columns in the recipe's order, if columns have names."""
         return replace(self, features=order_columns(self.features, recipe.names, self.arg))
 
     def encode_later(self, recipe: Recipe) -> RowSource:
-        """The rows where R has them, encoded as they are gathered."""
+        """Returns a view of R's rows that encodes them as they are gathered."""
         return GivenRows(recipe, self.features, self.arg)
 
 
 class GivenRows(RowSource):
-    """Rows of an array that is never staged.
+    """Rows of an array, encoded on access and never staged.
 
     Args:
-        recipe: Their encoding.
-        features: The array, as it came from R.
-        arg: The user's name for it.
+        recipe: The recipe to apply.
+        features: The array, as R passes it.
+        arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: if its rows have another shape than those in training.
+        DataError: if the row shape differs from training.
     """
 
     resident_bytes = 0
 
     def __init__(self, recipe: Recipe, features: Given, arg: str) -> None:
-        """Encodes nothing yet."""
+        """Checks the shape; encodes no rows."""
         self._x = check_features(features["values"], arg)
         check_form(recipe, "array", self._x.shape[1:], arg)
         super().__init__((len(self._x), *recipe.staged_shape))
         self._recipe, self._arg = recipe, arg
 
     def gather(self, rows: Rows) -> np.ndarray:
-        """Those rows, encoded."""
+        """Returns the given rows, encoded."""
         try:
             return self._encode(self._x[rows])
         except DataError:
-            self._encode(self._x)  # the error of all rows counts them all
+            self._encode(self._x)  # raises the error with the counts over all rows
             raise
 
     def _encode(self, x: np.ndarray) -> np.ndarray:
@@ -136,14 +136,14 @@ class ColumnFeatures(InMemory):
     row_shape = None
 
     def texts(self) -> Collection[str]:
-        """Names of the columns that are text."""
+        """Names of the text columns."""
         columns = self.features["columns"]
         return [column["name"] for column in columns if column["kind"] == "character"]
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe of the columns."""
+        """Fits and returns the recipe of the columns."""
         return learn_columns(
             self.features["columns"],
             keep,
@@ -158,7 +158,7 @@ class ColumnFeatures(InMemory):
 
 
 def _spread(keep: np.ndarray, complete: np.ndarray) -> np.ndarray:
-    """Marks of the rows taken as marks of all rows."""
+    """Expands a mask over the rows used to a mask over all rows."""
     among = np.zeros(len(complete), dtype=bool)
     among[complete] = keep
     return among
@@ -171,17 +171,17 @@ def open_features(
     recipe: Recipe | None = None,
     text: Given | None = None,
 ) -> Features:
-    """Features as they came from R.
+    """Opens features in the form that R passes them.
 
     Args:
         features: `{kind: "array", values, names}`, `{kind: "columns", columns}`,
             `{kind: "npy", path}`, `{kind: "sparse", dim, p, i, x, names}`, or of kind "table" (see
-            `tables.features`), "images" (`image.source`), "records"
+            `table.source`), "images" (`image.source`), "records"
             (`tfrecord.source`) or "inputs" (`multi_input`).
-        arg: The user's name for them.
-        spec: The options, as far as they say how files are read.
-        recipe: What will encode them, if it is known.
-        text: Which columns are texts, and how they are encoded.
+        arg: Name of the user's argument, for error messages.
+        spec: The dataset options for reading files.
+        recipe: Recipe that encodes them, if it is known.
+        text: Which columns are text, and how they are encoded.
     """
     given = OPENERS[features["kind"]](features, arg, spec, recipe, text)
     return given if recipe is None else given.order_as(recipe)
@@ -189,14 +189,14 @@ def open_features(
 
 def _open_table(*given: Any) -> Features:
     from gpukeras.data.sources.table.source import (
-        TableFeatures,  # with pyarrow, which takes 0.3 s to import
+        TableFeatures,  # imports pyarrow, which takes 0.3 s
     )
 
     return TableFeatures(*given)
 
 
 def _open_records(*given: Any) -> Features:
-    from gpukeras.data.sources.tfrecord.source import open_records  # with pyarrow, for scalars
+    from gpukeras.data.sources.tfrecord.source import open_records  # imports pyarrow, for scalars
 
     return open_records(*given)
 
@@ -225,7 +225,7 @@ OPENERS: dict[str, Callable[..., Features]] = {
 
 
 def open_labels(labels: Given | None) -> Given | None:
-    """Labels as `multi_output.learn_labels()` takes them, also from files."""
+    """Returns labels in the form of `multi_output.learn_labels()`; reads those in files."""
     if not labels or labels["kind"] not in ("npy", SEVERAL):
         return labels
     if labels["kind"] == "npy":
@@ -235,9 +235,14 @@ def open_labels(labels: Given | None) -> Given | None:
 
 
 def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
-    """The rows where the user asked for them: all in memory, or in a scratch file.
+    """Moves rows to the requested storage: to memory or to a scratch file.
 
-    Rows that lie there already, or for which nothing was asked, stay as they are.
+    Rows that are already there, or have no requested storage, stay as they are.
+
+    Args:
+        source: The rows.
+        cache: The option `cache` of the dataset.
+        arg: Name of the user's argument, for error messages.
 
     Raises:
         DataError: if they do not fit.

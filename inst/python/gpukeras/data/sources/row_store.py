@@ -1,7 +1,7 @@
-"""Where rows live: features, labels or weights, one entry a row, read by their numbers.
+"""Storage of rows: features, labels or weights, one entry per row, read by row number.
 
-What trains, evaluates and predicts asks a `RowSource` for rows and does not know whether they are
-staged in memory, on a device, in a file, or in a form that is not dense.
+Training, evaluation and prediction read rows from a `RowSource`, whether they are staged in memory,
+on a device, in a file, or in a sparse form.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from gpukeras.backend import runtime
 from gpukeras.data.arrays import BLOCK_BYTES
 
 Rows = np.ndarray | slice  # row numbers in any order, or a range of them
-Gatherer = Callable[[np.ndarray], Any]  # row numbers to a tensor
-LOAD_BYTES = 4 * BLOCK_BYTES  # of rows on their way to a device
+Gatherer = Callable[[np.ndarray], Any]  # maps row numbers to a tensor
+LOAD_BYTES = 4 * BLOCK_BYTES  # rows copied to a device at a time
 
 
 class RowSource(ABC):
-    """Rows that can be read in any order.
+    """Rows with random access.
 
     Args:
-        shape: Rows first.
-        dtype: Of what is gathered.
-        streamed: Why each block of rows must be made anew, or "" for rows that lie in memory.
+        shape: Shape, rows first.
+        dtype: The dtype of gathered rows.
+        streamed: Why each block of rows is made on access, or "" for rows in memory.
 
     Attributes:
-        texts: What codes stand for by the input's name ("" for the only one), where there are any.
-        movable: Whether all rows lie ready, so that a device could take them; not so where making
-            them costs much, or makes other rows each time.
+        texts: Strings that the codes stand for, by input name ("" for a single input), if any.
+        movable: Whether all rows are ready to be copied to a device; false if making them is
+            expensive or random.
     """
 
     movable = True
     texts: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32, streamed: str = "") -> None:
-        """Keeps what the plan needs to know."""
+        """Stores the properties that the plan reads."""
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self.streamed = streamed
-        self._loaded: dict[str, Any] = {}  # by device: all rows there
+        self._loaded: dict[str, Any] = {}  # by device: a tensor of all rows
 
     def __len__(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.shape[0]
 
     @property
@@ -57,17 +57,17 @@ class RowSource(ABC):
     @property
     @abstractmethod
     def resident_bytes(self) -> int:
-        """Host memory that the source holds itself."""
+        """Host memory of the source in bytes."""
 
     @abstractmethod
     def gather(self, rows: Rows) -> np.ndarray:
-        """Those rows in host memory, in the order asked for."""
+        """Returns the given rows in host memory, in the order requested."""
 
     def gatherer(self, place: str) -> Gatherer:
-        """What gives tensors of rows on a device.
+        """Returns a function that gathers rows as tensors on a device.
 
-        On the CPU each block is made when it is asked for. On another device all rows are loaded
-        once, a block at a time, and gathered there: the plan asks for that where they fit.
+        On the CPU each block is made on access. On another device all rows are loaded once, one
+        block at a time, and gathered there; the plan requests this only if they fit.
         """
         if place == "CPU:0":
             return lambda rows: runtime.adopt_array(self.gather(rows))
@@ -77,7 +77,7 @@ class RowSource(ABC):
         return lambda rows: tf.gather(loaded, rows)
 
     def _load(self, place: str) -> Any:
-        """All rows on a device, without more than a block of them in host memory."""
+        """Loads all rows onto a device, with at most one block of them in host memory."""
         tf, step = runtime.tensorflow(), max(1, LOAD_BYTES // max(1, self.row_bytes))
         with runtime.on_device(place, soft=True):
             loaded = tf.Variable(tf.zeros(self.shape, self.dtype), trainable=False)
@@ -90,38 +90,38 @@ class RowSource(ABC):
 
 
 class MemoryRows(RowSource):
-    """Rows in host memory; tensors adopt that memory on first use.
+    """Rows in host memory; tensors share that memory from their first use.
 
     Args:
-        array: One entry a row; aligned if it is to be fed (see `arrays.aligned_empty()`).
+        array: One entry per row; aligned if it feeds a model (see `arrays.aligned_empty()`).
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        """Keeps the array itself."""
+        """Stores the array without a copy."""
         super().__init__(array.shape, array.dtype)
         self.array = array
         self._tensors: dict[str, Any] = {}
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of the array."""
+        """Size of the array in bytes."""
         return self.array.nbytes
 
     def gather(self, rows: Rows) -> np.ndarray:
-        """Those rows; of a range without a copy."""
+        """Returns the given rows; a range without a copy."""
         return self.array[rows]
 
     def gatherer(self, place: str) -> Gatherer:
-        """TensorFlow's own multi-threaded gather, where the rows are."""
+        """Returns TensorFlow's multi-threaded gather on the device."""
         if self.dtype == np.uint8 and place != "CPU:0":
-            # On a GPU TensorFlow 2.21 gathers bytes from variables (ResourceGather), not from
-            # tensors (GatherV2 has no such kernel): the tensor would be gathered on the host.
+            # On a GPU TensorFlow 2.21 gathers uint8 from variables (ResourceGather), not from
+            # tensors (GatherV2 has no such kernel): it would gather the tensor on the host.
             return super().gatherer(place)
         tensor, tf = self.tensor(place), runtime.tensorflow()
         return lambda rows: tf.gather(tensor, rows)
 
     def tensor(self, place: str) -> Any:
-        """All rows as a tensor on a device; on the CPU without a copy."""
+        """Returns all rows as a tensor on a device; on the CPU without a copy."""
         if "CPU:0" not in self._tensors:
             with runtime.on_device("CPU:0", soft=True):
                 self._tensors["CPU:0"] = runtime.adopt_array(self.array)
@@ -132,5 +132,5 @@ class MemoryRows(RowSource):
 
 
 def row_numbers(rows: Rows, count: int) -> np.ndarray:
-    """Row numbers of a range, or those given."""
+    """Returns the row numbers of a range, or the given row numbers."""
     return np.arange(*rows.indices(count)) if isinstance(rows, slice) else np.asarray(rows)

@@ -1,7 +1,7 @@
-"""Sparse matrices: kept by rows (CSR), expanded to float32 a block at a time.
+"""Sparse matrices: stored by rows (CSR), expanded to float32 one block at a time.
 
-R's `dgCMatrix` comes by columns (CSC): for each column `p`, the numbers `i` of its rows and their
-values `x`. Nothing here depends on scipy.
+R's `dgCMatrix` is stored by columns (CSC): column pointers `p`, row numbers `i` and values `x`.
+This module does not depend on scipy.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from gpukeras.data.stage_timer import end_stage
 
 @dataclass(frozen=True)
 class SparseMatrix(Features):
-    """A matrix by columns, as R gives it.
+    """A matrix in column order (CSC), as R passes it.
 
     Args:
-        shape: Rows and columns.
-        starts: Where each column's values begin, and their end.
+        shape: Number of rows and columns.
+        starts: Offset of each column's first value, and the total number of values.
         indices: Row number of each value.
-        values: The values that are stored.
-        names: Column names, for messages.
-        arg: The user's name for it, for messages.
+        values: The stored values.
+        names: Column names, for error messages.
+        arg: Name of the user's argument, for error messages.
     """
 
     shape: tuple[int, int]
@@ -47,7 +47,7 @@ class SparseMatrix(Features):
 
     @property
     def rows(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.shape[0]
 
     @property
@@ -63,9 +63,10 @@ class SparseMatrix(Features):
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe; deviations from the rows where `keep` is true, and no centre.
+        """Fits and returns the recipe; it scales by deviations and subtracts no mean.
 
-        Subtracting a mean would make every zero a value.
+        Statistics come from the rows where `keep` is true. Subtracting a mean would make every zero
+        a stored value.
         """
         if not spec.scale:
             return Recipe("array", self.row_shape, names=self.names)
@@ -88,10 +89,11 @@ class SparseMatrix(Features):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> SparseRows:
-        """The rows as the recipe encodes them.
+        """Returns the rows as the recipe encodes them.
 
         Raises:
-            DataError: for another width than in training, or values too large for float32.
+            DataError: if the number of columns differs from training, or values are too large for
+                float32.
         """
         check_unmarked(recipe, self.arg)
         check_form(recipe, "array", self.row_shape, self.arg)
@@ -105,7 +107,7 @@ class SparseMatrix(Features):
         return SparseRows(self.shape, by_rows(self.rows, self.indices, columns, values), background)
 
     def order_as(self, recipe: Recipe) -> SparseMatrix:
-        """The same rows with the columns in the order of a recipe, where names tell it."""
+        """Returns the same rows with columns in the recipe's order, if columns have names."""
         order = order_names(recipe.names, self.names, self.arg)
         if order is None:
             return self
@@ -122,10 +124,10 @@ class SparseMatrix(Features):
         )
 
     def check(self) -> SparseMatrix:
-        """The matrix itself.
+        """Checks the matrix and returns it.
 
         Raises:
-            DataError: if its parts do not fit together, or a value is missing or infinite.
+            DataError: if its slots do not fit together, or a value is missing or infinite.
         """
         rows, columns = self.shape
         if columns == 0:
@@ -158,7 +160,7 @@ class SparseMatrix(Features):
 
 @dataclass(frozen=True)
 class ByRows:
-    """Values by rows: where each row begins, and the columns of its values (CSR)."""
+    """Values in row order (CSR): each row's first offset, and the column of each value."""
 
     starts: np.ndarray
     columns: np.ndarray
@@ -166,21 +168,21 @@ class ByRows:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the three arrays."""
+        """Size of the three arrays in bytes."""
         return self.starts.nbytes + self.columns.nbytes + self.values.nbytes
 
 
 class SparseRows(RowSource):
-    """Rows of a sparse matrix, expanded when they are gathered.
+    """Rows of a sparse matrix, expanded on access.
 
     Args:
-        shape: Rows and columns.
-        stored: The stored values by rows.
-        background: What a row has where nothing is stored.
+        shape: Number of rows and columns.
+        stored: The stored values in row order.
+        background: Value of each column where nothing is stored.
     """
 
     def __init__(self, shape: tuple[int, int], stored: ByRows, background: np.ndarray) -> None:
-        """Keeps the parts."""
+        """Stores the parts."""
         size, cells = mib(stored.nbytes, 1), max(1, shape[0] * shape[1])
         share = f"{100 * len(stored.values) / cells:.2g} % of the values are stored"
         super().__init__(shape, np.float32, f"expanded a block at a time from {size}, {share}")
@@ -189,11 +191,11 @@ class SparseRows(RowSource):
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of the stored values and their places."""
+        """Size of the stored values and their indices in bytes."""
         return self.stored.nbytes
 
     def gather(self, rows: Rows) -> np.ndarray:
-        """Those rows, dense."""
+        """Returns the given rows, dense."""
         numbers, stored = row_numbers(rows, len(self)), self.stored
         first = stored.starts[numbers]
         counts = stored.starts[numbers + 1] - first
@@ -209,7 +211,14 @@ class SparseRows(RowSource):
 
 
 def by_rows(rows: int, indices: np.ndarray, columns: np.ndarray, values: np.ndarray) -> ByRows:
-    """Values that lie by columns, in the order of their rows."""
+    """Sorts values in column order into row order.
+
+    Args:
+        rows: Number of rows.
+        indices: Row number of each value.
+        columns: Column number of each value.
+        values: The values.
+    """
     order = np.argsort(indices, kind="stable")  # within a row, columns stay in order
     starts = np.zeros(rows + 1, dtype=np.int64)
     np.cumsum(np.bincount(indices, minlength=rows), out=starts[1:])
@@ -217,7 +226,7 @@ def by_rows(rows: int, indices: np.ndarray, columns: np.ndarray, values: np.ndar
 
 
 def open_sparse(features: Mapping[str, Any], arg: str) -> SparseMatrix:
-    """A checked matrix from R's slots `{dim, p, i, x, names}`; they are not copied."""
+    """Builds a checked matrix from R's slots `{dim, p, i, x, names}` without a copy."""
     rows, columns = (int(count) for count in features["dim"])
     p, i, x = (np.asarray(features[slot]).reshape(-1) for slot in ("p", "i", "x"))
     names = tuple(features.get("names") or ())

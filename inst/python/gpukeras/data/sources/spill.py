@@ -1,9 +1,9 @@
-"""Rows that are made once and kept: in memory while they are few, in a scratch file beyond that.
+"""Rows that are encoded once and kept: in memory if they are few, else in a scratch file.
 
     RowsWriter.write(block) ... finish() --> MemoryRows | DiskRows
 
-A scratch file is read through a memory map, a part at a time (see `npy`): the operating system's
-page cache serves it nearly as fast as memory, and gives way when memory is needed.
+A scratch file is read through memory maps, one part at a time (see `npy`): the operating system's
+page cache serves it nearly as fast as memory, and shrinks when memory is needed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from gpukeras.data.sources.npy import NpyFile, read_stamp
 from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.system import host
 
-MEMORY_BYTES = 256 * 2**20  # what is kept in memory without being asked; see the module's top
-SPARE_BYTES = 256 * 2**20  # of the disk that a scratch file leaves to others
+MEMORY_BYTES = 256 * 2**20  # limit of memory for `keep="auto"`; see the module docstring
+SPARE_BYTES = 256 * 2**20  # free disk space that a scratch file leaves
 
 
 class DiskRows(RowSource):
-    """Rows in a scratch file, gathered a block at a time; the file goes with its last user.
+    """Rows in a scratch file, gathered one block at a time; the file is deleted with the object.
 
     Args:
         file: The file.
     """
 
     def __init__(self, file: NpyFile) -> None:
-        """Takes the file over."""
+        """Takes ownership of the file."""
         size = mib(file.stamp[0], 1)
         super().__init__(file.shape, file.dtype, f"a block at a time from a scratch file, {size}")
         self.file = file
@@ -44,23 +44,23 @@ class DiskRows(RowSource):
 
     @property
     def resident_bytes(self) -> int:
-        """Nothing stays in memory."""
+        """Always 0: no row stays in memory."""
         return 0
 
     def gather(self, rows: Rows) -> np.ndarray:
-        """Those rows, read in the file's order and put into the order asked for."""
+        """Returns the given rows in the order requested; reads them in file order."""
         return self.file.gather(row_numbers(rows, len(self)), self.dtype)
 
 
 class RowsWriter:
-    """Collects rows in their order.
+    """Collects rows in order.
 
     Args:
         row_shape: Shape of one row.
-        dtype: Of the rows.
+        dtype: The dtype of the rows.
         keep: "memory", "disk", or "auto": in memory up to `MEMORY_BYTES`, on disk beyond.
-        arg: The user's name for the rows, for messages.
-        rows: How many will come, or None; known, one piece of memory takes them all.
+        arg: Name of the user's argument, for error messages.
+        rows: Number of rows to come, or None; a known number is allocated at once.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class RowsWriter:
         arg: str = "x",
         rows: int | None = None,
     ) -> None:
-        """Chooses where the rows go, as far as it can be known."""
+        """Chooses the storage, if the number of rows is known."""
         self._shape, self._dtype, self._keep, self._arg = row_shape, np.dtype(dtype), keep, arg
         self._row_bytes = int(np.prod(row_shape, dtype=np.int64)) * self._dtype.itemsize
         self._rows, self._count = rows, 0
         self._blocks: list[np.ndarray] = []
         self._whole: np.ndarray | None = None
         self._disk: BinaryIO | None = None
-        self._room: np.ndarray | None = None  # handed out last
-        self._buffer: np.ndarray | None = None  # handed out again and again
+        self._room: np.ndarray | None = None  # last result of room()
+        self._buffer: np.ndarray | None = None  # reused by room() for rows that go to disk
         if keep == "disk" or (rows is not None and self._overflows(rows)):
             self._open_disk()
         elif rows is not None:
@@ -87,19 +87,19 @@ class RowsWriter:
             self._whole = aligned_empty((rows, *row_shape), dtype)
 
     def __enter__(self) -> RowsWriter:
-        """Gives up at an error inside."""
+        """Returns the writer; `__exit__` cleans up after an error."""
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Removes the scratch file after an error; else `finish()` gives the rows."""
+        """Removes the scratch file after an error; otherwise `finish()` returns the rows."""
         if error is not None:
             self.close()
 
     def room(self, rows: int) -> np.ndarray:
-        """Aligned memory for the next rows, to be filled and given to `write()`."""
+        """Returns aligned memory for the next rows; the caller fills it and calls `write()`."""
         if self._whole is not None:
             self._room = self._whole[self._count : self._count + rows]
-        elif self._disk is None:  # it will be kept
+        elif self._disk is None:  # the block stays in memory
             self._room = aligned_empty((rows, *self._shape), self._dtype)
         else:
             if self._buffer is None or len(self._buffer) < rows:
@@ -108,7 +108,7 @@ class RowsWriter:
         return self._room
 
     def write(self, block: np.ndarray) -> None:
-        """Appends rows of the row shape; those made in `room()` are not copied."""
+        """Appends rows of the row shape; does not copy those made in `room()`."""
         own, self._room = block is self._room, None
         start, self._count = self._count, self._count + len(block)
         if self._whole is not None:
@@ -122,7 +122,7 @@ class RowsWriter:
                 self._spill()
 
     def finish(self) -> RowSource:
-        """The rows; the writer is done."""
+        """Returns the rows and closes the writer."""
         if self._disk is not None:
             self._disk.close()
             shape, path = (self._count, *self._shape), Path(self._disk.name)
@@ -132,14 +132,14 @@ class RowsWriter:
             self._check_memory(self._count)
             self._whole = aligned_empty((self._count, *self._shape), self._dtype)
             start = 0
-            while self._blocks:  # each block's memory is free again once it is copied
+            while self._blocks:  # frees each block's memory after its copy
                 block = self._blocks.pop(0)
                 self._whole[start : start + len(block)] = block
                 start += len(block)
         return MemoryRows(self._whole[: self._count])
 
     def close(self) -> None:
-        """Gives up: removes the scratch file, if there is one."""
+        """Discards the rows and removes the scratch file, if any."""
         if self._disk is not None:
             self._disk.close()
             _remove(Path(self._disk.name))
@@ -180,18 +180,24 @@ class RowsWriter:
 
 
 def scratch_folder() -> Path:
-    """Where scratch files go: R's session folder, which R removes, or the system's temporary one.
+    """Returns the folder for scratch files.
 
-    Both follow the environment variable TMPDIR when the session starts.
+    It is R's session folder, which R removes, or the system's temporary folder. Both follow the
+    environment variable TMPDIR at the start of the session.
     """
     return Path(os.environ.get("R_SESSION_TMPDIR") or tempfile.gettempdir())
 
 
 def check_disk(folder: Path, needed: int, arg: str) -> None:
-    """Refuses a scratch file that does not fit.
+    """Checks that a scratch file fits on the disk.
+
+    Args:
+        folder: The folder for the file.
+        needed: Size of the file in bytes.
+        arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: with the bytes needed and free.
+        DataError: if it does not fit; with the bytes needed and free.
     """
     free = shutil.disk_usage(folder).free
     if needed + SPARE_BYTES > free:
@@ -199,7 +205,13 @@ def check_disk(folder: Path, needed: int, arg: str) -> None:
 
 
 def disk_full(folder: Path, arg: str, sizes: str = "") -> DataError:
-    """The error for a scratch file that does not fit; `sizes` says what it needs, if known."""
+    """Returns the error for a scratch file that does not fit.
+
+    Args:
+        folder: The folder for the file.
+        arg: Name of the user's argument, for error messages.
+        sizes: The bytes needed and free as text, if known, or "".
+    """
     asked = f": it needs {sizes}" if sizes else ""
     return DataError(
         f"`{arg}` does not fit into the temporary folder{asked}.",

@@ -1,9 +1,9 @@
-"""Texts that stay texts: for models that take them, by a layer such as TextVectorization.
+"""Strings that reach the model as strings: for models with layers such as TextVectorization.
 
-    a character matrix, columns of texts --encode()--> rows of codes, and the texts that they mean
+    character matrix or columns --encode()--> rows of codes, and the strings they stand for
 
-A row stays one row of numbers, so that whatever moves rows knows of one array. `unpacking` puts
-the texts in the codes' place, in host memory: TensorFlow has no texts elsewhere.
+A row stays one row of numbers, so that all data movement handles a single array. `unpacking`
+replaces the codes by the strings in host memory, the only place where TensorFlow stores strings.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ TEXTS = ("character", "factor")
 
 
 class StringFeatures(Features):
-    """Texts in memory: `{kind: "strings", values, levels, names}`, R's codes of texts by rows."""
+    """Strings in memory: `{kind: "strings", values, levels, names}` with R's codes as `values`."""
 
     kind = STRINGS
     refuses = "text"
 
     def __init__(self, features: Mapping[str, Any], arg: str) -> None:
-        """Keeps them."""
+        """Stores the features."""
         self.features, self.arg = features, arg
 
     @property
     def rows(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.features["values"])
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Texts a row."""
+        """Number of strings per row."""
         return tuple(np.shape(self.features["values"])[1:])
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe: nothing is learned."""
+        """Returns the recipe; it has nothing to fit."""
         return Recipe(STRINGS, self.row_shape, names=tuple(self.features.get("names") or ()))
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
-        """No row has a missing text: none of them may, see `encode()`."""
+        """Returns an all-true mask: missing strings are an error, see `encode()`."""
         return np.ones(self.rows, dtype=bool), {}
 
     def encode(
@@ -63,10 +63,11 @@ class StringFeatures(Features):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> MemoryRows:
-        """Codes, and the texts that they mean.
+        """Returns rows of codes, with the strings that they stand for.
 
         Raises:
-            DataError: for other rows than in training, missing texts, or too many different ones.
+            DataError: if the row shape differs from training, strings are missing, or there are too
+                many distinct strings.
         """
         check_form(recipe, STRINGS, self.row_shape, self.arg)
         codes, levels = np.asarray(self.features["values"]), list(self.features["levels"])
@@ -88,7 +89,7 @@ class StringFeatures(Features):
 
 
 def keeps_text(spec: DatasetSpec | None, recipe: Recipe | None) -> bool:
-    """Whether a data frame's columns are given to the model as they are, texts as texts."""
+    """Whether a data frame's columns reach the model unencoded, strings as strings."""
     if recipe is not None:
         return recipe.kind in (STRINGS, "inputs")
     return spec is not None and spec.encode == "none"
@@ -100,16 +101,16 @@ def open_kept(
     recipe: Recipe | None,
     open_part: Callable[..., Features],
 ) -> StringFeatures | InputsFeatures:
-    """Columns as they are: an input for all of them if all are texts, else one for each.
+    """Opens unencoded columns: one input if all are strings, else one input per column.
 
     Args:
-        columns: Of a data frame, see `columns`.
-        arg: The user's name for it.
-        recipe: What will encode them, or None: then all columns are taken.
+        columns: Columns of a data frame, see `columns`.
+        arg: Name of the user's argument, for error messages.
+        recipe: Recipe that encodes them, or None to use all columns.
         open_part: Opens the features of one input: `sources.open_features()`.
 
     Raises:
-        DataError: for a column that is neither texts nor numbers, or one that is missing.
+        DataError: for a column that is missing, or holds neither strings nor numbers.
     """
     check_names([column["name"] for column in columns], arg)
     columns = _choose(columns, arg, recipe)
@@ -126,7 +127,7 @@ def open_kept(
 def _choose(
     columns: Sequence[Mapping[str, Any]], arg: str, recipe: Recipe | None
 ) -> Sequence[Mapping[str, Any]]:
-    """The columns that a recipe takes, in its order."""
+    """Selects the columns of a recipe, in its order."""
     names = () if recipe is None else recipe.names or [part.name for part in recipe.inputs]
     given = {column["name"]: column for column in columns}
     for name in names:
@@ -148,7 +149,7 @@ def _as_input(column: Mapping[str, Any], arg: str) -> dict[str, Any]:
 
 
 def _join_texts(columns: Sequence[Mapping[str, Any]], arg: str) -> dict[str, Any]:
-    """Columns of texts side by side, with the texts of all."""
+    """Joins string columns side by side, with shared levels."""
     levels: dict[str, int] = {}
     parts = []
     for column in columns:

@@ -1,1 +1,1 @@
-"""Rows that come in sequence: functions that make batches, and tf.data pipelines."""
+"""Reads rows in sequence, from functions that make batches and from tf.data pipelines."""

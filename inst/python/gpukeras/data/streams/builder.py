@@ -1,4 +1,4 @@
-"""What a user gave that makes rows in sequence, made ready for training."""
+"""Builds datasets from a user's function or tf.data pipeline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build_stream(
     text: Mapping[str, Any] | None = None,
     class_weight: str | Mapping[str, float] | None = None,
 ) -> Dataset:
-    """Rows in sequence, or, drained at once with `cache = TRUE`, an ordinary dataset.
+    """Builds a dataset of rows in sequence, or with `cache = TRUE` collects them by number.
 
     Args:
         features: `{kind: "generator", call, steps}`, see `generator`, or
@@ -46,7 +46,7 @@ def build_stream(
         options: Fields of `DatasetSpec`.
         recipe: An encoding to apply instead of learning one.
         arg: The user's name for the rows, for messages.
-        text: Which columns are texts, and how they are encoded, see `text_vectorization.TextSpec`.
+        text: The text columns and their encoding, see `text_vectorization.TextSpec`.
         class_weight: See `dataset.build_dataset()`; needs `cache = TRUE`.
 
     Raises:
@@ -174,7 +174,7 @@ def _build_tfdata(
     head, _ = encode_chunk(first, recipe, na, "x")
     recipe = measure_labels(recipe, head)
     plain_bytes = given.elements.dtype == "uint8" and recipe.center is None
-    if plain_bytes:  # they cross to the device as they are
+    if plain_bytes:  # they are sent to the device as bytes
         head = (_bytes(first.features["values"]), *head[1:])
     chunk_rows = len(head[0])
     size = chunk_rows if given.elements.batched else 32
@@ -200,7 +200,7 @@ def _bytes(values: np.ndarray) -> np.ndarray:
 
 
 def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> tuple[TfStream, Layout]:
-    """A tf.data dataset of tensors, and what its elements held if those were dicts."""
+    """Opens a tf.data dataset of tensors, with the layout of elements that hold several."""
     batched = features.get("batched")
     dataset, layout = pack_elements(features["dataset"], batched, recipe)
     batched = batched if layout is None else layout.batched
@@ -209,7 +209,7 @@ def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> tuple[TfStre
 
 
 def _as_chunk(given: TfStream, layout: Layout, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
-    """A batch of a tf.data dataset as a chunk of a function would be."""
+    """Converts a batch of a tf.data dataset to a chunk, the form of a function's batches."""
     kind = given.elements.label_kind
     labels = {"name": "y", "kind": kind, "values": arrays[1]} if kind else None
     if layout.outputs:
@@ -224,7 +224,7 @@ def _as_chunk(given: TfStream, layout: Layout, arrays: tuple[np.ndarray, ...], b
 def _drain(
     features: Mapping[str, Any], spec: DatasetSpec, arg: str
 ) -> tuple[Record, Record | None, np.ndarray | None]:
-    """All rows, labels and weights of one pass."""
+    """Collects the rows, labels and weights of one pass."""
     if features["kind"] == "generator":
         chunks = Generator(features["call"], features.get("steps")).chunks(1)
     else:

@@ -1,4 +1,4 @@
-"""One chunk of rows that come in sequence: what is learned of the first, how each is encoded."""
+"""Learns the recipe from the first chunk of rows in sequence, and encodes each chunk."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Parts = tuple[bool, tuple[int, ...] | None]  # whether there are labels; shape o
 
 
 def read_parts(chunk: Chunk) -> Parts:
-    """What a chunk has besides features."""
+    """Returns whether a chunk has labels, and the shape of its rows' weights."""
     weights = None if chunk.weights is None else np.shape(np.atleast_1d(chunk.weights))[1:]
     return chunk.labels is not None, weights
 
 
 def check_parts(before: Parts | None, chunk: Chunk) -> None:
-    """A chunk has labels and weights if, and only if, the first one had.
+    """Checks that a chunk has labels and weights if, and only if, the first one had them.
 
     Raises:
-        DataError: if not.
+        DataError: if it differs from the first one.
     """
     if before is None:
         return
@@ -65,7 +65,19 @@ def learn_chunk(
     text: Mapping[str, Any] | None,
     groups: Any = None,
 ) -> Recipe:
-    """The recipe of the first chunk; for `groups` see `multi_input.group_columns()`."""
+    """Learns the recipe from the first chunk.
+
+    Args:
+        first: The first chunk.
+        spec: The dataset's options.
+        na: The policy for missing values.
+        arg: The user's name for the features, for messages.
+        text: The text columns and their encoding, or None.
+        groups: See `multi_input.group_columns()`.
+
+    Raises:
+        DataError: for rows that cannot be trained on.
+    """
     given = open_features(first.features, arg, spec, None, text)
     given.check_policy(na)
     _check_chunk(first, given.rows, arg)
@@ -84,14 +96,24 @@ def learn_chunk(
 
 
 def measure_labels(recipe: Recipe, head: Arrays) -> Recipe:
-    """The recipe with the range of encoded labels."""
+    """Returns the recipe with the range of the labels in an encoded chunk."""
     if recipe.label is None or len(head) < 2:
         return recipe
     return replace(recipe, label=measure_ranges(recipe.label, head[1]))
 
 
 def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, int]:
-    """Features, labels and weights of a chunk, and how many rows lacked a value."""
+    """Encodes features, labels and weights of a chunk, and counts the rows that were dropped.
+
+    Args:
+        chunk: The chunk.
+        recipe: The encoding.
+        na: The policy for missing values; "drop" drops rows that lack a value.
+        arg: The user's name for the features, for messages.
+
+    Raises:
+        DataError: for rows that the recipe does not fit, or that cannot be trained on.
+    """
     given = open_features(chunk.features, arg, None, recipe)
     rows, labels = given.rows, chunk.labels
     _check_chunk(chunk, rows, arg)
@@ -122,7 +144,7 @@ def _check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
 def _find_complete(
     given: Features, labels: Mapping[str, Any] | None, known: Collection[str]
 ) -> np.ndarray | None:
-    """Which rows lack nothing in the columns `known` and in `y`, or None for all."""
+    """Returns a mask of the rows complete in the columns `known` and in `y`, or None for all."""
     complete = given.find_complete(known)
     if labels is not None:
         complete &= ~miss_labels(labels)
@@ -138,10 +160,10 @@ def _encode_labels(
 
 
 def check_rows(labels: np.ndarray, weights: np.ndarray) -> None:
-    """Encoded labels and weights can be trained on.
+    """Checks that encoded labels are finite, and that weights are finite and at least 0.
 
     Raises:
-        DataError: if not.
+        DataError: if they are not.
     """
     if not np.isfinite(labels).all():
         raise DataError("`y` has missing or infinite values.", arg="y")

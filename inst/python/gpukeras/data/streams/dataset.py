@@ -1,10 +1,10 @@
-"""Rows that come in sequence: no row numbers, so no true shuffle and no share for validation.
+"""Defines datasets of rows in sequence, which allow no full shuffle and no validation split.
 
     the user's function --------chunks--> encode --> Rebatcher --> blocks of batches
     the user's tf.data.Dataset -----------------------TensorFlow--> blocks of batches
 
-The recipe is learned from the first chunk. With `cache = TRUE` all chunks are drained once, and
-what is made is an ordinary dataset: a true shuffle, every plan, and the user's code is never called
+The recipe is learned from the first chunk. With `cache = TRUE` all chunks are collected once into
+a dataset of rows by number, with a full shuffle and every plan; the user's code is not called
 again.
 """
 
@@ -32,15 +32,17 @@ from gpukeras.data.streams.generator import Chunk, Generator
 from gpukeras.data.streams.rebatch import Arrays, HostBlock, Rebatcher, align, shuffle_rows
 from gpukeras.data.streams.tfdata import TfStream
 
-BUFFER_BYTES = 64 * 2**20  # of a shuffle buffer
+BUFFER_BYTES = 64 * 2**20  # the most for a shuffle buffer
 
 
 class Pass(Protocol):
-    """What gives the blocks of one epoch after another.
+    """Successive epochs of a stream, in blocks.
 
     Attributes:
-        stage: What the last stage on the host is, see `loading.profile.WHAT`.
-        whole: Why the batch that it gave last goes to Keras' own function as it is, or "".
+        stage: The last stage on the host, see `loading.profile.WHAT`.
+        whole: Why the last batch goes to Keras' train function unchanged, or "".
+        dropped: Rows of the epoch that were dropped for missing values.
+        idle: Called now and then while the pass waits for rows.
     """
 
     stage: str
@@ -49,31 +51,38 @@ class Pass(Protocol):
     idle: Callable[[], None]
 
     def blocks(self, epoch: int) -> abc.Generator[HostBlock, None, None]:
-        """The blocks of an epoch, counted from 1."""
+        """Yields the blocks of an epoch, counted from 1."""
 
     def close(self) -> None:
-        """Leaves the epoch, wherever it is."""
+        """Abandons the current epoch."""
 
 
 class Stream(Protocol):
-    """Rows in sequence, of either kind."""
+    """A source of rows in sequence: a function or a pipeline."""
 
     what: str
     source_kind: str
 
     def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> Pass:
-        """Blocks of `capacity` batches of `size` rows."""
+        """Opens a pass over the rows.
+
+        Args:
+            data: The dataset of the rows.
+            size: Rows per batch.
+            capacity: Batches per block.
+            training: Whether rows are shuffled and the short last batch may be left out.
+        """
 
 
 class IterableDataset(Dataset):
-    """Rows that come in sequence.
+    """A dataset of rows in sequence.
 
     Args:
-        stream: Where the rows come from.
+        stream: The source of the rows.
         recipe: The encoding, learned from the first chunk or given.
-        spec: The options given.
+        spec: The dataset's options.
         head: The first chunk, encoded: features, labels and weights.
-        facts: What the plan is made from.
+        facts: The facts from which the plan is made.
     """
 
     size = None
@@ -81,34 +90,34 @@ class IterableDataset(Dataset):
     def __init__(
         self, stream: Stream, recipe: Recipe, spec: DatasetSpec, head: Arrays, facts: StreamFacts
     ) -> None:
-        """Keeps the parts."""
+        """Stores the parts."""
         super().__init__(tuple(MemoryRows(array) for array in head), recipe, spec, facts.na)
         self.stream, self.facts = stream, facts
 
     @property
     def source_kind(self) -> str:
-        """Where rows come from: "function" or "pipeline"."""
+        """The kind of source: "function" or "pipeline"."""
         return self.stream.source_kind
 
     @property
     def epoch_rows(self) -> int:
-        """Rows of an epoch if all chunks are like the first; 0 where the end is unknown."""
+        """Rows per epoch if all chunks are like the first; 0 if the end is unknown."""
         return self.facts.rows
 
     def count(self, part: str) -> int | None:
-        """No rows to validate on are kept apart; how many others there are the end tells."""
+        """Rows of a part: 0 for "validation", as there is no split; else None, for unknown."""
         return 0 if part == "validation" else None
 
     def identity(self) -> dict[str, Any]:
-        """How rows are made; they may be others each time, so they are not looked at."""
+        """Returns how the rows are made; the rows may differ each time and are not compared."""
         return {"source": self.facts.what, "rows": self.facts.rows, "buffer": self.buffer}
 
     def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
-        """The plan for a device and options."""
+        """Returns the plan for a device and options."""
         return plan_stream(replace(self.facts, device=device), spec)
 
     def widen_label(self, labels: np.ndarray) -> bool:
-        """Takes the range of more labels into the recipe; true if they lie outside of it."""
+        """Extends the recipe's range to more labels; returns whether that changed it."""
         rule = self.recipe.label
         if rule is None or not len(labels):
             return False
@@ -117,10 +126,10 @@ class IterableDataset(Dataset):
         return wider != rule
 
     def fit_shape(self, features: Mapping[str, Any]) -> Recipe:
-        """The recipe for rows that may differ from the first ones along the model's open axes.
+        """Returns the recipe for rows whose shape may differ along the model's open axes.
 
         Raises:
-            SpecError: for such rows, if batches are to be made anew.
+            SpecError: for such rows, if `batch_size` or `buffer` regroups them.
         """
         shape = self.recipe.shape
         given = np.shape(features["values"])[1:] if features["kind"] == "array" else shape
@@ -139,7 +148,7 @@ class IterableDataset(Dataset):
 
     @property
     def buffer(self) -> int | None:
-        """Rows of the shuffle buffer, or None without one: the order is the user's own."""
+        """Rows of the shuffle buffer, or None to keep the user's order."""
         if not self.spec.shuffle or self.spec.buffer == "auto":
             return None
         return max(1, min(int(self.spec.buffer), BUFFER_BYTES // max(1, self.row_bytes)))
@@ -150,12 +159,12 @@ class IterableDataset(Dataset):
 
 @dataclass
 class GeneratorStream:
-    """A function's chunks, encoded.
+    """The encoded chunks of a function.
 
     Args:
         generator: The function.
-        na: What happens to missing values.
-        parts: What chunks have besides features.
+        na: The policy for missing values.
+        parts: The labels and weights that chunks have, see `read_parts()`.
         arg: The user's name for the features.
     """
 
@@ -167,15 +176,22 @@ class GeneratorStream:
     source_kind = "function"
 
     def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> Pass:
-        """Blocks of the chunks of one epoch after another."""
+        """Opens a pass over the function's chunks.
+
+        Args:
+            data: See `Stream.open()`.
+            size: See `Stream.open()`.
+            capacity: See `Stream.open()`.
+            training: See `Stream.open()`.
+        """
         drop_last = training and data.spec.drop_last
         return GeneratorPass(self, data, Rebatcher(size, capacity, drop_last), training)
 
     def encode(self, chunk: Chunk, recipe: Recipe) -> tuple[Arrays, int]:
-        """A chunk as a recipe encodes it, and how many rows were left out.
+        """Encodes a chunk by a recipe, and counts the rows that were dropped.
 
         Raises:
-            DataError: naming the batch.
+            DataError: for a chunk that does not fit; names the batch.
         """
         try:
             check_parts(self.parts, chunk)
@@ -185,7 +201,7 @@ class GeneratorStream:
 
 
 class GeneratorPass:
-    """One epoch after another of a function."""
+    """Successive epochs of a function."""
 
     stage = "gather"
     whole = ""
@@ -193,28 +209,26 @@ class GeneratorPass:
     def __init__(
         self, stream: GeneratorStream, data: IterableDataset, rebatcher: Rebatcher, training: bool
     ) -> None:
-        """Calls nothing yet."""
+        """Stores the parts without calling the function."""
         self._stream, self._data, self._rebatcher = stream, data, rebatcher
         self._buffer = data.buffer if training else None
         self.dropped = 0
         self.idle: Callable[[], None] = lambda: None
 
     def blocks(self, epoch: int) -> abc.Generator[HostBlock, None, None]:
-        """The blocks of an epoch, counted from 1; the function is called between them."""
+        """Yields the blocks of an epoch, counted from 1; the function is called between them."""
         self.dropped = 0
         chunks = self._encoded(epoch)
         if self._buffer is not None:
             chunks = shuffle_rows(chunks, self._buffer, [self._data.spec.seed, epoch])
         odd: list[Arrays] = []
         yield from self._rebatcher.blocks(self._alike(chunks, odd))
-        for arrays in itertools.chain(
-            odd, chunks
-        ):  # rows of other shapes: a batch is one for itself
+        for arrays in itertools.chain(odd, chunks):  # of other row shapes: each is one batch
             self.whole = "rows vary in shape, so each batch is trained as it comes"
             yield tuple(map(align, arrays)), 1, True
 
     def _alike(self, chunks: Iterator[Arrays], odd: list[Arrays]) -> Iterator[Arrays]:
-        """Chunks up to the first one whose rows have another shape, which is put aside."""
+        """Yields chunks up to the first one of another row shape, which is appended to `odd`."""
         if self.whole:
             return
         first: Arrays = ()
@@ -226,7 +240,7 @@ class GeneratorPass:
             yield arrays
 
     def close(self) -> None:
-        """Nothing is held: the next epoch calls the function again."""
+        """Does nothing, as the next epoch calls the function again."""
 
     def _encoded(self, epoch: int) -> Iterator[Arrays]:
         for chunk in self._stream.generator.chunks(epoch):
@@ -245,11 +259,11 @@ class GeneratorPass:
 
 @dataclass
 class TensorStream:
-    """A `tf.data.Dataset`'s rows, encoded.
+    """The encoded rows of a `tf.data.Dataset`.
 
     Args:
         given: The dataset.
-        steps_rows: Rows of an epoch of given `steps`, or None.
+        rows: Rows per epoch if `steps` is given, or None.
     """
 
     given: TfStream
@@ -258,7 +272,14 @@ class TensorStream:
     source_kind = "pipeline"
 
     def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> Pass:
-        """Blocks that TensorFlow itself puts together."""
+        """Opens a pass of blocks that TensorFlow assembles.
+
+        Args:
+            data: See `Stream.open()`.
+            size: See `Stream.open()`.
+            capacity: See `Stream.open()`.
+            training: See `Stream.open()`.
+        """
         return self.given.open(
             data.recipe,
             size,

@@ -1,15 +1,16 @@
-"""Functions of the user's that make batches, called a chunk at a time.
+"""Calls a user's function that makes batches, one chunk per call.
 
-The function is R's, so it is only called on R's main thread: the one that called `api.invoke()`.
-It is never called from another thread and never inside a step: the loader asks for chunks between
-two calls of the engine, until a block of batches is full. That block is the bounded queue between
-the function and the device. On a GPU an engine's call returns before the device is done, so the
-next block's chunks are made while the device works on the block before; on a CPU a call keeps its
-cores to the end, and the two take turns.
+The function may be an R function, so it is called only on R's main thread, the one that called
+`api.invoke()`, and never inside a step: the loader requests chunks between two calls of the engine,
+until a block of batches is full. That block is the bounded queue between the function and the
+device. On a GPU an engine's call returns before the device is done, so the next block's chunks are
+made while the device works on the previous block; on a CPU a call uses the cores until it returns,
+and the two take turns.
 
-A chunk crosses as `{features, labels, weights}`, as `sources`, `targets` and R's `as_features()`
-describe them. An end is None. A function that failed gives `{failed: True}`, and R, which keeps the
-condition, raises it again when Python has ended cleanly; an interrupt gives `{interrupted: True}`.
+A chunk is `{features, labels, weights}`, as `sources`, `targets` and R's `as_features()` describe
+them. None marks the end of an epoch. A function that failed returns `{failed: True}`; R keeps the
+condition and raises it again when Python has ended cleanly. An interrupt returns
+`{interrupted: True}`.
 """
 
 from __future__ import annotations
@@ -27,18 +28,21 @@ Call = Callable[[int, int], Mapping[str, Any] | None]
 
 
 class GeneratorInterrupt(GeneratorError, KeyboardInterrupt):
-    """The user interrupted the function: what trains stops cleanly, R interrupts all else."""
+    """An interrupt of the function by the user.
+
+    A training run stops cleanly; elsewhere R raises the interrupt.
+    """
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one call of the function gave.
+    """The result of one call of the function.
 
     Args:
-        features: As they come from R.
-        labels: As they come from R, or None.
-        weights: One a row, or None.
-        epoch: The epoch it was made for, from 1.
+        features: The features as they come from R.
+        labels: The labels as they come from R, or None.
+        weights: The weights of each row, or None.
+        epoch: The number of the epoch, from 1.
         batch: The number of the call in its epoch, from 1.
     """
 
@@ -49,7 +53,7 @@ class Chunk:
     batch: int
 
     def blame(self, error: DataError) -> DataError:
-        """The same error, naming the batch."""
+        """Returns the error with the numbers of batch and epoch added."""
         return DataError(
             f"Batch {self.batch} of epoch {self.epoch}: {error.message}",
             hint=error.hint,
@@ -58,24 +62,24 @@ class Chunk:
 
 
 class Generator:
-    """A function of the user's, called for one epoch after another.
+    """A user's function that makes the batches of successive epochs.
 
     Args:
         call: Called with the numbers, from 1, of the epoch and of the batch in it.
-        steps: Calls an epoch, or None: until the function gives no more.
+        steps: Calls per epoch, or None to call until the function returns None.
     """
 
     def __init__(self, call: Call, steps: Any = None) -> None:
-        """Calls nothing yet."""
+        """Stores the function without calling it."""
         self._call = call
         self.steps = None if steps is None else check_count("steps", steps)
         self._first: Chunk | None = None
 
     def peek(self) -> Chunk:
-        """The first chunk; the first epoch gets it, so no chunk is lost.
+        """Returns the first chunk, which the first epoch yields too, so that no chunk is lost.
 
         Raises:
-            DataError: if the function gives none.
+            DataError: if the function returns none.
         """
         if self._first is None:
             self._first = self._next(1, 1)
@@ -84,12 +88,12 @@ class Generator:
         return self._first
 
     def chunks(self, epoch: int) -> Iterator[Chunk]:
-        """The chunks of an epoch, counted from 1; each is made when it is asked for.
+        """Yields the chunks of an epoch, counted from 1; each is made on demand.
 
         Raises:
             DataError: if there is none, or fewer than `steps`.
             GeneratorError: if the function failed.
-            GeneratorInterrupt: if it was interrupted.
+            GeneratorInterrupt: if the user interrupted it.
         """
         batch = 0
         while self.steps is None or batch < self.steps:
@@ -127,7 +131,7 @@ class Generator:
 
 
 def _refuse_text(features: Mapping[str, Any], epoch: int, batch: int) -> None:
-    """Texts are numbered for all rows at once."""
+    """Refuses texts, whose codes need all rows at once."""
     parts = [part["features"] for part in features.get("inputs") or ()] or [features]
     if any(part["kind"] == "strings" for part in parts):
         raise DataError(

@@ -1,7 +1,7 @@
-"""Chunks that come in sequence, collected once into ordinary features, labels and weights.
+"""Collects chunks in sequence into features, labels and weights of rows by number.
 
-What is collected is what the user gave, not yet encoded: the recipe is then learned from all of it.
-Arrays go to a scratch file when they are large, the columns of data frames stay in memory.
+Rows are collected before encoding, so that the recipe is learned from all of them. Large arrays go
+to a scratch file; the columns of data frames stay in memory.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ ENDLESS = "Give `steps`, the calls of an epoch, if the function has no end."
 
 
 class Materializer:
-    """Collects the chunks of one pass.
+    """A collector of the chunks of one pass.
 
     Args:
         arg: The user's name for the features.
+
+    Attributes:
+        rows: Rows collected so far.
     """
 
     def __init__(self, arg: str) -> None:
-        """Nothing yet."""
+        """Starts without rows."""
         self._arg = arg
         self._features: _Array | _Columns | _Several | None = None
         self._labels: _Column | _Array | _Several | None = None
@@ -49,11 +52,11 @@ class Materializer:
         self.rows = 0
 
     def run(self, chunks: Iterable[Chunk]) -> tuple[Record, Record | None, np.ndarray | None]:
-        """Features, labels and weights of all chunks.
+        """Returns features, labels and weights of all chunks.
 
         Raises:
-            DataError: for a chunk that does not fit the first one, and names it; or for more rows
-                than memory and disk can hold.
+            DataError: for a chunk that does not fit the first one; names the chunk. Also for more
+                rows than memory and disk can hold.
         """
         try:
             for chunk in chunks:
@@ -68,7 +71,7 @@ class Materializer:
         return self._features.finish(), labels, weights
 
     def close(self) -> None:
-        """Gives up what was collected."""
+        """Discards the rows collected, and removes scratch files."""
         if self._features is not None:
             self._features.close()
 
@@ -117,12 +120,12 @@ class Materializer:
 
 def _check_memory(held: int) -> None:
     free = host.read_free_memory()
-    if free is not None and free < held:  # they are joined, and encoded, in more memory
+    if free is not None and free < held:  # joining and encoding need more memory
         raise DataError(f"{mib(held)}, of {mib(free)} that are free.")
 
 
 def _dense(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
-    """A sparse matrix or a file as the array that it stands for."""
+    """Converts a sparse matrix or a file to an array."""
     if features["kind"] in ("array", "columns"):
         return features
     if features["kind"] == "inputs":
@@ -149,13 +152,13 @@ def _label_collector(labels: Mapping[str, Any], arg: str = "y") -> _Array | _Col
 
 
 class _Several:
-    """Chunks of several inputs, or of the labels of several outputs.
+    """A collector of several inputs, or of the labels of several outputs.
 
     Args:
         first: The first chunk.
-        arg: The user's name for them.
-        fields: Names of the list of parts, and of what a part holds besides its name.
-        make: Gives the collector of a part.
+        arg: The user's name for the inputs or labels.
+        fields: Key of the list of parts, and key of a part's data.
+        make: Makes the collector of a part.
     """
 
     def __init__(
@@ -177,7 +180,7 @@ class _Several:
         return sum(part.held for part in self._parts.values())
 
     def add(self, given: Mapping[str, Any]) -> None:
-        """Appends rows; the parts may come in another order."""
+        """Appends rows; the parts may be in another order."""
         if given["kind"] != self._record["kind"]:
             raise _changed(self._arg, self._record["kind"], given["kind"])
         parts = {part["name"]: part[self._field] for part in given[self._list]}
@@ -191,7 +194,7 @@ class _Several:
             self._parts[name].add(part)
 
     def finish(self) -> Record:
-        """All rows."""
+        """Returns all rows."""
         parts = [
             {**part, self._field: self._parts[part["name"]].finish()}
             for part in self._record[self._list]
@@ -199,18 +202,18 @@ class _Several:
         return {**self._record, self._list: parts}
 
     def close(self) -> None:
-        """Removes the scratch files."""
+        """Closes the parts, which removes their scratch files."""
         for part in self._parts.values():
             part.close()
 
 
 class _Array:
-    """Chunks of an array."""
+    """A collector of an array."""
 
     def __init__(self, first: Mapping[str, Any], arg: str, keep: str = "auto") -> None:
         values = check_features(first["values"], arg)
         self._record, self._arg, self.held = dict(first), arg, 0
-        # R's integers become doubles as soon as one of them is NA.
+        # Integers in R become doubles as soon as one of them is NA.
         exact = values.dtype if values.dtype in (np.float32, np.uint8) else np.dtype(np.float64)
         self._shape, self._dtype = values.shape[1:], exact
         self._writer = RowsWriter(self._shape, exact, keep, arg)
@@ -231,7 +234,7 @@ class _Array:
         self.held += len(values) * int(np.prod(self._shape)) * self._dtype.itemsize
 
     def finish(self) -> Record:
-        """All rows."""
+        """Returns all rows."""
         rows = self._writer.finish()
         if isinstance(rows, MemoryRows):
             return {**self._record, "values": rows.array}
@@ -243,7 +246,7 @@ class _Array:
 
 
 class _Columns:
-    """Chunks of a data frame."""
+    """A collector of a data frame."""
 
     def __init__(self, first: Mapping[str, Any], arg: str) -> None:
         self._arg = arg
@@ -255,7 +258,7 @@ class _Columns:
         return sum(column.held for column in self._columns)
 
     def add(self, features: Mapping[str, Any]) -> None:
-        """Appends rows; the columns may come in another order."""
+        """Appends rows; the columns may be in another order."""
         if features["kind"] != "columns":
             raise _changed(self._arg, "columns", features["kind"])
         given = {column["name"]: column for column in features["columns"]}
@@ -272,15 +275,15 @@ class _Columns:
             column.add(given[column.name])
 
     def finish(self) -> Record:
-        """All rows."""
+        """Returns all rows."""
         return {"kind": "columns", "columns": [column.finish() for column in self._columns]}
 
     def close(self) -> None:
-        """Nothing is held outside of memory."""
+        """Does nothing, as all values are in memory."""
 
 
 class _Column:
-    """Chunks of one column of a data frame, or of a vector of labels."""
+    """A collector of one column of a data frame, or of a vector of labels."""
 
     def __init__(self, first: Mapping[str, Any], arg: str) -> None:
         self.name, self._first, self._arg, self.held = first.get("name", arg), dict(first), arg, 0
@@ -298,7 +301,7 @@ class _Column:
             self._keep("offsets", np.array(column["offsets"], np.float64).reshape(-1))
 
     def finish(self) -> Record:
-        """All values; texts get their levels in order."""
+        """Returns all values; the levels of texts are sorted."""
         parts = {name: np.concatenate(part) for name, part in self._parts.items()}
         kind, levels = self._first["kind"], list(self._levels)
         if kind not in CATEGORIES:
@@ -312,7 +315,7 @@ class _Column:
         return {**self._first, **parts, "kind": kind, "levels": levels}
 
     def close(self) -> None:
-        """Nothing is held outside of memory."""
+        """Does nothing, as all values are in memory."""
 
     def _keep(self, part: str, values: np.ndarray) -> None:
         self._parts.setdefault(part, []).append(values)
@@ -331,7 +334,7 @@ class _Column:
 
 
 class StoredArray(ArrayFeatures):
-    """A drained array in a scratch file: it is encoded a block of rows at a time."""
+    """A collected array in a scratch file, which is encoded in blocks of rows."""
 
     def encode(
         self,
@@ -340,7 +343,14 @@ class StoredArray(ArrayFeatures):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> RowSource:
-        """The rows, in memory or in another scratch file."""
+        """Encodes the rows, in memory or in another scratch file.
+
+        Args:
+            recipe: The encoding.
+            complete: Mask of the rows to take, or None for all.
+            notes: Collects whole numbers that lose digits, or None.
+            keep: Where encoded rows are stored, see `RowsWriter`.
+        """
         values = self.features["values"]
         with RowsWriter(recipe.staged_shape, keep=keep, arg=self.arg) as writer:
             for rows in row_blocks(len(values), 8 * values[0].size):
@@ -358,7 +368,7 @@ OPENERS[STORED] = _open_stored
 
 
 def _map_whole(rows: Any) -> np.ndarray:
-    """A scratch file's rows as an array; the file goes with it."""
+    """Maps a scratch file's rows as an array; the file is removed with the array."""
     values = np.memmap(rows.file.path, rows.dtype, "r", shape=rows.shape)
     values.owner = rows  # type: ignore[attr-defined] # arrays of a subclass take attributes
     return values

@@ -1,10 +1,10 @@
-"""Batches of a tf.data pipeline that Keras gets as they come, each for itself.
+"""Passes batches of a tf.data pipeline to Keras unchanged, one at a time.
 
-    text, ragged rows, rows whose shape varies by batch --> one block a batch --> Keras' function
+    text, ragged rows, rows whose shape varies by batch --> one block per batch --> Keras' function
 
-Blocks of batches need rows of one shape made of numbers. What has none is neither encoded nor put
-together anew: Keras' own train function takes it, in whatever structure the pipeline gives. It
-stays in host memory; TensorFlow sends the numbers to the device, and keeps the texts.
+Blocks of several batches need rows of numbers of one shape. Other batches are neither encoded nor
+regrouped: Keras' train function takes them in the structure that the pipeline gives. They stay in
+host memory; TensorFlow sends the numbers to the device, and keeps the texts.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from gpukeras.data.streams.tfdata import (
 )
 
 PAD = "Batch it with padded_batch() or ragged_batch()."
-UNBATCHED_ROWS = 32  # of a batch, where the elements are rows: as many as Keras takes
+UNBATCHED_ROWS = 32  # per batch if the elements are rows; Keras' default
 
 
 def find_obstacle(spec: Any, batched: bool | None = None) -> str:
-    """Why elements of this `element_spec` cannot be put together to blocks of numbers.
+    """Returns why elements of this `element_spec` cannot form blocks of numbers.
 
     Args:
         spec: `element_spec` of a dataset.
-        batched: Whether elements are batches; None where the shapes tell.
+        batched: Whether elements are batches; None to infer it from the shapes.
 
     Returns:
-        Such as "text", or "" where they can.
+        "text", "ragged rows" or "rows whose shape varies"; "" if they can.
     """
     parts = _leaves(spec)
     if any(_is_ragged(part) for part in parts):
@@ -50,7 +50,7 @@ def find_obstacle(spec: Any, batched: bool | None = None) -> str:
     if not all(type(part).__name__ == "TensorSpec" for part in parts):
         return ""
     texts = [part for part in parts if part.dtype.name == "string"]
-    if texts:  # as labels they are refused, as everywhere
+    if texts:  # text labels are refused elsewhere
         features = _leaves(spec[0] if isinstance(spec, (tuple, list)) else spec)
         return "text" if len(texts) == sum(p.dtype.name == "string" for p in features) else ""
     rows = [tuple(part.shape)[1:] for part in parts if part.shape.rank]
@@ -59,7 +59,7 @@ def find_obstacle(spec: Any, batched: bool | None = None) -> str:
 
 
 def _are_batches(spec: Any, batched: bool | None) -> bool:
-    """Whether elements are batches; texts with as many labels are."""
+    """Whether elements are batches; vectors of texts and labels of equal length are."""
     if batched is not None:
         return check_flag("batched", batched)
     if any(_is_ragged(part) and (part.shape.rank or 0) < 2 for part in _leaves(spec)):
@@ -84,12 +84,12 @@ def _leaves(spec: Any) -> list[Any]:
 def build_as_is(
     features: Mapping[str, Any], spec: DatasetSpec, recipe: Recipe | None, why: str
 ) -> AsIsDataset:
-    """A dataset whose batches are taken as they come.
+    """Builds a dataset whose batches are passed on unchanged.
 
     Args:
         features: `{kind: "tfdata", dataset, steps, batched}`.
         spec: The options.
-        recipe: That of the model, which must take values as they are; or None.
+        recipe: The model's recipe, which must not encode values, or None.
         why: See `find_obstacle()`.
 
     Raises:
@@ -139,7 +139,7 @@ def _refuse(name: str, why: str) -> SpecError:
 
 
 def open_as_is(features: Mapping[str, Any], why: str) -> AsIsStream:
-    """The stream of batches; elements that are rows are batched."""
+    """Opens the stream of batches; elements that are rows are batched."""
     dataset = hold_back(features["dataset"])
     if isinstance(dataset.element_spec, Mapping) and set(dataset.element_spec) == {"x", "y"}:
         dataset = dataset.map(lambda element: (element["x"], element["y"]))
@@ -154,13 +154,13 @@ def open_as_is(features: Mapping[str, Any], why: str) -> AsIsStream:
 
 
 def count_rows(element: Any) -> int:
-    """Rows of a batch, in whatever structure it comes."""
+    """Returns the rows of a batch of any structure."""
     first = runtime.tensorflow().nest.flatten(element)[0]
     return int(first.nrows() if hasattr(first, "nrows") else first.shape[0])
 
 
 def count_bytes(element: Any) -> int:
-    """Bytes of a batch's tensors; of a text those of its place."""
+    """Returns the bytes of a batch's tensors; a text counts 8, its reference."""
     parts = runtime.tensorflow().nest.flatten(element, expand_composites=True)
     return sum(int(part.shape.num_elements() or 0) * (part.dtype.size or 8) for part in parts)
 
@@ -170,12 +170,12 @@ def count_bytes(element: Any) -> int:
 
 @dataclass
 class AsIsStream:
-    """A pipeline whose batches are taken as they come.
+    """A pipeline whose batches are passed on unchanged.
 
     Args:
-        dataset: The user's, batched.
-        steps: Batches an epoch, or None: until it ends.
-        cardinality: Its batches, negative where that is unknown.
+        dataset: The user's dataset, batched.
+        steps: Batches per epoch, or None to read to the dataset's end.
+        cardinality: Batches of the dataset; negative if unknown or infinite.
         why: See `find_obstacle()`.
     """
 
@@ -187,19 +187,26 @@ class AsIsStream:
     source_kind = "pipeline"
 
     def peek(self) -> Any:
-        """The first batch."""
+        """Returns the first batch."""
         return pull_first(self.dataset)
 
     def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> AsIsPass:
-        """The batches of one epoch after another."""
+        """Opens a pass over the batches.
+
+        Args:
+            data: The dataset of the batches.
+            size: Ignored; batches keep their size.
+            capacity: Ignored; each block holds one batch.
+            training: Ignored; the pipeline determines order and last batch.
+        """
         return AsIsPass(self)
 
 
 class AsIsPass(TfPass):
-    """One epoch after another; where it has a length, the next goes on where the last one ended."""
+    """Successive epochs of batches; if `steps` is given, an epoch goes on where the last ended."""
 
     def __init__(self, stream: AsIsStream) -> None:
-        """Reads nothing yet."""
+        """Prepares the dataset without reading from it."""
         goes_on = stream.steps is not None and stream.cardinality >= 0
         dataset = stream.dataset.repeat() if goes_on else stream.dataset
         super().__init__(lambda epoch: prefetch_one(dataset), 1, 1, stream.steps, False)
@@ -213,20 +220,20 @@ class AsIsPass(TfPass):
 
 
 class AsIsDataset(IterableDataset):
-    """Batches of a pipeline that are taken as they come: a handle that R holds.
+    """A dataset whose batches are passed on unchanged; R holds a handle to it.
 
     Args:
-        stream: Where they come from.
-        spec: The options given.
-        head: The first one.
-        facts: What the plan is made from.
+        stream: The source of the batches.
+        spec: The dataset's options.
+        head: The first batch.
+        facts: The facts from which the plan is made.
     """
 
     def __init__(
         self, stream: AsIsStream, spec: DatasetSpec, head: Any, facts: StreamFacts
     ) -> None:
-        """Keeps the parts."""
-        given = replace(spec, shuffle=False)  # the order is the pipeline's own
+        """Stores the parts."""
+        given = replace(spec, shuffle=False)  # the pipeline determines the order
         super().__init__(stream, Recipe(AS_IS, ()), given, (), facts)
         self.obstacle = stream.why
         self._head = head if isinstance(head, tuple) else (head,)
@@ -237,15 +244,15 @@ class AsIsDataset(IterableDataset):
         return self.facts.row_bytes
 
     def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
-        """The plan for a device.
+        """Returns the plan for a device.
 
         Raises:
-            SpecError: for another size of batches than they have.
+            SpecError: if `batch_size` is given, as batches keep their size.
         """
         if batch_size not in (None, "auto"):
             raise _refuse("batch_size", self.obstacle)
         return replace(super().plan(device), na_reason="as the pipeline gives them")
 
     def batch(self, rows: int) -> tuple[Any, ...]:
-        """The first batch as it came, to build a model's variables from."""
+        """Returns the first batch unchanged, to build a model's variables; ignores `rows`."""
         return self._head

@@ -1,8 +1,8 @@
-"""Chunks of rows, of any sizes, into blocks of batches of one shape.
+"""Regroups chunks of any number of rows into blocks of batches of one shape, with NumPy only.
 
-    chunks --ShuffleBuffer (if asked for)--> Rebatcher --> blocks of full batches, a short last one
+    chunks --shuffle_rows() (optional)--> Rebatcher --> blocks of full batches, a short last one
 
-NumPy only. Each row is copied once, into memory that TensorFlow can adopt.
+Each row is copied once, into memory that TensorFlow adopts without another copy.
 """
 
 from __future__ import annotations
@@ -17,31 +17,30 @@ import numpy as np
 
 from gpukeras.data.arrays import aligned_empty
 
-FILL_S = 0.2  # seconds after which a block goes as it is, if it holds a batch: progress stays alive
+FILL_S = 0.2  # seconds after which a block is sent if it has a full batch, so that progress shows
 
 Arrays = tuple[Any, ...]  # features, labels, weights: rows first
-HostBlock = tuple[Arrays, int, bool]  # arrays, full batches that count, whether it is the tail
+HostBlock = tuple[Arrays, int, bool]  # arrays, full batches to train, whether it is the tail
 
 
 class BlockMemory:
-    """Memory of blocks, used again as soon as nobody else holds it.
+    """A pool of block memory, reused as soon as no other reference to it exists.
 
-    TensorFlow adopts a block's arrays and keeps a reference to them as long as any tensor, or a
-    copy to a device that is still under way, needs them. So the count of references tells: no
-    guess about when a device is done.
+    TensorFlow adopts a block's arrays and keeps a reference to them as long as a tensor, or a
+    pending copy to a device, needs them. The reference count therefore shows when a block is free.
     """
 
     def __init__(self, most: int = 3) -> None:
-        """Keeps at most `most` blocks: one is filled, one trained, one on its way."""
+        """Keeps at most `most` blocks: one being filled, one in training, one in transfer."""
         self._most = most
         self._kept: list[list[np.ndarray]] = []
 
     def take(self, arrays: Arrays, rows: int) -> list[np.ndarray]:
-        """Arrays of `rows` rows, otherwise of the shapes and types of `arrays`."""
+        """Returns arrays of `rows` rows, otherwise with the shapes and dtypes of `arrays`."""
         for kept in self._kept:
             if all(sys.getrefcount(kept[index]) == 2 for index in range(len(kept))):
                 for array in kept:
-                    array.flags.writeable = True  # adopting made it read-only
+                    array.flags.writeable = True  # adoption made it read-only
                 return kept
         made = [aligned_empty((rows, *array.shape[1:]), array.dtype) for array in arrays]
         if len(self._kept) < self._most:
@@ -51,13 +50,13 @@ class BlockMemory:
 
 @dataclass
 class Rebatcher:
-    """Puts chunks together to blocks.
+    """A converter of chunks into blocks.
 
     Args:
-        batch_size: Rows a batch.
-        capacity: Batches a block.
+        batch_size: Rows per batch.
+        capacity: Batches per block.
         drop_last: Leave out the short last batch, if there is a full one.
-        fill_s: Seconds after which a block with at least one batch goes as it is.
+        fill_s: Seconds after which a partly filled block with at least one batch is sent.
     """
 
     batch_size: int
@@ -67,9 +66,9 @@ class Rebatcher:
     _memory: BlockMemory = field(default_factory=BlockMemory)
 
     def blocks(self, chunks: Iterable[Arrays]) -> Iterator[HostBlock]:
-        """Blocks of one shape whose first batches count, then the short last batch.
+        """Yields blocks of one shape, padded after their full batches, then the short last batch.
 
-        The next chunk is only asked for once the block before it has been taken.
+        The next chunk is requested only after the previous block has been taken.
         """
         room, filled, full = self.batch_size * self.capacity, 0, 0
         block: list[np.ndarray] = []
@@ -105,8 +104,8 @@ class Rebatcher:
 
 def _full(block: list[np.ndarray], filled: int, batches: int) -> HostBlock:
     for array in block:
-        array[filled:] = 0  # what is left of another use, or was never written
-    return tuple(block), batches, False  # another object than `block`: see BlockMemory
+        array[filled:] = 0  # clears rows of an earlier use or uninitialised memory
+    return tuple(block), batches, False  # holds no reference to `block`: see BlockMemory
 
 
 def _copy(chunk: Arrays, start: int, block: list[np.ndarray], filled: int, count: int) -> None:
@@ -115,7 +114,7 @@ def _copy(chunk: Arrays, start: int, block: list[np.ndarray], filled: int, count
 
 
 def align(array: np.ndarray) -> np.ndarray:
-    """A copy that TensorFlow can adopt."""
+    """Returns a copy that TensorFlow can adopt without another copy."""
     out = aligned_empty(array.shape, array.dtype)
     out[...] = array
     return out
@@ -125,9 +124,14 @@ def align(array: np.ndarray) -> np.ndarray:
 
 
 def shuffle_rows(chunks: Iterable[Arrays], rows: int, seed: list[int]) -> Iterator[Arrays]:
-    """Rows in a random order as far as a buffer of `rows` rows reaches.
+    """Yields rows in the random order of a shuffle buffer.
 
-    Every row takes the place of one drawn from the buffer; at the end the buffer is shuffled.
+    Each new row replaces a random row of the buffer; at the end the buffer is shuffled.
+
+    Args:
+        chunks: The rows in order.
+        rows: Rows of the buffer.
+        seed: Seed of the shuffle.
     """
     generator = np.random.default_rng(seed)
     buffer: list[np.ndarray] = []

@@ -1,10 +1,10 @@
-"""A `tf.data.Dataset` of the user's as blocks of batches.
+"""Reads a user's `tf.data.Dataset` in blocks of batches.
 
-TensorFlow itself puts the elements together to blocks (`rebatch`), so that Python touches no row,
-and makes the next block while this one is trained. The order is the user's own.
+TensorFlow assembles the elements into blocks (`rebatch`), so that Python handles no row, and makes
+the next block while the current one is trained. The dataset determines the order.
 
-Elements are `x`, `(x, y)` or `(x, y, weights)`, each a tensor of numbers, batched or not:
-`parse_elements()` says how that is told.
+Elements are `x`, `(x, y)` or `(x, y, weights)`, each a tensor of numbers, batched or not;
+`parse_elements()` describes how that is inferred.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from gpukeras.core.pulling import Puller
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.streams.rebatch import HostBlock
 
-PEEK_ROWS = 1024  # of a dataset that is not batched: what a recipe is learned from
-INFINITE, UNKNOWN = -1, -2  # tf.data's own numbers
+PEEK_ROWS = 1024  # rows of an unbatched dataset from which a recipe is learned
+INFINITE, UNKNOWN = -1, -2  # tf.data's cardinality constants
 GIVE_PAIRS = "Map it to (x, y), each a tensor of numbers, with its own map()."
 
 
 @dataclass(frozen=True)
 class Elements:
-    """What the elements of a dataset are.
+    """The structure of a dataset's elements.
 
     Args:
-        batched: Whether one holds many rows.
-        row_shape: Shape of one row of `x`; a number is a row of one.
+        batched: Whether an element is a batch of rows.
+        row_shape: Shape of one row of `x`; a single number has shape (1,).
         label_shape: Shape of one row of `y`.
         label_kind: "integer", "logical", "numeric" or "matrix" (see `targets`), or "" without `y`.
         weight_shape: Shape of the weights of one row.
-        batch_rows: Rows of an element, where all have as many; or None.
-        dtype: Name of the type of `x`.
+        batch_rows: Rows per element, or None if they vary.
+        dtype: Name of the dtype of `x`.
     """
 
     batched: bool
@@ -53,19 +53,19 @@ class Elements:
 
 
 def parse_elements(spec: Any, batched: bool | None = None) -> Elements:
-    """What elements of this `element_spec` are.
+    """Infers the structure of elements from their `element_spec`.
 
-    With labels that are single numbers, elements are rows. Otherwise a first dimension that is
-    unknown, or that `x` (a matrix or more) and `y` share, is that of a batch. What is left open is
-    asked for by name.
+    If a part is a single number, elements are rows. Otherwise they are batches if the first
+    dimensions are unknown, or if `x` (of rank 2 or more) and `y` share the first dimension. In an
+    ambiguous case the user must give `batched`.
 
     Args:
         spec: `element_spec` of a dataset.
-        batched: Whether elements are batches; None where the shapes tell.
+        batched: Whether elements are batches; None to infer it from the shapes.
 
     Raises:
         DataError: for elements that cannot be trained on.
-        SpecError: if `batched` must be given.
+        SpecError: if the shapes are ambiguous and `batched` is None.
     """
     parts = list(spec) if isinstance(spec, (tuple, list)) else [spec]
     if not 1 <= len(parts) <= 3:
@@ -93,7 +93,11 @@ def parse_elements(spec: Any, batched: bool | None = None) -> Elements:
 
 
 def check_part(part: Any, name: str) -> None:
-    """A part of the elements is a tensor of numbers of known rank."""
+    """Checks that a part of the elements is a tensor of numbers of known rank.
+
+    Raises:
+        DataError: if it is not.
+    """
     kind = type(part).__name__
     if kind != "TensorSpec":
         found = "several tensors" if isinstance(part, (dict, tuple, list)) else f"a {kind}"
@@ -116,7 +120,7 @@ def check_part(part: Any, name: str) -> None:
 
 
 def choose_batched(shapes: list[tuple[int | None, ...]]) -> bool:
-    """Whether elements are batches, from the shapes of their tensors; see `parse_elements()`."""
+    """Whether elements are batches, by the shapes of their tensors; see `parse_elements()`."""
     x = shapes[0]
     if any(shape == () for shape in shapes):
         return False
@@ -134,7 +138,7 @@ def choose_batched(shapes: list[tuple[int | None, ...]]) -> bool:
 
 
 def parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[tuple[int, ...], str]:
-    """Shape of one row of labels, and their kind."""
+    """Returns the shape of one row of labels, and their kind."""
     check_known(row, "y")
     known = tuple(length for length in row if length is not None)
     if math.prod(known) != 1:
@@ -145,7 +149,7 @@ def parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[tuple[int, ...
 
 
 def check_known(row: tuple[int | None, ...], name: str) -> None:
-    """All dimensions of a row are known."""
+    """Raises DataError if a dimension of a row is unknown or 0."""
     if None in row or 0 in row:
         raise DataError(
             f"A row of `{name}` of the tf.data dataset has the shape {row}: it must be known.",
@@ -161,16 +165,16 @@ class TfStream:
     """The rows of a `tf.data.Dataset`.
 
     Args:
-        dataset: The user's.
-        steps: Batches an epoch, or None: until it ends.
-        batched: Whether its elements are batches; None where their shapes tell.
+        dataset: The user's dataset.
+        steps: Batches per epoch, or None to read to the dataset's end.
+        batched: Whether its elements are batches; None to infer it from their shapes.
     """
 
     def __init__(self, dataset: Any, steps: Any = None, batched: bool | None = None) -> None:
-        """Looks at the shapes; reads nothing yet.
+        """Parses the element shapes without reading from the dataset.
 
         Raises:
-            SpecError: if it has no end and `steps` is not given, or is no tf.data dataset.
+            SpecError: if it is not a tf.data dataset, or is infinite and `steps` is not given.
             DataError: for elements that cannot be trained on.
         """
         if not isinstance(dataset, runtime.tensorflow().data.Dataset):
@@ -181,11 +185,11 @@ class TfStream:
         self.steps = check_steps(steps, self.cardinality, self.elements.batched)
 
     def peek(self) -> tuple[np.ndarray, ...]:
-        """The first batch, or the first rows, as they are."""
+        """Returns the first batch, or the first rows, not encoded."""
         return self.plain(pull_first(self._rows()))
 
     def batches(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """All elements, as they are, many rows at a time."""
+        """Yields all elements in batches, not encoded."""
         puller = Puller(self._rows)
         try:
             while (element := pull_element(puller, 1)) is not None:
@@ -197,13 +201,13 @@ class TfStream:
         return self.dataset if self.elements.batched else self.dataset.batch(PEEK_ROWS)
 
     def plain(self, element: Any) -> tuple[np.ndarray, ...]:
-        """A batch as arrays, a row of `x` never a single number."""
+        """Converts a batch to arrays; a row of `x` has at least one dimension."""
         parts = element if isinstance(element, (tuple, list)) else (element,)
         x, *others = (np.asarray(part) for part in parts)
         return (x.reshape(-1, *self.elements.row_shape), *others)
 
     def expect_rows(self, first: int) -> int | None:
-        """Rows of all elements, from those of the first; None where it cannot be known."""
+        """Estimates the rows of all elements from those of the first; None if unknown."""
         if self.cardinality < 0:
             return None
         return self.cardinality * (first if self.elements.batched else 1)
@@ -219,7 +223,17 @@ class TfStream:
         buffer: int | None,
         seed: int,
     ) -> TfPass:
-        """What gives blocks, epoch by epoch; `rows` is the length of an epoch, if it is given."""
+        """Opens a pass over the encoded rows.
+
+        Args:
+            recipe: The encoding.
+            batch_size: Rows per batch.
+            capacity: Batches per block.
+            rows: Rows per epoch, or None to read to the dataset's end.
+            drop_last: Leave out the short last batch, if there is a full one.
+            buffer: Rows of the shuffle buffer, or None to keep the order.
+            seed: Seed of the shuffle buffer; each epoch adds its number.
+        """
 
         def make(epoch: int) -> Any:
             made = self.dataset
@@ -236,7 +250,7 @@ class TfStream:
     def _rebatch(
         self, made: Any, batch_size: int, capacity: int, rows: int | None, own: bool
     ) -> Any:
-        """Blocks; where an epoch has a length, its last block ends with it."""
+        """Groups elements into blocks; with `rows`, the last block ends with the epoch."""
         room, batched = batch_size * capacity, self.elements.batched and own
         if not batched:
             made = made.batch(room if rows is None else batch_size)
@@ -245,7 +259,7 @@ class TfStream:
         return made.rebatch(room) if batched else made
 
     def _encode(self, recipe: Recipe, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Traced: numbers as a model takes them; bytes stay bytes, they become floats later."""
+        """Encodes a block in the dataset's graph; bytes stay bytes and become floats later."""
         tf = runtime.tensorflow()
         x = tf.reshape(parts[0], (-1, *self.elements.row_shape))
         if recipe.center is not None:
@@ -260,16 +274,16 @@ class TfStream:
 
 
 def prefetch_one(dataset: Any) -> Any:
-    """One element ahead, where the pipeline may run ahead, see `hold_back()`."""
+    """Prefetches one element if the pipeline may run ahead, see `hold_back()`."""
     return dataset if keras_private.calls_eager_python(dataset) else dataset.prefetch(1)
 
 
 def hold_back(dataset: Any) -> Any:
-    """The dataset; one that calls `tf.py_function()` makes elements only when they are asked for.
+    """Returns the dataset; one that calls `tf.py_function()` then makes elements on demand only.
 
-    The function may be R's, which runs on the main thread whenever that comes round: while it
-    traces a training step, the function's tensors would become a part of that graph. What the
-    user's own prefetch() or num_parallel_calls makes ahead stays so.
+    The function may be an R function, which runs on the main thread as soon as that is free. If the
+    main thread traces a training step at that time, the function's tensors would become part of its
+    graph. The user's prefetch() and num_parallel_calls remain in effect.
     """
     if not keras_private.calls_eager_python(dataset):
         return dataset
@@ -280,18 +294,18 @@ def hold_back(dataset: Any) -> Any:
 
 
 class TfPass:
-    """One epoch after another of a dataset, as blocks of one shape.
+    """Successive epochs of a tf.data dataset, in blocks of one shape.
 
     Args:
-        make: Gives a dataset of blocks that starts with an epoch.
-        batch_size: Rows a batch.
-        capacity: Batches a block.
-        rows: Rows an epoch: the next one goes on where the last one ended. None: each epoch is
-            the whole dataset.
+        make: Returns a dataset of blocks that starts with the given epoch.
+        batch_size: Rows per batch.
+        capacity: Batches per block.
+        rows: Rows per epoch; the next epoch goes on where the last one ended. None if each epoch
+            is the whole dataset.
         drop_last: Leave out the short last batch, if there is a full one.
     """
 
-    stage = "pull"  # TensorFlow's own threads overlap what is within
+    stage = "pull"  # one stage, as TensorFlow's threads overlap its parts
     whole = ""
     dropped = 0
 
@@ -303,14 +317,14 @@ class TfPass:
         rows: int | None,
         drop_last: bool,
     ) -> None:
-        """Reads nothing yet."""
+        """Stores the settings without reading from the dataset."""
         self._make, self._batch_size, self._capacity = make, batch_size, capacity
         self._rows, self._drop_last = rows, drop_last
         self._puller: Puller | None = None
         self.idle: Callable[[], None] = lambda: None
 
     def blocks(self, epoch: int) -> Generator[HostBlock, None, None]:
-        """The blocks of an epoch, counted from 1, then its short last batch.
+        """Yields the blocks of an epoch, counted from 1, then its short last batch.
 
         Raises:
             DataError: if the user's pipeline fails, or ends before an epoch does.
@@ -329,7 +343,7 @@ class TfPass:
                 self.close()
 
     def close(self) -> None:
-        """Leaves the dataset where it is; the next epoch starts it anew."""
+        """Stops reading; the next epoch starts the dataset anew."""
         if self._puller is not None:
             self._puller.close()
         self._puller = None
@@ -338,7 +352,7 @@ class TfPass:
         fresh = self._puller is None
         self._puller = self._puller or Puller(lambda: self._make(epoch))
         element = pull_element(self._puller, epoch, self.idle)
-        if element is None and not fresh and seen == 0:  # it ended just with the epoch before
+        if element is None and not fresh and seen == 0:  # it ended with the previous epoch
             self.close()
             return self._next(epoch, seen)
         if element is None and (self._rows is not None or seen == 0):
@@ -368,10 +382,16 @@ class TfPass:
 
 
 def check_steps(steps: Any, cardinality: int, batched: bool = True) -> int | None:
-    """Batches an epoch of a dataset, as the user gave them; None: until it ends.
+    """Checks the user's `steps`: batches per epoch, or None to read to the dataset's end.
+
+    Args:
+        steps: The user's value.
+        cardinality: The dataset's number of elements, or `INFINITE` or `UNKNOWN`.
+        batched: Whether elements are batches.
 
     Raises:
-        SpecError: if it has no end and `steps` is not given, or fewer batches.
+        SpecError: if the dataset is infinite and `steps` is None, or has fewer batches than
+            `steps`.
     """
     if steps is None and cardinality == INFINITE:
         raise SpecError(
@@ -389,10 +409,10 @@ def check_steps(steps: Any, cardinality: int, batched: bool = True) -> int | Non
 
 
 def pull_first(dataset: Any) -> Any:
-    """The first element.
+    """Returns the first element.
 
     Raises:
-        DataError: if there is none.
+        DataError: if the dataset is empty or fails.
     """
     puller = Puller(lambda: dataset.take(1))
     try:
@@ -405,7 +425,16 @@ def pull_first(dataset: Any) -> Any:
 
 
 def pull_element(puller: Puller, epoch: int, idle: Callable[[], None] = lambda: None) -> Any:
-    """The next element; what fails in the user's pipeline is an error in the data."""
+    """Returns the next element, or None at the end.
+
+    Args:
+        puller: The puller of the dataset.
+        epoch: The epoch's number, for messages.
+        idle: Called now and then while the puller waits.
+
+    Raises:
+        DataError: if the user's pipeline fails.
+    """
     try:
         return puller.pull(idle)
     except runtime.tensorflow().errors.OpError as error:

@@ -1,11 +1,11 @@
-"""Elements of a `tf.data.Dataset` that hold several tensors: of several inputs or outputs.
+"""Packs elements of a `tf.data.Dataset` with several inputs or outputs into one tensor each.
 
     {image, table}, {price, cut} --pack_elements()--> [image | table], [price | cut]
 
-They are dicts, or tuples, whose parts have no names: they are "input_1", "output_1" and so on.
+Elements hold dicts or tuples; the parts of a tuple are named "input_1", "output_1" and so on.
 
-TensorFlow lays them side by side in the user's own pipeline, so that what follows knows of one
-tensor of features and one of labels, as everywhere (see `multi_input` and `multi_output`).
+TensorFlow packs them side by side in the user's pipeline, so that all later code handles one tensor
+of features and one of labels (see `multi_input` and `multi_output`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PARTS = ("input", "output")
 
 @dataclass(frozen=True)
 class Slot:
-    """One of several tensors.
+    """One of several tensors of an element.
 
     Args:
-        name: Its key, or its place.
-        shape: Of one row; a number among features is a row of one.
-        kind: Of labels, see `targets`; "" for features.
+        name: The tensor's key, or the name of its position.
+        shape: Shape of one row; a single number among features has shape (1,).
+        kind: Kind of labels, see `targets`; "" for features.
     """
 
     name: str
@@ -43,19 +43,19 @@ class Slot:
 
     @property
     def width(self) -> int:
-        """Numbers a row."""
+        """Numbers per row."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the elements of a dataset held.
+    """The structure of a dataset's elements before packing.
 
     Args:
-        batched: Whether one holds many rows.
-        inputs: Of `x`, in their order in a row; none if it is one tensor.
-        outputs: Of `y`, the same.
-        listed: Which of `x` and `y` were tuples, or lists.
+        batched: Whether an element is a batch of rows.
+        inputs: The tensors of `x`, in their order in a row; none if `x` is one tensor.
+        outputs: The tensors of `y`, likewise.
+        listed: Whether `x`, and whether `y`, were tuples or lists.
     """
 
     batched: bool
@@ -64,7 +64,7 @@ class Layout:
     listed: tuple[bool, bool] = (False, False)
 
     def features(self, values: np.ndarray) -> dict[str, Any]:
-        """Packed features as they would come from R."""
+        """Converts packed features to the form in which they come from R."""
         if not self.inputs:
             return {"kind": "array", "values": values, "names": []}
         inputs = [
@@ -77,7 +77,7 @@ class Layout:
         return {"kind": "inputs", "inputs": inputs, "listed": self.listed[0]}
 
     def labels(self, values: np.ndarray) -> dict[str, Any]:
-        """Packed labels of several outputs as they would come from R."""
+        """Converts packed labels of several outputs to the form in which they come from R."""
         outputs = [
             {
                 "name": slot.name,
@@ -101,15 +101,16 @@ def _split(slots: Sequence[Slot], values: np.ndarray) -> list[tuple[Slot, np.nda
 def pack_elements(
     dataset: Any, batched: bool | None, recipe: Recipe | None
 ) -> tuple[Any, Layout | None]:
-    """A dataset whose elements are tensors, and what they held.
+    """Packs the elements of a dataset, and returns their original structure too.
 
     Args:
-        dataset: The user's.
-        batched: Whether its elements are batches; None where their shapes tell.
-        recipe: An encoding to be applied, whose order the parts then have.
+        dataset: The user's dataset.
+        batched: Whether its elements are batches; None to infer it from their shapes.
+        recipe: An encoding to apply, which determines the order of the parts; or None.
 
     Returns:
-        The dataset itself and None where `x` and `y` are one tensor each.
+        The packed dataset and its layout; the dataset itself and None if `x` and `y` are one
+        tensor each.
 
     Raises:
         DataError: for anything but tensors of numbers, or with other keys than the recipe.
@@ -133,7 +134,7 @@ def pack_elements(
 
 
 def _unname(dataset: Any, recipe: Recipe | None) -> Any:
-    """Elements {x, y}, as tfdatasets' `dataset_prepare()` makes them, are pairs (x, y)."""
+    """Converts elements {x, y}, as tfdatasets' `dataset_prepare()` makes them, to pairs (x, y)."""
     spec = getattr(dataset, "element_spec", None)
     inputs = set() if recipe is None else {part.name for part in recipe.inputs}
     if not isinstance(spec, Mapping) or set(spec) != {"x", "y"} or inputs == {"x", "y"}:
@@ -151,7 +152,16 @@ def _join(values: Mapping[str, Any], slots: Sequence[Slot], batched: bool) -> An
 
 
 def parse_layout(parts: Sequence[Any], batched: bool | None, recipe: Recipe | None) -> Layout:
-    """What elements with several tensors hold; see `pack_elements()`."""
+    """Parses the layout of elements with several tensors, see `pack_elements()`.
+
+    Args:
+        parts: The specs of `x`, `y` and weights.
+        batched: Whether elements are batches; None to infer it from the shapes.
+        recipe: An encoding to apply, which determines the order of the parts; or None.
+
+    Raises:
+        DataError: for anything but tensors of numbers, or with other keys than the recipe.
+    """
     listed = [isinstance(part, (tuple, list)) for part in parts[:2]]
     parts = [_by_name(*pair) for pair in zip(parts, (*PARTS, ""), strict=False)]
     named = [
@@ -180,7 +190,7 @@ def parse_layout(parts: Sequence[Any], batched: bool | None, recipe: Recipe | No
 
 
 def _by_name(part: Any, what: str) -> Any:
-    """A tuple's or list's parts by their places; a dict and a tensor as they are."""
+    """Names the parts of a tuple or list by position; returns a dict or a tensor unchanged."""
     if not what or not isinstance(part, (tuple, list)):
         return part
     return {f"{what}_{place}": tensor for place, tensor in enumerate(part, 1)}
@@ -212,10 +222,10 @@ def _output(name: str, tensor: Any, batched: bool) -> Slot:
 
 
 def check_plain(recipe: Recipe, scale: bool) -> None:
-    """Several inputs of a pipeline are taken as they are.
+    """Checks that several inputs of a pipeline are not encoded.
 
     Raises:
-        SpecError: if one is to be scaled or filled in: that needs rows that are kept.
+        SpecError: if one is to be scaled or imputed, which needs `cache = TRUE`.
     """
     subs = [part.recipe for part in recipe.inputs]
     if scale or any(sub != Recipe("array", sub.shape, na=sub.na) for sub in subs):

@@ -1,1 +1,1 @@
-"""Programs that run as child processes: what they ask may hang or crash."""
+"""Programs that run as child processes, because their queries may hang or crash."""

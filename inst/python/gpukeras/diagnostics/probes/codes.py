@@ -1,13 +1,13 @@
-"""Names of what libcuda and NVML return, as data."""
+"""Names of the return codes of libcuda and NVML."""
 
-CU_RESULTS = {  # CUresult of cuda.h, as far as starting and looking around can give it
+CU_RESULTS = {  # CUresult of cuda.h: codes that initialization and queries can return
     0: "CUDA_SUCCESS",
     1: "CUDA_ERROR_INVALID_VALUE",
     2: "CUDA_ERROR_OUT_OF_MEMORY",
     3: "CUDA_ERROR_NOT_INITIALIZED",
     4: "CUDA_ERROR_DEINITIALIZED",
     34: "CUDA_ERROR_STUB_LIBRARY",
-    35: "CUDA_ERROR_INSUFFICIENT_DRIVER",  # the CUDA runtime's; libcuda does not give it
+    35: "CUDA_ERROR_INSUFFICIENT_DRIVER",  # from the CUDA runtime, never from libcuda
     46: "CUDA_ERROR_DEVICE_UNAVAILABLE",
     100: "CUDA_ERROR_NO_DEVICE",
     101: "CUDA_ERROR_INVALID_DEVICE",

@@ -1,8 +1,8 @@
-"""Computations that prove a device: `python -m gpukeras.diagnostics.probes.compute GPU:0`.
+"""Tests a device by computing on it: `python -m gpukeras.diagnostics.probes.compute GPU:0`.
 
-They run in a process of their own, because a bad driver or compiler ends the process (tensorflow
-#111958). Each stage prints a line of JSON when it begins and one when it ends, so that the stage in
-which a process died is known. The last line is {"stage": "done"}.
+The tests run in a child process, because a bad driver or compiler can abort it (tensorflow
+#111958). Each stage prints a line of JSON when it begins and one when it ends, which shows in which
+stage the process died. The last line is {"stage": "done"}.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from gpukeras.diagnostics import usage
 SIZE = 512
 IMAGES, PIXELS, CHANNELS, FILTERS, KERNEL = 8, 24, 8, 16, 3
 CLASSES, BATCH = 10, 32
-# A GPU may multiply float32 as TF32, which keeps 10 bits of the mantissa: each factor is off by
-# 2^-11 at most, so a product by 2^-10, and a sum of products by 2^-10 of the sum of their sizes.
-# The factor 2 leaves room for float32's own rounding (512 * 2^-24). A wrong kernel is off by 0.1.
+# A GPU may multiply float32 as TF32 with 10 bits of mantissa: the relative error of each factor is
+# at most 2^-11, of a product 2^-10, and of a sum of products 2^-10 of the sum of absolute products.
+# The factor 2 covers float32 rounding (512 * 2^-24). A wrong kernel is off by 0.1.
 TOLERANCE = 2.0**-9
 UNENDED = "it began and did not end"
 
@@ -34,7 +34,7 @@ UNENDED = "it began and did not end"
 
 
 def compute_product(device: str) -> dict[str, Any]:
-    """A matrix product on a device without soft placement, against NumPy in float64."""
+    """Compares a matrix product on a device, without soft placement, with NumPy in float64."""
     random = np.random.default_rng(1)
     left, right = random.uniform(-1, 1, (2, SIZE, SIZE)).astype("float32")
     with runtime.on_device(device, soft=False):
@@ -45,14 +45,14 @@ def compute_product(device: str) -> dict[str, Any]:
 
 
 def compute_convolution(device: str) -> dict[str, Any]:
-    """A convolution (on a GPU by cuDNN) without soft placement, against NumPy in float64."""
+    """Compares a convolution (cuDNN on a GPU), without soft placement, with NumPy in float64."""
     random = np.random.default_rng(2)
     images = random.uniform(-1, 1, (IMAGES, PIXELS, PIXELS, CHANNELS)).astype("float32")
     filters = random.uniform(-1, 1, (KERNEL, KERNEL, CHANNELS, FILTERS)).astype("float32")
     with runtime.on_device(device, soft=False):
         result = runtime.tensorflow().nn.conv2d(images, filters, strides=1, padding="VALID")
         values, placed = result.numpy(), result.device
-    slide: Any = np.lib.stride_tricks.sliding_window_view  # NumPy 1.26 knows of one axis only
+    slide: Any = np.lib.stride_tricks.sliding_window_view  # NumPy 1.26's types allow one axis only
     windows = slide(images, (KERNEL, KERNEL), axis=(1, 2))
     patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, KERNEL * KERNEL * CHANNELS)
     exact, sizes = multiply_twice(patches, filters.reshape(-1, FILTERS))
@@ -62,7 +62,7 @@ def compute_convolution(device: str) -> dict[str, Any]:
 
 
 def compute_fit(device: str) -> dict[str, Any]:
-    """Training steps of a small Keras model, with the whole proof of their use of the device."""
+    """Trains a small Keras model for some steps and reads its full use of the device."""
     with runtime.on_device(device, soft=True):
         model, data = make_model(jit=False), make_data()
         use = usage.read_use(model, data, device, batch_size=BATCH)
@@ -71,7 +71,7 @@ def compute_fit(device: str) -> dict[str, Any]:
 
 
 def compute_fit_xla(device: str) -> dict[str, Any]:
-    """One training step of the same model, compiled by XLA."""
+    """Runs one training step of the same model, compiled by XLA."""
     features, labels = make_data()
     with runtime.on_device(device, soft=True):
         model = make_model(jit=True)
@@ -89,7 +89,7 @@ STAGES: dict[str, Callable[[str], dict[str, Any]]] = {
 
 
 def make_model(jit: bool) -> Any:
-    """A small classifier of images: a convolution and a dense layer."""
+    """Builds a small image classifier: a convolution and a dense layer."""
     keras = runtime.keras()
     runtime.set_seed(1)
     layers = [
@@ -104,7 +104,7 @@ def make_model(jit: bool) -> Any:
 
 
 def make_data() -> tuple[np.ndarray, np.ndarray]:
-    """Random images with classes, enough for some batches."""
+    """Generates random images and labels for four batches."""
     random, rows = np.random.default_rng(3), 4 * BATCH
     features = random.normal(size=(rows, PIXELS, PIXELS, CHANNELS)).astype("float32")
     return features, random.integers(0, CLASSES, rows).astype("float32")
@@ -114,18 +114,30 @@ def make_data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def multiply_twice(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A product in float64, and the sums of the sizes of what it sums."""
+    """Returns a matrix product in float64, and the product of the absolute values."""
     left, right = left.astype(np.float64), right.astype(np.float64)
     return left @ right, np.abs(left) @ np.abs(right)
 
 
 def measure_deviation(values: np.ndarray, exact: np.ndarray, sizes: np.ndarray) -> float:
-    """Largest error of a product, relative to the sum of the sizes of what was summed."""
+    """Returns the largest error of a product relative to its sum of absolute terms.
+
+    Args:
+        values: The computed product.
+        exact: The product in float64.
+        sizes: The product of the absolute values.
+    """
     return float(np.max(np.abs(values - exact) / sizes))
 
 
 def judge_result(device: str, placed: str, deviation: float) -> dict[str, Any]:
-    """Whether a result was computed on the device, and is right."""
+    """Judges whether a result was computed on the device and is correct.
+
+    Args:
+        device: The requested device, such as "GPU:0".
+        placed: TensorFlow's full name of the device that holds the result.
+        deviation: Relative error of the result.
+    """
     error = ""
     if not placed.endswith(f"device:{device}"):
         error = f"asked for {device}, computed on {placed}"
@@ -141,7 +153,7 @@ def judge_result(device: str, placed: str, deviation: float) -> dict[str, Any]:
 
 
 def judge_use(device: str, use: Mapping[str, Any]) -> str:
-    """What is wrong with the training steps, or ""."""
+    """Returns what is wrong with the training steps, or ""."""
     if use["first_s"] is None:
         return use["unread"].get("first_s", "no step was made")
     elsewhere = sorted(set(use["variables"] or {}) - {device})
@@ -157,27 +169,27 @@ def judge_use(device: str, use: Mapping[str, Any]) -> str:
 
 
 def run_stage(name: str, device: str) -> None:
-    """Runs a stage and prints both of its lines; an exception is a result too."""
+    """Runs a stage and prints its two lines; an exception counts as a result."""
     _print({"stage": name, "event": "begin"})
     began = time.perf_counter()
     try:
         runtime.tensorflow()
-        began = time.perf_counter()  # the import is not the device's time
+        began = time.perf_counter()  # excludes the import
         result = STAGES[name](device)
-    except Exception as error:  # whatever TensorFlow raises is what is to be told
+    except Exception as error:  # any error of TensorFlow is reported
         result = {"ok": False, "error": f"{type(error).__name__}: {find_reason(error)}"}
     seconds = time.perf_counter() - began
     _print({"stage": name, "event": "end", "seconds": seconds, **result})
 
 
 def parse_stages(stdout: str) -> dict[str, Any]:
-    """The stages from what such a process printed, whole or not, with anything in between.
+    """Parses the stages in this program's output, which may be cut off or mixed with other text.
 
     Returns:
-        `stages`: a list of {name, ok, error, seconds, ...}, `ok` None for one that did not end;
-        `use`: the proof or None; `ok`: True if all but `fit_xla` ended well, False if one of them
-        failed, else None;
-        `error`: the first stage that is not ok, and why.
+        `stages`: a list of {name, ok, error, seconds, ...}, `ok` None for a stage that did not end;
+        `use`: the facts of `compute_fit()`, or None;
+        `ok`: True if all stages but `fit_xla` succeeded, False if one of them failed, else None;
+        `error`: the first stage that is not ok, with its error.
     """
     stages: dict[str, dict[str, Any]] = {}
     done, use = False, None
@@ -190,7 +202,7 @@ def parse_stages(stdout: str) -> dict[str, Any]:
         found = message.pop("use", None)
         use = found if isinstance(found, dict) else use
         stages[name] = _parse_stage(name, message)
-    # A GPU that only XLA fails on works: gpukeras then trains without XLA.
+    # A GPU on which only XLA fails counts as working: gpukeras then trains without XLA.
     needed = [stage["ok"] for name, stage in stages.items() if name != "fit_xla"]
     ended = done or "fit_xla" in stages
     errors = [f"{stage['name']}: {stage['error']}" for stage in stages.values() if not stage["ok"]]
@@ -232,7 +244,7 @@ def _print(message: Mapping[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the stages asked for, all by default."""
+    """Runs the requested stages, all by default."""
     parser = argparse.ArgumentParser(prog="gpukeras.diagnostics.probes.compute")
     parser.add_argument("device", help="TensorFlow's name, such as GPU:0")
     parser.add_argument("--stages", default=",".join(STAGES), help="names with commas between")

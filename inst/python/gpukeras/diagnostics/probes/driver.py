@@ -1,11 +1,11 @@
-"""What the NVIDIA driver itself says.
+"""Queries the NVIDIA driver directly.
 
     python -m gpukeras.diagnostics.probes.driver [file of libcudnn]
 
-TensorFlow keeps silent about much that keeps it from a GPU: a missing NVML, an NVML that fails, no
-device. So libcuda and NVML are asked directly, by ctypes, with the standard library alone. It
-prints JSON with the keys `cuda`, `nvml` and `cudnn` (None unless a file was named): a line whenever
-one more is known, so that what ends this process leaves the others' answers; the last line counts.
+TensorFlow does not report some reasons for a missing GPU: no NVML, a failing NVML, no device. This
+program therefore calls libcuda and NVML through ctypes, with the standard library alone. It prints
+JSON with the keys `cuda`, `nvml` and `cudnn` (None unless a file was given): one line after each
+library, so that a crash in one leaves the results of the others. The last line is the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
 
 NOT_SUPPORTED = 3  # nvmlReturn_t; see codes.py
-# What tells of the GPU, whichever query gave it; other errors tell of the query only.
+# Errors that describe the GPU's state, from any query; other errors concern one query only.
 GPU_ERRORS = (10, 11, 15, 16, 17)
 
 COMPUTE_MODE, MULTIPROCESSORS, MAJOR, MINOR = 20, 16, 75, 76  # CUdevice_attribute
@@ -42,28 +42,28 @@ THROTTLE = (  # the newest name first
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetCurrentClocksThrottleReasons",
 )
-PROCESSES = (  # the same record since version 2; version 1 had a shorter one
+PROCESSES = (  # the same record since version 2; version 1 has a shorter one
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetComputeRunningProcesses_v2",
 )
 MOST_PROCESSES = 1024
-UNKNOWN_BYTES = 2**64 - 1  # what Windows' drivers say, WSL's too
+UNKNOWN_BYTES = 2**64 - 1  # reported by Windows drivers, also under WSL
 
 
 class Memory(ctypes.Structure):
-    """nvmlMemory_t."""
+    """The C struct nvmlMemory_t."""
 
     _fields_ = (("total", c_uint64), ("free", c_uint64), ("used", c_uint64))
 
 
 class Utilization(ctypes.Structure):
-    """nvmlUtilization_t, in percent."""
+    """The C struct nvmlUtilization_t, in percent."""
 
     _fields_ = (("gpu", c_uint), ("memory", c_uint))
 
 
 class Process(ctypes.Structure):
-    """nvmlProcessInfo_v2_t."""
+    """The C struct nvmlProcessInfo_v2_t."""
 
     _fields_ = (
         ("pid", c_uint),
@@ -77,23 +77,23 @@ class Process(ctypes.Structure):
 
 
 def read_library(name: str, read: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """What `read` gives of a library, and whether and from which file it was loaded."""
+    """Loads a library and returns the facts from `read`, its file and whether it loaded."""
     try:
         library = ctypes.CDLL(name)
     except OSError as error:
         return {"loaded": False, "error": str(error)}
-    # A report over a simulated driver must never pass for one over a real driver: the stand-ins
-    # that the tests build export this symbol.
+    # The simulated drivers of the tests export this symbol, so that a report on one never passes
+    # for a report on a real driver.
     simulated = hasattr(library, "gpukeras_simulated_driver")
     facts = {"loaded": True, "error": "", "path": find_mapped(name), "simulated": simulated}
     try:
         return {**facts, **read(library)}
-    except Exception as error:  # an odd driver is what is to be reported
+    except Exception as error:  # failures of the driver are reported as facts
         return {**facts, "error": f"{type(error).__name__}: {error}"}
 
 
 def find_mapped(name: str, maps: str = "/proc/self/maps") -> str | None:
-    """The file that a loaded library came from, "" if it is not mapped; None if not determined."""
+    """Returns the file of a loaded library, "" if it is not mapped; None if not determined."""
     stem = os.path.basename(name).partition(".so")[0] + ".so"
     try:
         with open(maps, errors="replace") as file:
@@ -104,20 +104,20 @@ def find_mapped(name: str, maps: str = "/proc/self/maps") -> str | None:
 
 
 def parse_memory_map(text: str) -> list[str]:
-    """The files in the text of /proc/PID/maps, each once."""
+    """Returns the distinct files in the text of /proc/PID/maps."""
     rows = [line.split(maxsplit=5) for line in text.splitlines()]
     files = [row[5].strip() for row in rows if len(row) == 6 and row[5].startswith("/")]
     return list(dict.fromkeys(file.removesuffix(" (deleted)") for file in files))
 
 
 def call(library: Any, name: str, *arguments: Any) -> int | None:
-    """What a function returns; None if the library, an older one perhaps, lacks it."""
+    """Calls a library function; returns None if the library lacks it, as an older one may."""
     function = getattr(library, name, None)
     return None if function is None else int(function(*arguments))
 
 
 def decode_text(buffer: Any) -> str:
-    """The text in a buffer that a C function filled."""
+    """Decodes the text in a buffer that a C function filled."""
     return bytes(buffer.value).decode(errors="replace")
 
 
@@ -125,7 +125,7 @@ def decode_text(buffer: Any) -> str:
 
 
 def read_cuda(library: Any) -> dict[str, Any]:
-    """The driver's version, how it starts, and the GPUs that it then shows."""
+    """Returns the driver's CUDA version, the result of cuInit, and the GPUs."""
     facts: dict[str, Any] = dict.fromkeys(("count_status", "count"))
     facts["init"] = call(library, "cuInit", c_uint(0))
     facts["error"] = describe_result(library, facts["init"])
@@ -139,20 +139,27 @@ def read_cuda(library: Any) -> dict[str, Any]:
 
 
 def describe_result(library: Any, result: int | None) -> str:
-    """The driver's own words for a CUresult, "" for success."""
+    """Returns the driver's message for a CUresult, "" for success."""
     text = ctypes.c_char_p()
     known = result and call(library, "cuGetErrorString", c_int(result), byref(text)) == 0
     return (text.value or b"").decode(errors="replace") if known else ""
 
 
 def ask_cuda(library: Any, name: str, *arguments: Any, kind: Any = c_int) -> Any:
-    """What a function of libcuda writes to its first argument; None if it fails."""
+    """Returns the value a libcuda function writes to its first argument; None if it fails.
+
+    Args:
+        library: The loaded libcuda.
+        name: Name of the function.
+        *arguments: Arguments after the first.
+        kind: ctypes type of the value.
+    """
     answer = kind()
     return answer.value if call(library, name, byref(answer), *arguments) == 0 else None
 
 
 def read_cuda_device(library: Any, ordinal: int) -> dict[str, Any]:
-    """A GPU as CUDA numbers it; a field that cannot be read is None."""
+    """Reads a GPU by its CUDA ordinal; a field that cannot be read is None."""
     device = ask_cuda(library, "cuDeviceGet", c_int(ordinal))
     if device is None:
         return dict.fromkeys(CUDA_FIELDS)
@@ -172,21 +179,21 @@ def read_cuda_device(library: Any, ordinal: int) -> dict[str, Any]:
 
 
 def read_cuda_name(library: Any, device: int) -> str | None:
-    """A GPU's name."""
+    """Returns a GPU's product name."""
     buffer = ctypes.create_string_buffer(256)
     status = call(library, "cuDeviceGetName", buffer, c_int(len(buffer)), c_int(device))
     return decode_text(buffer) if status == 0 else None
 
 
 def read_cuda_uuid(library: Any, device: int) -> str | None:
-    """A GPU's UUID as NVML and nvidia-smi write it; a MIG slice has its GPU's."""
+    """Returns a GPU's UUID in the format of NVML and nvidia-smi; for a MIG slice its GPU's UUID."""
     buffer = (ctypes.c_ubyte * 16)()
     status = call(library, "cuDeviceGetUuid", byref(buffer), c_int(device))
     return decode_uuid(bytes(buffer)) if status == 0 else None
 
 
 def decode_uuid(raw: bytes) -> str:
-    """16 bytes as a GPU's UUID."""
+    """Formats 16 bytes as a GPU's UUID."""
     digits = raw.hex()
     groups = zip((0, 8, 12, 16, 20), (8, 12, 16, 20, 32), strict=True)
     return "GPU-" + "-".join(digits[begin:end] for begin, end in groups)
@@ -196,7 +203,7 @@ def decode_uuid(raw: bytes) -> str:
 
 
 def read_nvml(library: Any) -> dict[str, Any]:
-    """How NVML starts, the driver's versions, and all GPUs, whatever CUDA_VISIBLE_DEVICES says."""
+    """Returns the result of nvmlInit, the driver's versions and all GPUs, visible or not."""
     facts: dict[str, Any] = dict.fromkeys(("driver", "cuda_version", "count_status", "count"))
     facts["init"] = call(library, "nvmlInit_v2")
     facts["error"] = describe_return(library, facts["init"])
@@ -211,7 +218,7 @@ def read_nvml(library: Any) -> dict[str, Any]:
 
 
 def describe_return(library: Any, status: int | None) -> str:
-    """NVML's own words for a return code, "" for success."""
+    """Returns NVML's message for a return code, "" for success."""
     function = getattr(library, "nvmlErrorString", None)
     if not status or function is None:
         return ""
@@ -220,54 +227,54 @@ def describe_return(library: Any, status: int | None) -> str:
 
 
 def read_nvml_driver(library: Any) -> str | None:
-    """The driver's version, as 550.54.15."""
+    """Returns the driver's version, such as 550.54.15."""
     buffer = ctypes.create_string_buffer(80)
     status = call(library, "nvmlSystemGetDriverVersion", buffer, c_uint(len(buffer)))
     return decode_text(buffer) if status == 0 else None
 
 
 def read_nvml_cuda(library: Any) -> int | None:
-    """The newest CUDA that the driver runs, as 12040."""
+    """Returns the newest CUDA version that the driver supports, such as 12040."""
     version = c_int()
     status = call(library, "nvmlSystemGetCudaDriverVersion_v2", byref(version))
     return version.value if status == 0 else None
 
 
 class NvmlDevice:
-    """A GPU that NVML is asked about; `status` keeps the first error that tells of the GPU."""
+    """A GPU queried through NVML; `status` keeps the first error that describes the GPU's state."""
 
     def __init__(self, library: Any, index: int) -> None:
-        """Asks for the GPU's handle."""
+        """Gets the GPU's handle."""
         self.library, self.handle = library, c_void_p()
         name = "nvmlDeviceGetHandleByIndex_v2"
         self.status = call(library, name, c_uint(index), byref(self.handle))
 
     def call(self, name: str, *arguments: Any) -> int | None:
-        """What a function of this GPU returns."""
+        """Calls an NVML function on this GPU and returns its status."""
         status = call(self.library, name, self.handle, *arguments)
         if self.status == 0 and status in GPU_ERRORS:
             self.status = status
         return status
 
     def ask(self, name: str, kind: Any = c_uint) -> Any:
-        """What a function writes to its only other argument; None if it fails."""
+        """Returns the value that a function writes to its second argument; None if it fails."""
         answer = kind()
         return answer if self.call(name, byref(answer)) == 0 else None
 
     def ask_number(self, name: str, kind: Any = c_uint) -> int | None:
-        """A number that a function writes; None if it fails."""
+        """Returns the number that a function writes; None if it fails."""
         answer = self.ask(name, kind)
         return None if answer is None else answer.value
 
     def ask_text(self, name: str) -> str | None:
-        """A text that a function writes to a buffer; None if it fails."""
+        """Returns the text that a function writes to a buffer; None if it fails."""
         buffer = ctypes.create_string_buffer(96)
         status = self.call(name, buffer, c_uint(len(buffer)))
         return decode_text(buffer) if status == 0 else None
 
 
 def read_nvml_device(library: Any, index: int) -> dict[str, Any]:
-    """A GPU in PCI order; a field that cannot be read is None."""
+    """Reads a GPU by its index in PCI order; a field that cannot be read is None."""
     device = NvmlDevice(library, index)
     if device.status != 0:
         return {"status": device.status, **dict.fromkeys(NVML_FIELDS)}
@@ -291,7 +298,7 @@ def read_nvml_device(library: Any, index: int) -> dict[str, Any]:
 
 
 def read_mig(device: NvmlDevice) -> tuple[bool | None, int | None]:
-    """Whether the GPU is split into MIG slices, and how many slices there are."""
+    """Returns whether MIG is enabled on the GPU, and the number of MIG slices."""
     current, pending = c_uint(), c_uint()
     status = device.call("nvmlDeviceGetMigMode", byref(current), byref(pending))
     if status == NOT_SUPPORTED:
@@ -303,13 +310,13 @@ def read_mig(device: NvmlDevice) -> tuple[bool | None, int | None]:
 
 
 def count_mig_devices(device: NvmlDevice, slots: int) -> int:
-    """The slots that hold a MIG device."""
+    """Counts the slots that hold a MIG slice."""
     name, handle = "nvmlDeviceGetMigDeviceHandleByIndex", c_void_p()
     return sum(device.call(name, c_uint(slot), byref(handle)) == 0 for slot in range(slots))
 
 
 def read_processes(device: NvmlDevice) -> list[dict[str, Any]] | None:
-    """The programs that compute on the GPU; None if not determined."""
+    """Returns the processes that compute on the GPU; None if not determined."""
     records = (Process * MOST_PROCESSES)()
     for name in PROCESSES:
         count = c_uint(MOST_PROCESSES)
@@ -319,7 +326,7 @@ def read_processes(device: NvmlDevice) -> list[dict[str, Any]] | None:
 
 
 def decode_process(record: Process) -> dict[str, Any]:
-    """A process that computes on a GPU."""
+    """Converts NVML's record of a process on a GPU to a dict."""
     known = record.bytes != UNKNOWN_BYTES
     return {
         "pid": record.pid,
@@ -329,7 +336,7 @@ def decode_process(record: Process) -> dict[str, Any]:
 
 
 def read_program(pid: int, root: str = "/proc") -> str:
-    """The name of a process's program, never its arguments; "" if it is not shown."""
+    """Returns the name of a process's program, never its arguments; "" if not readable."""
     try:
         with open(f"{root}/{pid}/cmdline", errors="replace") as file:
             return parse_program(file.read())
@@ -338,8 +345,8 @@ def read_program(pid: int, root: str = "/proc") -> str:
 
 
 def parse_program(command: str) -> str:
-    """The program's name in the text of /proc/PID/cmdline."""
-    # A program that renames itself ("worker: job 7") puts its whole title where its path was.
+    """Parses the program's name in the text of /proc/PID/cmdline."""
+    # A program that renames itself ("worker: job 7") replaces its path by its whole title.
     words = command.partition("\0")[0].split()
     return os.path.basename(words[0]).rstrip(":") if words else ""
 
@@ -348,7 +355,7 @@ def parse_program(command: str) -> str:
 
 
 def read_cudnn(library: Any) -> dict[str, Any]:
-    """The version of cuDNN, as 91002; None if the library does not tell."""
+    """Returns the version of cuDNN, such as 91002; None if the library lacks the function."""
     function = getattr(library, "cudnnGetVersion", None)
     if function is None:
         return {"version": None}
@@ -357,16 +364,22 @@ def read_cudnn(library: Any) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> None:
-    """Prints what the libraries say, and after each one what is known so far."""
+    """Queries the libraries and prints all facts so far after each one."""
     facts: dict[str, Any] = dict.fromkeys(("cuda", "nvml", "cudnn"))
     print_facts(facts, "nvml", read_library(NVML, read_nvml))
-    print_facts(facts, "cuda", read_library(CUDA, read_cuda))  # it is cuInit that may hang
+    print_facts(facts, "cuda", read_library(CUDA, read_cuda))  # after NVML, because cuInit may hang
     if arguments:
         print_facts(facts, "cudnn", read_library(arguments[0], read_cudnn))
 
 
 def print_facts(facts: dict[str, Any], section: str, found: dict[str, Any]) -> None:
-    """Adds a section and prints all of the facts."""
+    """Adds a section and prints all facts.
+
+    Args:
+        facts: The facts so far, changed in place.
+        section: Key of the section.
+        found: Facts of the section.
+    """
     facts[section] = found
     print(json.dumps(facts), flush=True)
 

@@ -1,8 +1,8 @@
 """Lists TensorFlow's GPUs: `python -m gpukeras.diagnostics.probes.listing`.
 
-In a process of its own, because importing TensorFlow opens the driver: a bad one may hang or end
-the process, and its log can be read only from outside. Listing starts no device. Prints one line of
-JSON.
+It runs as a child process, because importing TensorFlow opens the driver: a bad driver may hang or
+abort the process, and only the parent can read its log. Listing starts no device. It prints one
+line of JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpukeras.core.errors import RuntimeMissingError
 
 
 def list_gpus() -> dict[str, Any]:
-    """TensorFlow's version, its GPUs (`name`, `label`, `capability`), and what was preloaded."""
+    """Returns TensorFlow's version, its GPUs (`name`, `label`, `capability`) and the preload."""
     try:
         version = runtime.tensorflow().__version__
     except RuntimeMissingError as error:
@@ -31,7 +31,7 @@ def list_gpus() -> dict[str, Any]:
 
 
 def describe_gpu(gpu: Any) -> dict[str, str]:
-    """Name, maker's name and compute capability of a physical GPU."""
+    """Returns the device name, product name and compute capability of a physical GPU."""
     details = runtime.device_details(gpu)
     return {
         "name": short_name(gpu),

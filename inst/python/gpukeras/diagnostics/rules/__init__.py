@@ -1,1 +1,1 @@
-"""The causes of an unused GPU as data: a record a cause, its rule a pure function of facts."""
+"""Causes of an unused GPU: one record per cause, with a pure function of facts as its rule."""

@@ -1,6 +1,7 @@
-"""The causes of an unused GPU as data: a record a cause, its rule a pure function of facts.
+"""Collects the causes of an unused GPU: one record per cause, with a pure function as its rule.
 
-One module a family. `CAUSES` holds them in the order of `STAGES`, in which they are asked for.
+Each module of this package defines a family of causes. `CAUSES` lists all in the order of `STAGES`,
+in which `diagnose()` evaluates them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The driver: not loaded, too old, of another version than its libraries (A2 to A9, A15)."""
+"""Causes in the driver: not loaded, too old, or unlike its libraries (A2 to A9, A15)."""
 
 from __future__ import annotations
 
@@ -35,37 +35,37 @@ from gpukeras.system.known_issues import format_version
 OPERATING_SYSTEM, NOT_READY, MISMATCH, NO_COMPAT, UNKNOWN = 304, 802, 803, 804, 999
 # nvmlReturn_t of nvml.h
 NO_PERMISSION, NOT_LOADED, LIBRARY_MISMATCH, NVML_UNKNOWN = 4, 9, 18, 999
-# Codes of cuInit that name their cause by themselves; 805 to 807 are those of MPS.
+# Codes of cuInit that identify their cause; 805 to 807 belong to MPS.
 TELLING = (NOT_READY, MISMATCH, NO_COMPAT, 805, 806, 807)
 
-CUDA_OF_BUILDS = (12, 0)  # of all TensorFlow packages from 2.15 to 2.21
+CUDA_OF_BUILDS = (12, 0)  # CUDA of all TensorFlow packages from 2.15 to 2.21
 WSL_LIBRARIES = "/usr/lib/wsl/"
 NO_JIT = re.compile(
     r"CUDA_ERROR_UNSUPPORTED_PTX_VERSION|PTX was compiled with an unsupported toolchain"
 )
 
 
-# What the facts say, for this and later families --------------------------------------------------
+# Facts, for this and later families ------------------------------------------------------------
 
 
 def list_denied(facts: Facts) -> list[str]:
-    """The device nodes that may not be opened, if the GPU needs one of them."""
+    """Returns the device nodes without access, if the GPU needs one of them."""
     access = {str(node): state for node, state in find_dict(facts, "driver", "access").items()}
     denied = [node for node, state in access.items() if state == "denied"]
     cards = [node for node in access if re.fullmatch(r"/dev/nvidia\d+", node)]
-    shared = [node for node in denied if node not in cards]  # those that every GPU needs
+    shared = [node for node in denied if node not in cards]  # nodes that every GPU needs
     return denied if shared or (cards and set(cards) <= set(denied)) else []
 
 
 def is_cut_off(facts: Facts) -> bool:
-    """Whether a container has device nodes that its host no longer lets it open."""
+    """Whether a container has device nodes to which it lost access."""
     cut = find_number(facts, "nvml", "init") in (NO_PERMISSION, NVML_UNKNOWN)
     nodes = find_list(facts, "driver", "device_nodes") != []
     return bool(find_text(facts, "container", "marker")) and cut and nodes
 
 
 def find_foreign_library(facts: Facts) -> str:
-    """The file of a libcuda that is not Windows' own, in WSL, else ""."""
+    """Returns the file of a libcuda that is not from Windows, in WSL; else ""."""
     path = find_text(facts, "cuda", "path") or ""
     if not is_wsl(facts) or path.startswith(WSL_LIBRARIES) or detect_compat(facts):
         return ""
@@ -73,25 +73,25 @@ def find_foreign_library(facts: Facts) -> str:
 
 
 def find_build_cuda(facts: Facts) -> tuple[int, ...]:
-    """The CUDA that TensorFlow is built with, as (12, 5)."""
+    """Returns the CUDA version of TensorFlow's build, such as (12, 5)."""
     return parse_numbers(find_fact(facts, "build", "cuda_version"))[:2]
 
 
 def find_driver_cuda(facts: Facts) -> tuple[int, int] | None:
-    """The newest CUDA that the driver runs, as (12, 4)."""
+    """Returns the newest CUDA version that the driver supports, such as (12, 4)."""
     version = find_number(facts, "cuda", "driver_version")
     version = version or find_number(facts, "nvml", "cuda_version")
     return (int(version) // 1000, int(version) % 1000 // 10) if version else None
 
 
 def names_cause(facts: Facts) -> bool:
-    """Whether the driver's libraries return a code that names its cause by itself."""
+    """Whether the driver's libraries return a code that identifies its cause."""
     mismatch = find_number(facts, "nvml", "init") == LIBRARY_MISMATCH
     return mismatch or find_cuinit(facts) in TELLING
 
 
 def describe_versions(facts: Facts) -> str:
-    """Version of the loaded kernel module, and the file of libcuda."""
+    """Describes the version of the loaded kernel module and the file of libcuda."""
     text = find_text(facts, "driver", "version") or ""
     module = re.search(r"\d+\.\d+(\.\d+)?", text)
     path = find_text(facts, "cuda", "path")
@@ -103,7 +103,7 @@ def describe_versions(facts: Facts) -> str:
 
 
 def detect_no_driver(facts: Facts) -> str | None:
-    """A2: a GPU on the bus, but no kernel module."""
+    """Detects A2: a GPU on the bus, but no kernel module."""
     gpus = find_records(facts, "hardware", "nvidia_gpus")
     loaded = find_text(facts, "driver", "version") != "" or driver_works(facts)
     if not gpus or loaded or is_wsl(facts):
@@ -121,8 +121,8 @@ def detect_no_driver(facts: Facts) -> str | None:
 
 
 def detect_old_driver(facts: Facts) -> str | None:
-    """A3: the driver is older than the CUDA of TensorFlow's build by a major version."""
-    # A build for CPUs is mended by one with CUDA, which would then meet this driver.
+    """Detects A3: the driver is older than the CUDA of TensorFlow's build by a major version."""
+    # The fix for a CPU build is a CUDA build, which would then use this driver.
     planned = is_cpu_build(facts) and driver_works(facts)
     if is_cuda_build(facts) is False and not planned:
         return None
@@ -137,7 +137,7 @@ def detect_old_driver(facts: Facts) -> str | None:
 
 
 def detect_no_jit(facts: Facts) -> str | None:
-    """A4: the driver cannot compile this build's PTX, and there is no code for the card."""
+    """Detects A4: the driver cannot compile this build's PTX, its only code for the card."""
     if detect_old_driver(facts) or is_cuda_build(facts) is False:
         return None
     said = next((text for text in find_errors(facts) if NO_JIT.search(text)), "")
@@ -153,7 +153,7 @@ def detect_no_jit(facts: Facts) -> str | None:
 
 
 def detect_mismatch(facts: Facts) -> str | None:
-    """A5: the driver's libraries are of another version than the loaded kernel module."""
+    """Detects A5: the driver's libraries and the loaded kernel module differ in version."""
     code = find_cuinit(facts)
     named_otherwise = code in TELLING and code != MISMATCH
     if named_otherwise or detect_compat(facts) or find_foreign_library(facts):
@@ -165,7 +165,7 @@ def detect_mismatch(facts: Facts) -> str | None:
 
 
 def detect_broken_uvm(facts: Facts) -> str | None:
-    """A6: the kernel module nvidia_uvm, which only CUDA needs, is missing or broken."""
+    """Detects A6: the kernel module nvidia_uvm, which only CUDA needs, is missing or broken."""
     missing = find_fact(facts, "driver", "access", "/dev/nvidia-uvm") == "missing"
     codes = (UNKNOWN, OPERATING_SYSTEM) if missing else (UNKNOWN,)
     shown = find_number(facts, "nvml", "init") == 0
@@ -176,7 +176,7 @@ def detect_broken_uvm(facts: Facts) -> str | None:
 
 
 def detect_compat(facts: Facts) -> str | None:
-    """A7: NVIDIA's forward compatibility library, on a card that it is not made for."""
+    """Detects A7: NVIDIA's forward compatibility library on an unsupported card."""
     code, path = find_cuinit(facts), find_text(facts, "cuda", "path") or ""
     if code != NO_COMPAT and not (code == MISMATCH and "/compat/" in path):
         return None
@@ -184,25 +184,25 @@ def detect_compat(facts: Facts) -> str | None:
 
 
 def detect_no_fabric(facts: Facts) -> str | None:
-    """A8: a computer with NVSwitch whose fabric manager does not run."""
+    """Detects A8: a computer with NVSwitch whose fabric manager is not running."""
     return describe_cuinit(facts) if find_cuinit(facts) == NOT_READY else None
 
 
 def detect_denied(facts: Facts) -> str | None:
-    """A9: this user may not open the device nodes."""
+    """Detects A9: this user has no permission to open the device nodes."""
     if names_cause(facts) or is_wsl(facts) or is_cut_off(facts) or detect_no_driver(facts):
         return None
     works, denied = driver_works(facts), list_denied(facts)
     if denied and not works:
         return f"no permission to read and write {', '.join(denied)}"
     refused = find_number(facts, "nvml", "init") == NO_PERMISSION
-    # Not every TensorFlow needs NVML: where CUDA works, its own list decides.
+    # Not every TensorFlow needs NVML: if CUDA works, TensorFlow's list of GPUs decides.
     unused = not works or lists_none(facts) or is_cpu_build(facts)
     return describe_nvml(NO_PERMISSION) if refused and unused else None
 
 
 def detect_stub_library(facts: Facts) -> str | None:
-    """A15: libcuda is the stub of a CUDA toolkit, which is made for linking and asks no driver."""
+    """Detects A15: libcuda is a CUDA toolkit's stub for linking, which does not call the driver."""
     if find_cuinit(facts) != STUB_LIBRARY or names_cause(facts) or detect_denied(facts):
         return None
     if is_wsl(facts):

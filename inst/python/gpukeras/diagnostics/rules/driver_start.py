@@ -1,4 +1,4 @@
-"""A driver that does not start, and only its answer is known (A16, B12)."""
+"""Causes of a driver that does not start, known only by its error code (A16, B12)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpukeras.system.facts import Facts, find_dict, find_fact, find_number, find
 
 
 def _is_explained(facts: Facts) -> bool:
-    """Whether another cause of the driver, or a variable, tells more than the bare answer."""
+    """Whether another cause in the driver, or a variable, explains the error better."""
     known = [*driver.CAUSES, *shared_gpus.CAUSES]
     if any(cause.detect(facts) for cause in known if cause.stage == "driver"):
         return True
@@ -24,7 +24,7 @@ def _is_explained(facts: Facts) -> bool:
 
 
 def detect_refusal(facts: Facts) -> str | None:
-    """A16: libcuda answers with an error that no other cause explains."""
+    """Detects A16: libcuda returns an error that no other cause explains."""
     failed = find_cuinit(facts) or find_count_error(facts)
     if not failed or shows_none(facts) or _is_explained(facts):
         return None
@@ -38,7 +38,7 @@ def detect_refusal(facts: Facts) -> str | None:
 
 
 def detect_no_cuda(facts: Facts) -> str | None:
-    """B12: the driver is there, but not its library for CUDA."""
+    """Detects B12: the driver is installed without its CUDA library."""
     absent = find_fact(facts, "cuda", "loaded") is False and find_cuinit(facts) is None
     seen = _describe_driver(facts)
     if not absent or not seen or _is_explained(facts):
@@ -50,7 +50,7 @@ def detect_no_cuda(facts: Facts) -> str | None:
 
 
 def _describe_driver(facts: Facts) -> str:
-    """What shows that there is a driver, by NVML or else by its files, or ""."""
+    """Describes the evidence of a driver, from NVML or its files, or ""."""
     count = find_number(facts, "nvml", "count")
     if count:
         return f"NVML counts {count:.0f} GPU"

@@ -1,4 +1,4 @@
-"""A card that is listed and does not compute, for no reason that is known (P1)."""
+"""The cause for a listed card that fails to compute for an unknown reason (P1)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gpukeras.diagnostics.rules.rule import Cause
 from gpukeras.system.facts import Facts, find_fact, find_logs, find_records, find_text
 
 _FAMILIES = (hardware, driver, shared_gpus, packages, libraries, visibility, session)
-REASONS = tuple(  # why computing fails; each is more to the point than that it failed
+REASONS = tuple(  # known reasons of a failed computation; each is more specific than P1
     cause for family in _FAMILIES for cause in family.CAUSES if "failed" in cause.explains
 )
 
 
 def detect_failed_proof(facts: Facts) -> str | None:
-    """P1: a GPU is listed, and computing on it failed, for none of the known reasons."""
+    """Detects P1: a GPU is listed, and computing on it failed for no known reason."""
     if find_fact(facts, "proof", "ok") is not False or is_own_shortage(facts):
         return None
     if any(cause.detect(facts) for cause in REASONS):
@@ -36,7 +36,7 @@ def detect_failed_proof(facts: Facts) -> str | None:
 
 
 def is_own_shortage(facts: Facts) -> bool:
-    """Whether a child process found no memory because this session's TensorFlow has it."""
+    """Whether a child process ran out of memory because this session's TensorFlow holds it."""
     started = find_fact(facts, "tensorflow", "started") is True
     return started and any(log.get("out_of_memory") is True for log in find_logs(facts))
 

@@ -1,4 +1,4 @@
-"""The card itself: not there, gone, switched off, too weak, slowed down (A1, A10 to A14)."""
+"""Causes in the card: missing, lost, switched off, too weak or slowed (A1, A10 to A14)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpukeras.system.facts import (
     is_wsl,
 )
 
-STUB_LIBRARY, NO_DEVICE = 34, 100  # CUresult; the first comes from a library that asks no driver
+STUB_LIBRARY, NO_DEVICE = 34, 100  # CUresult; a library that calls no driver returns the first
 GPU_IS_LOST = 15  # nvmlReturn_t
 
-# Bits of nvmlClocksEventReasons in nvml.h. Idle, application clocks and synchronised boost are no
-# fault.
+# Bits of nvmlClocksEventReasons in nvml.h, without idle, application clocks and sync boost, which
+# are not faults.
 SLOWED = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown (heat)",
@@ -32,40 +32,40 @@ SLOWED = {
 }
 POWER_CAP = 0x04
 LOADED_PERCENT = 50  # busy enough to have left its idle state
-# Half of the lanes are how many notebooks and boards with two slots are wired.
+# Many notebooks and boards with two slots connect half of the lanes.
 NARROW = 4
 TOO_FEW = re.compile(r"\(device: (\d+), name: ([^,]+),.*?with core count: (\d+)")
 
 
-# What the driver answers, for this and later families ---------------------------------------------
+# Driver results, for this and later families ------------------------------------------------------
 
 
 def find_cuinit(facts: Facts) -> int | None:
-    """What cuInit returned."""
+    """Returns the result of cuInit, or None."""
     code = find_number(facts, "cuda", "init")
     return None if code is None else int(code)
 
 
 def driver_works(facts: Facts) -> bool:
-    """Whether libcuda is known to start and to show a GPU."""
+    """Whether libcuda is known to initialize and to show a GPU."""
     return find_cuinit(facts) == 0 and (find_number(facts, "cuda", "count") or 0) > 0
 
 
 def shows_none(facts: Facts) -> bool:
-    """Whether libcuda is known to show no GPU, by either of its answers."""
+    """Whether libcuda is known to show no GPU, from cuInit or cuDeviceGetCount."""
     code = find_cuinit(facts)
     counted = find_number(facts, "cuda", "count") == 0 or find_count_error(facts) == NO_DEVICE
     return code == NO_DEVICE or (code == 0 and counted)
 
 
 def find_count_error(facts: Facts) -> int | None:
-    """What cuDeviceGetCount returned, if it failed."""
+    """Returns the error of cuDeviceGetCount, or None."""
     code = find_number(facts, "cuda", "count_status")
     return int(code) if code and find_cuinit(facts) == 0 else None
 
 
 def describe_cuinit(facts: Facts) -> str:
-    """What cuInit returned, in words; what counting GPUs returned if only that failed."""
+    """Describes the result of cuInit, or of cuDeviceGetCount if only that failed."""
     failed = find_count_error(facts)
     code = find_cuinit(facts) if failed is None else failed
     name = CU_RESULTS.get(code) if code is not None else None
@@ -74,13 +74,13 @@ def describe_cuinit(facts: Facts) -> str:
 
 
 def describe_nvml(code: float) -> str:
-    """What NVML returned, in words."""
+    """Describes a return code of NVML."""
     name = NVML_RETURNS.get(int(code))
     return f"NVML returns {int(code)}" + (f" ({name})" if name else "")
 
 
 def list_nvml_gpus(facts: Facts) -> list[dict[str, Any]]:
-    """NVML's records of the GPUs that CUDA shows; of all where it is not known which these are."""
+    """Returns NVML's records of the GPUs that CUDA shows, or of all GPUs if these are unknown."""
     records = find_records(facts, "nvml", "devices")
     shown = [gpu.get("uuid") for gpu in find_records(facts, "cuda", "devices")]
     chosen = [gpu for gpu in records if find_text(gpu, "uuid") and gpu["uuid"] in shown]
@@ -88,7 +88,7 @@ def list_nvml_gpus(facts: Facts) -> list[dict[str, Any]]:
 
 
 def find_tested_gpu(facts: Facts) -> tuple[dict[str, Any], dict[str, Any]]:
-    """CUDA's and NVML's records of the GPU that was tested, or would be: TensorFlow's first."""
+    """Returns CUDA's and NVML's records of the GPU to test, which is TensorFlow's first."""
     digits = re.search(r"\d+$", find_text(facts, "proof", "device") or "")
     number = int(digits.group()) if digits else 0
     devices = find_records(facts, "cuda", "devices")[number : number + 1]
@@ -100,7 +100,7 @@ def find_tested_gpu(facts: Facts) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def name_gpu(gpu: Facts) -> str:
-    """The maker's name of a GPU."""
+    """Returns a GPU's product name."""
     return find_text(gpu, "name") or "the GPU"
 
 
@@ -108,21 +108,21 @@ def name_gpu(gpu: Facts) -> str:
 
 
 def detect_no_gpu(facts: Facts) -> str | None:
-    """A1: nothing on the bus, and no other sign of a GPU (WSL and Jetson have none on the bus)."""
+    """Detects A1: no GPU on the bus and no other sign of one, as WSL and Jetson have."""
     absent = find_fact(facts, "hardware", "nvidia_gpus") == []
     signs = [find_fact(facts, "driver", key) for key in ("version", "device_nodes", "dxg", "tegra")]
     if not absent or any(signs) or is_wsl(facts) or not is_linux(facts):
         return None
     silent = find_cuinit(facts) in (None, STUB_LIBRARY) or shows_none(facts)
     if not silent or find_number(facts, "nvml", "count"):
-        return None  # some clouds show a GPU to its driver, and not on the bus
+        return None  # some clouds show a GPU to its driver but not on the bus
     if detect_prime(facts) or detect_lost_gpu(facts):
         return None
     return "the PCI bus lists no display device of NVIDIA (vendor 0x10de, class 0x03)"
 
 
 def detect_prime(facts: Facts) -> str | None:
-    """A11: a notebook on which prime-select switched the NVIDIA card off."""
+    """Detects A11: a notebook whose NVIDIA card prime-select switched off."""
     off = find_text(facts, "driver", "prime") == "intel"
     works = driver_works(facts) or find_number(facts, "nvml", "count")
     if not off or find_text(facts, "driver", "version") != "" or works or detect_lost_gpu(facts):
@@ -130,19 +130,19 @@ def detect_prime(facts: Facts) -> str | None:
     seen = find_list(facts, "hardware", "nvidia_gpus")
     if not seen and find_fact(facts, "cuda", "loaded") is not True:
         return None
-    # With this profile Ubuntu takes the card off the bus, too: then NVIDIA's libraries tell of it.
+    # With this profile Ubuntu also removes the card from the bus; NVIDIA's libraries then show it.
     found = f"{len(seen)} NVIDIA GPU on the PCI bus" if seen else "libcuda.so.1 is installed"
     return f"{found}, no driver is loaded, and the PRIME profile is intel (/etc/prime-discrete)"
 
 
 def detect_lost_gpu(facts: Facts) -> str | None:
-    """A10: the GPU fell off the bus while the computer ran."""
+    """Detects A10: the GPU fell off the bus while the computer ran."""
     records = find_records(facts, "nvml", "devices")
     lost = [str(i) for i, gpu in enumerate(records) if gpu.get("status") == GPU_IS_LOST]
     codes = [find_number(facts, "nvml", key) for key in ("init", "count_status")]
     if GPU_IS_LOST in codes:
         return describe_nvml(GPU_IS_LOST)
-    # Where others are left, the lost one does not explain that TensorFlow lists none.
+    # If other GPUs remain, the lost one does not explain that TensorFlow lists none.
     explains = len(lost) == len(records) or find_list(facts, "tensorflow", "physical_gpus")
     if not lost or not explains:
         return None
@@ -150,7 +150,7 @@ def detect_lost_gpu(facts: Facts) -> str | None:
 
 
 def detect_ignored_gpu(facts: Facts) -> str | None:
-    """A14: TensorFlow leaves out a GPU with fewer than 8 multiprocessors beside a better one."""
+    """Detects A14: TensorFlow ignores a GPU with under 8 multiprocessors next to a better one."""
     ignored = _list_ignored(facts)
     count = find_number(facts, "cuda", "count")
     listed = find_list(facts, "tensorflow", "physical_gpus") or count_fresh(facts)
@@ -169,7 +169,7 @@ def _list_ignored(facts: Facts) -> list[tuple[str, str, str]]:
 
 
 def detect_throttling(facts: Facts) -> str | None:
-    """A12: heat or the power supply slows the card down."""
+    """Detects A12: temperature or power supply slows the card."""
     texts = []
     for gpu in list_nvml_gpus(facts):
         bits = int(find_number(gpu, "throttle") or 0)
@@ -181,7 +181,7 @@ def detect_throttling(facts: Facts) -> str | None:
 
 
 def detect_power_cap(facts: Facts) -> str | None:
-    """A12p: the card is held at its power limit although it has little to do."""
+    """Detects A12p: the card runs at its power limit at low load."""
     if detect_throttling(facts):
         return None
     for gpu in list_nvml_gpus(facts):
@@ -197,7 +197,7 @@ def detect_power_cap(facts: Facts) -> str | None:
 
 
 def detect_narrow_link(facts: Facts) -> str | None:
-    """A13: the card has few of its PCI Express lanes, or a slow link while it works."""
+    """Detects A13: the card uses few of its PCI Express lanes, or a slow link under load."""
     return next((text for gpu in list_nvml_gpus(facts) if (text := _describe_link(gpu))), None)
 
 
@@ -205,7 +205,7 @@ def _describe_link(gpu: Facts) -> str:
     width, widest = find_number(gpu, "link_width"), find_number(gpu, "link_width_max")
     if width and widest and width * NARROW <= widest:
         return f"{width:.0f} of {widest:.0f} PCI Express lanes"
-    # An idle card lowers its generation to save power, so that counts under load only.
+    # An idle card lowers its link generation to save power, so it counts only under load.
     now, most = find_number(gpu, "link_generation"), find_number(gpu, "link_generation_max")
     load = find_number(gpu, "utilization") or 0
     if not now or not most or now >= most or load < LOADED_PERCENT:

@@ -1,4 +1,4 @@
-"""CUDA libraries that are there and not found, or hidden, or lost (C9 to C11, C14, F5)."""
+"""Causes in CUDA libraries: not searched, hidden or missing (C9 to C11, C14, F5)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WITHOUT_PATH = f"without {PATH}"
 
 
 def describe_preloading(facts: Facts, bug: KnownBug) -> str | None:
-    """What shows that loading the libraries first mends a bug, in a new process or in this one."""
+    """Returns evidence that preloading the libraries fixes a bug, in a new process or this one."""
     sign = bug.applies(facts)
     if not sign or count_listed(facts, "as it is") or count_listed(facts, WITHOUT_PATH):
         return None
@@ -33,17 +33,17 @@ def describe_preloading(facts: Facts, bug: KnownBug) -> str | None:
 
 
 def detect_cusolver(facts: Facts) -> str | None:
-    """C9: TensorFlow 2.21 lost its own cusolver folder from the paths it searches."""
+    """Detects C9: TensorFlow 2.21 does not search its cusolver folder."""
     return None if detect_path_clash(facts) else describe_preloading(facts, known_issues.CUSOLVER)
 
 
 def detect_pip_paths(facts: Facts) -> str | None:
-    """C10: TensorFlow 2.16.1 does not search the folders of its libraries' wheels."""
+    """Detects C10: TensorFlow 2.16.1 does not search the folders of its CUDA wheels."""
     return None if detect_cusolver(facts) else describe_preloading(facts, known_issues.PIP_PATHS)
 
 
 def detect_lost_library(facts: Facts) -> str | None:
-    """C11: one library, or a few, are missing or damaged."""
+    """Detects C11: one or a few libraries are missing or damaged."""
     missing = list_missing(facts)
     if not missing or describe_no_libraries(facts):
         return None
@@ -52,7 +52,7 @@ def detect_lost_library(facts: Facts) -> str | None:
 
 
 def _describe_lost(name: str, why: str) -> str:
-    # The loader names the library that is really lost, which may be one that this one needs.
+    # The loader names the missing library, which may be a dependency of this one.
     named = re.match(r"(?:\S*/)?(lib[\w-]+\.so[.\d]*):\s*", why)
     culprit = named.group(1) if named and find_owner(named.group(1)) else name
     needed = "" if culprit == name else f", which {name} needs"
@@ -61,7 +61,7 @@ def _describe_lost(name: str, why: str) -> str:
 
 
 def describe_path(facts: Facts) -> str:
-    """LD_LIBRARY_PATH as the processes had it, and whether R made it."""
+    """Describes LD_LIBRARY_PATH as the processes had it, and whether R set it."""
     value = find_text(facts, "environment", PATH, "c") or ""
     own = find_text(facts, "session", "ldpaths") or ""
     by_r = ", which begins with what R's etc/ldpaths puts there" if own else ""
@@ -69,7 +69,7 @@ def describe_path(facts: Facts) -> str:
 
 
 def changed_path(facts: Facts) -> bool:
-    """Whether LD_LIBRARY_PATH is another than this process was started with."""
+    """Whether LD_LIBRARY_PATH differs from its value at process start."""
     readings = find_dict(facts, "environment", PATH)
     if not {"c", "start"} <= readings.keys():
         return False
@@ -77,7 +77,7 @@ def changed_path(facts: Facts) -> bool:
 
 
 def detect_path_clash(facts: Facts) -> str | None:
-    """C14: libraries on LD_LIBRARY_PATH come before the wheels' own."""
+    """Detects C14: libraries on LD_LIBRARY_PATH precede those of the wheels."""
     value = find_text(facts, "environment", PATH, "c")
     if count_listed(facts, "as it is") != 0 or not value or changed_path(facts):
         return None
@@ -94,7 +94,7 @@ def detect_path_clash(facts: Facts) -> str | None:
 
 
 def list_spoilt(facts: Facts) -> list[str]:
-    """Reasons of the loader for libraries that are there, but which it could not take."""
+    """Returns the loader's reasons for existing libraries that it could not load."""
     logged = find_dict(facts, "listings", "as it is", "log", "missing_libraries")
     missing = select_needed(logged)
     if known_issues.CUSOLVER.applies(facts):
@@ -103,7 +103,7 @@ def list_spoilt(facts: Facts) -> list[str]:
 
 
 def detect_late_path(facts: Facts) -> str | None:
-    """F5: LD_LIBRARY_PATH was set when this process ran already, and only others see it."""
+    """Detects F5: LD_LIBRARY_PATH was set after process start, so only new processes use it."""
     if not changed_path(facts) or find_fact(facts, "session", "forked") is True:
         return None
     readings = find_dict(facts, "environment", PATH)

@@ -1,4 +1,4 @@
-"""Which TensorFlow is installed, and whether its CUDA libraries are (C1 to C8, C15, F3)."""
+"""Causes in the installed TensorFlow and its CUDA libraries (C1 to C8, C15, F3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpukeras.system.facts import (
 )
 
 ARM = ("aarch64", "arm64")
-# The wheel that owns a library, by the beginning of its name (wheels for CUDA 12).
+# The wheel of a library, by the start of its name (wheels for CUDA 12).
 OWNERS = {
     "libcudart": "nvidia-cuda-runtime-cu12",
     "libcublas": "nvidia-cublas-cu12",  # libcublasLt too
@@ -37,16 +37,16 @@ OWNERS = {
     "libnvJitLink": "nvidia-nvjitlink-cu12",
     "libnvrtc": "nvidia-cuda-nvrtc-cu12",
 }
-# TensorFlow lists GPUs without these (the list of what it opens first is in its log).
+# TensorFlow lists GPUs without these (its log shows which libraries it opens first).
 OPTIONAL = ("libnccl", "libcupti", "libnvrtc", "libcurand")
-MANY = 4  # missing libraries, of 7, from which none was installed rather than one lost
+MANY = 4  # from this many missing libraries of 7, none was installed
 
 
 # The platform ------------------------------------------------------------------------------------
 
 
 def detect_macos(facts: Facts) -> str | None:
-    """C4: macOS."""
+    """Detects C4: macOS."""
     if find_text(facts, "platform", "system") != "Darwin":
         return None
     broken = known_issues.METAL.applies(facts)
@@ -57,7 +57,7 @@ def detect_macos(facts: Facts) -> str | None:
 
 
 def detect_windows(facts: Facts) -> str | None:
-    """C2: native Windows."""
+    """Detects C2: native Windows."""
     if find_text(facts, "platform", "system") != "Windows" or is_cuda_build(facts) is True:
         return None
     return f"Windows {find_text(facts, 'platform', 'release') or ''}".strip()
@@ -67,20 +67,20 @@ def detect_windows(facts: Facts) -> str | None:
 
 
 def is_cpu_build(facts: Facts) -> bool:
-    """Whether TensorFlow is known to be built for no GPU at all, on Linux."""
+    """Whether TensorFlow on Linux is known to be built without any GPU support."""
     rocm = find_fact(facts, "build", "is_rocm_build") is True
     return is_linux(facts) and is_cuda_build(facts) is False and not rocm
 
 
 def detect_arm_build(facts: Facts) -> str | None:
-    """C3: the wheel for 64-bit Arm, which has no CUDA."""
+    """Detects C3: the wheel for 64-bit Arm, which is built without CUDA."""
     if not is_cpu_build(facts) or find_text(facts, "platform", "machine") not in ARM:
         return None
     return "Linux on aarch64, and TensorFlow says is_cuda_build False"
 
 
 def detect_two_wheels(facts: Facts) -> str | None:
-    """C6: two distributions wrote the module `tensorflow`; the one without CUDA won."""
+    """Detects C6: two distributions installed `tensorflow`; the one without CUDA is active."""
     wheels = list_wheels(facts)
     if len(wheels) < 2 or not is_cpu_build(facts) or detect_arm_build(facts):
         return None
@@ -88,7 +88,7 @@ def detect_two_wheels(facts: Facts) -> str | None:
 
 
 def detect_conda_build(facts: Facts) -> str | None:
-    """C5: conda chose one of its builds for the CPU."""
+    """Detects C5: conda installed one of its CPU builds."""
     build = find_text(facts, "installation", "conda_build") or ""
     # conda-forge: cpu_...; Anaconda's channel, without GPUs since 2.4: mkl_... and eigen_...
     if not build.startswith(("cpu", "mkl", "eigen")) or not is_cpu_build(facts):
@@ -99,7 +99,7 @@ def detect_conda_build(facts: Facts) -> str | None:
 
 
 def detect_required_cpu(facts: Facts) -> str | None:
-    """F3: `py_require()` asked for `tensorflow-cpu`, though there is a GPU."""
+    """Detects F3: `py_require()` requested `tensorflow-cpu` on a computer with a GPU."""
     nodes = find_list(facts, "driver", "device_nodes") or []
     nodes += ["/dev/dxg"] if find_fact(facts, "driver", "dxg") is True else []
     by_reticulate = find_dict(facts, "session") and find_fact(facts, "installation", "uv") is True
@@ -115,7 +115,7 @@ def detect_required_cpu(facts: Facts) -> str | None:
 
 
 def detect_cpu_build(facts: Facts) -> str | None:
-    """C1: a wheel without CUDA on a computer for which there is one."""
+    """Detects C1: a wheel without CUDA on a computer for which a CUDA wheel exists."""
     others = (detect_arm_build, detect_two_wheels, detect_conda_build, detect_required_cpu)
     if not is_cpu_build(facts) or any(detect(facts) for detect in others):
         return None
@@ -127,9 +127,9 @@ def detect_cpu_build(facts: Facts) -> str | None:
 
 
 def list_missing(facts: Facts) -> dict[str, str]:
-    """CUDA libraries that keep TensorFlow from listing a GPU, each with the loader's reason.
+    """Returns the missing CUDA libraries without which no GPU is listed, with the loader's reasons.
 
-    Only where no child process listed one: told by the log of the last, else by the files.
+    Empty unless child processes ran and none listed a GPU. Read from a child's log, else files.
     """
     counts = [count_listed(facts, name) for name in find_dict(facts, "listings")]
     if is_cuda_build(facts) is not True or not is_linux(facts) or 0 not in counts or any(counts):
@@ -139,30 +139,30 @@ def list_missing(facts: Facts) -> dict[str, str]:
     absent = {name: "" for name, path in find_dict(facts, "libraries").items() if path == ""}
     known = select_needed(logged or absent)
     if known_issues.CUSOLVER.applies(facts) and (tried == "as it is" or len(known) > 1):
-        known.pop("libcusolver.so.11", None)  # it is there, and loaded first if the others can be
+        known.pop("libcusolver.so.11", None)  # present, and preloaded if the others are
     return known
 
 
 def select_needed(libraries: Mapping[Any, Any]) -> dict[str, str]:
-    """Of libraries that are missing, those without which TensorFlow lists no GPU."""
+    """Selects from missing libraries those without which TensorFlow lists no GPU."""
     owned = {str(name): str(why) for name, why in libraries.items() if find_owner(name)}
     return {name: why for name, why in owned.items() if not name.startswith(OPTIONAL)}
 
 
 def find_owner(library: object) -> str:
-    """The wheel that holds a library, or ""."""
+    """Returns the wheel that contains a library, or ""."""
     name = str(library)
     return next((wheel for stem, wheel in OWNERS.items() if name.startswith(stem)), "")
 
 
 def list_absent_wheels(facts: Facts) -> list[str]:
-    """Wheels of CUDA libraries that TensorFlow's extra asks for and that are not installed."""
+    """Returns the CUDA wheels that TensorFlow's extra requires and that are not installed."""
     asked = find_records(facts, "requirements")
     return [str(item.get("name")) for item in asked if item.get("installed") == ""]
 
 
 def describe_no_libraries(facts: Facts) -> str | None:
-    """What shows that the CUDA libraries were never installed, or None."""
+    """Returns evidence that the CUDA libraries were never installed, or None."""
     missing = list_missing(facts)
     if len(missing) < MANY or not any(name.startswith("libcudart") for name in missing):
         return None
@@ -174,7 +174,7 @@ def describe_no_libraries(facts: Facts) -> str | None:
 
 
 def detect_newer_toolkit(facts: Facts) -> str | None:
-    """C15: only CUDA 13 is installed, whose libraries have other names."""
+    """Detects C15: only CUDA 13 is installed, whose libraries have different names."""
     built = parse_numbers(find_text(facts, "build", "cuda_version"))
     toolkits = [str(folder) for folder in find_list(facts, "toolkits") or ()]
     majors = [int(found) for folder in toolkits for found in re.findall(r"cuda-(\d+)", folder)]
@@ -185,7 +185,7 @@ def detect_newer_toolkit(facts: Facts) -> str | None:
 
 
 def detect_wrong_extra(facts: Facts) -> str | None:
-    """C8: an environment of `keras3::install_keras()`, which asked for an extra there is not."""
+    """Detects C8: an environment of `keras3::install_keras()`, which requested an unknown extra."""
     prefix = (find_text(facts, "python", "prefix") or "").rstrip("/")
     missing = describe_no_libraries(facts)
     if not missing or not list_absent_wheels(facts) or detect_newer_toolkit(facts):
@@ -196,7 +196,7 @@ def detect_wrong_extra(facts: Facts) -> str | None:
 
 
 def detect_no_libraries(facts: Facts) -> str | None:
-    """C7: a CUDA build without its CUDA libraries."""
+    """Detects C7: a CUDA build without its CUDA libraries."""
     if detect_newer_toolkit(facts) or detect_wrong_extra(facts):
         return None
     return describe_no_libraries(facts)

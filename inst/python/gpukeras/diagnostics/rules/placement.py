@@ -1,6 +1,6 @@
-"""A training that runs on the CPU, whole or in part, beside a GPU that works (E1 to E4).
+"""Causes of training that runs wholly or partly on the CPU despite a working GPU (E1 to E4).
 
-E1 to E3 are roots where all of the step's computing is on the CPU; in part they are E1p to E3p.
+E1 to E3 are roots: the step computes only on the CPU. E1p to E3p: part of it runs on the CPU.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ UNPLACED = re.compile(r"Cannot assign a device for operation '?\{*(?:node )?([^\
 INTEGER = re.compile(r"\bT=DT_(U?INT\d+|BOOL)")
 
 
-# What the facts say -------------------------------------------------------------------------------
+# Facts --------------------------------------------------------------------------------------------
 
 
 def uses_gpu(facts: Facts) -> bool:
-    """Whether the training that was read was to run on a GPU."""
+    """Whether the measured training was meant to run on a GPU."""
     return (find_text(facts, "use", "device") or "").startswith("GPU")
 
 
 def count_ops(facts: Facts, kind: str) -> Counter[str]:
-    """How many ops of each kind the training step has on a kind of device ("CPU", "GPU")."""
+    """Counts the training step's ops of each type on a kind of device ("CPU", "GPU")."""
     found: Counter[str] = Counter()
     for device, ops in find_dict(facts, "use", "placement").items():
         if str(device).startswith(kind) and isinstance(ops, Mapping):
@@ -36,25 +36,25 @@ def count_ops(facts: Facts, kind: str) -> Counter[str]:
 
 
 def count_heavy(facts: Facts, kind: str) -> Counter[str]:
-    """The same for those ops alone that do a network's computing."""
+    """Counts only the heavy ops, which do most of a network's computation."""
     return Counter({op: count for op, count in count_ops(facts, kind).items() if is_heavy(op)})
 
 
 def count_weights(facts: Facts, kind: str) -> int:
-    """Variables of the model on a kind of device."""
+    """Counts the model's variables on a kind of device."""
     places = find_dict(facts, "use", "variables")
     return sum(int(find_number(places, p) or 0) for p in places if str(p).startswith(kind))
 
 
 def runs_on_cpu(facts: Facts) -> bool:
-    """Whether nothing of the training's computing was seen on its GPU, and all of it on the CPU."""
+    """Whether all observed computation of the training was on the CPU and none on its GPU."""
     ran = find_number(facts, "use", "trace", "kernels")
     placed = count_heavy(facts, "CPU") and not count_heavy(facts, "GPU")
     return uses_gpu(facts) and not ran and bool(placed)
 
 
 def find_unplaced(facts: Facts) -> str:
-    """The kind of op that has GPU kernels, but none for the type of its numbers; or ""."""
+    """Returns the op type that has GPU kernels, but none for its dtype; or ""."""
     error = find_text(facts, "use", "hard_placement_error") or ""
     named = UNPLACED.search(error)
     if not uses_gpu(facts) or not named or "no supported kernel for GPU" not in error:
@@ -65,7 +65,7 @@ def find_unplaced(facts: Facts) -> str:
 
 
 def list_movable(facts: Facts) -> Counter[str]:
-    """Heavy ops on the CPU that could have run on the GPU."""
+    """Counts the heavy ops on the CPU that have GPU kernels."""
     lacking = {str(op) for op in find_list(facts, "use", "cpu_only_ops") or ()}
     lacking.add(find_unplaced(facts))
     heavy = count_heavy(facts, "CPU").items() if uses_gpu(facts) else ()
@@ -73,18 +73,18 @@ def list_movable(facts: Facts) -> Counter[str]:
 
 
 def name_ops(ops: Mapping[str, int]) -> str:
-    """Ops with their number, the most frequent first."""
+    """Formats ops with their number, the most frequent first."""
     ordered = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
     texts = [f"{count} {op}" for op, count in ordered[:NAMES_SHOWN]]
     more = len(ordered) - len(texts)
     return ", ".join(texts) + (f" and {more} more kinds" if more else "")
 
 
-# On the CPU, though there is a GPU ----------------------------------------------------------------
+# On the CPU despite a GPU -------------------------------------------------------------------------
 
 
 def detect_model_on_cpu(facts: Facts) -> str | None:
-    """E1: the step runs on the CPU, where the model's weights are."""
+    """Detects E1: the step runs on the CPU, because the model's weights are there."""
     weights = count_weights(facts, "CPU")
     if not runs_on_cpu(facts) or weights <= count_weights(facts, "GPU"):
         return None
@@ -92,14 +92,14 @@ def detect_model_on_cpu(facts: Facts) -> str | None:
 
 
 def detect_step_on_cpu(facts: Facts) -> str | None:
-    """E2: the step runs on the CPU, though the GPU has kernels for its ops."""
+    """Detects E2: the step runs on the CPU although the GPU has kernels for its ops."""
     if not runs_on_cpu(facts) or detect_model_on_cpu(facts) or not list_movable(facts):
         return None
     return _describe_cpu(facts)
 
 
 def detect_no_gpu_kernels(facts: Facts) -> str | None:
-    """E3: the step runs on the CPU, because none of its ops has a GPU kernel."""
+    """Detects E3: the step runs on the CPU, because none of its ops has a GPU kernel."""
     if not runs_on_cpu(facts) or detect_model_on_cpu(facts) or list_movable(facts):
         return None
     lacking = find_list(facts, "use", "cpu_only_ops") or ()
@@ -112,8 +112,8 @@ def _describe_cpu(facts: Facts) -> str:
 
 
 def detect_some_weights_on_cpu(facts: Facts) -> str | None:
-    """E1p: the step computes on the GPU, and most weights are on the CPU."""
-    # A few variables there are right: the seeds of Dropout and the like.
+    """Detects E1p: the step computes on the GPU, and most weights are on the CPU."""
+    # A few variables belong on the CPU, such as the seeds of Dropout.
     there, here = count_weights(facts, "CPU"), count_weights(facts, "GPU")
     if not uses_gpu(facts) or runs_on_cpu(facts) or there <= here:
         return None
@@ -124,7 +124,7 @@ def detect_some_weights_on_cpu(facts: Facts) -> str | None:
 
 
 def detect_some_ops_on_cpu(facts: Facts) -> str | None:
-    """E2p: some of the step's ops run on the CPU, though the GPU has kernels for them."""
+    """Detects E2p: some of the step's ops run on the CPU although the GPU has kernels for them."""
     moved = list_movable(facts)
     if runs_on_cpu(facts) or not moved:
         return None
@@ -135,7 +135,7 @@ def detect_some_ops_on_cpu(facts: Facts) -> str | None:
 
 
 def detect_some_cpu_only_ops(facts: Facts) -> str | None:
-    """E3p: some of the step's ops have no GPU kernel."""
+    """Detects E3p: some of the step's ops have no GPU kernel."""
     lacking = [str(op) for op in find_list(facts, "use", "cpu_only_ops") or ()]
     if not uses_gpu(facts) or detect_no_gpu_kernels(facts) or not lacking:
         return None
@@ -144,7 +144,7 @@ def detect_some_cpu_only_ops(facts: Facts) -> str | None:
 
 
 def detect_integer_product(facts: Facts) -> str | None:
-    """E4: a product of a type of numbers for which the GPU has no kernel, such as int32."""
+    """Detects E4: a product of a dtype without a GPU kernel, such as int32."""
     op = find_unplaced(facts)
     if not op:
         return None

@@ -1,4 +1,4 @@
-"""This session of R and Python: the wrong Python, settings that came too late (C0, F1 to F11)."""
+"""Causes in this R and Python session: wrong Python, late settings (C0, F1 to F11)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEANT = ("CUDA_", "LD_LIBRARY_PATH", "XLA_FLAGS", "KERAS_BACKEND", "TF_", "NVIDI
 
 
 def find_import_error(facts: Facts) -> str:
-    """Why TensorFlow cannot be imported, here or in a new process, or ""."""
+    """Returns why TensorFlow cannot be imported, here or in a new process, or ""."""
     own = find_text(facts, "tensorflow", "error")
     failed = find_fact(facts, "listings", "as it is", "ok") is False
     fresh = find_text(facts, "listings", "as it is", "error") if failed else None
@@ -34,7 +34,7 @@ def find_import_error(facts: Facts) -> str:
 
 
 def needs_other_python(facts: Facts) -> str | None:
-    """Why this Python cannot use a GPU, or None."""
+    """Returns why this Python cannot use a GPU, or None."""
     error = find_import_error(facts)
     if error:
         return f"TensorFlow cannot be imported here ({error})"
@@ -42,12 +42,12 @@ def needs_other_python(facts: Facts) -> str | None:
 
 
 def find_unheeded(facts: Facts) -> str:
-    """The Python that RETICULATE_PYTHON asks for, if it is not the one that runs; else ""."""
+    """Returns the Python in RETICULATE_PYTHON if another one is running; else ""."""
     asked = find_text(facts, "session", "requested_python") or ""
     runs = find_text(facts, "python", "executable") or ""
     prefix = find_text(facts, "python", "prefix") or ""
     path = PureWindowsPath(asked) if "\\" in asked else PurePosixPath(asked)
-    if not path.is_absolute() or not runs or not prefix:  # "managed", say, or relative to home
+    if not path.is_absolute() or not runs or not prefix:  # such as "managed", or a relative path
         return ""
     linked = find_fact(facts, "python", "is_requested") is True
     same = linked or asked == runs or prefix in (str(path.parent), str(path.parent.parent))
@@ -55,7 +55,7 @@ def find_unheeded(facts: Facts) -> str:
 
 
 def detect_ignored_request(facts: Facts) -> str | None:
-    """F2: Python ran before another one was asked for."""
+    """Detects F2: Python was already running when another one was requested."""
     asked, lack = find_unheeded(facts), needs_other_python(facts)
     if find_fact(facts, "session", "python_before") is not True or not asked or not lack:
         return None
@@ -67,7 +67,7 @@ def detect_ignored_request(facts: Facts) -> str | None:
 
 
 def detect_other_python(facts: Facts) -> str | None:
-    """F1: this Python cannot use a GPU, another one of this user can, or was asked for."""
+    """Detects F1: this Python cannot use a GPU; another one can or was requested."""
     lack = needs_other_python(facts)
     if not lack or detect_ignored_request(facts):
         return None
@@ -85,17 +85,17 @@ def detect_other_python(facts: Facts) -> str | None:
 
 
 def detect_no_tensorflow(facts: Facts) -> str | None:
-    """C0: TensorFlow cannot be imported."""
+    """Detects C0: TensorFlow cannot be imported."""
     if detect_ignored_request(facts) or detect_other_python(facts):
         return None
     return find_import_error(facts) or None
 
 
-# What came too late ------------------------------------------------------------------------------
+# Late settings ------------------------------------------------------------------------------------
 
 
 def detect_ephemeral(facts: Facts) -> str | None:
-    """F4: uv's environment for one session, in which nobody sets links to CUDA's libraries."""
+    """Detects F4: uv's environment for one session, which has no links to CUDA's libraries."""
     uv = find_fact(facts, "installation", "uv") is True
     lost = find_fact(facts, "build", "searches_cusolver") is False
     mended = find_text(facts, "preload", "status") == "done"
@@ -106,7 +106,7 @@ def detect_ephemeral(facts: Facts) -> str | None:
 
 
 def detect_bare_rstudio(facts: Facts) -> str | None:
-    """F6: RStudio was started without the shell's variables."""
+    """Detects F6: RStudio was started without the shell's environment variables."""
     readings = find_dict(facts, "environment", "LD_LIBRARY_PATH")
     own = find_text(facts, "session", "ldpaths") or ""
     bare = "start" in readings and (readings["start"] or "") in ("", own)
@@ -118,7 +118,7 @@ def detect_bare_rstudio(facts: Facts) -> str | None:
 
 
 def detect_differing_readings(facts: Facts) -> str | None:
-    """F7: a variable was set after Python had started, so Python does not see it."""
+    """Detects F7: a variable was set after Python started, so Python does not see it."""
     differing = []
     for name, readings in find_dict(facts, "environment").items():
         known = isinstance(readings, dict) and {"c", "python"} <= readings.keys()
@@ -128,7 +128,7 @@ def detect_differing_readings(facts: Facts) -> str | None:
 
 
 def detect_fork(facts: Facts) -> str | None:
-    """F9: a fork of the R process in which CUDA was started."""
+    """Detects F9: this process is a fork of an R process that had initialized CUDA."""
     if find_fact(facts, "session", "forked") is not True:
         return None
     own = find_list(facts, "tensorflow", "physical_gpus")
@@ -137,7 +137,7 @@ def detect_fork(facts: Facts) -> str | None:
 
 
 def detect_old_reticulate(facts: Facts) -> str | None:
-    """F11: NumPy 2, with a reticulate that knows NumPy 1 only."""
+    """Detects F11: NumPy 2 with a reticulate that supports only NumPy 1."""
     reticulate = find_text(facts, "session", "reticulate")
     numpy = find_text(facts, "packages", "numpy") or find_text(facts, "session", "numpy")
     version = parse_numbers(reticulate)

@@ -1,4 +1,4 @@
-"""Cards that are lent: containers, WSL, clusters, MIG, other processes (B1 to B11)."""
+"""Causes in shared cards: containers, WSL, clusters, MIG, other processes (B1 to B11)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from gpukeras.system.facts import (
     is_wsl,
 )
 
-MPS = (805, 806, 807)  # CUresult: no daemon, it does not answer, it is not ready
+MPS = (805, 806, 807)  # CUresult: no MPS daemon, it does not answer, it is not ready
 PROHIBITED = 2
 MODES = {1: "exclusive thread", PROHIBITED: "prohibited", 3: "exclusive process"}
-REASONS = (  # signs in the log that tell another reason than a card that is in use
+REASONS = (  # log flags of reasons other than a card in use
     "cudnn",
     "ptx",
     "libdevice",
@@ -47,23 +47,23 @@ REASONS = (  # signs in the log that tell another reason than a card that is in 
     "not_initialized",
 )
 MIB = 2**20
-# A GPU is taken if less than this is free. 2 GiB: below it TensorFlow itself takes a GPU for a
-# small one and leaves less to the driver (MinSystemMemory() in gpu_device.cc). The share is this
+# A GPU counts as occupied if less than this is free. 2 GiB: below it TensorFlow treats a GPU as
+# small and reserves less for the driver (MinSystemMemory() in gpu_device.cc). The share is this
 # package's choice, so that a small card counts only if it is nearly full.
 LOW_BYTES = 2 * 2**30
 LOW_SHARE = 0.1
 
 
 def has_driver_fault(facts: Facts) -> bool:
-    """Whether the driver itself is at fault, wherever its card is lent to."""
+    """Whether the driver itself is at fault, independent of sharing."""
     return any(cause.detect(facts) for cause in driver.CAUSES if cause.stage == "driver")
 
 
-# Where the card is not lent at all ----------------------------------------------------------------
+# No access to the card ---------------------------------------------------------------------------
 
 
 def detect_slurm(facts: Facts) -> str | None:
-    """B6: a Slurm job that was given no GPU."""
+    """Detects B6: a Slurm job without an allocated GPU."""
     job = find_text(facts, "slurm", "job_id")
     if not job or find_text(facts, "slurm", "gpus") != "":
         return None
@@ -75,7 +75,7 @@ def detect_slurm(facts: Facts) -> str | None:
 
 
 def detect_wsl(facts: Facts) -> str | None:
-    """B4: WSL without the parts through which Windows lends its GPU."""
+    """Detects B4: WSL without the components through which Windows shares its GPU."""
     if not is_wsl(facts) or driver_works(facts) or detect_container(facts):
         return None
     needed = {"dxg": "/dev/dxg", "wsl_libcuda": f"{WSL_LIBRARIES}lib/libcuda.so.1"}
@@ -89,7 +89,7 @@ def detect_wsl(facts: Facts) -> str | None:
 
 
 def detect_container(facts: Facts) -> str | None:
-    """B1: a container in which no GPU was mounted."""
+    """Detects B1: a container without a mounted GPU."""
     marker = find_text(facts, "container", "marker")
     if not marker or driver_works(facts) or has_driver_fault(facts) or detect_mps(facts):
         return None
@@ -105,11 +105,11 @@ def detect_container(facts: Facts) -> str | None:
     return f"{marker} marks a container, {node} is missing, NVIDIA_VISIBLE_DEVICES is {promised}"
 
 
-# Where it is lent, and not whole ------------------------------------------------------------------
+# Restricted access to the card --------------------------------------------------------------------
 
 
 def detect_no_nvml(facts: Facts) -> str | None:
-    """B2: libcuda works, but NVML does not, without which TensorFlow registers no GPU."""
+    """Detects B2: libcuda works but NVML, which TensorFlow needs to register a GPU, does not."""
     if not driver_works(facts) or find_fact(facts, "driver", "tegra") is True:
         return None
     if has_driver_fault(facts) or detect_cut_off(facts):
@@ -127,13 +127,13 @@ def detect_no_nvml(facts: Facts) -> str | None:
 
 
 def _is_explained(facts: Facts) -> bool:
-    """Whether the card is not lent at all, or its driver is at fault."""
+    """Whether there is no access to the card at all, or the driver is at fault."""
     lent = (detect_wsl, detect_container, detect_mps)
     return has_driver_fault(facts) or any(detect(facts) for detect in lent)
 
 
 def detect_cut_off(facts: Facts) -> str | None:
-    """B3: a container that lost the permission for its GPU while it ran."""
+    """Detects B3: a container that lost access to its GPU while it ran."""
     if not is_cut_off(facts) or _is_explained(facts):
         return None
     code = find_number(facts, "nvml", "init") or NVML_UNKNOWN
@@ -144,18 +144,18 @@ def detect_cut_off(facts: Facts) -> str | None:
 
 
 def detect_no_mig_device(facts: Facts) -> str | None:
-    """B7: a GPU that is to be split into MIG slices, and has none."""
+    """Detects B7: a GPU in MIG mode without MIG slices."""
     if driver_works(facts) or _is_explained(facts) or detect_cut_off(facts):
         return None
     gpus = find_records(facts, "nvml", "devices")
     empty = [g for g in gpus if g.get("mig") is True and find_number(g, "mig_devices") == 0]
-    if not empty or len(empty) < len(gpus):  # another GPU would be used
+    if not empty or len(empty) < len(gpus):  # another GPU is usable
         return None
     return f"MIG is on for {len(empty)} GPU ({name_gpu(empty[0])}), with 0 instances"
 
 
 def detect_none_shown(facts: Facts) -> str | None:
-    """B11: there is a card, and the driver shows this process none."""
+    """Detects B11: a card exists, but the driver shows this process none."""
     seen = _describe_cards(facts)
     if not shows_none(facts) or not seen or _is_limited(facts):
         return None
@@ -176,15 +176,15 @@ def _describe_cards(facts: Facts) -> str:
 
 
 def _is_limited(facts: Facts) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES is set, which alone may be why none is shown."""
-    if shows_none({"cuda": find_dict(facts, "cuda_shown")}):  # none without it either
+    """Whether CUDA_VISIBLE_DEVICES is set and may alone hide all GPUs."""
+    if shows_none({"cuda": find_dict(facts, "cuda_shown")}):  # also none without the variable
         return False
     readings = find_dict(facts, "environment", "CUDA_VISIBLE_DEVICES")
     return any(value is not None for value in readings.values())
 
 
 def detect_mps(facts: Facts) -> str | None:
-    """B9: CUDA is to share the card through a daemon (MPS) that does not answer."""
+    """Detects B9: CUDA uses the card through a daemon (MPS) that does not answer."""
     if find_cuinit(facts) not in MPS:
         return None
     pipe = find_text(facts, "environment", "CUDA_MPS_PIPE_DIRECTORY", "c")
@@ -192,7 +192,7 @@ def detect_mps(facts: Facts) -> str | None:
 
 
 def detect_no_processes(facts: Facts) -> str | None:
-    """B5: in WSL NVML does not tell which process holds how much."""
+    """Detects B5: NVML in WSL does not report the memory of each process."""
     gpus = find_records(facts, "nvml", "devices")
     if not is_wsl(facts) or not gpus:
         return None
@@ -203,16 +203,16 @@ def detect_no_processes(facts: Facts) -> str | None:
     return "this is WSL, and NVML gives no memory by process"
 
 
-# Where somebody else uses it ----------------------------------------------------------------------
+# Use by other processes ---------------------------------------------------------------------------
 
 
 def list_others(facts: Facts, gpu: Facts) -> list[dict[str, Any]] | None:
-    """Other processes that compute on a GPU, the biggest first; None if not determined."""
+    """Returns other processes that compute on a GPU, largest first; None if not determined."""
     if find_list(gpu, "processes") is None:
         return None
     known, own = find_records(gpu, "processes"), find_number(facts, "python", "pid")
     mine = [process for process in known if process.get("pid") == own]
-    # In a container the numbers are others, so a session that computes may not find itself.
+    # Process ids differ in a container, so a session that computes may not find itself.
     if find_fact(facts, "tensorflow", "started") is True and not mine:
         return None
     others = [process for process in known if process not in mine]
@@ -220,7 +220,7 @@ def list_others(facts: Facts, gpu: Facts) -> list[dict[str, Any]] | None:
 
 
 def describe_process(process: Facts) -> str:
-    """A process's number, program and memory."""
+    """Describes a process by its id, program and memory."""
     number, program = find_number(process, "pid"), find_text(process, "program")
     held = find_number(process, "bytes")
     memory = "" if held is None else f", {held / MIB:.0f} MiB"
@@ -229,7 +229,7 @@ def describe_process(process: Facts) -> str:
 
 
 def detect_compute_mode(facts: Facts) -> str | None:
-    """B8: the card admits no process, or one only."""
+    """Detects B8: the card's compute mode admits no process, or only one."""
     cuda, nvml = find_tested_gpu(facts)
     mode = find_number(cuda, "compute_mode")
     mode = find_number(nvml, "compute_mode") if mode is None else mode
@@ -242,7 +242,7 @@ def detect_compute_mode(facts: Facts) -> str | None:
 
 
 def _find_refusal(facts: Facts, gpu: Facts) -> str:
-    """Why a card that admits one process refuses this one, or "" (it may well be the one)."""
+    """Returns why a card for one process refuses this one, or "" (it may be that process)."""
     others, logs = list_others(facts, gpu), find_logs(facts)
     if others:
         return f"{describe_process(others[0])} has it"
@@ -256,7 +256,7 @@ def _find_refusal(facts: Facts, gpu: Facts) -> str:
 
 
 def detect_memory_taken(facts: Facts) -> str | None:
-    """B10: other processes hold the card's memory."""
+    """Detects B10: other processes occupy the card's memory."""
     gpu = find_tested_gpu(facts)[1]
     free, total = find_number(gpu, "free_bytes"), find_number(gpu, "total_bytes")
     earlier = (driver.detect_old_driver, driver.detect_no_jit, detect_compute_mode)

@@ -1,7 +1,7 @@
-"""A card that works and is used badly (E1 to E15).
+"""Causes of inefficient use of a working card (E1 to E15).
 
-They stand on `facts["use"]`, the reading of the user's own model and data; what a small test model
-does in a child process says nothing about it, except where the computer is at fault (E15).
+They are based on `facts["use"]`, measured with the user's model and data. The small test model in a
+child process says nothing about these, except for a fault of the computer (E15).
 """
 
 from __future__ import annotations
@@ -23,29 +23,35 @@ from gpukeras.system.facts import (
     parse_numbers,
 )
 
-# A GPU waits between kernels that are shorter than what the CPU takes to start one (NVIDIA, Getting
-# Started with CUDA Graphs): 4 to 6 us were measured by others, TensorFlow's own work comes on top.
+# A GPU idles between kernels that are shorter than the CPU's launch time (NVIDIA, Getting Started
+# with CUDA Graphs): published measurements are 4 to 6 us, plus TensorFlow's overhead.
 SHORT_KERNEL_US = 10.0
-MANY_KERNELS = 100  # fewer say little about their median
-IDLE_SHARE = 0.5  # this package's choice: it does nothing for more time than it works
-# As in TensorFlow's own analysis of a profile: above it a step is "highly input-bound"
+MANY_KERNELS = 100  # fewer do not give a reliable median
+IDLE_SHARE = 0.5  # this package's choice: idle for longer than busy
+# As in TensorFlow's profile analysis: above it a step is "highly input-bound"
 # (kHighlyInfeedBoundThresholdInPercent in xprof).
 INPUT_SHARE = 0.2
-NOTICEABLE_S = 0.001  # a clock's noise in short steps is not waiting
-MANY_RETRACES = 5  # TensorFlow warns from here on (FREQUENT_TRACING_WARNING_THRESHOLD)
+NOTICEABLE_S = 0.001  # shorter waits may be clock noise
+MANY_RETRACES = 5  # TensorFlow warns from this number (FREQUENT_TRACING_WARNING_THRESHOLD)
 SLOW_FIRST = 10  # times the median; this package's choice
 SLOW_FIRST_S = 1.0
-HALF_PRECISION, BFLOAT16, TF32 = (7, 0), (8, 0), (8, 0)  # capabilities with tensor cores for it
+HALF_PRECISION, BFLOAT16, TF32 = (7, 0), (8, 0), (8, 0)  # first capability with tensor cores
 
 
 def find_capability(facts: Facts) -> tuple[int, ...]:
-    """Compute capability of the GPU that the training uses, else of the first; () if unknown."""
+    """Returns the compute capability of the training's GPU, else of the first; () if unknown."""
     own = parse_numbers(find_fact(facts, "use", "capability"))
     return own or next(iter(list_capabilities(facts)), ())
 
 
 def is_set(facts: Facts, name: str, values: Iterable[str]) -> bool:
-    """Whether C or Python reads one of the values of an environment variable."""
+    """Whether C or Python reads one of the given values from an environment variable.
+
+    Args:
+        facts: The facts.
+        name: Name of the variable.
+        values: The values to look for.
+    """
     readings = [find_text(facts, "environment", name, who) for who in ("c", "python")]
     return any(reading in values for reading in readings if reading is not None)
 
@@ -54,7 +60,7 @@ def is_set(facts: Facts, name: str, values: Iterable[str]) -> bool:
 
 
 def detect_slow_rnn(facts: Facts) -> str | None:
-    """E5: recurrent layers that cannot use cuDNN's fast kernels, and the argument at fault."""
+    """Detects E5: recurrent layers that cannot use cuDNN's fast kernels because of an argument."""
     texts = [
         f"{find_text(layer, 'layer')} ({find_text(layer, 'class')}): {argument}"
         for layer in find_records(facts, "use", "rnn")
@@ -64,7 +70,7 @@ def detect_slow_rnn(facts: Facts) -> str | None:
 
 
 def detect_eager(facts: Facts) -> str | None:
-    """E6: Python runs within the step, or the step is traced again and again."""
+    """Detects E6: Python code runs within the step, or the step is retraced repeatedly."""
     use = find_dict(facts, "use")
     retraces, step = find_number(use, "retraces") or 0, find_number(use, "median_s")
     reasons = ["run_eagerly is on"] if use.get("eager") is True else []
@@ -79,7 +85,7 @@ def detect_eager(facts: Facts) -> str | None:
 
 
 def detect_launch_bound(facts: Facts) -> str | None:
-    """E7: the GPU waits for the CPU to start its many short kernels."""
+    """Detects E7: the GPU waits for the CPU to launch many short kernels."""
     trace = find_dict(facts, "use", "trace")
     share, kernels = find_number(trace, "busy_share"), find_number(trace, "kernels")
     short = find_number(trace, "median_kernel_us")
@@ -96,7 +102,7 @@ def detect_launch_bound(facts: Facts) -> str | None:
 
 
 def detect_input_bound(facts: Facts) -> str | None:
-    """E8: the step waits for its data."""
+    """Detects E8: the step waits for its data."""
     real, same = find_number(facts, "use", "median_s"), find_number(facts, "use", "repeated_s")
     if not real or same is None or real - same < NOTICEABLE_S or 1 - same / real < INPUT_SHARE:
         return None
@@ -107,7 +113,7 @@ def detect_input_bound(facts: Facts) -> str | None:
 
 
 def detect_float64(facts: Facts) -> str | None:
-    """E9: numbers of 64 bits, which most GPUs compute 32 to 64 times slower."""
+    """Detects E9: float64, which most GPUs compute 32 to 64 times slower."""
     types = [str(kind) for kind in find_list(facts, "use", "input_dtypes") or ()]
     places = [f"input {i + 1} is float64" for i, kind in enumerate(types) if kind == "float64"]
     if find_text(facts, "use", "policy") == "float64":
@@ -119,7 +125,7 @@ def detect_float64(facts: Facts) -> str | None:
 
 
 def detect_full_precision(facts: Facts) -> str | None:
-    """E10: float32, on a card that computes 16 bits several times faster."""
+    """Detects E10: float32 on a card that computes 16-bit floats several times faster."""
     capability = find_capability(facts)
     wide = find_text(facts, "use", "policy") == "float32"
     if not uses_gpu(facts) or not wide or not capability or capability < HALF_PRECISION:
@@ -128,7 +134,7 @@ def detect_full_precision(facts: Facts) -> str | None:
 
 
 def detect_half_precision(facts: Facts) -> str | None:
-    """E10p: 16 bits, on a card that has no tensor cores for them."""
+    """Detects E10p: 16-bit floats on a card without tensor cores for them."""
     capability, policy = find_capability(facts), find_text(facts, "use", "policy") or ""
     needed = {"mixed_float16": HALF_PRECISION, "mixed_bfloat16": BFLOAT16}.get(policy)
     if not uses_gpu(facts) or not needed or not capability or capability >= needed:
@@ -138,7 +144,7 @@ def detect_half_precision(facts: Facts) -> str | None:
 
 
 def detect_no_tf32(facts: Facts) -> str | None:
-    """E11: TF32 is off, on a card that has it."""
+    """Detects E11: TF32 is off on a card that supports it."""
     capability, policy = find_capability(facts), find_text(facts, "use", "policy")
     if not uses_gpu(facts) or policy not in (None, "float32") or capability < TF32:
         return None
@@ -151,7 +157,7 @@ def detect_no_tf32(facts: Facts) -> str | None:
 
 
 def detect_determinism(facts: Facts) -> str | None:
-    """E12: only deterministic kernels are allowed."""
+    """Detects E12: only deterministic kernels are allowed."""
     asked = is_set(facts, "TF_DETERMINISTIC_OPS", ["1", "true", "True"])
     if find_fact(facts, "use", "deterministic") is not True and not (asked and uses_gpu(facts)):
         return None
@@ -159,7 +165,7 @@ def detect_determinism(facts: Facts) -> str | None:
 
 
 def detect_idle_gpu(facts: Facts) -> str | None:
-    """E13: another GPU does nothing."""
+    """Detects E13: another GPU is idle."""
     shown, used = find_number(facts, "use", "gpus"), find_number(facts, "use", "gpus_used")
     if not shown or not used or shown < 2 or used >= shown:
         return None
@@ -167,7 +173,7 @@ def detect_idle_gpu(facts: Facts) -> str | None:
 
 
 def detect_slow_start(facts: Facts) -> str | None:
-    """E14: the first step takes much longer than the others, which is no slowness."""
+    """Detects E14: the first step takes much longer than the others, which is not a fault."""
     first, usual = find_number(facts, "use", "first_s"), find_number(facts, "use", "median_s")
     if not first or not usual or first < SLOW_FIRST_S or first < SLOW_FIRST * usual:
         return None
@@ -178,7 +184,7 @@ def detect_slow_start(facts: Facts) -> str | None:
 
 
 def detect_blind_profiler(facts: Facts) -> str | None:
-    """E15: the profiler saw no kernel, though the GPU computed."""
+    """Detects E15: the profiler recorded no kernel although the GPU computed."""
     part = facts if find_dict(facts, "use") else find_dict(facts, "proof")
     trace, error = find_dict(part, "use", "trace"), find_text(part, "use", "trace", "error") or ""
     if not uses_gpu(part) or not trace or find_number(trace, "kernels"):

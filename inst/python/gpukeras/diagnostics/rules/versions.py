@@ -1,4 +1,4 @@
-"""Libraries, builds and cards that do not fit each other (C12, C13, C16 to C20)."""
+"""Causes in incompatible libraries, builds and cards (C12, C13, C16 to C20)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gpukeras.system.facts import (
 )
 from gpukeras.system.known_issues import format_version
 
-STAGES = ("product", "convolution", "fit", "fit_xla")  # of the test computation, in their order
+STAGES = ("product", "convolution", "fit", "fit_xla")  # of the test computation, in order
 
 
 def find_failed_stage(facts: Facts) -> str:
-    """The stage of the test computation that failed, or in which its process ended; "" if none."""
+    """Returns the test computation's stage that failed or ended the process; "" if none."""
     ended = find_text(facts, "proof", "ended") or ""
     done = []
     for stage in find_records(facts, "proof", "stages"):
@@ -39,7 +39,7 @@ def find_failed_stage(facts: Facts) -> str:
 
 
 def describe_failure(facts: Facts) -> str:
-    """All that the failed test computation said, in one text."""
+    """Joins all messages of the failed test computation."""
     texts = [find_text(facts, "proof", key) or "" for key in ("error", "ended")]
     texts += [str(stage.get("error") or "") for stage in find_records(facts, "proof", "stages")]
     texts += [str(line) for line in find_list(facts, "proof", "log", "lines") or ()]
@@ -60,7 +60,7 @@ def disproves_cudnn(facts: Facts) -> bool:
 
 
 def detect_old_cudnn(facts: Facts) -> str | None:
-    """C12: a cuDNN older than the one that TensorFlow was compiled with."""
+    """Detects C12: a cuDNN older than the one TensorFlow was compiled with."""
     said = _find_logged(facts, "cudnn")
     if said:
         return f"TensorFlow's log: loaded and compiled with cuDNN {said}"
@@ -68,7 +68,7 @@ def detect_old_cudnn(facts: Facts) -> str | None:
 
 
 def detect_old_card(facts: Facts) -> str | None:
-    """C18: every card is older than the oldest for which this TensorFlow has code."""
+    """Detects C18: every card is older than the oldest with code in this TensorFlow."""
     oldest, cards = find_oldest_code(facts), list_capabilities(facts)
     if not oldest or not cards or max(cards) >= oldest:
         return None
@@ -79,7 +79,7 @@ def detect_old_card(facts: Facts) -> str | None:
 
 
 def find_oldest_code(facts: Facts) -> tuple[int, int] | None:
-    """The oldest compute capability for which TensorFlow has code, or would have with CUDA."""
+    """Returns the oldest compute capability with code in TensorFlow, or in its CUDA build."""
     known = list_kernels(facts)
     if known or not is_cpu_build(facts):
         return min(known, default=None)
@@ -87,14 +87,14 @@ def find_oldest_code(facts: Facts) -> tuple[int, int] | None:
 
 
 def detect_new_cudnn(facts: Facts) -> str | None:
-    """C13: a cuDNN that has no more code for cards before Turing."""
+    """Detects C13: a cuDNN without code for cards before Turing."""
     if detect_old_card(facts) or detect_old_cudnn(facts) or disproves_cudnn(facts):
         return None
     return known_issues.NEW_CUDNN.applies(facts)
 
 
 def detect_abort(facts: Facts) -> str | None:
-    """C17: XLA ends the process on a card that is newer than its CUDA."""
+    """Detects C17: XLA aborts the process on a card newer than its CUDA version."""
     ended = find_text(facts, "proof", "ended") or "failed"
     if detect_old_card(facts):
         return None
@@ -110,7 +110,7 @@ def detect_abort(facts: Facts) -> str | None:
 
 
 def detect_no_kernels(facts: Facts) -> str | None:
-    """C16: no code for the card, so that the driver compiles each kernel at its first use."""
+    """Detects C16: no code for the card, so the driver compiles each kernel at its first use."""
     if detect_old_card(facts) or detect_abort(facts):
         return None
     told = _find_logged(facts, "capability")
@@ -137,7 +137,7 @@ def _lack_kernels(facts: Facts) -> str | None:
 
 
 def detect_no_compiler(facts: Facts) -> str | None:
-    """C19: XLA does not find NVIDIA's assembler or its library of device functions."""
+    """Detects C19: XLA does not find NVIDIA's `ptxas` or `libdevice`."""
     log, compiler = find_dict(facts, "proof", "log"), find_dict(facts, "compiler")
     said = [name for name in ("libdevice", "ptxas") if log.get(name) is True]
     absent = [name for name in ("libdevice", "ptxas") if compiler.get(name) == ""]
@@ -152,10 +152,10 @@ def detect_no_compiler(facts: Facts) -> str | None:
 
 
 def detect_changed_wheels(facts: Facts) -> str | None:
-    """C20: torch or jax brought CUDA libraries of versions that TensorFlow does not take."""
+    """Detects C20: torch or jax installed CUDA libraries incompatible with TensorFlow."""
     others = [name for name in ("torch", "jax") if find_text(facts, "packages", name)]
     changed = [item for item in find_records(facts, "requirements") if item.get("installed")]
-    if find_fact(facts, "proof", "ok") is False:  # then one of these must be what failed
+    if find_fact(facts, "proof", "ok") is False:  # then the failure must involve one of these
         said = describe_failure(facts).lower()
         changed = [item for item in changed if _names_library(said, str(item.get("name")))]
     if not others or not changed or is_cuda_build(facts) is not True:

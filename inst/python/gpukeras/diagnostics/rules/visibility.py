@@ -1,4 +1,4 @@
-"""Variables and settings that hide the card (D1 to D7)."""
+"""Causes in variables and settings that hide the card (D1 to D7)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpukeras.system.facts import (
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 TOO_LATE = re.compile(r"(?:Physical|Virtual) devices cannot be modified after being initialized")
-# What every op says once a device could not be started.
+# The errors of every op after a device failed to start.
 POISONED = re.compile(r"InternalError: .*|.*CUDA_ERROR_\w+.*|.*cudaGetDevice\(\) failed.*")
 
 
@@ -31,10 +31,10 @@ POISONED = re.compile(r"InternalError: .*|.*CUDA_ERROR_\w+.*|.*cudaGetDevice\(\)
 
 
 def describe_hiding(facts: Facts) -> str | None:
-    """What shows that CUDA_VISIBLE_DEVICES hides all GPUs, or None.
+    """Returns evidence that CUDA_VISIBLE_DEVICES hides all GPUs, or None.
 
-    Proven by what comes back without it, in the driver or in TensorFlow; by its value alone only
-    where nothing was tried without it.
+    It is proven if GPUs appear without the variable, in the driver or in TensorFlow. Its value
+    counts only if nothing was tried without it.
     """
     readings = find_dict(facts, "environment", VISIBLE)
     if readings.get("c") is None:
@@ -54,7 +54,7 @@ def describe_hiding(facts: Facts) -> str | None:
 
 
 def _describe_removed(facts: Facts) -> str | None:
-    """A variable that was removed too late: TensorFlow read it before, a new process does not."""
+    """Returns evidence of a variable removed after TensorFlow read it; a new process lacks it."""
     readings = find_dict(facts, "environment", VISIBLE)
     before = [readings.get(who) for who in ("python", "start")]
     fresh = count_fresh(facts)
@@ -68,7 +68,7 @@ def _describe_removed(facts: Facts) -> str | None:
 
 
 def detect_hidden_by_seed(facts: Facts) -> str | None:
-    """D2: the R package tensorflow set CUDA_VISIBLE_DEVICES to -1 while setting a seed."""
+    """Detects D2: the R package tensorflow set CUDA_VISIBLE_DEVICES to -1 when it set a seed."""
     readings = find_dict(facts, "environment", VISIBLE)
     loaded = find_fact(facts, "session", "tensorflow_r_loaded") is True
     if readings.get("c") != "-1" or readings.get("start") == "-1" or not loaded:
@@ -78,7 +78,7 @@ def detect_hidden_by_seed(facts: Facts) -> str | None:
 
 
 def detect_hidden_by_variable(facts: Facts) -> str | None:
-    """D1: CUDA_VISIBLE_DEVICES leaves no GPU."""
+    """Detects D1: CUDA_VISIBLE_DEVICES hides all GPUs."""
     return None if detect_hidden_by_seed(facts) else describe_hiding(facts)
 
 
@@ -86,7 +86,7 @@ def detect_hidden_by_variable(facts: Facts) -> str | None:
 
 
 def detect_hidden_in_process(facts: Facts) -> str | None:
-    """D3: TensorFlow lists GPUs that this process may not use."""
+    """Detects D3: TensorFlow lists GPUs that are not visible to this process."""
     physical = find_list(facts, "tensorflow", "physical_gpus")
     visible = find_list(facts, "tensorflow", "visible_gpus")
     if not physical or visible is None or len(visible) >= len(physical) or detect_backend(facts):
@@ -95,7 +95,7 @@ def detect_hidden_in_process(facts: Facts) -> str | None:
 
 
 def detect_late_growth(facts: Facts) -> str | None:
-    """D4: memory growth was asked for when TensorFlow had started."""
+    """Detects D4: memory growth was requested after TensorFlow had started."""
     readings = find_dict(facts, "environment", GROWTH)
     started = find_fact(facts, "tensorflow", "started") is True
     known = {"c", "python"} <= readings.keys() and started
@@ -106,7 +106,7 @@ def detect_late_growth(facts: Facts) -> str | None:
 
 
 def detect_poisoned(facts: Facts) -> str | None:
-    """D5: a GPU that failed to start in this session, so that every op fails that touches it."""
+    """Detects D5: a GPU failed to start in this session, so every op on it fails."""
     proven = find_fact(facts, "proof", "ok") is True  # in a new process
     found = [match.group() for text in _list_own_errors(facts) if (match := POISONED.search(text))]
     if not proven or not found or detect_backend(facts):
@@ -121,7 +121,7 @@ def _list_own_errors(facts: Facts) -> list[str]:
 
 
 def detect_backend(facts: Facts) -> str | None:
-    """D6: Keras computes with something else."""
+    """Detects D6: Keras uses another backend than TensorFlow."""
     backend = find_text(facts, "keras", "backend")
     if not backend or backend == "tensorflow":
         return None
@@ -129,8 +129,8 @@ def detect_backend(facts: Facts) -> str | None:
 
 
 def detect_silenced_log(facts: Facts) -> str | None:
-    """D7: TensorFlow's warnings are switched off."""
-    # gpukeras' own default is "2": only a level that was there before Python is somebody's wish.
+    """Detects D7: TensorFlow's warnings are switched off."""
+    # gpukeras' default is "2": only a level set before Python started is the user's choice.
     readings = find_dict(facts, "environment", "TF_CPP_MIN_LOG_LEVEL")
     level = readings.get("start") or readings.get("r")
     if level not in ("2", "3"):

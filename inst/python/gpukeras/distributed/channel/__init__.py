@@ -1,1 +1,1 @@
-"""How workers join, agree, and learn that one of them is lost."""
+"""The control channel: workers join, agree, and learn that one of them is lost."""

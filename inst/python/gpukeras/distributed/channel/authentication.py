@@ -1,9 +1,10 @@
-"""What proves that a message comes from who shares the secret: HMAC-SHA-256 over each of them.
+"""Authenticates the messages between workers with HMAC-SHA-256 and a shared secret.
 
-Both sides of a connection begin with a greeting that holds a nonce. Keys are made of the secret and
-both nonces, one for each direction, and each message has a number: so what was said in another
-connection, at another time or by oneself is no message here. Without a secret the same is done with
-an empty one, which keeps accidents out but nobody who means harm.
+Each side of a connection begins with a greeting that holds a nonce. The keys are derived from the
+secret and both nonces, one key for each direction, and each message has a number: a message that is
+replayed from another connection or another time, or reflected to its sender, fails the check.
+Without a secret the same is done with an empty one, which protects against accidents but not
+against attackers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import struct
 from collections.abc import Iterable
 
-PROTOCOL = 2  # rises when workers of two versions of gpukeras would misunderstand each other
+PROTOCOL = 2  # incremented when workers of two versions of gpukeras would misunderstand each other
 MAGIC = b"GPUK"
 GREETING = struct.Struct("!4sBB2x32s")  # magic, protocol, side, nonce
 NONCE, TAG = 32, 32  # bytes
@@ -23,19 +24,19 @@ _COUNT = struct.Struct("!Q")
 
 
 class StrangerError(Exception):
-    """Bytes that no worker of this training sends."""
+    """Received bytes that no worker of this training sends."""
 
 
 class Seal:
-    """One side of one connection: seals what it sends, checks what it gets.
+    """One side of one connection: signs the messages it sends, checks those it receives.
 
     Args:
-        secret: What all workers share; b"" for none.
+        secret: The secret shared by all workers; b"" for none.
         side: CHIEF or WORKER.
     """
 
     def __init__(self, secret: bytes, side: int) -> None:
-        """Has met nobody yet."""
+        """Creates a nonce; the keys follow from the other side's greeting."""
         self._secret, self._side = secret, side
         self._nonce = os.urandom(NONCE)
         self._outward = self._inward = b""
@@ -44,14 +45,14 @@ class Seal:
 
     @property
     def ready(self) -> bool:
-        """Whether the other side's greeting has come."""
+        """Whether the other side's greeting has arrived."""
         return bool(self._inward)
 
     def meet(self, greeting: bytes) -> None:
-        """Takes the other side's greeting.
+        """Derives the keys from the other side's greeting.
 
         Raises:
-            StrangerError: if it is none, or one's own.
+            StrangerError: if it is no greeting, or this side's own.
         """
         magic, protocol, side, nonce = GREETING.unpack(greeting)
         if magic != MAGIC or protocol != PROTOCOL or side != CHIEF + WORKER - self._side:
@@ -61,25 +62,25 @@ class Seal:
         self._inward = self._derive(side, pair)
 
     def sign_header(self, header: bytes) -> bytes:
-        """The tag of the next message's header."""
+        """Returns the tag of the next message's header."""
         self._sent += 1
         return _sign(self._outward, self._sent, b"header", (header,))
 
     def sign_body(self, parts: Iterable[bytes | memoryview]) -> bytes:
-        """The tag of the same message's body."""
+        """Returns the tag of the same message's body."""
         return _sign(self._outward, self._sent, b"body", parts)
 
     def check_header(self, header: bytes, tag: bytes) -> None:
-        """Checks the next message's header, before anything in it is believed.
+        """Checks the tag of the next message's header, before the header is parsed.
 
         Raises:
-            StrangerError: if it does not come from who knows the secret, or not in its turn.
+            StrangerError: if the sender does not know the secret, or the message is out of order.
         """
         self._taken += 1
         _compare(_sign(self._inward, self._taken, b"header", (header,)), tag)
 
     def check_body(self, body: bytearray, tag: bytes) -> None:
-        """Checks the same message's body; raises as `check_header()`."""
+        """Checks the tag of the same message's body; raises as `check_header()`."""
         _compare(_sign(self._inward, self._taken, b"body", (body,)), tag)
 
     def _derive(self, side: int, nonces: tuple[bytes, bytes]) -> bytes:

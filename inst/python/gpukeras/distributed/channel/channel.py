@@ -1,14 +1,14 @@
-"""The control channel: how workers agree, and how each learns that another is lost.
+"""The control channel: workers agree over it, and detect the loss of another worker.
 
-It carries what is said about a training, not its gradients: those go through TensorFlow's own
-collectives, which wait for ever for a worker that is gone.  The chief (worker 0 here, worker 1
-for users) collects and decides; so all workers hear the same.  Each message is proved by the
-secret that workers share, see `authentication`; with TLS it is encrypted too.
+It carries control messages, no gradients: those go through TensorFlow's own collectives, which
+wait for ever for a lost worker.  The chief (worker 0 here, worker 1 for users) collects all
+messages and decides, so that all workers receive the same result.  Each message is authenticated
+with the workers' shared secret, see `authentication`; with TLS it is encrypted too.
 
-A worker whose process is stopped, or whose Python lock is held for longer than the time-out, is
-taken for lost: its thread cannot beat.  R code holds that lock in older versions of reticulate,
-so a session rests the channel (`rest()`) whenever it goes back to R.  A forked copy of a worker's
-process keeps its connection open: then its end is noticed by its silence only.
+A worker whose process is stopped, or whose Python lock is held for longer than the time-out,
+counts as lost, because its thread sends no heartbeats.  R code holds that lock in older versions of
+reticulate, so a session calls `rest()` whenever it returns to R.  A forked copy of a worker's
+process keeps its connection open: the end of such a worker is detected by its silence only.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ def open_channel(
     """Joins all workers of a cluster; returns on all of them, or fails on all with one error.
 
     Args:
-        spec: The cluster, and which of its workers this is.
-        description: What must be alike on all workers, nested records of plain values, such as
+        spec: The cluster, and the index of this worker.
+        description: Nested records of plain values that must agree on all workers, such as
             versions of packages.
         on_loss: Called once, in the channel's thread, with a sentence, when another worker is
-            lost or all cannot go on; not when this one leaves.  It may be called before this
-            function has returned.
-        join_timeout_s: Seconds to wait until all are there.
+            lost or no worker can continue; not when this worker leaves.  It may be called before
+            this function has returned.
+        join_timeout_s: Seconds to wait for all workers.
 
     Raises:
-        ClusterError: if a worker differs from the chief, comes twice or does not come.
+        ClusterError: if a worker differs from the chief, joins twice or does not join.
     """
     note = ""
-    description = json.loads(json.dumps(description))  # what JSON cannot say fails here
+    description = json.loads(json.dumps(description))  # fails for values that JSON does not have
     if spec.index == CHIEF:
         links, note = gather_workers(spec, description, join_timeout_s)
         watch: Coordinator | Worker = Coordinator(spec.workers, spec.timeout_s, links, on_loss)
@@ -73,65 +73,65 @@ def open_channel(
 class Channel:
     """One worker's end of the control channel; made by `open_channel()`.
 
-    Every worker must make the same calls in the same order.  A call waits until all have come
-    to it.  After a fault (a worker is lost, failed, left, or is at another call) every call
-    raises the same `ClusterError`; the fault stays.
+    Every worker must make the same calls in the same order.  A call waits until all workers have
+    made it.  After a fault (a worker is lost, failed, left, or made another call) every call
+    raises the same `ClusterError`; the fault is permanent.
 
     Args:
-        watch: The thread that owns the connections, started.
-        notes: Sentences about how the workers came together.
+        watch: The started thread that owns the connections.
+        notes: Sentences about how the workers joined.
 
     Attributes:
         index: This worker's number, from 0.
         size: Number of workers.
-        notes: Those sentences.
+        notes: The sentences from `Args`.
     """
 
     def __init__(self, watch: Coordinator | Worker, notes: Sequence[str] = ()) -> None:
-        """Closed at the latest when Python ends."""
+        """Registers `close()` to run when Python exits."""
         self.notes = tuple(notes)
         self.index, self.size = watch.own, len(watch.workers)
         self._watch = watch
         self._number = 0  # of the next call
         self._turn = threading.Lock()  # one call at a time
         self._closed = False
-        self._process = os.getpid()  # a forked copy of it has no part in the channel
+        self._process = os.getpid()  # a forked copy of the process must not use the channel
         atexit.register(self.close)
 
     def __enter__(self) -> Channel:
-        """The channel itself."""
+        """Returns the channel itself."""
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Closes it; tells the others of an error."""
+        """Closes the channel; sends an error, if there is one, to the other workers."""
         self.close() if error is None else self.fail(error)
 
     def exchange(
         self, kind: str, values: Mapping[str, Any], timeout_s: float | None = None
     ) -> list[dict[str, Any]]:
-        """Gives a record, and gets those of all workers in their order.
+        """Sends a record, and returns the records of all workers in order of their numbers.
 
         Args:
-            kind: What it is about, such as "epoch"; must be the same on all.
+            kind: The purpose of the exchange, such as "epoch"; must be the same on all workers.
             values: Plain values.
-            timeout_s: Seconds to wait for the others; None: for as long as they live.
+            timeout_s: Seconds to wait for the others; None: as long as they live.
 
         Raises:
-            ClusterError: if the workers are at different places, one does not come or is lost.
+            ClusterError: if workers make different calls, one does not call in time or is lost.
         """
         parts = self._call(EXCHANGE, kind, json.dumps(values).encode(), timeout_s)
         return [json.loads(bytes(part)) for part in parts]
 
     def broadcast(self, data: bytes | None = None, timeout_s: float | None = None) -> bytes:
-        """Bytes from the chief to all workers.
+        """Sends bytes from the chief to all workers, and returns them.
 
         Args:
-            data: The chief's; that of others is not looked at.
+            data: The chief's bytes; those of other workers are ignored.
             timeout_s: As for `exchange()`.
 
         Raises:
             ClusterError: as for `exchange()`.
-            SpecError: if the chief gives none.
+            SpecError: if the chief passes None.
         """
         if self.index == CHIEF and data is None:
             raise SpecError("`data` must be bytes on the chief, not NULL.", arg="data")
@@ -139,10 +139,10 @@ class Channel:
         return bytes(self._call(BROADCAST, "", given, timeout_s)[0])
 
     def gather(self, data: bytes, timeout_s: float | None = None) -> list[bytes]:
-        """Gives bytes, and gets those of all workers, on every worker, in their order.
+        """Sends bytes, and returns those of all workers, on every worker, in order.
 
         Args:
-            data: This worker's.
+            data: This worker's bytes.
             timeout_s: As for `exchange()`.
 
         Raises:
@@ -153,15 +153,15 @@ class Channel:
     def compare(
         self, description: Mapping[str, Any], hint: str = ALIKE, timeout_s: float | None = None
     ) -> None:
-        """Fails on all workers alike where one differs from the chief.  The channel lives on.
+        """Fails on all workers if one differs from the chief.  The channel stays usable.
 
         Args:
-            description: What must be alike, nested records of plain values.
-            hint: What to do where it is not.
+            description: Nested records of plain values that must agree.
+            hint: What to do where they do not.
             timeout_s: As for `exchange()`.
 
         Raises:
-            ClusterError: that names the first worker that differs, and in what; or as for
+            ClusterError: that names the first worker that differs, and the difference; or as for
                 `exchange()`.
         """
         told = self.exchange("compare", description, timeout_s)
@@ -169,35 +169,37 @@ class Channel:
             raise error
 
     def fault(self, wait_s: float = 0.0) -> ClusterError | None:
-        """Why the cluster cannot go on, or None if nothing is known.
+        """Returns why the cluster cannot continue, or None if no fault is known.
 
         Args:
-            wait_s: Seconds to wait for it: when TensorFlow's collectives fail, the reason may be
-                known only a moment later, or `timeout_s` later where a worker hangs.
+            wait_s: Seconds to wait for a fault: when TensorFlow's collectives fail, the reason may
+                be known only a moment later, or `timeout_s` later where a worker hangs.
         """
         fault = self._watch.mailbox.wait_fault(wait_s)
         return None if fault is None else explain_fault(fault, self._watch.workers, self.index)
 
     def rest(self) -> None:
-        """From now on this worker's silence means nothing: its Python will not run for a while.
+        """Announces that this worker sends no heartbeats while its Python does not run.
 
-        Its process is still missed when it ends, and its computer when it cannot be reached.
+        The others still detect that its process ends, or that its computer is unreachable.
         """
         self._watch.set_rest(True)
 
     def resume(self) -> None:
-        """Ends a rest: this worker beats again."""
+        """Ends a rest: this worker sends heartbeats again."""
         self._watch.set_rest(False)
 
     def fail(self, error: BaseException) -> None:
-        """Tells the others why this worker leaves, and leaves; never raises.
+        """Sends the reason why this worker leaves, and leaves; never raises.
 
-        Where another worker was at fault before, that stays the reason for all.
+        If another worker was at fault before, that remains the reason for all.
         """
         self._leave(explain_failure(error), 0.0)
 
     def close(self, wait_s: float = LEAVE_S) -> None:
-        """Leaves.  For those that still count on it this worker "has left"; never raises.
+        """Leaves the cluster; never raises.
+
+        Workers that still wait for this one get the fault "has left".
 
         Args:
             wait_s: Seconds to wait until all others have finished too.

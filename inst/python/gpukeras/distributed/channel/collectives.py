@@ -1,4 +1,4 @@
-"""Calls in common: what each worker has given, and whether all are at the same place."""
+"""Collective calls: what each worker sent, and whether all workers made the same call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpukeras.distributed.channel.authentication import StrangerError
 from gpukeras.distributed.channel.errors import Fault
 
 EXCHANGE, BROADCAST, GATHER = range(3)
-AHEAD = 64  # calls of a worker that wait for the others; it is ahead by those it interrupted
+AHEAD = 64  # calls of one worker that may wait for the others; interrupted calls put it ahead
 CALL_FORM = struct.Struct("!QBdH")  # number, operation, limit in s, bytes of the kind
 _RESULT = struct.Struct("!QI")  # number, parts
 _LENGTH = struct.Struct("!Q")
@@ -20,14 +20,14 @@ _LENGTH = struct.Struct("!Q")
 
 @dataclass(frozen=True)
 class Call:
-    """What one worker gives.
+    """One worker's part of a collective call.
 
     Args:
-        number: Its how-many-th call, from 0.
+        number: The number of the call, from 0.
         operation: EXCHANGE, BROADCAST or GATHER.
-        kind: What an exchange is about, such as "epoch"; "" for others.
-        limit_s: Seconds it waits for the others; infinite for as long as they live.
-        data: What it gives.
+        kind: The purpose of an exchange, such as "epoch"; "" for other operations.
+        limit_s: Seconds to wait for the others; infinite for as long as they live.
+        data: The bytes that the worker sends.
     """
 
     number: int
@@ -38,21 +38,21 @@ class Call:
 
     @property
     def place(self) -> str:
-        """Where in its program the worker is, for messages."""
+        """The worker's place in its program, for messages."""
         return (f'"{self.kind}"', "a broadcast", "a gathering")[self.operation]
 
 
 def pack_call(call: Call) -> list[bytes | memoryview]:
-    """A call as it travels."""
+    """Packs a call for sending."""
     kind = call.kind.encode()
     return [CALL_FORM.pack(call.number, call.operation, call.limit_s, len(kind)), kind, call.data]
 
 
 def parse_call(body: bytearray) -> Call:
-    """A call that has come; its data is a view of `body`.
+    """Parses a received call; its data is a view of `body`.
 
     Raises:
-        StrangerError: if it is none.
+        StrangerError: if it is no call.
     """
     view = memoryview(body)
     try:
@@ -60,28 +60,28 @@ def parse_call(body: bytearray) -> Call:
         kind = bytes(view[CALL_FORM.size : CALL_FORM.size + length]).decode()
     except (struct.error, UnicodeDecodeError) as error:
         raise StrangerError("a call that is none") from error
-    known = operation in (EXCHANGE, BROADCAST, GATHER) and limit_s >= 0  # NaN is not
+    known = operation in (EXCHANGE, BROADCAST, GATHER) and limit_s >= 0  # false for NaN
     if not known or CALL_FORM.size + length > len(view):
         raise StrangerError("a call that is none")
     return Call(number, operation, kind, limit_s, view[CALL_FORM.size + length :])
 
 
 def pack_result(number: int, parts: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """What all gave, as it travels."""
+    """Packs the result of a call, the parts of all workers, for sending."""
     lengths = b"".join(_LENGTH.pack(len(part)) for part in parts)
     return [_RESULT.pack(number, len(parts)) + lengths, *parts]
 
 
 def parse_result(body: bytearray, size: int) -> tuple[int, list[memoryview]]:
-    """The number of the call, and what all of `size` workers gave as views of `body`.
+    """Returns the number of a call, and the parts of all `size` workers as views of `body`.
 
     Raises:
-        StrangerError: if it is none.
+        StrangerError: if it is no result.
     """
     view = memoryview(body)
     try:
         number, count = _RESULT.unpack_from(view)
-        if count not in (1, size):  # 1 of a broadcast
+        if count not in (1, size):  # 1 for a broadcast
             raise StrangerError("a result of others")
         lengths = [
             _LENGTH.unpack_from(view, _RESULT.size + _LENGTH.size * part)[0]
@@ -100,20 +100,25 @@ def parse_result(body: bytearray, size: int) -> tuple[int, list[memoryview]]:
 
 
 class Rounds:
-    """The calls that the chief has and not yet answered; a round is one call of every worker.
+    """The calls that the chief has received and not yet answered; a round is one call per worker.
 
-    A worker may be ahead by a call: one that was interrupted while it waited for the others.
+    A worker may be ahead by some calls: those that were interrupted while it waited for the others.
 
     Args:
         size: Number of workers.
     """
 
     def __init__(self, size: int) -> None:
-        """No calls yet."""
+        """Starts without calls."""
         self._calls: list[deque[tuple[float, Call]]] = [deque() for _ in range(size)]
 
     def add(self, worker: int, call: Call, now: float) -> None:
-        """Notes a worker's call that came at `now`.
+        """Adds a worker's call that arrived at `now`.
+
+        Args:
+            worker: The worker's number.
+            call: Its call.
+            now: The time of arrival, in seconds.
 
         Raises:
             StrangerError: if it is further ahead than a worker can be.
@@ -123,18 +128,18 @@ class Rounds:
         self._calls[worker].append((now, call))
 
     def missing(self) -> list[int]:
-        """The workers for whom others wait."""
+        """Returns the workers that others wait for."""
         absent = [worker for worker, calls in enumerate(self._calls) if not calls]
         return absent if len(absent) < len(self._calls) else []
 
     def complete(self) -> list[Call] | None:
-        """Takes a whole round out, in order of workers; None if there is none."""
+        """Removes and returns a complete round, in order of workers; None if there is none."""
         if not all(self._calls) or self.mismatch():
             return None
         return [calls.popleft()[1] for calls in self._calls]
 
     def mismatch(self) -> Fault | None:
-        """The first worker that is at another place than those before it."""
+        """Returns the first worker whose call differs from that of the workers before it."""
         first = None
         for worker, calls in enumerate(self._calls):
             if not calls:
@@ -148,7 +153,7 @@ class Rounds:
         return None
 
     def overdue(self, now: float) -> Fault | None:
-        """The first worker for whom another has waited for longer than it will."""
+        """Returns the first worker that another has waited for longer than its limit."""
         for calls in self._calls:
             if calls and now - calls[0][0] > calls[0][1].limit_s and (absent := self.missing()):
                 call = calls[0][1]
@@ -156,6 +161,6 @@ class Rounds:
         return None
 
     def wake_s(self, now: float) -> float:
-        """Seconds until a call may be overdue; infinite if none can."""
+        """Returns the seconds until a call may be overdue; infinite if none can."""
         waits = [calls[0][0] + calls[0][1].limit_s - now for calls in self._calls if calls]
         return max(0.0, min(waits, default=math.inf))

@@ -1,4 +1,4 @@
-"""The chief's side of a channel: it collects what all give, and decides who is lost."""
+"""The chief's side of a channel: it collects all calls, and decides which worker is lost."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Coordinator(HeartbeatThread):
         links: dict[int, Link],
         on_loss: Callable[[str], None] | None = None,
     ) -> None:
-        """Nobody has called or left yet."""
+        """Starts without calls; no worker has left."""
         super().__init__(workers, CHIEF, timeout_s, links, on_loss)
         self._rounds = Rounds(len(workers))
-        self._left: set[int] = set()  # who has finished
+        self._left: set[int] = set()  # workers that have finished
 
     def call(self, call: Call) -> None:
-        """The chief's own part of a round."""
+        """Adds the chief's own part of a round."""
         self.post(lambda: self._take_call(CHIEF, call))
 
     def _start_leaving(self) -> None:
@@ -91,7 +91,7 @@ class Coordinator(HeartbeatThread):
         self.mailbox.put_over()
 
     def _check_left(self) -> None:
-        # Who waits for one that has finished would wait for ever.
+        # Calls that wait for a finished worker would wait for ever.
         gone = [worker for worker in self._rounds.missing() if worker in self._left]
         if gone:
             self._declare(Fault(gone[0], "has left"))
@@ -101,7 +101,7 @@ class Coordinator(HeartbeatThread):
         self._declare(Fault(worker, "has left" if finished else reason))
 
     def _declare(self, fault: Fault) -> None:
-        # The others are told before `on_loss`, which may take its time.
+        # The fault is sent first, because `on_loss` may take long.
         if self.mailbox.working:
             self._tell(self._links.values(), FrameKind.FAULT, fault.record())
             self._note(fault)

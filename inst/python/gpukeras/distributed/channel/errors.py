@@ -1,4 +1,4 @@
-"""Why a cluster cannot go on: who is lost, and who differs from the chief in what."""
+"""Errors of a cluster: which worker is lost, and how a worker differs from the chief."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ RESTART = "Its own log says more; start all workers again to continue from the l
 ALIKE = "All workers must have the same versions, the same model and the same data."
 NAMED = 3  # differences that a message names; the rest are counted
 SHOWN = 60  # characters of a value in a message
-TOLD = 500  # characters of an error that crosses to other workers
+TOLD = 500  # characters of an error that is sent to other workers
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What ended the work in common.
+    """The event that ended the collective work.
 
     Args:
         worker: Number of the worker that it happened to, from 0.
-        reason: What happened, such as "has ended": it follows the worker's name.
+        reason: What happened, such as "has ended"; it follows the worker's name.
     """
 
     worker: int
     reason: str
 
     def record(self) -> dict[str, Any]:
-        """As it travels."""
+        """Returns the fault as a record for sending."""
         return {"worker": self.worker, "reason": self.reason}
 
 
 def parse_fault(record: Mapping[str, Any], size: int) -> Fault:
-    """The fault in a message from another worker.
+    """Parses the fault in a message from another worker.
 
     Raises:
         StrangerError: if it names no worker of `size`.
@@ -48,13 +48,19 @@ def parse_fault(record: Mapping[str, Any], size: int) -> Fault:
 
 
 def name_worker(worker: int, address: str) -> str:
-    """A worker as messages call it: numbers count from 1."""
+    """Returns a worker's name for messages, with numbers from 1."""
     called = f"worker {worker + 1} ({address})"
     return f"the chief, {called}," if worker == 0 else called
 
 
 def explain_fault(fault: Fault, workers: Sequence[str], own: int) -> ClusterError:
-    """The error that every call of worker `own` raises after a fault."""
+    """Returns the error that every call of worker `own` raises after a fault.
+
+    Args:
+        fault: The fault.
+        workers: All addresses.
+        own: This worker's number, from 0.
+    """
     name = name_worker(fault.worker, workers[fault.worker])
     if fault.worker == own:
         name = f"this worker, {name.removesuffix(',')},"
@@ -68,7 +74,7 @@ def explain_fault(fault: Fault, workers: Sequence[str], own: int) -> ClusterErro
 
 
 def explain_failure(error: BaseException) -> str:
-    """What the others are told of a worker's own error: its kind and its first line."""
+    """Returns a worker's own error for the other workers: its type and its first line."""
     if isinstance(error, KeyboardInterrupt):
         return "was interrupted"
     text = error.message if isinstance(error, GpuKerasError) else str(error)
@@ -78,7 +84,7 @@ def explain_failure(error: BaseException) -> str:
 
 
 def find_differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple]:
-    """Where two descriptions differ.
+    """Returns the differences between two descriptions.
 
     Args:
         own: The chief's description, nested records of plain values.
@@ -86,7 +92,7 @@ def find_differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
 
     Returns:
         By name (`"packages.keras"`), the chief's value and the other's as JSON, or None where
-        one of them has none; an empty record is none.
+        one of them has no such entry; an empty record counts as no entry.
     """
     ours, theirs = _flatten(own), _flatten(other)
     names = dict.fromkeys([*ours, *theirs])
@@ -100,12 +106,12 @@ def find_differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
 def explain_differences(
     descriptions: Sequence[Mapping[str, Any]], workers: Sequence[str], hint: str = ALIKE
 ) -> ClusterError | None:
-    """The error for the first worker that differs from the chief, or None if none does.
+    """Returns the error for the first worker that differs from the chief, or None if none does.
 
     Args:
         descriptions: Each worker's, the chief's first.
         workers: Their addresses.
-        hint: What to do about it.
+        hint: What the user can do about it.
     """
     for worker, description in enumerate(descriptions):
         if differences := find_differences(descriptions[0], description):
@@ -116,7 +122,14 @@ def explain_differences(
 def explain_difference(
     worker: int, address: str, differences: Mapping[str, tuple], hint: str = ALIKE
 ) -> ClusterError:
-    """The error for one worker and what it differs in."""
+    """Returns the error for one worker and its differences.
+
+    Args:
+        worker: The worker's number, from 0.
+        address: Its address.
+        differences: See `find_differences()`.
+        hint: What the user can do about it.
+    """
     told = [_compare(name, *pair) for name, pair in list(differences.items())[:NAMED]]
     more = len(differences) - len(told)
     also = f"; {more} more differ" if more else ""

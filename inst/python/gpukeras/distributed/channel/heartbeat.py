@@ -1,7 +1,7 @@
-"""The one thread of a channel: it owns all connections, beats, and notices who is silent.
+"""The thread of a channel: it owns all connections, sends heartbeats, and detects silent workers.
 
-What callers want of it is posted as a function and runs in that thread, so that its state has
-one writer; what they wait for comes back through a `ResultQueue`.
+Callers post their requests as functions that run in this thread, so that its state has one writer;
+results return through a `ResultQueue`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gpukeras.distributed.channel.mailboxes import ResultQueue
 from gpukeras.distributed.channel.protocol import Frame, FrameKind
 from gpukeras.distributed.channel.transport import LAST_WORD_S, Link, finish_links
 
-BEAT_S = 1.0  # seconds between two signs of life
-REST_LIMIT_S = 86400.0  # silence after which one at rest is lost too: a day
-REST_S = 2.0  # how long `rest()` waits until the others are told
+BEAT_S = 1.0  # seconds between two heartbeats
+REST_LIMIT_S = 86400.0  # silence after which a resting worker is lost too: a day
+REST_S = 2.0  # seconds that `rest()` waits until the announcement is sent
 
 
 class Clock:
-    """Seconds that this thread was awake for.
+    """A clock that counts the seconds during which this thread was awake.
 
-    A computer that slept, a process that was stopped or a lock that was held must not turn into
-    the silence of others, whose messages lie in the socket by then.
+    While a computer sleeps, a process is stopped or the Python lock is held, messages of the other
+    workers wait in the socket: that time must not count as their silence.
 
     Args:
-        longest_s: What one gap between two ticks counts at most.
+        longest_s: Most seconds that one gap between two ticks counts.
     """
 
     def __init__(self, longest_s: float) -> None:
@@ -44,7 +44,7 @@ class Clock:
         self._seen = math.nan
 
     def tick(self, real: float) -> float:
-        """The awake time after a look at the real clock."""
+        """Returns the awake time, given the time of the real clock."""
         if not math.isnan(self._seen):
             self.now += min(max(0.0, real - self._seen), self._longest_s)
         self._seen = real
@@ -52,14 +52,15 @@ class Clock:
 
 
 class HeartbeatThread(ABC):
-    """The thread, without what the chief and the other workers do differently.
+    """The thread, without the parts in which the chief and the other workers differ.
 
     Args:
         workers: All addresses.
         own: This worker's number, from 0.
         timeout_s: Silence after which a worker is lost.
         links: Connections by the number of the worker at the other end.
-        on_loss: Called once with a sentence, in this thread, when the work in common is lost.
+        on_loss: Called once with a sentence, in this thread, when the collective work cannot
+            continue.
     """
 
     def __init__(
@@ -84,14 +85,14 @@ class HeartbeatThread(ABC):
         self._posted: deque[Callable[[], None]] = deque()
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
-        self._waker_lock = threading.Lock()  # a closed socket's number may be another file's
+        self._waker_lock = threading.Lock()  # a closed socket's number may belong to another file
         self._woken.setblocking(False)
         self._waker.setblocking(False)
 
-    # What other threads call.
+    # Methods for other threads.
 
     def start(self) -> None:
-        """Starts to watch."""
+        """Starts the thread."""
         self._selector.register(self._woken, selectors.EVENT_READ)
         for worker, link in self._links.items():
             link.trust(self.timeout_s)
@@ -100,13 +101,13 @@ class HeartbeatThread(ABC):
         self.thread.start()
 
     def post(self, command: Callable[[], None]) -> None:
-        """Runs a function in the thread, soon; never if the thread has ended."""
+        """Schedules a function to run in the thread; it does not run if the thread has ended."""
         self._posted.append(command)
-        with self._waker_lock, suppress(OSError):  # full: it will wake anyway; closed: it ended
+        with self._waker_lock, suppress(OSError):  # full: it wakes anyway; closed: it has ended
             self._waker.send(b"!")
 
     def post_and_wait(self, command: Callable[[], None], limit_s: float) -> None:
-        """Runs a function in the thread and waits until it has, up to `limit_s` seconds."""
+        """Runs a function in the thread and waits until it returns, up to `limit_s` seconds."""
         done = threading.Event()
 
         def run() -> None:
@@ -118,49 +119,49 @@ class HeartbeatThread(ABC):
             done.wait(limit_s)
 
     def end(self, limit_s: float = 2 * LAST_WORD_S) -> None:
-        """Ends the thread after its last word is sent, and waits for that."""
+        """Ends the thread after it has sent its last message, and waits for that."""
         self.post(self._end)
         if threading.current_thread() is not self.thread:
             self.thread.join(limit_s)
 
     def set_rest(self, at_rest: bool) -> None:
-        """Tells the others whether this worker's silence means anything."""
+        """Announces whether this worker rests, so that its silence does not count."""
         self.post_and_wait(lambda: self._tell_rest(at_rest), REST_S)
 
     def bye(self) -> None:
-        """This worker has finished."""
+        """Announces that this worker has finished."""
         self.post(self._start_leaving)
 
     def leave(self, reason: str) -> None:
-        """This worker goes: the others are told why, unless all have finished."""
+        """Leaves; the others receive the reason, unless all have finished."""
         self.post(lambda: self._leave(reason))
 
-    # What the chief and the others do differently.
+    # Methods in which the chief and the other workers differ.
 
     @abstractmethod
     def _start_leaving(self) -> None:
-        """Says that this worker has finished."""
+        """Sends that this worker has finished."""
 
     @abstractmethod
     def _leave(self, reason: str) -> None:
-        """Says why this worker goes, and ends."""
+        """Sends why this worker leaves, and ends."""
 
     @abstractmethod
     def _take(self, worker: int, frame: Frame) -> None:
-        """A message that has come."""
+        """Handles a received message."""
 
     @abstractmethod
     def _lose(self, worker: int, reason: str) -> None:
-        """A worker at the other end of a link is lost."""
+        """Handles the loss of the worker at the other end of a link."""
 
     @abstractmethod
     def _tick(self, now: float) -> None:
-        """Time has gone by."""
+        """Handles the passing of time."""
 
     def _wake_s(self, now: float) -> float:
         return math.inf
 
-    # The thread.
+    # Methods that run in the thread.
 
     def _run(self) -> None:
         try:
@@ -184,7 +185,7 @@ class HeartbeatThread(ABC):
         for worker in dict.fromkeys([*ready, *unread]):
             if worker is None:
                 self._sleep_again()
-            elif worker in self._links:  # an earlier message may have ended it
+            elif worker in self._links:  # an earlier message may have closed it
                 self._hear(worker, self._links[worker], now)
         while self._posted:
             self._posted.popleft()()
@@ -231,7 +232,7 @@ class HeartbeatThread(ABC):
             return
         self._beaten = now
         for worker, link in self._links.items():
-            # Bytes on their way are a sign of life; who rests reads none.
+            # Bytes on their way are a sign of life; a resting worker reads none.
             if not link.waiting and worker not in self._resting:
                 link.send(FrameKind.BEAT)
 
@@ -257,7 +258,7 @@ class HeartbeatThread(ABC):
             link.send_record(kind, record)
 
     def _note(self, fault: Fault) -> bool:
-        # Whether the fault is news; the lead's own work is aborted only while it works.
+        # Returns whether the fault is new; `on_loss` is not called for a worker that leaves.
         if not self.mailbox.put_fault(fault):
             return False
         if self._on_loss is not None and not self._leaving:
@@ -267,7 +268,7 @@ class HeartbeatThread(ABC):
 
 
 def explain_end(link: Link, timeout_s: float) -> str:
-    """Why a connection has ended, to follow a worker's name."""
+    """Returns why a connection has ended, to follow a worker's name."""
     if link.stranger:
         return "sent what is no message of this program"
     return f"has not answered for {timeout_s:g} s" if link.unreachable else "has ended"

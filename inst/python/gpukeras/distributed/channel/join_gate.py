@@ -1,7 +1,7 @@
-"""The chief's door: who has come, who may come in, and when it is decided.
+"""Admits workers to the cluster: the chief accepts connections and decides who may join.
 
-What connects may be anything, a port scanner too: it is heard for a moment and sent away, and
-nothing that it sends can hold the workers up.
+A connection may come from anything, even a port scanner. Such a connection is closed after a short
+time, and no bytes that it sends can delay the workers.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from gpukeras.distributed.channel.errors import (
 from gpukeras.distributed.channel.protocol import Frame, FrameKind, is_place
 from gpukeras.distributed.channel.transport import LAST_WORD_S, Link, finish_links
 
-STRANGER_S = 10.0  # seconds for which a connection may be there without a word
-GRACE_S = 10.0  # seconds that the rest have to come when the cluster cannot start any more
-WAIT_LIMIT_S = 7 * 86400.0  # a wait that the chief announces; no batch system needs more
-MOST = 100_000  # workers; a number beyond is not one
-STRANGERS = 100  # connections at most that have not said who they are; the oldest go
+STRANGER_S = 10.0  # seconds for which a connection may stay without a greeting
+GRACE_S = 10.0  # seconds to wait for the rest when the cluster cannot start any more
+WAIT_LIMIT_S = 7 * 86400.0  # longest wait that the chief may announce; no batch system needs more
+MOST = 100_000  # workers; a larger number is invalid
+STRANGERS = 100  # most connections without a greeting; the oldest are closed
 
 
 @dataclass(frozen=True)
 class Hello:
-    """What a worker says of itself when it comes.
+    """A worker's description of itself when it joins.
 
     Args:
         index: Its number, from 0.
-        alike: What must be the same on all workers.
+        alike: Values that must agree on all workers.
     """
 
     index: int
     alike: Mapping[str, Any]
 
     def record(self) -> dict[str, Any]:
-        """As it travels."""
+        """Returns the greeting as a record for sending."""
         return {"index": self.index, "alike": dict(self.alike)}
 
 
 def parse_hello(frame: Frame) -> Hello:
-    """Who a worker says it is.
+    """Parses a worker's greeting.
 
     Raises:
-        StrangerError: if it is no worker of this program.
+        StrangerError: if it comes from no worker of this program.
     """
     if frame.kind is not FrameKind.HELLO:
         raise StrangerError("no greeting")
@@ -67,12 +67,12 @@ def parse_hello(frame: Frame) -> Hello:
 def judge_hello(
     hello: Hello, own: Hello, here: Sequence[int], workers: Sequence[str]
 ) -> ClusterError | None:
-    """Why a cluster cannot start with a worker that has come, or None if it can.
+    """Returns why a cluster cannot start with a worker that joins, or None if it can.
 
     Args:
         hello: The worker's greeting.
         own: The chief's own.
-        here: Numbers of the workers that are here already.
+        here: Numbers of the workers that have joined already.
         workers: All addresses.
     """
     known = 0 <= hello.index < len(workers)
@@ -93,20 +93,20 @@ def judge_hello(
 
 
 class JoinGate:
-    """Lets workers in until all are there, or says to all why they cannot start.
+    """Admits workers until all have joined, or sends all of them why they cannot start.
 
     Args:
-        listener: Where they come; closed with the door.
+        listener: The listening socket; closed with the gate.
         workers: All addresses.
         own: The chief's own greeting.
         limit_s: Seconds to wait for all.
-        timeout_s: Silence after which a worker is lost; at most so long the rest are waited for
-            when it is known that the cluster cannot start, so that they learn it too.
-        secret: What all workers share.
-        tls: TLS as a server, or None.
+        timeout_s: Silence after which a worker is lost; also the longest wait for the rest when
+            the cluster cannot start, so that they receive the reason too.
+        secret: The secret shared by all workers.
+        tls: A TLS server context, or None.
 
     Attributes:
-        strangers: Where those came from that were sent away because they are no workers.
+        strangers: Addresses of connections that were closed because they are no workers.
     """
 
     def __init__(
@@ -120,14 +120,14 @@ class JoinGate:
         secret: bytes = b"",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Open, with nobody there."""
+        """Opens the gate; no worker has joined."""
         self._secret, self._tls = secret, tls
         self.strangers: list[str] = []
         self._workers, self._own = workers, own
         self._limit_s, self._grace_s = limit_s, min(GRACE_S, timeout_s)
         self._deadline = time.monotonic() + limit_s
         self._listener = listener
-        self._strangers: dict[Link, float] = {}  # since when they are there
+        self._strangers: dict[Link, float] = {}  # when each of them connected
         self._members: dict[int, Link] = {}
         self._refused: dict[Link, int] = {}
         self._verdict: ClusterError | None = None
@@ -135,11 +135,11 @@ class JoinGate:
         self._selector.register(listener, selectors.EVENT_READ)
 
     def __enter__(self) -> JoinGate:
-        """The door itself."""
+        """Returns the gate itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes it: nothing listens any more; links that were given out live on."""
+        """Stops listening; links that were returned stay open."""
         self._selector.close()
         self._listener.close()
         for link in [*self._strangers, *self._refused, *self._members.values()]:
@@ -147,12 +147,12 @@ class JoinGate:
 
     @property
     def decided(self) -> bool:
-        """Whether all are here, or no more will be waited for."""
+        """Whether all workers have joined, or the gate waits for no more."""
         came = {self._own.index, *self._members, *self._refused.values()}
         return came >= {*range(len(self._workers))} or time.monotonic() > self._deadline
 
     def step(self, limit_s: float) -> None:
-        """Waits a moment for whoever comes or says something."""
+        """Waits a moment for connections and messages, and handles them."""
         for key, _ in self._selector.select(limit_s):
             if key.fileobj is self._listener:
                 self._accept()
@@ -163,10 +163,11 @@ class JoinGate:
         self._send_away(time.monotonic() - STRANGER_S)
 
     def open_up(self) -> dict[int, Link]:
-        """The links to all workers, who are told that all are here.
+        """Welcomes all workers and returns the links to them.
 
         Raises:
-            ClusterError: if one differs or has not come; those that came are told the same.
+            ClusterError: if one differs or has not joined; all workers that joined receive the
+                error.
         """
         verdict = self._verdict or self._explain_missing()
         if verdict is not None:
@@ -185,7 +186,7 @@ class JoinGate:
                 connection = self._tls.wrap_socket(
                     connection, server_side=True, do_handshake_on_connect=False
                 )
-        except OSError:  # it has gone again, or this process may open no more files
+        except OSError:  # closed again, or this process may open no more files
             return
         link = Link(connection, Seal(self._secret, CHIEF))
         self._strangers[link] = time.monotonic()
@@ -228,10 +229,10 @@ class JoinGate:
         link.send_record(FrameKind.WAIT, {"limit_s": wait_s})
 
     def _hear_member(self, link: Link) -> None:
-        # A worker that has come says nothing until it is welcome: this is its end.
+        # A worker that has joined sends nothing until it is welcomed: this is its end.
         link.receive(time.monotonic(), at_most=1)
         if link.ended:
-            # It may be started again, so its place is free.
+            # It may be started again, so its place becomes free.
             self._members = {i: member for i, member in self._members.items() if member != link}
             self._selector.unregister(link)
             link.close()
@@ -264,20 +265,20 @@ class JoinGate:
 
 
 def wait_limit(frame: Frame) -> float:
-    """Seconds until the chief decides, from its answer to a greeting.
+    """Returns the seconds until the chief decides, from its answer to a greeting.
 
     Raises:
-        StrangerError: if it says none.
+        StrangerError: if the answer holds no valid number.
     """
     seconds = frame.record().get("limit_s")
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if seconds is None or not number or not 0 <= seconds <= WAIT_LIMIT_S:  # NaN is not
+    if seconds is None or not number or not 0 <= seconds <= WAIT_LIMIT_S:  # false for NaN
         raise StrangerError("a wait without an end")
     return float(seconds)
 
 
 def explain_strangers(peers: Sequence[str]) -> str:
-    """A sentence about connections that were sent away, or ""."""
+    """Returns a sentence about connections that were closed as strangers, or ""."""
     if not peers:
         return ""
     count = len(peers)

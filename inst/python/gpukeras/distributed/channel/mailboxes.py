@@ -1,4 +1,4 @@
-"""What crosses from the channel's thread to the thread that calls: under one lock."""
+"""Passes results and faults from the channel's thread to the calling thread, under one lock."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from gpukeras.distributed.channel.errors import Fault
 
-POLL_S = 0.2  # how long a wait may hold back an interrupt where a lock cannot be interrupted
+POLL_S = 0.2  # longest delay of an interrupt where waiting for a lock cannot be interrupted
 
 
 class ResultQueue:
-    """Results, the fault if there is one, and whether the work in common is over."""
+    """Results, the fault if there is one, and whether the collective work is over."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Starts empty."""
         self._changed = threading.Condition()
         self._results: dict[int, list[memoryview]] = {}
         self._fault: Fault | None = None
@@ -23,7 +23,7 @@ class ResultQueue:
 
     @property
     def fault(self) -> Fault | None:
-        """The first fault; it stays."""
+        """The first fault; it is permanent."""
         with self._changed:
             return self._fault
 
@@ -34,13 +34,13 @@ class ResultQueue:
             return self._fault is None and not self._over
 
     def put_result(self, number: int, parts: list[memoryview]) -> None:
-        """What all gave in call `number`."""
+        """Stores the parts of all workers in call `number`."""
         with self._changed:
             self._results[number] = parts
             self._changed.notify_all()
 
     def put_fault(self, fault: Fault) -> bool:
-        """Notes a fault; False if there was one before, which stays."""
+        """Stores a fault; returns False if there already is one, which is kept."""
         with self._changed:
             if self._fault is not None or self._over:
                 return False
@@ -49,28 +49,28 @@ class ResultQueue:
             return True
 
     def put_over(self) -> None:
-        """All workers have finished."""
+        """Stores that all workers have finished."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
     def put_dead(self) -> None:
-        """The thread that fills this box has ended."""
+        """Stores that the channel's thread has ended."""
         with self._changed:
             self._dead = True
             self._changed.notify_all()
 
     def wait_result(self, number: int) -> list[memoryview] | None:
-        """The result of call `number`, or None if none will come any more."""
+        """Returns the result of call `number`, or None if none will arrive."""
         with self._changed:
-            # What is older belongs to calls that were interrupted.
+            # Older results belong to calls that were interrupted.
             self._results = {key: old for key, old in self._results.items() if key >= number}
             while number not in self._results and not self._ended():
                 self._changed.wait(POLL_S)
             return self._results.pop(number, None)
 
     def wait_fault(self, limit_s: float) -> Fault | None:
-        """The fault, waiting up to `limit_s` seconds for one."""
+        """Returns the fault, waiting up to `limit_s` seconds for one."""
         self._wait(self._ended, limit_s)
         return self.fault
 

@@ -1,10 +1,10 @@
-"""What travels on the control channel: a fixed header, then so many bytes, each with its tag.
+"""The wire format of the control channel: messages with a fixed header, a body and two tags.
 
     greeting | header | tag | body | tag | header | tag | ...
 
-Nothing in a header is believed before its tag is checked, see `authentication`; memory for a body
-is taken as it comes, not as it is announced. Reading and writing of bytes is here apart from
-sockets, so that it is tested without any.
+No header is parsed before its tag is checked, see `authentication`; the memory of a body grows with
+the bytes received, not with the announced length. This module does not use sockets, so that it is
+tested without any.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from typing import Any, TypeGuard
 from gpukeras.distributed.channel.authentication import GREETING, MAGIC, TAG, Seal, StrangerError
 
 HEADER = struct.Struct("!4sB3xQ")
-FIRST_LIMIT = 2**20  # bytes of what a stranger may send before it has proved to be a worker
+FIRST_LIMIT = 2**20  # bytes of a message from a peer that has not proved to be a worker
 LIMIT = 2**36  # bytes of one message between workers
-ROOM = 2**20  # bytes that a body is given at first; then as much again as has come
-JOINED = 2**16  # parts shorter than this go out in one piece
+ROOM = 2**20  # bytes of a body's first buffer; it doubles as bytes arrive
+JOINED = 2**16  # parts shorter than this are joined into one piece
 
 
 class FrameKind(IntEnum):
-    """What a message is for; numbers never change their meaning."""
+    """The kind of a message; numbers never change their meaning."""
 
-    HELLO = 1  # a worker: who I am and what I have
-    WAIT = 2  # the chief: you are known; seconds until I decide
-    WELCOME = 3  # the chief: all are here
-    REFUSE = 4  # the chief: why it cannot start
-    BEAT = 5  # both: I live
-    CALL = 6  # a worker: what I give to the exchange
-    RESULT = 7  # the chief: what all gave
-    BYE = 8  # a worker: I have finished
-    OVER = 9  # the chief: all have finished
-    FAIL = 10  # a worker: why I leave
-    FAULT = 11  # both: who is lost and why
-    REST = 12  # both: whether my silence means anything
+    HELLO = 1  # from a worker: its number and description
+    WAIT = 2  # from the chief: the greeting is accepted; seconds until the decision
+    WELCOME = 3  # from the chief: all have joined
+    REFUSE = 4  # from the chief: why the cluster cannot start
+    BEAT = 5  # from both: a heartbeat
+    CALL = 6  # from a worker: its part of a call
+    RESULT = 7  # from the chief: the parts of all workers
+    BYE = 8  # from a worker: it has finished
+    OVER = 9  # from the chief: all have finished
+    FAIL = 10  # from a worker: why it leaves
+    FAULT = 11  # from both: which worker is lost, and why
+    REST = 12  # from both: whether the sender rests
 
 
 KINDS = {int(kind): kind for kind in FrameKind}
@@ -50,7 +50,7 @@ class Frame:
     """One whole message.
 
     Args:
-        kind: What it is for.
+        kind: Its kind.
         body: Its bytes.
     """
 
@@ -58,7 +58,7 @@ class Frame:
     body: bytearray
 
     def record(self) -> dict[str, Any]:
-        """The body as a record.
+        """Returns the body as a record.
 
         Raises:
             StrangerError: if it is none.
@@ -77,22 +77,22 @@ def _refuse_constant(name: str) -> None:
 
 
 class FrameReader:
-    """Puts messages together from bytes as they come.
+    """Assembles messages from bytes as they arrive.
 
     Args:
-        seal: Of this connection; takes the greeting, which comes first.
+        seal: The seal of this connection; it takes the greeting, which comes first.
         limit: Longest body, bytes.
     """
 
     def __init__(self, seal: Seal, limit: int = FIRST_LIMIT) -> None:
-        """Waits for the greeting."""
+        """Starts with the greeting as the next expected bytes."""
         self.limit = limit
         self._seal = seal
         self._body, self._buffer, self._filled = bytearray(), bytearray(), 0
         self._expect(self._take_greeting, GREETING.size)
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Returns the buffer for the next bytes; never empty."""
         if self._filled == len(self._buffer):
             more = bytearray(min(self._requested, 2 * self._filled))
             more[: self._filled] = self._buffer
@@ -100,10 +100,10 @@ class FrameReader:
         return memoryview(self._buffer)[self._filled :]
 
     def took(self, count: int) -> Frame | None:
-        """Notes that `count` bytes were put into `room()`; a message if it is whole now.
+        """Records that `count` bytes were put into `room()`; returns a message once it is whole.
 
         Raises:
-            StrangerError: for what no worker sends, or a body longer than the limit.
+            StrangerError: for bytes that no worker sends, or a body longer than the limit.
         """
         self._filled += count
         return None if self._filled < self._requested else self._take()
@@ -140,10 +140,10 @@ class FrameReader:
 
 
 def parse_header(header: bytes, limit: int) -> tuple[FrameKind, int]:
-    """The kind of a message and the bytes of its body.
+    """Returns the kind of a message and the length of its body in bytes.
 
     Raises:
-        StrangerError: if it is no header of ours, or announces more than `limit` bytes.
+        StrangerError: if it is no valid header, or announces more than `limit` bytes.
     """
     magic, kind, length = HEADER.unpack(header)
     if magic != MAGIC or kind not in KINDS:
@@ -154,7 +154,13 @@ def parse_header(header: bytes, limit: int) -> tuple[FrameKind, int]:
 
 
 def pack_frame(seal: Seal, kind: FrameKind, *parts: bytes | memoryview) -> list[memoryview]:
-    """A message as pieces to be sent in order; long parts are not copied."""
+    """Returns a message as pieces to be sent in order; long parts are not copied.
+
+    Args:
+        seal: The seal of the connection.
+        kind: The kind of the message.
+        *parts: The body.
+    """
     views = [memoryview(part).cast("B") for part in parts if len(part)]
     header = HEADER.pack(MAGIC, kind, sum(view.nbytes for view in views))
     pieces: list[bytearray | memoryview] = [bytearray(header + seal.sign_header(header))]
@@ -169,5 +175,5 @@ def pack_frame(seal: Seal, kind: FrameKind, *parts: bytes | memoryview) -> list[
 
 
 def is_place(value: Any, size: int) -> TypeGuard[int]:
-    """Whether a value from outside is a whole number from 0 to below `size`; `true` is none."""
+    """Whether a received value is an integer from 0 to below `size`; `true` is none."""
     return type(value) is int and 0 <= value < size

@@ -1,4 +1,4 @@
-"""How workers come together: they look for the chief, which listens until all are there."""
+"""Joins the workers: they connect to the chief, which listens until all have joined."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from gpukeras.distributed.channel.sockets import (
 from gpukeras.distributed.channel.transport import Link, finish_links
 from gpukeras.distributed.credentials import Credentials
 
-DETAILS = ("worker", "address", "reason", "differences")  # of a refusal
-SLICE_S = 0.2  # seconds for which an interrupt may be held back
+DETAILS = ("worker", "address", "reason", "differences")  # fields of a refusal
+SLICE_S = 0.2  # seconds for which an interrupt may be delayed
 
 
 class Cluster(Protocol):
-    """What the channel needs to know of a cluster; `ClusterSpec` has it."""
+    """The part of a cluster that the channel needs; `ClusterSpec` has it."""
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -54,25 +54,25 @@ class Cluster(Protocol):
 
     @property
     def credentials(self) -> Credentials:
-        """What workers know each other by."""
+        """The secret and the certificates that authenticate workers."""
 
 
 def gather_workers(
     spec: Cluster, description: Mapping[str, Any], limit_s: float
 ) -> tuple[dict[int, Link], str]:
-    """Waits, as the chief, until all other workers have come.
+    """Waits, as the chief, until all other workers have joined.
 
     Args:
-        spec: The cluster; its `control` address is the only one that is listened on, and only
-            until all are there.
-        description: What must be alike on all workers.
+        spec: The cluster; the chief listens on its `control` address only, and only until all
+            have joined.
+        description: Values that must agree on all workers.
         limit_s: Seconds to wait.
 
     Returns:
-        The links to workers 1, 2, ..., and a sentence about strangers that came too, or "".
+        The links to workers 1, 2, ..., and a sentence about strangers that connected too, or "".
 
     Raises:
-        ClusterError: if one differs or has not come; those that came are told the same.
+        ClusterError: if one differs or has not joined; those that joined receive the same error.
     """
     if len(spec.workers) == 1:
         return {}, ""
@@ -88,12 +88,12 @@ def gather_workers(
 
 
 def reach_chief(spec: Cluster, description: Mapping[str, Any], limit_s: float) -> Link:
-    """Connects to the chief, as soon as it is there, and waits until all others have come.
+    """Connects to the chief, as soon as it listens, and waits until all others have joined.
 
     Args:
         spec: The cluster.
-        description: What must be alike on all workers.
-        limit_s: Seconds to wait for the chief; it then says how long it waits for others.
+        description: Values that must agree on all workers.
+        limit_s: Seconds to wait for the chief; its answer then holds how long it waits for others.
 
     Raises:
         ClusterError: if the chief cannot be reached, or refuses.
@@ -129,7 +129,7 @@ def _greet(spec: Cluster, description: Mapping[str, Any]) -> Hello:
 
 
 def _introduce(link: Link, hello: Hello, deadline: float) -> str:
-    # Why the chief has not decided about this worker; "" when it is welcome.
+    # Returns why the chief has not decided about this worker; "" when it is welcome.
     problem = "it was not waited for"
     try:
         link.send_record(FrameKind.HELLO, hello.record())

@@ -1,4 +1,4 @@
-"""Listening on one address, and connecting to one."""
+"""Listens on one address, and connects to one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gpukeras.core.errors import ClusterError
 from gpukeras.distributed.addresses import parse_address
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
-BIND_S = 10.0  # seconds: the chief of the last run may still hold the port
+BIND_S = 10.0  # seconds: the previous chief may still hold the port
 ATTEMPT_S = 5.0  # seconds for one attempt to connect
 PAUSE_S = 0.1  # seconds between two attempts
-BACKLOG = 128  # connections that the system keeps until they are looked at
+BACKLOG = 128  # connections that the system queues until they are accepted
 
 
 def open_listener(address: str, limit_s: float = BIND_S) -> socket.socket:
@@ -48,15 +48,15 @@ def open_listener(address: str, limit_s: float = BIND_S) -> socket.socket:
 
 
 def check_shared(address: str, workers: Sequence[str], found: IP | None) -> None:
-    """Refuses a name that means another address on this computer than on the others.
+    """Refuses a name that resolves to another address on this computer than on the others.
 
     Args:
-        address: Where the chief is to listen, "host:port".
+        address: The chief's listening address, "host:port".
         workers: All addresses.
-        found: The IP address that it has on this computer, from `read_ip()`.
+        found: Its IP address on this computer, from `read_ip()`.
 
     Raises:
-        ClusterError: if the name stands for a loopback address, and there are other computers.
+        ClusterError: if the name resolves to a loopback address, and there are other computers.
     """
     host = parse_address(address, "control").host
     others = {parse_address(worker).host for worker in workers} - {host}
@@ -73,7 +73,7 @@ def check_shared(address: str, workers: Sequence[str], found: IP | None) -> None
 
 
 def read_ip(address: str) -> IP | None:
-    """The IP address on which `open_listener()` would listen, or None for an unknown name."""
+    """Returns the IP address that `open_listener()` would use, or None for an unknown name."""
     host = parse_address(address, "control").host
     try:
         name = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
@@ -83,7 +83,7 @@ def read_ip(address: str) -> IP | None:
 
 
 def open_connection(address: str, tls: ssl.SSLContext | None = None) -> socket.socket:
-    """Connects to an address; TLS, where it is given, agrees on its keys later.
+    """Connects to an address; the TLS handshake, if `tls` is given, follows later.
 
     Raises:
         OSError: if nothing answers there.
@@ -100,7 +100,7 @@ def open_connection(address: str, tls: ssl.SSLContext | None = None) -> socket.s
 
 
 def is_itself(connection: socket.socket) -> bool:
-    """Whether a socket came to be connected to itself, as may be where nothing listens."""
+    """Whether a socket is connected to itself, which can happen where nothing listens."""
     return bool(connection.getsockname() == connection.getpeername())
 
 

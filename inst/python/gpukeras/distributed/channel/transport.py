@@ -1,4 +1,4 @@
-"""One connection to another worker: never blocks, counts what it hears."""
+"""One connection to another worker: it never blocks, and records when bytes arrived."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from gpukeras.distributed.channel.protocol import LIMIT, Frame, FrameKind, Frame
 
 NO_ANSWER = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-LAST_WORD_S = 2.0  # how long the end of a connection waits for what is still on its way
-TURN = 2**23  # bytes read at a time from one link, so that the others get their turn
+LAST_WORD_S = 2.0  # how long closing a connection waits for bytes on their way
+TURN = 2**23  # most bytes read at a time from one link, so that the others are read too
 
 
 class Link:
     """A non-blocking connection that sends and receives whole messages.
 
     Args:
-        connection: A connected socket, of TLS or not; the link owns it from here on.
-        seal: Of this side of the connection.
+        connection: A connected socket, with TLS or without; the link owns it from here on.
+        seal: The seal of this side of the connection.
 
     Attributes:
-        heard: When bytes last came, by the clock of who reads.
-        ended: Whether the other side has closed, or sent what no worker sends.
+        heard: When bytes last arrived, by the reader's clock.
+        ended: Whether the other side has closed, or sent bytes that no worker sends.
         stranger: Whether it was the latter.
-        silent: Whether it has been given up: its end is not waited for.
-        unreachable: Whether the system found that no computer answers there any more.
+        silent: Whether the other side counts as lost: closing does not wait for it.
+        unreachable: Whether the system reported that the other computer does not answer.
     """
 
     def __init__(self, connection: socket.socket, seal: Seal) -> None:
-        """Takes the connection and greets; accepts only short messages until `trust()`."""
+        """Takes the connection and sends the greeting; refuses long messages until `trust()`."""
         connection.setblocking(False)
-        with suppress(OSError):  # no TCP
+        with suppress(OSError):  # not a TCP socket
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection = connection
         self._peer = name_peer(connection)
@@ -50,20 +50,21 @@ class Link:
         self._seal, self._reader = seal, FrameReader(seal)
         self._out = deque([memoryview(seal.greeting)])
         self._held: deque[tuple[FrameKind, tuple[bytes | memoryview, ...]]] = deque()
-        self._shaking = isinstance(connection, ssl.SSLSocket)  # until TLS has agreed on its keys
+        self._shaking = isinstance(connection, ssl.SSLSocket)  # until the TLS handshake is done
         self.flush()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Returns the file descriptor, for selectors."""
         return self.connection.fileno()
 
     def trust(self, timeout_s: float) -> None:
         """Accepts long messages from now on: the other side is a worker.
 
         Args:
-            timeout_s: Seconds after which a worker is lost.  The system itself notices a computer
-                that is off or cut off, while its process rests too; later, so that who hangs is
-                told so before the connection ends.
+            timeout_s: Seconds after which a worker is lost.  TCP keep-alive detects a computer that
+                is off or disconnected, even while its process rests; it takes longer than
+                `timeout_s`, so that a worker that hangs receives the fault before the connection
+                ends.
         """
         self._reader.limit = LIMIT
         probes = max(1, round(timeout_s / 4))
@@ -73,7 +74,7 @@ class Link:
             "TCP_KEEPCNT": 3,
             "TCP_USER_TIMEOUT": round(2000 * timeout_s),
         }
-        with suppress(OSError):  # no TCP
+        with suppress(OSError):  # not a TCP socket
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in options.items():
                 if hasattr(socket, name):
@@ -86,12 +87,12 @@ class Link:
 
     @property
     def met(self) -> bool:
-        """Whether the other side's greeting has come; what is to be sent before that waits."""
+        """Whether the other side's greeting has arrived; messages wait until then."""
         return self._seal.ready
 
     @property
     def unread(self) -> bool:
-        """Whether TLS holds bytes that have come, of which no selector knows."""
+        """Whether TLS holds received bytes that no selector reports."""
         return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
 
     @property
@@ -100,7 +101,7 @@ class Link:
         return bool(self._out)
 
     def send(self, kind: FrameKind, *parts: bytes | memoryview) -> None:
-        """Sends a message, or what the system takes of it now; `flush()` sends the rest."""
+        """Sends a message, as far as the system accepts it now; `flush()` sends the rest."""
         if not self._deaf:
             self._held.append((kind, parts))
             self._release()
@@ -110,7 +111,7 @@ class Link:
         self.send(kind, json.dumps(record).encode())
 
     def _release(self) -> None:
-        # A message's tag has the nonces of both sides in it.
+        # A message's tag depends on the nonces of both sides.
         if self._seal.ready:
             while self._held:
                 kind, parts = self._held.popleft()
@@ -118,7 +119,7 @@ class Link:
         self.flush()
 
     def flush(self) -> None:
-        """Sends what waits, as far as the system takes it now."""
+        """Sends waiting bytes, as far as the system accepts them now."""
         try:
             self._shake()
             while self._out:
@@ -129,16 +130,16 @@ class Link:
                     self._out.popleft()
         except NOT_NOW:
             pass
-        except OSError:  # what it said before it closed is still to be read: no end yet
+        except OSError:  # bytes sent before it closed are still to be read: no end yet
             self._deaf = True
             self._out.clear()
 
     def receive(self, now: float, at_most: int | None = None) -> list[Frame]:
-        """The messages that are whole now; sets `heard`, `ended` and `stranger`.
+        """Returns the messages that are whole now; sets `heard`, `ended` and `stranger`.
 
         Args:
             now: The reader's clock.
-            at_most: Leave what comes after so many messages unread.
+            at_most: Number of messages after which the rest stays unread.
         """
         frames: list[Frame] = []
         read = 0
@@ -167,13 +168,13 @@ class Link:
             self._shaking = False
 
     def hush(self) -> None:
-        """Tells the other side that nothing more will come."""
+        """Shuts down the sending direction."""
         self._deaf = True
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
 
     def drain(self) -> None:
-        """Throws away what came; sets `ended` at its end."""
+        """Discards received bytes; sets `ended` at the end of the stream."""
         try:
             while not self.ended:
                 self.ended = not self.connection.recv(2**16)
@@ -190,7 +191,7 @@ class Link:
 
 
 def name_peer(connection: socket.socket) -> str:
-    """The address at the other end of a connection, as far as it is known."""
+    """Returns the address at the other end of a connection, as far as it is known."""
     try:
         name = connection.getpeername()
     except OSError:
@@ -199,9 +200,9 @@ def name_peer(connection: socket.socket) -> str:
 
 
 def finish_links(links: Collection[Link], limit_s: float) -> None:
-    """Sends what waits, waits until the others have closed too, and closes.
+    """Sends waiting bytes, waits until the other sides have closed too, and closes.
 
-    A connection closed with bytes unread resets, and the last word might be lost on the way.
+    Closing a connection with unread bytes resets it, and the last message might be lost.
 
     Args:
         links: The connections.

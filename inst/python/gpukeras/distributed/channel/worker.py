@@ -33,11 +33,11 @@ class Worker(HeartbeatThread):
         link: Link,
         on_loss: Callable[[str], None] | None = None,
     ) -> None:
-        """Linked to the chief alone."""
+        """Keeps one link, to the chief."""
         super().__init__(workers, own, timeout_s, {CHIEF: link}, on_loss)
 
     def call(self, call: Call) -> None:
-        """This worker's part of a round."""
+        """Sends this worker's part of a round."""
         self.post(lambda: self._say(FrameKind.CALL, *pack_call(call)))
 
     def _start_leaving(self) -> None:
@@ -66,10 +66,10 @@ class Worker(HeartbeatThread):
             raise StrangerError("a message that no chief sends")
 
     def _tick(self, now: float) -> None:
-        """The chief alone knows for whom others wait."""
+        """Does nothing: only the chief knows which workers are overdue."""
 
     def _lose(self, worker: int, reason: str) -> None:
         if self.mailbox.working:
-            # A chief that was only stopped learns on waking that the others go on without it.
+            # A chief that was stopped learns on waking that the others have continued without it.
             self._tell(self._links.values(), FrameKind.FAULT, Fault(CHIEF, reason).record())
             self._note(Fault(CHIEF, reason))

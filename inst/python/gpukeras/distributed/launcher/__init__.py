@@ -1,1 +1,1 @@
-"""Workers started as processes of this computer, and watched."""
+"""Starts workers as processes of this computer, and monitors them."""

@@ -1,7 +1,7 @@
-"""Workers that were started together: looked at, waited for and ended.
+"""Workers that were started together: their status, waiting for them and stopping them.
 
-When a worker fails, the others find out by their control channel and end by themselves. Those that
-have not after a while are stopped.
+When a worker fails, the others receive the fault over their control channel and end by themselves.
+Those that still run after a time-out are stopped.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from gpukeras.distributed.launcher.worker_process import WorkerProcess, parse_er
 
 POLL_S = 0.05
 TAIL_LINES = 20
-ERROR_LINES = 100  # an error with its traceback stands in so many
+ERROR_LINES = 100  # lines of a log's end that are searched for an error with its traceback
 RUNNING, ELSEWHERE = "running", "not started"
 
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """A worker as it is now.
+    """The current status of a worker.
 
     Args:
         worker: Its number, from 1.
-        address: Where it listens.
+        address: Its address.
         status: "running", "done", "failed", "stopped", or "not started" (here).
         exit_status: Its exit status, minus a signal's number, or None.
         seconds: How long it ran, or None.
         log: Its log, or "".
-        gpus: Its CUDA_VISIBLE_DEVICES, "" where that was left alone.
-        command: What starts it by hand.
+        gpus: Its CUDA_VISIBLE_DEVICES, "" where that was left unchanged.
+        command: The command that starts it by hand.
     """
 
     worker: int
@@ -68,7 +68,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """All workers of a launch as they are now.
+    """The current status of all workers of a launch.
 
     Args:
         script: The script.
@@ -76,7 +76,7 @@ class LaunchRecord:
         control: Address of the control channel.
         log_dir: Folder of the logs, "" where nothing was started.
         running: Whether a worker runs.
-        failure: The one that failed first, or None.
+        failure: The worker that failed first, or None.
         notes: Sentences.
     """
 
@@ -96,9 +96,9 @@ class Launch:
         script: The script.
         cluster: The workers' addresses.
         plans: The workers.
-        processes: Those that run here, by number.
+        processes: The processes that run here, by the worker's number.
         log_dir: Folder of their logs.
-        timeout_s: Seconds that the others get to end once one has failed.
+        timeout_s: Seconds that the others have to end by themselves once one has failed.
         notes: Sentences.
     """
 
@@ -113,7 +113,7 @@ class Launch:
         timeout_s: float,
         notes: Sequence[str],
     ) -> None:
-        """Takes them over."""
+        """Takes over the running processes."""
         self._script, self._cluster, self._plans = script, cluster, plans
         self._processes, self._log_dir, self._timeout_s = processes, log_dir, timeout_s
         self._notes, self._hurried = list(notes), False
@@ -124,7 +124,7 @@ class Launch:
         return any(process.look() is None for process in self._processes.values())
 
     def look(self) -> LaunchRecord:
-        """The workers as they are now; stops those that another's failure has left waiting."""
+        """Returns the status of all workers; stops those that still run long after a failure."""
         failure = self._find_failure()
         if failure is not None:
             self._hurry(failure)
@@ -139,12 +139,12 @@ class Launch:
         )
 
     def wait(self, timeout_s: float | None = None) -> LaunchRecord:
-        """Waits until all have ended, or for so many seconds.
+        """Waits until all workers have ended, or for `timeout_s` seconds.
 
-        A worker's failure leaves the others the launch's `timeout_s` to end by themselves.
+        After a worker's failure the others have the launch's `timeout_s` to end by themselves.
 
         Args:
-            timeout_s: None waits for as long as it takes.
+            timeout_s: Seconds to wait; None waits without a limit.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (record := self.look()).running:
@@ -154,7 +154,7 @@ class Launch:
         return record
 
     def stop(self) -> LaunchRecord:
-        """Ends all workers; may be called again."""
+        """Stops all workers; may be called again."""
         for process in self._processes.values():
             process.ask()
         for process in self._processes.values():
@@ -162,14 +162,14 @@ class Launch:
         return self.look()
 
     def tail(self, worker: int, lines: int = TAIL_LINES) -> list[str]:
-        """The last lines of a worker's log.
+        """Returns the last lines of a worker's log.
 
         Args:
             worker: Its number, from 1.
-            lines: How many at most.
+            lines: Largest number of lines.
 
         Raises:
-            SpecError: if it is not there, or was not started here.
+            SpecError: if there is no such worker, or it was not started here.
         """
         worker = check_count("worker", worker, 1, len(self._plans))
         if worker not in self._processes:
@@ -203,7 +203,7 @@ class Launch:
         return Failure(first, address, reason, failed[first][1], log)
 
     def _hurry(self, failure: Failure) -> None:
-        """Asks those to end who had time enough after the first failure."""
+        """Asks workers to end that still run longer than the time-out after the first failure."""
         ends = [process.look() for process in self._processes.values()]
         first = min(end.ended for end in ends if end is not None and end.state == "failed")
         if self._hurried or time.monotonic() - first < self._timeout_s:

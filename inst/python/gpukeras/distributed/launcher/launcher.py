@@ -1,10 +1,10 @@
-"""Starts the workers of a training as processes of this computer, and watches them.
+"""Starts the workers of a training as processes of this computer, and monitors them.
 
     start_launch(script, workers, options) --> Launch.wait() / .look() / .stop() --> LaunchRecord
 
-A worker finds out who it is by TF_CONFIG and GPUKERAS_CONTROL in its environment, and has the
-secret of this launch in GPUKERAS_SECRET. It ends with this process at the latest. Workers of other
-computers are not started: their commands are told.
+A worker reads its role from TF_CONFIG and GPUKERAS_CONTROL in its environment, and the secret of
+this launch from GPUKERAS_SECRET. It ends with this process at the latest. Workers of other
+computers are not started: the record holds their commands.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from gpukeras.distributed.launcher.worker_process import WorkerProcess
 from gpukeras.system import host
 from gpukeras.system.host import choose_visible
 
-SECRET_BYTES = 32  # of a secret that is made for one launch
-_launches: list[Launch] = []  # workers end when nobody holds them: a launch need not be kept
+SECRET_BYTES = 32  # bytes of a secret that is made for one launch
+_launches: list[Launch] = []  # kept: a launch that is freed ends its workers
 
 
 # Starting -----------------------------------------------------------------------------------------
 
 
 def start_launch(script: str, workers: Any = 2, options: Mapping[str, Any] | None = None) -> Launch:
-    """Starts the workers of this computer; the others' commands are told by the record.
+    """Starts the workers of this computer; the record holds the commands of the others.
 
     Args:
         script: Path of an R script (.R) or Python script (.py), which each worker runs.
-        workers: How many, on this computer's loopback address, at free ports; or the addresses of
-            workers on any computers, "host:port".
+        workers: Number of workers on this computer's loopback address, at free ports; or the
+            addresses of workers on any computers, "host:port".
         options: See `LaunchSpec`.
 
     Raises:
         SpecError: for options out of range, or a port that is in use.
-        DataError: if the script or the folder is not there or is none.
+        DataError: if the script or the folder does not exist or is none.
         RuntimeMissingError: on a system that is neither Linux nor macOS.
     """
     spec = LaunchSpec.from_dict(dict(options or {}))
@@ -127,7 +127,7 @@ def _check_ports(addresses: Sequence[str]) -> None:
 
 
 def _read_shares(here: Sequence[bool]) -> tuple[list[str | None], list[str]]:
-    """CUDA_VISIBLE_DEVICES of each worker, and sentences about it."""
+    """Returns CUDA_VISIBLE_DEVICES of each worker, and sentences about it."""
     count = sum(here)
     given, note = choose_shares(read_gpus(child_environment()) if count else [], count)
     shares = iter(given)
@@ -135,7 +135,7 @@ def _read_shares(here: Sequence[bool]) -> tuple[list[str | None], list[str]]:
 
 
 def read_gpus(environment: Mapping[str, str]) -> list[str]:
-    """What CUDA_VISIBLE_DEVICES calls the NVIDIA GPUs that a process may use; none without any."""
+    """Returns the CUDA_VISIBLE_DEVICES names of the NVIDIA GPUs that a process may use."""
     gpus, visible = host.read_nvml() or [], environment.get(VISIBLE)
     if visible is None:
         return [str(index) for index in range(len(gpus))]
@@ -181,8 +181,8 @@ def _start(
 def _read_inherited(spec: LaunchSpec, language: str) -> dict[str, str]:
     inherited = {**child_environment(), **spec.variables}
     if language == "R":
-        return {**inherited, "R_TESTS": ""}  # of R CMD check: a file that is not there for others
-    # Python scripts find this package; what they print is not kept back.
+        return {**inherited, "R_TESTS": ""}  # R CMD check's file, unknown to workers
+    # Python scripts find this package; their output is not buffered.
     paths = [str(CORE), *filter(None, [inherited.get("PYTHONPATH")])]
     return {**inherited, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
@@ -192,9 +192,9 @@ def _name_log(worker: int | str, run: int) -> str:
 
 
 def _next_run(folder: Path) -> int:
-    """Logs of earlier launches in the folder stay: each launch has names of its own."""
+    """Returns the number of the next launch: logs of earlier ones in the folder are kept."""
     run = 1
-    while any(folder.glob(_name_log("*", run))):  # a run's names have its number
+    while any(folder.glob(_name_log("*", run))):  # the names of a launch's logs hold its number
         run += 1
     return run
 
@@ -205,23 +205,29 @@ def _next_run(folder: Path) -> int:
 def launch(
     script: str, workers: Any = 2, options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Starts workers, see `start_launch()`; their record, with a `handle` for what follows."""
+    """Starts workers; returns their record with a `handle` for the other functions.
+
+    Args:
+        script: See `start_launch()`.
+        workers: See `start_launch()`.
+        options: See `start_launch()`.
+    """
     return _with_handle(start_launch(script, workers, options))
 
 
 def launch_status(handle: Launch) -> dict[str, Any]:
-    """The workers as they are now, see `LaunchRecord`."""
+    """Returns the current status of the workers, see `LaunchRecord`."""
     return _with_handle(handle)
 
 
 def launch_wait(handle: Launch, timeout_s: float = 0.0) -> dict[str, Any]:
-    """Waits until all workers have ended, or for so many seconds; their record."""
+    """Waits until all workers have ended, or for `timeout_s` seconds; returns their record."""
     handle.wait(timeout_s)
     return _with_handle(handle)
 
 
 def launch_stop(handle: Launch) -> dict[str, Any]:
-    """Ends all workers; their record."""
+    """Stops all workers; returns their record."""
     handle.stop()
     with suppress(ValueError):
         _launches.remove(handle)
@@ -229,7 +235,13 @@ def launch_stop(handle: Launch) -> dict[str, Any]:
 
 
 def launch_log(handle: Launch, worker: int, lines: int = TAIL_LINES) -> list[str]:
-    """The last lines of a worker's log."""
+    """Returns the last lines of a worker's log.
+
+    Args:
+        handle: The launch.
+        worker: The worker's number, from 1.
+        lines: Largest number of lines.
+    """
     return handle.tail(worker, lines)
 
 

@@ -1,4 +1,4 @@
-"""What a launch will start: each worker's command, variables and GPUs; decisions alone."""
+"""Plans a launch: each worker's command, environment variables and GPUs; starts nothing."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from gpukeras.distributed.cluster_config import (
 )
 from gpukeras.distributed.credentials import SECRET
 
-MOST_WORKERS = 1000  # more are a slip of the keyboard
+MOST_WORKERS = 1000  # larger numbers are typing errors
 VISIBLE, NO_GPU = "CUDA_VISIBLE_DEVICES", "-1"
-NAMED = re.compile(r"\bworker (\d+) \(", re.IGNORECASE)  # as the control channel names a worker
+NAMED = re.compile(r"\bworker (\d+) \(", re.IGNORECASE)  # in messages of the control channel
 
 
 @dataclass(frozen=True)
 class LaunchSpec(Spec):
-    """How workers are started.
+    """The options of a launch.
 
     Args:
         args: Arguments of the script.
         log_dir: Folder of the workers' logs; "" for a new temporary one.
-        timeout_s: Seconds that the others get to end by themselves once a worker has failed.
-        start: Whether workers of this computer are started, or their commands only told.
+        timeout_s: Seconds that the others have to end by themselves once a worker has failed.
+        start: Whether workers of this computer are started, or only their commands returned.
         rscript: The program that runs R scripts.
         python: The Python that runs Python scripts; "" for this one.
-        variables: Environment variables of the workers, beside this process's.
+        variables: Environment variables of the workers, in addition to this process's.
     """
 
     args: tuple[str, ...] = ()
@@ -70,15 +70,15 @@ class LaunchSpec(Spec):
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What one worker is to be.
+    """The plan of one worker.
 
     Args:
         worker: Its number, from 1.
-        address: Where it listens.
+        address: Its address.
         command: Its program and arguments.
-        variables: Environment variables that make it this worker.
+        variables: Environment variables that set its role.
         here: Whether it is started on this computer.
-        line: What to type into a shell to start it by hand.
+        line: The shell command that starts it by hand.
     """
 
     worker: int
@@ -90,12 +90,12 @@ class WorkerPlan:
 
     @property
     def gpus(self) -> str:
-        """Its value of CUDA_VISIBLE_DEVICES; "" where that is left alone."""
+        """Its value of CUDA_VISIBLE_DEVICES; "" where that is left unchanged."""
         return self.variables.get(VISIBLE, "")
 
 
 def check_workers(workers: Any) -> int | list[str]:
-    """A number of workers on this computer, or addresses.
+    """Checks a number of workers on this computer, or their addresses.
 
     Raises:
         SpecError: if it is neither.
@@ -106,7 +106,7 @@ def check_workers(workers: Any) -> int | list[str]:
 
 
 def plan_local(ports: Sequence[int]) -> ClusterSpec:
-    """A cluster of this computer alone; the last port is the control channel's."""
+    """Returns a cluster on this computer alone; the last port is the control channel's."""
     addresses = [f"{LOOPBACK}:{port}" for port in ports]
     return ClusterSpec(tuple(addresses[:-1]), 0, addresses[-1])
 
@@ -121,16 +121,16 @@ def plan_workers(
     python: str,
     secret: str,
 ) -> list[WorkerPlan]:
-    """What each worker is to be.
+    """Plans each worker of a launch.
 
     Args:
         cluster: The workers.
         script: The script's path as the user gave it.
         spec: The options.
         here: Which workers are started on this computer.
-        shares: CUDA_VISIBLE_DEVICES of each; None leaves it alone.
+        shares: CUDA_VISIBLE_DEVICES of each; None leaves it unchanged.
         python: The Python that runs Python scripts.
-        secret: What they know each other by, see `credentials`.
+        secret: The workers' shared secret, see `credentials`.
     """
     is_r = choose_language(script) == "R"
     command = (spec.rscript if is_r else python, script, *spec.args)
@@ -149,7 +149,7 @@ def plan_workers(
 
 
 def choose_language(script: str) -> str:
-    """The language of a script, "R" or "Python", by the end of its name.
+    """Returns the language of a script, "R" or "Python", from its file name extension.
 
     Raises:
         SpecError: if it is neither.
@@ -165,14 +165,14 @@ def choose_language(script: str) -> str:
 
 
 def choose_shares(gpus: Sequence[str], workers: int) -> tuple[list[str | None], str]:
-    """Which GPUs each worker of this computer sees, and a sentence about it, or "".
+    """Returns the GPUs of each worker of this computer, and a sentence about them, or "".
 
-    All get the same number, because TensorFlow's collectives want that. Workers cannot share a
-    GPU (NCCL refuses that): where there are too few for one each, nobody gets any.
+    All workers get the same number, because TensorFlow's collectives require that. Workers cannot
+    share a GPU (NCCL refuses that): with fewer GPUs than workers, no worker gets any.
 
     Args:
-        gpus: What CUDA_VISIBLE_DEVICES calls those of this computer that may be used.
-        workers: How many workers are started here.
+        gpus: The CUDA_VISIBLE_DEVICES names of the GPUs of this computer that may be used.
+        workers: Number of workers started here.
     """
     if not gpus or not workers:
         return [None] * workers, ""
@@ -187,13 +187,13 @@ def choose_shares(gpus: Sequence[str], workers: int) -> tuple[list[str | None], 
 
 
 def choose_first(ends: Mapping[int, tuple[float, str]]) -> int:
-    """Which worker failed first, of those that failed.
+    """Returns the worker that failed first.
 
-    A worker that fails tells the others before it ends, so they may end before it: one whose error
-    names another that failed is not the first.
+    A failing worker sends its error to the others before it ends, so they may end before it: a
+    worker whose error names another failed worker is not the first.
 
     Args:
-        ends: When each worker ended, and its error.
+        ends: The time at which each worker ended, and its error.
     """
     first, seen = min(ends, key=lambda worker: ends[worker][0]), set[int]()
     while first not in seen:

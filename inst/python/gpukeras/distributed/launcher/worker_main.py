@@ -2,10 +2,11 @@
 
     python -I -S worker_main.py PROGRAM ARGUMENTS...
 
-It is run as a file, with the standard library alone, so that it starts in 20 ms. The launcher holds
-the other end of standard input. That closes when the launcher says stop, and when it ends, in
-whatever way: then the worker is ended, with all that it has started. What the worker prints goes to
-standard error, its log; how it ended goes to standard output, one line of JSON.
+It runs as a file, with the standard library alone, so that it starts in 20 ms. The launcher holds
+the other end of standard input. That closes when the launcher stops the worker, and when the
+launcher itself ends in any way: then this program ends the worker and all processes that it has
+started. The worker's output goes to standard error, its log; a line of JSON about its end goes to
+standard output.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-END_S = 3.0  # for a worker to end by itself once it is asked to
-LOOK_S = 0.5  # between two looks at whether the launcher is still there
-CANNOT_START = 127  # a shell's exit status for a program that is not there
+END_S = 3.0  # seconds that a worker has to end by itself
+LOOK_S = 0.5  # seconds between two checks whether the launcher still runs
+CANNOT_START = 127  # a shell's exit status for a program that does not exist
 PR_SET_PDEATHSIG = 1
 
 
 def main(command: Sequence[str]) -> None:
-    """Runs the program to its end; tells `{status, asked, seconds, ended}`.
+    """Runs the program to its end; prints `{status, asked, seconds, ended}`.
 
     `status` is its exit status or minus a signal's number, `asked` whether it was asked to end,
     `ended` when, in seconds of the computer's monotonic clock, which all processes share.
@@ -40,7 +41,7 @@ def main(command: Sequence[str]) -> None:
             command,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
-            start_new_session=True,  # a group of its own, to be ended whole
+            start_new_session=True,  # a process group of its own, which can be killed as a whole
             preexec_fn=_end_with_this if sys.platform == "linux" else None,
         )
     except OSError as error:
@@ -51,12 +52,12 @@ def main(command: Sequence[str]) -> None:
         status = _end(child)
     ended = time.monotonic()
     told = {"status": status, "asked": asked, "seconds": ended - began, "ended": ended}
-    with suppress(OSError):  # the launcher is gone
+    with suppress(OSError):  # the launcher has ended
         os.write(1, json.dumps(told).encode() + b"\n")
 
 
 def _wake_by_children() -> int:
-    """A pipe that becomes readable when a child ends: when it did is told exactly."""
+    """Returns a pipe that becomes readable when a child ends, for an exact end time."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write)
@@ -65,25 +66,24 @@ def _wake_by_children() -> int:
 
 
 def _end_with_this() -> None:
-    # For when this process itself is killed. There is one thread, so calling Python after a fork
-    # is safe.
+    # In case this process is killed. It has one thread, so calling Python after a fork is safe.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _await(child: subprocess.Popen[bytes], launcher: int, wake: int) -> bool:
-    """Whether the launcher asked for the end, or is gone, before the child ended by itself."""
+    """Whether the launcher asked for the end, or has ended, before the child ended by itself."""
     while child.poll() is None:
         readable = select.select([0, wake], [], [], LOOK_S)[0]
         if wake in readable:
             os.read(wake, 4096)
-        # A fork of the launcher's may hold standard input open, so its number counts as well.
+        # A fork of the launcher may hold standard input open, so the parent's id is checked too.
         if (0 in readable and not os.read(0, 4096)) or os.getppid() != launcher:
             return child.poll() is None
     return False
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:
-    """Ends the child if it is there, and what it has started; its status."""
+    """Ends the child, if it runs, and its process group; returns its exit status."""
     if child.poll() is None:
         _signal(child, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -93,7 +93,7 @@ def _end(child: subprocess.Popen[bytes]) -> int:
 
 
 def _signal(child: subprocess.Popen[bytes], number: int) -> None:
-    with suppress(OSError):  # nothing of it is left
+    with suppress(OSError):  # none of its processes is left
         os.killpg(child.pid, number)
 
 

@@ -1,4 +1,4 @@
-"""A worker as a process of this computer: started, looked at, ended; and what its log tells.
+"""A worker as a process of this computer: starting, monitoring, stopping, and reading its log.
 
 Each runs under `worker_main`, which ends it when this process ends.
 """
@@ -19,11 +19,11 @@ from typing import Any
 from gpukeras.core.child_process import explain_status
 
 PROGRAM = Path(__file__).with_name("worker_main.py")
-STOP_S = 10.0  # its program gives it 3 s, then kills it
-LOG_END_BYTES = 65536  # of a log, which may be long
-WORDS = 500  # characters of an error that are told
+STOP_S = 10.0  # `worker_main` kills it after 3 s
+LOG_END_BYTES = 65536  # bytes read of a log's end
+WORDS = 500  # most characters of an error in a message
 NO_ERROR = re.compile(r"(Execution halted|Calls:|In addition:|Backtrace:|Warning message)")
-# R's error; Python's calls, of which the last line names it; Python's without calls; a crash.
+# An R error; Python's traceback, whose last line names it; Python without a traceback; a crash.
 ERROR = re.compile(
     r"Error\b|Traceback \(most recent|[\w.]+(?:Error|Exception)\b|Fatal | \*\*\* caught"
 )
@@ -34,18 +34,18 @@ class WorkerProcess:
 
     Args:
         command: Its program and arguments.
-        environment: All of its environment.
-        log: A new file for what it prints.
-        python: The Python that runs the program which watches it.
+        environment: All of its environment variables.
+        log: A new file for its output.
+        python: The Python that runs `worker_main`.
 
     Raises:
-        OSError: if the log is there already or cannot be written, or Python cannot be started.
+        OSError: if the log exists already or cannot be written, or Python cannot be started.
     """
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], log: Path, python: str
     ) -> None:
-        """Starts it."""
+        """Starts the process."""
         self.log, self._began = log, time.monotonic()
         self._told: dict[str, Any] | None = None
         with log.open("xb") as file:
@@ -55,11 +55,11 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
-                start_new_session=True,  # Ctrl-C is for this process, which decides what ends
+                start_new_session=True,  # Ctrl-C is for this process, which stops the workers
             )
 
     def look(self) -> WorkerEnd | None:
-        """How it ended; None while it runs."""
+        """Returns how it ended; None while it runs."""
         if self._told is None and self._child.poll() is not None:
             self._told = self._hear()
         if self._told is None:
@@ -73,24 +73,24 @@ class WorkerProcess:
         self._close()
         with suppress(ValueError):
             return json.loads(text)
-        # Its program was killed, and the worker with it.
+        # `worker_main` was killed, and the worker with it.
         now = time.monotonic()
         status = self._child.returncode or None
         return {"status": status, "asked": False, "seconds": now - self._began, "ended": now}
 
     @property
     def seconds(self) -> float:
-        """For how long it has run."""
+        """Returns how long it has run."""
         return time.monotonic() - self._began
 
     def ask(self) -> None:
-        """Asks it to end, and does not wait."""
+        """Asks it to end, without waiting."""
         with suppress(OSError):
             if self._child.stdin:
                 self._child.stdin.close()
 
     def stop(self) -> None:
-        """Ends it; may be called again."""
+        """Stops it; may be called again."""
         self.ask()
         try:
             self._child.wait(STOP_S)
@@ -108,11 +108,11 @@ class WorkerProcess:
 
 @dataclass(frozen=True)
 class WorkerEnd:
-    """How a worker ended.
+    """The end of a worker.
 
     Args:
         state: "done", "failed", or "stopped" if it was asked to end.
-        status: Its exit status, minus a signal's number, or None where that is not known.
+        status: Its exit status, minus a signal's number, or None where that is unknown.
         seconds: How long it ran.
         ended: When, in seconds of the computer's monotonic clock.
     """
@@ -124,7 +124,7 @@ class WorkerEnd:
 
     @property
     def reason(self) -> str:
-        """What happened, such as "exit status 3"; "" for a good end."""
+        """How it ended, such as "exit status 3"; "" for a successful end."""
         return "its end was not seen" if self.status is None else explain_status(self.status)
 
 
@@ -132,22 +132,22 @@ class WorkerEnd:
 
 
 def read_log_end(log: str | Path, lines: int = 20) -> list[str]:
-    """The last lines of a log; none where there is no log."""
+    """Returns the last lines of a log; none where there is no log."""
     with suppress(OSError), open(log, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LOG_END_BYTES))
         text = file.read().decode(errors="replace")
-        # A progress bar rewrites its line: what would be seen is what was written last.
+        # A progress bar rewrites its line: a terminal would show the text that was written last.
         found = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
         return [line for line in found if line.strip()][-lines:]
     return []
 
 
 def parse_error(lines: Sequence[str]) -> str:
-    """What a program died of, by the end of its log: the last error of R's or Python's.
+    """Returns the error that ended a program, from its log: the last error of R or Python.
 
     Args:
-        lines: The end of its log, lines.
+        lines: The last lines of its log.
 
     Returns:
         One line, at most 500 characters; "" where there is no error.
@@ -161,13 +161,13 @@ def parse_error(lines: Sequence[str]) -> str:
 
 
 def _error_of_python(lines: Sequence[str]) -> Sequence[str]:
-    """The line that names an error: the first, or that after a traceback's calls, indented."""
+    """Returns the line that names an error: the first, or the first unindented of a traceback."""
     if not lines[0].startswith("Traceback"):
         return lines[:1]
     return [line for line in lines[1:] if not line.startswith((" ", "\t"))][:1] or lines[:1]
 
 
 def _error_of_r(lines: Sequence[str]) -> Sequence[str]:
-    """R's message, without what it prints after, and without the marks of its lines."""
+    """Returns R's message, without the lines printed after it, and without line prefixes."""
     ends = (place for place, line in enumerate(lines) if place and NO_ERROR.match(line))
     return [line.removeprefix("! ") for line in lines[: next(ends, len(lines))]]

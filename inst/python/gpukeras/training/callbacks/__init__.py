@@ -1,1 +1,1 @@
-"""What runs between epochs: early stopping, a user's functions, TensorBoard."""
+"""Callbacks that run between epochs: early stopping, a user's functions, TensorBoard."""

@@ -1,8 +1,8 @@
-"""Watching a metric: early stopping with the best weights, and lower rates on a plateau.
+"""Monitors a metric: early stopping with the best weights, and lower rates on a plateau.
 
-Counting is plain Python (`MetricMonitor`); the callbacks only carry it into Keras and act on its
-verdict. They are made anew for every training, keep their state when it begins (a resumed one gives
-it back to them first), and count epochs from 1.
+Counting is plain Python (`MetricMonitor`); the Keras callbacks only call it and act on its result.
+They are created for every training, keep their state when it begins (a resumed training has
+restored it before), and count epochs from 1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gpukeras.core.options import (
 from gpukeras.engine.lr_schedules import PlateauSpec
 from gpukeras.engine.optimizer import Rates
 
-# Words in the names of metrics of which more is better; "loss" among them outweighs all.
+# Words in the names of metrics that are better when higher; "loss" in a name takes precedence.
 MAXIMISED = {"acc", "accuracy", "auc", "precision", "recall", "f1", "fbeta", "r2", "iou", "dice"}
 MAXIMISED |= {"similarity", "sensitivity", "specificity", "kappa", "mcc", "psnr", "ssim"}
 MAXIMISED_PHRASES = ("io_u", "true_positives", "true_negatives")  # as Keras names them
@@ -43,15 +43,15 @@ State = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class EarlyStoppingSpec(Spec):
-    """When to stop a training that gets no better.
+    """When to stop a training that no longer improves.
 
     Args:
         patience: Epochs without improvement after which it stops.
-        monitor: The metric; None is the validation loss, or the loss where nothing is validated.
-        min_delta: Least change that counts as an improvement.
-        mode: "min" or "max": which is better; None goes by the metric's name.
+        monitor: The metric; None is the validation loss, or the loss without validation rows.
+        min_delta: Smallest change that counts as an improvement.
+        mode: "min" or "max": which is better; None derives it from the metric's name.
         restore_best: Whether the model ends with the weights of its best epoch.
-        start_epoch: The first epoch, counted from 1, that is looked at.
+        start_epoch: The first epoch, counted from 1, that is monitored.
     """
 
     patience: int = option(MISSING, check_count)
@@ -63,7 +63,7 @@ class EarlyStoppingSpec(Spec):
 
 
 def parse_early_stopping(given: Any) -> EarlyStoppingSpec:
-    """Early stopping from a number of epochs, or a mapping of the fields of its record.
+    """Parses early stopping from a number of epochs, or a mapping of the fields of its record.
 
     Raises:
         SpecError: naming the option.
@@ -81,14 +81,14 @@ def parse_early_stopping(given: Any) -> EarlyStoppingSpec:
 
 
 def choose_mode(metric: str) -> str:
-    """Which is better of a metric, going by its name: "max" (accuracies, ...) or "min"."""
+    """Returns which is better for a metric, by its name: "max" (accuracies, ...) or "min"."""
     words = set(re.split("[^a-z0-9]+", metric.lower()))
     up = words & MAXIMISED or any(phrase in metric.lower() for phrase in MAXIMISED_PHRASES)
     return "max" if up and "loss" not in words else "min"
 
 
 def choose_monitor(requested: str | None, metrics: list[str]) -> str:
-    """The metric to watch, among those there are.
+    """Returns the metric to monitor, among the available ones.
 
     Raises:
         SpecError: if there is none of that name.
@@ -105,13 +105,13 @@ def choose_monitor(requested: str | None, metrics: list[str]) -> str:
 
 @dataclass
 class MetricMonitor:
-    """The best value of a metric so far, and how long ago that was.
+    """The best value of a metric so far, and the epochs since then.
 
     Args:
         mode: "min" or "max".
-        patience: Epochs without improvement that are borne.
-        min_delta: Least change that counts as an improvement.
-        cooldown: Epochs after patience has run out in which nothing is counted.
+        patience: Epochs without improvement that are tolerated.
+        min_delta: Smallest change that counts as an improvement.
+        cooldown: Epochs after patience has run out that are not counted.
         best: The best value; None before there was one.
         best_epoch: Its epoch, from 1; 0 before there was one.
         wait: Epochs without improvement since the best, or since patience ran out.
@@ -128,7 +128,11 @@ class MetricMonitor:
     cooling: int = 0
 
     def see(self, value: float, epoch: int) -> str:
-        """Takes in an epoch's value.
+        """Records an epoch's value.
+
+        Args:
+            value: The metric's value.
+            epoch: The epoch, from 1.
 
         Returns:
             "better", "waiting", or "due" when patience has run out.
@@ -144,11 +148,11 @@ class MetricMonitor:
         return "due"
 
     def get_state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as plain values."""
+        """Returns the state for a checkpoint, as plain values."""
         return {name: getattr(self, name) for name in ("best", "best_epoch", "wait", "cooling")}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Puts back what `get_state()` gave."""
+        """Restores the result of `get_state()`."""
         for name in self.get_state():
             setattr(self, name, state[name])
 
@@ -165,10 +169,10 @@ class MetricMonitor:
 
 
 class _Watching(ABC):
-    """What both callbacks share; Keras' base class is added when Keras is there.
+    """The part that both callbacks share; Keras' base class is added once Keras is imported.
 
     Attributes:
-        monitor: The metric that is watched; "" before the first epoch told which ones there are.
+        monitor: The monitored metric; "" before the first epoch's logs.
     """
 
     def __init__(self, spec: EarlyStoppingSpec | PlateauSpec) -> None:
@@ -178,7 +182,7 @@ class _Watching(ABC):
         self.watch = MetricMonitor(spec.mode or "min", spec.patience, spec.min_delta)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Takes in what the epoch ended with.
+        """Records the metric's value of an epoch.
 
         Raises:
             SpecError: if the metric is not among the logs.
@@ -193,22 +197,22 @@ class _Watching(ABC):
         """Acts on the metric's value."""
 
     def explain(self) -> str:
-        """What is watched, as part of a sentence; "" before the first epoch."""
+        """Returns the monitored metric as part of a sentence; "" before the first epoch."""
         better = "lower" if self.watch.mode == "min" else "higher"
         return f"{self.monitor} ({better} is better)" if self.monitor else ""
 
     def get_state(self) -> State:
-        """What a checkpoint keeps: plain values, and arrays."""
+        """Returns the state for a checkpoint: plain values, and arrays."""
         return {"monitor": self.monitor, "watch": self.watch.get_state()}, {}
 
     def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts back what `get_state()` gave."""
+        """Restores the result of `get_state()`."""
         self.monitor = plain["monitor"]
         self.watch.set_state(plain["watch"])
 
 
 class _EarlyStopping(_Watching):
-    """Stops a training that gets no better, and ends it with its best weights.
+    """Stops a training that no longer improves, and restores its best weights.
 
     Attributes:
         best_epoch: The epoch, from 1, with the best value of the metric; 0 before there was one.
@@ -238,22 +242,22 @@ class _EarlyStopping(_Watching):
             self.stopped = self.model.stop_training = True
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        """However the training ended: the best weights it had are the model's."""
+        """Restores the best weights, however the training ended."""
         self.restore_best()
 
     def restore_best(self) -> None:
-        """Puts the best weights back, if they were kept; a second time changes nothing."""
+        """Restores the best weights, if they were kept; a second call changes nothing."""
         if self._best:
             self.model.set_weights(self._best)
 
     def get_state(self) -> State:
-        """What a checkpoint keeps: plain values, and the best weights by their place."""
+        """Returns the state for a checkpoint: plain values, and the best weights by their index."""
         plain, _ = super().get_state()
         best = {f"best/{place:04d}": weights for place, weights in enumerate(self._best)}
         return {**plain, "stopped": self.stopped}, best
 
     def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts back what `get_state()` gave."""
+        """Restores the result of `get_state()`."""
         super().set_state(plain, arrays)
         self.stopped = bool(plain.get("stopped"))
         kept = sorted(name for name in arrays if name.startswith("best/"))
@@ -261,7 +265,7 @@ class _EarlyStopping(_Watching):
 
 
 class _Plateau(_Watching):
-    """Lowers the rates when a metric gets no better.
+    """Lowers the rates when a metric stops improving.
 
     Attributes:
         reductions: The epochs, from 1, after which the rates were lowered.
@@ -282,12 +286,12 @@ class _Plateau(_Watching):
             self.reductions.append(epoch)
 
     def get_state(self) -> State:
-        """What a checkpoint keeps; the rates keep their own factor."""
+        """Returns the state for a checkpoint; the rates store their own factor."""
         plain, arrays = super().get_state()
         return {**plain, "reductions": list(self.reductions)}, arrays
 
     def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts back what `get_state()` gave."""
+        """Restores the result of `get_state()`."""
         super().set_state(plain, arrays)
         self.reductions = [int(epoch) for epoch in plain["reductions"]]
 
@@ -299,10 +303,10 @@ def _as_callback(watching: type) -> type:
 
 
 def build_early_stopping(spec: EarlyStoppingSpec) -> Any:
-    """A Keras callback that stops a training; the class `_EarlyStopping` tells what it has."""
+    """Returns a Keras callback that stops a training; see `_EarlyStopping` for its attributes."""
     return _as_callback(_EarlyStopping)(spec)
 
 
 def build_plateau(spec: PlateauSpec, rates: Rates) -> Any:
-    """A Keras callback that lowers the rates of a schedule held by `optimizer.hold_schedule()`."""
+    """Returns a Keras callback that lowers the rates of `optimizer.hold_schedule()`."""
     return _as_callback(_Plateau)(spec, rates)

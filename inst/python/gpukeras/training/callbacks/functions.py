@@ -1,10 +1,10 @@
-"""Functions of the user's, called between epochs as Keras calls a callback.
+"""Calls a user's functions between epochs, through a Keras callback.
 
-The functions are R's and wrapped there: a wrapper never raises. It answers `{stop: bool}`, or
-`{failed: True}` or `{interrupted: True}` when its function did not come to an end; R keeps the
-condition and raises it again, as it was, when Python has ended cleanly.
+The functions come from R and are wrapped there: a wrapper never raises. It returns `{stop: bool}`,
+or `{failed: True}` or `{interrupted: True}` when its function did not return; R keeps the condition
+and raises it again, unchanged, when Python has ended cleanly.
 
-None is called for a batch, so these callbacks never slow down an engine.
+No function is called per batch, so these callbacks never slow down an engine.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 class FunctionHooks:
-    """Calls the functions and judges their answers; a Keras callback hands on to it.
+    """Calls the functions and evaluates their answers; a Keras callback delegates to it.
 
     Args:
-        functions: By hook; called with what follows: `on_train_begin()`, `on_epoch_begin(epoch)`,
-            `on_epoch_end(epoch, metrics)`, `on_train_end(metrics)`, epochs counted from 1.
+        functions: Functions by hook, with these arguments: `on_train_begin()`,
+            `on_epoch_begin(epoch)`, `on_epoch_end(epoch, metrics)`, `on_train_end(metrics)`, epochs
+            counted from 1.
 
     Attributes:
         stopped: "early" when a function asked for an end, "interrupted" when the user interrupted
@@ -37,7 +38,7 @@ class FunctionHooks:
     """
 
     def __init__(self, functions: Functions) -> None:
-        """Calls nothing yet."""
+        """Keeps the functions."""
         check_hooks(functions)
         self._functions = dict(functions)
         self.stopped, self.reason = "", ""
@@ -45,16 +46,16 @@ class FunctionHooks:
         self._epoch = 0
 
     def begin_training(self) -> None:
-        """Keras' `on_train_begin()`."""
+        """Runs the hook `on_train_begin()`."""
         self._call("on_train_begin")
 
     def begin_epoch(self, epoch: int) -> None:
-        """Keras' `on_epoch_begin()`; `epoch` counts from 0."""
+        """Runs the hook `on_epoch_begin()`; `epoch` counts from 0."""
         self._epoch = epoch + 1
         self._call("on_epoch_begin", self._epoch)
 
     def end_epoch(self, logs: Mapping[str, Any] | None) -> bool:
-        """Keras' `on_epoch_end()`; true when training is to stop.
+        """Runs the hook `on_epoch_end()`; returns whether training stops.
 
         The epoch is over, so an interrupt here ends the training without losing its record.
         """
@@ -70,7 +71,7 @@ class FunctionHooks:
         return True
 
     def end_training(self, logs: Mapping[str, Any] | None) -> None:
-        """Keras' `on_train_end()`; nothing is left to stop, so an interrupt is only noted."""
+        """Runs the hook `on_train_end()`; only records an interrupt, as nothing is left to stop."""
         try:
             self._call("on_train_end", split_components(read_metrics(logs)))
         except GeneratorInterrupt:
@@ -93,17 +94,17 @@ class FunctionHooks:
 
 
 def build_function_callback(functions: Functions) -> Any:
-    """A Keras callback that calls functions between epochs.
+    """Returns a Keras callback that calls functions between epochs.
 
     Args:
         functions: See `FunctionHooks`.
 
     Returns:
         A `keras.callbacks.Callback` with the attribute `hooks`, its `FunctionHooks`. An interrupt
-        at the end of an epoch is no exception: callbacks that come later still record the epoch.
+        at the end of an epoch is no exception, so that later callbacks still record the epoch.
 
     Raises:
-        SpecError: for a hook that does not exist or something that cannot be called.
+        SpecError: for an unknown hook or a value that is not callable.
         GeneratorError: later, from Keras' `fit()`, if a function failed.
         GeneratorInterrupt: later, if a function was interrupted before an epoch's end.
     """
@@ -129,7 +130,7 @@ def build_function_callback(functions: Functions) -> Any:
 
 
 def check_hooks(functions: Functions) -> None:
-    """Refuses names that are no hook, and values that are no function.
+    """Refuses unknown hooks, and values that are not callable.
 
     Raises:
         SpecError: naming `callbacks`.
@@ -146,7 +147,13 @@ def check_hooks(functions: Functions) -> None:
 
 
 def tell_next_batch(callbacks: Sequence[Any], step: int, logs: Mapping[str, Any]) -> None:
-    """Tells Keras callbacks that a batch, counted from 0, has ended, and the next one begins."""
+    """Calls the batch hooks of Keras callbacks: a batch has ended, and the next one begins.
+
+    Args:
+        callbacks: Keras callbacks.
+        step: The batch that has ended, counted from 0.
+        logs: Its logs.
+    """
     for callback in callbacks:
         callback.on_train_batch_end(step, logs)
     for callback in callbacks:
@@ -156,15 +163,15 @@ def tell_next_batch(callbacks: Sequence[Any], step: int, logs: Mapping[str, Any]
 def end_callbacks(
     callbacks: Sequence[Any], epoch: int, steps: int, logs: Mapping[str, Any]
 ) -> None:
-    """Tells Keras callbacks of the end of a training that ended within an epoch.
+    """Calls the end hooks of Keras callbacks for a training that ended within an epoch.
 
-    Keras' own `fit()` ends the epoch, and they see what it ended with.
+    As in Keras' own `fit()`, the hooks for the end of the epoch run too, with its logs.
 
     Args:
-        callbacks: Those that the user gave, and Keras' own history.
+        callbacks: The user's callbacks, and Keras' own history.
         epoch: Counted from 0.
-        steps: Batches of it that were done.
-        logs: What they are told, the loss among it.
+        steps: Number of its batches that were done.
+        logs: The logs passed to them, including the loss.
     """
     for callback in callbacks:
         callback.on_train_batch_end(max(0, steps - 1), dict(logs))

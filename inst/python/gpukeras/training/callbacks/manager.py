@@ -1,7 +1,6 @@
-"""What accompanies a training besides its steps: rates, clipping, averages, early stopping, files.
+"""The features that accompany a training: rates, clipping, averages, early stopping, TensorBoard.
 
-Each remembers something that a checkpoint must keep; here they are opened, asked and closed
-together.
+Each has a state that a checkpoint must keep; this module opens, queries and closes them together.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from gpukeras.training.progress import Progress
 
 
 class CallbackManager:
-    """The callbacks of one training, and what goes with them.
+    """The callbacks and other features of one training.
 
     Args:
         averages: Averages of the weights, or None.
         rates: The schedule's rates, or None for the optimizer's own.
-        early: Early stopping, a Keras callback, or None.
-        plateau: What lowers the rates, a Keras callback, or None.
-        board: What TensorBoard shows, or None.
+        early: The Keras callback of early stopping, or None.
+        plateau: The Keras callback that lowers the rates, or None.
+        board: The TensorBoard writer, or None.
     """
 
     def __init__(
@@ -46,23 +45,23 @@ class CallbackManager:
         plateau: Any,
         board: Board | None = None,
     ) -> None:
-        """Keeps them."""
+        """Keeps the arguments."""
         self.averages, self._rates, self._early, self._plateau = averages, rates, early, plateau
         self._board = board
 
     @property
     def callbacks(self) -> list[Any]:
-        """Those that are Keras callbacks."""
+        """The Keras callbacks among them."""
         return [callback for callback in (self._early, self._plateau) if callback is not None]
 
     def surround(self, *given: Any) -> list[Any]:
-        """The given Keras callbacks after our own, and before what needs an epoch's figures."""
+        """Returns gpukeras' callbacks, the given ones, then those that need an epoch's figures."""
         board = [] if self._board is None else [build_board_callback(self._board)]
         return [*self.callbacks, *given, *board]
 
     @property
     def folder(self) -> str:
-        """Where TensorBoard's files are, or ""."""
+        """The folder of TensorBoard's files, or ""."""
         return "" if self._board is None else self._board.spec.folder
 
     @property
@@ -72,12 +71,12 @@ class CallbackManager:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch, counted from 1, that early stopping found best; 0 without."""
+        """The best epoch of early stopping, counted from 1; 0 without early stopping."""
         return 0 if self._early is None else self._early.best_epoch
 
     @property
     def keeps_best(self) -> bool:
-        """Whether the model is to have the weights of its best epoch in the end."""
+        """Whether the model ends with the weights of its best epoch."""
         return bool(self.best_epoch) and self._early.spec.restore_best
 
     @property
@@ -89,7 +88,7 @@ class CallbackManager:
         return f"{self._early.explain()} has not improved for {count_of(patience, 'epoch')}"
 
     def explain(self) -> list[str]:
-        """What they did on the way, sentences."""
+        """Returns notes about the training, as sentences."""
         return [*self._explain_rates(), *(self._board.notes if self._board else ())]
 
     def _explain_rates(self) -> list[str]:
@@ -101,17 +100,17 @@ class CallbackManager:
         return [f"The learning rate was lowered after {noun} {shown}."]
 
     def show_averages(self) -> None:
-        """What is validated, and what callbacks see after an epoch, are the averages."""
+        """Shows the averages to the validation and to callbacks at an epoch's end."""
         if self.averages is not None:
             self.averages.show()
 
     def hide_averages(self) -> None:
-        """The weights are back in their place."""
+        """Restores the weights."""
         if self.averages is not None:
             self.averages.hide()
 
     def settle(self) -> None:
-        """Gives the model the weights that it is to be left with."""
+        """Gives the model its final weights."""
         if self.keeps_best:
             self.hide_averages()
             self._early.restore_best()
@@ -119,14 +118,14 @@ class CallbackManager:
             self.show_averages()
 
     def get_state(self) -> dict[str, Kept]:
-        """For a checkpoint."""
+        """Returns the state for a checkpoint."""
         kept: dict[str, Kept] = {name: one.get_state() for name, one in self._keepers().items()}
         if self._rates is not None:
             kept["rates"] = (dict(self._rates.get_state()), {})
         return kept
 
     def set_state(self, kept: Mapping[str, Kept]) -> None:
-        """From a checkpoint; what it does not hold begins anew."""
+        """Restores the state of a checkpoint; features that it lacks start anew."""
         for name, one in self._keepers().items():
             if name in kept:
                 one.set_state(*kept[name])
@@ -148,15 +147,15 @@ def open_callback_manager(
     state: TrainingState | None,
     rate_factor: float = 1.0,
 ) -> Iterator[CallbackManager]:
-    """The callbacks of a training; the optimizer has its own rate and clipping again afterwards.
+    """Opens the callbacks of a training; afterwards the optimizer has its own rate and clipping.
 
     Args:
         model: A compiled model whose variables exist.
-        spec: How it is trained.
-        progress: How far it has come.
-        loader: Where its rows come from.
-        state: Its checkpoint, whose keepers they go on from, or None.
-        rate_factor: What all its rates are multiplied with.
+        spec: The options of the training.
+        progress: The progress of the training.
+        loader: The data loader.
+        state: A checkpoint's state, from which the callbacks resume, or None.
+        rate_factor: The factor of all rates.
 
     Raises:
         SpecError: for options that do not fit each other, the model or the data.
@@ -186,6 +185,6 @@ def open_callback_manager(
         if rates is not None:
             rates.factor.assign(rate_factor)
         for callback in manager.callbacks:
-            callback.set_model(model)  # Keras does so too, but a fit may fail before
+            callback.set_model(model)  # Keras does so too, but a fit may fail before that
         manager.set_state(kept)
         yield manager

@@ -1,8 +1,8 @@
-"""What a training writes for TensorBoard: metrics, histograms of the weights, a trace.
+"""Writes TensorBoard files for a training: metrics, histograms of the weights, a trace.
 
 The files are those of Keras' own `TensorBoard` callback, so runs of both can be compared: the runs
 "train" and "validation", tags such as "epoch_loss", epochs counted from 0. TensorFlow writes them;
-the package tensorboard is only needed to look at them.
+the package tensorboard is only needed to view them.
 
     folder/train/events.out.tfevents.*         epoch_<metric>, epoch_learning_rate,
                                                epoch_samples_per_s, epoch_input_share,
@@ -43,8 +43,8 @@ from gpukeras.data.loading.block import DataLoader
 from gpukeras.training.progress import Progress
 
 BUCKETS = 30  # of a histogram, as in TensorBoard's own
-BLOCK = 2**20  # weights that are counted at once
-PROFILE_S = 2.0  # seconds of a trace, at most: xprof is slow on much more
+BLOCK = 2**20  # weights that are counted at a time
+PROFILE_S = 2.0  # longest trace, in seconds: xprof is slow on much more
 
 
 def _check_histograms(arg: str, value: Any) -> int:
@@ -53,13 +53,13 @@ def _check_histograms(arg: str, value: Any) -> int:
 
 @dataclass(frozen=True)
 class BoardSpec(Spec):
-    """What is written for TensorBoard, and where.
+    """The options of the TensorBoard files.
 
     Args:
-        folder: Made if it is not there. Each training needs one of its own: what an earlier one
-            wrote stays, and TensorBoard would show both as one curve.
+        folder: The folder; it is created if it is missing. Each training needs its own: files of
+            an earlier one stay, and TensorBoard would show both as one curve.
         histograms: Epochs from one histogram of each weight to the next; 0 (or false) for none,
-            true for 1. They are counted by the host: about 20 ms for a million weights.
+            true for 1. The host counts them: about 20 ms for a million weights.
         profile: Whether to trace the first two seconds of the second epoch, or of the only one.
     """
 
@@ -71,7 +71,7 @@ class BoardSpec(Spec):
 
 
 def parse_board(given: str | Mapping[str, Any] | None) -> BoardSpec | None:
-    """The options from a folder's path or a mapping; None for None.
+    """Parses a folder's path or a mapping of options; returns None for None.
 
     Raises:
         SpecError: naming the option.
@@ -85,38 +85,38 @@ def parse_board(given: str | Mapping[str, Any] | None) -> BoardSpec | None:
 
 
 class EventFiles:
-    """Event files of the runs in a folder, each made when it is first written to.
+    """The event files of the runs in a folder, each created when it is first written to.
 
     Args:
-        folder: Where the runs are.
+        folder: The folder of the runs.
     """
 
     def __init__(self, folder: str) -> None:
-        """Writes nothing yet."""
+        """Keeps the folder; opens no file yet."""
         self._folder = folder
         self._writers: dict[str, Any] = {}
 
     def open(self, run: str) -> Any:
-        """TensorFlow's writer of a run."""
+        """Returns TensorFlow's writer of a run."""
         if run not in self._writers:
             with runtime.on_device("CPU:0", soft=True):  # also inside with_device("GPU:0", )
                 writer = runtime.tensorflow().summary.create_file_writer(
                     os.path.join(self._folder, run),
-                    # Nobody can have put a link at a name that nobody can guess.
+                    # An attacker cannot put a link at a name that cannot be guessed.
                     filename_suffix=f".{secrets.token_hex(8)}.v2",
                 )
             self._writers[run] = writer
         return self._writers[run]
 
     def add(self, run: str, plugin: str, values: Mapping[str, Any], step: int) -> None:
-        """Writes values by tag, which are in the file when this returns.
+        """Writes values by tag and flushes the file.
 
         Args:
-            run: Such as "train".
-            plugin: The part of TensorBoard that shows them: "scalars" (float32, no dimension) or
+            run: For example "train".
+            plugin: The TensorBoard plugin that shows them: "scalars" (float32, no dimension) or
                 "histograms" (float64, see `count_buckets()`).
             values: An array or number for each tag.
-            step: Their place on the time axis: the epoch, counted from 0.
+            step: Their position on the time axis: the epoch, counted from 0.
         """
         summary = runtime.tensorflow().summary
         writer, metadata = self.open(run), _metadata(plugin)
@@ -133,7 +133,7 @@ class EventFiles:
 
 
 def _metadata(plugin: str) -> Any:
-    """Names the plugin; its own message would be of version 0, which is an empty one."""
+    """Returns metadata with the plugin's name; the plugin's own message, version 0, is empty."""
     metadata = runtime.tensorflow().compat.v1.SummaryMetadata()
     metadata.plugin_data.plugin_name = plugin
     metadata.data_class = 1 if plugin == "scalars" else 2  # DATA_CLASS_SCALAR, _TENSOR
@@ -141,7 +141,7 @@ def _metadata(plugin: str) -> Any:
 
 
 def count_buckets(values: np.ndarray) -> np.ndarray:
-    """A histogram as TensorBoard keeps it.
+    """Returns a histogram in TensorBoard's format.
 
     Args:
         values: Numbers of any shape; those that are not finite are left out.
@@ -167,25 +167,25 @@ def count_buckets(values: np.ndarray) -> np.ndarray:
 
 
 class TraceWindow:
-    """A trace of what runs for a moment; it ends by itself, also in the midst of a call.
+    """A short trace; it ends after a time limit, even during a call.
 
     Args:
-        folder: Gets `plugins/profile/<time>/`.
-        seconds: How long at most.
+        folder: The folder that gets `plugins/profile/<time>/`.
+        seconds: Longest duration.
 
     Attributes:
         problem: Why there is no trace, or "".
     """
 
     def __init__(self, folder: str, seconds: float = PROFILE_S) -> None:
-        """Traces nothing yet."""
+        """Keeps the arguments; the trace starts with `open()`."""
         self._folder, self._seconds = folder, seconds
         self._held, self._lock = ExitStack(), threading.Lock()
         self._timer: threading.Timer | None = None
         self.problem = ""
 
     def open(self) -> None:
-        """Begins; another profile that is going on goes on, and this one is not made."""
+        """Starts the trace, unless another profile is running, which is not disturbed."""
         try:
             self._held.enter_context(self._trace())
         except (runtime.tensorflow().errors.OpError, OSError) as error:
@@ -196,7 +196,7 @@ class TraceWindow:
         self._timer.start()
 
     def close(self) -> None:
-        """Ends and writes it, if it is still going on."""
+        """Ends and writes the trace, if it is running."""
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
@@ -207,7 +207,7 @@ class TraceWindow:
 
     @contextmanager
     def _trace(self) -> Iterator[None]:
-        """Traces into a folder that is this user's alone, as the files' names can be guessed."""
+        """Traces into a folder that only this user can open, as the files' names can be guessed."""
         target = Path(self._folder, "plugins", "profile")
         os.makedirs(self._folder, exist_ok=True)
         with private_folder(Path(self._folder, "trace")) as folder:
@@ -222,20 +222,27 @@ class TraceWindow:
 
 
 class Board:
-    """Writes what TensorBoard shows of one training; never ends it.
+    """Writes the TensorBoard files of one training; a failure never ends the training.
 
     Args:
-        spec: What, and where.
-        model: The model, whose weights are counted.
+        spec: The options.
+        model: The model, of whose weights histograms are made.
         epochs: Epochs of the whole training.
-        progress: How far it has come; has each epoch's figures when `end_epoch()` is called.
-        loader: Where its rows come from; tells how long they were waited for.
+        progress: The progress; it has each epoch's figures when `end_epoch()` is called.
+        loader: The data loader, with the time spent waiting for rows.
     """
 
     def __init__(
         self, spec: BoardSpec, model: Any, epochs: int, progress: Progress, loader: DataLoader
     ) -> None:
-        """Makes the folder and the first file.
+        """Creates the folder and the first file.
+
+        Args:
+            spec: The options.
+            model: The model.
+            epochs: Epochs of the whole training.
+            progress: The progress of the training.
+            loader: The data loader.
 
         Raises:
             SpecError: if the folder cannot be written.
@@ -257,7 +264,7 @@ class Board:
 
     @property
     def notes(self) -> list[str]:
-        """What could not be written, sentences."""
+        """What could not be written, as sentences."""
         notes = []
         if self._failure:
             notes.append(f"TensorBoard's files are not whole: {self._failure}.")
@@ -266,17 +273,17 @@ class Board:
         return notes
 
     def begin_epoch(self, epoch: int) -> None:
-        """An epoch begins; it is counted from 0."""
+        """Handles the start of an epoch, counted from 0."""
         self._began, self._waited_s = time.perf_counter(), self._loader.wait_s
         if self.spec.profile and epoch == self._traced:
             self._window.open()
 
     def end_training_part(self) -> None:
-        """The epoch's rows are trained: what follows is validation, which is not traced."""
+        """Ends the trace before the validation, which is not traced."""
         self._window.close()
 
     def end_epoch(self, epoch: int) -> None:
-        """An epoch has ended, and its figures are known."""
+        """Writes the values of an epoch, counted from 0."""
         self._window.close()
         if self._failure:
             return
@@ -286,7 +293,7 @@ class Board:
             self._failure = f"{find_reason(error)} (epoch {epoch + 1})"
 
     def close(self) -> None:
-        """Closes the files, whatever happened."""
+        """Closes the files, after errors too."""
         self._window.close()
         try:
             self._files.close()
@@ -306,7 +313,7 @@ class Board:
             self._files.add("train", "histograms", counted, epoch)
 
     def _figures(self) -> dict[str, np.float32]:
-        """What is known of the last epoch besides its metrics."""
+        """Returns the figures of the last epoch besides its metrics."""
         done, elapsed_s = self._progress, time.perf_counter() - self._began
         figures = {
             "epoch_learning_rate": done.learning_rate[-1],
@@ -319,7 +326,7 @@ class Board:
 def split_runs(
     metrics: Mapping[str, float],
 ) -> tuple[dict[str, np.float32], dict[str, np.float32]]:
-    """Metrics by tag of the runs "train" and "validation", as Keras' callback has them."""
+    """Returns the metrics by tag of the runs "train" and "validation", as in Keras' callback."""
     runs: tuple[dict[str, np.float32], dict[str, np.float32]] = ({}, {})
     for name, value in metrics.items():
         plain = name.removeprefix("val_")
@@ -328,7 +335,7 @@ def split_runs(
 
 
 def build_board_callback(board: Board) -> Any:
-    """A `keras.callbacks.Callback` that tells a board of epochs; it never sees a batch."""
+    """Returns a Keras callback that calls a board at epochs; it has no batch hooks."""
 
     class BoardCallback(runtime.keras().callbacks.Callback):  # type: ignore[misc] # imported late
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -347,13 +354,13 @@ def build_board_callback(board: Board) -> Any:
 def open_board(
     model: Any, spec: FitSpec, progress: Progress, loader: DataLoader
 ) -> Iterator[Board | None]:
-    """The board that a training asked for, or None; its files are closed afterwards.
+    """Opens the board that a training asked for, or yields None; closes its files afterwards.
 
     Args:
         model: A model whose variables exist.
-        spec: How it is trained; `spec.tensorboard` is a folder, or fields of `BoardSpec`.
-        progress: How far the training has come.
-        loader: Where its rows come from.
+        spec: The options; `spec.tensorboard` is a folder, or fields of `BoardSpec`.
+        progress: The progress of the training.
+        loader: The data loader.
 
     Raises:
         SpecError: for bad options, or a folder that cannot be written.

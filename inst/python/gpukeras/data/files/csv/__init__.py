@@ -1,1 +1,1 @@
-"""Delimited text: blocks of whole records, parsed in several threads."""
+"""Reads CSV files in blocks of complete records, parsed in several threads."""

@@ -1,4 +1,4 @@
-"""The bytes of a CSV file in blocks of whole records, compressed or not."""
+"""Splits the bytes of a CSV file, compressed or not, into blocks of complete records."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gpukeras.data.files.csv.header import Header
 from gpukeras.data.files.csv.records import QUOTE, record_ends, split_end
 from gpukeras.data.files.paths import compression_of
 
-BLOCK_BYTES = 2 * 2**20  # of 1, 2, 4 and 8 MiB this took least processor time
-COLUMN_BYTES = 4096  # a block's least size by column: each costs some time in each block
-MAX_RECORD_BYTES = 16 * 2**20  # a record without end: its quote is not closed
+BLOCK_BYTES = 2 * 2**20  # used the least CPU time of 1, 2, 4 and 8 MiB
+COLUMN_BYTES = 4096  # least block size per column: each column adds time per block
+MAX_RECORD_BYTES = 16 * 2**20  # a longer record has an unclosed quote
 
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive records.
+    """A block of consecutive records.
 
     Args:
-        start: Bytes of the file before it, without compression.
-        data: Its bytes.
-        endless: Whether it is one line that begins a quoted text without end.
+        start: Offset of the block in the uncompressed file.
+        data: The bytes of the block.
+        endless: Whether the block is a single line with an unclosed quote.
     """
 
     start: int
@@ -34,16 +34,16 @@ class Block:
     endless: bool = False
 
     def __post_init__(self) -> None:
-        """Checks that there is something."""
+        """Checks that the block is not empty."""
         if not self.data:
             raise ValueError("an empty block")
 
 
 def open_bytes(path: Path) -> Any:
-    """A file's bytes without compression.
+    """Opens a file for reading uncompressed bytes.
 
     Raises:
-        OSError: if it cannot be opened.
+        OSError: if the file cannot be opened.
     """
     compression = compression_of(path)
     if compression is None:
@@ -52,10 +52,10 @@ def open_bytes(path: Path) -> Any:
 
 
 def read_blocks(path: Path, header: Header) -> Generator[Block, None, None]:
-    """A file's blocks; those of a compressed one are made in a thread, ahead.
+    """Yields a file's blocks; a thread prefetches those of a compressed file.
 
     Raises:
-        OSError: if it cannot be read, or is no whole compressed file.
+        OSError: if the file cannot be read, or is an incomplete compressed file.
     """
     blocks = _read_blocks(path, header)
     return read_ahead(blocks) if compression_of(path) else blocks
@@ -77,7 +77,7 @@ def _read_blocks(path: Path, header: Header) -> Generator[Block, None, None]:
 
 
 def _whole_records(data: bytes, start: int, size: int, header: Header) -> Iterator[Block]:
-    """The block of whole records at the start of `data`, if there is one."""
+    """Yields the block of complete records at the start of `data`, if any."""
     if len(data) < size:
         return
     end = split_end(data, header.newline, header.separator)
@@ -88,7 +88,7 @@ def _whole_records(data: bytes, start: int, size: int, header: Header) -> Iterat
 
 
 def _last_records(data: bytes, start: int, header: Header) -> Iterator[Block]:
-    """The blocks of what is left at the end of a file."""
+    """Yields the blocks of the remaining bytes at the end of a file."""
     while data:
         whole = len(data)
         if data.count(QUOTE) % 2:
@@ -111,7 +111,13 @@ def _pass_over(file: Any, count: int) -> None:
 
 
 def count_lines(path: Path, end: int, newline: bytes) -> int:
-    """How many lines end before a place; reads the file up to there."""
+    """Counts the lines that end before an offset; reads the file up to there.
+
+    Args:
+        path: The file.
+        end: The offset in the uncompressed file.
+        newline: Bytes that end a line.
+    """
     lines = 0
     with closing(open_bytes(path)) as file:
         while end > 0 and (data := file.read(min(end, BLOCK_BYTES))):

@@ -1,4 +1,4 @@
-"""Which record of a block does not fit, and why: slow, and asked only of a block that is broken."""
+"""Finds the faulty record of a block, and its fault. Slow, so only for blocks that failed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ CSV_HINT = (
     '`on_error = "skip"`.'
 )
 Parsed = TypeVar("Parsed")
-Parse = Callable[[bytes], object]  # raises pa.ArrowInvalid for a record that does not fit
+Parse = Callable[[bytes], object]  # raises pa.ArrowInvalid for a faulty record
 
 
 def find_first(data: bytes, parse: Parse, separator: str) -> tuple[int, str] | None:
-    """Where the first record that does not fit begins, and Arrow's words about it; None if none."""
+    """Returns the offset of the first faulty record, and Arrow's message; None if there is none.
+
+    Args:
+        data: The records.
+        parse: Function that parses records strictly.
+        separator: Separator between fields.
+    """
     ends = record_ends(data, separator) or [len(data)]
     ends[-1] = len(data)
     edges = [0, *ends]
-    low, high = 0, len(ends)  # the records before `low` fit, those before `high` do not
+    low, high = 0, len(ends)  # the fault is at or after `low`, and before `high`
     message = _fault(data, parse)
     if message is None:
         return None
@@ -52,14 +58,14 @@ def _fault(data: bytes, parse: Parse) -> str | None:
 
 
 def explain(part: Part, block: Block, parse: Parse, schema: pa.Schema, arg: str) -> DataError:
-    """The error for the first record of a block that does not fit; names its line and column.
+    """Returns the error for the first faulty record of a block; names its line and column.
 
     Args:
         part: The file.
-        block: The block, known to be broken.
-        parse: Parses records strictly.
-        schema: Of the columns that are read.
-        arg: The user's name for the files.
+        block: The block, which has a faulty record.
+        parse: Function that parses records strictly.
+        schema: Schema of the columns to read.
+        arg: Name of the user's argument, for error messages.
     """
     header: Header = part.facts
     found = None if block.endless else find_first(block.data, parse, header.separator)
@@ -95,17 +101,29 @@ def _explain_value(part: Part, line: int, message: str, schema: pa.Schema, arg: 
 
 
 def line_of(part: Part, block: Block, place: int) -> int:
-    """The line of the file, counted from 1, in which a record begins."""
+    """Returns the line of the file, from 1, in which a record begins.
+
+    Args:
+        part: The file.
+        block: The block with the record.
+        place: Offset of the record in the block.
+    """
     newline = part.facts.newline
     blank = block.data[place:]
-    blanks = len(blank) - len(blank.lstrip(b"\r\n"))  # blank lines belong to the record behind them
+    blanks = len(blank) - len(blank.lstrip(b"\r\n"))  # blank lines belong to the next record
     return count_lines(part.path, block.start + place + blanks, newline) + 1
 
 
 def parse_leniently(
     data: bytes, parse: Callable[[bytes], Parsed], separator: str
 ) -> tuple[list[Parsed], int]:
-    """What `parse` makes of the records that fit, and how many do not."""
+    """Parses the valid records; returns the results, and the number of faulty records.
+
+    Args:
+        data: The records.
+        parse: Function that parses records; raises pa.ArrowInvalid for a faulty record.
+        separator: Separator between fields.
+    """
     try:
         return [parse(data)], 0
     except pa.ArrowInvalid:

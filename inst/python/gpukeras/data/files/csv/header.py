@@ -1,4 +1,4 @@
-"""The header of delimited text: its columns' names, and the separator. Pure."""
+"""Parses the header of a CSV file: column names and separator. Does no I/O."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Header:
     """The header of one file.
 
     Args:
-        names: Of all columns, as they will be called.
-        start: Bytes before the first row.
-        line: The header's line, counted from 1.
-        newline: What ends a line.
-        separator: What stands between fields.
-        notes: What users should know of it, sentences that begin with the file's name.
+        names: Names of all columns, after renaming.
+        start: Offset of the first row in bytes.
+        line: Line number of the header, from 1.
+        newline: Bytes that end a line.
+        separator: Separator between fields.
+        notes: Sentences for the user, to follow the file's name.
     """
 
     names: tuple[str, ...]
@@ -32,23 +32,23 @@ class Header:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Checks what would lead astray later."""
+        """Checks that there are names, and a separator of one character."""
         if not self.names or len(self.separator) != 1:
             raise ValueError("a header has names and a separator of one character")
 
 
 def parse_header(data: bytes, separator: str | None) -> Header | None:
-    """The header at the start of a file; blank lines before it are passed over.
+    """Parses the header at the start of a file; skips blank lines before it.
 
     Args:
         data: The start of the file, or all of it.
-        separator: What stands between fields, or None to look for it.
+        separator: Separator between fields, or None to detect it.
 
     Returns:
-        The header, or None if there is no line with text, or one whose quotes are not closed.
+        The header, or None if no line has text, or a quote is not closed.
 
     Raises:
-        UnicodeDecodeError: if it is not in UTF-8.
+        UnicodeDecodeError: if the header is not in UTF-8.
     """
     newline = _newline_of(data)
     begin, line = _header_begin(data)
@@ -64,7 +64,7 @@ def parse_header(data: bytes, separator: str | None) -> Header | None:
 
 
 def has_header(data: bytes) -> bool:
-    """Whether the start of a file has the whole header, and something behind it."""
+    """Whether the start of a file contains the complete header, and bytes after it."""
     newline, (begin, _) = _newline_of(data), _header_begin(data)
     return 0 < _header_end(data, begin, newline) < len(data)
 
@@ -74,7 +74,7 @@ def _newline_of(data: bytes) -> bytes:
 
 
 def _header_begin(data: bytes) -> tuple[int, int]:
-    """The place and the line of the first text."""
+    """Returns the offset and the line number of the first text."""
     begin, line = len(BOM) if data.startswith(BOM) else 0, 1
     while data.startswith((b"\n", b"\r"), begin):
         begin += 2 if data.startswith(b"\r\n", begin) else 1
@@ -83,7 +83,7 @@ def _header_begin(data: bytes) -> tuple[int, int]:
 
 
 def _header_end(data: bytes, begin: int, newline: bytes) -> int:
-    """The place behind the first line, which goes on where a quoted name has a newline; or 0."""
+    """Returns the offset after the header, which may have newlines in quoted names; or 0."""
     end = data.find(newline, begin) + 1
     if data.count(QUOTE, begin, end) % 2 == 0:
         return end
@@ -93,14 +93,14 @@ def _header_end(data: bytes, begin: int, newline: bytes) -> int:
 
 
 def choose_separator(header: str) -> str:
-    """The separator that a header has outside quotes; a comma where several or none could be."""
+    """Returns the only separator outside quotes; a comma if several or none occur."""
     outside = "".join(header.split('"')[::2])
     found = [separator for separator in SEPARATORS if separator in outside]
     return found[0] if len(found) == 1 else ","
 
 
 def name_unnamed(given: list[str]) -> tuple[list[str], list[str]]:
-    """Names for columns that have none, as R gives them (row names that were written, often)."""
+    """Names columns without a name as R does (often written row names); returns names and notes."""
     names: list[str] = []
     notes: list[str] = []
     for name in given:
@@ -114,7 +114,7 @@ def name_unnamed(given: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _note_numbers(given: list[str]) -> list[str]:
-    """Numbers as names: most likely, the file has no header."""
+    """Returns a note if all names are numbers: the file probably has no header."""
     try:
         [float(name) for name in given]
     except ValueError:

@@ -1,4 +1,7 @@
-"""One block of CSV records as a record batch, in any thread: what is missing, what is lost."""
+"""Parses one block of CSV records into a record batch, in any thread.
+
+It marks missing values, and detects rounded integers and faulty rows.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,18 @@ from gpukeras.data.files.csv.errors import parse_leniently
 from gpukeras.data.files.csv.header import Header
 from gpukeras.data.files.csv.type_inference import Dialect, convert_options, parse_block, to_utf8
 
-EXACT = 2.0**53  # float64 has all whole numbers up to here
+EXACT = 2.0**53  # float64 represents all integers up to here
 _DIGITS = r"^ *[+-]?[0-9]{16,} *$"
 
 
 @dataclass(frozen=True)
 class CsvPlan:
-    """What becomes of the records.
+    """Types and options for parsing CSV records.
 
     Args:
-        schema: Of the batches: the types that the first rows have.
-        dialect: How the files are written.
-        skips: Whether rows that do not fit are left out and counted.
+        schema: Schema of the batches, with the types of the first rows.
+        dialect: Separator and decimal point of the files.
+        skips: Whether faulty rows are left out and counted.
     """
 
     schema: pa.Schema
@@ -32,25 +35,26 @@ class CsvPlan:
     options: pacsv.ConvertOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Prepares what is the same for each block."""
+        """Prepares the options shared by all blocks."""
         types = {column.name: column.type for column in self.schema}
         options = convert_options(self.schema.names, types, self.dialect.decimal)
         object.__setattr__(self, "options", options)
 
     def columns(self, type: pa.DataType) -> list[str]:
-        """Names of the columns of a type."""
+        """Returns the names of the columns of a type."""
         return [column.name for column in self.schema if column.type.equals(type)]
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """A block as columns.
+    """A parsed block.
 
     Args:
         block: The block.
-        batch: Its rows that fit, or None if there are none, or one does not and none may be lost.
-        bad: How many rows do not fit.
-        rounded: Columns with whole numbers that float64 does not have.
+        batch: The valid rows, or None if there are none, or if a row is faulty and none may be
+            skipped.
+        bad: Number of faulty rows.
+        rounded: Columns with integers that float64 rounds.
     """
 
     block: Block
@@ -59,7 +63,7 @@ class Parsed:
     rounded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Checks that no row is lost without a count."""
+        """Checks that a block without rows has a count of faulty rows."""
         if self.batch is None and not self.bad:
             raise ValueError("a block without rows has bad ones")
 
@@ -68,19 +72,19 @@ class BlockParser:
     """Parses the blocks of one file.
 
     Args:
-        plan: What becomes of the records.
-        header: The file's.
+        plan: Types and options for parsing.
+        header: Header of the file.
     """
 
     def __init__(self, plan: CsvPlan, header: Header) -> None:
-        """Parses nothing yet."""
+        """Stores the plan and the header."""
         self._plan = plan
         self._header = header
         self._texts = plan.columns(pa.string())
         self._numbers = plan.columns(pa.float64())
 
     def __call__(self, block: Block) -> Parsed:
-        """A block's rows, or that it has some that do not fit."""
+        """Parses a block; returns its valid rows and the number of faulty rows."""
         if block.endless:
             return Parsed(block, None, bad=1)
         batch, bad = self._parse(block.data)
@@ -90,10 +94,10 @@ class BlockParser:
         return Parsed(block, self._mark_missing(batch), bad, tuple(rounded))
 
     def parse_strictly(self, data: bytes) -> pa.Table:
-        """The records of `data`.
+        """Parses records.
 
         Raises:
-            pa.ArrowInvalid: for one that does not fit.
+            pa.ArrowInvalid: for a faulty record.
         """
         return parse_block(data, self._header.names, self._plan.dialect, self._plan.options)
 
@@ -108,10 +112,10 @@ class BlockParser:
         return (_to_batch(pa.concat_tables([table for table, _ in parts])) if parts else None), bad
 
     def _parse_counting(self, data: bytes) -> tuple[pa.Table, int]:
-        """The records with as many values as there are names, and how many have not.
+        """Returns the records with one value per name, and the number of others.
 
         Raises:
-            pa.ArrowInvalid: for another fault, or for any where some are not in UTF-8.
+            pa.ArrowInvalid: for another fault, or for any fault if some bytes are not UTF-8.
         """
         wrong: list[int] = []
 
@@ -124,7 +128,7 @@ class BlockParser:
         return table, len(wrong)
 
     def _mark_missing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Texts "NA" are missing, empty texts are not, as R has it."""
+        """Marks strings "NA" as missing, but not empty strings, as R does."""
         for name in self._texts:
             values = batch.column(name)
             missing = pc.equal(values, "NA")
@@ -134,7 +138,7 @@ class BlockParser:
         return batch
 
     def _is_rounded(self, name: str, batch: pa.RecordBatch, data: bytes) -> bool:
-        """Whether a column has numbers that are whole in the file, and not the same in float64."""
+        """Whether float64 changes any integer of a column."""
         if not reaches(batch.column(name), EXACT - 1):
             return False
         options = convert_options([name], {name: pa.string()}, self._plan.dialect.decimal)
@@ -146,7 +150,7 @@ class BlockParser:
 
 
 def reaches(values: pa.Array, limit: float) -> bool:
-    """Whether a number is beyond a limit, above or below 0."""
+    """Whether any absolute value exceeds a limit."""
     if values.null_count or pa.types.is_integer(values.type):
         ends = pc.min_max(values)
         low, high = ends["min"].as_py(), ends["max"].as_py()
@@ -157,7 +161,7 @@ def reaches(values: pa.Array, limit: float) -> bool:
 
 
 def _to_batch(table: pa.Table) -> pa.RecordBatch:
-    """A table of one block's rows."""
+    """Converts the table of a block to a record batch."""
     return pa.RecordBatch.from_arrays(
         [
             column.chunk(0)

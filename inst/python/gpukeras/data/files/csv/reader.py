@@ -1,9 +1,9 @@
-"""CSV files: blocks of whole records, parsed in several threads, in order.
+"""Reads CSV files in blocks of complete records, parsed in several threads, in order.
 
     read_blocks() --BlockParser, in threads--> record batches
 
-Each block is parsed alone, so that memory is bounded and a fault is found by looking at one block
-again; of a file of 400 MB this took two thirds of the processor time of Arrow's own readers.
+Each block is parsed separately, which bounds memory and locates a fault by parsing one block again.
+For a file of 400 MB this took two thirds of the CPU time of Arrow's readers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpukeras.data.files.errors import Tally, check_unchanged, file_error, openi
 from gpukeras.data.files.paths import check_file, plain_suffix
 from gpukeras.data.files.schema import check_same_names, choose_columns
 
-HEAD_BYTES = 2**16  # read at once to find the header
+HEAD_BYTES = 2**16  # per read while looking for the header
 
 
 class DelimitedReader(TableReader):
@@ -33,10 +33,10 @@ class DelimitedReader(TableReader):
 
     Args:
         parts: The files, with their headers.
-        plan: What becomes of their records.
-        arg: The user's name for the files.
-        tally: What opening left out, or None where the first fault stops everything.
-        notes: What users should know.
+        plan: Types and options for parsing.
+        arg: Name of the user's argument, for error messages.
+        tally: Counts of what opening left out, or None if the first fault is an error.
+        notes: Sentences for the user.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DelimitedReader(TableReader):
         tally: Tally | None,
         notes: Sequence[str] = (),
     ) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         super().__init__(parts, "csv", plan.schema, arg, tally=tally, notes=notes)
         self._plan = plan
 
@@ -64,10 +64,10 @@ class DelimitedReader(TableReader):
                     yield parsed.batch
 
     def _count_bad(self, part: Part, parsed: Parsed, parser: BlockParser, tally: Tally) -> None:
-        """Counts rows that do not fit, where they may be left out.
+        """Counts faulty rows if they may be skipped.
 
         Raises:
-            DataError: where they may not; names the first one's line and column.
+            DataError: if they may not; names the first one's line and column.
         """
         if self.skips and tally.skipped.first:
             tally.add("", rows=parsed.bad)
@@ -82,10 +82,16 @@ class DelimitedReader(TableReader):
 def open_delimited(
     paths: Sequence[Path], arg: str, columns: Sequence[str] | None, tally: Tally | None
 ) -> DelimitedReader:
-    """CSV files as a table; reads their headers, and the first one's start for its types.
+    """Opens CSV files as a table; reads their headers, and the first rows for the types.
+
+    Args:
+        paths: The files.
+        arg: Name of the user's argument, for error messages.
+        columns: Columns to read, in that order, or None for all.
+        tally: Counts what is left out, or None if the first fault is an error.
 
     Raises:
-        DataError: if a file cannot be read, or has other columns than the first.
+        DataError: if a file cannot be read, or its columns differ from the first file's.
     """
     separator = "\t" if plain_suffix(paths[0]) == ".tsv" else None
     first: Part | None = None
@@ -112,7 +118,13 @@ def open_delimited(
 
 
 def choose_dialect(parts: Sequence[Part], arg: str, tally: Tally | None) -> Dialect:
-    """The separator of the first header, and the decimal point that the first rows have."""
+    """Returns the separator of the first header, and the decimal point of the first rows.
+
+    Args:
+        parts: The files.
+        arg: Name of the user's argument, for error messages.
+        tally: Counts what is left out, or None if the first fault is an error.
+    """
     separator = parts[0].facts.separator
     for part in parts if separator != "," else ():
         for block in _look_at(part, arg, tally):
@@ -121,7 +133,7 @@ def choose_dialect(parts: Sequence[Part], arg: str, tally: Tally | None) -> Dial
 
 
 def list_notes(part: Part, dialect: Dialect) -> list[str]:
-    """What users should know of the files, by the first one."""
+    """Returns notes for the user, based on the first file."""
     notes = [*part.facts.notes]
     if dialect.decimal == ",":
         notes.append("has numbers with a decimal comma.")
@@ -135,9 +147,16 @@ def find_types(
     arg: str,
     tally: Tally | None,
 ) -> dict[str, pa.DataType]:
-    """The columns' types, from the first block in which each has a value.
+    """Returns each column's type, from the first block in which it has a value.
 
-    A column that is missing everywhere is logical, as in R.
+    A column without values is logical, as in R.
+
+    Args:
+        parts: The files.
+        requested: Columns to read.
+        dialect: Separator and decimal point of the files.
+        arg: Name of the user's argument, for error messages.
+        tally: Counts what is left out, or None if the first fault is an error.
 
     Raises:
         DataError: if no file has a row.
@@ -164,7 +183,10 @@ def find_types(
 
 
 def _look_at(part: Part, arg: str, tally: Tally | None) -> Iterator[Block]:
-    """A file's blocks with rows; where faults are counted, reading counts them later."""
+    """Yields a file's blocks with rows; a fault that may be skipped ends them silently.
+
+    The later pass over the rows counts it.
+    """
     try:
         for block in _safe_blocks(part, arg):
             if not block.endless and block.data.strip(b"\r\n"):
@@ -175,7 +197,7 @@ def _look_at(part: Part, arg: str, tally: Tally | None) -> Iterator[Block]:
 
 
 def _safe_blocks(part: Part, arg: str) -> Iterator[Block]:
-    """A file's blocks; one that breaks off is a DataError."""
+    """Yields a file's blocks; raises DataError if the file breaks off."""
     try:
         with closing(read_blocks(part.path, part.facts)) as blocks:
             yield from blocks
@@ -191,7 +213,7 @@ def _broken_off(path: Path, arg: str, error: OSError) -> DataError:
 
 
 def _read_head(path: Path) -> bytes:
-    """The start of a file with its header, or all of a file that is smaller."""
+    """Returns the start of a file including its header, or all of a smaller file."""
     data = b""
     with closing(open_bytes(path)) as file:
         while not has_header(data) and len(data) < MAX_RECORD_BYTES:
@@ -203,10 +225,15 @@ def _read_head(path: Path) -> bytes:
 
 
 def read_part(path: Path, arg: str, separator: str | None) -> Part:
-    """A file and its header.
+    """Reads the header of a file.
+
+    Args:
+        path: The file.
+        arg: Name of the user's argument, for error messages.
+        separator: Separator between fields, or None to detect it.
 
     Raises:
-        DataError: if it cannot be opened, is empty, or is not text in UTF-8.
+        DataError: if the file cannot be opened, is empty, or is not UTF-8 text.
     """
     check_file(path, arg)
     stamp = read_stamp(path)

@@ -1,7 +1,7 @@
-"""Where the records of delimited text begin and end: quoted texts may have newlines in them.
+"""Finds record boundaries in CSV data, where quoted strings may contain newlines.
 
-A quote opens a quoted text only where a field begins, as Arrow and Python's csv have it; within
-one, a doubled quote is a quote. Pure: bytes in, places out.
+A quote opens a quoted string only at the start of a field, as in Arrow and Python's csv; inside it,
+a doubled quote is a quote. Pure functions of bytes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ import csv
 from collections.abc import Iterator
 
 QUOTE = b'"'
-_SENTINEL = "\x01"  # a record of its own, unless a quoted text before it is still open
+_SENTINEL = "\x01"  # a separate record, unless a quoted string before it is still open
 
 
 def split_end(data: bytes, newline: bytes, separator: str) -> int:
-    """How much of a block is whole records: the place behind the last of them, 0 for none.
+    """Returns the offset after the last complete record of a block, 0 if there is none.
 
-    Quotes are counted, which is fast. An odd number before a newline means that it lies within a
-    quoted text, or that a stray quote stands in a plain one: then the records are told one by one.
+    The fast path counts quotes. An odd number before a newline means that the newline is inside a
+    quoted string, or that a stray quote is in an unquoted one: then the records are parsed one by
+    one.
+
+    Args:
+        data: The block.
+        newline: Bytes that end a line.
+        separator: Separator between fields.
     """
     end = data.rfind(newline) + 1
     odd = QUOTE in data and data.count(QUOTE, 0, end) % 2
@@ -29,14 +35,14 @@ def split_end(data: bytes, newline: bytes, separator: str) -> int:
         return end
     ends = record_ends(data, separator)
     if ends and not data[: ends[-1]].endswith(newline):
-        ends.pop()  # it may go on in the next block
+        ends.pop()  # the record may continue in the next block
     return ends[-1] if ends else 0
 
 
 def record_ends(data: bytes, separator: str) -> list[int]:
-    """The places behind each record that ends within `data`, or at its end; blank lines are none.
+    """Returns the offsets after each record that ends within `data`, without blank lines.
 
-    A record whose quoted text does not end is not among them, nor is what comes after it.
+    A record with an unclosed quote, and all bytes after it, are left out.
     """
     ends: list[int] = []
     record: list[str] = []
@@ -46,7 +52,7 @@ def record_ends(data: bytes, separator: str) -> list[int]:
         nonlocal place
         for line in data.splitlines(keepends=True):
             place += len(line)
-            yield line.decode("latin-1")  # a character a byte
+            yield line.decode("latin-1")  # one character per byte
         if not data.endswith((b"\n", b"\r")):
             yield "\n"
         yield _SENTINEL
@@ -55,6 +61,6 @@ def record_ends(data: bytes, separator: str) -> list[int]:
         for record in csv.reader(lines(), delimiter=separator):
             if record:
                 ends.append(place)
-    except csv.Error:  # a text longer than csv takes: its quote is not closed, most likely
+    except csv.Error:  # field exceeds csv's limit: probably an unclosed quote
         return ends
-    return ends[:-1]  # the last is the sentinel, alone or in an open quote
+    return ends[:-1]  # the last record is the sentinel, alone or in an open quote

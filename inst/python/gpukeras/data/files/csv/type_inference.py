@@ -1,4 +1,7 @@
-"""The types of a CSV file's columns, guessed from its start: R's rules, and they then hold."""
+"""Infers the types of a CSV file's columns from its first rows, by R's rules.
+
+The types then apply to all rows.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,25 @@ from dataclasses import dataclass
 
 from gpukeras.data.files.arrow import pa, pacsv
 
-MISSING = ("NA", "NaN", "", " ", " NA", "NA ")  # as numbers, dates and logicals
+MISSING = ("NA", "NaN", "", " ", " NA", "NA ")  # in columns of numbers, dates and logicals
 TRUE = ("TRUE", "True", "true", "T")
 FALSE = ("FALSE", "False", "false", "F")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How CSV files are written.
+    """Separator and decimal point of CSV files.
 
     Args:
-        separator: Between fields.
-        decimal: Between a number's whole part and the rest.
+        separator: Separator between fields.
+        decimal: Decimal point of numbers.
     """
 
     separator: str = ","
     decimal: str = "."
 
     def __post_init__(self) -> None:
-        """Checks that fields and numbers can be told apart."""
+        """Checks that separator and decimal point differ."""
         if self.separator == self.decimal:
             raise ValueError("separator and decimal point must differ")
 
@@ -37,22 +40,23 @@ def parse_block(
     options: pacsv.ConvertOptions,
     on_row: object = None,
 ) -> pa.Table:
-    """Whole records as columns, in this thread.
+    """Parses complete records into columns, in this thread.
 
     Args:
         data: The records.
-        names: Of all columns.
-        dialect: How they are written.
-        options: Columns and types.
-        on_row: Called with each row that has not as many values as there are names; it answers
-            "skip" or "error". None is an error. It is shown texts, so `data` must be in UTF-8.
+        names: Names of all columns.
+        dialect: Separator and decimal point.
+        options: Columns and types to convert.
+        on_row: Function called with each row whose number of values differs from the number of
+            names; it returns "skip" or "error". None is an error. It receives strings, so `data`
+            must be UTF-8.
 
     Raises:
-        pa.ArrowInvalid: for a row that does not fit.
+        pa.ArrowInvalid: for a faulty row.
     """
     read = pacsv.ReadOptions(
         use_threads=False, block_size=len(data) + 1, column_names=list(names)
-    )  # in one block, newlines within quotes are safe
+    )  # a single block keeps newlines within quotes intact
     parse = pacsv.ParseOptions(delimiter=dialect.separator, invalid_row_handler=on_row)
     source = pa.BufferReader(data)
     return pacsv.read_csv(source, read_options=read, parse_options=parse, convert_options=options)
@@ -61,7 +65,14 @@ def parse_block(
 def convert_options(
     columns: Sequence[str], types: Mapping[str, pa.DataType], decimal: str, guess: bool = False
 ) -> pacsv.ConvertOptions:
-    """What Arrow is told of columns; for a guess, texts can be missing too."""
+    """Returns Arrow's conversion options for columns.
+
+    Args:
+        columns: Names of the columns.
+        types: Their types by name; others are inferred.
+        decimal: Decimal point of numbers.
+        guess: Whether strings can be missing too, for type inference.
+    """
     return pacsv.ConvertOptions(
         include_columns=list(columns),
         column_types=dict(types),
@@ -74,7 +85,7 @@ def convert_options(
 
 
 def to_utf8(data: bytes) -> bytes:
-    """The same records with a mark for each byte that is not in UTF-8."""
+    """Replaces each byte that is not UTF-8 by a replacement character."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -85,7 +96,14 @@ def to_utf8(data: bytes) -> bytes:
 def guess_types(
     data: bytes, names: Sequence[str], columns: Sequence[str], dialect: Dialect
 ) -> dict[str, pa.DataType]:
-    """The types of those columns that have a value; rows that do not fit are passed over."""
+    """Infers the types of the columns that have a value; skips faulty rows.
+
+    Args:
+        data: The records.
+        names: Names of all columns.
+        columns: Columns to infer.
+        dialect: Separator and decimal point.
+    """
     data = to_utf8(data)
     options = convert_options(columns, {}, dialect.decimal, guess=True)
     found = parse_block(data, names, dialect, options, lambda row: "skip")
@@ -99,7 +117,7 @@ def guess_types(
 def _hold(
     type: pa.DataType, data: bytes, names: Sequence[str], name: str, dialect: Dialect
 ) -> pa.DataType:
-    """The type that holds what may come later: decimals after whole numbers, parts of seconds."""
+    """Widens a type for later values: decimals after integers, fractions of seconds."""
     if pa.types.is_integer(type):
         return pa.float64()
     if pa.types.is_time(type):
@@ -109,14 +127,20 @@ def _hold(
         options = convert_options([name], {name: wide}, dialect.decimal)
         try:
             parse_block(data, names, dialect, options, lambda row: "skip")
-        except pa.ArrowInvalid:  # parts of microseconds
+        except pa.ArrowInvalid:  # fractions of microseconds
             return type
         return wide
     return pa.string() if pa.types.is_binary(type) else type
 
 
 def choose_decimal(data: bytes, names: Sequence[str], separator: str) -> str:
-    """The decimal point that makes more columns numbers; `separator` is no comma."""
+    """Returns the decimal point that makes more columns numeric.
+
+    Args:
+        data: The records.
+        names: Names of all columns.
+        separator: Separator between fields, which is no comma.
+    """
     counts = {}
     for decimal in (".", ","):
         types = guess_types(data, names, names, Dialect(separator, decimal)).values()

@@ -1,8 +1,8 @@
-"""Image files decoded and resized into rows of bytes.
+"""Decodes image files and resizes them into rows of uint8.
 
-Files are decoded by one TensorFlow graph that maps over many paths in parallel: measured on 400 x
-300 JPEGs and 2 cores 1.5 ms a file in all, as Keras' tf.data pipeline (1.45); a pool of Python
-threads over single operations took 1.8 to 2.6, and a tf.data pipeline for each block 2.2.
+One TensorFlow graph maps over many paths in parallel. Measured on 400 x 300 JPEGs and 2 cores it
+takes 1.5 ms per file in all, like Keras' tf.data pipeline (1.45 ms). A pool of Python threads over
+single operations took 1.8 to 2.6 ms, and a tf.data pipeline per block 2.2 ms.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from gpukeras.data.sources.image.paths import ImageFiles
 from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
 from gpukeras.data.stage_timer import end_stage, is_watched
 
-CHUNK_BYTES = 8 * 2**20  # of rows decoded at once: enough for many cores, little memory
-WORKERS = 3  # chunks that are decoded at once
+CHUNK_BYTES = 8 * 2**20  # of rows per chunk: enough for many cores, little memory
+WORKERS = 3  # chunks decoded in parallel
 FILE_HINT = 'Mend or remove the file; `on_error = "skip"` leaves damaged files of a folder out.'
-PROBLEMS = {  # what TensorFlow's message holds: what to say
+PROBLEMS = {  # part of TensorFlow's message: our message
     "No such file": "is gone.",
     "Permission denied": "cannot be opened: Permission denied.",
     "Input is empty": "is empty.",
@@ -35,7 +35,7 @@ PROBLEMS = {  # what TensorFlow's message holds: what to say
 
 @dataclass(frozen=True)
 class ImageForm:
-    """How a file becomes a row.
+    """Target shape and resizing options of an image row.
 
     Args:
         shape: Height, width, channels.
@@ -49,17 +49,17 @@ class ImageForm:
 
 
 class ImageRows(RowSource):
-    """Files decoded anew whenever their rows are asked for.
+    """Image files, decoded on each access to their rows.
 
     Args:
         files: The files.
-        form: How they become rows.
+        form: Target shape and resizing options.
     """
 
     movable = False
 
     def __init__(self, files: ImageFiles, form: ImageForm) -> None:
-        """Decodes nothing yet."""
+        """Stores the files and the form."""
         reason = f"decoded anew for each block from {files.describe()}"
         super().__init__((len(files), *form.shape), np.uint8, reason)
         self.files = files
@@ -67,11 +67,11 @@ class ImageRows(RowSource):
 
     @property
     def resident_bytes(self) -> int:
-        """Nothing stays in memory."""
+        """Always 0: no row stays in memory."""
         return 0
 
     def gather(self, rows: Rows) -> np.ndarray:
-        """Those rows; one that is asked for repeatedly, as in padding, is decoded once."""
+        """Returns the given rows; decodes a row once even if it repeats, as in padding."""
         numbers, places = np.unique(row_numbers(rows, len(self)), return_inverse=True)
         decoded = aligned_empty((len(numbers), *self.form.shape), np.uint8)
         end_stage("gather")
@@ -86,10 +86,15 @@ class ImageRows(RowSource):
 def decode_all(
     files: ImageFiles, form: ImageForm, good: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
-    """All rows in their order, a chunk at a time; for `good` see `decode()`.
+    """Yields all rows in order, one chunk at a time.
 
-    Chunks are decoded beside each other: one alone leaves cores idle at its end (2,000 JPEGs took
-    1.4 s one after the other and 1.0 s so, on 2 cores).
+    Chunks are decoded in parallel: a single chunk leaves cores idle at its end (2,000 JPEGs took
+    1.4 s one chunk after the other and 1.0 s in parallel, on 2 cores).
+
+    Args:
+        files: The files.
+        form: Target shape and resizing options.
+        good: Mask of the files that can be decoded, see `decode()`.
     """
 
     def work(part: slice) -> np.ndarray:
@@ -101,25 +106,25 @@ def decode_all(
 def decode(
     files: ImageFiles, numbers: np.ndarray, form: ImageForm, good: np.ndarray | None = None
 ) -> np.ndarray:
-    """Some files' rows, decoded in parallel.
+    """Decodes some files in parallel and returns their rows.
 
     Args:
         files: The files.
-        numbers: Which of them.
-        form: How they become rows.
-        good: One mark a file; files that cannot be decoded are left out and unmarked. Without it
-            they are an error.
+        numbers: Indices of the files to decode.
+        form: Target shape and resizing options.
+        good: One flag per file; files that cannot be decoded are left out and their flag is set to
+            False. If None, such a file is an error.
 
     Returns:
-        uint8, rows first.
+        Array of uint8, rows first.
 
     Raises:
-        DataError: for a file that is gone, damaged or no image; the error names it.
+        DataError: for a file that is gone, damaged or no image; names it.
     """
     build = build_watched_decoder if is_watched() else build_decoder
     try:
         return build(form)([os.fsencode(files.paths[number]) for number in numbers])
-    except _file_errors():  # of many at once it cannot be told which
+    except _file_errors():  # the error of a batch does not name the file
         rows = [_decode_one(files, number, form, good) for number in numbers.tolist()]
         return np.concatenate([np.empty((0, *form.shape), np.uint8), *rows])
 
@@ -137,7 +142,7 @@ def _decode_one(
 
 
 def explain_problem(message: str) -> str:
-    """What TensorFlow says about a file, in plain words."""
+    """Translates TensorFlow's message about a file into plain words."""
     for part, problem in PROBLEMS.items():
         if part in message:
             return problem
@@ -150,8 +155,8 @@ def _file_errors() -> tuple[type[Exception], ...]:
         errors.InvalidArgumentError,
         errors.NotFoundError,
         errors.PermissionDeniedError,
-        errors.FailedPreconditionError,  # a folder where a file was
-        errors.UnknownError,  # a disk that fails
+        errors.FailedPreconditionError,  # a folder has replaced the file
+        errors.UnknownError,  # the disk fails
     )
 
 
@@ -163,7 +168,7 @@ def _chunks(count: int, form: ImageForm) -> Iterator[slice]:
 
 @functools.lru_cache(maxsize=8)
 def build_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray]:
-    """A function from paths to rows; one graph decodes and resizes many files in parallel."""
+    """Returns a function from paths to rows: one graph decodes and resizes files in parallel."""
     tf = runtime.tensorflow()
     load = _map_strings(
         lambda path: decode_content(tf.io.read_file(path), form), form.shape, tf.uint8
@@ -178,9 +183,9 @@ def build_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray]:
 
 @functools.lru_cache(maxsize=8)
 def build_watched_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray]:
-    """The same, but all files are read before the first is decoded, so that each has its time.
+    """Returns a decoder that first reads all files and then decodes, to time each stage.
 
-    Where files come from a slow disk that takes longer: other files are then not decoded meanwhile.
+    On a slow disk it takes longer than `build_decoder()`: no file is decoded while another is read.
     """
     tf = runtime.tensorflow()
     read = _map_strings(tf.io.read_file, (), tf.string)
@@ -198,7 +203,10 @@ def build_watched_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray
 
 
 def _map_strings(work: Callable[[Any], Any], shape: tuple[int, ...], dtype: Any) -> Any:
-    """A graph that works on many strings in parallel; each gives `dtype` of `shape`."""
+    """Returns a graph that maps a function over strings in parallel.
+
+    Each result has the given dtype and shape.
+    """
     tf = runtime.tensorflow()
     spec, parallel = tf.TensorSpec(shape, dtype), 2 * (os.cpu_count() or 2)
 
@@ -210,14 +218,14 @@ def _map_strings(work: Callable[[Any], Any], shape: tuple[int, ...], dtype: Any)
 
 
 def decode_content(content: Any, form: ImageForm) -> Any:
-    """A file's content as a row: operations of a graph.
+    """Builds the graph operations that turn a file's content into a row.
 
     Args:
-        content: A string tensor without dimensions.
-        form: What the row shall be.
+        content: A scalar string tensor.
+        form: Target shape and resizing options.
 
     Returns:
-        uint8 of the form's shape, rounded to whole grey levels.
+        Tensor of uint8 in the form's shape, rounded to integer grey levels.
     """
     tf = runtime.tensorflow()
     image = _decode_file(tf, content, form.shape[2])
@@ -225,7 +233,7 @@ def decode_content(content: Any, form: ImageForm) -> Any:
 
 
 def _decode_file(tf: Any, content: Any, channels: int) -> Any:
-    """A file's image (the first of a GIF's), as Keras decodes it; uint8."""
+    """Decodes an image (the first frame of a GIF) to uint8, as Keras does."""
 
     def native(count: int) -> Any:
         return tf.io.decode_image(content, count, expand_animations=False)
@@ -255,6 +263,6 @@ def _resize(tf: Any, image: Any, form: ImageForm) -> Any:
 def _to_bytes(tf: Any, image: Any, form: ImageForm) -> Any:
     if image.dtype == tf.uint8:
         return tf.ensure_shape(image, form.shape)
-    if form.interpolation != "bilinear":  # only it stays within the values that it is given
+    if form.interpolation != "bilinear":  # only bilinear stays within the input's range
         image = tf.clip_by_value(image, 0.0, 255.0)
     return tf.ensure_shape(tf.cast(image + 0.5, tf.uint8), form.shape)

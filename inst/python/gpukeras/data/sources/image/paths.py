@@ -1,7 +1,7 @@
-"""Image files as a user names them: a folder with one subfolder a class, or the files themselves.
+"""Lists image files: those of a folder with one subfolder per class, or files given by path.
 
-Only names are read here. The order is that of Keras' `image_dataset_from_directory()` without
-shuffling: classes by name, in each its folders by path, in each folder the files by name.
+This module reads file names only. The order is that of Keras' `image_dataset_from_directory()`
+without shuffling: classes by name, subfolders of a class by path, files of a folder by name.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PATH_HINT = "Check the path and its permissions."
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Some image files, and the class of each where folders tell it.
+    """A list of image files, with the class of each if folders define it.
 
     Args:
         paths: The files.
-        arg: The user's name for them, for messages.
-        folder: The folder above the classes' folders, or "".
-        classes: Names of the classes' folders, sorted; none for files without classes.
-        codes: Each file's class as its number from 1 (int32), or None.
+        arg: Name of the user's argument, for error messages.
+        folder: The folder that contains the class folders, or "".
+        classes: Names of the class folders, sorted; empty for files without classes.
+        codes: Class number of each file from 1 (int32), or None.
     """
 
     paths: tuple[str, ...]
@@ -41,43 +41,49 @@ class ImageFiles:
     codes: np.ndarray | None = None
 
     def __len__(self) -> int:
-        """Files."""
+        """Number of files."""
         return len(self.paths)
 
     def take(self, marked: np.ndarray) -> ImageFiles:
-        """Those files that are marked; the classes stay."""
+        """Returns the files selected by a mask, with all classes."""
         paths = tuple(path for path, taken in zip(self.paths, marked, strict=True) if taken)
         return replace(self, paths=paths, codes=None if self.codes is None else self.codes[marked])
 
     def name(self, number: int) -> str:
-        """A file's name for messages: with its class's folder, without what is above that."""
+        """Returns a file's name for messages: relative to the folder of classes, if any."""
         path = self.paths[number]
         return os.path.relpath(path, self.folder) if self.folder else os.path.basename(path)
 
     def describe(self) -> str:
-        """How many and where, such as "2,000 files of pets"."""
+        """Returns the number of files and their folder, such as "2,000 files of pets"."""
         count = count_of(len(self), "image file")
         return f"{count} of {Path(self.folder).name}" if self.folder else count
 
     def error(self, number: int, problem: str, hint: str = "") -> DataError:
-        """An error about one file."""
+        """Returns an error about one file.
+
+        Args:
+            number: Index of the file.
+            problem: What is wrong with it, as the rest of a sentence.
+            hint: What to do about it, or "".
+        """
         message = f"`{self.arg}`: the image {self.name(number)} {problem}"
         path = self.paths[number]
         return DataError(message, hint=hint, arg=self.arg, path=path, row=number + 1)
 
 
 def list_images(paths: str | Sequence[str], arg: str) -> ImageFiles:
-    """The files of a folder of classes, or those that are named.
+    """Lists the files of a folder of classes, or the files given by path.
 
-    Hidden folders are left out as by Keras, and so are files with another suffix; hidden files
-    too, which Keras takes: macOS leaves "._cat.jpg" beside "cat.jpg" on foreign disks.
+    Hidden folders and files with another suffix are left out, as in Keras. Hidden files are left
+    out too, unlike in Keras: macOS writes "._cat.jpg" beside "cat.jpg" on foreign disks.
 
     Args:
-        paths: A folder, a file, or several files. Named files need no suffix.
-        arg: The user's name for them, for messages.
+        paths: A folder, a file, or several files. Files given by path need no suffix.
+        arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: if there are none, a class has none, or a folder cannot be read.
+        DataError: if there are no files, a class has no files, or a folder cannot be read.
     """
     named = [paths] if isinstance(paths, str) else list(paths)
     if not named:
@@ -122,9 +128,9 @@ def _read_names(folder: str, arg: str) -> list[str]:
 
 
 def _walk(folder: str, arg: str) -> Iterator[str]:
-    """Image files in a folder and below it, as Keras orders them."""
+    """Yields the image files in a folder and its subfolders, in Keras' order."""
 
-    def refuse(error: OSError) -> None:  # os.walk() would leave the folder out silently
+    def refuse(error: OSError) -> None:  # by default os.walk() skips the folder silently
         raise _unreadable(error, arg) from error
 
     for inside, _, names in sorted(os.walk(folder, onerror=refuse)):

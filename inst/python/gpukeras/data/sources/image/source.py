@@ -1,10 +1,10 @@
-"""Image files as rows: decoded and resized once, by all cores, and kept as bytes.
+"""Image files as rows: decoded and resized once, on all cores, and stored as uint8.
 
-    list_images() --open_images()--> ImageFeatures --encode()--> kept uint8 rows | ImageRows
+    list_images() --open_images()--> ImageFeatures --encode()--> stored uint8 rows | ImageRows
 
-A row is uint8, a quarter of float32's memory and transfer: what a file holds, resized and rounded
-to whole grey levels, so at most half a level from Keras' float32. The cast to float32 and the
-scaling happen on the device (`augment`).
+A uint8 row takes a quarter of float32's memory and transfer. It is rounded to integer grey levels,
+so it differs from Keras' float32 by at most half a level. The device casts to float32 and scales
+(`augment`).
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ def _check_size(arg: str, value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ImageSpec(Spec):
-    """How image files become rows; None is the default, or what training had.
+    """Options for reading image files; None is the default, or the value in training.
 
     Args:
-        image_size: Height and width in pixels. Default 224 x 224: what most of Keras' pretrained
-            models take (its folder reader has 256 x 256, which none of them takes).
+        image_size: Height and width in pixels. Default 224 x 224, the input size of most of Keras'
+            pretrained models (Keras' folder reader defaults to 256 x 256, which none of them
+            takes).
         color: "rgb" (the default), "grayscale" or "rgba".
         interpolation: "bilinear" (the default), "nearest", "bicubic", "lanczos3" or "lanczos5".
-        crop_to_aspect_ratio: Cut the longer side off before resizing instead of distorting the
-            image; default false.
+        crop_to_aspect_ratio: Crop the longer side before resizing instead of distorting the image;
+            default false.
     """
 
     image_size: tuple[int, int] | None = option(None, _check_size)
@@ -72,17 +73,17 @@ class ImageSpec(Spec):
 
     @property
     def form(self) -> ImageForm:
-        """What these options say, with the defaults filled in."""
+        """The options as an `ImageForm`, with defaults filled in."""
         height, width = self.image_size or (224, 224)
         shape = (height, width, COLORS[self.color or "rgb"])
         return ImageForm(shape, self.interpolation or "bilinear", bool(self.crop_to_aspect_ratio))
 
 
 def choose_form(spec: ImageSpec, recipe: Recipe) -> ImageForm:
-    """How a recipe's training read its files.
+    """Returns the image form that a recipe was trained with.
 
     Raises:
-        SpecError: if an option that is given says otherwise.
+        SpecError: if a given option differs from training.
     """
     height, width, channels = recipe.raw_shape
     form = ImageForm((height, width, channels), recipe.interpolation, recipe.crop_to_aspect_ratio)
@@ -116,14 +117,14 @@ class ImageFeatures(Features):
 
     Args:
         files: The files.
-        spec: How they are read.
-        keep: Where decoded rows are kept: "memory", "disk", "auto" (see `RowsWriter`), or "none":
-            decoded anew each time.
+        spec: Options for reading the files.
+        keep: Storage of decoded rows: "memory", "disk", "auto" (see `RowsWriter`), or "none" to
+            decode on each access.
         on_error: "stop" or "skip".
-        recipe: What will encode them, or None.
+        recipe: Recipe that encodes them, or None.
 
     Attributes:
-        files: Without those that were skipped, once `rows` was asked for.
+        files: The files; without skipped files after the first access to `rows`.
     """
 
     kind = "images"
@@ -137,7 +138,7 @@ class ImageFeatures(Features):
         on_error: str = "stop",
         recipe: Recipe | None = None,
     ) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         self.arg = files.arg
         self.files = files
         self._spec, self._keep = spec, keep
@@ -147,7 +148,7 @@ class ImageFeatures(Features):
 
     @property
     def rows(self) -> int:
-        """Files; those that are skipped are found by decoding all."""
+        """Number of files; finds files to skip by decoding all of them."""
         self._skip()
         return len(self.files)
 
@@ -157,10 +158,10 @@ class ImageFeatures(Features):
         return self._form.shape
 
     def labels(self) -> dict[str, Any] | None:
-        """The classes as labels that came from R: a factor; None for files without classes.
+        """Returns the classes as a factor in the form that R passes; None without classes.
 
         Raises:
-            DataError: if there is one class only.
+            DataError: if there is only one class.
         """
         self._skip()
         files = self.files
@@ -179,7 +180,7 @@ class ImageFeatures(Features):
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe: nothing is learned from the rows, `scale` makes their values 0 to 1."""
+        """Returns the recipe; it fits nothing, and `scale` maps values to the range 0 to 1."""
         form = self._form
         return Recipe(
             "images",
@@ -196,16 +197,16 @@ class ImageFeatures(Features):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> RowSource:
-        """The rows as bytes; all are decoded now unless they are to be decoded each time.
+        """Returns the rows as uint8; decodes all of them now unless they are decoded on access.
 
         Args:
-            recipe: The encoding.
-            complete: Which rows are taken, or None for all.
-            notes: Nothing is noted: bytes lose no digits.
-            keep: Where rows go, if it was not said when the files were opened.
+            recipe: The recipe to apply.
+            complete: Mask of the rows to use, or None for all rows.
+            notes: Unused: uint8 values lose no digits.
+            keep: Storage of the rows, if it was not chosen when the files were opened.
 
         Raises:
-            DataError: for a file that is gone, damaged or no image; the error names it.
+            DataError: for a file that is gone, damaged or no image; names it.
         """
         form = self._form_of(recipe)
         self._skip()
@@ -222,7 +223,7 @@ class ImageFeatures(Features):
     def _read(
         self, files: ImageFiles, form: ImageForm, keep: str, good: np.ndarray | None = None
     ) -> RowSource:
-        """Rows of files; with `good` damaged ones are left out, and unmarked there."""
+        """Returns the rows of files; with `good`, skips damaged files and clears their flags."""
         keep = keep if self._keep == "auto" else self._keep
         blocks = decode_all(files, form, good)
         if keep != "none":
@@ -233,7 +234,7 @@ class ImageFeatures(Features):
         return ImageRows(files.take(good), form)
 
     def _skip(self) -> None:
-        """Leaves damaged files out, once."""
+        """Leaves damaged files out; runs once."""
         if self._checked:
             return
         files, good = self.files, np.ones(len(self.files), dtype=bool)
@@ -251,19 +252,19 @@ def open_images(
     spec: DatasetSpec | None = None,
     recipe: Recipe | None = None,
 ) -> ImageFeatures:
-    """Image files as features.
+    """Opens image files as features.
 
     Args:
-        features: `{kind: "images", paths, ...}`: a folder with one subfolder a class, or image
-            files; the rest are fields of `ImageSpec`.
-        arg: The user's name for them.
-        spec: Says where decoded rows are kept (`cache`), and what a damaged file does
-            (`on_error`). Only files of a folder can be skipped: others belong to the labels or
-            rows of their places.
-        recipe: What will encode them, if it is known.
+        features: `{kind: "images", paths, ...}`: a folder with one subfolder per class, or image
+            files; the other entries are fields of `ImageSpec`.
+        arg: Name of the user's argument, for error messages.
+        spec: Dataset options: `cache` chooses the storage of decoded rows, `on_error` the treatment
+            of a damaged file. Only files of a class folder can be skipped: files given by path must
+            match labels or rows by position.
+        recipe: Recipe that encodes them, if it is known.
 
     Raises:
-        SpecError: for a bad option.
+        SpecError: for an invalid option.
         DataError: if there are no files, or a folder cannot be read.
     """
     spec = spec or DatasetSpec()
@@ -281,7 +282,7 @@ def open_images(
 
 
 def _check_classes(files: ImageFiles) -> None:
-    assert files.codes is not None  # the files lie in folders
+    assert files.codes is not None  # the files are in class folders
     left = np.bincount(files.codes, minlength=len(files.classes) + 1)[1:]
     if not left.all():
         name = files.classes[int(left.argmin())]

@@ -1,1 +1,1 @@
-"""Tables in files, of any size, as the columns of a data frame."""
+"""Features from tables in files of any size, as columns of a data frame."""

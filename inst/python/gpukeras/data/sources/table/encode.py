@@ -1,8 +1,9 @@
-"""Columns of a block of rows into rows of float32: numbers tile by tile, the others one by one.
+"""Encodes the columns of a block into rows of float32: numbers in tiles, others one by one.
 
-A data frame's columns lie apart, a row's features together. Numbers are taken to float64 tiles of
-some thousand rows that stay in the processor's cache, standardised there, and written as rows:
-three calls a tile, where column by column each value would be written to memory of its own.
+A data frame stores columns contiguously; a row of features needs them interleaved. Numbers are
+copied to float64 tiles of some thousand rows that stay in the processor's cache, standardised
+there, and written as rows: three calls per tile. Encoding column by column would write each value
+to memory separately.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ Columns = Mapping[str, Mapping[str, Any]]
 class Encoder:
     """Encodes blocks of rows by the rules of their columns.
 
-    The result is that of `columns.transform_column()` for each column.
+    The result equals that of `columns.transform_column()` for each column.
 
     Args:
-        rules: In the order of the features.
-        arg: The user's name for the rows, for messages.
-        notes: Where whole numbers that lose digits are noted, or None.
+        rules: The rules in the order of the features.
+        arg: Name of the user's argument, for error messages.
+        notes: Collects notes on integers that lose digits in float32, or None.
     """
 
     def __init__(self, rules: Sequence[ColumnRule], arg: str, notes: Notes | None = None) -> None:
-        """Tells numbers from the rest."""
+        """Separates columns of numbers from other columns."""
         self._arg, self._notes = arg, notes
         self._runs: list[_Run] = []
         self._others: list[tuple[ColumnRule, slice]] = []
@@ -49,14 +50,14 @@ class Encoder:
                 self._runs.append(_Run(rule, place.start))
 
     def encode(self, columns: Columns, out: np.ndarray) -> None:
-        """Writes rows.
+        """Encodes a block into `out`.
 
         Args:
-            columns: By name, each with one value a row of `out`.
-            out: Float32, one row a row, one column a feature.
+            columns: Columns by name, each with one value per row of `out`.
+            out: Array of float32, shape `(rows, features)`.
 
         Raises:
-            DataError: as `columns.transform_column()` does; counts are those of this block.
+            DataError: as `columns.transform_column()` raises; counts are those of this block.
         """
         for run in self._runs:
             if not self._encode_run(run, columns, out):
@@ -65,7 +66,7 @@ class Encoder:
             transform_column(rule, columns[rule.name], out[:, place], self._arg, self._notes)
 
     def _encode_run(self, run: _Run, columns: Columns, out: np.ndarray) -> bool:
-        """Whether all values could be encoded, and none needs a note."""
+        """Whether all values could be encoded and need no note."""
         given = [columns[rule.name] for rule in run.rules]
         if any(kind_of(each) != rule.kind for each, rule in zip(given, run.rules, strict=True)):
             return False
@@ -87,7 +88,7 @@ class Encoder:
 
 
 class _Run:
-    """Numbers whose features are neighbours."""
+    """Adjacent columns of numbers."""
 
     def __init__(self, rule: ColumnRule, start: int) -> None:
         self.rules: list[ColumnRule] = []
@@ -95,7 +96,7 @@ class _Run:
         self.append(rule)
 
     def append(self, rule: ColumnRule) -> None:
-        """One more to the right."""
+        """Adds a column on the right."""
         self.rules.append(rule)
         self.place = slice(self.place.start, self.place.stop + 1)
         self._center = np.array([[rule.center] for rule in self.rules])
@@ -105,7 +106,7 @@ class _Run:
 
     @staticmethod
     def read(column: Mapping[str, Any], rule: ColumnRule) -> np.ndarray:
-        """Values in the rule's units, of whatever type of numbers."""
+        """Returns the values in the rule's units, of any numeric dtype."""
         if column["kind"] == "duration":
             return read_number(column, rule.units)
         return np.asarray(column["values"]).reshape(-1)
@@ -113,10 +114,10 @@ class _Run:
     def encode(
         self, values: Sequence[np.ndarray], start: int, tile: np.ndarray, cast: np.ndarray
     ) -> bool:
-        """Fills a tile with rows from `start` on, and casts it; whether all are plain numbers."""
+        """Encodes the rows from `start` on into `cast`; returns whether all are plain numbers."""
         for line, column in zip(tile, values, strict=True):
             line[...] = column[start : start + tile.shape[1]]
-        if not max(tile.max(), -tile.min()) < self._limit:  # also where one is NaN
+        if not max(tile.max(), -tile.min()) < self._limit:  # also true if one is NaN
             return False
         if self._scaled.any():
             tile -= self._center

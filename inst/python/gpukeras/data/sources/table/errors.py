@@ -1,7 +1,7 @@
-"""Why rows of files cannot be encoded: found block by block, told as for whole columns.
+"""Finds out why rows of files cannot be encoded, with counts over all rows.
 
-Encoding stops at the first block that has something wrong, which knows neither how often it comes
-nor whether a column further left has something wrong as well. So the rows are read once more.
+Encoding stops at the first faulty block. That block knows neither the total count nor whether a
+column further left is faulty too. So the rows are read again.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Columns = Mapping[str, Mapping[str, Any]]
 def explain_fault(
     recipe: Recipe, blocks: Iterable[tuple[Columns, int]], arg: str
 ) -> DataError | None:
-    """The error for the first column that cannot be encoded, with its counts over all rows.
+    """Returns the error for the first column that cannot be encoded, with counts over all rows.
 
     Args:
-        recipe: The encoding.
-        blocks: Columns by name, and how many rows they have.
-        arg: The user's name for the rows.
+        recipe: The recipe to apply.
+        blocks: Columns by name, and the number of rows, of each block.
+        arg: Name of the user's argument, for error messages.
 
     Returns:
-        The error, with the `row` (from 1) of the first value that is not right if it is known; or
-        None if nothing is found.
+        The error, with the `row` (from 1) of the first faulty value if it is known; or None if no
+        fault is found.
     """
     faults = [_Fault(rule, arg) for rule in recipe.columns]
     start = 0
@@ -50,7 +50,7 @@ def explain_fault(
 
 
 class _Fault:
-    """What is wrong with a column."""
+    """Faults of one column."""
 
     def __init__(self, rule: ColumnRule, arg: str) -> None:
         self.rule, self._arg = rule, arg
@@ -84,7 +84,7 @@ class _Fault:
             self._row = start + int(bad.argmax()) + 1
 
     def _transform(self, column: Mapping[str, Any]) -> DataError | None:
-        """What one block says of itself: another type, a date that no calendar has."""
+        """Returns the error of a single block: another type, or an invalid date."""
         out = np.empty((len(column["values"]), len(self.rule.features)), np.float32)
         try:
             transform_column(self.rule, column, out, self._arg)
@@ -93,7 +93,7 @@ class _Fault:
         return None
 
     def error(self) -> DataError | None:
-        """The error, or None if the column is right."""
+        """Returns the error, or None if the column has no fault."""
         if self._first is None:
             return None
         kind_changed = (self._union is None) == (self.rule.kind in ("category", "text"))
@@ -126,16 +126,16 @@ class _Fault:
 
 
 def find_row(files: Sequence[Path], row: int, arg: str, form: str) -> tuple[Path, int] | None:
-    """Which file has a row, and where in it; both from 1.
+    """Returns the file that contains a row, and the row's number in that file, from 1.
 
     Args:
-        files: In their order.
-        row: Its number over all files.
-        arg: The user's name for them.
-        form: Their format, see `readers.table.open_table()`.
+        files: The files in order.
+        row: Row number over all files, from 1.
+        arg: Name of the user's argument, for error messages.
+        form: Format of the files, see `files.table.open_table()`.
 
     Returns:
-        None if they cannot be counted.
+        The path and the row number, or None if the rows cannot be counted.
     """
     try:
         for path in files:
@@ -145,19 +145,25 @@ def find_row(files: Sequence[Path], row: int, arg: str, form: str) -> tuple[Path
             if row <= rows:
                 return path, row
             row -= rows
-    except GpuKerasError:  # it is about an error already
+    except GpuKerasError:  # the caller reports another error already
         return None
     return None
 
 
 def name_row(error: DataError, path: Path, row: int) -> DataError:
-    """An error with the first row that is not right, and the file that has it."""
+    """Returns a copy of an error that names the first faulty row and its file.
+
+    Args:
+        error: The error.
+        path: The file.
+        row: Number of the row in the file, from 1.
+    """
     message = f"{error.message.removesuffix('.')}; the first is in row {row:,} of {path.name}."
     return DataError(message, hint=error.hint, **{**error.details, "row": row, "path": str(path)})
 
 
 def explain_skipped(skipped: Any) -> str:
-    """What a reader left out, as a sentence, or ""."""
+    """Returns a phrase for what a reader left out, or ""."""
     counts = [(skipped.rows, "row"), (skipped.files, "file")]
     parts = [count_of(count, what) for count, what in counts if count]
     return f"{' and '.join(parts)}; the first: {skipped.first}" if parts else ""

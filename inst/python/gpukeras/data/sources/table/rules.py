@@ -1,4 +1,4 @@
-"""The rules of a table's columns, learned from blocks of its rows."""
+"""Learns the rules of a table's columns from blocks of its rows."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Columns = dict[str, Mapping[str, Any]]
 
 
 class Table(Protocol):
-    """What is asked of a table."""
+    """Interface of a table that `TableLearner` reads."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """Names of its features."""
+        """Names of the feature columns."""
 
     def empty(self, name: str) -> Mapping[str, Any]:
-        """A column without rows."""
+        """Returns a column without rows."""
 
     def early(self, name: str, how: Learning) -> NumberSummary | None:
-        """What is known of a column of numbers already."""
+        """Returns the statistics of a numeric column that are already known, or None."""
 
     def category(self, name: str) -> Mapping[str, Any]:
-        """A whole category."""
+        """Returns a whole category column."""
 
     def blocks(
         self,
@@ -35,26 +35,32 @@ class Table(Protocol):
         complete: np.ndarray | None = None,
         keep: np.ndarray | None = None,
     ) -> Iterator[tuple[Columns, np.ndarray | None, int]]:
-        """Blocks of rows: columns, marks of the training rows, how many there are."""
+        """Yields blocks of rows: columns, mask of the training rows, number of rows.
+
+        Args:
+            names: Names of the columns.
+            complete: Mask of the rows to use, or None for all rows.
+            keep: Mask of the training rows among them, or None for all.
+        """
 
 
 class TableLearner:
-    """Makes the rules of a table's columns; what must be read for them is read once.
+    """Learns the rules of a table's columns; reads the rows needed for all of them once.
 
     Args:
         table: The table.
     """
 
     def __init__(self, table: Table) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         self._table = table
         self._summaries: dict[str, NumberSummary] | None = None
 
     def rule(self, column: Mapping[str, Any], how: Learning) -> ColumnRule:
-        """The rule of a column, given without rows.
+        """Returns the rule of a column, which is passed without rows.
 
         Raises:
-            DataError: as `columns.learn_column()` does.
+            DataError: as `columns.learn_column()` raises.
         """
         if kind_of(column) == "category":
             return learn_column(self._table.category(column["name"]), how)
@@ -67,7 +73,7 @@ class TableLearner:
         return summary.rule()
 
     def _summarise(self, how: Learning) -> dict[str, NumberSummary]:
-        """Of all columns of numbers of which something is to be learned."""
+        """Returns the statistics of all numeric columns that need any."""
         table = self._table
         found: dict[str, NumberSummary] = {}
         late: dict[str, NumberSummary] = {}
@@ -87,7 +93,7 @@ class TableLearner:
     def _reader(
         self, how: Learning
     ) -> Callable[[Sequence[str]], Iterator[tuple[Columns, np.ndarray | None]]]:
-        """Gives some columns' blocks, with marks of the training rows."""
+        """Returns a function that yields blocks of columns with masks of the training rows."""
         keep = None if how.keep.all() else how.keep
 
         def read(names: Sequence[str]) -> Iterator[tuple[Columns, np.ndarray | None]]:

@@ -1,4 +1,4 @@
-"""The first reading of files: keeps their rows, and what must be known of all of them."""
+"""The first pass over files: stores their rows and computes statistics over all rows."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from gpukeras.data.preprocessing.columns import Learning, kind_of
 from gpukeras.data.sources.table.spool import Spool
 from gpukeras.data.sources.table.summaries import LevelUnion, NumberSummary
 
-DECODED_QUICKLY = ("parquet", "feather")  # read anew rather than copied to a scratch file
+DECODED_QUICKLY = ("parquet", "feather")  # read again rather than copied to a scratch file
 
 
 def read_column(batch: pa.RecordBatch, name: str) -> Mapping[str, Any]:
-    """A column of a batch, as `columns` describes it."""
+    """Returns a column of a batch, in the format of `columns`."""
     return to_column(name, batch.column(batch.schema.get_field_index(name)))
 
 
 def empty_column(schema: pa.Schema, name: str) -> Mapping[str, Any]:
-    """A column without rows: its kind, zone and units."""
+    """Returns a column without rows: its kind, zone and units."""
     return to_column(name, pa.array([], schema.field(name).type))
 
 
 @dataclass
 class ColumnScan:
-    """What is learned while the rows are first read.
+    """Statistics collected during the first pass over the rows.
 
     Args:
-        unions: Categories by name.
-        numbers: Columns of numbers by name whose statistics are those of all rows.
-        beside: Columns that are kept whole: the label and the weights.
+        unions: Category columns by name.
+        numbers: Numeric columns by name whose statistics cover all rows.
+        beside: Columns that are stored whole: the label and the weights.
     """
 
     unions: dict[str, LevelUnion] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class ColumnScan:
     beside: dict[str, WholeColumn] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """One more batch of all rows."""
+        """Adds a batch of rows."""
         for union in self.unions.values():
             union.add(read_column(batch, union.name))
         for summary in self.numbers.values():
@@ -61,12 +61,12 @@ def choose_watch(
     how: Learning,
     whole: bool,
 ) -> ColumnScan:
-    """What to look at.
+    """Chooses the statistics to collect.
 
     Args:
-        columns: Features to learn of, without rows.
+        columns: Feature columns that need rules, without rows.
         beside: The label and the weights, without rows.
-        how: How features are learned from; its rows are not looked at.
+        how: Options for learning the features; its masks of rows are unused.
         whole: Whether all rows are training rows.
     """
     watch = ColumnScan(beside={column["name"]: WholeColumn(column) for column in beside})
@@ -79,7 +79,7 @@ def choose_watch(
 
 
 def choose_union(column: Mapping[str, Any], how: Learning) -> LevelUnion:
-    """What is needed of a category's levels, and of its rows' codes."""
+    """Chooses whether to keep a category's levels and its rows' codes."""
     name = column["name"]
     is_text = how.text is not None and name in how.text.columns
     codes, encoding = how.impute or is_text, how.encoding(name)
@@ -89,35 +89,35 @@ def choose_union(column: Mapping[str, Any], how: Learning) -> LevelUnion:
 
 
 class WholeColumn:
-    """A column that is kept whole while rows are read block by block.
+    """A column that is stored whole while rows are read block by block.
 
     Args:
-        column: It, without rows.
+        column: The column, without rows.
     """
 
     def __init__(self, column: Mapping[str, Any]) -> None:
-        """Nothing seen yet."""
+        """Starts without rows."""
         self.name = column["name"]
         self._empty = column
         self._union = LevelUnion(column, "y", codes=True) if kind_of(column) == "category" else None
         self._values: list[np.ndarray] = []
 
     def add(self, column: Mapping[str, Any]) -> None:
-        """A block of rows."""
+        """Adds a block of rows."""
         if self._union is not None:
             self._union.add(column)
         else:
-            # A copy, so that the file's other columns need not stay in memory.
+            # Copies, so that the file's other columns can leave memory.
             self._values.append(np.array(column["values"]))
 
     def take(self) -> dict[str, Any]:
-        """The whole column, which is not kept any longer."""
+        """Returns the whole column and drops it from this object."""
         if self._union is not None:
             return self._union.column()
         parts, self._values = self._values, []
         types = [np.asarray(self._empty["values"]).dtype, *(part.dtype for part in parts)]
         values, start = np.empty(sum(map(len, parts)), np.result_type(*types)), 0
-        while parts:  # each part's memory is free again once it is copied
+        while parts:  # frees each part's memory after its copy
             part = parts.pop(0)
             values[start : start + len(part)] = part
             start += len(part)
@@ -125,29 +125,29 @@ class WholeColumn:
 
 
 def expected_bytes(reader: Any) -> int:
-    """About how much memory all batches of a reader would take."""
+    """Estimates the memory of all batches of a reader, in bytes."""
     if reader.known_rows is not None:
         return reader.known_rows * row_bytes(reader.schema)
-    # Text takes about as many bytes as the numbers it stands for, compressed a quarter of them.
+    # Text files are about as large as their columns in memory, compressed files a quarter of it.
     files = [Path(file) for file in reader.files]
     return sum(file.stat().st_size * (4 if compression_of(file) else 1) for file in files)
 
 
 class Scan:
-    """The rows of files, read once and kept for being read again.
+    """The rows of files, read once and stored for later passes.
 
     Args:
-        reader: Of the files, see `readers.open_table()`.
-        arg: The user's name for them, for messages.
-        watch: What is learned on the way.
-        again: Whether files that are decoded quickly may be read again.
+        reader: Reader of the files, see `files.table.open_table()`.
+        arg: Name of the user's argument, for error messages.
+        watch: Statistics to collect during the pass.
+        again: Whether files that decode quickly may be read again instead of stored.
     """
 
     def __init__(self, reader: Any, arg: str, watch: ColumnScan, again: bool) -> None:
         """Reads all rows.
 
         Raises:
-            DataError: if there are none, or a file cannot be read.
+            DataError: if there are no rows, or a file cannot be read.
         """
         again = again and reader.format in DECODED_QUICKLY
         self.watch, self.open = watch, True
@@ -164,6 +164,6 @@ class Scan:
         check_some(self.spool.rows, arg)
 
     def close(self) -> None:
-        """The rows are not needed any more."""
+        """Releases the stored rows."""
         self.open = False
         self.spool.close()

@@ -1,10 +1,10 @@
-"""Tables in files: CSV, Parquet and Feather, of any size, as rows of a data frame's columns.
+"""Tables in files (CSV, Parquet and Feather) of any size, as rows of a data frame's columns.
 
     files --reader--> spool --learn()--> recipe --encode()--> rows, in memory or a scratch file
 
-The files are parsed once. Everything else works on a block of rows at a time, so that memory does
-not grow with the files, except for labels, row numbers, the different texts of a category, and
-(where missing values are imputed, and for texts) a code a row for each category.
+The files are parsed once. Later steps work on one block of rows at a time, so that memory does not
+grow with the files, except for labels, row numbers, the distinct strings of a category, and (if
+missing values are imputed, and for text) one code per row of each category.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ Block = tuple[Columns, np.ndarray | None, int]
 
 
 class TableFeatures(Features):
-    """Columns of files.
+    """Feature columns from files.
 
     Args:
         features: `{kind: "table", paths, format, columns, label, weights}`; the last four may be
-            missing: the format goes by the suffix, and all columns but label and weights are
-            features. The `label` may be several, of as many outputs.
-        arg: The user's name for them, for messages.
-        spec: The options, as far as they say how to read and what will be learned.
-        recipe: What will encode the rows, if it is known: only its columns are read.
-        text: Which columns are texts.
+            missing: the format follows from the suffix, and all columns except label and weights
+            are features. `label` may name several columns, one per output.
+        arg: Name of the user's argument, for error messages.
+        spec: The dataset options for reading and learning.
+        recipe: Recipe that encodes the rows, if it is known: then only its columns are read.
+        text: Which columns are text.
 
     Raises:
-        DataError: if files cannot be read, or lack a column.
+        DataError: if a file cannot be read, or lacks a column.
     """
 
     kind = "columns"
@@ -72,7 +72,7 @@ class TableFeatures(Features):
         recipe: Recipe | None = None,
         text: TextSpec | Mapping[str, Any] | None = None,
     ) -> None:
-        """Looks at the files' heads; their rows are read when they are first needed."""
+        """Reads the files' headers; their rows are read on first use."""
         self.arg, self._spec, self._recipe = arg, spec or DatasetSpec(), recipe
         self._text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
         self._labels = _texts(features.get("label")) or []
@@ -99,34 +99,34 @@ class TableFeatures(Features):
 
     @property
     def rows(self) -> int:
-        """Rows of all files."""
+        """Number of rows in all files."""
         return self._scanned().spool.rows
 
     @property
     def skipped(self) -> str:  # type: ignore[override] # known when the files were read
-        """What `on_error = "skip"` has left out, or ""."""
+        """Description of what `on_error = "skip"` left out, or ""."""
         self._scanned()
         return explain_skipped(self.reader.skipped)
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override] # the reader's
-        """What the files hold that their owner may not expect."""
+        """Sentences about surprising properties of the files."""
         return tuple(self.reader.notes)
 
     def texts(self) -> Collection[str]:
-        """Names of the columns that are text."""
+        """Returns the names of the text columns."""
         return [name for name in self.columns if self.empty(name)["kind"] == "character"]
 
     @property
     def formula(self) -> str:  # type: ignore[override] # of the columns chosen
-        """The label and the features as R would write them, or "" without a label."""
+        """R's formula of the label and the features, or "" without a label."""
         return write_formula(self._labels, self.columns) if self._labels else ""
 
     def labels(self) -> Mapping[str, Any] | None:
-        """The label column, as labels come from R; several are outputs of their own.
+        """Returns the label column in the form that R passes; several columns are separate outputs.
 
         Raises:
-            DataError: if one is a date, a time or a duration.
+            DataError: if a label column is a date, a time or a duration.
         """
         if len(self._labels) < 2:
             return self._take_label(self._labels[0]) if self._labels else None
@@ -146,7 +146,7 @@ class TableFeatures(Features):
         return {**self._scanned().watch.beside[name].take(), "name": name, "arg": name}
 
     def weights(self) -> np.ndarray | None:
-        """The column of weights."""
+        """Returns the column of weights, or None."""
         if self._weights is None:
             return None
         column = self._scanned().watch.beside[self._weights].take()
@@ -159,7 +159,7 @@ class TableFeatures(Features):
         return column["values"]
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
-        """Which rows have no missing feature, and how many lack which column."""
+        """Returns the mask of complete rows, and the number of rows that lack each column."""
         names = [name for name in self.columns if known is None or name in known]
         complete, start = np.ones(self.rows, dtype=bool), 0
         counts = {f"Column `{name}` of `{self.arg}`": 0 for name in names}
@@ -176,7 +176,7 @@ class TableFeatures(Features):
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe that `recipe.learn_columns()` learns of the same rows in memory."""
+        """Fits and returns the recipe, as `recipe.learn_columns()` does for rows in memory."""
         how = _learning(spec, self.arg, self._text, keep, complete)
         learner = TableLearner(self)
         try:
@@ -193,16 +193,16 @@ class TableFeatures(Features):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> RowSource:
-        """The rows as a recipe encodes them.
+        """Returns the rows as the recipe encodes them.
 
         Args:
-            recipe: The encoding.
-            complete: Which rows are taken, or None for all.
-            notes: Where whole numbers that lose digits are noted, or None.
-            keep: Where the rows go, see `RowsWriter`.
+            recipe: The recipe to apply.
+            complete: Mask of the rows to use, or None for all rows.
+            notes: Collects notes on integers that lose digits in float32, or None.
+            keep: Storage of the rows, see `RowsWriter`.
 
         Raises:
-            DataError: as `recipe.transform()` does, with the first row that is not right.
+            DataError: as `recipe.transform()` raises, with the first faulty row.
         """
         check_form(recipe, "columns", recipe.raw_shape, self.arg)
         check_columns(recipe, self.columns, self.arg)
@@ -218,7 +218,7 @@ class TableFeatures(Features):
         return writer.finish()
 
     def _located(self, error: DataError, complete: np.ndarray | None) -> DataError:
-        """An error about a row of those taken, with its file; as it is where that is unknown."""
+        """Adds the file and row to an error about a row used; unchanged if they are unknown."""
         row, files = error.details.get("row"), self.reader.files
         if row is None or self.skipped:
             return error
@@ -239,7 +239,10 @@ class TableFeatures(Features):
     def _encodable(
         self, recipe: Recipe, complete: np.ndarray | None
     ) -> Iterator[tuple[Columns, int]]:
-        """The columns that a recipe takes, times in its zones, and the rows of each block."""
+        """Yields each block's columns that the recipe uses, and its number of rows.
+
+        Times are converted to the recipe's zones.
+        """
         zones = {rule.name: rule.zone for rule in recipe.columns}
         for columns, _, count in self.blocks(list(zones), complete):
             yield {name: in_zone(column, zones[name]) for name, column in columns.items()}, count
@@ -250,12 +253,12 @@ class TableFeatures(Features):
         complete: np.ndarray | None = None,
         keep: np.ndarray | None = None,
     ) -> Iterator[Block]:
-        """Blocks of rows: columns by name, which rows are training rows, how many there are.
+        """Yields blocks of rows: columns by name, mask of the training rows, number of rows.
 
         Args:
-            names: Of the columns.
-            complete: Which rows are taken, or None for all.
-            keep: Which of those are training rows, or None for all.
+            names: Names of the columns.
+            complete: Mask of the rows to use, or None for all rows.
+            keep: Mask of the training rows among them, or None for all.
         """
         start = taken = 0
         for batch in self._rows_open().spool.batches():
@@ -267,26 +270,26 @@ class TableFeatures(Features):
             start, taken = start + batch.num_rows, taken + rows
 
     def empty(self, name: str) -> Mapping[str, Any]:
-        """A column without rows: its kind, zone and units."""
+        """Returns a column without rows: its kind, zone and units."""
         return empty_column(self.reader.schema, name)
 
     def early(self, name: str, how: Learning) -> NumberSummary | None:
-        """What the first reading has learned of a column of numbers, if it could."""
+        """Returns the first pass's statistics of a numeric column, or None."""
         all_rows = how.complete is None and how.keep.all()
         return self._scanned().watch.numbers.get(name) if all_rows else None
 
     def category(self, name: str) -> Mapping[str, Any]:
-        """A category with its levels, and its codes as far as they are needed."""
+        """Returns a category column with its levels, and its codes if they are needed."""
         return self._scanned().watch.unions[name].column()
 
     def _scanned(self) -> Scan:
-        """What the first reading has found; its rows may be closed by now."""
+        """Returns the result of the first pass; its rows may be closed."""
         if self._scan is None:
             self._scan = self._read()
         return self._scan
 
     def _rows_open(self) -> Scan:
-        """The rows, read anew if they were closed."""
+        """Returns a scan with open rows; reads the files again if the rows were closed."""
         if not self._scanned().open:
             self._scan = self._read()
         return self._scanned()
@@ -309,17 +312,17 @@ def choose_columns(
     recipe: Recipe | None,
     arg: str,
 ) -> list[str]:
-    """The feature columns.
+    """Selects the feature columns.
 
     Args:
-        names: Of all columns of the files.
-        beside: Of the label and the weights.
-        asked: Those that the user names, or None for all others.
-        recipe: The encoding that takes them, or None; it does not need more than it knows.
-        arg: The user's name for the files.
+        names: Names of all columns of the files.
+        beside: Names of the label and weight columns.
+        asked: Columns that the user names, or None for all others.
+        recipe: Recipe that encodes them, or None; only columns that it knows are selected.
+        arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: if a column is not there, or none is left.
+        DataError: if a column does not exist, or no column is left.
     """
     for name in [*beside, *(asked or ())]:
         if name not in names:
@@ -343,7 +346,7 @@ def choose_columns(
 
 
 def in_zone(column: Mapping[str, Any], zone: str) -> Mapping[str, Any]:
-    """A time as a rule has it, whose weekdays and hours are those of its own zone."""
+    """Converts a time column to a rule's zone, which defines its weekdays and hours."""
     if column["kind"] != "time" or not zone or column["zone"] == zone:
         return column
     values = column["values"]
@@ -351,7 +354,7 @@ def in_zone(column: Mapping[str, Any], zone: str) -> Mapping[str, Any]:
 
 
 def write_formula(labels: Sequence[str], columns: Sequence[str]) -> str:
-    """R's formula of a label, or of a list of several, and the features."""
+    """Returns R's formula of one label, or a list of labels, and the features."""
     left, right = ([_quote(name) for name in names] for names in (labels, columns))
     label = left[0] if len(left) == 1 else f"list({', '.join(left)})"
     return f"{label} ~ {' + '.join(right)}"

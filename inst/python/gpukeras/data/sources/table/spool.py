@@ -1,10 +1,10 @@
-"""Record batches that are read more than once, though their files are parsed once.
+"""Stores record batches for several passes, while their files are parsed once.
 
-    files --reader--> Spool.write() ... finish() --> Spool.batches(), again and again
+    files --reader--> Spool.write() ... finish() --> Spool.batches(), repeatedly
 
-They stay in memory while they are few. Beyond that, CSV goes to a scratch file (an uncompressed
-Arrow stream), because parsing it costs most; files that are quick to decode are read anew. The
-scratch file is read, not mapped: mapped pages would count as this process's memory.
+Up to 128 MiB of batches stay in memory. Beyond that, CSV goes to a scratch file (an uncompressed
+Arrow stream), because parsing it costs most; files that decode quickly are read again. The scratch
+file is read, not mapped: mapped pages would count as memory of this process.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from gpukeras.core.prefetch import read_ahead
 from gpukeras.data.files.arrow import ipc, pa
 from gpukeras.data.sources.spill import check_disk, disk_full, scratch_folder
 
-MEMORY_BYTES = 128 * 2**20  # of batches in memory; what they are encoded to takes some as well
+MEMORY_BYTES = 128 * 2**20  # of batches in memory; encoded rows take memory too
 
 
 class Spool:
-    """Keeps record batches in their order.
+    """Stores record batches in order.
 
     Args:
-        schema: Of all batches, except that dictionaries may differ.
-        arg: The user's name for the rows, for messages.
-        anew: Reads the files again, or None where that is not to be done.
-        expected: About how many bytes the batches will take.
+        schema: Schema of all batches; dictionaries may differ.
+        arg: Name of the user's argument, for error messages.
+        anew: Function that reads the files again, or None to store the batches.
+        expected: Estimated size of all batches in bytes.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Spool:
         anew: Callable[[], Iterator[pa.RecordBatch]] | None = None,
         expected: int = 0,
     ) -> None:
-        """Keeps nothing yet."""
+        """Starts without batches."""
         self.rows = 0
         self._schema, self._arg, self._anew = schema, arg, anew
         self._kept: list[pa.RecordBatch] | None = []
@@ -50,7 +50,7 @@ class Spool:
         self._path: Path | None = None
         self._writer: Any = None
         self._sink: Any = None
-        if expected > MEMORY_BYTES:  # memory once taken is not all given back
+        if expected > MEMORY_BYTES:  # the allocator does not return all memory
             self._overflow()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -65,7 +65,7 @@ class Spool:
                 self._overflow()
 
     def finish(self) -> None:
-        """No more batches will come."""
+        """Ends writing."""
         if self._writer is not None:
             try:
                 self._writer.close()
@@ -76,10 +76,10 @@ class Spool:
             self._writer = self._sink = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All batches in their order.
+        """Yields all batches in order.
 
         Raises:
-            DataError: if the files, or the scratch file, are not what they were.
+            DataError: if the files, or the scratch file, changed.
         """
         rows = 0
         for batch in self._read():
@@ -95,7 +95,7 @@ class Spool:
             )
 
     def close(self) -> None:
-        """Forgets the batches; the scratch file goes."""
+        """Drops the batches and removes the scratch file."""
         self.finish()
         self._kept = []
         if self._path is not None:
@@ -127,7 +127,7 @@ class Spool:
         self._path = Path(path)
         weakref.finalize(self, self._path.unlink, missing_ok=True)
         self._sink = pa.OSFile(path, "wb")
-        # A stream may change its dictionaries on the way, a file may not.
+        # In Arrow's stream format dictionaries may change between batches, in its file format not.
         self._writer = ipc.new_stream(self._sink, self._schema)
 
     def _write_disk(self, batch: pa.RecordBatch) -> None:

@@ -1,7 +1,7 @@
-"""Statistics of columns that are seen a block at a time: what `columns` learns from whole ones.
+"""Statistics of columns read in blocks, equal to those that `columns` computes on whole columns.
 
-The rules are those of `columns.learn_column()`; a property test holds the two together. Medians
-are exact: each pass over the values fixes 16 bits of them (a radix selection), with 0.5 MiB.
+The rules are those of `columns.learn_column()`; a property test compares the two. Medians are
+exact: each pass over the values fixes 16 bits of them (a radix selection), with 0.5 MiB.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.preprocessing.targets import spread_codes
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-MAX_TEXTS = 100_000  # kept of a column that can have 1,000 levels, so that memory is bounded
-DIGIT_BITS = 16  # of a value's 64, fixed by one pass
+MAX_TEXTS = 100_000  # bounds memory; a one-hot column can have 1,000 levels
+DIGIT_BITS = 16  # fixed per pass, of a value's 64
 
 
 class NumberSummary:
-    """What is learned of a column of numbers, dates, times or durations.
+    """Statistics of a column of numbers, dates, times or durations.
 
     Args:
-        column: One of its blocks, or an empty one: its name, kind, zone and units.
-        how: How columns are learned from; its rows are not looked at.
+        column: A block of the column, or an empty one: its name, kind, zone and units.
+        how: Options for learning columns; its masks of rows are unused.
     """
 
     def __init__(self, column: Mapping[str, Any], how: Learning) -> None:
-        """Nothing seen yet."""
+        """Starts without values."""
         self.name, self.how = column["name"], how
         self._column = {key: column.get(key) or "" for key in ("kind", "zone", "units")}
         self.median: Median | None = None
         self._moments = RunningStats()
         self._bad = {"missing": 0, "infinite": 0, "large": 0}
-        self._gaps = 0  # values that training rows lack
+        self._gaps = 0  # missing values in training rows
         self._rows = 0
-        self._first: int | None = None  # row that has something wrong, from 1
+        self._first: int | None = None  # first faulty row, from 1
 
     @property
     def scaled(self) -> bool:
-        """Whether it is standardised: days since 1970 always are."""
+        """Whether the column is standardised; days since 1970 always are."""
         kind = self._column["kind"]
         return (self.how.scale and kind != "logical") or kind in CYCLES
 
     @property
     def needed(self) -> bool:
-        """Whether anything is to be learned of it."""
+        """Whether the column needs any statistics."""
         return self.scaled or self.how.impute
 
     def add(self, column: Mapping[str, Any], keep: np.ndarray | None) -> None:
-        """A block of rows that are taken; `keep` marks the training rows, None for all."""
+        """Adds a block of rows; `keep` marks the training rows, None for all."""
         values = read_number(column, self._column["units"])
         if len(values) == 0:
             return
         with np.errstate(invalid="ignore"):
-            largest = max(values.max(), -values.min())  # NaN where there is one
+            largest = max(values.max(), -values.min())  # NaN if any value is NaN
         if not largest <= FLOAT32_MAX:
             self._count_bad(values)
         kept = values if keep is None else values[keep]
@@ -84,10 +84,10 @@ class NumberSummary:
             self._first = self._rows + int(wrong.argmax()) + 1
 
     def check(self) -> None:
-        """Refuses what `columns` refuses in whole columns.
+        """Checks the column as `columns` checks whole columns.
 
         Raises:
-            DataError: with the counts; names the column.
+            DataError: if values are missing, infinite or too large; names the column, with counts.
         """
         bad = dict(self._bad)
         if self.how.impute:
@@ -102,20 +102,23 @@ class NumberSummary:
             raise nothing_observed(self.name, self.how.arg)
 
     def start_median(self) -> Median | None:
-        """What finds the median, if one is needed: a logical's mode comes from its mean."""
+        """Returns a new median search, or None if none is needed.
+
+        A logical column's mode follows from its mean.
+        """
         if self.how.impute and self._column["kind"] != "logical" and self._moments.count:
             self.median = Median(self._moments.count)
         return self.median
 
     def add_to_median(self, column: Mapping[str, Any], keep: np.ndarray | None) -> None:
-        """A block of one of the passes that find the median."""
-        assert self.median is not None  # begun
+        """Adds a block of rows in one of the passes that find the median."""
+        assert self.median is not None  # start_median() was called
         values = read_number(column, self._column["units"])
         kept = values if keep is None else values[keep]
         self.median.add(kept[~np.isnan(kept)])
 
     def rule(self) -> ColumnRule:
-        """The column's rule."""
+        """Returns the column's rule."""
         kind, zone, units = (self._column[key] for key in ("kind", "zone", "units"))
         same: dict[str, Any] = {"zone": zone, "units": units}
         if not self.needed:
@@ -136,14 +139,14 @@ class NumberSummary:
 
 
 class Median:
-    """The median of values that are seen several times.
+    """Exact median of values that are read in several passes.
 
     Args:
-        count: How many there are.
+        count: Number of values.
     """
 
     def __init__(self, count: int) -> None:
-        """Looks for the two in the middle."""
+        """Starts the search for the two middle values."""
         self._ranks = [(count - 1) // 2, count // 2]
         self._prefixes = [0, 0]
         self._known = 0  # bits
@@ -160,7 +163,7 @@ class Median:
         return float(np.mean(from_keys(np.array(self._prefixes, dtype=np.uint64))))
 
     def add(self, values: np.ndarray) -> None:
-        """Some of the values (float64)."""
+        """Adds some of the values (float64) in a pass."""
         keys = to_keys(values)
         shift = np.uint64(64 - self._known - DIGIT_BITS)
         for place, prefix in enumerate(self._prefixes):
@@ -174,7 +177,7 @@ class Median:
             self._counts[place] += np.bincount(digits, minlength=2**DIGIT_BITS)
 
     def next_digit(self) -> None:
-        """All values were seen once more."""
+        """Ends a pass over all values."""
         for place in (0, 1):
             below = np.cumsum(self._counts[place])
             digit = int(np.searchsorted(below, self._ranks[place], side="right"))
@@ -185,27 +188,27 @@ class Median:
 
 
 def to_keys(values: np.ndarray) -> np.ndarray:
-    """Whole numbers (uint64) in the order of the values, none of which is NaN."""
+    """Maps values without NaN to integers (uint64) in the same order."""
     bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
     top = np.uint64(2**63)
     return np.where(bits & top, ~bits, bits | top)
 
 
 def from_keys(keys: np.ndarray) -> np.ndarray:
-    """The values of keys."""
+    """Maps integers of `to_keys()` back to values."""
     top = np.uint64(2**63)
     return np.where(keys & top, keys ^ top, ~keys).view(np.float64)
 
 
 class LevelUnion:
-    """The levels of a category, which each block has in its own order.
+    """The union of a category's levels, which each block lists in another order.
 
     Args:
-        column: One of its blocks, or an empty one.
-        arg: The user's name for the data, for messages.
-        codes: Whether to keep each row's code (1 byte up to 255 levels).
-        levels: Whether to keep levels; otherwise only the rows are counted.
-        onehot: Whether each level shall become a feature: then there is a limit.
+        column: A block of the column, or an empty one.
+        arg: Name of the user's argument, for error messages.
+        codes: Whether to store each row's code (1 byte up to 255 levels).
+        levels: Whether to store levels; otherwise only rows are counted.
+        onehot: Whether each level becomes a feature, which limits their number.
     """
 
     def __init__(
@@ -217,7 +220,7 @@ class LevelUnion:
         levels: bool = True,
         onehot: bool = False,
     ) -> None:
-        """Nothing seen yet."""
+        """Starts without rows."""
         self.name, self.kind, self.rows = column["name"], column["kind"], 0
         self._arg, self._onehot = arg, onehot
         self._codes: list[np.ndarray] | None = [] if codes else None
@@ -225,7 +228,7 @@ class LevelUnion:
         self._last: list[str] | None = None
 
     def add(self, column: Mapping[str, Any]) -> None:
-        """A block of all rows."""
+        """Adds a block of rows."""
         self.rows += len(column["values"])
         if self._positions is None:
             return
@@ -251,9 +254,9 @@ class LevelUnion:
             )
 
     def column(self) -> dict[str, Any]:
-        """The whole column: texts have their levels in the order of their characters.
+        """Returns the whole column; levels of strings are sorted.
 
-        Where no codes were kept, all rows have the first level.
+        If no codes were stored, all rows have the first level.
         """
         levels, kept = list(self._positions or ()), self._codes
         if kept is None:
@@ -277,9 +280,9 @@ def find_medians(
     """Passes over the rows until all medians are found.
 
     Args:
-        summaries: Of columns whose rows were all added.
-        read: Gives some columns' blocks of rows: by name, with marks of the training rows, None
-            for all.
+        summaries: Summaries of columns whose rows were all added.
+        read: Function from column names to blocks: columns by name, with the mask of the training
+            rows or None for all.
     """
     waiting = [each for each in summaries if each.start_median() is not None]
     medians = [each.median for each in waiting if each.median is not None]

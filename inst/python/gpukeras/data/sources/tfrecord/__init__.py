@@ -1,1 +1,1 @@
-"""TFRecord files that other programs wrote."""
+"""Features from TFRecord files of other programs."""

@@ -1,8 +1,8 @@
-"""TFRecord files: their records in batches, and which record is wrong when one is.
+"""Reads records of TFRecord files in batches, and locates faulty records.
 
-A TFRecord file is a chain: each record has its length in front of it and a checksum of both. Where
-the chain breaks (a wrong checksum, an end within a record) nothing behind it can be found. A record
-that is whole but lacks a feature breaks nothing: the next one follows.
+In a TFRecord file each record is preceded by its length, and both have checksums. Records after a
+wrong checksum, or after an incomplete record, cannot be found. A complete record that lacks a
+feature does not affect the records after it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from gpukeras.core.errors import DataError
 from gpukeras.data.files.errors import Skipped, Tally, check_unchanged, file_error, read_stamp
 from gpukeras.data.files.paths import check_file
 
-BATCH_BYTES = 4 * 2**20  # of records parsed at once
+BATCH_BYTES = 4 * 2**20  # of records per parsed batch
 MOST_RECORDS = 8192
 SKIP = 'Write the file again, or use `on_error = "skip"`.'
 GZIP = b"\x1f\x8b\x08"
 
 Arrays = Mapping[str, np.ndarray]
-Parse = Callable[[Any], Arrays]  # a batch of serialized records to arrays; TensorFlow's errors
+Parse = Callable[[Any], Arrays]  # batch of serialized records to arrays; raises TensorFlow's errors
 Explain = Callable[[str], str]  # TensorFlow's message about a record to plain words
 
 
 class RecordFiles:
-    """TFRecord files.
+    """A list of TFRecord files.
 
     Args:
-        paths: In the order in which they are read.
-        arg: The user's name for them, for messages.
-        on_error: "stop", or "skip": a record that cannot be parsed is left out, a file whose chain
-            breaks is left from there on; both are counted.
+        paths: The paths in reading order.
+        arg: Name of the user's argument, for error messages.
+        on_error: "stop", or "skip": leave out a record that cannot be parsed, and the rest of a
+            file from a broken record on; both are counted.
 
     Raises:
-        DataError: for a file that is not there, may not be read, or is empty.
+        DataError: for a file that does not exist, is not readable, or is empty.
     """
 
     def __init__(self, paths: tuple[Path, ...], arg: str, on_error: str = "stop") -> None:
-        """Looks whether the files are there."""
+        """Checks that the files exist."""
         self.arg, self._skips = arg, on_error == "skip"
         self._missing = Tally()
         self.paths = tuple(path for path in paths if self._is_there(path))
@@ -55,14 +55,14 @@ class RecordFiles:
 
     @property
     def skipped(self) -> Skipped:
-        """What the last reading has left out so far."""
+        """Rows and files that the latest pass has left out so far."""
         return self._tally.skipped
 
     def read_first(self) -> tuple[Path, bytes]:
-        """The first record, and its file.
+        """Returns the path of the first record's file, and the record.
 
         Raises:
-            DataError: if there is none, or it is damaged.
+            DataError: if there is no record, or the first is damaged.
         """
         for path in self.paths:
             try:
@@ -74,15 +74,16 @@ class RecordFiles:
         raise DataError(f"`{self.arg}` has no records.", hint="Check the files.", arg=self.arg)
 
     def read(self, parse: Parse, explain: Explain, record_bytes: int) -> Iterator[Arrays]:
-        """All records in their order, parsed, in batches.
+        """Yields all records in order, parsed, in batches.
 
         Args:
-            parse: Parses a batch.
-            explain: Says what TensorFlow's error about a record means.
-            record_bytes: About the size of a record.
+            parse: Function that parses a batch.
+            explain: Function that translates TensorFlow's error about a record.
+            record_bytes: Approximate size of a record in bytes.
 
         Raises:
-            DataError: naming the file and the record, counted from 1, unless such are skipped.
+            DataError: for a faulty record or file, unless `on_error` is "skip"; names the file and
+                the record, counted from 1.
         """
         self._tally = Tally(self._missing.skipped)
         size = int(np.clip(BATCH_BYTES // max(1, record_bytes), 1, MOST_RECORDS))
@@ -100,7 +101,7 @@ class RecordFiles:
             self._leave(file_error(path, self.arg, "has no records.", SKIP), files=1)
 
     def _batches(self, path: Path, size: int) -> Iterator[Any]:
-        """Batches of records as long as the chain holds."""
+        """Yields batches of records up to the first broken record."""
         tf, packed = runtime.tensorflow(), _is_packed(path)
         done = length = 0
         try:
@@ -115,12 +116,12 @@ class RecordFiles:
                 yield rest
             self._leave(self._broken(path, done + len(rest), message), files=1)
             return
-        # TensorFlow takes the end of a packed file that was cut between two records for its end.
+        # TensorFlow reports no error if a compressed file was cut between two records.
         if packed and not _is_whole(path, length):
             self._leave(self._broken(path, done, "truncated"), files=1)
 
     def _read_to_fault(self, path: Path, done: int, size: int) -> tuple[Any, str]:
-        """The whole records of the batch in which the chain breaks, and how it does."""
+        """Returns the complete records before the broken one, and TensorFlow's message."""
         tf, rest = runtime.tensorflow(), []
         message = "the file changed while it was read"
         try:
@@ -138,7 +139,7 @@ class RecordFiles:
             yield parse(batch)
             return
         except errors.OpError:
-            pass  # of many at once it is not told which
+            pass  # the error of a batch does not name the record
         for place in range(len(batch)):
             try:
                 yield parse(batch[place : place + 1])
@@ -168,7 +169,7 @@ class RecordFiles:
             return tf.data.TFRecordDataset(str(path), "GZIP" if _is_packed(path) else "")
 
     def _broken(self, path: Path, before: int, message: str) -> DataError:
-        """The error for a chain that breaks behind so many records."""
+        """Returns the error for a file that is broken after `before` records."""
         number = before + 1
         if "truncated" in message or "Read less bytes" in message:
             problem = f"ends within record {number:,}: it is cut short."
@@ -189,10 +190,10 @@ def _is_packed(path: Path) -> bool:
 
 
 def _is_whole(path: Path, length: int) -> bool:
-    """Whether a packed file holds just so many bytes, and its own end.
+    """Whether a gzip file holds `length` bytes and a proper end.
 
-    The last four bytes say how many there are. Only where they do not agree, as in a file of
-    several packed parts, is it unpacked once more.
+    The last four bytes store the length. If they differ from `length`, as in a file of several gzip
+    members, the file is decompressed again to count.
     """
     with path.open("rb") as file:
         file.seek(-4, 2)

@@ -1,9 +1,9 @@
-"""Foreign TFRecord files: what their records hold, and features made of them.
+"""Describes and parses the records of foreign TFRecord files.
 
     describe --Description--> parse_example of whole batches --> RecordTable | RecordArray
 
-Scalars are the columns of a table (see `tables`), one feature with a fixed shape is an array, one
-encoded image is an image.
+Scalars become the columns of a table (see `tables`), one feature with a fixed shape becomes an
+array, one encoded image becomes an image.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpukeras.data.sources.image.decode import ImageForm, decode_content
 from gpukeras.data.sources.tfrecord.reader import Arrays, RecordFiles
 
 DTYPES = ("float32", "int64", "string", "factor", "image", "uint8")
-IMAGES = (b"\xff\xd8\xff", b"\x89PNG")  # how JPEG and PNG begin
+IMAGES = (b"\xff\xd8\xff", b"\x89PNG")  # first bytes of JPEG and PNG
 FOUND = {"bytes_list": "string", "float_list": "float32", "int64_list": "int64"}
 
 
@@ -34,10 +34,10 @@ class RecordField:
     """One feature of the records.
 
     Args:
-        dtype: "float32", "int64", "string", "factor" (whole numbers or texts that are classes),
+        dtype: "float32", "int64", "string", "factor" (integers or strings that are classes),
             "image" (an encoded JPEG or PNG) or "uint8" (raw bytes).
-        shape: Of one record; () is a scalar.
-        stored: What the file holds where `dtype` does not tell: "int64" or "string".
+        shape: Shape in one record; () is a scalar.
+        stored: The type in the file if `dtype` does not define it: "int64" or "string".
     """
 
     dtype: str
@@ -45,7 +45,7 @@ class RecordField:
     stored: str = ""
 
     def __post_init__(self) -> None:
-        """Checks the kind, and that it can have this shape."""
+        """Checks the dtype, and that it may have this shape."""
         check_choice("description", self.dtype, DTYPES)
         if self.shape and self.dtype in ("string", "factor", "image"):
             raise SpecError(
@@ -61,25 +61,25 @@ class RecordField:
 
     @property
     def is_array(self) -> bool:
-        """Whether it is not a scalar that can be a column."""
+        """Whether the field is an array or image, and not a scalar column."""
         return bool(self.shape) or self.dtype in ("image", "uint8")
 
     @property
     def text(self) -> str:
-        """Kind and shape, for messages."""
+        """The dtype and shape, for error messages."""
         return " x ".join([self.dtype, *map(str, self.shape)])
 
 
 @dataclass(frozen=True)
 class Description:
-    """What is read of the records.
+    """The fields to read from the records.
 
     Args:
-        fields: By name: features, label and weights.
+        fields: Fields by name: features, label and weights.
         label: Name of the label, or None.
         weights: Name of the weights, or None.
-        inferred: Names of those that the first record told.
-        record_bytes: Size of the first record.
+        inferred: Names of the fields that were inferred from the first record.
+        record_bytes: Size of the first record in bytes.
     """
 
     fields: Mapping[str, RecordField]
@@ -100,11 +100,11 @@ class Description:
 
     @property
     def array(self) -> str | None:
-        """Name of the feature that is an array, or None where all are scalars."""
+        """Name of the feature that is an array, or None if all are scalars."""
         return next((name for name in self.features if self.fields[name].is_array), None)
 
     def note(self, file: str) -> str:
-        """What was inferred, as a sentence, or ""."""
+        """Returns a sentence about what was inferred, or ""."""
         if not self.inferred:
             return ""
         found = ", ".join(f"{name} ({self.fields[name].text})" for name in self.inferred)
@@ -112,8 +112,14 @@ class Description:
 
 
 def open_files(features: Mapping[str, Any], arg: str, on_error: str) -> RecordFiles:
-    """The files that `features["paths"]` stands for."""
-    # The format is not looked at: only paths are wanted.
+    """Opens the files of `features["paths"]`.
+
+    Args:
+        features: See `source.open_records()`.
+        arg: Name of the user's argument, for error messages.
+        on_error: "stop" or "skip".
+    """
+    # The format has no effect: only the paths are used.
     paths = find_files(features["paths"], arg, FORMATS[0]).paths
     return RecordFiles(paths, arg, on_error)
 
@@ -121,17 +127,17 @@ def open_files(features: Mapping[str, Any], arg: str, on_error: str) -> RecordFi
 def read_description(
     features: Mapping[str, Any], files: RecordFiles, arg: str, recipe: Recipe | None = None
 ) -> tuple[Description, str]:
-    """What is read of the records, and the name of the file that told what was not described.
+    """Returns the fields to read, and the name of the file whose first record was examined.
 
     Args:
         features: `{paths, description, label, weights}`; the last three may be missing.
         files: The files.
-        arg: The user's name for them, for messages.
-        recipe: What will encode them, if it is known: it needs no description.
+        arg: Name of the user's argument, for error messages.
+        recipe: Recipe that encodes them, if it is known; it replaces a description.
 
     Raises:
-        SpecError: for a description that is none.
-        DataError: if the first record lacks a feature, or holds what cannot be read.
+        SpecError: for an invalid description.
+        DataError: if the first record lacks a feature, or holds one that cannot be read.
     """
     described = parse_description(features.get("description"))
     label, weights = features.get("label") or None, features.get("weights") or None
@@ -152,7 +158,7 @@ def read_description(
 
 
 def parse_description(given: Any) -> dict[str, RecordField]:
-    """A description as it came from R: by name a kind, or a kind and a shape.
+    """Parses a description as R passes it: by name a dtype, or a dtype and a shape.
 
     Raises:
         SpecError: for anything else.
@@ -186,11 +192,11 @@ def _is_number(text: Any) -> bool:
 
 
 def _read_kinds(record: bytes, path: Path, arg: str) -> dict[str, tuple[str, int, bytes]]:
-    """Of each feature of a record: its kind, its length, and the first value of bytes."""
+    """Returns the kind, the length, and the first value if bytes, of each feature of a record."""
     message = runtime.tensorflow().train.Example()
     try:
         message.ParseFromString(record)
-    except Exception as error:  # google.protobuf is TensorFlow's own affair
+    except Exception as error:  # google.protobuf is not a direct dependency
         raise _foreign(path, arg) from error
     if not message.features.feature:
         raise _foreign(path, arg)
@@ -205,7 +211,7 @@ def _read_kinds(record: bytes, path: Path, arg: str) -> dict[str, tuple[str, int
 def _describe_by_recipe(
     found: Mapping[str, tuple[str, int, bytes]], recipe: Recipe | None
 ) -> dict[str, RecordField]:
-    """The features that a recipe takes, or none where that is not clear."""
+    """Returns the fields that a recipe uses, or none if they are ambiguous."""
     if recipe is None:
         return {}
     if recipe.kind == "columns":
@@ -226,7 +232,7 @@ def _describe_by_recipe(
 def _complete(
     field: RecordField | None, name: str, found: tuple[str, int, bytes], path: Path, arg: str
 ) -> RecordField:
-    """A field as described, or as the first record has it."""
+    """Returns a field as described, or as inferred from the first record."""
     kind, count, content = found
     if field is not None:
         stored = FOUND[kind] if field.dtype == "factor" else ""
@@ -245,7 +251,7 @@ def _complete(
 
 
 def _is_text(content: bytes) -> bool:
-    """Whether bytes are UTF-8 without control characters but those of lines."""
+    """Whether bytes are UTF-8 without control characters other than tab, CR and LF."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -275,10 +281,10 @@ def _check_features(description: Description, arg: str) -> None:
 def build_parser(
     fields: Mapping[str, RecordField], image_shape: tuple[int, int, int] | None = None
 ) -> Any:
-    """A function from a batch of serialized records to arrays by name, rows first.
+    """Returns a function from a batch of serialized records to arrays by name, rows first.
 
     Args:
-        fields: What is read.
+        fields: The fields to read.
         image_shape: Height, width and channels of images.
     """
     tf, shape = runtime.tensorflow(), image_shape or (0, 0, 0)
@@ -302,7 +308,7 @@ def build_parser(
         with tf.device("/CPU:0"):
             arrays = {name: tensor.numpy() for name, tensor in program(records).items()}
         for name, array in arrays.items():
-            if len(array) != len(records):  # raw bytes of another length
+            if len(array) != len(records):  # raw bytes have another length
                 raise tf.errors.InvalidArgumentError(None, None, f"Key: {name}.  Number of values")
         return arrays
 
@@ -310,7 +316,7 @@ def build_parser(
 
 
 def _stored(tf: Any, field: RecordField) -> tuple[tuple[int, ...], Any]:
-    """Shape and type as they are in the file."""
+    """Returns the shape and dtype in the file."""
     stored = field.stored or field.dtype
     if stored == "float32":
         return field.shape, tf.float32
@@ -320,7 +326,7 @@ def _stored(tf: Any, field: RecordField) -> tuple[tuple[int, ...], Any]:
 
 
 def _decode_images(tf: Any, contents: Any, shape: tuple[int, int, int]) -> Any:
-    """Encoded images as rows of bytes, in parallel."""
+    """Decodes images into rows of uint8 in parallel."""
     form, spec = ImageForm(shape, "bilinear", False), tf.TensorSpec(shape, tf.uint8)
     return tf.map_fn(
         lambda content: decode_content(content, form),
@@ -331,7 +337,7 @@ def _decode_images(tf: Any, contents: Any, shape: tuple[int, int, int]) -> Any:
 
 
 def explain_fault(message: str) -> str:
-    """What TensorFlow says about a record, in plain words, without any value."""
+    """Translates TensorFlow's message about a record into plain words, without any value."""
     missing = re.search(r"Feature: (.+?) \(data type: (\w+)\) is required", message)
     if missing:
         return f"it lacks the feature `{missing[1]}`"
@@ -348,10 +354,15 @@ def explain_fault(message: str) -> str:
 
 
 def check_text(column: Sequence[bytes] | np.ndarray, name: str, arg: str) -> list[str]:
-    """Texts from UTF-8.
+    """Decodes UTF-8 strings.
+
+    Args:
+        column: The encoded strings.
+        name: Name of the feature.
+        arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: naming the feature.
+        DataError: for invalid UTF-8; names the feature.
     """
     try:
         return [text.decode() for text in column]

@@ -1,4 +1,4 @@
-"""Features of TFRecord files: one array or image a record, or scalars as the columns of a table."""
+"""Features of TFRecord files: one array or image per record, or scalars as table columns."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class RecordArray(Features):
-    """One feature of fixed shape, with labels and weights beside it.
+    """One feature of fixed shape, with the labels and weights of the same records.
 
     Args:
         files: The files.
-        description: What is read.
-        arg: The user's name for them.
+        description: The fields to read.
+        arg: Name of the user's argument, for error messages.
         spec: The options.
-        image: How images become rows.
-        recipe: What will encode them, if it is known.
-        note: What was inferred, or "".
+        image: Options for decoding images.
+        recipe: Recipe that encodes them, if it is known.
+        note: Sentence about what was inferred, or "".
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RecordArray(Features):
         recipe: Recipe | None = None,
         note: str = "",
     ) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         self.arg = arg
         self.refuses = "a TFRecord file of arrays"
         self._files, self._description, self._spec = files, description, spec
@@ -72,7 +72,7 @@ class RecordArray(Features):
 
     @property
     def rows(self) -> int:
-        """Records of all files."""
+        """Number of records in all files."""
         return len(self._read())
 
     @property
@@ -82,17 +82,17 @@ class RecordArray(Features):
 
     @property
     def skipped(self) -> str:  # type: ignore[override] # known when the files were read
-        """What `on_error = "skip"` has left out, or ""."""
+        """Description of what `on_error = "skip"` left out, or ""."""
         self._read()
         return explain_skipped(self._files)
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override] # complete only then
-        """What was inferred, and numbers that float32 does not hold."""
+        """Sentences about what was inferred, and about numbers that float32 rounds."""
         return tuple(note for note in (self._note, *self._seen.sentences) if note)
 
     def labels(self) -> dict[str, Any] | None:
-        """The labels."""
+        """Returns the labels, or None."""
         self._read()
         if not self._beside.get("y"):
             return None
@@ -100,7 +100,7 @@ class RecordArray(Features):
         return _to_labels(self._beside.pop("y"), self._description.fields[name], name, self.arg)
 
     def weights(self) -> np.ndarray | None:
-        """The weights."""
+        """Returns the weights, or None."""
         self._read()
         parts = self._beside.pop("w", None)
         return None if parts is None else np.concatenate(parts).reshape(-1).astype(np.float64)
@@ -108,7 +108,7 @@ class RecordArray(Features):
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """The recipe; of images, nothing is learned."""
+        """Fits and returns the recipe; fits nothing for images."""
         shape = self.row_shape
         if self.kind == "images":
             scale = (255.0,) * shape[-1] if spec.scale else None
@@ -128,7 +128,7 @@ class RecordArray(Features):
         notes: Notes | None = None,
         keep: str = "auto",
     ) -> RowSource:
-        """The rows: as they were read, or standardised."""
+        """Returns the rows: unchanged, or standardised."""
         check_form(recipe, self.kind, self.row_shape, self.arg)
         check_unmarked(recipe, self.arg)
         source = self._read()
@@ -140,11 +140,11 @@ class RecordArray(Features):
         with RowsWriter(source.shape[1:], np.float32, keep, self.arg, len(source)) as writer:
             for rows in _blocks(source):
                 writer.write(standardise(source.gather(rows), center, scale))
-        self._source = None  # they can be read again
+        self._source = None  # frees memory; the files can be read again
         return writer.finish()
 
     def _read(self) -> RowSource:
-        """All rows, read once: float32, or bytes of images."""
+        """Returns all rows, read once: float32, or uint8 for images."""
         if self._source is not None:
             return self._source
         dtype = np.uint8 if self.kind == "images" else np.float32
@@ -171,7 +171,7 @@ class RecordArray(Features):
                 self._beside[kind].append(arrays[name])
 
     def _names_beside(self) -> list[tuple[str, str]]:
-        """Labels as "y", weights as "w", and their names."""
+        """Returns the names of the labels (key "y") and the weights (key "w")."""
         names = {"y": self._description.label, "w": self._description.weights}
         return [(kind, name) for kind, name in names.items() if name]
 
@@ -198,7 +198,7 @@ def _blocks(source: RowSource) -> list[slice]:
 def _to_labels(
     parts: Sequence[np.ndarray], field: RecordField, name: str, arg: str
 ) -> dict[str, Any]:
-    """Labels as they come from R."""
+    """Returns labels in the form that R passes."""
     values = np.concatenate(parts)
     if field.dtype in ("factor", "string"):
         kind = "factor" if field.dtype == "factor" else "character"
@@ -215,7 +215,7 @@ def _to_labels(
 
 
 def explain_skipped(files: RecordFiles) -> str:
-    """What was left out, as a sentence, or ""."""
+    """Returns a phrase for what was left out, or ""."""
     skipped = files.skipped
     counts = [(skipped.rows, "record"), (skipped.files, "file")]
     parts = [f"{count:,} {what}{'s' * (count > 1)}" for count, what in counts if count]
@@ -223,11 +223,11 @@ def explain_skipped(files: RecordFiles) -> str:
 
 
 def describe_records(features: Mapping[str, Any], arg: str = "x") -> dict[str, str]:
-    """What features would be made of TFRecord files, as far as their first record tells.
+    """Returns the kind of features in TFRecord files, inferred from their first record.
 
     Args:
         features: See `open_records()`.
-        arg: The user's name for them.
+        arg: Name of the user's argument, for error messages.
 
     Returns:
         `{kind}`: "columns", "array" or "images".
@@ -246,19 +246,20 @@ def open_records(
     recipe: Recipe | None = None,
     text: Any = None,
 ) -> Features:
-    """Features of foreign TFRecord files.
+    """Opens features of foreign TFRecord files.
 
     Args:
         features: `{kind: "records", paths, description, label, weights, image_size, color}`; all
-            but the paths may be missing. `description` has by name a kind of `fields.DTYPES`, or a
-            kind and a shape; without it, the first record tells.
-        arg: The user's name for them.
+            except the paths may be missing. `description` maps a name to a dtype of
+            `schema.DTYPES`, or to a dtype and a shape; without it, the fields are inferred from the
+            first record.
+        arg: Name of the user's argument, for error messages.
         spec: The options.
-        recipe: What will encode them, if it is known.
-        text: Which columns are texts, and how they are encoded.
+        recipe: Recipe that encodes them, if it is known.
+        text: Which columns are text, and how they are encoded.
 
     Raises:
-        SpecError: for a description that is none.
+        SpecError: for an invalid description.
         DataError: if the files cannot be read.
     """
     spec = spec or DatasetSpec()
@@ -270,7 +271,7 @@ def open_records(
         return RecordArray(files, description, arg, spec, image=image, recipe=recipe, note=note)
     from gpukeras.data.sources.tfrecord.tables import (
         RecordReader,
-        RecordTable,  # with pyarrow: 0.3 s to import
+        RecordTable,  # imports pyarrow, which takes 0.3 s
     )
 
     reader = RecordReader(files, description, arg, note)

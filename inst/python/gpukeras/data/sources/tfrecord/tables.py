@@ -1,4 +1,4 @@
-"""Scalars of TFRecord files as the columns of a table, in Arrow's record batches."""
+"""Scalars of TFRecord files as table columns, in Arrow record batches."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TYPES = {"float32": pa.float32(), "int64": pa.int64()}
 
 
 class RecordReader:
-    """What `readers.open_table()` gives for other files.
+    """Reader of scalar features, with the interface of `files.base.TableReader`.
 
     Args:
         files: The files.
-        description: Of scalars.
-        arg: The user's name for them.
-        note: What was inferred, or "".
-        only: Names that are wanted, or None for all.
+        description: Description of the scalar features.
+        arg: Name of the user's argument, for error messages.
+        note: Sentence about what was inferred, or "".
+        only: Names of the columns to read, or None for all.
     """
 
     format = "tfrecord"
@@ -44,7 +44,7 @@ class RecordReader:
         note: str,
         only: Collection[str] | None = None,
     ) -> None:
-        """Reads nothing yet."""
+        """Stores the arguments; reads no data."""
         self.files, self.arg = files.paths, arg
         self.notes = (note,) if note else ()
         self.fields = {
@@ -61,15 +61,15 @@ class RecordReader:
 
     @property
     def skipped(self) -> Skipped:
-        """What the last reading has left out so far."""
+        """Rows and files that the latest pass has left out so far."""
         return self._files.skipped
 
     def only(self, names: Collection[str]) -> RecordReader:
-        """The same with fewer columns."""
+        """Returns a reader of fewer columns."""
         return RecordReader(self._files, self._description, self.arg, self._note, names)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All records, again and again."""
+        """Yields all records in batches; each call reads the files again."""
         parse, size = build_parser(self.fields), self._description.record_bytes
         for arrays in self._files.read(parse, explain_fault, size):
             columns = [self._column(name, arrays) for name in self.names]
@@ -85,7 +85,7 @@ class RecordReader:
 
 
 class RecordTable(TableFeatures):
-    """Scalars as columns."""
+    """Features from scalars, one per column."""
 
     def _open(self, features: Mapping[str, Any]) -> None:
         reader: RecordReader = features["reader"]
@@ -95,13 +95,13 @@ class RecordTable(TableFeatures):
         self.reader = self._records  # type: ignore[assignment] # has all that is asked of one
 
     def _take_label(self, name: str) -> Mapping[str, Any]:
-        """The label column; classes that are whole numbers have their levels in order."""
+        """Returns the label column; levels of integer classes are in numeric order."""
         labels, field = super()._take_label(name), self._records.fields[name]
         return _order_levels(labels, field) if field.dtype == "factor" else labels
 
 
 def _order_levels(labels: Mapping[str, Any], field: RecordField) -> dict[str, Any]:
-    """A factor whose levels are in the order of numbers, not of texts."""
+    """Sorts a factor's integer levels as numbers instead of strings."""
     if field.stored != "int64":
         return {**labels, "kind": "factor"}
     levels = sorted(labels["levels"], key=int)
