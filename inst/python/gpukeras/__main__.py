@@ -1,4 +1,4 @@
-"""The core from a shell: `python -m gpukeras check`, `report`, `devices` or `contract`."""
+"""Command line of the core: `python -m gpukeras check`, `report`, `devices` or `contract`."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def run_devices(as_json: bool) -> int:
 
 
 def run_contract(as_json: bool) -> int:
-    """Prints what R may call, which is JSON in any case."""
-    from gpukeras.api import contract  # late: it imports the whole core
+    """Prints the entry points with their arguments, always as JSON."""
+    from gpukeras.api import contract  # imported here because it imports the whole core
 
     print(json.dumps(contract(), indent=2))
     return 0

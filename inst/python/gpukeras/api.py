@@ -1,8 +1,8 @@
-"""Everything R may call, and nothing else.
+"""Entry points that R calls.
 
-R calls `invoke(name, args)` and gets an envelope of plain values. An exception's class is lost on
-the way to R with reticulate 1.28, so errors raised on purpose travel in the envelope; any other
-exception is a bug and passes through untouched.
+R calls `invoke(name, args)` and gets an envelope of plain values. reticulate 1.28 drops the class
+of an exception, so the envelope carries every `GpuKerasError` as fields. Any other exception is a
+bug and propagates unchanged.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         name: A key of `ENTRY_POINTS`.
-        args: Its arguments by name, plain values or handles.
+        args: Its arguments by name: plain values or handles.
 
     Returns:
-        `{"ok": True, "value": ...}`, or `{"ok": False, "code", "message", "hint", "details"}`; with
-        `condition` if an R function that Python called raised one: its fields, and `r_class`.
+        `{"ok": True, "value": ...}`, or `{"ok": False, "code", "message", "hint", "details"}`. If
+        an R function that Python called raised a condition, `condition` holds the condition's
+        fields and `r_class`.
     """
-    env_vars.sync_environment()  # what R's Sys.setenv() changed since the last call
+    env_vars.sync_environment()  # applies changes that Sys.setenv() made in R since the last call
     session.wake()
     try:
         # R's empty list() arrives as a list, not as an empty mapping.
@@ -72,10 +73,11 @@ def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_condition(error: BaseException) -> dict[str, Any]:
-    """The R condition that an exception came from: `{"condition": fields}`, or nothing.
+    """Returns the R condition behind an exception: `{"condition": fields}`, or an empty dict.
 
-    reticulate (since 1.29) keeps its fields as attributes of the exception, its class as `r_class`.
-    Keras and AutoGraph raise another exception in its place, whose context it is.
+    reticulate (since 1.29) stores the condition's fields as attributes of the exception and its
+    class as `r_class`. Keras and AutoGraph raise another exception in its place, so the original is
+    found through `__cause__` or `__context__`.
     """
     seen: set[int] = set()
     link: BaseException | None = error
@@ -89,9 +91,10 @@ def _find_condition(error: BaseException) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """What may cross to R: scalars, strings, lists, dicts, arrays, records; handles as they are.
+    """Converts a value to plain types for R: scalars, strings, lists, dicts and arrays.
 
-    Integers beyond 32 bits become floats: reticulate turns 2**40 into 0 without a word.
+    Dataclasses become dicts; handles pass unchanged. Integers beyond 32 bits become floats, because
+    reticulate silently converts 2**40 to 0.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shown = [field.name for field in dataclasses.fields(value) if field.repr]
@@ -121,7 +124,22 @@ def make_dataset(
     map: Callable[..., Any] | None = None,  # noqa: A002 (R's name for it)
     text: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A dataset with its plan; `recipe_of` is a dataset, a trained model, or a saved recipe."""
+    """Builds a dataset and returns it with its plan and description.
+
+    Args:
+        features: A mapping with a `kind`; see `sources.registry.open_features()`, `saved.reader`
+            and `streams.builder`.
+        options: Fields of `DatasetSpec`.
+        labels: See `dataset.build_dataset()`.
+        weights: One weight per row.
+        class_weight: "balanced", or a weight for each level.
+        recipe_of: A dataset, a trained model, or a saved recipe whose encoding is applied.
+        formula: R's formula as text.
+        arg: The user's name for the features, for messages.
+        augment: Fields of `AugmentSpec`, or None.
+        map: The user's function on a block's features on the device, see `map_fn`.
+        text: The text columns and their encoding, see `text_vectorization.TextSpec`.
+    """
     recipe = recipe_json.recipes_from(recipe_of)
     data = builder.assemble(
         features,
@@ -157,9 +175,9 @@ def make_dataset(
 
 
 def describe_records(features: Mapping[str, Any]) -> dict[str, Any]:
-    """Which kind of rows TFRecord files hold."""
+    """Returns the kind of rows that TFRecord files hold."""
     from gpukeras.data.sources.tfrecord import (
-        source as record_features,  # with pyarrow, which takes 0.3 s to import
+        source as record_features,  # imports pyarrow, which takes 0.3 s
     )
 
     return record_features.describe_records(features)
@@ -221,9 +239,9 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
 
 
 def contract() -> dict[str, dict[str, list[str]]]:
-    """Entry points with the names of their required and optional arguments.
+    """Returns the entry points with the names of their required and optional arguments.
 
-    The file `contract.json` holds this; both test suites compare themselves with it.
+    The file `contract.json` holds this; the R and the Python test suite compare against it.
     """
     return {name: _arguments(ENTRY_POINTS[name]) for name in sorted(ENTRY_POINTS)}
 

@@ -1,1 +1,1 @@
-"""The only door to TensorFlow and Keras; devices, precision, memory."""
+"""Wraps TensorFlow and Keras: devices, precision, memory."""

@@ -1,4 +1,4 @@
-"""What `gpu_setup()` decides, as pure functions: from a wish and facts to settings with reasons."""
+"""Plans `gpu_setup()`: pure functions from options and facts to settings with reasons."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Setting:
 
     Args:
         name: Such as "memory".
-        value: What is in effect, or, before it is applied, what shall be.
+        value: The value in effect, or, before it is applied, the planned value.
         status: "applied", "unchanged", "too late" (TensorFlow has started) or "not needed".
         reason: Why, one phrase.
     """
@@ -64,7 +64,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SetupFacts:
-    """What is in effect before `gpu_setup()`.
+    """The settings in effect before `gpu_setup()`.
 
     Args:
         devices: All physical devices.
@@ -72,7 +72,7 @@ class SetupFacts:
         memory: "growth", "all" or MiB, as the GPUs are configured now.
         threads: Intra-op and inter-op threads; 0 is TensorFlow's own choice.
         policy: Keras' dtype policy.
-        deterministic: Whether deterministic kernels were switched on before.
+        deterministic: Whether deterministic kernels are already switched on.
         cuda_version: Of the TensorFlow build, such as "12.5.1", or "".
         tf32: Whether products of float32 may be computed as TF32.
     """
@@ -93,21 +93,21 @@ class SetupFacts:
 
     @property
     def reachable_gpus(self) -> tuple[Device, ...]:
-        """The GPUs that can still be chosen: once TensorFlow has started, the visible ones."""
+        """GPUs that can still be chosen: once TensorFlow has started, the visible ones."""
         gpus = (device for device in self.devices if device.kind == "GPU")
         return tuple(gpu for gpu in gpus if gpu.visible or not self.started)
 
 
 @dataclass(frozen=True)
 class SetupPlan:
-    """All that `gpu_setup()` decided, in the order in which it is applied."""
+    """All settings that `gpu_setup()` planned, in the order in which they are applied."""
 
     device: DeviceChoice
     precision: Precision
     settings: tuple[Setting, ...]
 
     def find(self, name: str) -> Setting:
-        """The setting of that name."""
+        """Returns the setting of that name."""
         return next(setting for setting in self.settings if setting.name == name)
 
 
@@ -115,10 +115,10 @@ class SetupPlan:
 
 
 def parse_device(text: str) -> tuple[str, int | None]:
-    """Kind ("auto", "CPU" or "GPU") and index (None if not said) of a device's name.
+    """Returns kind ("auto", "CPU" or "GPU") and index (None if missing) of a device's name.
 
     Raises:
-        SpecError: if the text is no device's name.
+        SpecError: if the text is not a device's name.
     """
     pattern = r"/?(?:(?:physical_)?device:)?(?:(auto)|(cpu|gpu)(?::(\d+))?)"
     match = re.fullmatch(pattern, text.strip(), re.IGNORECASE) if isinstance(text, str) else None
@@ -134,15 +134,15 @@ def parse_device(text: str) -> tuple[str, int | None]:
 def choose_device(
     requested: str, gpus: Sequence[str], cpus: Sequence[str] = ("CPU:0",)
 ) -> DeviceChoice:
-    """The device to compute on.
+    """Chooses the device to compute on.
 
     Args:
         requested: "auto", "gpu", "cpu" or one device.
-        gpus: Names of the GPUs that there are.
-        cpus: Names of the CPU devices that there are.
+        gpus: Names of the existing GPUs.
+        cpus: Names of the existing CPU devices.
 
     Raises:
-        NoDeviceError: if the device asked for is not there; "auto" falls back to the CPU.
+        NoDeviceError: if the requested device does not exist; "auto" falls back to the CPU.
     """
     kind, index = parse_device(requested)
     if kind == "auto" and not gpus:
@@ -168,7 +168,7 @@ def _no_device(requested: str, found: Sequence[str]) -> NoDeviceError:
 
 
 def place_device(name: str, visible: Sequence[str]) -> str:
-    """TensorFlow's own name for a device: it counts the GPUs that it may use, from 0."""
+    """Returns TensorFlow's own name for a device: it numbers the visible GPUs from 0."""
     return f"GPU:{visible.index(name)}" if name in visible else name
 
 
@@ -176,10 +176,10 @@ def place_device(name: str, visible: Sequence[str]) -> str:
 
 
 def plan_setup(spec: SetupSpec, facts: SetupFacts) -> SetupPlan:
-    """All settings, each with what happens to it and why.
+    """Plans all settings, each with its status and reason.
 
     Raises:
-        NoDeviceError: if the device asked for is not there.
+        NoDeviceError: if the requested device does not exist.
     """
     choice = choose_device(spec.device, [gpu.name for gpu in facts.reachable_gpus])
     used = _choose_gpus(spec, choice, facts)
@@ -200,7 +200,7 @@ def plan_setup(spec: SetupSpec, facts: SetupFacts) -> SetupPlan:
 
 
 def _choose_gpus(spec: SetupSpec, choice: DeviceChoice, facts: SetupFacts) -> tuple[Device, ...]:
-    """The GPUs to be used: none for the CPU, one if it was named, else all."""
+    """Returns the GPUs to use: none for the CPU, one if it was named, else all."""
     if not choice.name.startswith("GPU"):
         return ()
     named = parse_device(spec.device)[1] is not None
@@ -208,7 +208,7 @@ def _choose_gpus(spec: SetupSpec, choice: DeviceChoice, facts: SetupFacts) -> tu
 
 
 def plan_visible(names: tuple[str, ...], facts: SetupFacts) -> Setting:
-    """Which GPUs TensorFlow may use: those that are not wanted stay free for others."""
+    """Plans which GPUs TensorFlow may use; the others stay free."""
     name, now = "visible_devices", facts.visible_gpus
     if not any(device.kind == "GPU" for device in facts.devices):
         return Setting(name, (), "not needed", "there is no GPU")
@@ -222,7 +222,13 @@ def plan_visible(names: tuple[str, ...], facts: SetupFacts) -> Setting:
 
 
 def plan_memory(requested: str | int, names: tuple[str, ...], facts: SetupFacts) -> Setting:
-    """How much of the GPUs' memory TensorFlow takes."""
+    """Plans how much of the GPUs' memory TensorFlow takes.
+
+    Args:
+        requested: "growth", "all" or MiB.
+        names: The GPUs to use.
+        facts: The settings in effect.
+    """
     now = facts.memory
     if not names:
         return Setting("memory", requested, "not needed", "no GPU is used")
@@ -241,16 +247,22 @@ def plan_memory(requested: str | int, names: tuple[str, ...], facts: SetupFacts)
 
 
 def memory_in_effect(growth: bool | None, limit: int | None, forced: str | None) -> str | int:
-    """A GPU's memory setting, from its configuration and TF_FORCE_GPU_ALLOW_GROWTH."""
+    """Returns a GPU's memory setting, "growth", "all" or MiB.
+
+    Args:
+        growth: Whether its memory is configured to grow.
+        limit: Its configured limit in MiB, or None.
+        forced: The value of TF_FORCE_GPU_ALLOW_GROWTH, or None.
+    """
     if limit is not None:
         return limit
-    if forced in ("true", "false"):  # the variable beats the configuration
+    if forced in ("true", "false"):  # the variable overrides the configuration
         return "growth" if forced == "true" else "all"
     return "growth" if growth else "all"
 
 
 def plan_threads(requested: int | None, facts: SetupFacts) -> Setting:
-    """Threads within one op and across ops, both limited to the same number."""
+    """Plans the threads within one op and across ops, both limited to the same number."""
     intra, inter = facts.threads
     now = intra or "auto"
     if requested is None or (requested, requested) == (intra, inter):
@@ -262,7 +274,7 @@ def plan_threads(requested: int | None, facts: SetupFacts) -> Setting:
 
 
 def plan_precision(precision: Precision, facts: SetupFacts) -> Setting:
-    """The dtype policy, which holds for layers made from now on."""
+    """Plans the dtype policy, which applies to layers made from now on."""
     status = "unchanged" if precision.policy == facts.policy else "applied"
     reason = precision.reason
     if facts.started and status == "applied":
@@ -271,10 +283,15 @@ def plan_precision(precision: Precision, facts: SetupFacts) -> Setting:
 
 
 def plan_tf32(requested: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
-    """Whether products and convolutions of float32 run on tensor cores, as TF32.
+    """Plans whether products and convolutions of float32 run on tensor cores, as TF32.
 
     TF32 has float32's range and 10 of its 23 bits of mantissa (NVIDIA A100 white paper, 2020);
     TensorFlow allows it by default. It can change at any time.
+
+    Args:
+        requested: "auto", or whether TF32 is allowed.
+        gpus: The GPUs to use.
+        facts: The settings in effect.
     """
     capabilities = [parse_capability(gpu.compute_capability) for gpu in gpus]
     able = any(value is not None and value >= TF32_FROM for value in capabilities)
@@ -287,9 +304,14 @@ def plan_tf32(requested: str | bool, gpus: Sequence[Device], facts: SetupFacts) 
 
 
 def plan_jit(requested: str | bool, gpus: Sequence[Device], facts: SetupFacts) -> Setting:
-    """Whether XLA compiles training steps.
+    """Plans whether XLA compiles training steps.
 
-    Where XLA of this build would end the process (`known_issues.BLACKWELL_XLA`) "auto" is off.
+    If XLA of this build would end the process (`known_issues.BLACKWELL_XLA`), "auto" is off.
+
+    Args:
+        requested: "auto", or whether XLA compiles.
+        gpus: The GPUs to use.
+        facts: The settings in effect.
     """
     capabilities = [gpu.compute_capability for gpu in gpus]
     if requested == "auto" and choose_jit(capabilities, facts.cuda_version) is False:
@@ -304,10 +326,10 @@ def plan_jit(requested: str | bool, gpus: Sequence[Device], facts: SetupFacts) -
 
 
 def choose_jit(capabilities: Sequence[str], cuda_version: str) -> str | bool:
-    """Whether XLA may compile where nobody said: "auto", or False where it ends the process.
+    """Returns the default for XLA: "auto", or False if XLA would end the process.
 
     Args:
-        capabilities: Of the GPUs to be used, such as "12.0".
+        capabilities: Compute capabilities of the GPUs to be used, such as "12.0".
         cuda_version: Of the TensorFlow build, such as "12.5.1", or "".
     """
     cuda = parse_numbers(cuda_version)
@@ -316,7 +338,7 @@ def choose_jit(capabilities: Sequence[str], cuda_version: str) -> str | bool:
 
 
 def plan_seed(spec: SetupSpec) -> Setting:
-    """The seed; deterministic kernels refuse to draw without one."""
+    """Plans the seed; deterministic random ops fail without one."""
     if spec.seed is not None:
         return Setting("seed", spec.seed, "applied", "Python, NumPy and TensorFlow")
     if spec.deterministic:
@@ -325,7 +347,7 @@ def plan_seed(spec: SetupSpec) -> Setting:
 
 
 def plan_determinism(requested: bool, facts: SetupFacts) -> Setting:
-    """Deterministic kernels, which TensorFlow can only switch on."""
+    """Plans deterministic kernels, which TensorFlow cannot switch off again."""
     now = facts.deterministic
     if requested == now:
         return Setting("deterministic", now, "unchanged", "as wanted")

@@ -1,8 +1,9 @@
-"""The wheel's own CUDA libraries, loaded before TensorFlow looks for them.
+"""Loads the wheel's own CUDA libraries before TensorFlow searches them.
 
 TensorFlow 2.21.0 does not search its own cusolver (PR #112973), and a folder on LD_LIBRARY_PATH, of
-which R makes one, comes before the wheel's. A library that this process has already loaded is found
-by its name, wherever it lies, so loading the wheel's in the right order mends both.
+which R makes one, takes precedence over the wheel's. A library that this process has already loaded
+is found by its name, wherever it is, so loading the wheel's libraries in the right order fixes
+both.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any
 from gpukeras.backend import xla_cache
 from gpukeras.system import packages
 
-SWITCH = "GPUKERAS_PRELOAD"  # "false" leaves TensorFlow to itself
-# A library after all that it needs itself (read from the ELF headers of the wheels for CUDA 12).
+SWITCH = "GPUKERAS_PRELOAD"  # "false" switches preloading off
+# Each library follows those that it needs (from the ELF headers of the wheels for CUDA 12).
 ORDER = (
     "libcudart.so",
     "libnvJitLink.so",
@@ -39,7 +40,7 @@ ORDER = (
 
 @dataclass(frozen=True)
 class Preload:
-    """Which libraries are loaded before TensorFlow, and why.
+    """The libraries to load before TensorFlow, and why.
 
     Args:
         status: "planned", then "done" or "failed"; "not needed", or "too late".
@@ -53,11 +54,12 @@ class Preload:
 
 
 def plan_preload(facts: Mapping[str, Any]) -> Preload:
-    """Whether the wheel's CUDA libraries are to be loaded first.
+    """Plans whether to load the wheel's CUDA libraries first.
 
     Args:
-        facts: `wanted`, `imported` (is TensorFlow imported already), `is_cuda_build`, `driver` (is
-            there any sign of an NVIDIA driver), `libraries` (paths of the wheel's libraries).
+        facts: `wanted`, `imported` (whether TensorFlow is already imported), `is_cuda_build`,
+            `driver` (whether there is any sign of an NVIDIA driver), `libraries` (paths of the
+            wheel's libraries).
     """
     libraries = tuple(sort_libraries(facts.get("libraries") or ()))
     if facts.get("wanted") is False:
@@ -74,18 +76,18 @@ def plan_preload(facts: Mapping[str, Any]) -> Preload:
 
 
 def sort_libraries(paths: Iterable[str]) -> list[str]:
-    """The known libraries among these, each after those that it needs."""
+    """Returns the known libraries among these, each after those that it needs."""
     names = {path: Path(path).name for path in paths}
     return [path for first in ORDER for path in sorted(names) if names[path].startswith(first)]
 
 
 def list_wheel_libraries(site: Path) -> list[str]:
-    """The CUDA libraries of the `nvidia-*` wheels in a folder of packages."""
+    """Returns the CUDA libraries of the `nvidia-*` wheels in a package folder."""
     return sorted(str(path) for path in site.glob("nvidia/*/lib/lib*.so.*[0-9]"))
 
 
 def has_driver(root: str | Path = "/") -> bool:
-    """Whether there is any sign of an NVIDIA driver: without one the libraries are of no use."""
+    """Whether there is any sign of an NVIDIA driver: without one the libraries are useless."""
     root = Path(root)
     signs = ("proc/driver/nvidia", "dev/nvidiactl", "dev/nvidia0", "dev/dxg")
     return any((root / sign).exists() for sign in signs) or _loads("libcuda.so.1")
@@ -100,7 +102,7 @@ def _loads(name: str) -> bool:
 
 
 def apply_preload(plan: Preload) -> Preload:
-    """Loads the libraries into this process, for all that comes after to see."""
+    """Loads the libraries into this process, visible to everything that is loaded later."""
     if plan.status != "planned":
         return plan
     failed = [error for path in plan.libraries if (error := _load(path))]
@@ -118,7 +120,7 @@ def _load(path: str) -> str:
 
 
 def read_preload_facts(imported: bool) -> dict[str, Any]:
-    """What `plan_preload()` asks for; the driver is looked for last, because that loads it."""
+    """Returns the facts for `plan_preload()`; the driver comes last, because the check loads it."""
     folder = packages.find_tensorflow()
     build = packages.read_build_info(folder.parent) if folder is not None else None
     cuda = (build or {}).get("is_cuda_build")
@@ -133,11 +135,11 @@ def read_preload_facts(imported: bool) -> dict[str, Any]:
     }
 
 
-done: Preload | None = None  # what this process did, once it was asked to
+done: Preload | None = None  # the result in this process, once `prepare()` ran
 
 
 def prepare() -> Preload:
-    """Loads the wheel's CUDA libraries into this process, once; says what was done."""
+    """Loads the wheel's CUDA libraries into this process, once; returns the result."""
     global done
     if done is None:
         xla_cache.prepare_cache()
@@ -147,7 +149,7 @@ def prepare() -> Preload:
 
 @contextmanager
 def muted_stderr() -> Iterator[None]:
-    """Drops what C++ writes to standard error: the import's notes come whatever the log level."""
+    """Drops C++ output to standard error: the import writes notes at any log level."""
     saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(sink, 2)

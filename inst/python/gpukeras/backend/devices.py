@@ -1,7 +1,7 @@
-"""Devices: what there is, what TensorFlow is told to use, and what it holds.
+"""Lists devices, applies `gpu_setup()`, and reads the memory in use.
 
-R names devices as `gpu_devices()` lists them (TensorFlow's physical numbering). Where some GPUs are
-hidden, TensorFlow counts the others anew: `current().device` is its own name, ready for
+R names devices as `gpu_devices()` lists them (TensorFlow's physical numbering). If some GPUs are
+hidden, TensorFlow renumbers the others: `current().device` is its own name, for
 `runtime.on_device()`.
 """
 
@@ -33,7 +33,7 @@ from gpukeras.system import host
 
 @dataclass(frozen=True)
 class Setup:
-    """What `gpu_setup()` left in effect.
+    """The settings in effect after `gpu_setup()`.
 
     Args:
         device: TensorFlow's own name of the device to compute on, for `runtime.on_device()`.
@@ -52,14 +52,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class SetupRecord:
-    """What `gpu_setup()` answers.
+    """The result of `gpu_setup()`.
 
     Args:
-        device: The device chosen, as `gpu_devices()` names it.
+        device: The chosen device, as `gpu_devices()` names it.
         precision: Keras' dtype policy.
         settings: Every setting with its status and reason.
         already_started: Whether TensorFlow had started its devices before.
-        notes: What else is worth knowing, sentences.
+        notes: Further notes, sentences.
     """
 
     device: str
@@ -69,11 +69,11 @@ class SetupRecord:
     notes: tuple[str, ...]
 
 
-_current: Setup | None = None  # what gpu_setup() or with_device() last put in effect
+_current: Setup | None = None  # set by gpu_setup() and with_device()
 
 
 def current() -> Setup:
-    """The setup in effect; without `gpu_setup()`, the first visible GPU or the CPU."""
+    """Returns the setup in effect; without `gpu_setup()`, the first visible GPU or the CPU."""
     if _current is not None:
         return _current
     visible = runtime.visible_devices("GPU")
@@ -88,7 +88,7 @@ def current() -> Setup:
 
 
 def read_devices() -> list[Device]:
-    """All physical devices, without starting them."""
+    """Returns all physical devices, without starting them."""
     sync_environment()
     gpus = runtime.physical_devices("GPU")
     details = [runtime.device_details(gpu) for gpu in gpus]
@@ -102,10 +102,10 @@ def read_devices() -> list[Device]:
 
 
 def read_memory() -> list[dict[str, Any]]:
-    """Bytes held now, at most, and the limit, of each visible device; starts nothing.
+    """Returns current bytes, peak bytes and the limit of each visible device; starts nothing.
 
-    For the CPU that is this process's resident memory and the computer's. What TensorFlow holds of
-    a GPU is not determined (None) before it has started.
+    For the CPU these are this process's resident memory and the computer's memory. Before
+    TensorFlow has started, the memory that it holds on a GPU is not determined (None).
     """
     now, peak = host.read_process_memory()
     cpu = _memory_record("CPU:0", now, peak, host.read_total_memory())
@@ -114,7 +114,7 @@ def read_memory() -> list[dict[str, Any]]:
 
 
 def free_bytes(device: str) -> float | None:
-    """Bytes that can still be taken of a device, or None if not determined.
+    """Returns the bytes that are still available on a device, or None if not determined.
 
     Args:
         device: TensorFlow's own name, such as `current().device`.
@@ -139,13 +139,13 @@ def free_bytes(device: str) -> float | None:
 
 
 def reset_peak(device: str) -> None:
-    """Lets the most that TensorFlow held of a GPU's memory be counted anew."""
+    """Resets the peak of TensorFlow's memory on a GPU."""
     if not device.startswith("CPU"):
         runtime.reset_memory_peak(device)
 
 
 def peak_bytes(device: str) -> float | None:
-    """Most that TensorFlow held of a GPU's memory since then; None for the CPU."""
+    """Returns the peak of TensorFlow's memory on a GPU since the reset; None for the CPU."""
     return None if device.startswith("CPU") else float(runtime.memory_info(device)["peak"])
 
 
@@ -177,12 +177,12 @@ def _match_nvml(labels: Sequence[str]) -> list[host.NvmlGpu | None]:
 
 
 def short_name(device: Any) -> str:
-    """A TensorFlow device's name: "/physical_device:GPU:0" is "GPU:0"."""
+    """Returns a TensorFlow device's short name: "GPU:0" for "/physical_device:GPU:0"."""
     return ":".join(device.name.split(":")[-2:])
 
 
 def capability_text(details: dict[str, Any]) -> str:
-    """Compute capability in a GPU's details, such as "8.6", or "" if they do not tell it."""
+    """Returns the compute capability in a GPU's details, such as "8.6", or "" if it is missing."""
     return ".".join(str(part) for part in details.get("compute_capability") or ())
 
 
@@ -202,8 +202,18 @@ def setup(
 ) -> SetupRecord:
     """Configures TensorFlow, without starting its devices; arguments as in `SetupSpec`.
 
+    Args:
+        device: See `SetupSpec`.
+        memory: See `SetupSpec`.
+        precision: See `SetupSpec`.
+        jit: See `SetupSpec`.
+        threads: See `SetupSpec`.
+        seed: See `SetupSpec`.
+        deterministic: See `SetupSpec`.
+        tf32: See `SetupSpec`.
+
     Raises:
-        NoDeviceError: if the device asked for is not there; then nothing was changed.
+        NoDeviceError: if the requested device does not exist; then nothing was changed.
     """
     global _current
     spec = SetupSpec(device, memory, precision, jit, threads, seed, deterministic, tf32)
@@ -221,7 +231,7 @@ def setup(
 
 
 def read_setup_facts() -> SetupFacts:
-    """What is in effect now, without starting TensorFlow's devices."""
+    """Returns the settings in effect now, without starting TensorFlow's devices."""
     gpus = runtime.physical_devices("GPU")
     memory: str | int = "all"
     if gpus:
@@ -240,7 +250,7 @@ def read_setup_facts() -> SetupFacts:
 
 
 def tensor_float_32() -> bool:
-    """Whether TensorFlow lets float32 products be computed as TF32 on GPUs that can."""
+    """Whether TensorFlow may compute float32 products as TF32 on GPUs that support it."""
     return bool(runtime.tensorflow().config.experimental.tensor_float_32_execution_enabled())
 
 
@@ -249,7 +259,7 @@ def _set_tensor_float_32(allowed: bool) -> None:
 
 
 def apply_setting(setting: Setting) -> Setting:
-    """Applies a planned setting; what TensorFlow refuses is reported as too late."""
+    """Applies a planned setting; a setting that TensorFlow refuses is reported as too late."""
     apply = _APPLY.get(setting.name)
     if setting.status != "applied" or apply is None:
         return setting
@@ -274,7 +284,7 @@ def _set_memory(memory: str | int) -> None:
 
 
 def _set_growth_variable(setting: Setting) -> None:
-    # Child processes inherit it. When too late it would only hide what is in effect here.
+    # Child processes inherit it. If it is too late, it would only hide the setting in effect here.
     if setting.status != "too late" and isinstance(setting.value, str):
         runtime.set_environment(FORCE_GROWTH, "true" if setting.value == "growth" else None)
 
@@ -305,7 +315,7 @@ def _explain_place(name: str, place: str) -> list[str]:
 
 
 def explain_preload(done: Preload) -> list[str]:
-    """What `gpu_setup()` says of the CUDA libraries that gpukeras loaded, or failed to load."""
+    """Returns notes on the CUDA libraries that gpukeras loaded, or failed to load."""
     if done.status == "done":
         return [f"gpukeras loaded {len(done.libraries)} CUDA libraries first, {done.reason}."]
     if done.status == "failed":
@@ -327,12 +337,12 @@ def _explain_changes(changes: Sequence[EnvironmentChange]) -> list[str]:
 
 
 def enter_device(device: str) -> ExitStack:
-    """Computes on a device from now on, without soft placement, until `exit_device()`.
+    """Computes on a device, without soft placement, until `exit_device()`.
 
     Starts TensorFlow's devices.
 
     Raises:
-        NoDeviceError: if the device is not there.
+        NoDeviceError: if the device does not exist.
     """
     global _current
     own = [short_name(gpu) for gpu in runtime.logical_devices("GPU")]
@@ -348,7 +358,7 @@ def enter_device(device: str) -> ExitStack:
 
 
 def exit_device(handle: ExitStack) -> None:
-    """Ends what `enter_device()` began."""
+    """Restores the device from before `enter_device()`."""
     handle.close()
 
 

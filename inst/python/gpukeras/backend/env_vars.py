@@ -1,8 +1,8 @@
-"""Environment variables: C's and Python's copies, which part ways once Python runs.
+"""Synchronizes environment variables: C's copy and Python's copy differ once Python runs.
 
 R's `Sys.setenv()` writes C's environment; `os.environ` is a copy made when Python started, and
-writes through to C. So C's reading is the latest truth. CUDA and TensorFlow's C++ read C's,
-Keras reads Python's.
+writes through to C. So C's copy is always current. CUDA and TensorFlow's C++ read C's, Keras reads
+Python's.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class EnvironmentChange:
     Args:
         name: The variable.
         c: The C library's value, which R wrote; None if removed.
-        python: What `os.environ` said.
-        copied: Whether Python has it now; not once TensorFlow is imported.
+        python: The value in `os.environ`.
+        copied: Whether it was copied to Python; False once TensorFlow is imported.
     """
 
     name: str
@@ -46,9 +46,9 @@ class EnvironmentChange:
 
 
 def sync_environment() -> list[EnvironmentChange]:
-    """Copies what R set after Python's start from C's environment to Python's.
+    """Copies variables that R set after Python's start from C's environment to Python's.
 
-    Only until TensorFlow is imported, because it reads its variables once.
+    It does so only until TensorFlow is imported, because TensorFlow reads its variables once.
     """
     names = set(SYNCED) | {name for name in runtime.c_variables() if name.startswith("TF_")}
     names |= {name for name in runtime.python_variables() if name.startswith("TF_")}
@@ -68,10 +68,10 @@ def sync_environment() -> list[EnvironmentChange]:
 def read_environment(
     seen_by_r: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, str | None]]:
-    """Each variable's readings; None is unset.
+    """Returns each variable's values by source; None is unset.
 
-    C's, Python's, under R R's, and on Linux what the process was started with: the system's loader
-    read LD_LIBRARY_PATH then, and never again.
+    The sources are C, Python, R (under R), and on Linux the environment at the process's start: the
+    system's loader reads LD_LIBRARY_PATH only then.
     """
     sources = {"python": runtime.python_variables(), "r": seen_by_r, "start": read_start()}
     known = {who: values for who, values in sources.items() if values is not None}
@@ -83,10 +83,10 @@ def read_environment(
 
 
 def read_start() -> dict[str, str] | None:
-    """The environment that this process was started with, or None where it is not shown."""
+    """Returns the environment at the start of this process, or None if it is not available."""
     return host.read_start_environment() or None
 
 
 def child_environment() -> dict[str, str]:
-    """What a child process should inherit: C's variables where they can be listed."""
+    """Returns the environment for a child process: C's variables if they can be listed."""
     return runtime.c_variables() or runtime.python_variables()

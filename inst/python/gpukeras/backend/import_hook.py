@@ -1,7 +1,7 @@
-"""Waits for whoever imports TensorFlow, to load its CUDA libraries first.
+"""Loads the CUDA libraries just before any code imports TensorFlow.
 
-`import gpukeras` alone installs it, so it is small and needs the standard library only: R asks what
-is missing from a Python before NumPy is there.
+`import gpukeras` alone installs the hook, so this module is small and needs the standard library
+only: R checks a Python for missing packages before NumPy is installed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from contextlib import suppress
 
 
 class _Awaiter:
-    """A finder of modules that prepares when TensorFlow is looked for; finds nothing itself."""
+    """A module finder that runs the preload when TensorFlow is imported; it finds no modules."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "tensorflow":
             sys.meta_path.remove(self)
-            with suppress(Exception):  # the import is not to fail for this; gpu_check() tells it
+            with suppress(Exception):  # the import must not fail here; gpu_check() reports it
                 from gpukeras.backend import cuda_preload
 
                 cuda_preload.prepare()
 
 
 def await_tensorflow() -> None:
-    """Has `cuda_preload.prepare()` run just before TensorFlow is imported, whoever imports it.
+    """Installs a hook that runs `cuda_preload.prepare()` just before any import of TensorFlow.
 
     The libraries take a second to load, and a session may never need them.
     """

@@ -1,8 +1,8 @@
-"""Every private attribute of Keras and TensorFlow that gpukeras needs, and nothing else.
+"""Wraps every private attribute of Keras and TensorFlow that gpukeras uses.
 
-Tried with Keras 3.15 on TensorFlow 2.21; most of it, as it stood in other modules, with Keras 3.10
-and 3.12 on TensorFlow 2.19 and 2.20 too. Ruff's SLF001 forbids private attributes everywhere else,
-so a new version of Keras is checked by the tests of this module.
+Tested with Keras 3.15 on TensorFlow 2.21; most of it, when it was in other modules, also with Keras
+3.10 and 3.12 on TensorFlow 2.19 and 2.20. Ruff's SLF001 forbids private attributes everywhere else,
+so the tests of this module cover a new version of Keras.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-# Names for `vars()`, where setattr() would have Keras track the value.
+# Names for `vars()`; with setattr() Keras would track the value.
 LEARNING_RATE, VARIABLE_KEY, APPLY = "_learning_rate", "_var_key", "_tf_apply"
 COMPILED_LOSS, COMPILED_METRICS = "_compile_loss", "_compile_metrics"
 
@@ -19,22 +19,28 @@ COMPILED_LOSS, COMPILED_METRICS = "_compile_loss", "_compile_metrics"
 
 
 def list_layers(layer: Any, include_self: bool = True, recursive: bool = True) -> list[Any]:
-    """A layer's layers at any depth, or those just below it."""
+    """Returns a layer's layers at any depth, or those just below it.
+
+    Args:
+        layer: The layer.
+        include_self: Whether the layer itself is included.
+        recursive: Whether layers at any depth are included.
+    """
     return list(layer._flatten_layers(include_self=include_self, recursive=recursive))
 
 
 def has_layers(layer: Any) -> bool:
-    """Whether a layer holds others."""
+    """Whether a layer holds other layers."""
     return bool(getattr(layer, "_layers", None))
 
 
 def own_trainable(layer: Any) -> list[Any]:
-    """The trainable variables of a layer, without those of its layers."""
+    """Returns the trainable variables of a layer, without those of its inner layers."""
     return list(layer._trainable_variables)
 
 
 def list_seed_generators(layer: Any) -> list[Any]:
-    """A layer's own random generators."""
+    """Returns a layer's own random generators."""
     return list(layer._seed_generators)
 
 
@@ -49,27 +55,27 @@ def build_symbolically(model: Any, batch: tuple[Any, ...]) -> None:
 
 
 def read_build_shapes(model: Any) -> dict[str, Any]:
-    """The input shapes that a model was built with, where Keras keeps them."""
+    """Returns the input shapes that a model was built with, if Keras stores them."""
     return dict(getattr(model, "_build_shapes_dict", None) or {})
 
 
 def forget_losses(model: Any) -> None:
-    """Drops losses that layers have added: tensors of a graph that is gone."""
+    """Drops losses that layers have added: tensors of a graph that no longer exists."""
     model._clear_losses()
 
 
 def initial_epoch(model: Any) -> int | None:
-    """The epoch at which BackupAndRestore wants `fit()` to begin, or None."""
+    """Returns the epoch at which BackupAndRestore makes `fit()` begin, or None."""
     return model._initial_epoch
 
 
 def set_initial_epoch(model: Any, epoch: int | None) -> None:
-    """Sets `initial_epoch()`."""
+    """Sets the epoch that `initial_epoch()` returns."""
     model._initial_epoch = epoch
 
 
 def strategy_of(model: Any) -> Any | None:
-    """TensorFlow's strategy in whose scope a model was made, or None."""
+    """Returns TensorFlow's strategy in whose scope a model was made, or None."""
     return getattr(model, "_distribute_strategy", None)
 
 
@@ -77,7 +83,7 @@ def strategy_of(model: Any) -> Any | None:
 
 
 def functional_of(model: Any) -> Any | None:
-    """The functional model behind a sequential one that is built; None for other models."""
+    """Returns the functional model behind a built sequential one; None for other models."""
     return getattr(model, "_functional", None)
 
 
@@ -92,18 +98,18 @@ def runs_through_graph(model: Any) -> bool:
 
 
 def has_nodes(model: Any) -> bool:
-    """Whether a model knows the calls of its layers."""
+    """Whether a model records the calls of its layers."""
     return hasattr(model, "_nodes_by_depth")
 
 
 def list_nodes(graph: Any) -> Iterator[Any]:
-    """The calls of a graph's layers, each after those that it needs; inputs first."""
+    """Yields the calls of a graph's layers, each after those that it depends on; inputs first."""
     for depth in sorted(graph._nodes_by_depth, reverse=True):
         yield from graph._nodes_by_depth[depth]
 
 
 def list_operations(graph: Any) -> list[Any]:
-    """The layers and operations of a graph, in their order; none for other models."""
+    """Returns the layers and operations of a graph, in order; none for other models."""
     return list(getattr(graph, "_operations", ()))
 
 
@@ -111,41 +117,41 @@ def list_operations(graph: Any) -> list[Any]:
 
 
 def compiled_loss(model: Any) -> Any | None:
-    """The object that computes a compiled model's losses, or None."""
+    """Returns the object that computes a compiled model's losses, or None."""
     return getattr(model, COMPILED_LOSS, None)
 
 
 def compiled_metrics(model: Any) -> Any | None:
-    """The object that computes a compiled model's metrics, or None."""
+    """Returns the object that computes a compiled model's metrics, or None."""
     return getattr(model, COMPILED_METRICS, None)
 
 
 def given_losses(compiled: Any | None) -> tuple[Any, Any]:
-    """Losses and their weights as `compile()` was given them."""
+    """Returns losses and loss weights as they were passed to `compile()`."""
     if compiled is None:
         return None, None
     return compiled._user_loss, compiled._user_loss_weights
 
 
 def given_metrics(compiled: Any | None) -> tuple[Any, Any]:
-    """Metrics and weighted metrics as `compile()` was given them."""
+    """Returns metrics and weighted metrics as they were passed to `compile()`."""
     if compiled is None:
         return None, None
     return compiled._user_metrics, compiled._user_weighted_metrics
 
 
 def compute_loss(model: Any, **arguments: Any) -> Any:
-    """A model's loss of a batch, which a `compute_loss()` of the user's may define."""
+    """Returns a model's loss on a batch; the user may override `compute_loss()`."""
     return model._compute_loss(**arguments)
 
 
 def loss_tracker(model: Any) -> Any:
-    """The metric that averages a model's loss over an epoch."""
+    """Returns the metric that averages a model's loss over an epoch."""
     return model._loss_tracker
 
 
 def loss_options(loss: Any) -> Mapping[str, Any]:
-    """What a loss passes on to its function."""
+    """Returns the arguments that a loss passes to its function."""
     return getattr(loss, "_fn_kwargs", {})
 
 
@@ -153,27 +159,27 @@ def loss_options(loss: Any) -> Mapping[str, Any]:
 
 
 def step_count(optimizer: Any) -> Any:
-    """The variable that counts an optimizer's steps, also those that only accumulate gradients."""
+    """Returns an optimizer's step counter, which includes steps that only accumulate gradients."""
     return optimizer._iterations
 
 
 def learning_rate(optimizer: Any) -> Any:
-    """An optimizer's rate: a variable, a schedule or a function; None where it has none."""
+    """Returns an optimizer's rate: a variable, a schedule or a function; None if it has none."""
     return getattr(optimizer, LEARNING_RATE, None)
 
 
 def set_learning_rate(optimizer: Any, rate: Any) -> None:
-    """Sets the rate. Keras' public setter would drop the rate's variable from the optimizer's."""
+    """Sets the rate; Keras' public setter would remove the rate's variable from the optimizer's."""
     setattr(optimizer, LEARNING_RATE, rate)
 
 
 def inner_optimizers(optimizer: Any) -> Sequence[Any]:
-    """The optimizers of a MultiOptimizer; none of another."""
+    """Returns the optimizers of a MultiOptimizer; none for other optimizers."""
     return getattr(optimizer, "_inner_optimizers", [])
 
 
 def variable_key(optimizer: Any) -> Callable[[Any], Any]:
-    """The function that finds a variable's place in an optimizer."""
+    """Returns the function that finds a variable's index in an optimizer."""
     return optimizer._var_key
 
 
@@ -183,7 +189,7 @@ def knows_variable(optimizer: Any, variable: Any) -> bool:
 
 
 def common_apply(optimizer: Any) -> Callable[..., Any]:
-    """How a LossScaleOptimizer applies gradients on backends without strategies."""
+    """Returns the LossScaleOptimizer's way to apply gradients on backends without strategies."""
     return optimizer._common_apply
 
 
@@ -196,17 +202,23 @@ def is_context_started(context: Any) -> bool:
 
 
 def can_call_flat(concrete: Any) -> bool:
-    """Whether a concrete function takes captured values other than its own."""
+    """Whether a concrete function accepts captured values other than its own."""
     return callable(concrete._call_flat)
 
 
 def call_flat(concrete: Any, tensors: Sequence[Any], captured: Sequence[Any]) -> Any:
-    """Calls a concrete function on other captured values than its own."""
+    """Calls a concrete function with other captured values than its own.
+
+    Args:
+        concrete: The concrete function.
+        tensors: Its arguments, flat.
+        captured: The captured values.
+    """
     return concrete._call_flat(tensors, captured)
 
 
 def separate_collective_keys(strategy: Any, distance: int) -> None:
-    """Moves the keys of a strategy class's collective operations, for the next group of devices."""
+    """Shifts a strategy class's collective keys, so that the next group of devices has its own."""
     strategy._collective_key_base += distance
 
 

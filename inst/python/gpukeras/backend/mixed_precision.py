@@ -1,4 +1,4 @@
-"""Which number formats layers compute in.
+"""Chooses the number format that layers compute in.
 
 Sources: NVIDIA, "Train With Mixed Precision" (docs.nvidia.com/deeplearning/performance/
 mixed-precision-training): tensor cores for float16 from compute capability 7.0 (Volta), for
@@ -26,12 +26,12 @@ class Precision:
 
 
 def choose_policy(requested: str, gpus: Sequence[str]) -> Precision:
-    """The policy for these GPUs; with several, the weakest decides.
+    """Chooses the policy for these GPUs; with several, the weakest decides.
 
     Args:
-        requested: "auto" or a policy's name, which is honoured whatever the hardware.
-        gpus: Compute capability of each GPU to be used, such as "8.6", or "" if not known.
-            None at all means the CPU.
+        requested: "auto" or a policy's name, which is used on any hardware.
+        gpus: Compute capability of each GPU to be used, such as "8.6", or "" if unknown. An empty
+            sequence means the CPU.
     """
     capabilities = [parse_capability(text) for text in gpus]
     weakest = min((value for value in capabilities if value is not None), default=None)
@@ -47,7 +47,7 @@ def choose_policy(requested: str, gpus: Sequence[str]) -> Precision:
 
 
 def parse_capability(text: str) -> float | None:
-    """Compute capability as a number: "8.6" is 8.6; None if not known."""
+    """Returns the compute capability as a number: "8.6" is 8.6; None if unknown."""
     try:
         return float(text)
     except (TypeError, ValueError):
@@ -65,7 +65,7 @@ def _suit_capability(capability: float, count: int) -> tuple[str, str]:
 
 
 def _judge_wish(requested: str, capability: float | None) -> str:
-    """The reason for an explicit wish, with a warning where the hardware does not suit it."""
+    """Returns the reason for an explicit policy, with a warning if the hardware lacks support."""
     needed = {"mixed_float16": FLOAT16_FROM, "mixed_bfloat16": BFLOAT16_FROM}.get(requested)
     if requested == "float64":
         return "as asked; on a GPU float64 is many times slower than float32"

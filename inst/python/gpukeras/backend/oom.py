@@ -1,4 +1,4 @@
-"""A device whose memory has run out: one error, wherever that happens."""
+"""Raises one error whenever a device runs out of memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gpukeras.core.errors import OutOfMemoryError
 def explain_exhaustion(
     device: str, batch_size: object, hint: str, how: str = ""
 ) -> OutOfMemoryError:
-    """The error of work that does not fit into a device's memory.
+    """Returns the error of work that does not fit into a device's memory.
 
     Args:
         device: Its name.
         batch_size: Rows of the batch that did not fit.
-        hint: What to do.
+        hint: What the user can do.
         how: What was tried, as the end of the sentence.
     """
     return OutOfMemoryError(
@@ -30,7 +30,7 @@ def explain_exhaustion(
 
 @contextmanager
 def memory_errors(explain: Callable[[], OutOfMemoryError]) -> Iterator[None]:
-    """Raises what explains it where TensorFlow finds no more memory."""
+    """Raises the error that `explain` returns if TensorFlow runs out of memory."""
     try:
         yield
     except runtime.tensorflow().errors.ResourceExhaustedError as error:

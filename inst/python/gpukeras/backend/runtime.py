@@ -1,7 +1,7 @@
-"""The one door to TensorFlow and Keras.
+"""Imports TensorFlow and Keras, and wraps their functions.
 
-Every function is short and takes no decisions. TensorFlow is imported on the first call of
-`tensorflow()`, never when this module is imported, so that everything above loads with NumPy alone.
+Every function is short and makes no decisions. The first call of `tensorflow()` imports TensorFlow,
+not the import of this module, so that all other modules load with NumPy alone.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gpukeras.backend import cuda_preload, keras_private
 from gpukeras.core import fork_guard
 from gpukeras.core.errors import DataError, RuntimeMissingError
 
-ABORTED = 10  # gRPC's code for work that somebody ended
-ALIGNMENT = 64  # bytes; TensorFlow aborts the process on adopted memory that is not aligned so
+ABORTED = 10  # gRPC's code for cancelled work
+ALIGNMENT = 64  # bytes; with a smaller alignment of adopted memory TensorFlow aborts the process
 
 
 def tensorflow() -> Any:
-    """The tensorflow module, imported on first use.
+    """Returns the tensorflow module, imported on first use.
 
     Raises:
         RuntimeMissingError: if it cannot be imported, with the import's own message.
@@ -49,13 +49,13 @@ def _import_tensorflow() -> Any:
             f"TensorFlow cannot be imported: {error}.",
             hint="Install it into the Python that is used: pip install tensorflow.",
         ) from error
-    # Every training has functions of its own: to TensorFlow many trainings look like retracing.
+    # Every training has its own functions: TensorFlow would report many trainings as retracing.
     tf.get_logger().addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     return tf
 
 
 def keras() -> Any:
-    """The keras module on the TensorFlow backend.
+    """Returns the keras module on the TensorFlow backend.
 
     Raises:
         RuntimeMissingError: if Keras is missing, older than 3, or runs on another backend.
@@ -87,7 +87,7 @@ def _import_keras() -> Any:
 
 
 def c_environment(name: str) -> str | None:
-    """The C library's value of a variable: what R's `Sys.setenv()` writes."""
+    """Returns the C library's value of a variable: the one that R's `Sys.setenv()` writes."""
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_char_p
     value = libc.getenv(name.encode())
@@ -95,7 +95,7 @@ def c_environment(name: str) -> str | None:
 
 
 def c_variables() -> dict[str, str]:
-    """All variables of the C library, where it shows them (Linux); else an empty dict."""
+    """Returns all variables of the C library, if it lists them (Linux); else an empty dict."""
     try:
         block = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
     except (OSError, TypeError, ValueError):  # Windows and macOS export no such symbol
@@ -106,12 +106,12 @@ def c_variables() -> dict[str, str]:
 
 
 def python_variables() -> dict[str, str]:
-    """All variables as Python sees them: C's at Python's start, and what Python set since."""
+    """Returns Python's variables: C's at Python's start, and those that Python set since."""
     return dict(os.environ)
 
 
 def set_environment(name: str, value: str | None) -> None:
-    """Sets (or, with None, removes) a variable for C and for Python alike."""
+    """Sets (or, with None, removes) a variable for both C and Python."""
     if value is None:
         os.environ.pop(name, None)
     else:
@@ -122,7 +122,7 @@ def set_environment(name: str, value: str | None) -> None:
 
 
 def imported() -> bool:
-    """Whether TensorFlow is already imported, by anyone."""
+    """Whether TensorFlow is already imported, by any code."""
     return "tensorflow" in sys.modules
 
 
@@ -144,17 +144,17 @@ def abort_collectives(message: str) -> None:
 
 
 def physical_devices(kind: str) -> list[Any]:
-    """Physical devices of a kind ("CPU", "GPU"); does not start them."""
+    """Returns physical devices of a kind ("CPU", "GPU"); does not start them."""
     return tensorflow().config.list_physical_devices(kind)
 
 
 def visible_devices(kind: str) -> list[Any]:
-    """The physical devices of a kind that TensorFlow may use."""
+    """Returns the physical devices of a kind that TensorFlow may use."""
     return tensorflow().config.get_visible_devices(kind)
 
 
 def logical_devices(kind: str) -> list[Any]:
-    """Logical devices of a kind; starts TensorFlow's devices."""
+    """Returns logical devices of a kind; starts TensorFlow's devices."""
     return tensorflow().config.list_logical_devices(kind)
 
 
@@ -164,22 +164,22 @@ def set_visible_devices(devices: list[Any], kind: str) -> None:
 
 
 def device_details(device: Any) -> dict[str, Any]:
-    """Name and compute capability of a physical GPU, as TensorFlow tells them."""
+    """Returns name and compute capability of a physical GPU, from TensorFlow."""
     return dict(tensorflow().config.experimental.get_device_details(device))
 
 
 def memory_info(device: str) -> dict[str, int]:
-    """Bytes TensorFlow's allocator holds on a device now and at most (`current`, `peak`)."""
+    """Returns current and peak bytes of TensorFlow's allocator on a device (`current`, `peak`)."""
     return dict(tensorflow().config.experimental.get_memory_info(device))
 
 
 def reset_memory_peak(device: str) -> None:
-    """Lets `memory_info()` count the peak anew."""
+    """Resets the peak of `memory_info()`."""
     tensorflow().config.experimental.reset_memory_stats(device)
 
 
 def memory_growth(device: Any) -> bool | None:
-    """Whether a physical GPU's memory grows on demand; None when a limit is set instead."""
+    """Whether a physical GPU's memory grows on demand; None if a limit is set instead."""
     try:
         return tensorflow().config.experimental.get_memory_growth(device)
     except ValueError:
@@ -187,25 +187,25 @@ def memory_growth(device: Any) -> bool | None:
 
 
 def set_memory_growth(device: Any, grow: bool) -> None:
-    """Lets a physical GPU's memory grow on demand."""
+    """Sets whether a physical GPU's memory grows on demand."""
     tensorflow().config.experimental.set_memory_growth(device, grow)
 
 
 def set_memory_limit(device: Any, mebibytes: int) -> None:
-    """Gives TensorFlow this much of a physical GPU's memory."""
+    """Limits TensorFlow to this much of a physical GPU's memory."""
     config = tensorflow().config
     limited = config.LogicalDeviceConfiguration(memory_limit=mebibytes)
     config.set_logical_device_configuration(device, [limited])
 
 
 def memory_limit(device: Any) -> int | None:
-    """MiB that a physical GPU is limited to, or None."""
+    """Returns the MiB that a physical GPU is limited to, or None."""
     logical = tensorflow().config.get_logical_device_configuration(device)
     return int(logical[0].memory_limit) if logical and logical[0].memory_limit else None
 
 
 def threads() -> tuple[int, int]:
-    """Intra-op and inter-op threads; 0 is TensorFlow's own choice."""
+    """Returns intra-op and inter-op threads; 0 is TensorFlow's own choice."""
     threading = tensorflow().config.threading
     return (
         threading.get_intra_op_parallelism_threads(),
@@ -226,22 +226,22 @@ def set_seed(seed: int) -> None:
 
 
 def set_deterministic() -> None:
-    """Asks TensorFlow for deterministic kernels only."""
+    """Makes TensorFlow use deterministic kernels only."""
     tensorflow().config.experimental.enable_op_determinism()
 
 
 def set_dtype_policy(policy: str) -> None:
-    """The Keras dtype policy of the layers made from now on."""
+    """Sets the Keras dtype policy of the layers made from now on."""
     keras().config.set_dtype_policy(policy)
 
 
 def dtype_policy() -> str:
-    """Name of Keras' current dtype policy."""
+    """Returns the name of Keras' current dtype policy."""
     return keras().config.dtype_policy().name
 
 
 def build_info() -> dict[str, Any]:
-    """How the installed TensorFlow was built; a CPU wheel has no CUDA keys."""
+    """Returns how the installed TensorFlow was built; a CPU wheel has no CUDA keys."""
     return dict(tensorflow().sysconfig.get_build_info())
 
 
@@ -262,7 +262,7 @@ def on_device(device: str, *, soft: bool = False) -> Iterator[None]:
 
 
 def adopt_array(array: np.ndarray) -> Any:
-    """A tensor on an array's own memory, without a copy; the array becomes read-only.
+    """Returns a tensor on an array's own memory, without a copy; the array becomes read-only.
 
     Args:
         array: C-ordered and aligned to 64 bytes, as `arrays.aligned_empty()` makes it.
@@ -280,7 +280,7 @@ def adopt_array(array: np.ndarray) -> Any:
 
 
 def is_keras_model(value: Any) -> bool:
-    """Whether a value is a Keras model, however it was made."""
+    """Whether a value is a Keras model of any kind."""
     return isinstance(value, keras().Model)
 
 
@@ -292,7 +292,7 @@ def build_state(model: Any, batch: tuple[Any, ...]) -> None:
 
 
 def global_seed_state() -> list[Any]:
-    """The variable of Keras' own random generator; layers that draw have theirs besides."""
+    """Returns the variable of Keras' global random generator; random layers have others besides."""
     keras()
     from keras.src.random.seed_generator import global_seed_generator
 
@@ -301,12 +301,12 @@ def global_seed_state() -> list[Any]:
 
 @contextmanager
 def threefry_dropout() -> Iterator[None]:
-    """While a function is traced for XLA on a CPU, dropout draws with ThreeFry.
+    """Makes dropout use ThreeFry while a function is traced for XLA on a CPU.
 
     XLA's CPU compiler fuses TensorFlow's default generator (Philox) into every consumer and draws
-    the same bits again in each: an epoch of 3,125 batches of 32 x 64 took 2.4 s, with ThreeFry
-    0.14 s (measured on 2 cores, TensorFlow 2.21). Both are counter-based generators of good
-    quality (Salmon et al. 2011).
+    the same bits again in each: an epoch of 3,125 batches of 32 x 64 took 2.4 s, with ThreeFry 0.14
+    s (measured on 2 cores, TensorFlow 2.21). Both are counter-based generators of good quality
+    (Salmon et al. 2011).
     """
     random = tensorflow().nn.experimental
     original = random.stateless_dropout
@@ -318,16 +318,19 @@ def threefry_dropout() -> Iterator[None]:
 
 
 def refusals() -> tuple[type[BaseException], type[BaseException], type[BaseException]]:
-    """What TensorFlow raises for a graph that XLA cannot compile; the variables are untouched."""
+    """Returns the errors that TensorFlow raises for a graph that XLA cannot compile.
+
+    The variables are unchanged then.
+    """
     errors = tensorflow().errors
     return (errors.InvalidArgumentError, errors.UnimplementedError, errors.InternalError)
 
 
 def allows_xla(model: Any) -> bool:
-    """Whether a compiled model may be compiled by XLA.
+    """Whether XLA may compile a compiled model.
 
-    Keras turns `jit_compile = "auto"` into False on a computer without a GPU, which cannot be told
-    from a user's own False; there only what the layers support counts.
+    On a computer without a GPU, Keras turns `jit_compile = "auto"` into False, which cannot be
+    distinguished from a user's own False; there only the layers' support decides.
     """
     if model.jit_compile or physical_devices("GPU"):
         return bool(model.jit_compile)
@@ -335,12 +338,12 @@ def allows_xla(model: Any) -> bool:
 
 
 def overrides(model: Any, method: str) -> bool:
-    """Whether a model's class brings its own version of a Keras method."""
+    """Whether a model's class overrides a Keras method."""
     return getattr(type(model), method) is not getattr(keras().Model, method)
 
 
 def variable_devices(model: Any) -> list[str]:
-    """Where a model's variables are, such as "GPU:0", in their order."""
+    """Returns the devices of a model's variables, such as "GPU:0", in their order."""
     names = [variable.value.device for variable in model.variables]
     return [name.rpartition("device:")[2] for name in names if name]
 
@@ -349,7 +352,7 @@ def variable_devices(model: Any) -> list[str]:
 
 
 def trace_message(program: bool = False) -> Any:
-    """An empty message: a profiler trace (XSpace), or a compiled program in it (HloProto)."""
+    """Returns an empty message: a profiler trace (XSpace), or a compiled program (HloProto)."""
     tensorflow()
     from tensorflow.compiler.xla.service import hlo_pb2
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
@@ -359,7 +362,7 @@ def trace_message(program: bool = False) -> Any:
 
 @contextmanager
 def profile(folder: str) -> Iterator[None]:
-    """Writes a profiler trace of what runs inside into a folder."""
+    """Writes a profiler trace of the work inside the context into a folder."""
     profiler = tensorflow().profiler.experimental
     profiler.start(folder, profiler.ProfilerOptions(host_tracer_level=1, python_tracer_level=0))
     try:
@@ -370,9 +373,9 @@ def profile(folder: str) -> Iterator[None]:
 
 @contextmanager
 def collect_graphs() -> Iterator[list[Any]]:
-    """Fills a list with the graphs, each on its device, of functions first run inside."""
+    """Yields a list that collects the graphs, each on its device, of functions first run inside."""
     graphs: list[Any] = []
-    # Not enable_run_metadata(): in TensorFlow 2.21 its end leaves the collecting switched on.
+    # Not enable_run_metadata(): in TensorFlow 2.21, ending it does not stop the collection.
     _context().enable_graph_collection()
     try:
         yield graphs
@@ -382,7 +385,7 @@ def collect_graphs() -> Iterator[list[Any]]:
 
 
 def registered_kernels() -> dict[str, set[str]]:
-    """For each op the kinds of devices that this build has kernels for."""
+    """Returns for each op the kinds of devices that this build has kernels for."""
     tensorflow()
     from tensorflow.python.framework import kernels
 

@@ -1,10 +1,10 @@
-"""XLA's compiled programs kept on disk between sessions, where the user names a folder for them.
+"""Keeps XLA's compiled programs on disk between sessions, in a folder that the user names.
 
-`GPUKERAS_XLA_CACHE=DIR`: nothing is kept otherwise. A program of a small model takes 0.4 MB, and
-makes its compiling 7 times shorter (5.1 s and 0.7 s, measured on a busy computer). XLA deletes
-nothing, so the folder grows with every other model, batch size and block of rows. Programs for the
-CPU hold its own instructions, and homes are shared by unlike computers: a folder for each kind of
-CPU and each TensorFlow.
+The variable is `GPUKERAS_XLA_CACHE=DIR`: without it nothing is kept. The program of a small model
+takes 0.4 MB, and makes its compilation 7 times shorter (from 5.1 s to 0.7 s, measured on a busy
+computer). XLA deletes nothing, so the folder grows with every new model, batch size and block of
+rows. Programs for the CPU contain its specific instructions, and different computers may share a
+home folder: each kind of CPU and each TensorFlow version has its own subfolder.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OPTION = "--tf_xla_persistent_cache_directory="
 
 
 def plan_cache(variables: Mapping[str, str], kind: str) -> str | None:
-    """The flags that make XLA keep its programs; None where nothing is to be set.
+    """Returns the flags that make XLA keep its programs; None if nothing is to be set.
 
     Args:
-        variables: The environment; flags of the user's own are left as they are.
-        kind: What tells computers apart that cannot share programs.
+        variables: The environment; the user's own flags are not changed.
+        kind: Identifies computers that can share programs.
     """
     folder = variables.get(SWITCH, "")
     if not folder or variables.get(FLAGS):
@@ -38,12 +38,12 @@ def plan_cache(variables: Mapping[str, str], kind: str) -> str | None:
 
 
 def name_kind(version: str, cpu: str) -> str:
-    """A folder's name for a TensorFlow and a CPU's features."""
+    """Returns a folder's name for a TensorFlow version and a CPU's features."""
     return f"tensorflow-{version}-{hashlib.sha256(cpu.encode()).hexdigest()[:12]}"
 
 
 def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
-    """The CPU's model and features, as far as this system shows them."""
+    """Returns the CPU's model and features, as far as this system lists them."""
     try:
         lines = Path(path).read_text(errors="replace").splitlines()
     except OSError:
@@ -54,7 +54,7 @@ def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
 
 
 def find_risk(folder: Path) -> str:
-    """Why programs must not be taken from a folder, or "": TensorFlow would run them."""
+    """Returns why programs must not be loaded from a folder, or "": TensorFlow would run them."""
     try:
         found = folder.stat()
     except OSError:

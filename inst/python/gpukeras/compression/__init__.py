@@ -1,1 +1,1 @@
-"""Smaller and faster models, and what they lost by it."""
+"""Makes models smaller and faster, and measures what they lose by it."""

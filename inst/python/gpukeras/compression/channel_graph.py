@@ -1,11 +1,11 @@
-"""Which units of a model belong together: a graph of channels, from layer to layer.
+"""Finds which units of a model can only be removed together: a graph of channels across layers.
 
-Each producing layer (dense, convolution) makes as many units as it has outputs. Other layers hand
-them on: one by one (activation, pooling, normalisation), several times (flatten, depthwise
-convolution), side by side (concatenate), or they tie them: where two tensors are added, unit 3 of
-the one can only go together with unit 3 of the other. Units that end in the model's output, or in a
-layer that takes a fixed number of them, are locked, with the reason. What then is not locked can be
-taken out of all layers at once, and the model still fits together.
+Each producing layer (dense, convolution) makes as many units as it has outputs. Other layers pass
+them on: one by one (activation, pooling, normalization), several times (flatten, depthwise
+convolution), or side by side (concatenate). Layers that add tensors tie units: unit 3 of the one
+can only be removed together with unit 3 of the other. Units that end in the model's output, or in a
+layer that takes a fixed number of them, are locked, with the reason. All other units can be removed
+from all layers at once, and the model's shapes still match.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.profiler.cost.layer_flops import is_keras_layer, keras_kind
 
-Ids = np.ndarray  # of units, one for each channel of a tensor (its last axis)
+Ids = np.ndarray  # units, one for each channel of a tensor (its last axis)
 
 
 class ChannelGroups:
-    """Units by number, those that go together as one (union-find).
+    """Units by number, in sets that can only be removed together (a union-find).
 
     Attributes:
-        locked: Why a set of units cannot go, by the number that stands for it.
+        locked: Why a set of units cannot be removed, by the set's root.
     """
 
     def __init__(self) -> None:
-        """None yet."""
+        """Starts without units."""
         self._above: list[int] = []
         self.locked: dict[int, str] = {}
 
     def make(self, count: int) -> Ids:
-        """New units, each on its own."""
+        """Returns new units, each in a set of its own."""
         first = len(self._above)
         self._above.extend(range(first, first + count))
         return np.arange(first, first + count)
 
     def find(self, unit: int) -> int:
-        """The number that stands for a unit's set."""
+        """Returns the root of a unit's set."""
         while self._above[unit] != unit:
             self._above[unit] = self._above[self._above[unit]]
             unit = self._above[unit]
         return unit
 
     def roots(self, ids: Ids) -> Ids:
-        """`find()` of each."""
+        """Returns the root of each unit."""
         return np.array([self.find(int(each)) for each in ids], int)
 
     def tie(self, some: Ids, others: Ids) -> None:
-        """Each goes with its counterpart from now on."""
+        """Merges the set of each unit with that of its counterpart."""
         for one, other in zip(some, others, strict=True):
             first, second = self.find(int(one)), self.find(int(other))
             if first != second:
@@ -62,7 +62,7 @@ class ChannelGroups:
                     self.locked.setdefault(first, reason)
 
     def lock(self, ids: Ids | None, reason: str) -> None:
-        """None of them can go; the first reason stays."""
+        """Marks units as not removable; the first reason is kept."""
         for root in [] if ids is None else self.roots(ids):
             self.locked.setdefault(int(root), reason)
 
@@ -74,10 +74,10 @@ class Wired:
     Args:
         name: Names from below the model down to it, joined by "/".
         layer: The Keras layer.
-        kind: Its Keras class; "" for one that is not known here.
-        inputs: The units of its input channels; None where they are not known.
+        kind: Its Keras class; "" if it is unknown here.
+        inputs: The units of its input channels; None if unknown.
         outputs: The units of its output channels.
-        produces: Whether the outputs are its own.
+        produces: Whether the layer makes the output units itself.
     """
 
     name: str
@@ -100,14 +100,14 @@ class Wiring:
 
     Args:
         units: The units.
-        layers: Of the model and of models inside it, in the order of their first call.
+        layers: Layers of the model and of nested models, in the order of their first call.
     """
 
     units: ChannelGroups = field(default_factory=ChannelGroups)
     layers: list[Wired] = field(default_factory=list)
 
     def find(self, layer: Any) -> Wired | None:
-        """What is known of a layer that was called before."""
+        """Returns the entry of a layer that was called before, or None."""
         return next((wired for wired in self.layers if wired.layer is layer), None)
 
 
@@ -126,7 +126,7 @@ def wire_model(model: Any) -> Wiring:
 
 
 def find_graph(model: Any) -> Any:
-    """The functional model behind a Sequential one; another one itself."""
+    """Returns the functional model behind a Sequential one; any other model unchanged."""
     return keras_private.functional_of(model) or model
 
 
@@ -139,7 +139,7 @@ def is_graph(layer: Any) -> bool:
 
 
 def _follow(wiring: Wiring, graph: Any, given: Sequence[Ids | None], above: str) -> list[Any]:
-    """The units of a graph's outputs from those of its inputs."""
+    """Returns the units of a graph's outputs from those of its inputs."""
     known = {id(tensor): ids for tensor, ids in zip(graph.inputs, given, strict=True)}
     for node in keras_private.list_nodes(graph):
         if node.is_input:
@@ -151,7 +151,7 @@ def _follow(wiring: Wiring, graph: Any, given: Sequence[Ids | None], above: str)
 
 
 def _pass(wiring: Wiring, node: Any, inputs: list[Ids | None], above: str) -> list[Ids | None]:
-    """The units of a node's outputs."""
+    """Returns the units of a node's outputs."""
     layer = node.operation
     name = f"{above}{layer.name}"
     if is_graph(layer) and len(inputs) == 1:
@@ -168,7 +168,7 @@ def _pass(wiring: Wiring, node: Any, inputs: list[Ids | None], above: str) -> li
 
 @dataclass(frozen=True)
 class _Node:
-    """A call of a layer: its tensors' shapes without the batch."""
+    """A call of a layer, with its tensors' shapes without the batch."""
 
     name: str
     layer: Any
@@ -185,7 +185,7 @@ class _Node:
 
 
 def find_kind(layer: Any) -> str:
-    """Keras' own class of a layer whose weights and settings are known; "" for any other."""
+    """Returns a layer's Keras class if its weights and settings are known; "" for any other."""
     if not is_keras_layer(type(layer)) or getattr(layer, "quantization_mode", None) is not None:
         return ""
     if getattr(layer, "data_format", None) == "channels_first" or getattr(layer, "groups", 1) > 1:
@@ -198,7 +198,7 @@ def _width(tensor: Any) -> int | None:
 
 
 def _fixed(wiring: Wiring, tensor: Any, reason: str) -> Ids | None:
-    """Units that cannot go."""
+    """Returns new units that cannot be removed."""
     width = _width(tensor)
     if width is None:
         return None
@@ -208,7 +208,7 @@ def _fixed(wiring: Wiring, tensor: Any, reason: str) -> Ids | None:
 
 
 def _lock_node(wiring: Wiring, name: str, node: Any, inputs: list[Ids | None]) -> list[Any]:
-    """A layer that takes what it takes, and gives what it gives."""
+    """Locks the inputs and outputs of a layer with fixed widths."""
     layer = node.operation
     for ids in inputs:
         wiring.units.lock(ids, f"feeds `{name}` ({type(layer).__name__}), whose input is fixed")
@@ -224,11 +224,11 @@ Rule = Callable[[Wiring, _Node, "list[Ids | None]"], "Ids | None"]
 
 
 def _produce(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | None:
-    """Units of its own; a layer that is called again has the same ones, from the same inputs."""
+    """Makes new units; a repeated call of a layer returns the same units and ties its inputs."""
     before = wiring.find(node.layer)
     if before is None:
         width = node.output[-1]
-        assert width is not None  # a layer's own units have a number
+        assert width is not None  # a producing layer has a known width
         outputs = wiring.units.make(width)
         wired = Wired(node.name, node.layer, node.kind, inputs[0], outputs, True)
         wiring.layers.append(wired)
@@ -246,7 +246,7 @@ def _again(wiring: Wiring, before: Wired, inputs: Ids | None) -> None:
 
 
 def _hand_on(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | None:
-    """One by one; the layer may have a weight for each."""
+    """Passes units on one by one; the layer may have a weight for each."""
     return _note(wiring, node, inputs[0], inputs[0])
 
 
@@ -267,7 +267,7 @@ def _normalise(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | N
 
 
 def _depthwise(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | None:
-    """Each channel by itself, some filters for each."""
+    """Repeats each channel: a depthwise convolution has several filters per channel."""
     ids = inputs[0]
     return _note(wiring, node, ids, None if ids is None else _repeat(ids, node.layer))
 
@@ -277,7 +277,7 @@ def _repeat(ids: Ids, layer: Any) -> Ids:
 
 
 def _reshape(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | None:
-    """Channels stay the last axis, or all positions' channels stand in a row."""
+    """Keeps the channels on the last axis, or flattens the channels of all positions."""
     ids, width = inputs[0], node.output[-1]
     if ids is None or width is None:
         return None
@@ -289,7 +289,7 @@ def _reshape(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | Non
 
 
 def _consume(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | None:
-    """Takes any number of channels, and gives as many as ever: a recurrent layer."""
+    """Handles layers with any number of inputs and a fixed number of outputs: recurrent layers."""
     plain = len(node.node.input_tensors) == 1 and len(node.node.outputs) == 1
     if not plain or len(node.shapes[0]) != 2:
         return None
@@ -298,7 +298,7 @@ def _consume(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | Non
 
 
 def _merge(wiring: Wiring, node: _Node, inputs: list[Ids | None]) -> Ids | None:
-    """Channel by channel; a single one that is spread over all others stays."""
+    """Ties units channel by channel; a single channel that is broadcast to all others is locked."""
     known = [ids for ids in inputs if ids is not None]
     if len(known) < len(inputs):
         return None

@@ -1,6 +1,6 @@
-"""A model of its own with the same weights: what a smaller model is made of.
+"""Copies a model, with weights of its own, as the base of a compressed model.
 
-The user's model is never changed; a copy is.
+The user's model is never changed; only a copy is.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gpukeras.models import builder
 
 
 def copy_model(model: Any, arg: str = "model") -> Any:
-    """A model with the same layers, weights, compile settings and recipe, and none of its state.
+    """Returns a copy with the same layers, weights, compile settings and recipe, without its state.
 
     The optimizer is a new one with the same settings.
 
     Args:
         model: A built Keras model.
-        arg: What the caller's argument is called, for errors.
+        arg: Name of the caller's argument, for errors.
 
     Raises:
         ModelError: for a model that has no weights yet, or that Keras cannot copy.
@@ -39,7 +39,7 @@ def copy_model(model: Any, arg: str = "model") -> Any:
 
 
 def check_built(model: Any, arg: str = "model") -> None:
-    """A model whose weights exist.
+    """Checks that a model's weights exist.
 
     Raises:
         ModelError: if they do not.
@@ -51,10 +51,10 @@ def check_built(model: Any, arg: str = "model") -> None:
 
 
 def check_graph(model: Any, arg: str = "model") -> None:
-    """A model whose layers Keras knows how to connect again.
+    """Checks that Keras can reconnect a model's layers.
 
     Raises:
-        ModelError: for one made by subclassing.
+        ModelError: for a subclassed model.
     """
     if not (keras_private.is_sequential_like(model) or keras_private.runs_through_graph(model)):
         raise ModelError(
@@ -67,18 +67,18 @@ def check_graph(model: Any, arg: str = "model") -> None:
 def clone_layers(
     model: Any, function: Callable[[Any], Any] | None = None, arg: str = "model"
 ) -> Any:
-    """The same layers connected the same way, with weights of their own; not compiled.
+    """Returns a model with new layers, connected the same way, with new weights; not compiled.
 
     Args:
         model: A Keras model.
-        function: Makes a new layer of one (also of those in nested models); None: the same again.
-        arg: What the caller's argument is called, for errors.
+        function: Returns a new layer for a layer (also of nested models); None copies each layer.
+        arg: Name of the caller's argument, for errors.
 
     Raises:
         ModelError: if the layers cannot be made or connected.
     """
     keras = runtime.keras()
-    # Safe mode is for files: the code of a Lambda layer is this session's own. And Keras would
+    # Safe mode is for files: the code of a Lambda layer comes from this session. And Keras would
     # compile the copy from a config that does not know the user's own functions.
     own_code = keras.src.saving.serialization_lib.SafeModeScope(False)
     with _explained(arg), set_aside(model, compiled=False), own_code:
@@ -89,10 +89,10 @@ def clone_layers(
 
 @contextmanager
 def set_aside(model: Any, **values: Any) -> Iterator[None]:
-    """Gives attributes of a model other values for a while."""
+    """Replaces attributes of a model inside the context."""
     own = vars(model)
     found = {name: own[name] for name in values if name in own}
-    own.update({name: values[name] for name in found})  # setattr() would have Keras take note
+    own.update({name: values[name] for name in found})  # Keras tracks values set by setattr()
     try:
         yield
     finally:
@@ -103,7 +103,7 @@ def set_aside(model: Any, **values: Any) -> Iterator[None]:
 def _explained(arg: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # whatever the user's own layers raise
+    except Exception as error:  # the user's own layers may raise anything
         raise ModelError(
             f"`{arg}` cannot be copied: {find_reason(error)}.",
             hint="Layers of one's own need `get_config()`.",
@@ -112,21 +112,21 @@ def _explained(arg: str) -> Iterator[None]:
 
 
 def copy_variables(model: Any, copy: Any) -> None:
-    """Gives a copy the values of a model's variables, which are the same in number and shape."""
+    """Copies the values of a model's variables to a copy with the same variables."""
     for own, other in zip(model.variables, copy.variables, strict=True):
         other.assign(own)
     renew_means(copy)
 
 
 def renew_means(copy: Any) -> None:
-    """A Normalization computes by what it made of its weights: makes it anew of the given ones."""
+    """Recomputes the values that Normalization layers derive from their weights."""
     for layer in keras_private.list_layers(copy):
         if isinstance(layer, runtime.keras().layers.Normalization) and layer.built:
             layer.finalize_state()
 
 
 def copy_compile(model: Any, copy: Any) -> None:
-    """Compiles another model as a model is, with an optimizer, loss and metrics of its own."""
+    """Compiles `copy` like `model`, with its own optimizer, loss and metrics."""
     if not model.compiled:
         return
     loss, loss_weights = keras_private.given_losses(keras_private.compiled_loss(model))
@@ -139,24 +139,24 @@ def copy_compile(model: Any, copy: Any) -> None:
         weighted_metrics=_renew(weighted),
         run_eagerly=model.run_eagerly,
         jit_compile=model.jit_compile,
-        auto_scale_loss=False,  # the optimizer is wrapped where it was
+        auto_scale_loss=False,  # the copied optimizer is already wrapped if the original was
     )
 
 
 def copy_optimizer(optimizer: Any) -> Any:
-    """A new optimizer with the same settings, its rate as it is now."""
+    """Returns a new optimizer with the same settings and the current learning rate."""
     return type(optimizer).from_config(optimizer.get_config())
 
 
 def copy_recipe(model: Any, copy: Any) -> None:
-    """Ties the recipe of the data that trained a model to another one."""
+    """Ties the recipe of the model's training data to the copy."""
     recipe = builder.recipe_of(model)
     if recipe is not None:
         builder.tie_recipe(copy, recipe)
 
 
 def _renew(given: Any) -> Any:
-    """Metrics count: those that are objects are made anew. Names and functions stay."""
+    """Returns new metric objects, because metrics hold counts; names and functions are kept."""
     if isinstance(given, dict):
         return {name: _renew(each) for name, each in given.items()}
     if isinstance(given, (list, tuple)):

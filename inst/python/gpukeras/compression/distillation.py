@@ -1,4 +1,4 @@
-"""A small model that learns from a large one what labels do not say: see `distillation_loss`."""
+"""Distills a small model from a large one, see `distillation_loss`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gpukeras.training.listener import OnEvent
 
 @dataclass(frozen=True)
 class TrainedSpec(ReportSpec):
-    """How a compression trains.
+    """Options of a compression that trains.
 
     Args:
         epochs: Passes over the training rows.
@@ -42,22 +42,23 @@ class TrainedSpec(ReportSpec):
     fit: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Checks and normalises every field."""
+        """Checks and normalizes every field."""
         super().__post_init__()
         self._set(fit=check_options(self.fit))
 
 
 @dataclass(frozen=True)
 class DistillSpec(TrainedSpec):
-    """How a student learns.
+    """Options of a distillation.
 
     Args:
-        epochs: Passes over the training rows. Students of real digits beat themselves trained
-            alone after 100, and were worse after 20: softened classes tell more, but slowly.
-        temperature: T, above 0: how soft the classes are that student and teacher are compared by;
-            higher shows more of what the teacher thinks of the wrong ones.
-        alpha: Share of the labels' loss, 0 (the teacher alone) to 1 (the labels alone).
-        width: Share of its teacher's units and filters that a derived student has.
+        epochs: Passes over the training rows. On real digits, students were better than the same
+            model trained alone after 100 epochs, and worse after 20: soft labels carry more
+            information, but training on them is slow.
+        temperature: T, above 0: softens the classes that student and teacher are compared by; a
+            higher T gives more weight to the teacher's probabilities of the wrong classes.
+        alpha: Weight of the labels' loss, 0 (the teacher alone) to 1 (the labels alone).
+        width: Share of the teacher's units and filters that a derived student has.
     """
 
     epochs: int = option(100, check_count)
@@ -75,15 +76,15 @@ def distill(
     validation: Dataset | None = None,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
-    """Trains a student on labels and on what its teacher says of the rows.
+    """Trains a student on labels and on its teacher's predictions.
 
     Args:
-        teacher: A trained and compiled Keras model; it stays as it is.
-        data: The rows to learn from, encoded as those that trained the teacher.
+        teacher: A trained and compiled Keras model; it is not changed.
+        data: The training rows, encoded as those that trained the teacher.
         options: Fields of `DistillSpec`.
-        student: A model of which a copy is trained, compiled or else compiled as its teacher; None
-            for one that is derived from the teacher by `width`.
-        validation: Rows to validate on; None for those that `data` kept apart.
+        student: A model whose copy is trained; if it is not compiled, the copy is compiled like the
+            teacher. None derives a student from the teacher by `width`.
+        validation: Rows to validate on; None for the validation rows of `data`.
         on_event: See `training.fit()`.
 
     Returns:
@@ -128,9 +129,9 @@ def distill(
 
 
 def _copy_student(student: Any, teacher: Any) -> Any:
-    """A copy of a student of the user's own, compiled as the teacher if that one is not compiled.
+    """Returns a copy of the user's student; if it is not compiled, compiled like the teacher.
 
-    A student that is refused in the end would otherwise have been trained already.
+    Training changes the copy only, so a student that is refused in the end stays untrained.
     """
     builder.check_model(student, compiled=False)
     if student is teacher:
@@ -147,7 +148,7 @@ def _copy_student(student: Any, teacher: Any) -> Any:
 
 
 def explain_losses(student: Any) -> list[str]:
-    """How student and teacher were compared, by output."""
+    """Returns how student and teacher were compared, by output."""
     losses = [loss for loss in list_losses(student) if loss is not None]
     names = compatibility.read_outputs(student) or [""]
     told = {

@@ -1,13 +1,13 @@
-"""What a student learns from its teacher: the distance of two models' outputs (Hinton et al. 2015).
+"""The loss of distillation: the distance of two models' outputs (Hinton et al. 2015).
 
-Of classes it is the Kullback-Leibler divergence of both distributions softened by a temperature T,
-times T^2, so that its gradients stay as large whatever the temperature. Probabilities are as good
-as logits: their logarithms are the logits but for a constant, which the softmax does not see. Of
-numbers it is the student's own loss, with what the teacher says as labels.
+For classes it is the Kullback-Leibler divergence of both distributions softened by a temperature T,
+times T^2, so that the size of its gradients does not depend on T. Probabilities serve as well as
+logits: their logarithms equal the logits up to a constant, which cancels in the softmax. For
+numbers it is the student's own loss, with the teacher's outputs as labels.
 
-Keras' `Distiller` does not serve here: it takes probabilities for logits, leaves out weights of
-rows and the layers' own losses (regularisers), trains a wrapper that holds the teacher's variables
-among the student's, and leaves the teacher frozen.
+Keras' `Distiller` is not used: it takes probabilities for logits, ignores sample weights and the
+layers' own losses (regularizers), trains a wrapper that holds the teacher's variables among the
+student's, and leaves the teacher frozen.
 
 References:
     Hinton, G., Vinyals, O. & Dean, J. (2015). Distilling the knowledge in a neural network.
@@ -25,7 +25,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.models import compatibility
 
-TINY = 1e-7  # probabilities are at least this before a logarithm is taken
+TINY = 1e-7  # lower bound of probabilities before the logarithm
 CLASSES = (
     *("categorical_crossentropy", "sparse_categorical_crossentropy", "kl_divergence"),
     "categorical_focal_crossentropy",
@@ -36,7 +36,7 @@ Distance = Callable[[Any, Any, Any], Any]
 
 
 def list_losses(model: Any) -> list[Any]:
-    """The loss of each output of a compiled model, in their order; None for an output without."""
+    """Returns the loss of each output of a compiled model, in order; None if it has no loss."""
     given, _ = keras_private.given_losses(keras_private.compiled_loss(model))
     names = compatibility.read_outputs(model) or [""]
     if isinstance(given, Mapping):
@@ -47,7 +47,7 @@ def list_losses(model: Any) -> list[Any]:
 
 
 def list_shares(model: Any, count: int) -> list[float]:
-    """The weight of each output's loss."""
+    """Returns the weight of each output's loss."""
     _, given = keras_private.given_losses(keras_private.compiled_loss(model))
     names = compatibility.read_outputs(model) or [""]
     if isinstance(given, Mapping):
@@ -58,15 +58,15 @@ def list_shares(model: Any, count: int) -> list[float]:
 
 
 def open_distance(loss: Any, temperature: float) -> tuple[str, Distance]:
-    """How far a student's output is from its teacher's.
+    """Chooses the distance of a student's output from its teacher's.
 
     Args:
-        loss: Of the output: a name, a function, or a loss object of Keras.
+        loss: The output's loss: a name, a function, or a loss object of Keras.
         temperature: T, for classes.
 
     Returns:
-        "classes", "two classes" or "numbers", and a function of the teacher's output, the
-        student's, and weights of the rows or None, traced: the mean over rows.
+        "classes", "two classes" or "numbers", and a traced function of the teacher's output, the
+        student's output, and sample weights or None, which returns the mean over rows.
     """
     found = runtime.keras().losses.get(loss)
     name = name_loss(found)
@@ -79,13 +79,13 @@ def open_distance(loss: Any, temperature: float) -> tuple[str, Distance]:
 
 
 def name_loss(loss: Any) -> str:
-    """Keras' name of a loss: its function's, such as "binary_crossentropy"."""
+    """Returns Keras' name of a loss: its function's, such as "binary_crossentropy"."""
     function = getattr(loss, "fn", loss)
     return getattr(function, "__name__", type(loss).__name__)
 
 
 def reads_logits(loss: Any) -> bool:
-    """Whether a loss takes outputs before their softmax or sigmoid."""
+    """Whether a loss takes logits, outputs before their softmax or sigmoid."""
     given = keras_private.loss_options(loss).get("from_logits", False)
     return bool(getattr(loss, "from_logits", given))
 
@@ -103,7 +103,7 @@ def _soften(divergence: Callable[..., Any], temperature: float, logits: bool) ->
 
 
 def _undo(divergence: Callable[..., Any], probabilities: Any) -> Any:
-    """Logits of probabilities."""
+    """Returns the logits of probabilities."""
     ops = runtime.keras().ops
     bounded = ops.clip(probabilities, TINY, 1.0)
     if divergence is _divergence:
@@ -112,14 +112,14 @@ def _undo(divergence: Callable[..., Any], probabilities: Any) -> Any:
 
 
 def _divergence(taught: Any, own: Any) -> Any:
-    """Of classes along the last axis, from logits."""
+    """Returns the divergence of classes along the last axis, from logits."""
     ops = runtime.keras().ops
     known, said = ops.log_softmax(taught), ops.log_softmax(own)
     return ops.sum(ops.exp(known) * (known - said), axis=-1)
 
 
 def _two_divergence(taught: Any, own: Any) -> Any:
-    """Of independent pairs of classes, from the logits of the second; their mean."""
+    """Returns the mean divergence of independent pairs of classes, from the second's logits."""
     ops = runtime.keras().ops
     share = ops.sigmoid(taught)
     yes = share * (ops.log_sigmoid(taught) - ops.log_sigmoid(own))
@@ -128,7 +128,7 @@ def _two_divergence(taught: Any, own: Any) -> Any:
 
 
 def _weigh(each_row: Any, weights: Any) -> Any:
-    """Rows weighed as Keras weighs losses: a product, and the mean over rows."""
+    """Returns the mean over rows of the weighted losses, as Keras computes it."""
     if weights is None:
         return each_row
     ops = runtime.keras().ops
@@ -151,16 +151,17 @@ def _apply(loss: Any) -> Distance:
 
 @contextmanager
 def taught_by(student: Any, teacher: Any, temperature: float, alpha: float) -> Iterator[None]:
-    """While it trains, a student's loss is alpha * its own + (1 - alpha) * the teacher's distance.
+    """Sets a student's training loss to alpha * its own + (1 - alpha) * the teacher's distance.
 
-    The student's own `compute_loss()` stays what validation sees. All engines trace it: the teacher
-    becomes a part of their programs, which are forgotten afterwards.
+    The change holds inside the context. Validation uses the student's own `compute_loss()`. All
+    engines trace the new one: the teacher becomes a part of their programs, which are dropped on
+    exit.
 
     Args:
         student: A compiled and built model.
         teacher: A built model with outputs of the same shapes.
         temperature: See `open_distance()`.
-        alpha: Share of the labels' loss in [0, 1].
+        alpha: Weight of the labels' loss in [0, 1].
     """
     losses = list_losses(student)
     distances = [open_distance(loss, temperature)[1] for loss in losses if loss is not None]
@@ -187,7 +188,7 @@ def taught_by(student: Any, teacher: Any, temperature: float, alpha: float) -> I
         )
         return alpha * own + (1.0 - alpha) * tf.cast(distance, own.dtype)
 
-    vars(student).pop(ATTRIBUTE, None)  # programs of before know no teacher
+    vars(student).pop(ATTRIBUTE, None)  # earlier programs were traced without the teacher
     vars(student)["compute_loss"] = compute_loss
     try:
         yield
@@ -197,19 +198,24 @@ def taught_by(student: Any, teacher: Any, temperature: float, alpha: float) -> I
 
 
 def flatten(structure: Any) -> list[Any]:
-    """The tensors of several outputs in Keras' order; of None none."""
+    """Returns the tensors of several outputs in Keras' order; an empty list for None."""
     return [] if structure is None else list(runtime.keras().tree.flatten(structure))
 
 
 def pick_weights(weights: list[Any], place: int) -> Any:
-    """The rows' weights for an output: its own, or those of all."""
+    """Returns the sample weights of an output: its own, or those of all outputs."""
     if not weights:
         return None
     return weights[place] if place < len(weights) else weights[0]
 
 
 def match_outputs(teacher: Any, student: Any, batch: Any) -> None:
-    """Both models give outputs of the same shapes.
+    """Checks that both models have outputs of the same shapes.
+
+    Args:
+        teacher: The teacher.
+        student: The student.
+        batch: A batch of features.
 
     Raises:
         ModelError: naming the shapes.

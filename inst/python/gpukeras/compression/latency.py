@@ -1,8 +1,8 @@
-"""How long a model takes for a prediction: the compiled call alone, as a server would run it.
+"""Measures the latency of a prediction: the compiled call alone, as a server would run it.
 
-What is timed is one call of the model traced as a `tf.function`, until its numbers are in host
-memory; rows are on the device already. Models to compare take turns, and every other round in
-reverse order, so that what else the computer does falls on all of them alike.
+The timed work is one call of the model traced as a `tf.function`, until its outputs are in host
+memory; the input is already on the device. Models are timed in turns, and every other round in
+reverse order, so that other load on the computer affects all of them alike.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gpukeras.backend import devices, runtime
 from gpukeras.engine.predict_loop import model_device
 
 WARM_UPS = 5
-LEAST_RUNS = 30  # fewer have no 95th percentile
+LEAST_RUNS = 30  # fewer do not give a 95th percentile
 MOST_RUNS = 300
-BUDGET_S = 1.0  # for the runs of one model with one batch, as long as the least are done
+BUDGET_S = 1.0  # for the runs of one model with one batch, once the least number of runs is done
 
 Call = Callable[[], Any]
 
@@ -34,7 +34,7 @@ class Latency:
         rows: Rows of the batch.
         median_s: Median of the runs, seconds.
         p95_s: Their 95th percentile, seconds.
-        runs: How often it was measured, after warming up.
+        runs: Number of timed runs, after warming up.
     """
 
     rows: int
@@ -44,11 +44,11 @@ class Latency:
 
 
 def measure_latencies(models: Sequence[Any], batches: Sequence[Any], rows: int) -> list[Latency]:
-    """Times some models in turns.
+    """Times several models in turns.
 
     Args:
         models: Built Keras models.
-        batches: What each takes: tensors of so many rows in the model's own structure.
+        batches: Input of each model: tensors of `rows` rows in the model's own structure.
         rows: Rows of the batch.
     """
     calls = [open_call(model, batch) for model, batch in zip(models, batches, strict=True)]
@@ -59,9 +59,10 @@ def measure_latencies(models: Sequence[Any], batches: Sequence[Any], rows: int) 
 
 
 def open_call(model: Any, batch: Any) -> Call:
-    """A function that predicts a batch and waits for the numbers.
+    """Returns a function that predicts a batch and waits for the outputs.
 
-    Compiled by XLA where the model is (and the session allows it), unless XLA refuses the model.
+    XLA compiles it if it compiles the model (and the session allows it), unless XLA refuses the
+    model.
     """
     tf, device = runtime.tensorflow(), model_device(model)
     with runtime.on_device(device, soft=True):
@@ -80,7 +81,7 @@ def open_call(model: Any, batch: Any) -> Call:
 def _trace(model: Any, batch: Any, compiled: bool) -> Call:
     tf = runtime.tensorflow()
 
-    # The batch is an argument: what a function captures may be folded into it.
+    # The batch is an argument: captured values may be constant-folded.
     @tf.function(jit_compile=compiled, autograph=False)
     def predict(rows: Any) -> Any:
         return model(rows, training=False)
@@ -89,7 +90,7 @@ def _trace(model: Any, batch: Any, compiled: bool) -> Call:
 
 
 def _take_turns(calls: Sequence[Call]) -> list[list[float]]:
-    """Seconds of each call's runs."""
+    """Returns the seconds of each call's runs."""
     times: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
     began = time.perf_counter()
@@ -111,6 +112,6 @@ def _take_turns(calls: Sequence[Call]) -> list[list[float]]:
 
 
 def summarize(times: Sequence[float], rows: int) -> Latency:
-    """Median and 95th percentile of some seconds."""
+    """Returns median and 95th percentile of run times."""
     median, p95 = np.percentile(times, [50, 95])
     return Latency(rows, float(median), float(p95), len(times))

@@ -1,4 +1,4 @@
-"""Options that name layers, or are options of a training: how they are checked."""
+"""Checks options that name layers, and options of a training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpukeras.core.options import describe
 
 
 def check_names(arg: str, value: Any) -> tuple[str, ...]:
-    """Names from one or several strings; None is none."""
+    """Returns names from one or several strings; None gives an empty tuple."""
     several = isinstance(value, (list, tuple))
     names = value if several else [] if value is None else [value]
     if not all(isinstance(name, str) for name in names):
@@ -19,14 +19,15 @@ def check_names(arg: str, value: Any) -> tuple[str, ...]:
 
 
 def check_excluded(names: Sequence[str], paths: Sequence[str]) -> None:
-    """Each name is a layer's: its own, or with those of the models around it.
+    """Checks that each name is a layer's: its own name, or its path through nested models.
 
     Args:
         names: The names given.
-        paths: The layers' names, those in a model within with its name and a slash in front.
+        paths: The layers' paths; a layer of a nested model has the model's name and a slash in
+            front.
 
     Raises:
-        SpecError: naming the one that is not.
+        SpecError: for the first name that matches no layer.
     """
     for name in names:
         if not any(is_named(path, (name,)) for path in paths):
@@ -38,14 +39,14 @@ def check_excluded(names: Sequence[str], paths: Sequence[str]) -> None:
 
 
 def is_named(path: str, names: Sequence[str]) -> bool:
-    """Whether a layer, or a model around it, has one of some names."""
+    """Whether a layer, or a model around it, has one of the names."""
     parts = path.split("/")
     above = {"/".join(parts[: place + 1]) for place in range(len(parts))}
     return any(name in parts or name in above for name in names)
 
 
 def check_options(options: Any) -> dict[str, Any]:
-    """Options of a training by name; R's empty list arrives as a list."""
+    """Returns options of a training by name; R's empty list arrives as a list."""
     given = options or {}
     if not isinstance(given, Mapping):
         raise SpecError(f"`fit` must be options by name, not {describe(given)}.", arg="fit")

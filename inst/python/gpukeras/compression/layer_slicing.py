@@ -1,4 +1,4 @@
-"""A layer with fewer channels: its settings and its weights, by the kind of layer."""
+"""Narrows a layer to fewer channels: its settings and its weights, by its class."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from gpukeras.core.errors import ModelError
 
-Kept = Callable[[str], "np.ndarray | None"]  # which channels stay: "in", "out" or "between"
-Axes = Mapping[int, str]  # what the axes of a weight are channels of
+Kept = Callable[[str], "np.ndarray | None"]  # kept channels by role: "in", "out" or "between"
+Axes = Mapping[int, str]  # the channels' role on each axis of a weight
 
 _BIAS: Axes = {-1: "out"}
 _PRODUCT: dict[str, Axes] = {"kernel": {-2: "in", -1: "out"}, "bias": _BIAS}
@@ -43,7 +43,13 @@ _AXES: dict[str, dict[str, Axes]] = {
 
 
 def narrow_config(kind: str, config: dict[str, Any], outputs: int) -> None:
-    """Changes a layer's configuration to so many output channels, where it says how many."""
+    """Sets the number of output channels in a layer's configuration, if it has one.
+
+    Args:
+        kind: The layer's Keras class.
+        config: Its configuration, changed in place.
+        outputs: The number of output channels.
+    """
     for name in ("units", "filters"):
         if kind in _AXES and kind not in ("LSTM", "GRU", "SimpleRNN") and name in config:
             config[name] = outputs
@@ -52,13 +58,13 @@ def narrow_config(kind: str, config: dict[str, Any], outputs: int) -> None:
 
 
 def copy_narrowed(layer: Any, narrow: Any, kind: str, kept: Kept) -> None:
-    """Gives a layer the weights of a wider one.
+    """Copies the kept weights of a layer to a narrower one.
 
     Args:
-        layer: The wider one.
-        narrow: A built one of the same class.
-        kind: Its Keras class, or "" for weights that stay as they are.
-        kept: Which channels stay; None where all do.
+        layer: The wider layer.
+        narrow: A built layer of the same class.
+        kind: Its Keras class, or "" for weights that are copied whole.
+        kept: Which channels stay; None if all do.
 
     Raises:
         ModelError: if the weights do not fit.

@@ -1,9 +1,9 @@
-"""Masks: weights that are 0 stay 0, whatever trains the model.
+"""Masks that keep pruned weights at 0 in any further training.
 
 A mask is the constraint of its variable. Keras' optimizers apply it after every update, inside the
-step: in its own functions, in a loop of many steps, in a program of XLA's alike, so masks survive
-`compile()` and any further training. They are no part of the model's variables: saved files,
-snapshots and checkpoints are as before, and a mask can be told from the zeros of its weights.
+step: in Keras' own functions, in a loop of many steps and in an XLA program alike. So masks survive
+`compile()` and any further training. They are not variables of the model: saved files, snapshots
+and checkpoints are unchanged, and a mask can be restored from the zeros of its weights.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import DataError
 from gpukeras.engine import engine_cache
 
-# By the names of Keras' own layers. Depthwise kernels are a hundredth of a model, and all it needs
-# (Zhu & Gupta 2017 leave them out too); biases, norms and embeddings are none.
+# By the weight names of Keras' own layers. Depthwise kernels are left out: they are a hundredth of
+# a model and essential (Zhu & Gupta 2017 leave them out too). So are biases, norms and embeddings.
 KERNELS = ("kernel", "recurrent_kernel", "pointwise_kernel")
 DEPTHWISE = ("DepthwiseConv1D", "DepthwiseConv2D", "DepthwiseConv3D")
 LEAST_ZEROS = 0.1  # share of exact zeros from which a kernel counts as pruned
@@ -31,7 +31,7 @@ class Kernel:
 
     Args:
         path: Names from below the model down to it, joined by "/", such as "dense_1/kernel".
-        layer: The layer that it belongs to.
+        layer: Its layer.
         variable: Keras' variable.
     """
 
@@ -41,21 +41,21 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The layer's names, as in `profiling.model_costs`."""
+        """The layer's path, as in `profiler.cost.model_cost`."""
         return self.path.rpartition("/")[0]
 
 
 class Mask:
-    """A variable's constraint that keeps some of its numbers 0.
+    """A variable's constraint that keeps some of its weights at 0.
 
     Args:
         variable: The variable.
-        keep: Which of its numbers are not 0; of its shape.
-        own: The constraint that it had, which still holds.
-        before: Called first, inside the step; may change `keep`. None for nothing.
+        keep: Which of its weights are not 0; of its shape.
+        own: The variable's previous constraint, which still applies.
+        before: Called first, inside the step; may change `keep`. None for no call.
 
     Attributes:
-        keep: The mask as a variable of TensorFlow, where the weights are.
+        keep: The mask as a TensorFlow variable, on the device of the weights.
     """
 
     def __init__(
@@ -65,28 +65,28 @@ class Mask:
         own: Callable[[Any], Any] | None = None,
         before: Callable[[Mask], None] | None = None,
     ) -> None:
-        """Puts the mask where the weights are."""
+        """Places the mask on the device of the weights."""
         tf = runtime.tensorflow()
-        with tf.device(variable.value.device):  # XLA takes no variables of another device
+        with tf.device(variable.value.device):  # XLA accepts no variables of another device
             self.keep = tf.Variable(keep, trainable=False, dtype=tf.bool)
         self.own, self._before = own, before
 
     def __call__(self, value: Any) -> Any:
-        """The weights after an update, with zeros where they belong."""
+        """Returns the weights after an update, with the masked ones set to 0."""
         if self._before is not None:
             self._before(self)
         masked = self.cover(value)
         return masked if self.own is None else self.cover(self.own(masked))
 
     def cover(self, value: Any) -> Any:
-        """A value with zeros where the mask has them; also in place of what is no number."""
+        """Returns a value with zeros where the mask has them; they also replace NaN."""
         tf = runtime.tensorflow()
         value = tf.convert_to_tensor(value)
         return tf.where(self.keep, value, tf.zeros_like(value))
 
 
 def list_kernels(model: Any) -> list[Kernel]:
-    """The kernels that can have a mask, in the order of the model's layers; shared ones once."""
+    """Returns the kernels that can have a mask, in layer order; shared ones once."""
     seen: set[int] = set()
     taken: set[str] = set()
     found = []
@@ -101,7 +101,7 @@ def list_kernels(model: Any) -> list[Kernel]:
 
 
 def list_layers(model: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """All layers inside a model with their names, joined by "/" from below the model down."""
+    """Yields all layers inside a model with their paths: names below the model, joined by "/"."""
     for layer in keras_private.list_layers(model, include_self=False, recursive=False):
         name = f"{above}/{layer.name}" if above else layer.name
         yield name, layer
@@ -121,7 +121,7 @@ def _own_kernels(layer: Any) -> list[Any]:
 
 
 def _new_name(name: str, taken: set[str]) -> str:
-    """The name, or one with a number where two of the user's own layers share it."""
+    """Returns the name, with a number appended if two custom layers share it."""
     unique, count = name, 1
     while unique in taken:
         count += 1
@@ -134,7 +134,7 @@ def _new_name(name: str, taken: set[str]) -> str:
 
 
 def read_masks(model: Any) -> dict[str, np.ndarray]:
-    """A model's masks by path: true where a weight may be other than 0; {} for a model without."""
+    """Returns a model's masks by path: True where a weight may differ from 0; {} without masks."""
     return {
         kernel.path: kernel.variable.constraint.keep.numpy()
         for kernel in list_kernels(model)
@@ -143,12 +143,12 @@ def read_masks(model: Any) -> dict[str, np.ndarray]:
 
 
 def find_zeros(model: Any, least: float = LEAST_ZEROS) -> dict[str, np.ndarray]:
-    """Masks of a model that has lost them, from the zeros of its kernels.
+    """Restores the masks of a model from the zeros of its kernels.
 
     Args:
         model: A built Keras model, such as one from a plain `.keras` file.
-        least: Share of zeros from which a kernel counts as pruned. One of zeros alone does not: it
-            was begun so.
+        least: Share of zeros from which a kernel counts as pruned. A kernel of zeros alone does not
+            count: it was initialized so.
 
     Returns:
         As `read_masks()`.
@@ -162,11 +162,11 @@ def find_zeros(model: Any, least: float = LEAST_ZEROS) -> dict[str, np.ndarray]:
 
 
 def apply_masks(model: Any, masks: Mapping[str, np.ndarray]) -> None:
-    """Gives a model masks, and sets the weights that they cover to 0. Other kernels keep theirs.
+    """Applies masks to a model and sets the masked weights to 0; other kernels keep their masks.
 
     Args:
         model: A built Keras model.
-        masks: By path, as `read_masks()` gives them.
+        masks: By path, as `read_masks()` returns them.
 
     Raises:
         DataError: if a path is not in the model, or a mask has another shape; nothing is changed.
@@ -193,24 +193,24 @@ def _check_mask(path: str, keep: Any, kernel: Kernel | None) -> None:
 
 
 def own_constraint(variable: Any) -> Callable[[Any], Any] | None:
-    """A variable's constraint without a mask around it."""
+    """Returns a variable's constraint without the mask around it."""
     constraint = variable.constraint
     return constraint.own if isinstance(constraint, Mask) else constraint
 
 
 def set_mask(variable: Any, mask: Mask) -> None:
-    """Makes a mask a variable's constraint, and its weights 0 where the mask says so."""
+    """Makes a mask the constraint of a variable and sets the masked weights to 0."""
     variable.assign(mask.cover(variable.value))
     variable.constraint = mask
 
 
 def forget_programs(model: Any) -> None:
-    """What was traced from a model knows nothing of its new constraints."""
+    """Drops the model's traced functions, which lack its new constraints."""
     model.train_function = None
     vars(model).pop(engine_cache.ATTRIBUTE, None)
 
 
 def sparsity(masks: Mapping[str, np.ndarray]) -> float:
-    """Share of the numbers under masks that are 0; 0 without masks."""
+    """Returns the share of masked weights among those under masks; 0 without masks."""
     total = sum(keep.size for keep in masks.values())
     return 1 - sum(int(keep.sum()) for keep in masks.values()) / total if total else 0.0

@@ -1,6 +1,6 @@
-"""What a model takes and what it is worth: size, weights, FLOPs, latency, metrics.
+"""Measures a model's size, weights, FLOPs, latency and metrics.
 
-Two models are measured side by side, so that what else the computer does falls on both alike.
+Two models are measured side by side, so that other load on the computer affects both alike.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from gpukeras.profiler.cost.graph import input_specs
 from gpukeras.profiler.cost.model_cost import count_flops
 from gpukeras.training import evaluate
 
-BATCH = 32  # rows of a batch where neither options nor data tell
+BATCH = 32  # rows of a batch if neither options nor data define it
 CHUNK = 2**20  # bytes
-SCALES = ("_scale", "_zero", "_amax_history", "g_idx")  # of weights that belong to quantized ones
+SCALES = ("_scale", "_zero", "_amax_history", "g_idx")  # variables that belong to quantized weights
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a model takes and what it is worth.
+    """Measurements of a model.
 
     Args:
-        disk_bytes: Of a `.keras` file without the optimizer's state; None if it cannot be saved.
-        packed_bytes: Of that file compressed (as gzip does); None if it cannot be saved.
-        parameters: Numbers in its weights, without the scales of quantized ones.
-        nonzeros: How many of them are not 0.
-        flops: Of a row's forward pass; None if not known.
+        disk_bytes: Size of a `.keras` file without the optimizer's state; None if it cannot be
+            saved.
+        packed_bytes: Size of that file compressed (as gzip does); None if it cannot be saved.
+        parameters: Number of its weights, without the scales of quantized ones.
+        nonzeros: Number of weights that are not 0.
+        flops: FLOPs of a row's forward pass; None if unknown.
         latency: Of a single row, and of a batch.
-        metrics: Loss and metrics; empty where there are no rows to evaluate.
+        metrics: Loss and metrics; empty if there are no rows to evaluate.
         part: Which rows were evaluated: "validation", "all", or "".
     """
 
@@ -61,7 +62,14 @@ def measure(
     batch_size: int | None = None,
     validation: Dataset | None = None,
 ) -> Figures:
-    """The figures of one model; for arguments see `measure_pair()`."""
+    """Returns the measurements of one model.
+
+    Args:
+        model: A built Keras model; metrics are known if it is compiled.
+        data: See `measure_pair()`.
+        batch_size: See `measure_pair()`.
+        validation: See `measure_pair()`.
+    """
     return _measure_all([model], data, batch_size, validation)[0]
 
 
@@ -72,12 +80,12 @@ def measure_pair(
     batch_size: int | None = None,
     validation: Dataset | None = None,
 ) -> tuple[Figures, Figures]:
-    """The figures of two models; their predictions are timed in turns.
+    """Returns the measurements of two models; their predictions are timed in turns.
 
     Args:
         before: A built Keras model; metrics are known if it is compiled.
         after: Another one with the same inputs.
-        data: Rows to time and evaluate, or None: zeros are timed, and nothing is evaluated.
+        data: Rows to time and evaluate. None times zeros and evaluates nothing.
         batch_size: Rows of the batch that is timed besides a single row; None for the data's.
         validation: Rows to evaluate; None for the validation rows of `data`, or all if it has none.
     """
@@ -116,7 +124,7 @@ def _measure_all(
 
 
 def choose_batch(batch_size: int | None, data: Dataset | None) -> int:
-    """Rows of the batch that is timed: as asked for, the data's own, or Keras' default."""
+    """Returns the rows of the timed batch: as requested, the data's own, or Keras' default."""
     if batch_size is not None or data is None:
         return batch_size or BATCH
     return data.plan("CPU:0").batch_size or BATCH
@@ -125,7 +133,13 @@ def choose_batch(batch_size: int | None, data: Dataset | None) -> int:
 def evaluate_model(
     model: Any, data: Dataset | None, validation: Dataset | None
 ) -> tuple[dict[str, float], str]:
-    """Loss and metrics on validation rows if there are any, and which rows those were."""
+    """Returns loss and metrics on the validation rows, or else all rows, and which rows those were.
+
+    Args:
+        model: A compiled model.
+        data: The dataset, or None.
+        validation: Rows to evaluate, or None.
+    """
     rows = validation if validation is not None else data
     if rows is None or not model.compiled or len(rows.sources) < 2:
         return {}, ""
@@ -139,12 +153,14 @@ def _time_all(several: Sequence[Any], data: Dataset | None, rows: int) -> list[L
 
 
 def read_batch(model: Any, data: Dataset | None, rows: int) -> Any:
-    """So many rows as a model takes them: of the data, again and again if there are fewer; zeros.
+    """Returns a batch of `rows` rows as a model takes it.
+
+    Rows of the data are repeated if there are fewer.
 
     Args:
         model: A built Keras model.
-        data: The rows, or None for zeros.
-        rows: How many.
+        data: The dataset, or None for zeros.
+        rows: Number of rows.
     """
     tf = runtime.tensorflow()
     if data is None:
@@ -159,7 +175,7 @@ def read_batch(model: Any, data: Dataset | None, rows: int) -> Any:
 
 
 def read_flops(model: Any) -> float | None:
-    """FLOPs of a row's forward pass; None where they are not known."""
+    """Returns the FLOPs of a row's forward pass; None if unknown."""
     try:
         return count_flops(model)
     except (ModelError, SpecError):
@@ -167,13 +183,13 @@ def read_flops(model: Any) -> float | None:
 
 
 def count_weights(model: Any) -> tuple[int, int]:
-    """Numbers in a model's weights, and how many of them are not 0."""
+    """Returns the number of a model's weights, and how many of them are not 0."""
     values = list(unpack_weights(model))
     return sum(value.size for value in values), sum(int(np.count_nonzero(v)) for v in values)
 
 
 def unpack_weights(model: Any) -> Iterator[np.ndarray]:
-    """The values of a model's weights, those of 4 bits one by one: two of them are in a byte."""
+    """Yields the values of a model's weights; weights of 4 bits, two in a byte, are unpacked."""
     packed, scales = {}, set[int]()
     for layer in keras_private.list_layers(model):
         if getattr(layer, "quantization_mode", None):
@@ -188,15 +204,15 @@ def unpack_weights(model: Any) -> Iterator[np.ndarray]:
         yield np.asarray(weight if layer is None else getattr(layer, whole))
 
 
-_PACKED = {"_kernel": "kernel", "_embeddings": "embeddings"}  # the variable, and who unpacks it
+_PACKED = {"_kernel": "kernel", "_embeddings": "embeddings"}  # variable: unpacking argument
 
 
 def measure_disk(model: Any) -> tuple[float | None, float | None]:
-    """Bytes of a model's `.keras` file without its optimizer's state, and of that compressed."""
+    """Returns the size of a model's `.keras` file without optimizer state, plain and compressed."""
     with tempfile.TemporaryDirectory(prefix="gpukeras-") as folder:
         path = Path(folder) / "model.keras"
         try:
-            with set_aside(model, optimizer=None):  # its state, which no prediction needs
+            with set_aside(model, optimizer=None):  # predictions do not need its state
                 runtime.keras().saving.save_model(model, str(path))
         except Exception:  # NotImplementedError, TypeError, what a get_config() raises
             return None, None

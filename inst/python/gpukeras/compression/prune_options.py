@@ -1,4 +1,4 @@
-"""What a pruning is asked for."""
+"""Options of pruning."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ from gpukeras.core.options import (
 from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 
 SCOPES = ("layer", "global")
-NOT_FIT = ("checkpoint", "tensorboard")  # of a training's options: a pruning does not go on later
+NOT_FIT = ("checkpoint", "tensorboard")  # options of a training: a pruning cannot be resumed later
 
 
 @dataclass(frozen=True)
 class PruneSpec(ReportSpec):
-    """How a model is pruned; with the fields of `ReportSpec`.
+    """Options of a pruning, with the fields of `ReportSpec`.
 
     Args:
-        sparsity: Share that goes, in (0, 1): of the weights; of the FLOPs or units if structured.
+        sparsity: Share that is removed, in (0, 1): of the weights; of the FLOPs or units if
+            structured.
         schedule: "cubic", "linear", or "constant" (all at the first step).
-        structured: Take out whole units and filters, so that the model gets smaller and faster.
-        epochs: Epochs of training; 0 prunes the model as it is.
-        scope: "layer" (each layer loses the same share) or "global" (the smallest of all layers).
-        exclude: Names of layers that are left as they are.
+        structured: Remove whole units and filters, so that the model gets smaller and faster.
+        epochs: Epochs of training; 0 prunes the model without training.
+        scope: "layer" (the same share of each layer) or "global" (the smallest weights of all
+            layers).
+        exclude: Names of layers that are not pruned.
         frequency: Steps from one update of the masks to the next, or None.
-        initial: Share of zeros to begin with, below `sparsity`.
-        ramp: Part of the training, in (0, 1], in which the zeros grow.
+        initial: Share of zeros at the start, below `sparsity`.
+        ramp: Part of the training, in (0, 1], in which the share of zeros grows.
         target: If structured, what `sparsity` is a share of: "flops" or "units".
-        norm: If structured, what tells a unit's worth: "l2", "l1" (of its weights), or "bn" (the
-            scale of the batch normalisation after it).
+        norm: If structured, how a unit is scored: "l2", "l1" (of its weights), or "bn" (the scale
+            of the batch normalization after it).
         learning_rate: Of the training, or None for the model's own.
         fit: More fields of `FitSpec`.
     """
@@ -62,20 +64,20 @@ class PruneSpec(ReportSpec):
     fit: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Checks and normalises every field."""
+        """Checks and normalizes every field."""
         super().__post_init__()
         self._set(fit=_check_fit(self.fit), initial=_check_initial(self.initial, self.sparsity))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the report shows: the fields that have a say in this way of pruning."""
+        """Returns the settings for the report: the fields that affect this kind of pruning."""
         shown = ["sparsity", "structured", "epochs", "scope", "exclude"]
         shown += ["target", "norm"] if self.structured else ["schedule", "ramp"]
         return {name: getattr(self, name) for name in shown}
 
 
 def _check_fit(options: Any) -> dict[str, Any]:
-    """Options of the training; R's empty list arrives as a list."""
+    """Checks the training's options; R's empty list arrives as a list."""
     given = check_options(options)
     for name in NOT_FIT:
         if given.get(name) is not None:
@@ -84,7 +86,7 @@ def _check_fit(options: Any) -> dict[str, Any]:
                 hint="Train the pruned model on with gpu_fit(): its zeros stay.",
                 arg=name,
             )
-    FitSpec.from_dict(given)  # before anything is done
+    FitSpec.from_dict(given)  # fails before any work is done
     return given
 
 
@@ -96,7 +98,7 @@ def _check_initial(initial: Any, final: float) -> float:
 
 
 def late_stopping(spec: PruneSpec, epoch: int) -> dict[str, Any]:
-    """The training's options; early stopping looks at no epoch in which masks grow."""
+    """Returns the training's options; early stopping ignores epochs in which the masks grow."""
     options = dict(spec.fit)
     if options.get("early_stopping") is not None:
         requested = parse_early_stopping(options["early_stopping"])

@@ -1,6 +1,6 @@
-"""Pruning: most weights of a model set to 0 while it is trained on, or whole units taken out.
+"""Prunes a model: sets most weights to 0 during training, or removes whole units.
 
-Magnitude pruning zeroes single weights. Files compress better and accuracy hardly falls, but the
+Magnitude pruning sets single weights to 0. Files compress better and accuracy hardly falls, but the
 model computes as much as before: TensorFlow multiplies by zeros too. Structured pruning
 (`structured`) builds a smaller model, which is faster everywhere.
 """
@@ -52,10 +52,10 @@ def prune(
     validation: Dataset | None = None,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
-    """A pruned model; the one given is not changed.
+    """Returns a pruned copy of a model.
 
     Args:
-        model: A built and compiled Keras model.
+        model: A built and compiled Keras model; it is not changed.
         data: Rows to train on; may be None if `epochs` is 0.
         options: Fields of `PruneSpec`.
         validation: Rows to evaluate on, or None for the validation rows of `data`.
@@ -85,7 +85,7 @@ def prune(
 
 
 def _build(model: Any, data: Dataset | None) -> None:
-    """A model without weights gets them from the first rows, as in a training."""
+    """Builds a model without weights from the first rows, as a training does."""
     if not model.built and data is not None and model.compiled:
         build_variables(model, sample_rows(data, SAMPLE))
     if not model.built:
@@ -103,7 +103,7 @@ def _zero_weights(
     on_event: OnEvent | None,
     work: Work,
 ) -> tuple[Any, Work]:
-    """Magnitude pruning of a copy."""
+    """Prunes a copy of the model by magnitude."""
     copy = copy_model(model)
     apply_masks(copy, read_masks(model))
     kernels, listed = choose_kernels(copy, spec.exclude)
@@ -123,7 +123,7 @@ def _zero_weights(
 
 
 def choose_kernels(model: Any, exclude: Sequence[str]) -> tuple[list[Kernel], list[Listed]]:
-    """The kernels to prune, and the layers that keep theirs.
+    """Returns the kernels to prune, and the layers that are not pruned.
 
     Raises:
         ModelError: if nothing is left to prune.
@@ -182,7 +182,16 @@ def fine_tune(
     validation: Dataset | None,
     on_event: OnEvent | None,
 ) -> FitReport:
-    """Trains a model that was pruned, or is to be."""
+    """Trains a model during or after pruning.
+
+    Args:
+        model: The model.
+        data: Rows to train on.
+        spec: Options of the pruning.
+        options: Options of the training.
+        validation: Rows to evaluate on, or None for the validation rows of `data`.
+        on_event: As in `training.fit()`.
+    """
     if spec.learning_rate is not None:
         _set_rate(model, spec.learning_rate)
     given = {**options, "epochs": spec.epochs}
@@ -200,10 +209,10 @@ def _set_rate(model: Any, rate: float) -> None:
 
 
 def count_steps(model: Any, data: Dataset) -> int:
-    """Batches of an epoch.
+    """Returns the number of batches in an epoch.
 
     Raises:
-        DataError: if nobody knows how many there are.
+        DataError: if it is unknown.
     """
     steps = data.plan(model_device(model)).steps_per_epoch
     if not steps:
@@ -220,7 +229,7 @@ def _is_whole(spec: PruneSpec) -> bool:
 
 
 def _settle(model: Any, kernels: Sequence[Kernel]) -> dict[str, np.ndarray]:
-    """Masks that stay as they are, in place of those that grow."""
+    """Replaces the growing masks with fixed ones and returns them."""
     masks = {kernel.path: kernel.variable.constraint.keep.numpy() for kernel in kernels}
     apply_masks(model, masks)
     return masks
@@ -259,7 +268,7 @@ def _take_units(
     on_event: OnEvent | None,
     work: Work,
 ) -> tuple[Any, Work]:
-    """A smaller model, trained on."""
+    """Prunes whole units: builds a smaller model and trains it."""
     found: Narrowed = narrow_model(
         model,
         spec.sparsity,

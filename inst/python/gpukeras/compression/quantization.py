@@ -1,14 +1,14 @@
-"""Weights in fewer bits, by Keras' own `quantize()`, on a copy of the model.
+"""Quantizes weights to fewer bits, by Keras' own `quantize()`, on a copy of the model.
 
-    int8    whole numbers of 8 bits with a scale for each output; inputs are rounded too, by the
-            largest value of each row as it comes, so that nothing is to be calibrated
-    int4    whole numbers of 4 bits, two in a byte, with a scale and a zero for each output and
-            block of inputs; inputs stay as they are
+    int8    integers of 8 bits with a scale for each output; inputs are rounded too, scaled by the
+            largest value of each row at run time, so that no calibration is needed
+    int4    integers of 4 bits, two in a byte, with a scale and a zero for each output and
+            block of inputs; inputs are not rounded
     float8  weights stay in float32 on disk and in memory, and are rounded to 8 bits with inputs and
             gradients in each product; scales are calibrated on rows
 
-Keras' other modes, GPTQ and AWQ, calibrate on text that a tokenizer reads, in models made of
-transformer blocks that the caller lists: they are not offered here.
+Keras' other modes, GPTQ and AWQ, are not offered: they calibrate on tokenized text, in models made
+of transformer blocks that the caller lists.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ BITS = {"int8": 8, "int4": 4, "float8": 8}
 
 @dataclass(frozen=True)
 class QuantizeSpec(ReportSpec):
-    """How a model is quantized.
+    """Options of a quantization.
 
     Args:
         mode: "int8", "int4" or "float8".
-        exclude: Names of layers that stay as they are.
+        exclude: Names of layers that are not quantized.
     """
 
     mode: str = option("int8", check_choice, MODES)
@@ -60,10 +60,10 @@ def quantize(
     options: Mapping[str, Any] | None = None,
     validation: Dataset | None = None,
 ) -> dict[str, Any]:
-    """A quantized copy of a model.
+    """Returns a quantized copy of a model.
 
     Args:
-        model: A built Keras model; compiled where `data` is given.
+        model: A built Keras model; it must be compiled if `data` is given.
         data: Rows to measure on, and for "float8" to calibrate on; or None.
         options: Fields of `QuantizeSpec`.
         validation: Rows to evaluate; None for the validation rows of `data`.
@@ -72,7 +72,7 @@ def quantize(
         `{model, report}`: the copy and a `CompressionReport`.
 
     Raises:
-        SpecError: for bad options, such as the name of a layer that is not there.
+        SpecError: for bad options, such as the name of a layer that does not exist.
         ModelError: if the model cannot be copied, or none of its layers can be quantized.
         CompressionError: if its metric falls by more than `max_drop`.
     """
@@ -102,7 +102,7 @@ def quantize(
 
 
 def explain_mode(mode: str, data: bool) -> list[str]:
-    """What one should know of a mode."""
+    """Returns notes on a mode."""
     if mode == "int8":
         return [
             "int8 rounds inputs by the largest value of each row as it comes: "
@@ -122,10 +122,10 @@ def explain_mode(mode: str, data: bool) -> list[str]:
 
 
 def _quantize_layers(copy: Any, spec: QuantizeSpec) -> None:
-    with warnings.catch_warnings():  # of layers that cannot be quantized: they are listed
+    with warnings.catch_warnings():  # on layers that cannot be quantized: they are listed
         warnings.simplefilter("ignore")
         copy.quantize(spec.mode, filters=lambda layer: layer.name not in spec.exclude)
-    if copy.compiled:  # one for the variables that there are now
+    if copy.compiled:  # a new optimizer for the new variables
         copy.optimizer = copy_optimizer(copy.optimizer)
 
 
@@ -133,7 +133,7 @@ def _quantize_layers(copy: Any, spec: QuantizeSpec) -> None:
 
 
 def leaf_layers(model: Any) -> list[Any]:
-    """Layers with weights and without layers inside, at any depth."""
+    """Returns layers with weights and without inner layers, at any depth."""
     return [
         layer
         for layer in keras_private.list_layers(model)
@@ -142,14 +142,20 @@ def leaf_layers(model: Any) -> list[Any]:
 
 
 def layer_mode(layer: Any) -> str:
-    """How a layer is quantized, or ""."""
+    """Returns a layer's quantization mode, or ""."""
     return getattr(layer, "quantization_mode", None) or ""
 
 
 def compare_layers(
     model: Any, copy: Any, spec: QuantizeSpec
 ) -> tuple[list[LayerChange], list[Listed]]:
-    """What became of each layer with weights: quantized, or why not."""
+    """Returns the quantized layers and, with the reason, the other layers with weights.
+
+    Args:
+        model: The original model.
+        copy: The quantized copy.
+        spec: Options of the quantization.
+    """
     changed, listed = [], []
     for old, new in zip(leaf_layers(model), leaf_layers(copy), strict=True):
         kind = type(old).__name__
@@ -164,7 +170,7 @@ def compare_layers(
 
 
 def explain_left(layer: Any, spec: QuantizeSpec) -> str:
-    """Why a layer was not quantized."""
+    """Returns why a layer was not quantized."""
     if layer_mode(layer):
         return f"is {layer_mode(layer)} already"
     if layer.name in spec.exclude:
@@ -176,10 +182,10 @@ def explain_left(layer: Any, spec: QuantizeSpec) -> str:
 
 
 def _calibrate(copy: Any, data: Dataset) -> None:
-    """One pass over the rows in which only the scales change.
+    """Calibrates the scales in one pass over the rows.
 
-    Keras learns scales in training steps, from the largest values that it has seen; the weights
-    stay as a learning rate of 0 leaves them, and what else a step changes is put back.
+    Keras learns scales in training steps, from the largest values so far. A learning rate of 0
+    keeps the weights, and other state that a step changes is restored.
     """
     keras, optimizer = runtime.keras(), copy.optimizer
     kept = [one for one in copy.variables if not one.name.endswith(SCALES)]

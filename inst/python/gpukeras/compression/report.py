@@ -1,8 +1,8 @@
-"""What a smaller model gained and what it lost: the report of everything in this package.
+"""Builds the report of every compression: what the new model gained and lost.
 
-Every compression ends in `conclude()`: both models are measured side by side, and one whose metric
-fell by more than was allowed is refused. The model given is never changed, so that refusing is
-enough.
+Every compression ends in `conclude()`: it measures both models side by side and refuses a new model
+whose metric fell by more than allowed. The original model is never changed, so a refusal needs no
+cleanup.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gpukeras.training.report import FitReport
 
 @dataclass(frozen=True)
 class ReportSpec(Spec):
-    """What every compression is asked for besides its own options.
+    """Options that all compressions share.
 
     Args:
         batch_size: Rows of the batch that is timed besides a single row; None for the data's.
-        max_drop: By how much the metric may get worse, in its own unit (0.01 is one point of
+        max_drop: Largest allowed loss of the metric, in its own unit (0.01 is one point of
             accuracy); None for any.
-        metric: The metric that `max_drop` is about; None for the first that is not the loss.
+        metric: The metric that `max_drop` refers to; None for the first that is not the loss.
     """
 
     batch_size: int | None = option(None, check_count)
@@ -38,14 +38,14 @@ class ReportSpec(Spec):
 
 @dataclass(frozen=True)
 class LayerChange:
-    """What was done to a layer.
+    """The change of one layer.
 
     Args:
         layer: Its name.
         kind: Its class.
         change: What was done, a few words, such as "80 % of the kernel set to 0".
-        before: A figure of it before, in `unit`.
-        after: The same afterwards.
+        before: A measure of the layer before, in `unit`.
+        after: The same measure afterwards.
         unit: Such as "units", "non-zeros", "bits" or "FLOPs".
     """
 
@@ -59,7 +59,7 @@ class LayerChange:
 
 @dataclass(frozen=True)
 class Listed:
-    """A layer that was left as it is.
+    """A layer that was not changed.
 
     Args:
         layer: Its name.
@@ -74,21 +74,21 @@ class Listed:
 
 @dataclass(frozen=True)
 class CompressionReport:
-    """What a compression did.
+    """The result of a compression.
 
     Args:
         kind: "prune", "quantize", "distill" or "separate".
-        before: Of the model given.
-        after: Of the model made.
+        before: Measurements of the original model.
+        after: Measurements of the new model.
         settings: The options, plain values by name.
-        layers: What was done to which layer.
-        listed: What could not be done, and why.
-        metric: The metric that tells what was lost; "" where nothing was evaluated.
-        drop: By how much it got worse, in its own unit (negative: better); None if not known.
-        seconds: In all, training and measuring included.
+        layers: The changed layers.
+        listed: The layers that could not be changed, and why.
+        metric: The metric that measures the loss of quality; "" if nothing was evaluated.
+        drop: By how much it got worse, in its own unit (negative: better); None if unknown.
+        seconds: Total time, training and measuring included.
         device: Where latency was measured.
-        notes: What its owner should know, sentences.
-        training: The training that was a part of it, or None.
+        notes: Sentences for the model's owner.
+        training: The training that was part of it, or None.
     """
 
     kind: str
@@ -107,11 +107,11 @@ class CompressionReport:
 
 @dataclass(frozen=True)
 class Work:
-    """What a compression hands in to be reported.
+    """The record of a compression's work, from which the report is made.
 
     Args:
         kind, settings, layers, listed, notes, training: As in `CompressionReport`.
-        began: When it began, of `time.perf_counter()`.
+        began: Its start, from `time.perf_counter()`.
     """
 
     kind: str
@@ -135,16 +135,16 @@ def conclude(
     """Measures both models, refuses the new one if it is too much worse, and reports.
 
     Args:
-        before: The model given, as it was.
+        before: The original model.
         after: The model made of it.
-        work: What was done.
+        work: The compression's work.
         spec: Options.
         data: The rows, or None.
         validation: Rows to evaluate on, or None for the validation rows of `data`.
 
     Raises:
         CompressionError: if the metric got worse by more than `max_drop`.
-        SpecError: if `max_drop` is given and nothing can be evaluated, or `metric` is not there.
+        SpecError: if `max_drop` is given and nothing can be evaluated, or `metric` does not exist.
     """
     old, new = measure_pair(before, after, data, spec.batch_size, validation)
     metric, drop = find_drop(old, new, spec.metric)
@@ -166,7 +166,12 @@ def conclude(
 
 
 def check_requested(spec: ReportSpec, data: Dataset | None, validation: Dataset | None) -> None:
-    """Before anything is done: `max_drop` needs rows to evaluate on.
+    """Checks before any work that `max_drop` has rows to evaluate on.
+
+    Args:
+        spec: Options.
+        data: The rows, or None.
+        validation: Rows to evaluate on, or None.
 
     Raises:
         SpecError: if there are none.
@@ -194,14 +199,14 @@ def _explain(old: Figures, new: Figures) -> list[str]:
 
 
 def find_drop(before: Figures, after: Figures, metric: str | None) -> tuple[str, float | None]:
-    """The metric that tells what was lost, and by how much it got worse.
+    """Returns the metric that measures the loss of quality, and by how much it got worse.
 
-    A metric of which more is better (accuracy, AUC, ...) gets worse when it falls, others (losses,
+    A metric where more is better (accuracy, AUC, ...) gets worse when it falls, others (losses,
     errors) when they rise.
 
     Args:
-        before: With metrics or without.
-        after: With the same metrics.
+        before: Measurements with metrics or without.
+        after: Measurements with the same metrics.
         metric: The name of one; None for the first that is not the loss.
 
     Raises:
@@ -228,8 +233,8 @@ def check_drop(
     """Refuses a model whose metric got worse by more than `max_drop`.
 
     Args:
-        before: Of the model given.
-        after: Of the model made.
+        before: Measurements of the original model.
+        after: Measurements of the new model.
         max_drop: In the metric's unit; None allows everything.
         metric: See `find_drop()`.
 

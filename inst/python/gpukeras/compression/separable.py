@@ -1,10 +1,11 @@
-"""Convolutions as a depthwise and a pointwise one, where that takes fewer FLOPs.
+"""Replaces convolutions with a depthwise and a pointwise one if that takes fewer FLOPs.
 
 A kernel of k taps, c channels and f filters becomes m filters of k taps for each channel and f sums
-over their c m outputs (Howard et al. 2017). For each channel the kernel is a k x f matrix, and its
-nearest one of rank m is what the singular value decomposition begins with (Eckart & Young 1936):
-with these weights the new layer computes what is nearest to the old one without any training, and
-fine-tuning starts there. With m = min(k, f) nothing would be lost, but nothing saved either.
+over their c m outputs (Howard et al. 2017). For each channel the kernel is a k x f matrix; its
+singular value decomposition, cut after m terms, is the nearest matrix of rank m (Eckart & Young
+1936). With these weights the new layer is the best approximation of the old one without training,
+and fine-tuning starts from there. With m = min(k, f) nothing would be lost, but nothing saved
+either.
 
 References:
     Howard, A. G. et al. (2017). MobileNets. arXiv:1704.04861.
@@ -45,7 +46,7 @@ from gpukeras.training import fit
 from gpukeras.training.listener import OnEvent
 
 SEPARABLE = {"Conv1D": "SeparableConv1D", "Conv2D": "SeparableConv2D"}
-# What a convolution's config has that the new layer takes as it is.
+# Entries of a convolution's config that the new layer takes unchanged.
 KEPT = (
     *("name", "trainable", "dtype", "filters", "kernel_size", "strides", "padding"),
     *("data_format", "dilation_rate", "activation", "use_bias", "bias_initializer"),
@@ -55,12 +56,12 @@ KEPT = (
 
 @dataclass(frozen=True)
 class SeparateSpec(TrainedSpec):
-    """How convolutions are replaced.
+    """Options for replacing convolutions.
 
     Args:
-        rank: m, filters for each channel: more are nearer to the old layer, and cost more.
-        least_gain: How many times fewer FLOPs the new layer must need.
-        exclude: Names of layers that stay as they are.
+        rank: m, filters for each channel: more approximate the old layer better, and cost more.
+        least_gain: Least factor by which the new layer must reduce FLOPs.
+        exclude: Names of layers that are not replaced.
     """
 
     epochs: int = option(5, check_count, 0)
@@ -76,13 +77,13 @@ def separate(
     validation: Dataset | None = None,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
-    """A model with separable convolutions in place of others, fine-tuned where there are rows.
+    """Returns a model with separable convolutions, fine-tuned if rows are given.
 
     Args:
-        model: A built sequential or functional Keras model; it stays as it is.
+        model: A built sequential or functional Keras model; it is not changed.
         data: Rows to fine-tune and measure on, or None for neither.
         options: Fields of `SeparateSpec`.
-        validation: Rows to validate on; None for those that `data` kept apart.
+        validation: Rows to validate on; None for the validation rows of `data`.
         on_event: See `training.fit()`.
 
     Returns:
@@ -90,7 +91,7 @@ def separate(
 
     Raises:
         SpecError: for bad options.
-        ModelError: if no layer gains, or the layers cannot be connected anew.
+        ModelError: if no layer gains, or the layers cannot be reconnected.
         CompressionError: if the metric gets worse by more than `max_drop`.
     """
     began, spec = time.perf_counter(), SeparateSpec.from_dict(options or {})
@@ -133,7 +134,7 @@ def separate(
 
 @dataclass(frozen=True)
 class Gain:
-    """FLOPs of a layer for a row: as it is, and separable."""
+    """FLOPs of a layer per row: as it is, and separable."""
 
     kind: str
     before: float
@@ -141,7 +142,7 @@ class Gain:
 
 
 def choose_layers(seen: list[Seen], spec: SeparateSpec) -> tuple[dict[str, Gain], list[Listed]]:
-    """The convolutions that gain, by name, and those that stay with the reason."""
+    """Returns the convolutions that gain, by name, and the others with the reason."""
     chosen: dict[str, Gain] = {}
     listed = []
     for one in seen:
@@ -158,7 +159,7 @@ def choose_layers(seen: list[Seen], spec: SeparateSpec) -> tuple[dict[str, Gain]
 
 
 def measure_gain(one: Seen, rank: int) -> Gain:
-    """FLOPs of all calls of a convolution for a row, and those of its separable version."""
+    """Returns the FLOPs per row of all calls of a convolution, and of its separable version."""
     layer = one.layer
     taps, filters = math.prod(layer.kernel_size), layer.filters
     channels = read_channels(layer, one.calls[0].first)
@@ -170,12 +171,18 @@ def measure_gain(one: Seen, rank: int) -> Gain:
 
 
 def read_channels(layer: Any, shape: tuple[float, ...]) -> float:
-    """Channels of an input of a convolution."""
+    """Returns the number of channels in a convolution's input."""
     return shape[1 if layer.data_format == "channels_first" else -1]
 
 
 def explain_refusal(layer: Any, gain: Gain, spec: SeparateSpec) -> str:
-    """Why a convolution stays, or ""."""
+    """Returns why a convolution is not replaced, or "".
+
+    Args:
+        layer: The convolution.
+        gain: Its FLOPs, as it is and separable.
+        spec: Options.
+    """
     strides, dilation = set(layer.strides), set(layer.dilation_rate)
     reasons = {
         "excluded": layer.name in spec.exclude,
@@ -211,7 +218,7 @@ def _replace(model: Any, names: set[str], rank: int) -> Any:
 
 
 def _copy_weights(model: Any, made: Any) -> dict[str, float]:
-    """Gives the new model the old one's weights; what share of each kernel is kept, by layer."""
+    """Copies the old model's weights; returns what share of each kernel is kept, by layer."""
     kept = {}
     pairs = zip(*map(keras_private.list_layers, (model, made)), strict=True)
     for old, new in pairs:
@@ -226,29 +233,29 @@ def _copy_weights(model: Any, made: Any) -> dict[str, float]:
 
 
 def _copy_masks(model: Any, made: Any) -> None:
-    """Zeros of a pruned model stay in the layers that stay; a replaced kernel is not there."""
+    """Copies the masks of a pruned model for the layers that are not replaced."""
     there = {kernel.path for kernel in list_kernels(made)}
     masks = read_masks(model)
     apply_masks(made, {path: keep for path, keep in masks.items() if path in there})
 
 
 def factor_kernel(kernel: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """The separable kernels nearest to a convolution's.
+    """Returns the separable kernels nearest to a convolution's kernel.
 
     Args:
         kernel: Of shape (*taps, channels, filters).
         rank: Filters for each channel.
 
     Returns:
-        The depthwise kernel of shape (*taps, channels, rank), the pointwise one of shape
-        (*ones, channels * rank, filters), both of the kernel's dtype, and the share of the kernel's
-        sum of squares that their product has.
+        The depthwise kernel of shape (*taps, channels, rank), the pointwise one of shape (*ones,
+        channels * rank, filters), both of the kernel's dtype, and the share of the kernel's sum of
+        squares that their product has.
     """
     *taps, channels, filters = kernel.shape
     flat = kernel.reshape(-1, channels, filters).transpose(1, 0, 2).astype(np.float64)
     left, values, right = np.linalg.svd(flat, full_matrices=False)
     found = min(rank, values.shape[1])
-    root = np.sqrt(values[:, :found])  # in both factors alike, so that neither dwarfs the other
+    root = np.sqrt(values[:, :found])  # in both factors alike, so that neither is much larger
     depthwise = np.zeros((channels, flat.shape[1], rank))
     pointwise = np.zeros((channels, rank, filters))
     depthwise[:, :, :found] = left[:, :, :found] * root[:, None, :]

@@ -1,12 +1,13 @@
-"""Masks that grow while a model is trained: the smallest weights go, a few at a time.
+"""Grows masks while a model is trained: the smallest weights are set to 0, a few at a time.
 
 The share of zeros follows Zhu & Gupta (2017): after step t it is
 
     s(t) = final + (initial - final) * (1 - (t - first) / (last - first)) ** 3
 
-fast at first, when many weights are of no use, slower where each one counts. The masks are looked
-at every so many steps, inside the step: the optimizer's count says when, and the weights are sorted
-where they are. So no engine stops for it, and the masks are the same in all of them.
+It grows fast at first, when many weights are redundant, and slower later, when each one matters.
+The masks are updated at a fixed interval, inside the step: the optimizer's step count determines
+when, and the weights are sorted on their device. So no engine pauses for an update, and all engines
+produce the same masks.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from gpukeras.backend import runtime
 from gpukeras.compression.masks import Kernel, Mask, own_constraint, set_mask
 
 POWERS = {"cubic": 3, "linear": 1, "constant": 0}  # 0: all of it at the first step
-UPDATES = 50  # of the masks, as long as there are steps for it
-MOST_STEPS = 100  # from one to the next, where nothing else is asked for
-LEAST_LEFT = 0.01  # of each kernel under a threshold for all: an empty one lets nothing through
+UPDATES = 50  # of the masks, if there are enough steps
+MOST_STEPS = 100  # from one update to the next, by default
+LEAST_LEFT = 0.01  # of each kernel under a global threshold: an empty kernel would block the signal
 
 
 @dataclass(frozen=True)
 class Ramp:
-    """How the share of zeros grows.
+    """The growth of the share of zeros.
 
     Args:
-        initial: Share of zeros that it begins with, in [0, 1).
-        final: Share that it ends with, in (0, 1).
+        initial: Share of zeros at the start, in [0, 1).
+        final: Share of zeros at the end, in (0, 1).
         first: Step of the training, counted from 1, with the first update of the masks.
-        last: Step with the last one.
-        every: Steps from one to the next.
+        last: Step with the last update.
+        every: Steps from one update to the next.
         power: 3 is cubic, 1 linear; 0 is all of it at once.
     """
 
@@ -45,7 +46,7 @@ class Ramp:
     power: int = 3
 
     def share(self, step: Any) -> Any:
-        """The share of zeros after a step; of plain numbers and of tensors."""
+        """Returns the share of zeros after a step; works on plain numbers and on tensors."""
         if self.power == 0 or self.last <= self.first:
             return step * 0.0 + self.final
         done = (step - self.first) / (self.last - self.first)
@@ -61,14 +62,15 @@ def plan_ramp(
     part: float = 0.75,
     every: int | None = None,
 ) -> Ramp:
-    """When the masks grow in a training.
+    """Plans when the masks grow in a training.
 
     Args:
-        steps: Of the whole training.
-        final: Share of zeros in the end.
+        steps: Steps of the whole training.
+        final: Share of zeros at the end.
         schedule: A key of `POWERS`.
-        initial: Share of zeros at its first step.
-        part: Of the training, in (0, 1]; in the rest the model recovers under fixed masks.
+        initial: Share of zeros at the first step.
+        part: Part of the training, in (0, 1], in which the masks grow; in the rest the model
+            recovers under fixed masks.
         every: Steps from one update of the masks to the next; None for some 50 updates in all, and
             at most 100 steps.
     """
@@ -79,19 +81,19 @@ def plan_ramp(
 
 
 class Growth:
-    """The masks of a model's kernels in a training.
+    """The growing masks of a model's kernels in a training.
 
     Args:
-        kernels: What is pruned. Of those that have a mask, the zeros stay and count.
-        iterations: The optimizer's count of steps.
-        ramp: How the share of zeros grows.
-        whole: One threshold for all kernels together, in place of one for each.
+        kernels: The kernels to prune. Zeros of existing masks are kept and count.
+        iterations: The optimizer's step count.
+        ramp: The growth of the share of zeros.
+        whole: Whether one threshold applies to all kernels together, instead of one to each.
     """
 
     def __init__(
         self, kernels: Sequence[Kernel], iterations: Any, ramp: Ramp, whole: bool = False
     ) -> None:
-        """Gives each kernel its mask; the first one asks for the updates."""
+        """Sets a mask on each kernel; the first mask triggers the updates."""
         tf = runtime.tensorflow()
         self._ramp, self._whole, self._iterations = ramp, whole, iterations
         self._variables = [kernel.variable for kernel in kernels]
@@ -100,7 +102,7 @@ class Growth:
         self._masks = _set_masks(kernels, self._grow)
 
     def _grow(self, mask: Mask) -> None:
-        """Traced, once a step: updates all masks where it is time."""
+        """Updates all masks if the step is due; traced, called once per step."""
         tf, ramp = runtime.tensorflow(), self._ramp
         step = tf.cast(self._iterations.value - self._start, "int32") + 1
         regular = tf.equal((step - ramp.first) % ramp.every, 0) & (step >= ramp.first)
@@ -114,14 +116,20 @@ class Growth:
         tf.cond(due, update, lambda: tf.constant(0))
 
     def finish(self) -> None:
-        """The share of zeros that it was to end with, if steps were left out on the way."""
+        """Sets the final share of zeros, in case steps were skipped."""
         _update_masks(self._variables, self._masks, self._ramp.final, self._whole)
         for variable, mask in zip(self._variables, self._masks, strict=True):
             variable.assign(mask.cover(variable.value))
 
 
 def zero_smallest(kernels: Sequence[Kernel], share: float, whole: bool = False) -> None:
-    """Gives kernels masks of their smallest weights at once; for arguments see `Growth`."""
+    """Masks the smallest weights of kernels at once; for arguments see `Growth`.
+
+    Args:
+        kernels: The kernels to prune.
+        share: Share of zeros.
+        whole: Whether one threshold applies to all kernels together.
+    """
     masks = _set_masks(kernels, None)
     variables = [kernel.variable for kernel in kernels]
     _update_masks(variables, masks, share, whole)
@@ -130,7 +138,7 @@ def zero_smallest(kernels: Sequence[Kernel], share: float, whole: bool = False) 
 
 
 def _set_masks(kernels: Sequence[Kernel], before: Callable[[Mask], None] | None) -> list[Mask]:
-    """Masks with the zeros that there are; `before` is the first one's."""
+    """Sets masks with the existing zeros; the first mask calls `before`."""
     masks = []
     for place, kernel in enumerate(kernels):
         first = None if place else before
@@ -141,7 +149,7 @@ def _set_masks(kernels: Sequence[Kernel], before: Callable[[Mask], None] | None)
 
 
 def _update_masks(variables: Sequence[Any], masks: Sequence[Mask], share: Any, whole: bool) -> None:
-    """Traced: new masks from the weights as they are."""
+    """Computes new masks from the current weights (traced)."""
     tf = runtime.tensorflow()
     sizes = [
         tf.abs(tf.cast(mask.cover(variable.value), "float32"))
@@ -161,7 +169,7 @@ def _keep_now(kernel: Kernel) -> Any:
 
 
 def _find_thresholds(sizes: Sequence[Any], share: Any, whole: bool) -> list[Any]:
-    """Traced: for each kernel the size of the largest weight that goes; below 0 where none does."""
+    """Returns for each kernel the largest magnitude to prune (traced); below 0 to prune none."""
     tf = runtime.tensorflow()
     ordered = [tf.sort(tf.reshape(size, [-1])) for size in sizes]
     if not whole:
@@ -171,7 +179,7 @@ def _find_thresholds(sizes: Sequence[Any], share: Any, whole: bool) -> list[Any]
 
 
 def _take(ordered: Any, share: Any) -> Any:
-    """The last of this share of some numbers in rising order; -1 for a share of none."""
+    """Returns the last of this share of some numbers in rising order; -1 for a share of 0."""
     tf = runtime.tensorflow()
     total = int(ordered.shape[0])
     # In float64: float32 cannot count the weights of a large model.

@@ -1,8 +1,8 @@
-"""Structured pruning: whole units and filters go, and a smaller model is built of what is left.
+"""Structured pruning: removes whole units and filters and builds a smaller model of the rest.
 
-A unit's worth is the norm of the weights that make it (Li et al. 2017), or the scale of the batch
-normalisation after it (Liu et al. 2017); units that are tied (see `channel_graph`) are worth
-what they have together. Which share of them goes is found by bisection on the FLOPs that are left.
+A unit's score is the norm of its weights (Li et al. 2017), or the scale of the batch normalization
+after it (Liu et al. 2017); tied units (see `channel_graph`) are scored together. Bisection on the
+remaining FLOPs finds the share of units to remove.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from gpukeras.profiler.cost.layer_flops import activation_flops, layer_flops
 
 TARGETS = ("flops", "units")
 NORMS = ("l2", "l1", "bn")
-NORMALISING = ("BatchNormalization", "LayerNormalization")  # as wide as what they normalise
-HALVINGS = 30  # of the interval in which the share of units is looked for
-LEAST_LEFT = 0.1  # of each group, where the smallest of all layers go: an empty one ends the model
+NORMALISING = ("BatchNormalization", "LayerNormalization")  # as wide as what they normalize
+HALVINGS = 30  # of the interval in which the share of units is searched
+LEAST_LEFT = 0.1  # of each group, if all layers are ranked together: an empty group cuts the model
 
 
 @dataclass(frozen=True)
 class Group:
-    """Units of which some can go, in one or more layers that are tied.
+    """Removable units, in one or more layers that are tied.
 
     Args:
         layers: The layers that make them.
-        roots: The units, by the numbers that stand for them.
-        worth: Of each, not below 0.
+        roots: The units, by the roots of their sets.
+        worth: Score of each unit, at least 0.
     """
 
     layers: tuple[Wired, ...]
@@ -52,10 +52,10 @@ class Narrowed:
     """A smaller model.
 
     Args:
-        model: It, compiled as the one it was made of.
-        changes: What was done to which layer.
+        model: The model, compiled like the original.
+        changes: The changed layers.
         listed: Layers that could not be made smaller, and why.
-        notes: What its owner should know.
+        notes: Sentences for the model's owner.
     """
 
     model: Any
@@ -73,18 +73,20 @@ def narrow_model(
     norm: str = "l2",
     excluded: Callable[[str], bool] = lambda path: False,
 ) -> Narrowed:
-    """A model with fewer units, and the weights of those that stay.
+    """Returns a model with fewer units and the weights of the remaining ones.
 
     Args:
         model: A built Sequential or functional model; it is not changed.
-        sparsity: Share that goes, in (0, 1).
-        target: What it is a share of: "flops" (of the whole model) or "units" (of those that can).
-        whole: The units worth least in all layers go, in place of the same share of each layer.
+        sparsity: Share that is removed, in (0, 1).
+        target: What it is a share of: "flops" (of the whole model) or "units" (of the removable
+            ones).
+        whole: Whether to remove the units with the lowest scores of all layers, instead of the same
+            share of each layer.
         norm: "l2", "l1" or "bn".
-        excluded: Whether a layer, by its names, keeps its units.
+        excluded: Whether a layer, by its path, keeps its units.
 
     Raises:
-        ModelError: if the model's layers are not known, or none can be made smaller.
+        ModelError: if the model's layers are unknown, or none can be made smaller.
     """
     _check_kind(model)
     wiring = wire_model(model)
@@ -125,7 +127,7 @@ def _functional_class() -> Any:
 
 
 def find_groups(wiring: Wiring, norm: str = "l2") -> list[Group]:
-    """The groups of units of which some can go."""
+    """Returns the groups of removable units."""
     makers = [wired for wired in wiring.layers if wired.produces]
     roots = [set(wiring.units.roots(wired.own).tolist()) for wired in makers]
     found = []
@@ -139,7 +141,7 @@ def find_groups(wiring: Wiring, norm: str = "l2") -> list[Group]:
 
 
 def _connected(sets: Sequence[set[int]]) -> list[list[int]]:
-    """Places of sets that overlap, directly or by others."""
+    """Returns groups of indices of sets that overlap, directly or through others."""
     groups: list[tuple[set[int], list[int]]] = []
     for place, one in enumerate(sets):
         near = [group for group in groups if group[0] & one]
@@ -150,7 +152,7 @@ def _connected(sets: Sequence[set[int]]) -> list[list[int]]:
 
 
 def _measure_worth(wiring: Wiring, layers: Sequence[Wired], order: Ids, norm: str) -> np.ndarray:
-    """The norm of each unit's weights, over all layers that make it."""
+    """Returns the norm of each unit's weights, over all layers that make it."""
     total = np.zeros(len(order))
     scales = list(_find_scales(wiring, order)) if norm == "bn" else []
     power = 1 if norm == "l1" else 2
@@ -162,13 +164,13 @@ def _measure_worth(wiring: Wiring, layers: Sequence[Wired], order: Ids, norm: st
 
 
 def _places(order: Ids, roots: Ids) -> tuple[np.ndarray, np.ndarray]:
-    """Where each root is in a sorted order, and whether it is there."""
+    """Returns the index of each root in a sorted order, and whether it is there."""
     places = np.minimum(np.searchsorted(order, roots), len(order) - 1)
     return places, order[places] == roots
 
 
 def _unit_sums(wired: Wired, power: int) -> np.ndarray:
-    """For each unit the sum of its weights' absolute values to a power."""
+    """Returns for each unit the sum of its weights' absolute values to a power."""
     axis = -2 if wired.kind.endswith("Transpose") else -1
     name = "pointwise_kernel" if wired.kind.startswith("Separable") else "kernel"
     kernel = next(weight for weight in wired.layer.weights if weight.name == name).numpy()
@@ -177,7 +179,7 @@ def _unit_sums(wired: Wired, power: int) -> np.ndarray:
 
 
 def _find_scales(wiring: Wiring, order: Ids) -> Iterator[tuple[Ids, np.ndarray]]:
-    """Squared scales of the batch normalisations that these units go through."""
+    """Yields the squared scales of the batch normalizations that these units pass."""
     for wired in wiring.layers:
         if wired.kind != "BatchNormalization" or not wired.layer.scale or wired.inputs is None:
             continue
@@ -187,11 +189,11 @@ def _find_scales(wiring: Wiring, order: Ids) -> Iterator[tuple[Ids, np.ndarray]]
 
 # Choosing ----------------------------------------------------------------------------------------
 
-Work = tuple[float, list[tuple[Wired, float]]]  # FLOPs that stay, and those of each layer
+Work = tuple[float, list[tuple[Wired, float]]]  # fixed FLOPs, and those of each layer
 
 
 def _read_work(model: Any, wiring: Wiring) -> Work:
-    """FLOPs of a row's forward pass, of layers that can change and of the others together."""
+    """Returns a row's forward FLOPs: those of each layer that can change, and of the others."""
     traced = trace_model(model, input_specs(model))
     flops = {
         id(seen.layer): sum(layer_flops(call) or 0.0 for call in seen.calls) / traced.rows
@@ -202,7 +204,13 @@ def _read_work(model: Any, wiring: Wiring) -> Work:
 
 
 def count_left(wiring: Wiring, work: Work, gone: set[int]) -> float:
-    """FLOPs that are left without some units."""
+    """Returns the FLOPs that remain without some units.
+
+    Args:
+        wiring: The model's layers with their units.
+        work: Fixed FLOPs, and those of each layer.
+        gone: The roots of the removed units.
+    """
     fixed, layers = work
     left: dict[int, float] = {}
 
@@ -222,7 +230,7 @@ def count_left(wiring: Wiring, work: Work, gone: set[int]) -> float:
 
 
 def split_work(wired: Wired) -> tuple[float, float, float]:
-    """Shares of a layer's FLOPs: those that go with its inputs and outputs, with one of the two."""
+    """Returns the shares of a layer's FLOPs that scale with inputs x outputs, inputs, outputs."""
     if not wired.produces:
         return 0.0, 0.0, 1.0
     sizes = {weight.name: math.prod(weight.shape) for weight in wired.layer.weights}
@@ -235,7 +243,13 @@ def split_work(wired: Wired) -> tuple[float, float, float]:
 
 
 def find_kept(wiring: Wiring, ids: Ids, gone: set[int]) -> np.ndarray:
-    """Which channels stay."""
+    """Returns a mask of the channels that stay.
+
+    Args:
+        wiring: The model's layers with their units.
+        ids: The channels' units.
+        gone: The roots of the removed units.
+    """
     return np.array([int(root) not in gone for root in wiring.units.roots(ids)], bool)
 
 
@@ -248,7 +262,16 @@ def choose_gone(
     target: str,
     whole: bool,
 ) -> tuple[set[int], list[str]]:
-    """The units to take out, and notes."""
+    """Returns the units to remove, and notes.
+
+    Args:
+        wiring: The model's layers with their units.
+        groups: The groups of removable units.
+        work: The layers' FLOPs.
+        sparsity: Share that is removed.
+        target: What it is a share of, "flops" or "units".
+        whole: Whether units of all groups are ranked together.
+    """
     choose = _choose_smallest if whole else _choose_each
     if target == "units":
         return choose(groups, sparsity), []
@@ -272,7 +295,7 @@ def _explain_left(left: float, sparsity: float) -> list[str]:
 
 
 def _choose_each(groups: Sequence[Group], share: float) -> set[int]:
-    """The same share of each group; one unit stays."""
+    """Chooses the same share of each group; at least one unit stays."""
     gone: set[int] = set()
     for group in groups:
         count = min(math.floor(share * len(group.roots) + 1e-9), len(group.roots) - 1)
@@ -281,10 +304,10 @@ def _choose_each(groups: Sequence[Group], share: float) -> set[int]:
 
 
 def _choose_smallest(groups: Sequence[Group], share: float) -> set[int]:
-    """The share worth least in all groups; of each a tenth stays.
+    """Chooses the share with the lowest scores in all groups; a tenth of each group stays.
 
-    Worth is compared against the group's own root mean square (Molchanov et al. 2017): layers have
-    weights of different sizes.
+    A score is divided by the group's own root mean square (Molchanov et al. 2017), because layers
+    have weights of different sizes.
     """
     ranked: list[tuple[float, int]] = []
     for group in groups:
@@ -300,10 +323,15 @@ def _choose_smallest(groups: Sequence[Group], share: float) -> set[int]:
 
 
 def build_narrow(model: Any, wiring: Wiring, gone: set[int]) -> Any:
-    """The model without some units, compiled as it was.
+    """Returns the model without some units, compiled like the original.
+
+    Args:
+        model: The original model.
+        wiring: Its layers with their units.
+        gone: The roots of the removed units.
 
     Raises:
-        ModelError: if Keras cannot make it again.
+        ModelError: if Keras cannot rebuild it.
     """
     keras, made = runtime.keras(), {}
 
@@ -318,7 +346,7 @@ def build_narrow(model: Any, wiring: Wiring, gone: set[int]) -> Any:
         return made[id(layer)]
 
     try:
-        # Safe mode is for files: the code of a Lambda layer is this session's own.
+        # Safe mode is for files: the code of a Lambda layer comes from this session.
         with keras.src.saving.serialization_lib.SafeModeScope(False):
             small = keras.models.clone_model(model, clone_function=clone, recursive=True)
         if not small.built:
@@ -326,7 +354,7 @@ def build_narrow(model: Any, wiring: Wiring, gone: set[int]) -> Any:
         for _, layer in list_layers(model):
             if id(layer) in made:
                 _copy_layer(wiring, layer, made[id(layer)], gone)
-    except Exception as error:  # whatever the user's own layers raise
+    except Exception as error:  # the user's own layers may raise anything
         raise ModelError(
             f"`model` cannot be built again: {find_reason(error)}.",
             hint="Layers of one's own need `get_config()`.",
@@ -338,7 +366,7 @@ def build_narrow(model: Any, wiring: Wiring, gone: set[int]) -> Any:
 
 
 def _copy_layer(wiring: Wiring, layer: Any, narrow: Any, gone: set[int]) -> None:
-    """Gives a layer the weights of a wider one."""
+    """Copies the kept weights of a layer to a narrower one."""
     wired = wiring.find(layer)
     inputs, outputs = (None, None) if wired is None else (wired.inputs, wired.outputs)
 
@@ -356,7 +384,7 @@ def _copy_layer(wiring: Wiring, layer: Any, narrow: Any, gone: set[int]) -> None
 
 
 def _list_changes(wiring: Wiring, gone: set[int]) -> tuple[LayerChange, ...]:
-    """What was done to the layers that make units."""
+    """Returns the changes of the layers that make units."""
     found = []
     for wired in wiring.layers:
         if not wired.produces:
@@ -370,7 +398,7 @@ def _list_changes(wiring: Wiring, gone: set[int]) -> tuple[LayerChange, ...]:
 
 
 def _list_fixed(wiring: Wiring) -> list[Listed]:
-    """Layers with weights whose units all stay, and why."""
+    """Returns the layers with weights whose units all stay, and why."""
     found = []
     for wired in wiring.layers:
         kind = type(wired.layer).__name__

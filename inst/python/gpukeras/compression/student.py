@@ -1,8 +1,9 @@
-"""A narrower model of the same design: a student made from its teacher.
+"""Derives a student from a teacher: a narrower model of the same architecture.
 
 Hidden layers get a share of their units or filters; inputs and outputs stay. Layers whose outputs
-meet number by number (in an Add, say) must stay equally wide, so widths are followed through the
-model: every tensor belongs to a group, and a group is narrowed as a whole or not at all.
+are combined number by number (in an Add, say) must stay equally wide, so widths are followed
+through the model: every tensor belongs to a group, and a group is narrowed as a whole or not at
+all.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gpukeras.compression.report import LayerChange
 from gpukeras.core.errors import SpecError
 from gpukeras.profiler.cost.layer_flops import keras_kind
 
-# What the width of a layer's output is called in its config.
+# The config entry with the width of a layer's output.
 WIDTHS = {
     "Dense": "units",
     **{f"Conv{rank}D": "filters" for rank in (1, 2, 3)},
@@ -41,28 +42,28 @@ SAME |= {"BatchNormalization", "LayerNormalization", "RMSNormalization", "UnitNo
 SAME |= {"Activation", "ReLU", "LeakyReLU", "ELU", "PReLU", "Softmax", "Identity", "RepeatVector"}
 SAME |= {"Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise", "ActivityRegularization"}
 MERGED = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}
-JOINED = {"Concatenate", "Flatten"}  # what is as wide as its parts together
+JOINED = {"Concatenate", "Flatten"}  # as wide as their inputs together
 
 Part = tuple[Any, ...]
 
 
 class Groups:
-    """Widths that belong together, by the names of what has them (a union-find)."""
+    """Groups of widths that must stay equal (a union-find)."""
 
     def __init__(self) -> None:
-        """No width is known, none is fixed."""
+        """Starts without groups."""
         self._above: dict[Part, Part] = {}
         self._fixed: set[Part] = set()
         self._parts: dict[Part, list[Part]] = {}
 
     def find(self, part: Part) -> Part:
-        """The one that stands for a group."""
+        """Returns the root of a group."""
         while part in self._above:
             part = self._above[part]
         return part
 
     def join(self, one: Part, other: Part) -> None:
-        """Both are equally wide. What is made of parts keeps its width where it meets others."""
+        """Makes two widths equal; a width that is a sum of others is fixed when joined."""
         first, second = self.find(one), self.find(other)
         if first == second:
             return
@@ -75,11 +76,11 @@ class Groups:
             self.fix(first)
 
     def collect(self, whole: Part, parts: list[Part]) -> None:
-        """A width that is the sum of others."""
+        """Records that a width is the sum of others."""
         self._parts[self.find(whole)] = parts
 
     def fix(self, part: Part) -> None:
-        """This width stays, and so do those that it is made of."""
+        """Fixes a width, and the widths that it is the sum of."""
         found = self.find(part)
         if found not in self._fixed:
             self._fixed.add(found)
@@ -87,22 +88,23 @@ class Groups:
                 self.fix(inner)
 
     def fixed(self, part: Part) -> bool:
-        """Whether a width stays."""
+        """Whether a width is fixed."""
         return self.find(part) in self._fixed
 
 
 def derive_student(teacher: Any, width: float) -> tuple[Any, list[LayerChange]]:
-    """A model like another with a share of its hidden units and filters, and new weights.
+    """Returns a model like the teacher, with fewer hidden units and filters, and new weights.
 
     Args:
         teacher: A built sequential or functional model.
         width: Share in (0, 1) that each hidden layer keeps, at least 1.
 
     Returns:
-        The student, compiled as the teacher if that is, and what became of each narrowed layer.
+        The student, compiled like the teacher if that is compiled, and the change of each narrowed
+        layer.
 
     Raises:
-        ModelError: if the teacher's layers cannot be connected anew.
+        ModelError: if the teacher's layers cannot be reconnected.
         SpecError: if none of them can be narrowed.
     """
     check_graph(teacher, "teacher")
@@ -138,12 +140,12 @@ def derive_student(teacher: Any, width: float) -> tuple[Any, list[LayerChange]]:
 
 
 def narrow_width(units: int, width: float) -> int:
-    """So many units are left of a layer."""
+    """Returns the number of units that a layer keeps."""
     return max(1, math.floor(units * width + 0.5))
 
 
 def _copy_given(teacher: Any, student: Any) -> None:
-    """Weights that nothing trains (means of a Normalization, a frozen embedding) stay."""
+    """Copies weights that are not trained (means of a Normalization, a frozen embedding)."""
     pairs = zip(*map(keras_private.list_layers, (teacher, student)), strict=True)
     for old, new in pairs:
         given = old.weights and not old.trainable_weights and not _layers_inside(old)
@@ -160,7 +162,7 @@ def _layers_inside(layer: Any) -> bool:
 
 
 def read_groups(model: Any) -> Groups:
-    """Which widths of a sequential or functional model belong together, and which must stay."""
+    """Returns which widths of a sequential or functional model stay equal, and which are fixed."""
     graph, groups = keras_private.functional_of(model) or model, Groups()
     nest = runtime.tensorflow().nest
     widths: dict[int, Part] = {}
@@ -178,7 +180,7 @@ def read_groups(model: Any) -> Groups:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """The calls of a graph's layers, each after those that it needs."""
+    """Yields the calls of a graph's layers, each after those that it depends on."""
     yield from (node for node in keras_private.list_nodes(graph) if not node.is_input)
 
 
@@ -187,7 +189,7 @@ def _operations(model: Any) -> list[Any]:
 
 
 def _follow(groups: Groups, layer: Any, given: list[Part], place: int) -> Part:
-    """The width of what a layer gives, from the widths of what it is given."""
+    """Returns the width of a layer's output, from the widths of its inputs."""
     kind, own = keras_kind(layer), (layer.name,)
     if kind in WIDTHS and len(given) == 1 and not _holds_widths(layer):
         if not layer.trainable:
@@ -203,11 +205,11 @@ def _follow(groups: Groups, layer: Any, given: list[Part], place: int) -> Part:
     if kind in JOINED:
         groups.collect(whole, given)
         return whole
-    for part in [*given, own, whole]:  # nobody knows what such a layer makes of it
+    for part in [*given, own, whole]:  # the effect of any other layer on widths is unknown
         groups.fix(part)
     return whole
 
 
 def _holds_widths(layer: Any) -> bool:
-    """Whether a layer needs its inputs as wide as they are."""
+    """Whether a layer requires its input widths unchanged."""
     return getattr(layer, "groups", 1) != 1

@@ -1,1 +1,1 @@
-"""Models saved, loaded and exported; what is refused on loading."""
+"""Saves, loads and exports models, and checks files before loading."""

@@ -1,9 +1,10 @@
-"""Models in `.keras` files that keep what Keras' own do not: recipe, history, masks of pruning.
+"""Stores models in `.keras` files with their recipe, history and pruning masks.
 
     save_archive(model, path) --> model.keras --> load_archive(path) --> {model, recipe, ...}
 
-They lie in the archive beside Keras' own members: `gpukeras.json` (text) and, of a pruned model,
-`gpukeras-masks.npz` (a bit a weight). Plain Keras opens such a file too, and takes no notice.
+Plain Keras does not store these. They are members of the archive beside Keras' own: `gpukeras.json`
+(text) and, for a pruned model, `gpukeras-masks.npz` (one bit per weight). Plain Keras opens such a
+file too and ignores them.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ from gpukeras.training.history_registry import (
 
 ABOUT = "gpukeras.json"
 FORMAT = "gpukeras model"
-VERSION = 1  # rises when what was written before would be read wrongly
+VERSION = 1  # increases if a reader would misread earlier files
 
 
 def save_archive(
     model: Any, path: str, overwrite: bool = False, history: str | None = None
 ) -> dict[str, Any]:
-    """Saves a model with all that gpukeras knows of it, whole or not at all.
+    """Saves a model with its recipe, history and masks; a failure leaves no partial file.
 
     Args:
         model: A Keras 3 model.
-        path: Of the file; it ends with ".keras".
-        overwrite: Whether a file that is there is replaced. A folder never is.
-        history: A training's record as JSON text, or None for the model's last one here.
+        path: Path of the file; it ends with ".keras".
+        overwrite: Whether an existing file is replaced. A folder never is.
+        history: A training's record as JSON text, or None for the model's last one in this session.
 
     Returns:
         `{path, kind, name, parameters, bytes, compiled, recipe, epochs, masks, needs}`: class and
@@ -62,9 +63,9 @@ def save_archive(
         loading needs (see `custom_objects.Needs`).
 
     Raises:
-        SpecError: if it is no Keras model, or for another ending.
+        SpecError: if it is not a Keras model, or for another suffix.
         ModelError: if Keras cannot save it, or it holds another program.
-        DataError: if the file is there and not to be replaced, or cannot be written.
+        DataError: if the file exists and is not to be replaced, or cannot be written.
     """
     target = check_ending(path)
     builder.check_model(model, compiled=False)
@@ -96,25 +97,25 @@ def load_archive(
     custom_objects: Mapping[str, Any] | None = None,
     safe_mode: bool = True,
 ) -> dict[str, Any]:
-    """A model from a `.keras` file, in Keras' safe mode, with what gpukeras knew of it.
+    """Loads a model from a `.keras` file, in Keras' safe mode, with its recipe, history and masks.
 
     Args:
-        path: Of the file, of `save_archive()` or of plain Keras.
+        path: Path of a file from `save_archive()` or from plain Keras.
         arg: The user's name for it, for messages.
         custom_objects: Classes and functions that it needs, by name.
         safe_mode: Whether lambdas are refused.
 
     Returns:
         `{model, kind, name, parameters, compiled, left, ours, recipe, history, history_fault,
-        masks}`: `left` are names that its `compile()` needs and nobody knows;
-        `history_fault` says why a damaged history was left out, or is ""; `ours` says
-        whether gpukeras wrote the file; `recipe` as `recipe_json.carry_recipe()` gives it, or None;
-        `history` is the training's record as JSON text, or None.
+        masks}`: `left` are unknown names that its `compile()` needs; `history_fault` is the reason
+        why a damaged history was skipped, or ""; `ours` is whether gpukeras wrote the file;
+        `recipe` as `recipe_json.carry_recipe()` returns it, or None; `history` is the training's
+        record as JSON text, or None.
 
     Raises:
-        SpecError: for another ending.
-        ModelError: if the file is not there, is damaged, dangerous to read or holds code, or needs
-            classes that are not registered with Keras.
+        SpecError: for another suffix.
+        ModelError: if the file does not exist, is damaged, dangerous to read or holds code, or
+            needs classes that are not registered with Keras.
         DataError: for a recipe that a newer gpukeras wrote.
     """
     source = check_ending(path, arg)
@@ -139,7 +140,7 @@ def load_archive(
 
 
 def describe_model(model: Any) -> dict[str, Any]:
-    """`{kind, name, parameters}` of a model."""
+    """Returns `{kind, name, parameters}` of a model."""
     return {
         "kind": type(model).__name__,
         "name": model.name,
@@ -151,7 +152,7 @@ def describe_model(model: Any) -> dict[str, Any]:
 
 
 def collect_extras(model: Any) -> dict[str, bytes]:
-    """Members of a model's archive that are gpukeras' own, by name."""
+    """Returns gpukeras' own members of a model's archive, by name."""
     recipe = builder.recipe_of(model)
     masks = read_masks(model)
     about = {
@@ -188,7 +189,7 @@ def read_model(
     custom_objects: Mapping[str, Any] | None = None,
     safe_mode: bool = True,
 ) -> tuple[Any, dict[str, Any], int, tuple[str, ...]]:
-    """A model with its masks, from a file of gpukeras or of plain Keras.
+    """Loads a model with its masks, from a file of gpukeras or of plain Keras.
 
     Args:
         source: The file.
@@ -197,11 +198,11 @@ def read_model(
         safe_mode: Whether lambdas are refused.
 
     Returns:
-        The model; what gpukeras keeps of it, empty for a file of plain Keras; how many of its
-        arrays are masked; names that its `compile()` needs and nobody knows.
+        The model; the content of gpukeras' own member, empty for a file of plain Keras; how many of
+        its arrays are masked; unknown names that its `compile()` needs.
 
     Raises:
-        ModelError: as `load_safely()`, or if what gpukeras kept is damaged or newer.
+        ModelError: as `load_safely()`, or if gpukeras' own members are damaged or newer.
     """
     model, left = load_safely(source, arg, custom_objects, safe_mode)
     about = _read_about(source, arg)
@@ -209,7 +210,7 @@ def read_model(
 
 
 def _read_about(source: Path, arg: str) -> dict[str, Any]:
-    """What gpukeras keeps as text in the archive, or nothing."""
+    """Returns the content of gpukeras' text member of the archive, or an empty dict."""
     with zipfile.ZipFile(source) as archive:
         if ABOUT not in archive.namelist():
             return {}

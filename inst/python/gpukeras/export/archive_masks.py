@@ -1,4 +1,4 @@
-"""Masks of pruning as a member of an archive: a bit a weight."""
+"""Stores pruning masks as a member of an archive, one bit per weight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEMBER = "gpukeras-masks.npz"
 
 
 def pack_masks(masks: Mapping[str, np.ndarray]) -> dict[str, bytes]:
-    """Masks as a member of the archive, a bit a weight, in their order; none of no masks."""
+    """Packs masks into a member of the archive, one bit per weight, in order; {} without masks."""
     if not masks:
         return {}
     file = io.BytesIO()
@@ -24,14 +24,14 @@ def pack_masks(masks: Mapping[str, np.ndarray]) -> dict[str, bytes]:
 
 
 def unpack_masks(content: bytes, listed: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """The masks of `pack_masks()`, by path.
+    """Returns the masks that `pack_masks()` packed, by path.
 
     Args:
         content: The member of the archive.
-        listed: `{path, shape}` of each.
+        listed: `{path, shape}` of each mask.
 
     Raises:
-        ValueError, KeyError: if they are not those.
+        ValueError, KeyError: if the content does not match.
     """
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         found = {}

@@ -1,6 +1,6 @@
-"""What loading a `.keras` file needs besides Keras: classes, functions and lambdas of one's own.
+"""Finds the custom classes, functions and lambdas that loading a `.keras` file needs.
 
-Keras writes their names, not what they are; of a lambda it writes Python code.
+Keras writes their names, not their definitions; for a lambda it writes Python code.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 from gpukeras.export.safe_load import is_lambda, read_settings, walk_settings
 
-KERAS = ("keras", "keras_hub", "keras_cv", "keras_nlp")  # packages that Keras itself looks in
+KERAS = ("keras", "keras_hub", "keras_cv", "keras_nlp")  # packages that Keras itself searches
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What loading needs.
+    """Custom objects that loading needs.
 
     Args:
         objects: Names of classes and functions in the model.
-        compiled: Names of those that only its `compile()` has: losses, metrics, an optimizer.
+        compiled: Names of those that only its `compile()` needs: losses, metrics, an optimizer.
         lambdas: Where lambdas are: names of layers, or "its compile()".
     """
 
@@ -31,17 +31,17 @@ class Needs:
 
 
 def read_needs(path: Path, ours: Callable[[str], bool] = lambda name: False) -> Needs:
-    """What loading a file needs.
+    """Returns what loading a file needs.
 
     Args:
-        path: Of an archive that may be read, which fits into `zip_limits`.
+        path: An archive that is safe to read, within `zip_limits`.
         ours: Whether Keras has a function of that name.
     """
     return parse_needs(read_settings(path), ours)
 
 
 def parse_needs(settings: Any, ours: Callable[[str], bool] = lambda name: False) -> Needs:
-    """What a model's settings, as Keras writes them, need; see `read_needs()`."""
+    """Returns what a model's settings, as Keras writes them, need; see `read_needs()`."""
     if not isinstance(settings, Mapping):
         return Needs()
     own = {name: part for name, part in settings.items() if name != "compile_config"}
@@ -57,38 +57,38 @@ def _unique(names: Iterator[str] | Collection[str]) -> tuple[str, ...]:
 
 
 def _names(settings: Any) -> Iterator[str]:
-    """Names of what is not of Keras' own modules; functions of Keras too, which say no module.
+    """Yields names outside Keras' own modules, and Keras' functions, whose module is not written.
 
-    What R and `exec()` make lies in no module or in "builtins".
+    Objects from R and from `exec()` have no module or "builtins".
     """
     for one, _ in walk_settings(settings):
         module, kind, inner = one.get("module"), one.get("class_name"), one.get("config")
         if "module" not in one or str(module).split(".")[0] in KERAS:
             continue
         if module != "builtins" and not one.get("registered_name"):
-            continue  # no class that could be given: Keras refuses it
+            continue  # not a class that could be given: Keras refuses it
         name = inner if kind == "function" else one.get("registered_name") or kind
         if isinstance(name, str):
             yield name
 
 
 def find_missing(names: Collection[str], knows: Callable[[str], bool]) -> tuple[str, ...]:
-    """Names without a class or function.
+    """Returns the names without a class or function.
 
     Args:
-        names: As Keras wrote them: "Name", or "package>Name" of what is registered.
-        knows: Whether there is one of that name.
+        names: As Keras wrote them: "Name", or "package>Name" for registered objects.
+        knows: Whether an object of that name exists.
     """
     return tuple(name for name in names if not knows(name))
 
 
 def short_name(name: str) -> str:
-    """The "Name" of a "package>Name"."""
+    """Returns the "Name" of a "package>Name"."""
     return name.rpartition(">")[2]
 
 
 def spread_names(objects: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Objects by the names that Keras asks for: "Name" stands for "package>Name" too.
+    """Returns objects by the names that Keras looks up: "Name" stands for "package>Name" too.
 
     Args:
         objects: Classes and functions by name, as the user gave them.

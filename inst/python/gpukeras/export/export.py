@@ -1,9 +1,9 @@
-"""Models for other programs: exported by Keras, run by the other program, compared.
+"""Exports models for other programs, and compares their predictions there with the original's.
 
     export_model(model, path) --> sample rows --> model.export() beside the path
         --> a child process runs the file on the rows --> same predictions? --> the path
 
-What does not predict the same never gets its name.
+The file is moved to its path only if its predictions agree.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gpukeras.models import builder
 
 LIMIT_S = 300.0  # of the child process, which may have to import TensorFlow
 SAVED_MODEL = "saved_model.pb"
-FLEX = b"Flex"  # begins the names of operations that only TensorFlow has, in files of LiteRT
+FLEX = b"Flex"  # prefix of the names of TensorFlow-only operations in LiteRT files
 SINGLE = (
     "The file takes one row at a time: for batches of any size, the model needs operations that "
     "LiteRT does not have."
@@ -50,7 +50,7 @@ SINGLE = (
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was exported, and how it was checked.
+    """The record of an export and its check.
 
     Args:
         path: The file or folder, absolute.
@@ -58,20 +58,20 @@ class ExportReport:
         title: The format's name.
         bytes: Size of the file or of all files of the folder.
         model: The model's name.
-        inputs: Of the file: its name for each, shape of a row (None for any size), type.
-        outputs: Shape of a row and type of each of the model's.
-        rows: Rows that both models predicted.
-        drawn: Whether they were random, not a dataset's.
+        inputs: The file's inputs: name, shape of a row (None for any size) and dtype of each.
+        outputs: Shape of a row and dtype of each of the model's outputs.
+        rows: Number of rows that both models predicted.
+        drawn: Whether the rows were random, not from a dataset.
         max_difference: The largest absolute difference of the predictions.
         largest: The largest absolute prediction.
         allowed: The largest difference that is allowed.
         tolerance: `allowed` for predictions of at most 1 in size, and its share of larger ones.
-        tolerance_reason: Why that.
+        tolerance_reason: Why this tolerance was chosen.
         runner: The program that ran the file, with its version.
-        encoded: Whether the model has a recipe, by which rows must be encoded first.
-        seconds: All of it took.
+        encoded: Whether the model has a recipe by which rows must be encoded first.
+        seconds: Total time.
         code: Lines of Python that run the file.
-        notes: What its owner should know, sentences.
+        notes: Sentences for the model's owner.
     """
 
     path: str
@@ -107,7 +107,7 @@ def export_model(
     """Exports a model's forward pass, runs the file in another process and compares.
 
     Args:
-        model: A built Keras model; need not be compiled.
+        model: A built Keras model; it need not be compiled.
         path: The file, or for "savedmodel" the folder.
         format: "savedmodel", "onnx", "litert", or "auto": by the path's suffix.
         overwrite: Whether a file, or the folder of an earlier export, is replaced.
@@ -115,11 +115,11 @@ def export_model(
         tolerance: See `ExportReport`; None chooses by the precision of the model.
 
     Raises:
-        SpecError: for a bad option, or where rows cannot be drawn.
+        SpecError: for a bad option, or if random rows cannot be drawn.
         DataError: if the path is taken or cannot be written.
         RuntimeMissingError: if the format needs packages that are not installed.
         ModelError: if Keras or the converter cannot export the model, the file cannot be run, or
-            predicts something else.
+            its predictions differ.
     """
     began = time.perf_counter()
     builder.check_model(model, compiled=False)
@@ -191,7 +191,7 @@ def _check_place(target: Path, form: Format, overwrite: bool) -> None:
 
 @contextmanager
 def _new_place(target: Path, form: Format, overwrite: bool) -> Iterator[Path]:
-    """A path beside the target, which gets its name if nothing fails."""
+    """Yields a path beside the target, which is renamed to the target if nothing fails."""
     if form.suffix:
         with written_beside(target, "model") as partial:
             yield partial
@@ -221,7 +221,7 @@ def _measure(target: Path) -> float:
 
 
 def _write(model: Any, path: Path, form: Format) -> tuple[str, ...]:
-    """Keras writes the file; gives what its owner should know."""
+    """Writes the file with Keras; returns notes for the model's owner."""
     _export(model, path, form)
     if form.keras != "litert" or FLEX not in path.read_bytes():
         return ()
@@ -236,14 +236,14 @@ def _write(model: Any, path: Path, form: Format) -> tuple[str, ...]:
 
 
 def _export(model: Any, path: Path, form: Format, **options: Any) -> None:
-    """Keras' own function; what converters print is dropped."""
+    """Calls Keras' own export function; the converters' output is dropped."""
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             model.export(str(path), format=form.keras, verbose=False, **options)
     except OSError:
         raise
-    except Exception as error:  # whatever converters raise
+    except Exception as error:  # converters may raise anything
         raise ModelError(
             f"`model` cannot be exported to {form.title}: {explain_error(error)}",
             hint="Layers may use operations that the format does not have.",
@@ -252,7 +252,7 @@ def _export(model: Any, path: Path, form: Format, **options: Any) -> None:
 
 
 def _sign_single(model: Any) -> list[Any] | None:
-    """The model's input with one row; None, which is Keras' own, where that is not known."""
+    """Returns the model's input with one row; None (Keras' default) if it is unknown."""
     inputs = read_inputs(model)
     if inputs is None:
         return None
@@ -267,13 +267,20 @@ def _sign_single(model: Any) -> list[Any] | None:
 def _run(
     name: str, path: Path, rows: Mapping[str, np.ndarray], target: Path
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
-    """What the exported model predicts in a process of its own, and what that one tells."""
+    """Returns the exported model's predictions from a separate process, and its report.
+
+    Args:
+        name: The format's name.
+        path: The exported file or folder.
+        rows: The rows, by the names of the model's inputs.
+        target: The final path, for messages.
+    """
     with quiet_environment() as environment, tempfile.TemporaryDirectory() as folder:
         given, gives = Path(folder, "rows.npz"), Path(folder, "outputs.npz")
         arrays: dict[str, Any] = {str(place): part for place, part in enumerate(rows.values())}
         np.savez(given, names=np.array(list(rows)), **arrays)
         arguments = (name, str(path), str(given), str(gives))
-        no_gpu = {"CUDA_VISIBLE_DEVICES": "-1"}  # the session has the card
+        no_gpu = {"CUDA_VISIBLE_DEVICES": "-1"}  # the session uses the GPU
         answer = parse_answer(
             run_probe(
                 {}, "export.run_exported", environment, LIMIT_S, arguments=arguments, changes=no_gpu
@@ -308,7 +315,7 @@ def _check_agreement(agreement: Agreement, form: Format, target: Path) -> None:
 def _describe_inputs(
     model: Any, names: list[str], rows: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], ...]:
-    """The file's inputs, with the sizes that the model leaves open as None."""
+    """Returns the file's inputs, with the sizes that the model leaves open as None."""
     shapes = {tensor.name: tuple(tensor.shape)[1:] for tensor in getattr(model, "inputs", []) or []}
     by_name = set(names) == set(rows)
     pairs = zip(names, names if by_name else rows, strict=True)

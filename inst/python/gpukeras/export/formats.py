@@ -1,4 +1,4 @@
-"""The formats that models are exported to: what they need, and how their files are run."""
+"""The export formats: their packages, and how their files are run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Code = Callable[[str, Sequence[str]], list[str]]  # lines of Python, from a path
 
 @dataclass(frozen=True)
 class Format:
-    """A format.
+    """An export format.
 
     Args:
         title: Its name for messages.
         keras: Keras' name for it.
-        suffix: Of its files, or "" for a folder.
+        suffix: Suffix of its files, or "" for a folder.
         needs: Python packages that convert and run it: name to import, pip's requirement. The
-            versions are those tried with TensorFlow 2.21, Keras 3.15 and NumPy 1.26.
-        code: How its file is run in Python.
+            versions are those tested with TensorFlow 2.21, Keras 3.15 and NumPy 1.26.
+        code: Returns the lines of Python that run its file.
     """
 
     title: str
@@ -75,11 +75,11 @@ FORMATS = {
     ),
     "litert": Format("LiteRT", "litert", ".tflite", (), _code_litert),
 }
-OTHERS = (".keras", ".h5", ".onnx", ".tflite")  # no names for a folder
+OTHERS = (".keras", ".h5", ".onnx", ".tflite")  # not allowed for a folder
 
 
 def choose_format(name: str, path: str) -> str:
-    """The format's name; "auto" goes by the path's suffix.
+    """Returns the format's name; "auto" uses the path's suffix.
 
     Raises:
         SpecError: for an unknown format, or a path that has the suffix of another one.
@@ -105,10 +105,10 @@ def choose_format(name: str, path: str) -> str:
 
 
 def check_packages(form: Format) -> None:
-    """The packages that a format needs are installed.
+    """Checks that the packages of a format are installed.
 
     Raises:
-        RuntimeMissingError: naming those that are not, with the command that installs them.
+        RuntimeMissingError: naming the missing packages, with the command that installs them.
     """
     missing = [need for need in form.needs if importlib.util.find_spec(need[0]) is None]
     if missing:

@@ -1,4 +1,4 @@
-"""Files that Keras writes and loads: whole or not at all, and in safe mode, after a look inside.
+"""Writes `.keras` files completely or not at all, and loads them in safe mode after a check.
 
 with written_beside(target, "model") as partial: write_model(model, partial, "model"); place(...)
 model, left = load_safely(path, "path")
@@ -25,12 +25,12 @@ from gpukeras.export.custom_objects import Needs, find_missing, read_needs, shor
 from gpukeras.export.safe_load import check_code
 
 SUFFIX = ".keras"
-# Where Keras looks for functions that a file names.
+# Modules in which Keras looks up functions by name.
 WITH_FUNCTIONS = ("activations", "constraints", "initializers", "losses", "metrics", "regularizers")
 
 
 def check_ending(path: Any, arg: str = "path") -> Path:
-    """A path that ends with ".keras", absolute."""
+    """Returns the absolute path of a file that must end with ".keras"."""
     if not isinstance(path, str) or not path.endswith(SUFFIX):
         found = describe(path) if not isinstance(path, str) else repr(Path(path).suffix)
         raise SpecError(
@@ -42,10 +42,10 @@ def check_ending(path: Any, arg: str = "path") -> Path:
 
 
 def check_target(target: Path, overwrite: bool) -> None:
-    """A path where a file may be written.
+    """Checks that a file may be written at a path.
 
     Raises:
-        DataError: if a folder is there, or a file and `overwrite` is false.
+        DataError: if a folder exists there, or a file does and `overwrite` is False.
     """
     if target.is_dir():
         raise DataError(f"`path`: {target.name} is a folder.", arg="path", path=str(target))
@@ -64,7 +64,7 @@ def _exists(target: Path) -> DataError:
 
 @contextmanager
 def written_beside(target: Path, arg: str) -> Iterator[Path]:
-    """A path in a hidden folder beside the target, removed if it was not renamed.
+    """Yields a path in a hidden folder beside the target; the folder is removed on exit.
 
     Raises:
         DataError: if the disk or the folder refuses.
@@ -83,7 +83,16 @@ def written_beside(target: Path, arg: str) -> Iterator[Path]:
 
 
 def place(partial: Path, target: Path, overwrite: bool) -> None:
-    """Gives the new file its name; without `overwrite`, no other that came meanwhile is lost."""
+    """Renames the new file; without `overwrite` it fails if another file appeared meanwhile.
+
+    Args:
+        partial: The new file.
+        target: Its final path.
+        overwrite: Whether an existing file is replaced.
+
+    Raises:
+        DataError: if the target exists and `overwrite` is False.
+    """
     if overwrite or not hasattr(os, "link"):
         os.replace(partial, target)
         return
@@ -99,13 +108,13 @@ def place(partial: Path, target: Path, overwrite: bool) -> None:
 def write_model(
     model: Any, path: Path, arg: str, extras: Mapping[str, bytes] | None = None
 ) -> None:
-    """Writes a model with its optimizer's state, and members of one's own, into a new file.
+    """Writes a model with its optimizer's state, and additional members, into a new file.
 
     Args:
         model: A Keras model.
-        path: Of the file; it ends with ".keras".
+        path: Path of the file; it ends with ".keras".
         arg: The user's name for the model, for messages.
-        extras: Members of the archive besides Keras' own, by name.
+        extras: Additional members of the archive, by name.
 
     Raises:
         ModelError: if Keras cannot save it.
@@ -113,7 +122,7 @@ def write_model(
     """
     _build_optimizer(model)
     try:
-        with warnings.catch_warnings():  # of lambdas, which are refused; of models not yet built
+        with warnings.catch_warnings():  # on lambdas, which are refused, and on unbuilt models
             warnings.simplefilter("ignore")
             model.save(str(path))
     except Exception as error:  # NotImplementedError, TypeError, what a get_config() raises
@@ -131,7 +140,7 @@ def write_model(
 
 
 def _build_optimizer(model: Any) -> None:
-    """Creates the optimizer's variables, as the first step would: the loaded one has them too."""
+    """Creates the optimizer's variables like the first step: the loaded optimizer has them too."""
     optimizer = model.optimizer if model.compiled else None
     if optimizer is not None and model.built and not optimizer.built:
         optimizer.build(model.trainable_variables)
@@ -143,7 +152,7 @@ def load_safely(
     custom_objects: Mapping[str, Any] | None = None,
     safe_mode: bool = True,
 ) -> tuple[Any, tuple[str, ...]]:
-    """A model from a file that was looked through first; in safe mode no code of the file is run.
+    """Loads a model from a file after a check; in safe mode no code of the file is run.
 
     Args:
         source: The file.
@@ -152,12 +161,12 @@ def load_safely(
         safe_mode: Whether lambdas are refused; no other code is ever run.
 
     Returns:
-        The Keras model, compiled as it was, with its optimizer's state; and the names of what only
-        its `compile()` needs and is not known: if there are any, it is not compiled.
+        The Keras model, compiled as it was, with its optimizer's state; and the unknown names that
+        only its `compile()` needs: if there are any, the model is not compiled.
 
     Raises:
-        ModelError: if the file is not there, is damaged or dangerous, holds code, or needs classes
-            or functions that are neither given nor registered with Keras.
+        ModelError: if the file does not exist, is damaged or dangerous, holds code, or needs
+            classes or functions that are neither given nor registered with Keras.
     """
     fault = zip_limits.explain_fault(source)
     if fault:
@@ -186,7 +195,13 @@ def load_safely(
 
 
 def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
-    """A file that needs classes or functions that nobody knows."""
+    """Returns the error of a file that needs unknown classes or functions.
+
+    Args:
+        source: The file.
+        arg: The user's name for the model.
+        names: The unknown names.
+    """
     given = ", ".join(f"{short_name(name)} = " for name in names)
     them = "it" if len(names) == 1 else "them"
     return refused(
@@ -199,12 +214,12 @@ def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
 
 
 def needs_of(path: Path) -> Needs:
-    """What loading a file needs besides Keras."""
+    """Returns what loading a file needs besides Keras."""
     return read_needs(path, _is_function_of_keras)
 
 
 def _is_function_of_keras(name: str) -> bool:
-    """Keras writes functions of its own by their name alone."""
+    """Whether a bare name, as Keras writes it for its own functions, is one of these."""
     keras = runtime.keras()
     return any(hasattr(getattr(keras, module), name) for module in WITH_FUNCTIONS)
 
@@ -214,7 +229,7 @@ def _is_known(given: Mapping[str, Any], name: str) -> bool:
 
 
 def explain_error(error: BaseException) -> str:
-    """One sentence of what Keras says."""
+    """Returns one sentence of Keras' message."""
     said = find_reason(error)
     for end in (". ", " Full object config"):
         said = said.split(end)[0]
@@ -222,5 +237,12 @@ def explain_error(error: BaseException) -> str:
 
 
 def refused(message: str, arg: str, path: Path, hint: str = "") -> ModelError:
-    """A model's file that cannot be written or read."""
+    """Returns the error of a model file that cannot be written or read.
+
+    Args:
+        message: The message.
+        arg: The user's name for the model.
+        path: Path of the file.
+        hint: What the user can do.
+    """
     return ModelError(message, hint=hint, arg=arg, path=str(path))

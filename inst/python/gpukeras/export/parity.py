@@ -1,4 +1,4 @@
-"""Rows that an exported model is tried on, and how far apart two models' predictions are."""
+"""Chooses rows to test an exported model on, and compares the predictions of two models."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ ROWS = 16
 OPEN_SIZE = 32  # of a dimension that the model leaves open, such as the length of a text
 SEED = 20170711
 HALF = ("float16", "bfloat16", "float8")
-# Both run the same formula in another order: 1e-6 to 1e-5 of the largest value were seen in
-# float32. A GPU multiplies with 10 bits (TF32), half precision keeps 8 to 11.
+# Both run the same formula in another order: differences of 1e-6 to 1e-5 of the largest value were
+# seen in float32. A GPU multiplies with 10 bits (TF32), half precision keeps 8 to 11.
 TOLERANCE, COARSE = 1e-4, 2e-2
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far apart the predictions of two models are.
+    """The difference between the predictions of two models.
 
     Args:
-        difference: The largest absolute difference; infinite where one has no number.
+        difference: The largest absolute difference; infinite if one prediction is not a number.
         largest: The largest absolute prediction.
         allowed: The largest difference that is allowed: the tolerance, times `largest` if that is
             more than 1.
@@ -44,11 +44,11 @@ class Agreement:
 
 
 def choose_tolerance(precisions: Sequence[str], device: str) -> tuple[float, str]:
-    """The difference that is allowed, and why.
+    """Returns the difference that is allowed, and why.
 
     Args:
-        precisions: Types that the model's layers compute in.
-        device: Where the model is, such as "GPU:0".
+        precisions: The layers' compute dtypes.
+        device: The model's device, such as "GPU:0".
     """
     half = sorted({one for one in precisions if one.startswith(HALF)})
     if half:
@@ -61,11 +61,11 @@ def choose_tolerance(precisions: Sequence[str], device: str) -> tuple[float, str
 def compare_outputs(
     requested: Sequence[np.ndarray], found: Sequence[np.ndarray], tolerance: float
 ) -> Agreement:
-    """How far apart predictions are, output by output.
+    """Compares predictions output by output.
 
     Args:
         requested: The model's predictions, an array for each output.
-        found: The exported model's.
+        found: The exported model's predictions.
         tolerance: See `Agreement`.
     """
     largest = max((_largest(values) for values in requested), default=0.0)
@@ -92,14 +92,14 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def read_samples(model: Any, data: Any = None) -> Any:
-    """Rows to try a model on, as it takes them: an array, or several in the model's structure.
+    """Returns rows to test a model on: an array, or arrays in the model's input structure.
 
     Args:
         model: A Keras model.
         data: A dataset whose first rows are taken, or None for random ones.
 
     Raises:
-        SpecError: where random rows cannot be drawn.
+        SpecError: if random rows cannot be drawn.
         ModelError: if the dataset does not fit the model.
     """
     tf = runtime.tensorflow()
@@ -118,15 +118,20 @@ def read_samples(model: Any, data: Any = None) -> Any:
 
 
 def read_inputs(model: Any) -> Any:
-    """Keras' tensors that a model takes, in its structure; None for one that does not tell."""
+    """Returns a model's input tensors in its structure; None if the model does not define them."""
     if not getattr(model, "inputs", None):
         return None
-    functional = hasattr(model, "output_names")  # others, as Sequential, have one input
+    functional = hasattr(model, "output_names")  # others, such as Sequential, have one input
     return model.input if functional else model.inputs[0]
 
 
 def draw_rows(rng: np.random.Generator, shape: Sequence[int | None], dtype: str) -> np.ndarray:
-    """Random rows for an input: normal numbers, or 0 and 1, which any embedding knows.
+    """Draws random rows for an input: normal numbers, or 0 and 1, valid for any embedding.
+
+    Args:
+        rng: The random generator.
+        shape: Shape of a row; None for an open dimension.
+        dtype: The input's dtype.
 
     Raises:
         SpecError: for text.
@@ -144,7 +149,7 @@ def draw_rows(rng: np.random.Generator, shape: Sequence[int | None], dtype: str)
 
 
 def name_rows(model: Any, rows: Any) -> dict[str, np.ndarray]:
-    """Rows by the names of the model's inputs, in the order of `tf.nest.flatten()`."""
+    """Returns rows by the names of the model's inputs, in the order of `tf.nest.flatten()`."""
     flat = [np.asarray(values) for values in runtime.tensorflow().nest.flatten(rows)]
     if isinstance(rows, Mapping):
         return dict(zip(sorted(rows), flat, strict=True))
@@ -156,7 +161,7 @@ def name_rows(model: Any, rows: Any) -> dict[str, np.ndarray]:
 
 
 def predict_samples(model: Any, rows: Any) -> list[np.ndarray]:
-    """A model's predictions for rows, an array for each output."""
+    """Returns a model's predictions for rows, an array for each output."""
     tf = runtime.tensorflow()
     outputs = model(tf.nest.map_structure(tf.constant, rows), training=False)
     return [np.asarray(values) for values in tf.nest.flatten(outputs)]

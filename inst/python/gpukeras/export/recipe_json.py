@@ -1,7 +1,7 @@
-"""Recipes that leave the session and come back: what R's gpu_recipe() holds.
+"""Converts recipes to JSON text and back, for R's gpu_recipe().
 
-The recipe crosses as JSON text. A number of R's is written by dput() with 15 digits, and would come
-back as another one; the text has all 17, and only ASCII, which no locale changes.
+A recipe crosses to R as JSON text. R's dput() writes a number with 15 digits, which changes its
+value; the text has all 17 digits, and only ASCII, which does not depend on the locale.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from gpukeras.models import builder, compatibility
 
 
 def recipes_from(value: Any, arg: str = "recipe") -> Recipe | None:
-    """The recipe that a value has or is; None for None, and for a model that has none.
+    """Returns the recipe of a value, or the value itself if it is one.
+
+    The result is None for None, and for a model that has no recipe.
 
     Args:
         value: A dataset, a model, JSON text or plain values (see `serialization`), or a `Recipe`.
         arg: The user's name for it, for messages.
 
     Raises:
-        SpecError: if it is nothing of that kind.
-        DataError: for text or values that are no recipe, or a newer one.
+        SpecError: if it is none of these.
+        DataError: for text or values that are not a recipe, or a newer one.
     """
     if value is None or isinstance(value, Recipe):
         return value
@@ -41,13 +43,13 @@ def recipes_from(value: Any, arg: str = "recipe") -> Recipe | None:
 
 
 def carry_recipe(value: Any) -> dict[str, Any]:
-    """A recipe for R to keep.
+    """Returns a recipe for R to store.
 
     Args:
-        value: What `recipes_from()` takes.
+        value: A value that `recipes_from()` takes.
 
     Returns:
-        `{recipe, portable}`: the recipe as a record, to be looked at, and as JSON text, to be used.
+        `{recipe, portable}`: the recipe as a record for display, and as JSON text for use.
 
     Raises:
         DataError: for a model that gpukeras did not train.
@@ -64,7 +66,7 @@ def carry_recipe(value: Any) -> dict[str, Any]:
 
 
 def tie_recipe(model: Any, recipe: Any) -> None:
-    """Gives a model, such as one that was loaded from a file, the recipe that trained it.
+    """Ties a recipe to a model, such as one that was loaded from a file.
 
     Raises:
         ModelError: if the model's input does not fit the recipe.

@@ -1,9 +1,9 @@
 """Runs an exported model: `python -m gpukeras.export.run_exported FORMAT MODEL ROWS OUTPUTS`.
 
-In a process of its own, which has none of the session's classes: the file must do by itself, and
-what crashes in another's runtime does not take the session along. ROWS is a file of NumPy's with
-an array for each input, by place, and their names; OUTPUTS gets an array for each output. Prints
-one line of JSON: which program ran the model, and its inputs and outputs.
+It is a separate process without the session's classes, so the file must be self-contained, and a
+crash of another runtime does not end the session. ROWS is a NumPy file with an array for each
+input, by place, and their names; OUTPUTS is a file for an array of each output. The process prints
+one line of JSON: the program that ran the model, and its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gpukeras.backend import runtime
 from gpukeras.core.messages import count_of
 
 Rows = Mapping[str, np.ndarray]
-Ran = tuple[str, Sequence[np.ndarray], Sequence[str]]  # by which program, outputs, names of inputs
+Ran = tuple[str, Sequence[np.ndarray], Sequence[str]]  # program, outputs, names of inputs
 
 
 def run_saved_model(path: str, rows: Rows) -> Ran:
-    """A folder of TensorFlow's."""
+    """Runs a SavedModel folder with TensorFlow."""
     tf = runtime.tensorflow()
     serve = tf.saved_model.load(path).signatures["serving_default"]
     inputs = sorted(serve.structured_input_signature[1])
@@ -36,7 +36,7 @@ def run_saved_model(path: str, rows: Rows) -> Ran:
 
 
 def run_onnx(path: str, rows: Rows) -> Ran:
-    """A file of ONNX, on the processor."""
+    """Runs an ONNX file on the CPU."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -46,7 +46,7 @@ def run_onnx(path: str, rows: Rows) -> Ran:
 
 
 def run_litert(path: str, rows: Rows) -> Ran:
-    """A file of LiteRT; row by row where it takes one at a time."""
+    """Runs a LiteRT file; row by row if it takes one row at a time."""
     runner, interpreter = open_litert(path)
     run = interpreter.get_signature_runner()
     details = run.get_input_details()
@@ -62,7 +62,7 @@ def run_litert(path: str, rows: Rows) -> Ran:
 
 
 def open_litert(path: str) -> tuple[str, Any]:
-    """An interpreter, TensorFlow's where there is no other, and its name with the version."""
+    """Returns an interpreter, TensorFlow's if there is no other, and its name with the version."""
     if importlib.util.find_spec("ai_edge_litert") is not None:
         from ai_edge_litert.interpreter import Interpreter
 
@@ -75,7 +75,7 @@ RUNNERS = {"savedmodel": run_saved_model, "onnx": run_onnx, "litert": run_litert
 
 
 def match_inputs(inputs: Sequence[str], rows: Rows) -> dict[str, np.ndarray]:
-    """The rows of each of the file's inputs: by name, or by place where the names are others."""
+    """Returns the rows of each of the file's inputs: by name, or by place if the names differ."""
     if len(inputs) != len(rows):
         raise ValueError(f"it has {count_of(len(inputs), 'input')}, not {len(rows)}")
     if set(inputs) == set(rows):
@@ -84,7 +84,7 @@ def match_inputs(inputs: Sequence[str], rows: Rows) -> dict[str, np.ndarray]:
 
 
 def order_outputs(outputs: Mapping[str, Any]) -> list[np.ndarray]:
-    """Outputs in the order of the model's: by number, or by name as Keras flattens dicts."""
+    """Returns outputs in the model's order: by number, or by name as Keras flattens dicts."""
 
     def place(name: str) -> tuple[int, str]:
         number = re.fullmatch(r"output_(\d+)", name)
@@ -94,13 +94,20 @@ def order_outputs(outputs: Mapping[str, Any]) -> list[np.ndarray]:
 
 
 def run_exported(form: str, path: str, rows_path: str, outputs_path: str) -> dict[str, Any]:
-    """Runs the model on the rows; `{runner, inputs, error}`, or an error alone."""
+    """Runs the model on the rows; returns `{runner, inputs, error}`, or an error alone.
+
+    Args:
+        form: The format's name.
+        path: The exported file or folder.
+        rows_path: File with the rows.
+        outputs_path: File for the outputs.
+    """
     with np.load(rows_path, allow_pickle=False) as file:
         names = [str(name) for name in file["names"]]
         rows = {name: file[str(place)] for place, name in enumerate(names)}
     try:
         runner, outputs, inputs = RUNNERS[form](path, rows)
-    except Exception as error:  # whatever another's runtime raises is the answer
+    except Exception as error:  # the runtime may raise anything; the error is the result
         said = " ".join(str(error).split())
         return {"error": f"{type(error).__name__}: {said[:300]}"}
     arrays: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""What a `.keras` file would make Keras run or fetch: found in its settings before Keras sees them.
+"""Finds code and references in a `.keras` file's settings before Keras reads them.
 
-Keras' safe mode refuses most of it too, but in the words of a programmer, not all of it in every
-version, and not where somebody called `keras.config.enable_unsafe_deserialization()`.
+Keras' safe mode refuses most of it too. But its messages are technical, it does not refuse all of
+it in every version, and `keras.config.enable_unsafe_deserialization()` switches it off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpukeras.core.errors import ModelError
 
 SETTINGS = "config.json"
 WEIGHTS = "model.weights.h5"
-# Layers of Keras that load another program, by a path or as a pickle.
+# Keras layers that load another program, by a path or as a pickle.
 PROGRAMS = {
     "TFSMLayer": "a program of TensorFlow that lies elsewhere on the disk",
     "TorchModuleWrapper": "a pickle of PyTorch",
@@ -27,15 +27,15 @@ PROGRAMS = {
 
 
 def check_code(path: Path, arg: str, lambdas: bool = True) -> None:
-    """Refuses a `.keras` file with code in it, which is never run.
+    """Refuses a `.keras` file that contains code; the code is never run.
 
     Args:
-        path: Of an archive that may be read, which fits into `zip_limits`.
+        path: An archive that is safe to read, within `zip_limits`.
         arg: The user's name for the model, for messages.
-        lambdas: Whether lambdas are refused too; their user may know where the file is from.
+        lambdas: Whether lambdas are refused too; the user may trust the file's origin.
 
     Raises:
-        ModelError: naming the layers; or for weights that lie in another file.
+        ModelError: naming the layers; or for weights that are stored in another file.
     """
     try:
         _check_settings(read_settings(path), path, arg, lambdas)
@@ -54,7 +54,7 @@ def check_code(path: Path, arg: str, lambdas: bool = True) -> None:
 
 
 def read_settings(path: Path) -> Any:
-    """The settings, or None where they cannot be read: Keras cannot either, and says so."""
+    """Returns the settings, or None if they are unreadable; Keras then reports the error."""
     damaged = suppress(OSError, KeyError, ValueError, zipfile.BadZipFile)
     with damaged, zipfile.ZipFile(path) as archive:
         return json.loads(archive.read(SETTINGS))
@@ -87,7 +87,7 @@ def _check_settings(config: Any, path: Path, arg: str, refused: bool) -> None:
 
 
 def walk_settings(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str]]:
-    """All records within a configuration, each with the layer that it belongs to, or ""."""
+    """Yields all records within a configuration, each with the layer that it belongs to, or ""."""
     if isinstance(config, dict):
         owner = _name_owner(config, owner)
         yield config, owner
@@ -104,7 +104,10 @@ def _name_owner(config: dict[str, Any], owner: str) -> str:
 
 
 def is_lambda(config: dict[str, Any]) -> bool:
-    """Keras 3 says so; Keras 2 has bytes of a function, its defaults, what it refers to."""
+    """Whether a record is a lambda.
+
+    Keras 3 marks it; Keras 2 has a function's bytes, its defaults and its closure.
+    """
     inner = config.get("config")
     return config.get("class_name") == "__lambda__" or (
         config.get("class_name") == "Lambda"
@@ -119,10 +122,10 @@ def _is_program(config: dict[str, Any]) -> bool:
 
 
 def _find_links(path: Path) -> Iterator[str]:
-    """Where HDF5 weights refer to other files, which reading them would open."""
-    import h5py  # Keras brings it
+    """Yields HDF5 links to other files, which reading the weights would open."""
+    import h5py  # a dependency of Keras
 
-    damaged = suppress(OSError, KeyError, zipfile.BadZipFile)  # Keras says so
+    damaged = suppress(OSError, KeyError, zipfile.BadZipFile)  # Keras reports it
     with (
         damaged,
         zipfile.ZipFile(path) as archive,

@@ -1,9 +1,9 @@
-"""What crosses between R processes by files: Keras models, and how the rows of a dataset are fed.
+"""Transfers Keras models and the feeding options of datasets between R processes by files.
 
     save_model(model, path) --> path (`.keras`) + record --> load_model(path, recipe)
 
-The files are those of `archive`: masks of pruning come back too. The recipe of the training
-data also goes beside the file, as text, for who looks at a model before loading it.
+The files are those of `archive`, so pruning masks are restored too. The recipe of the training data
+is also written beside the file, as text, so that it can be read without loading the model.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from gpukeras.training.history_registry import keep_stored
 
 
 def save_model(model: Any, path: str, arg: str = "model", loadable: bool = True) -> dict[str, Any]:
-    """Writes a model with its optimizer's state into a `.keras` file, whole or not at all.
+    """Writes a model with its optimizer's state into a `.keras` file, completely or not at all.
 
     Args:
         model: A Keras 3 model.
-        path: Of the file, which is replaced if it is there; it ends with ".keras".
+        path: Path of the file, which is replaced if it exists; it ends with ".keras".
         arg: The user's name for the model, for messages.
-        loadable: Refuse a model that `load_model()` would refuse for the code that it holds. False
-            where a model would be lost by it.
+        loadable: Whether to refuse a model that `load_model()` would refuse for its code. False if
+            the refusal would lose the model.
 
     Returns:
         `{kind, name, parameters, bytes, recipe}`: class and name of the model, number of its
-        weights, size of the file, and what `recipe_json.carry_recipe()` gives, or None.
+        weights, size of the file, and what `recipe_json.carry_recipe()` returns, or None.
 
     Raises:
-        SpecError: if it is no Keras model, or for another ending.
+        SpecError: if it is not a Keras model, or for another suffix.
         ModelError: if Keras cannot save it, or for a Lambda layer or another Python lambda.
         DataError: if the file cannot be written.
     """
@@ -71,10 +71,10 @@ def load_model(
     custom_objects: Mapping[str, Any] | None = None,
     safe_mode: bool = True,
 ) -> Any:
-    """A model from a `.keras` file; in Keras' safe mode no code of the file is run.
+    """Loads a model from a `.keras` file; in Keras' safe mode no code of the file is run.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         recipe: Tied to the model if not None; see `recipe_json.recipes_from()`.
         arg: The user's name for the model, for messages.
         custom_objects: Classes and functions that it needs, by name.
@@ -84,7 +84,7 @@ def load_model(
         The Keras model, compiled as it was, with its optimizer's state, history and masks.
 
     Raises:
-        ModelError: if the file is not there, is damaged, holds code, or needs classes that are
+        ModelError: if the file does not exist, is damaged, holds code, or needs classes that are
             not registered with Keras.
     """
     source = check_ending(path)
@@ -97,7 +97,7 @@ def load_model(
 
 
 def feeding_of(data: Any, arg: str = "data") -> dict[str, Any]:
-    """How a dataset feeds its rows, which gpu_dataset_save() leaves to who opens them again.
+    """Returns a dataset's feeding options, which gpu_dataset_save() does not store.
 
     Args:
         data: The dataset.
@@ -107,7 +107,7 @@ def feeding_of(data: Any, arg: str = "data") -> dict[str, Any]:
         Options of gpu_dataset(): `{batch_size, shuffle, drop_last, augment}`.
 
     Raises:
-        DataError: for a dataset that is mapped by a function, or whose rows have no known end.
+        DataError: for a dataset that is mapped by a function, or whose length is unknown.
     """
     if not isinstance(data, Dataset):
         raise SpecError(f"`{arg}` must be a gpu_dataset, not {describe(data)}.", arg=arg)

@@ -1,8 +1,8 @@
-"""Whether a zip archive of unknown origin may be read: its names, its sizes, what is in it.
+"""Checks whether a zip archive of unknown origin is safe to read: names, sizes and content.
 
-A `.keras` file is such an archive. One that was made by hand can name members outside of the
-folder it is extracted to, swell to many times its size, or hold a pickle, which runs code when it
-is read. NumPy and the standard library only; nothing is extracted here.
+A `.keras` file is such an archive. A crafted one can name members outside of the folder it is
+extracted to, expand to many times its size, or hold a pickle, which runs code when it is read. The
+module uses NumPy and the standard library only, and extracts nothing.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import IO
 import numpy as np
 
 MOST_MEMBERS = 10_000
-# Deflate makes at most 1/1032 of something: weights come to 1/1.1, those of a pruned model to 1/10.
+# Deflate compresses to at best 1/1032: weights come to 1/1.1, those of a pruned model to 1/10.
 MOST_SWELLING = 100
-FREE_BYTES = 64 * 2**20  # small archives may swell more: an empty vocabulary, zeros
+FREE_BYTES = 64 * 2**20  # small archives may expand more: an empty vocabulary, zeros
 PICKLED_SUFFIXES = (".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth")
-PICKLED = re.compile(rb"\x80[\x02-\x05]")  # how protocols 2 to 5 begin
+PICKLED = re.compile(rb"\x80[\x02-\x05]")  # first bytes of protocols 2 to 5
 HDF5 = b"\x89HDF\r\n\x1a\n"
 READS = (OSError, EOFError, RuntimeError, NotImplementedError, ValueError, zlib.error)
 
 
 def explain_fault(path: Path) -> str:
-    """Why an archive must not be read, as the end of a sentence; "" where it may.
+    """Returns why an archive must not be read, as the end of a sentence; "" if it may.
 
-    Reads the whole file once, for its checksums.
+    It reads the whole file once, for its checksums.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
     """
     if not path.is_file():
         return "is a folder" if path.is_dir() else "does not exist"
@@ -67,10 +67,10 @@ def _explain_archive(file: IO[bytes], size: int) -> str:
 
 
 def check_members(members: Sequence[zipfile.ZipInfo], size: int) -> str:
-    """What is wrong with an archive's list of members, as the end of a sentence; "" for nothing.
+    """Returns the fault of an archive's list of members, as the end of a sentence; "" if none.
 
     Args:
-        members: What `ZipFile.infolist()` gives.
+        members: The result of `ZipFile.infolist()`.
         size: Bytes of the archive.
     """
     if len(members) > MOST_MEMBERS:
@@ -90,7 +90,7 @@ def check_members(members: Sequence[zipfile.ZipInfo], size: int) -> str:
 
 
 def _explain_name(member: zipfile.ZipInfo) -> str:
-    name = member.orig_filename  # the other one is cut at a NUL, and changed on Windows
+    name = member.orig_filename  # `filename` is cut at a NUL, and changed on Windows
     outside = name.startswith("/") or ".." in name.split("/") or re.match(r"[A-Za-z]:", name)
     if outside or "\\" in name or "\0" in name or not name:
         return "which lies outside of it"
@@ -103,7 +103,7 @@ def _explain_name(member: zipfile.ZipInfo) -> str:
 
 
 def show(name: str) -> str:
-    """A member's name for a message: short, printable."""
+    """Returns a member's name for a message: short, printable."""
     return repr(name if len(name) <= 80 else f"{name[:77]}...")
 
 
@@ -111,7 +111,7 @@ def show(name: str) -> str:
 
 
 def _explain_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
-    """Whether a member is a pickle, or arrays with pickles in them."""
+    """Returns why a member is unsafe: it is a pickle, or has arrays with pickles in them; or ""."""
     fault = f"holds a Python pickle in its member {show(member.filename)}"
     if member.filename.lower().endswith(PICKLED_SUFFIXES):
         return fault
@@ -130,7 +130,7 @@ def _explain_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
 
 
 def _find_objects(archive: zipfile.ZipFile) -> Iterator[bool]:
-    """Whether each of NumPy's arrays in an archive holds pickled objects."""
+    """Yields whether each NumPy array in an archive holds pickled objects."""
     for name in archive.namelist():
         with archive.open(name) as file:
             if PICKLED.match(file.read(8)):

@@ -1,1 +1,1 @@
-"""Keras models: built, matched with rows, their state copied and restored."""
+"""Builds Keras models, checks that they fit a dataset, and copies and restores their state."""

@@ -1,7 +1,7 @@
-"""Keras models: a first one that fits a dataset, and checks that any one does.
+"""Builds a first Keras model for a dataset, and checks whether any model fits.
 
-The recipe of the data that trained a model is tied to it here, in a weak table: the model itself
-stays an ordinary Keras model.
+A weak table ties the recipe of the training data to the model: the model itself stays an ordinary
+Keras model.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from gpukeras.models.targets import check_weights
 from gpukeras.models.variables import has_call
 from gpukeras.system import host
 
-# Where the classes of Keras 2 are, as tf_keras and as the keras of old.
 BYTES_A_WEIGHT = 16  # itself, its gradient, and the two moments of Adam
+# Modules of Keras 2's classes, in tf_keras and in old versions of keras.
 OLD_KERAS = ("tf_keras.", "keras.engine.", "keras.src.engine.", "tensorflow.python.keras.")
 
 _RECIPES: weakref.WeakKeyDictionary[Any, Recipe] = weakref.WeakKeyDictionary()
 
 
 def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
-    """A compiled multilayer perceptron whose input and output fit the dataset.
+    """Builds a compiled multilayer perceptron whose input and output fit the dataset.
 
-    Numbers: one linear unit a label, mean squared error; the output is rescaled by the training
-    labels' mean and deviation, so that the model learns standardised labels and predicts in the
-    labels' own unit. Two classes or 0/1: one sigmoid unit, binary cross-entropy. More classes:
-    softmax. The output is float32 under mixed precision, as Keras advises. Several inputs have a
-    branch each, several outputs a head each, by their names.
+    For numbers the output is one linear unit per label, with mean squared error. It is rescaled by
+    the training labels' mean and standard deviation, so that the model learns standardized labels
+    and predicts in the labels' own unit. For two classes or 0/1 it is one sigmoid unit with binary
+    cross-entropy, for more classes a softmax. The output is float32 under mixed precision, as Keras
+    advises. Each of several inputs has a branch, each of several outputs a head, by their names.
 
     Args:
         data: A dataset with labels.
@@ -80,10 +80,10 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
 
 
 def _check_size(recipe: Recipe, spec: MlpSpec) -> None:
-    """Refuses layers that no memory holds: the kernel would end the process without a word.
+    """Refuses layers that do not fit into memory: the kernel would silently end the process.
 
     Raises:
-        SpecError: naming how much they need, with gradients and the optimizer's moments.
+        SpecError: naming the memory they need, with gradients and the optimizer's moments.
     """
     widths = [
         math.prod(recipe.shape),
@@ -102,7 +102,7 @@ def _check_size(recipe: Recipe, spec: MlpSpec) -> None:
 
 
 def _stack(recipe: Recipe, label: LabelRule, spec: MlpSpec) -> Any:
-    """Layer upon layer."""
+    """Stacks the layers in a Sequential model."""
     keras = runtime.keras()
     layers = [keras.Input(recipe.shape)]
     layers += [keras.layers.Flatten()] if len(recipe.shape) > 1 else []
@@ -111,10 +111,10 @@ def _stack(recipe: Recipe, label: LabelRule, spec: MlpSpec) -> Any:
 
 
 def _connect(recipe: Recipe, label: LabelRule, spec: MlpSpec) -> Any:
-    """A branch for each input, the hidden layers on all of them, a head for each output.
+    """Connects a branch for each input, the shared hidden layers, and a head for each output.
 
-    A branch is one dense layer of as many units as the first hidden layer has, so that an input
-    with many numbers does not drown one with few. Where there is one input, there is no branch.
+    A branch is one dense layer with as many units as the first hidden layer, so that an input with
+    many numbers does not dominate one with few. A single input has no branch.
     """
     keras, parts = runtime.keras(), input_parts(recipe)
     parts = parts or (Part("features", recipe.shape, slice(None)),)
@@ -155,7 +155,7 @@ def _apply(layers: list[Any], tensor: Any) -> Any:
 
 
 def _choose_losses(label: LabelRule, mixed: bool) -> tuple[Any, Any]:
-    """Loss and metrics, of several outputs by their names."""
+    """Returns loss and metrics; for several outputs by their names."""
     if not label.outputs:
         return choose_loss(label, mixed)
     chosen = {output.name: choose_loss(output.rule) for output in label.outputs}
@@ -164,7 +164,7 @@ def _choose_losses(label: LabelRule, mixed: bool) -> tuple[Any, Any]:
 
 
 def choose_loss(label: LabelRule, mixed: bool = False) -> tuple[str, list[str]]:
-    """Loss and metrics that fit a kind of label; mixed classes are one column each."""
+    """Returns loss and metrics for a kind of label; mixed labels have one column per class."""
     if mixed:
         return "categorical_crossentropy", ["accuracy"]
     if label.kind in ("number", "matrix"):
@@ -194,7 +194,7 @@ def _dense(units: int, seed: int, position: int, penalty: float) -> Any:
 def _output_layers(
     label: LabelRule, seed: int, mixed: bool = False, name: str | None = None
 ) -> list[Any]:
-    """The layers of an output; the last one has the output's name, if it is one of several."""
+    """Returns the layers of an output; the last one has the output's name if there are several."""
     layers = runtime.keras().layers
     two = label.kind == "binary" or (label.kind == "class" and label.units == 2 and not mixed)
     units = 1 if two else label.units
@@ -203,7 +203,7 @@ def _output_layers(
     )
     last = {"dtype": "float32", **({} if name is None else {"name": name})}
     own = last if label.kind != "number" else {"dtype": "float32"}
-    shaped = len(label.row_shape) > 1  # its numbers have a shape: the last layer gives it to them
+    shaped = len(label.row_shape) > 1  # the last layer reshapes its numbers
     own = {"dtype": "float32"} if shaped else own
     dense = layers.Dense(units, activation, kernel_initializer=_initializer(seed, -1), **own)
     if shaped:
@@ -221,11 +221,11 @@ def _initializer(seed: int, position: int) -> Any:
 
 
 def check_model(model: Any, *, compiled: bool = True) -> None:
-    """A Keras model that can be trained.
+    """Checks that a value is a Keras model that can be trained.
 
     Raises:
         SpecError: if it is not a Keras 3 model.
-        ModelError: if it is one of Keras 2, or not compiled.
+        ModelError: if it is a Keras 2 model, or not compiled.
     """
     refuse_old(model)
     if not runtime.is_keras_model(model):
@@ -246,7 +246,7 @@ def check_model(model: Any, *, compiled: bool = True) -> None:
 
 
 def refuse_old(model: Any, arg: str = "model") -> None:
-    """A model of Keras 2 is no other object: its user is told what became of it.
+    """Refuses a Keras 2 model with a message of its own.
 
     Raises:
         ModelError: if it is one.
@@ -263,14 +263,14 @@ def refuse_old(model: Any, arg: str = "model") -> None:
 
 
 def compile_model(model: Any, options: Mapping[str, Any]) -> None:
-    """Compiles a model, as Keras' own `compile()`; the optimizer begins anew.
+    """Compiles a model like Keras' own `compile()`, with a new optimizer.
 
     Args:
         model: A Keras 3 model, compiled or not.
-        options: `loss`, `optimizer` ("adam" where it is None) and `metrics`, whatever Keras takes.
+        options: `loss`, `optimizer` ("adam" if it is None) and `metrics`, as Keras takes them.
 
     Raises:
-        SpecError: without a loss, or for something that Keras does not take.
+        SpecError: without a loss, or for a value that Keras does not take.
     """
     check_model(model, compiled=False)
     loss, optimizer, metrics = (options.get(name) for name in ("loss", "optimizer", "metrics"))
@@ -292,15 +292,22 @@ def compile_model(model: Any, options: Mapping[str, Any]) -> None:
 def check_rows(
     model: Any, data: Dataset, arg: str = "data", step: str = "train", fits: bool = False
 ) -> None:
-    """The model can be trained ("train") or evaluated ("test") on these rows: both fit.
+    """Checks that a dataset fits for training ("train") or evaluating ("test") a model.
 
-    Of batches that are taken as they come nothing is known before: Keras itself looks at them. With
-    `fits` the model is trained or evaluated alone: what measures and searches needs numbers.
+    Batches of a user's own pipeline (used as they come) are unknown before; Keras itself checks
+    them. Without `fits` rows must be numeric, because measuring and searching need numbers.
+
+    Args:
+        model: A Keras model.
+        data: The dataset.
+        arg: The user's name for the dataset, for messages.
+        step: "train" or "test".
+        fits: Whether the model is only trained or evaluated, not measured.
 
     Raises:
-        SpecError: for rows that are no numbers, where such are needed.
-        DataError: if they have no labels, and the loss needs some.
-        ModelError: if they do not fit, or the optimizer does not know what it is to train.
+        SpecError: for rows that are not numeric, if numbers are needed.
+        DataError: if they have no labels, and the loss needs them.
+        ModelError: if they do not fit, or the optimizer does not know all variables to train.
     """
     if step == "train":
         require_known_layers(model)
@@ -322,7 +329,7 @@ def check_rows(
 
 
 def _check_weights(model: Any, shape: tuple[int, ...]) -> None:
-    """Weights, `shape` a row, fit the losses; steps and losses of the user's own may take any."""
+    """Checks weights, `shape` per row, against the losses; custom steps and losses may take any."""
     if runtime.overrides(model, "train_step") or runtime.overrides(model, "compute_loss"):
         return
     for output, loss in weighed_outputs(model):
@@ -330,13 +337,13 @@ def _check_weights(model: Any, shape: tuple[int, ...]) -> None:
 
 
 def _needs_labels(model: Any, step: str) -> bool:
-    """Whether the loss of `compile()` will be asked; a step of the user's own may have another."""
+    """Whether the loss of `compile()` is used; a custom step may have another loss."""
     own = (f"{step}_step", "compute_loss")
     return model.loss is not None and not any(runtime.overrides(model, name) for name in own)
 
 
 def check_call(model: Any, step: str) -> None:
-    """A model without a step of its own is called, so it must have a call.
+    """Checks that a model has a call, or a step of its own that needs none.
 
     Raises:
         ModelError: if it has neither.
@@ -354,10 +361,10 @@ def check_call(model: Any, step: str) -> None:
 
 
 def tie_recipe(model: Any, recipe: Recipe) -> None:
-    """Remembers how the data that trains a model was encoded: the first one, and the first labels.
+    """Ties the recipe of the training data to a model: the first one, with the first labels.
 
     Raises:
-        DataError: if the model was trained on data encoded otherwise.
+        DataError: if the model was trained on data with another encoding.
     """
     check_encoding(model, recipe)
     tied = _RECIPES.get(model)
@@ -366,13 +373,13 @@ def tie_recipe(model: Any, recipe: Recipe) -> None:
 
 
 def recipe_of(model: Any) -> Recipe | None:
-    """The recipe tied to a model, or None for a model that gpukeras did not train."""
+    """Returns the recipe tied to a model, or None for a model that gpukeras did not train."""
     check_model(model, compiled=False)
     return _RECIPES.get(model)
 
 
 def check_encoding(model: Any, recipe: Recipe) -> None:
-    """Data is encoded as the data that trained the model."""
+    """Checks that data is encoded like the data that trained the model."""
     tied = _RECIPES.get(model)
     if tied is None:
         return

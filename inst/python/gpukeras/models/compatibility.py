@@ -1,4 +1,4 @@
-"""Whether a Keras model fits the rows: their inputs, outputs, shapes, and what its losses take."""
+"""Checks whether a Keras model fits a dataset: inputs, outputs, shapes, and losses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Named = TypeVar("Named", Part, Output)
 
 
 def check_fit(model: Any, recipe: Recipe) -> None:
-    """The model's inputs and outputs fit the data.
+    """Checks that the model's inputs and outputs fit the data.
 
     Raises:
         ModelError: if an input's shape or an output's units do not fit, or they have other names.
@@ -45,7 +45,7 @@ def check_fit(model: Any, recipe: Recipe) -> None:
 
 
 def weighed_outputs(model: Any) -> list[tuple[Shape, str]]:
-    """Shape of a row of each output that has a loss, and the loss by its name."""
+    """Returns the shape of a row of each output that has a loss, and the loss's name."""
     outputs = read_outputs(model) or {"": _shape_of(model, "output_shape")}
     losses = _losses_of(model, list(outputs))
     return [
@@ -59,7 +59,7 @@ def weighed_outputs(model: Any) -> list[tuple[Shape, str]]:
 
 
 def check_input(model: Any, recipe: Recipe) -> None:
-    """The model's inputs fit the rows, by name and shape; unknown shapes are left to Keras.
+    """Checks that a model's inputs fit the rows, by name and shape; Keras checks unknown shapes.
 
     Raises:
         ModelError: if not.
@@ -88,7 +88,7 @@ def check_input(model: Any, recipe: Recipe) -> None:
 
 
 def _check_texts(model: Any, recipe: Recipe) -> None:
-    """Inputs that take text get it, and no others do."""
+    """Checks that inputs that take text get it, and no others do."""
     own = {part.name: part.recipe.has_texts for part in recipe.inputs}
     for name, tensor in read_tensors(model).items():
         wants, gets = tensor.dtype == "string", own.get(name, recipe.has_texts and not own)
@@ -126,20 +126,26 @@ def _check_inputs(
 
 
 def _by_place(known: Collection[str], parts: Sequence[Named]) -> Sequence[Named]:
-    """Inputs or outputs that were given without names have those of the model, in its order."""
+    """Names inputs or outputs without names after those of the model, in its order."""
     if len(known) != len(parts):
         return parts
     return [replace(part, name=name) for part, name in zip(parts, known, strict=True)]
 
 
 def read_open_axes(model: Any) -> frozenset[int]:
-    """Axes of a row along which a model of one input takes any length."""
+    """Returns the axes of a row along which a model of one input takes any length."""
     requested = _shape_of(model, "input_shape") or ()
     return frozenset(axis for axis, length in enumerate(requested) if length is None)
 
 
 def open_shape(model: Any, recipe: Recipe, shape: tuple[int, ...] | None) -> Recipe:
-    """The recipe for rows that are longer or shorter along axes that the model leaves open."""
+    """Returns the recipe for rows of another length along axes that the model leaves open.
+
+    Args:
+        model: The model.
+        recipe: The recipe of its training data.
+        shape: Shape of a row, or None if unknown.
+    """
     if shape is None or recipe.kind != "array" or not keeps_values(recipe):
         return recipe
     have = zip(shape, recipe.shape, strict=False)
@@ -149,7 +155,7 @@ def open_shape(model: Any, recipe: Recipe, shape: tuple[int, ...] | None) -> Rec
 
 
 def _fits(requested: Shape, have: Shape) -> bool:
-    """Whether rows fit an input: Keras adds a last axis of 1, or takes it away."""
+    """Whether rows fit an input: Keras adds or removes a last axis of 1."""
     longer, shorter = sorted((requested, have), key=len, reverse=True)
     if len(longer) == len(shorter) + 1 and longer[-1] == 1:
         requested, have = requested[: len(shorter)], have[: len(shorter)]
@@ -177,7 +183,7 @@ def _refuse_sequential(model: Any, what: str) -> None:
 
 
 def read_inputs(model: Any) -> dict[str, Shape | None] | None:
-    """The shape of a row of each of a functional model's inputs, by name; None of others."""
+    """Returns the row shape of each input of a functional model, by name; None for other models."""
     if not hasattr(model, "output_names"):
         return None
     return {name: _row(tensor) for name, tensor in read_tensors(model).items()}
@@ -189,7 +195,7 @@ def takes_text(model: Any) -> bool:
 
 
 def read_tensors(model: Any) -> dict[str, Any]:
-    """A model's input tensors by name; none of one that is not built, or that subclassing made."""
+    """Returns a model's input tensors by name; {} for an unbuilt or subclassed model."""
     if not getattr(model, "inputs", None):
         return {}
     struct = getattr(model, "input", model.inputs)  # a sequential model that never ran has none
@@ -200,7 +206,7 @@ def read_tensors(model: Any) -> dict[str, Any]:
 
 
 def read_parts(model: Any) -> dict[str, list[str]]:
-    """The names of a model's inputs and outputs, in its order; none of one that is not functional.
+    """Returns the names of a functional model's inputs and outputs, in its order; none for others.
 
     The inputs of a dict are in the order in which Keras flattens them.
     """
@@ -210,10 +216,10 @@ def read_parts(model: Any) -> dict[str, list[str]]:
 
 
 def read_outputs(model: Any) -> dict[str, Shape | None] | None:
-    """The shape of a row of each of a functional model's outputs, by name; None of others.
+    """Returns the row shape of each output of a functional model, by name; None for other models.
 
-    They are in the order in which Keras flattens them, which is that of lists of losses. Where one
-    layer makes several of them, they have no names of their own: None.
+    They are in the order in which Keras flattens them, which is also the order of a list of losses.
+    If one layer makes several outputs, they have no names of their own, and the result is None.
     """
     if not hasattr(model, "output_names"):
         return None
@@ -231,7 +237,7 @@ def _row(tensor: Any) -> Shape | None:
 
 
 def _shape_of(model: Any, name: str) -> Shape | None:
-    """A single input's or output's shape without the batch axis; None if there is no such."""
+    """Returns a single input's or output's shape without the batch axis; None if there is none."""
     shape = getattr(model, name, None)  # raises AttributeError inside for unbuilt models
     if not isinstance(shape, tuple) or not all(d is None or isinstance(d, int) for d in shape):
         return None
@@ -278,7 +284,7 @@ def _check_single_output(model: Any) -> None:
 
 
 def _losses_of(model: Any, names: list[str]) -> dict[str, Any]:
-    """The loss of each output, None of those without one; one that is alone is for all."""
+    """Returns the loss of each output, None if it has none; a single loss applies to all."""
     loss = model.loss
     if isinstance(loss, Mapping):
         return {name: loss.get(name) for name in names}

@@ -1,4 +1,4 @@
-"""Whether what a model was compiled with still fits it: its optimizer, its losses and metrics."""
+"""Checks whether a model's compile settings still fit it: its optimizer, losses and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.messages import find_reason, list_some
 from gpukeras.models.compatibility import read_outputs
 
-# How Keras' optimizers begin, and the path of a layer's variable.
+# Start of the message of Keras' optimizers, with the path of a layer's variable.
 UNKNOWN_VARIABLE = re.compile(r"Unknown variable: <Variable path=([^,]*/[^,]*)")
 
 
@@ -20,10 +20,10 @@ UNKNOWN_VARIABLE = re.compile(r"Unknown variable: <Variable path=([^,]*/[^,]*)")
 
 
 def require_known_layers(model: Any) -> None:
-    """The optimizer knows all that is to be trained: layers may have been unfrozen since.
+    """Checks that the optimizer knows all trainable variables: layers may have been unfrozen since.
 
-    A step of the user's own may have an optimizer for some of the variables: there Keras' own
-    refusal is waited for, see `explaining_refusals()`.
+    A custom step may have an optimizer for some of the variables. There this check is skipped and
+    Keras' own error is explained, see `explaining_refusals()`.
 
     Raises:
         ModelError: naming the layers that it does not know.
@@ -35,7 +35,7 @@ def require_known_layers(model: Any) -> None:
 
 
 def find_unknown(model: Any) -> list[str]:
-    """Layers with trainable variables that a built optimizer does not know."""
+    """Returns layers with trainable variables that a built optimizer does not know."""
     optimizer = model.optimizer
     if optimizer is None or not optimizer.built:
         return []
@@ -53,7 +53,7 @@ def find_unknown(model: Any) -> list[str]:
 
 
 def compiled_before(layers: list[str]) -> ModelError:
-    """The error of a model with layers that became trainable after it was compiled."""
+    """Returns the error of a model with layers that became trainable after it was compiled."""
     what = f"the layers {list_some(layers)}" if len(layers) > 1 else f"the layer {layers[0]}"
     return ModelError(
         f"The optimizer of `model` does not know {what}, which became trainable after it was "
@@ -68,10 +68,10 @@ def compiled_before(layers: list[str]) -> ModelError:
 
 
 def require_no_strategy(model: Any) -> None:
-    """The model was not made in the scope of a strategy of the user's own.
+    """Checks that the model was not made in the scope of the user's own strategy.
 
     Raises:
-        ModelError: if it was: its variables and its functions are that strategy's.
+        ModelError: if it was: its variables and its functions belong to that strategy.
     """
     values = runtime.tensorflow().distribute.DistributedValues
     strategy = keras_private.strategy_of(model)
@@ -92,9 +92,9 @@ def require_no_strategy(model: Any) -> None:
 
 
 def explain_build(model: Any, error: BaseException) -> ModelError:
-    """The error of a model that Keras cannot build: what of `compile()` does not fit its outputs.
+    """Returns the error of a model that Keras cannot build, with the `compile()` argument at fault.
 
-    It is asked after Keras has refused, and refuses nothing itself.
+    It is called after Keras has failed, and raises nothing itself.
     """
     outputs, given = read_outputs(model), _given(model)
     for name in given if outputs else ():
@@ -111,7 +111,7 @@ def explain_build(model: Any, error: BaseException) -> ModelError:
 
 
 def _given(model: Any) -> dict[str, Any]:
-    """What `compile()` was given for the outputs, by its argument."""
+    """Returns the `compile()` arguments for the outputs, by name."""
     loss, weights = keras_private.given_losses(keras_private.compiled_loss(model))
     metrics, weighted = keras_private.given_metrics(keras_private.compiled_metrics(model))
     losses = {"loss": loss, "loss_weights": weights}
@@ -119,7 +119,7 @@ def _given(model: Any) -> dict[str, Any]:
 
 
 def _find_fault(given: Any, outputs: list[str], whole: bool) -> str:
-    """What does not fit outputs, for a sentence; "" where nothing is known to be wrong."""
+    """Returns what does not fit the outputs, for a sentence; "" if nothing is known to be wrong."""
     if isinstance(given, Mapping):
         fits = set(given) == set(outputs) if whole else set(given) <= set(outputs)
         return "" if fits else f"names {', '.join(map(str, given)) or 'none'}"
@@ -144,7 +144,7 @@ def _misfit(name: str, fault: str, outputs: list[str]) -> ModelError:
 
 @contextmanager
 def explaining_refusals() -> Iterator[None]:
-    """What only a model's step can tell is told from a defect: no loss, an unknown variable.
+    """Converts user errors that only a model's step reveals: no loss, an unknown variable.
 
     Raises:
         ModelError: for a model that was compiled without a loss and whose layers add none, or whose
@@ -152,7 +152,7 @@ def explaining_refusals() -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, ModelError) as error:  # Keras' own, or an engine's that could not trace
+    except (ValueError, ModelError) as error:  # Keras' own, or an engine's if tracing failed
         if "No loss to compute" in str(error):
             raise ModelError(
                 "`model` was compiled without a loss, and its layers add none.",

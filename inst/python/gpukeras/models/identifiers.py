@@ -1,6 +1,6 @@
-"""Names of Keras' losses and metrics that a model was compiled with: found, or what they may be.
+"""Checks the names of losses and metrics that a model was compiled with, and suggests valid ones.
 
-Keras looks them up when the first batch comes, and then says nothing of the names that it knows.
+Keras looks names up when the first batch comes, and its error does not list the valid names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
 
 SHORT = ("mse", "mae", "mape", "msle")
-# Names beside those of functions and classes; some are chosen by the labels' kind.
+# Names besides those of functions and classes; Keras resolves some by the kind of labels.
 MORE = {"losses": ("crossentropy", "ce", *SHORT), "metrics": ("accuracy", "acc", *SHORT)}
 UTILITIES = (
     *("get", "serialize", "deserialize"),
@@ -25,10 +25,10 @@ NOUNS = {"losses": "loss", "metrics": "metric", "optimizers": "optimizer"}
 
 
 def check_names(model: Any) -> None:
-    """The losses and metrics that a model was compiled with by name are known.
+    """Checks that the losses and metrics that a model was compiled with by name exist.
 
     Raises:
-        ModelError: for the first one that is not.
+        ModelError: for the first one that does not.
     """
     _check("losses", getattr(model, "loss", None))
     for given in keras_private.given_metrics(keras_private.compiled_metrics(model)):
@@ -54,7 +54,7 @@ def _check(kind: str, given: Any) -> None:
 
 
 def suggest(kind: str, name: str) -> str:
-    """What a wrong name may have meant, and all names there are.
+    """Returns the likely meaning of a wrong name, and all valid names.
 
     Args:
         kind: "losses", "metrics" or "optimizers".
@@ -69,7 +69,7 @@ def suggest(kind: str, name: str) -> str:
 
 
 def list_names(module: ModuleType) -> list[str]:
-    """Functions and, where none is called alike, classes of a module, as its `get()` takes them."""
+    """Returns names that a module's `get()` takes: functions, and classes without a function."""
     named = {name: one for name, one in vars(module).items() if name not in UTILITIES}
     functions = [name for name, one in named.items() if inspect.isfunction(one)]
     plain = {name.replace("_", "").lower() for name in functions}
@@ -84,6 +84,6 @@ def list_names(module: ModuleType) -> list[str]:
 def _takes(module: ModuleType, name: str) -> bool:
     try:
         module.get(name)
-    except (ValueError, TypeError, KeyError):  # not known by name; not without arguments
+    except (ValueError, TypeError, KeyError):  # an unknown name, or a class that needs arguments
         return False
     return True

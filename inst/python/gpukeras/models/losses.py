@@ -1,4 +1,4 @@
-"""What a loss has to do with the rows of a batch: how they are weighed, and whether they add up."""
+"""Finds how a loss depends on the rows of a batch: their weights, and mean or sum."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from gpukeras.backend import keras_private, runtime
 
 KERAS_ROWS = 32  # of a batch of Keras' own evaluate()
-ADDITIVE = ("sum_over_batch_size", "mean")  # reductions whose mean over batches is that over rows
+ADDITIVE = ("sum_over_batch_size", "mean")  # reductions: the mean over batches is that over rows
 
 
 def losses_of(loss: Any) -> list[Any]:
-    """The losses that a model was compiled with, in whatever structure."""
+    """Returns the losses that a model was compiled with, from any structure."""
     if isinstance(loss, Mapping):
         loss = list(loss.values())
     if isinstance(loss, (list, tuple)):
@@ -23,20 +23,20 @@ def losses_of(loss: Any) -> list[Any]:
 
 
 def sums_rows(loss: Any) -> bool:
-    """Whether a loss adds up its rows instead of taking their mean."""
+    """Whether a loss sums over rows instead of averaging."""
     return any(getattr(one, "reduction", "") == "sum" for one in losses_of(loss))
 
 
 def depends_on_batch(model: Any) -> bool:
-    """Whether a compiled model's loss on rows depends on the batches they come in.
+    """Whether a compiled model's loss on rows depends on how they are batched.
 
-    The mean of a loss over batches is that over rows where each row has a loss, and a batch's is
-    their mean. Of a sum, and of losses and layers that are not Keras' own, nobody can say so.
+    The mean of a loss over batches is the mean over rows if each row has a loss and a batch's loss
+    is their mean. This is not known for a sum, and for losses and layers that are not Keras' own.
     """
     if any(runtime.overrides(model, name) for name in ("test_step", "compute_loss")):
         return True
     if not all(_is_keras(type(layer)) for layer in keras_private.list_layers(model)):
-        return True  # it may add to the loss while it is called
+        return True  # a custom layer may add to the loss when it is called
     return not all(_is_mean(one) for one in losses_of(model.loss))
 
 
@@ -53,10 +53,10 @@ def _is_keras(value: Any) -> bool:
 
 @contextmanager
 def weighing_rows(model: Any) -> Iterator[None]:
-    """While programs are traced inside, the loss of each output is a mean over rows.
+    """Makes the loss of each output a mean over rows in programs traced inside the context.
 
-    Keras weighs a batch by its rows only where their number is known as the step is traced, else as
-    one row: where the last batch is short, the losses of outputs do not add up to the total.
+    Keras weights a batch by its rows only if their number is known when the step is traced, else as
+    one row: if the last batch is short, the losses of the outputs then do not add up to the total.
     """
     loss = keras_private.compiled_loss(model)
     if loss is None or "call" in vars(loss):

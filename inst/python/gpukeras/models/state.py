@@ -1,8 +1,8 @@
-"""The whole state of a model in training, copied to host memory and put back.
+"""Copies the whole state of a model in training to host memory, and restores it.
 
-Weights, the optimizer's variables, the metrics' running sums and the state of every random
-generator: what a step reads and writes. A model that gets it back goes on as if what was done in
-between had never been.
+The state is all that a step reads and writes: weights, the optimizer's variables, the metrics'
+running sums and the state of every random generator. A restored model continues as if the steps in
+between had not happened.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Snapshot:
     """A model's state.
 
     Args:
-        arrays: One array a variable, by part ("weights", "optimizer", "metrics", "random", "step",
-            and "others": of optimizers that the model holds besides) and place there, such as
+        arrays: One array per variable, by part ("weights", "optimizer", "metrics", "random",
+            "step", and "others": of additional optimizers of the model) and place there, such as
             "weights/0003". Keras' own names count the layers of a session ("dense_3"), so they
-            would be others where a model is made again.
+            would differ if a model is made again.
     """
 
     arrays: dict[str, np.ndarray]
 
     @property
     def nbytes(self) -> int:
-        """Host memory that it takes."""
+        """Bytes of host memory that it takes."""
         return sum(array.nbytes for array in self.arrays.values())
 
 
@@ -44,17 +44,22 @@ def take_snapshot(model: Any, more: Sequence[Any] = ()) -> Snapshot:
 
     Args:
         model: A compiled model whose variables exist.
-        more: Variables that belong to it in this training.
+        more: Additional variables that belong to this training.
     """
     variables = state_variables(model, more)
     return Snapshot({name: np.array(v.numpy()) for name, v in variables.items()})
 
 
 def apply_snapshot(model: Any, snapshot: Snapshot, more: Sequence[Any] = ()) -> None:
-    """Puts a state back; arguments as when it was taken.
+    """Restores a state; arguments as in `take_snapshot()`.
+
+    Args:
+        model: The model.
+        snapshot: Its state.
+        more: Additional variables that belong to this training.
 
     Raises:
-        ModelError: if it is not that of this model; then nothing was changed.
+        ModelError: if the state is not that of this model; then nothing was changed.
     """
     variables = state_variables(model, more)
     wrong = find_difference(describe_forms(variables), describe_forms(snapshot.arrays))
@@ -65,7 +70,7 @@ def apply_snapshot(model: Any, snapshot: Snapshot, more: Sequence[Any] = ()) -> 
 
 
 def state_variables(model: Any, more: Sequence[Any] = ()) -> dict[str, Any]:
-    """Every variable that a training step of a built and compiled model may change."""
+    """Returns every variable that a training step of a built and compiled model may change."""
     optimizer = model.optimizer
     parts = {
         "weights": model.variables,
@@ -83,7 +88,7 @@ def state_variables(model: Any, more: Sequence[Any] = ()) -> dict[str, Any]:
 
 
 def describe_forms(values: Mapping[str, Any]) -> dict[str, Form]:
-    """Shape and dtype of each array or variable."""
+    """Returns shape and dtype of each array or variable."""
     return {
         name: (tuple(value.shape), str(getattr(value.dtype, "name", value.dtype)))
         for name, value in values.items()
@@ -91,7 +96,7 @@ def describe_forms(values: Mapping[str, Any]) -> dict[str, Form]:
 
 
 def find_difference(here: Mapping[str, Form], there: Mapping[str, Form]) -> str:
-    """The first thing in which two states differ, as part of a sentence; "" if they do not."""
+    """Returns the first difference between two states, as part of a sentence; "" if none."""
     for name in sorted(here.keys() | there.keys()):
         if here.get(name) != there.get(name):
             return f"{name} is {_form(here.get(name))} here and {_form(there.get(name))} there"

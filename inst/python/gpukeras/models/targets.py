@@ -1,8 +1,8 @@
-"""Whether labels and weights are what an output and its loss take: their shapes, their values.
+"""Checks whether labels and weights fit an output and its loss, by shape and value.
 
-Keras lets shapes differ by a last dimension of 1, and spreads a dimension of 1 over many. It also
-lets arrays of other ranks broadcast, where each label would meet the outputs of all rows: that is
-refused.
+Keras lets shapes differ by a last dimension of 1, and broadcasts a dimension of 1. It also lets
+arrays of other ranks broadcast, which would compare each label with the outputs of all rows: this
+is refused.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gpukeras.data.preprocessing.targets import LabelRule
 Shape = tuple[int | None, ...]
 
 SPARSE, CATEGORICAL = "sparsecategoricalcrossentropy", "categoricalcrossentropy"
-# Losses that take a label for each unit. A user's own, and some of Keras', take others.
+# Losses that take a label for each unit. Custom losses, and some of Keras', take others.
 ELEMENTWISE = frozenset(
     ("meansquarederror", "mse", "meanabsoluteerror", "mae", "meanabsolutepercentageerror", "mape")
     + ("meansquaredlogarithmicerror", "msle", "huber", "logcosh", "poisson", "kldivergence", "kld")
     + ("hinge", "squaredhinge", "categoricalhinge", "cosinesimilarity", "binarycrossentropy")
     + ("binaryfocalcrossentropy", "categoricalfocalcrossentropy", CATEGORICAL)
 )
-OVERLAPS = frozenset(("dice", "tversky"))  # they take a label for each unit, and give one number
+OVERLAPS = frozenset(("dice", "tversky"))  # they take a label for each unit, and return one number
 
 
 def check_target(
@@ -34,17 +34,17 @@ def check_target(
     arg: str,
     layer: str = "The output layer",
 ) -> None:
-    """Labels fit an output and its loss.
+    """Checks that labels fit an output and its loss.
 
     Args:
-        label: Their rule.
-        output: Shape of one row of the output, of at least one dimension to be looked at.
+        label: The labels' rule.
+        output: Shape of one row of the output, with at least one dimension if it is to be checked.
         loss: Its name, see `loss_name()`.
         arg: The user's name for the labels, for messages.
-        layer: What the output is called there.
+        layer: The output's name in messages.
 
     Raises:
-        ModelError: if shapes differ, or labels are no columns.
+        ModelError: if shapes differ, or labels are not columns.
         DataError: if labels lie outside of what the loss and the output can take.
     """
     if loss == SPARSE and output and output[-1] is not None:
@@ -80,7 +80,7 @@ def _check_elements(label: LabelRule, output: Shape, arg: str, layer: str) -> No
 
 
 def agree(one: Shape, other: Shape) -> bool:
-    """Whether Keras takes two shapes of a row as the same."""
+    """Whether Keras treats two shapes of a row as the same."""
     if abs(len(one) - len(other)) == 1:
         longer, shorter = sorted((one, other), key=len, reverse=True)
         return longer[-1] in (None, 1) and agree(longer[:-1], shorter)
@@ -91,7 +91,12 @@ def agree(one: Shape, other: Shape) -> bool:
 
 
 def check_weights(shape: tuple[int, ...], output: Shape, loss: str) -> None:
-    """Weights fit the losses of an output: one for each row, step or pixel, as the loss has.
+    """Checks that weights fit the losses of an output: one per row, step or pixel, like the loss.
+
+    Args:
+        shape: Shape of a row's weights.
+        output: Shape of a row of the output.
+        loss: The loss's name, see `loss_name()`.
 
     Raises:
         DataError: if not.
@@ -124,9 +129,9 @@ def _say(shape: Shape) -> str:
 
 
 def loss_name(loss: Any) -> str:
-    """A loss by its name without underscores, or "" where it is nothing that has a name.
+    """Returns a loss's name without underscores, or "" if it has no name.
 
-    One that ignores a class takes labels beyond the output's, so nothing is known of it either.
+    A loss that ignores a class takes labels beyond the output's, so it is treated as unknown: "".
     """
     if isinstance(loss, (list, tuple, Mapping)) and len(loss) == 1:
         (loss,) = loss.values() if isinstance(loss, Mapping) else loss
@@ -151,7 +156,7 @@ def _check_class_range(label: LabelRule, output: Shape, arg: str) -> None:
 
 
 def _beyond_one(label: LabelRule) -> bool:
-    """Whether labels lie outside of 0 to 1; of several a row only whole ones, such as 0 and 255."""
+    """Whether labels lie outside of 0 to 1; with several columns, only if whole, as 0 and 255."""
     inside = 0 <= _lowest(label) <= _highest(label) <= 1
     return not inside and (label.kind != "matrix" or label.whole)
 

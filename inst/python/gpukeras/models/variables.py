@@ -1,9 +1,9 @@
-"""A model's variables: all that a step reads and writes is there before the first step.
+"""Creates all variables that a step reads and writes before the first step.
 
-Keras makes them when it traces the first step. Here a state can be kept, resumed or copied before
-that, so they are made earlier: by Keras itself from the shapes of some rows; or, where a model has
-a step of its own that uses what no call of the model does (a GAN has no call, and an optimizer for
-each of its networks), by tracing that step, which trains nothing.
+Keras creates them when it traces the first step. Snapshots, resuming and copying need them earlier.
+Keras itself creates them from the shapes of some rows. If a custom step uses variables that the
+model's call does not (a GAN has no call, and an optimizer for each of its networks), that step is
+traced, which trains nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def build_variables(model: Any, batch: tuple[Any, ...], wrapped: bool = False) -
 
     Args:
         model: A compiled model.
-        batch: Features, and labels and weights as far as there are any.
+        batch: Features, and labels and weights if there are any.
         wrapped: See `loading.block.as_data()`.
 
     Raises:
@@ -49,7 +49,7 @@ def _unnamed_outputs(names: list[str]) -> ModelError:
 
 
 def _trace_step(model: Any, data: Any) -> None:
-    """Lets the model's own step make what it needs; what it cannot do is told where it runs."""
+    """Traces a custom step, which creates its variables; errors appear when the step runs."""
     if model.run_eagerly or not runtime.overrides(model, "train_step"):
         return
     tf = runtime.tensorflow()
@@ -63,12 +63,12 @@ def _trace_step(model: Any, data: Any) -> None:
 
 
 def has_call(model: Any) -> bool:
-    """Whether a model can be called on features; one with a step of its own may have no call."""
+    """Whether a model can be called on features; a model with a custom step may have no call."""
     return runtime.overrides(model, "call")
 
 
 def other_optimizers(model: Any) -> list[Any]:
-    """The optimizers that a model holds besides the one it was compiled with, by name."""
+    """Returns the optimizers that a model holds besides the one it was compiled with, by name."""
     kind, own = runtime.keras().optimizers.Optimizer, model.optimizer
     held = ((name, value) for name, value in sorted(vars(model).items()))
     return [value for _, value in held if isinstance(value, kind) and value is not own]

@@ -1,1 +1,1 @@
-"""Where the time goes: traces read, attributed, judged."""
+"""Reads traces, attributes their time and judges what bounds a training step."""

@@ -1,8 +1,8 @@
-"""What to do about where the time goes: in order of expected gain, without touching anything.
+"""Derives advice from a profile, in order of expected gain; it reads facts and changes nothing.
 
-Expected gains are Amdahl's: what a remedy makes free or smaller, as a share of the step. Advice is
-given from the shares on at which TensorFlow's own profiler speaks of a bottleneck: 5 % waiting for
-input is "moderately", 20 % "highly input-bound"; 15 % launching is "highly kernel-launch bound"
+Expected gains follow Amdahl's law: a remedy removes or shrinks a share of the step. Advice is given
+from the shares at which TensorFlow's own profiler reports a bottleneck: 5 % waiting for input is
+"moderately", 20 % "highly input-bound"; 15 % launching is "highly kernel-launch bound"
 (`bottleneck_analysis.cc`, `op_stats_to_input_pipeline_analysis.cc`).
 """
 
@@ -21,14 +21,14 @@ from gpukeras.profiler.report import Advice, InputCost
 
 INPUT_SHARE = 0.05
 LAUNCH_SHARE = 0.15
-LAYER_SHARE = 0.30  # of the kernels: layers that dominate
-WORTH = 1.1  # a smaller expected gain is not worth a user's time
-FIXED_SHARE = 0.10  # of a step, what a larger batch aims at
-MOST_TIMES = 64  # as large as now: beyond that nothing measured here can be extended
-UPDATES = 10  # an epoch's fewest, as in gpu_batch_size()
-ON_HOST = ("read", "decode", "gather")  # stages that what a function gives goes through
-SHORT_EPOCH = 16  # steps: what is done once an epoch weighs as much as they do
-HALF = 0.5  # of the kernels' time: what numbers of half the bytes take where memory is the limit
+LAYER_SHARE = 0.30  # of the kernel time: layers that dominate
+WORTH = 1.1  # smallest expected gain that is reported
+FIXED_SHARE = 0.10  # of a step: the target of a larger batch size
+MOST_TIMES = 64  # largest factor on the batch size that the measurements can be extrapolated to
+UPDATES = 10  # fewest per epoch, as in gpu_batch_size()
+ON_HOST = ("read", "decode", "gather")  # stages that rows from a user's function pass through
+SHORT_EPOCH = 16  # steps: in shorter epochs the work per epoch weighs as much as the steps
+HALF = 0.5  # of the kernel time: half the bytes take half the time where memory is the limit
 
 
 class Suggestion(Protocol):
@@ -37,7 +37,7 @@ class Suggestion(Protocol):
     Attributes:
         id: Its short name, such as "separable".
         layers: The layers' names.
-        text: What to put in their place, with numbers.
+        text: What replaces them, with numbers.
         flops_share: Share of the model's floating-point operations that this saves.
     """
 
@@ -56,21 +56,21 @@ class Suggestion(Protocol):
 
 @dataclass(frozen=True)
 class AdviceFacts:
-    """What advice is made from.
+    """The measurements and settings that advice is derived from.
 
     Args:
-        shares: Of a step, see `verdict.split_step()`.
-        engine: What trained.
-        engines: What else may train this model.
-        batch_size: Rows a step.
-        rows: Training rows, or None where that is not known.
-        device: Where the model is, such as "GPU:0".
-        gpus: GPUs that TensorFlow sees.
+        shares: Shares of a step, see `bottleneck.split_step()`.
+        engine: The engine that trained.
+        engines: Other engines that can train this model.
+        batch_size: Rows per step.
+        rows: Number of training rows, or None if unknown.
+        device: The model's device, such as "GPU:0".
+        gpus: Number of GPUs that TensorFlow sees.
         capability: The GPU's compute capability, such as "8.6", or "".
         policy: Keras' dtype policy of the model.
-        input: What input costs.
+        input: Cost of the input.
         source: "function" or "pipeline" (the user's own), or "rows" (which gpukeras gathers).
-        mode: The plan's, see `PipelinePlan`.
+        mode: Mode of the plan, see `PipelinePlan`.
         eager: Whether the model was compiled with `run_eagerly`.
         layers: Kernel time by layer.
         suggestions: Cheaper layers, from the model's cost.
@@ -94,29 +94,29 @@ class AdviceFacts:
 
     @property
     def short(self) -> bool:
-        """Whether an epoch of rows that gpukeras gathers is too short to say much of its input."""
+        """Whether gpukeras gathers the rows and an epoch is too short to judge its input."""
         few = self.rows is not None and self.rows < SHORT_EPOCH * self.batch_size
         return few and self.source == "rows"
 
     @property
     def launch(self) -> float:
-        """Share of the step that is spent launching; 0 where that is not known."""
+        """Share of the step that is spent launching; 0 if unknown."""
         return (self.shares["host"] or 0.0) + (self.shares["idle"] or 0.0)
 
     @property
     def kernels(self) -> float:
-        """Share of the step that is spent computing; 0 where that is not known."""
+        """Share of the step that is spent computing; 0 if unknown."""
         return self.shares["kernels"] or 0.0
 
     @property
     def optimizer(self) -> float:
-        """Share of the step that the optimizer computes: the same for any batch size."""
+        """Share of the step that the optimizer takes; it does not depend on the batch size."""
         found = sum(row.share for row in self.layers if row.layer == OPTIMIZER)
         return found * self.kernels
 
 
 def plan_advice(facts: AdviceFacts) -> tuple[Advice, ...]:
-    """All advice that is worth its while, the largest expected gain first."""
+    """Returns all advice with an expected gain of at least `WORTH`, the largest gain first."""
     found = [
         _advise_device(facts),
         _advise_engine(facts),
@@ -137,7 +137,7 @@ def _advise_device(facts: AdviceFacts) -> Advice | None:
 
 
 def explain_short_epoch(facts: AdviceFacts) -> list[str]:
-    """What the shares mean where an epoch has a few steps."""
+    """Returns a note on the shares if an epoch has only a few steps."""
     if not facts.short:
         return []
     return [
@@ -150,7 +150,7 @@ def explain_short_epoch(facts: AdviceFacts) -> list[str]:
 
 
 def _advise_engine(facts: AdviceFacts) -> Advice | None:
-    """A graph instead of Python, many batches a call, or one XLA program."""
+    """Advises a graph instead of eager mode, many batches per call, or one XLA program."""
     if facts.eager:
         why = f"Python runs each operation; launching takes {percent(facts.launch)} of the step."
         return Advice(
@@ -171,7 +171,7 @@ def _advise_engine(facts: AdviceFacts) -> Advice | None:
 
 
 def _advise_batch(facts: AdviceFacts) -> Advice | None:
-    """More rows a step, where much of it does not depend on them."""
+    """Advises a larger batch size if much of a step does not depend on its rows."""
     fixed = facts.launch + facts.optimizer
     if fixed < LAUNCH_SHARE:
         return None
@@ -191,12 +191,12 @@ def _advise_batch(facts: AdviceFacts) -> Advice | None:
 
 
 def choose_times(fixed: float, batch_size: int, rows: int | None) -> int:
-    """How many times more rows a step: a power of two that makes the fixed share small.
+    """Returns the factor for the batch size: a power of two that makes the fixed share small.
 
     Args:
         fixed: Share of the step that does not depend on its rows.
-        batch_size: Rows a step now.
-        rows: Training rows, or None where that is not known.
+        batch_size: Rows per step now.
+        rows: Number of training rows, or None if unknown.
     """
     most = inf if rows is None else rows // (UPDATES * batch_size)
     times = 1
@@ -206,12 +206,12 @@ def choose_times(fixed: float, batch_size: int, rows: int | None) -> int:
 
 
 def batch_gain(fixed: float, times: int) -> float:
-    """How many times as many rows a second at so many times the batch size."""
+    """Returns the factor on rows per second if the batch size grows by `times`."""
     return times / (fixed + times * (1.0 - fixed))
 
 
 def free_gain(share: float) -> float:
-    """How many times as many rows a second if a share of the step were free."""
+    """Returns the factor on rows per second if a share of the step took no time."""
     return 1.0 / max(1.0 - share, 0.01)
 
 
@@ -223,7 +223,7 @@ def _fixed_after(fixed: float, times: int) -> float:
 
 
 def _advise_input(facts: AdviceFacts) -> Advice | None:
-    """What makes the slowest stage of the input cheaper."""
+    """Advises how to make the slowest stage of the input cheaper."""
     waited = facts.shares["input"] or 0.0
     if waited < INPUT_SHARE or facts.short:
         return None
@@ -273,7 +273,7 @@ def _advise_precision(facts: AdviceFacts) -> Advice | None:
 
 
 def _advise_layers(facts: AdviceFacts, suggestion: Suggestion) -> Advice | None:
-    """Cheaper layers where some dominate; their time shrinks at most as their operations do."""
+    """Advises cheaper layers where some dominate; their time shrinks at most as their FLOPs do."""
     share = sum(row.share for row in facts.layers if row.layer in suggestion.layers)
     saved = min(share, suggestion.flops_share)
     if share < LAYER_SHARE or not saved:

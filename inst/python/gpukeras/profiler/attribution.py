@@ -1,4 +1,4 @@
-"""Wall time divided among the work in it, so that parts always sum to the whole."""
+"""Divides wall time among the overlapping work in it, so that the parts always sum to the whole."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Windows = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class StepShares:
-    """Where the wall time of a window went; the four sum to `wall_s`.
+    """Wall time of a window by what ran; the four parts sum to `wall_s`.
 
     Args:
         wall_s: Length of the window in seconds.
         kernels_s: Time in which at least one kernel ran.
         transfers_s: Time in which a transfer ran and no kernel.
-        host_s: Time in which neither ran and the host prepared or launched, Python included.
+        host_s: Time in which neither ran and the host prepared or launched work, Python included.
         idle_s: The rest: nothing ran, or TensorFlow waited for the next batch of tf.data.
-        steps: Marked steps in the window; 0 where none is marked.
+        steps: Marked steps in the window; 0 if none is marked.
     """
 
     wall_s: float
@@ -39,15 +39,16 @@ def attribute(
     end_s: float,
     key: Callable[[Work], Hashable] = lambda work: work.name,
 ) -> dict[Hashable, float]:
-    """Seconds by key: every moment is divided equally among the works active in it.
+    """Returns seconds by key: each moment is divided equally among the works active in it.
 
-    The sum is the length of the union of the works within the window, never more than the window.
+    The sum is the length of the union of the works within the window, so it never exceeds the
+    window.
 
     Args:
         works: Works; overlapping ones share the time.
-        begin_s: The window's begin.
-        end_s: Its end.
-        key: What a work counts for; by default its name.
+        begin_s: Begin of the window.
+        end_s: End of the window.
+        key: Maps a work to the key that it counts for; by default its name.
     """
     return attribute_windows(works, [(begin_s, end_s)], key)
 
@@ -57,7 +58,13 @@ def attribute_windows(
     windows: Windows,
     key: Callable[[Work], Hashable] = lambda work: work.name,
 ) -> dict[Hashable, float]:
-    """`attribute()` over several windows, sorted and apart from each other."""
+    """Like `attribute()`, over several sorted windows that do not overlap.
+
+    Args:
+        works: Works; overlapping ones share the time.
+        windows: Begin and end of each window in seconds.
+        key: Maps a work to the key that it counts for; by default its name.
+    """
     edges: list[tuple[float, int, int, Hashable]] = []
     for number, (work, begin, end) in enumerate(clip(works, windows)):
         name = key(work)
@@ -78,7 +85,7 @@ def attribute_windows(
 
 
 def clip(works: Iterable[Work], windows: Windows) -> Iterator[tuple[Work, float, float]]:
-    """Works with begin and end within each window that they reach into."""
+    """Yields each work with its begin and end clipped to every window that it overlaps."""
     ends = [end for _, end in windows]
     for work in works:
         for begin, end in windows[bisect_right(ends, work.begin_s) :]:
@@ -90,12 +97,13 @@ def clip(works: Iterable[Work], windows: Windows) -> Iterator[tuple[Work, float,
 
 
 def shares(activity: Activity, steps: bool = True) -> StepShares:
-    """Where the wall time of a trace went.
+    """Returns the wall time of a trace by what ran.
 
     Args:
         activity: The trace.
         steps: Whether to count within the marked steps only, not between them (where Python waits
-            for input, for example). False, or a trace without marks: the whole `activity.span`.
+            for input, for example). If False, or if the trace has no marks, the window is the whole
+            `activity.span`.
     """
     windows = activity.windows if steps else (activity.span,)
     wall = sum(end - begin for begin, end in windows)
@@ -114,7 +122,7 @@ def _cover(works: Iterable[Work], windows: Windows, kinds: Sequence[str]) -> flo
 
 
 def measure_cover(intervals: Iterable[tuple[float, float]]) -> float:
-    """Seconds covered by at least one of the intervals."""
+    """Returns the seconds covered by at least one of the intervals."""
     total, reached = 0.0, float("-inf")
     for begin, end in sorted(intervals):
         if end > reached:

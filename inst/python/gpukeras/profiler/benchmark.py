@@ -1,7 +1,8 @@
-"""A training step measured as it would run: timed with its real input, on repeated rows, traced.
+"""Measures a training step: timed with its real input, on repeated rows, and traced.
 
-Blocks come from the loader that trains, steps go through the engine that trains. Only a block of
-rows in sequence is smaller where rows come slowly, so that a profile of a slow source ends.
+The blocks come from the loader that trains, and the engine that trains runs the steps. There is one
+difference: a sequential block is smaller if the source is slow, so that profiling a slow source
+ends.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from gpukeras.models import builder
 from gpukeras.profiler.report import StageTime
 
 PASSES = 5  # the median of five is not moved by two outliers
-PASSES_S = 2.0  # of all passes: where steps are so slow, fewer do
-FEWEST = 2  # passes all the same
-PASS_S = 0.1  # of each, at least
-PASS_BLOCKS = 2  # of each, at least: one alone could not be waited for behind the one before
+PASSES_S = 2.0  # of all passes: with slow steps fewer passes are run
+FEWEST = 2  # passes at least
+PASS_S = 0.1  # of each pass, at least
+PASS_BLOCKS = 2  # of each pass, at least: a single block cannot be loaded behind the one before it
 DRAIN_S = 0.3  # of the input alone
-ROUNDS = 3  # of traced steps, the quietest of which counts
-ROUNDS_S = 1.0  # of all rounds; one alone may take longer
-BLOCK_S = 0.2  # of drawing a block of rows in sequence
-PROBE_BATCHES = 2  # drawn to tell how slow the source is
+ROUNDS = 3  # of traced steps; the fastest counts
+ROUNDS_S = 1.0  # of all rounds; a single round may take longer
+BLOCK_S = 0.2  # of drawing one sequential block
+PROBE_BATCHES = 2  # drawn to measure how slow the source is
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of a step, untraced.
+    """Untraced seconds of a step.
 
     Args:
         real_s: With its real input, as in training: that of the median pass.
-        wait_s: Of these, waiting for rows while the device had nothing to do.
+        wait_s: The part of `real_s` spent waiting for rows while the device was idle.
         repeated_s: On rows that are already on the device.
     """
 
@@ -56,24 +57,31 @@ class StepTimes:
 
 
 class Bench:
-    """One model, its rows and an engine, ready to be measured.
+    """A model, its dataset and an engine, ready to be measured.
 
     Args:
-        model: A compiled model whose variables exist; it is really trained.
-        data: The rows.
-        plan: How they reach the device.
+        model: A compiled model whose variables exist; measuring trains it.
+        data: The dataset.
+        plan: How the rows reach the device.
         engine: "keras", "superstep" or "compiled".
-        tell: Called with what is done now; may raise to end it.
+        tell: Called with the name of the current phase; it may raise to end the measurement.
 
     Attributes:
-        count: Batches a call.
-        step_s: About what a step takes, in seconds.
+        count: Batches per call.
+        step_s: Approximate seconds of a step.
     """
 
     def __init__(
         self, model: Any, data: Dataset, plan: PipelinePlan, engine: str, tell: Tell
     ) -> None:
         """Opens the loader, traces and compiles the engine, and runs it until it is warm.
+
+        Args:
+            model: The model.
+            data: The dataset.
+            plan: How the rows reach the device.
+            engine: The engine.
+            tell: Called with the name of the current phase.
 
         Raises:
             DataError: if an epoch has no full batch.
@@ -92,7 +100,7 @@ class Bench:
         self.count, self.step_s = choose_count(run_s / count, self._block.batches), run_s / count
 
     def measure(self) -> StepTimes:
-        """Passes with real input, each followed by one on its last rows repeated."""
+        """Runs passes with real input, each followed by a pass that repeats its last rows."""
         passes, began = list[StepTimes](), time.perf_counter()
         with closing(draw(self._loader)) as blocks:
             while len(passes) < PASSES:
@@ -103,14 +111,14 @@ class Bench:
         repeated_s = median(each.repeated_s for each in passes)
         found = sorted(passes, key=lambda each: each.real_s)[len(passes) // 2]
         wait_s = found.wait_s
-        if not self._plan.device.startswith("CPU"):  # its work goes on while the host waits
+        if not self._plan.device.startswith("CPU"):  # a GPU computes on while the host waits
             wait_s = min(wait_s, max(0.0, found.real_s - repeated_s))
         return StepTimes(found.real_s, min(wait_s, found.real_s), repeated_s)
 
     def drain(self) -> tuple[float, tuple[StageTime, ...]]:
-        """Seconds a batch of the input with no training beside it, and of its stages."""
+        """Returns the seconds per batch of the input without training, in total and by stage."""
         self._tell("draining the input")
-        self._loader.clock = StageClock()  # not kept: the first block traces what only clocks need
+        self._loader.clock = StageClock()  # discarded: the first block traces functions for clocks
         batches = 0
         try:
             with closing(draw(self._loader)) as blocks:
@@ -128,7 +136,7 @@ class Bench:
         """Traces rounds of steps on repeated rows: each call is marked, none waits for input.
 
         Returns:
-            Marked calls of a round.
+            Marked calls per round.
         """
         self._tell("tracing")
         tf, calls = runtime.tensorflow(), self._split_calls(steps)
@@ -138,7 +146,7 @@ class Bench:
             for number, count in marks:
                 with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
                     logs = self._run(count)
-                    if number == len(marks) - 1:  # before, a GPU's work may go on past the mark
+                    if number == len(marks) - 1:  # earlier, a GPU may compute on past the mark
                         wait_for(logs)
         return len(calls)
 
@@ -152,20 +160,20 @@ class Bench:
         self._tell("waiting")
 
     def _choose_most(self) -> int:
-        """Batches a block: as in training, but fewer where rows come slowly."""
+        """Returns the batches per block: as in training, but fewer if the source is slow."""
         if self._data.source_kind == "rows":
             return BLOCK_BATCHES
         with closing(draw(self._open(PROBE_BATCHES))) as blocks:
-            next(blocks)  # the first is special: buffers are filled, functions traced
+            next(blocks)  # the first block is slower: it fills buffers and traces functions
             block, wait_s = next(blocks)
         return choose_count(wait_s / block.batches, BLOCK_BATCHES, BLOCK_S)
 
     # Steps ----------------------------------------------------------------------------------------
 
     def _pass(self, blocks: Drawn) -> StepTimes:
-        """Steps with real input, then as many on the last block's rows.
+        """Runs steps with real input, then as many on the last block's rows.
 
-        A block that takes long is trained in part; its waiting then counts in part.
+        A block that takes long is trained in part; its waiting time then counts in proportion.
         """
         counts, waited, unused = list[int](), 0.0, 0.0
         began = time.perf_counter()
@@ -186,7 +194,7 @@ class Bench:
         return StepTimes(real_s / sum(counts), waited / sum(counts), repeated_s / again)
 
     def _split_calls(self, steps: int) -> list[int]:
-        """Batches of each traced call: single ones where training calls for each, too."""
+        """Returns the batches of each traced call: one each if training makes a call per batch."""
         most = 1 if self.engine == "keras" else min(self.count, self._block.batches)
         whole, rest = divmod(steps, most)
         return [most] * whole + [rest] * bool(rest)
@@ -202,13 +210,13 @@ class Bench:
 
 
 def list_stages(spent_s: Mapping[str, float], batch_s: float) -> tuple[StageTime, ...]:
-    """The stages' shares of a batch: a last block is padded, so its rows are not counted.
+    """Returns the stages' shares of a batch, without the padding rows of a last block.
 
     Args:
         spent_s: Seconds by stage.
         batch_s: Seconds of a batch, all stages.
     """
-    whole = sum(spent_s.values()) or 1.0  # all but what starting an epoch takes
+    whole = sum(spent_s.values()) or 1.0  # without the time to start an epoch
     return tuple(
         StageTime(stage, batch_s * spent / whole, spent / whole, WHAT[stage])
         for stage, spent in order_stages(spent_s).items()

@@ -1,18 +1,18 @@
-"""What bounds a training: judged from where its step's time goes, without touching anything.
+"""Judges what bounds a training step from the parts of its wall time.
 
-A step's wall time is waiting for rows (measured by the clock), then what the trace says of the
-rest: kernels, transfers, the host preparing and launching, nothing at all. Copies that no kernel
-hides belong to the input, idleness of a device that has its rows to the launching: it has nothing
-to do because nobody told it.
+The clock measures the waiting for rows. The trace divides the rest into kernels, transfers, host
+work (preparing and launching) and idle time. Copies that do not overlap with a kernel count for the
+input. Idle time of a device that has its rows counts for launching: no kernel has been launched.
 
-Time that does not compute is a bottleneck from a fifth of the step on. Where input runs ahead of
-the device, the device waits only if the input is the slower of the two, however little it waits; so
-more than half is too much to ask. A fifth is where TensorFlow's own profiler says "highly
-input-bound" (`kHighlyInfeedBoundThresholdInPercent`); of launching and of other time on the host it
-says so from 15 % on, which tracers and busy computers blur. The larger bottleneck is the verdict;
-without one, the computing is.
+Time that does not compute is a bottleneck from a fifth of the step on. Input is prefetched, so the
+device waits only if the input is the slower of the two, and even then it may wait little; a
+threshold of one half would miss this. At a fifth TensorFlow's own profiler reports "highly
+input-bound" (`kHighlyInfeedBoundThresholdInPercent`). For launching and other host time it reports
+so from 15 % on, but tracers and busy computers blur these shares. The larger bottleneck is the
+verdict; if there is none, the verdict is "compute-bound".
 
-"memory-bound" is not claimed: neither a CPU's nor a GPU's trace tells how many bytes a kernel read.
+"memory-bound" is not a verdict: neither a CPU's nor a GPU's trace records how many bytes a kernel
+read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpukeras.profiler.attribution import StepShares
 from gpukeras.profiler.report import PARTS, Decision, Verdict
 
 BOTTLENECK = 0.20  # of a step that does not compute
-MAJORITY = 0.5  # of a step: more than anything else can be, so no trace is needed to tell
+MAJORITY = 0.5  # of a step: no other part can be larger, so no trace is needed
 COMPUTE = "compute-bound"
 CAUSES = {
     "input-bound": ("input", "transfers"),
@@ -42,16 +42,16 @@ Shares = Mapping[str, float | None]
 def split_step(
     real_s: float, input_s: float, window: StepShares | None, steps: int
 ) -> dict[str, float | None]:
-    """A step's wall time by part, as shares that sum to 1.
+    """Returns the wall time of a step by part, as shares that sum to 1.
 
-    A tracer's own work and the short calls of a traced window lie between the kernels. So where
-    traced steps took longer than untraced ones, the host's and idle time is shortened by as much.
+    The tracer's own work and the short calls of a traced window lie between the kernels. If traced
+    steps took longer than untraced ones, host and idle time are shortened by the difference.
 
     Args:
         real_s: Seconds of a step with its real input, untraced.
-        input_s: Of these, waiting for rows while the device had nothing to do.
-        window: What the trace says of steps that waited for nothing; None if it says nothing.
-        steps: How many steps that were.
+        input_s: The part of `real_s` spent waiting for rows while the device was idle.
+        window: Shares of traced steps that waited for no input; None if the trace is unusable.
+        steps: Number of steps in the window.
     """
     waited = min(1.0, max(0.0, input_s / real_s))
     if window is None:
@@ -73,18 +73,18 @@ def split_step(
 
 
 def group_shares(shares: Shares) -> dict[str, float]:
-    """What each verdict would rest on; `shares` must be complete."""
+    """Returns the share that supports each verdict; `shares` must be complete."""
     return {
         verdict: sum(shares[part] or 0.0 for part in parts) for verdict, parts in CAUSES.items()
     }
 
 
 def judge(shares: Shares, unread: str = "") -> Verdict:
-    """What bounds a step.
+    """Returns what bounds a step.
 
     Args:
         shares: See `split_step()`.
-        unread: Why the trace says nothing, or "".
+        unread: Why the trace is unusable, or "".
     """
     if shares["kernels"] is None:
         return _judge_by_clock(shares["input"] or 0.0, unread)
@@ -92,7 +92,7 @@ def judge(shares: Shares, unread: str = "") -> Verdict:
     verdict = max((name for name in groups if name != COMPUTE), key=lambda name: groups[name])
     threshold = BOTTLENECK
     if groups[verdict] < BOTTLENECK:
-        verdict, threshold = COMPUTE, 1.0 - 2 * BOTTLENECK  # what two smaller parts leave at least
+        verdict, threshold = COMPUTE, 1.0 - 2 * BOTTLENECK  # the least that two smaller parts leave
     share = groups[verdict]
     others = ", ".join(
         f"{_short(name)} {percent(value)}"
@@ -104,7 +104,7 @@ def judge(shares: Shares, unread: str = "") -> Verdict:
 
 
 def _judge_by_clock(waited: float, unread: str) -> Verdict:
-    """Without a trace only a majority can be told, and only of the waiting."""
+    """Judges without a trace: only a majority of waiting time gives a verdict."""
     why = unread or "the trace holds no kernels"
     if waited > MAJORITY:
         said = SAYS["input-bound"].format(share=percent(waited))

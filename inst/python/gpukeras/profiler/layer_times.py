@@ -1,4 +1,4 @@
-"""Kernel time by layer, by op and by kernel."""
+"""Attributes kernel time to layers, ops and kernels."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ from gpukeras.profiler.trace.op_scopes import (
 )
 
 OPTIMIZER, LOSS, INPUT, OTHER = "optimizer", "loss and metrics", "input", "other"
-# How Keras' own optimizers name their scopes, for models that are not at hand.
+# Scope names of Keras' own optimizers, for traces without their model.
 OPTIMIZERS = {"adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ftrl", "lamb", "lion"}
 OPTIMIZERS |= {"loss_scale_optimizer", "muon", "nadam", "rmsprop", "sgd", "SGD"}
 CLIPPING = {"clip_by_norm", "clip_by_global_norm", "global_norm", "clip_by_value"}
 LOSSES = re.compile(r"^(compile_loss|compile_metrics|loss|metrics)(_\d+)?$")
-# TensorFlow fuses a product with what follows, and gives the whole the last one's name.
+# TensorFlow fuses a product with the ops after it, and gives the fused op the last op's name.
 FUSED, PRODUCTS, FUSED_DEPTH = re.compile("Fused(MatMul|Conv)"), re.compile("Dense|Conv"), 2
 CUTTING = {"Slice", "StridedSlice", "GatherV2", "DatasetToSingleElement"}  # a batch from its block
 
 
 @dataclass(frozen=True)
 class ModelLayer:
-    """A layer, or the optimizer, as the names of ops show it.
+    """A layer, or the optimizer, as it appears in the names of ops.
 
     Args:
         name: Its own name, such as "dense_1"; within a nested model "inner/dense"; "optimizer".
         kind: Its class, such as "Dense".
-        path: Its name scope as Keras would have it, such as "sequential/dense_1"; of the
-            optimizer its name.
+        path: Its name scope in Keras, such as "sequential/dense_1"; for the optimizer, its name.
     """
 
     name: str
@@ -53,8 +52,8 @@ class LayerTime:
 
     Args:
         layer: The layer's name.
-        kind: Its class; "" for what is no layer.
-        forward_s: Seconds of its forward pass (all its time, for what is no layer).
+        kind: Its class; "" if the row is not a layer.
+        forward_s: Seconds of its forward pass (all its time if the row is not a layer).
         backward_s: Seconds of its gradients.
         total_s: Their sum.
         share: `total_s` as a share of all kernel time.
@@ -74,12 +73,12 @@ class OpTime:
 
     Args:
         name: The op's name, or the kernel's.
-        type: The op's type, such as "MatMul"; "" where unknown.
-        count: How often it ran; of an op on a GPU or under XLA, how many kernels it ran.
+        type: The op's type, such as "MatMul"; "" if unknown.
+        count: Number of runs; for an op on a GPU or under XLA, the number of its kernels.
         total_s: Seconds of wall time attributed to it.
         share: `total_s` as a share of all kernel time.
-        layer: The layer it belongs to, or "optimizer" and the like, see `LayerTime`; "" where the
-            model's layers were not given.
+        layer: Its layer, or "optimizer" and the like, see `LayerTime`; "" if the model's layers
+            were not given.
     """
 
     name: str
@@ -91,10 +90,10 @@ class OpTime:
 
 
 def read_layers(model: Any) -> list[ModelLayer]:
-    """The layers of a Keras model in its order, those of nested models in their place.
+    """Returns the layers of a Keras model in order; those of nested models are listed in place.
 
-    A layer that holds layers but is no model (a wrapper, an attention) is one layer. The last entry
-    is the optimizer, if the model is compiled.
+    A layer that holds layers but is not a model (a wrapper, an attention) is one layer. The last
+    entry is the optimizer, if the model is compiled.
     """
     found = list(_read_level(model, model.name, ""))
     optimizer = getattr(model, "optimizer", None)
@@ -118,9 +117,9 @@ def _read_level(model: Any, path: str, above: str) -> list[ModelLayer]:
 
 
 def attribute_layers(activity: Activity, layers: Sequence[ModelLayer]) -> list[LayerTime]:
-    """Kernel time by layer within the marked steps (else the whole trace).
+    """Returns kernel time by layer within the marked steps (or the whole trace without marks).
 
-    Every moment is divided equally among the kernels that run in it, so the rows sum to
+    Each moment is divided equally among the kernels that run in it, so the rows sum to
     `attribution.shares(activity).kernels_s`.
 
     Args:
@@ -128,9 +127,9 @@ def attribute_layers(activity: Activity, layers: Sequence[ModelLayer]) -> list[L
         layers: See `read_layers()`.
 
     Returns:
-        The layers in their order, also those without time; then "optimizer", "loss and metrics",
-        "input" (cutting batches, tf.data) and "other" as far as they have time. "Other" is what
-        carries no layer's name: metrics, sums of gradients, what XLA adds.
+        All layers in order, also those without time; then "optimizer", "loss and metrics", "input"
+        (cutting batches, tf.data) and "other" if they have time. "Other" is work without a layer's
+        name: metrics, sums of gradients, what XLA adds.
     """
     kernels = _kernels(activity)
     rows = Rows(layers, {work.scope for work in kernels})
@@ -139,7 +138,7 @@ def attribute_layers(activity: Activity, layers: Sequence[ModelLayer]) -> list[L
 
 
 class Rows:
-    """Which row of the table an op belongs to.
+    """Maps ops to the rows of the table of layers.
 
     Args:
         layers: The model's layers, see `read_layers()`.
@@ -147,11 +146,11 @@ class Rows:
 
     Attributes:
         layers: Names of the rows that are layers.
-        kinds: All rows in their order, with their classes.
+        kinds: All rows in order, with their classes.
     """
 
     def __init__(self, layers: Sequence[ModelLayer], scopes: Iterable[str]) -> None:
-        """Finds out which layer's each name scope is."""
+        """Matches name scopes with layers."""
         inside = [layer for layer in layers if layer.name != OPTIMIZER]
         optimizer = next((layer for layer in layers if layer.name == OPTIMIZER), None)
         self.layers = {layer.name for layer in inside}
@@ -169,7 +168,7 @@ class Rows:
         settle(self._roots, scopes)
 
     def find(self, work: Work) -> tuple[str, bool]:
-        """The row of a kernel, and whether it computes gradients."""
+        """Returns the row of a kernel, and whether the kernel computes gradients."""
         asked = (work.scope, work.type, work.lane.startswith(INPUT))
         if asked not in self._known:
             self._known[asked] = self._find(*asked)
@@ -183,7 +182,7 @@ class Rows:
         return name or choose_row(scope, kind, self._optimizer), backward
 
     def _find_product(self, name: str) -> str:
-        """The layer whose product was fused into a layer's activation or normalisation."""
+        """Returns the layer whose product was fused into an activation or normalization layer."""
         if name not in self.layers or PRODUCTS.search(self.kinds[name]):
             return name
         names = list(self.kinds)
@@ -197,7 +196,13 @@ def _kernels(activity: Activity) -> list[Work]:
 
 
 def choose_row(scope: str, kind: str, optimizer: str = "") -> str:
-    """Which row an op of no layer belongs to: optimizer, loss and metrics, input or other."""
+    """Returns the row of an op outside all layers: optimizer, loss and metrics, input or other.
+
+    Args:
+        scope: The op's name.
+        kind: The op's type.
+        optimizer: The optimizer's name scope; "" matches those of Keras' own optimizers.
+    """
     parts = shorten(scope).split("/")[:-1]
     if any(_is_optimizer(part, optimizer) or part in CLIPPING for part in parts):
         return OPTIMIZER
@@ -229,14 +234,14 @@ def _make_rows(
 
 
 def top_ops(activity: Activity, n: int = 10, layers: Sequence[ModelLayer] = ()) -> list[OpTime]:
-    """The ops that took most kernel time within the marked steps (else the whole trace).
+    """Returns the ops with the most kernel time within the marked steps (or the whole trace).
 
-    Kernels without an op count by their own name.
+    Kernels without an op count under their own name.
 
     Args:
         activity: The trace.
-        n: How many.
-        layers: See `read_layers()`; with them each op tells its layer.
+        n: Number of ops.
+        layers: See `read_layers()`; if given, each op has its layer.
     """
     rows = Rows(layers, {work.scope for work in _kernels(activity)}) if layers else None
     return _rank(activity, n, lambda work: _name_op(work, rows))
@@ -248,7 +253,7 @@ def _name_op(work: Work, rows: Rows | None) -> tuple[str, str, str]:
 
 
 def top_kernels(activity: Activity, n: int = 10) -> list[OpTime]:
-    """The kernels of a GPU by name that took most time; empty on a CPU, whose kernels are ops."""
+    """Returns the GPU kernels with the most time; empty on a CPU, whose kernels are ops."""
     if activity.device == CPU:
         return []
     return _rank(activity, n, lambda work: (work.name, "", ""))
@@ -257,7 +262,7 @@ def top_kernels(activity: Activity, n: int = 10) -> list[OpTime]:
 def _rank(activity: Activity, n: int, key: Callable[[Work], tuple[str, str, str]]) -> list[OpTime]:
     kernels = _kernels(activity)
     named = attribute_windows(kernels, activity.windows, key)
-    seconds = cast("dict[tuple[str, str, str], float]", named)  # what `key` makes
+    seconds = cast("dict[tuple[str, str, str], float]", named)  # the keys that `key` returns
     runs = clip((work for work in kernels if not work.part), activity.windows)
     counts = Counter(key(work) for work, _, _ in runs)
     all_s = sum(seconds.values())

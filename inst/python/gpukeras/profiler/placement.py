@@ -1,4 +1,4 @@
-"""What a model's graphs, layers and outputs tell about its use of a GPU."""
+"""Reads from a model's graphs, layers and outputs how it uses a GPU."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 
-PASS_S = 0.3  # seconds that steps of one kind may take, unless a single one takes longer
-# What an output may be off by, relative to the largest. float32: a GPU may multiply with 10 bits of
-# mantissa (TF32), and errors grow from layer to layer. A wrong kernel is off by the output's size.
+PASS_S = 0.3  # seconds for the steps of one kind, unless a single step takes longer
+# Tolerated error of an output, relative to the largest output. float32: a GPU may multiply with 10
+# bits of mantissa (TF32), and errors grow from layer to layer. The error of a wrong kernel is as
+# large as the output.
 TOLERANCES = {"float64": 1e-6, "float32": 0.05, "float16": 0.1, "bfloat16": 0.2}
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
-# How Keras' optimizers update a table by the gradients of the rows that were looked up.
+# Ops with which Keras' optimizers update an embedding table by the gradients of the looked-up rows.
 ROW_OPS = {"UnsortedSegmentSum", "ResourceScatterSub", "ResourceScatterAdd"}
 ARGUMENT_OPS = {"_Arg", "_DeviceArg", "_Retval", "_DeviceRetval", "NoOp"}  # they compute nothing
 TELLING = ("Cannot assign a device", "Could not satisfy", "Cannot place", "device")
@@ -25,7 +26,7 @@ TELLING = ("Cannot assign a device", "Could not satisfy", "Cannot place", "devic
 
 
 def read_policy(model: Any) -> str:
-    """The dtype policy that most of a model's weights follow."""
+    """Returns the dtype policy of most of a model's weights."""
     weights: Counter[str] = Counter({model.dtype_policy.name: 0})
     for layer in keras_private.list_layers(model):
         own = sum(int(np.prod(variable.shape)) for variable in keras_private.own_trainable(layer))
@@ -34,7 +35,7 @@ def read_policy(model: Any) -> str:
 
 
 def read_rnn(model: Any) -> list[dict[str, str]]:
-    """The recurrent layers, also nested ones, that cannot use cuDNN, and what forbids it."""
+    """Returns the recurrent layers, also nested ones, that cannot use cuDNN, with the reason."""
     found = []
     for layer in keras_private.list_layers(model):
         if isinstance(layer, runtime.keras().layers.RNN):
@@ -63,9 +64,9 @@ def _settings(layer: Any) -> dict[str, Any]:
 
 
 def choose_forbidding(settings: Mapping[str, Any]) -> str:
-    """The argument of a recurrent layer that forbids cuDNN, as Keras decides it; or "".
+    """Returns the argument of a recurrent layer that rules out cuDNN, by Keras' rules; or "".
 
-    Only LSTM and GRU have a cuDNN version: for others the answer is "cell".
+    Only LSTM and GRU have a cuDNN kernel: for other layers the result is "cell".
     """
     forbids = {
         "cell": not settings.get("cudnn_class"),
@@ -84,13 +85,13 @@ def choose_forbidding(settings: Mapping[str, Any]) -> str:
 
 
 def read_ops(graph: Any) -> set[str]:
-    """The kinds of ops in a graph and in the functions that it calls."""
+    """Returns the types of the ops in a graph and in the functions that it calls."""
     nodes = [graph.node, *(function.node_def for function in graph.library.function)]
     return {node.op for each in nodes for node in each}
 
 
 def count_placement(graphs: Iterable[Any]) -> dict[str, dict[str, int]]:
-    """How many ops of each kind each device got, from the graphs that ran on the devices."""
+    """Returns the number of ops by type on each device, from the graphs that ran on the devices."""
     found: dict[str, Counter[str]] = {}
     for graph in graphs:
         for node in graph.node:
@@ -101,17 +102,17 @@ def count_placement(graphs: Iterable[Any]) -> dict[str, dict[str, int]]:
 
 
 def read_cpu_only(ops: Collection[str]) -> list[str] | None:
-    """Those of the ops that this build can only compute on a CPU; None if it is a CPU build."""
+    """Returns the ops that this build can only run on a CPU; None if it is a CPU build."""
     if not runtime.build_info().get("is_cuda_build"):
         return None
     return choose_cpu_only(ops, runtime.registered_kernels())
 
 
 def choose_cpu_only(ops: Collection[str], kernels: Mapping[str, Collection[str]]) -> list[str]:
-    """Those of the ops that have a CPU kernel and none for a GPU.
+    """Returns the ops that have a CPU kernel and no GPU kernel.
 
     Args:
-        ops: Kinds of ops; the names of functions may be among them.
+        ops: Types of ops; names of functions may be among them.
         kernels: For each op the devices that have a kernel ("DEFAULT" stands for any).
     """
     return sorted(
@@ -122,7 +123,7 @@ def choose_cpu_only(ops: Collection[str], kernels: Mapping[str, Collection[str]]
 
 
 def choose_line(text: str) -> str:
-    """The line of an error of TensorFlow's that names the op and the device."""
+    """Returns the line of a TensorFlow error that names the op and the device."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for sign in TELLING:
         for line in lines:
@@ -137,14 +138,14 @@ def choose_line(text: str) -> str:
 def judge_outputs(
     there: Sequence[np.ndarray], here: Sequence[np.ndarray], dtypes: Iterable[str]
 ) -> dict[str, Any]:
-    """Outputs of a device against the CPU's: the largest error, relative to the largest output.
+    """Compares a device's outputs with the CPU's: largest error, relative to the largest output.
 
-    The outputs and not the loss of them: a wrong output has nearly the same loss as another.
+    The comparison uses outputs, not the loss: a wrong output can have nearly the same loss.
 
     Args:
         there: The device's outputs.
-        here: The CPU's.
-        dtypes: What the layers compute in; the least exact one counts.
+        here: The CPU's outputs.
+        dtypes: The layers' compute dtypes; the least precise one counts.
     """
     usual = TOLERANCES["float32"]
     tolerance = max((TOLERANCES.get(dtype, usual) for dtype in dtypes), default=usual)
@@ -162,14 +163,14 @@ def _deviation(there: np.ndarray, here: np.ndarray) -> float:
 
 
 def choose_expected_bytes(batch: Iterable[Any], gradients: Sequence[int]) -> float:
-    """What a training step must at least add to the memory held on a GPU.
+    """Returns the bytes that a training step adds at least to the memory held on a GPU.
 
-    Its batch, which is sent to the GPU within the step that is measured (int32 stays on the host),
+    They are the batch, which is sent to the GPU within the measured step (int32 stays on the host),
     and the largest gradient: TensorFlow may free the others before all are computed. With XLA, and
-    for gradients of looked-up rows, there may be no whole gradient: then give none.
+    for gradients of looked-up rows, no whole gradient may exist: then pass none.
 
     Args:
-        batch: A batch's arrays; of several inputs or outputs, a dict of them.
+        batch: A batch's arrays; for several inputs or outputs, a dict of arrays.
         gradients: Bytes of each trainable variable, or none.
     """
     parts = (part.values() if isinstance(part, Mapping) else [part] for part in batch)
@@ -179,7 +180,7 @@ def choose_expected_bytes(batch: Iterable[Any], gradients: Sequence[int]) -> flo
 
 
 def choose_count(step_s: float, most: int) -> int:
-    """How many steps fit into the time for one kind of steps."""
+    """Returns how many steps fit into the time for one kind of steps."""
     return max(1, min(most, int(PASS_S / max(step_s, 1e-6))))
 
 
@@ -187,7 +188,7 @@ def choose_count(step_s: float, most: int) -> int:
 
 
 def read_capability(device: str) -> str | None:
-    """Compute capability of a GPU, such as "8.6", or None for another device."""
+    """Returns the compute capability of a GPU, such as "8.6", or None for another device."""
     visible = runtime.visible_devices("GPU")
     number = device.rpartition(":")[2]
     if not device.startswith("GPU") or int(number) >= len(visible):

@@ -1,9 +1,9 @@
-"""Profiling a model's training: where a step's time goes, what bounds it, and what to do.
+"""Profiles the training of a model: where a step's time goes, what bounds it, and what to do.
 
     model, rows -> steps (timed, traced) -> shares -> verdict -> advice -> (measured again)
 
-The model is really trained, and is as it was before afterwards: weights, optimizer, metrics and
-random state are put back, also after errors and interrupts.
+Profiling trains the model and then restores its weights, optimizer, metrics and random state, also
+after errors and interrupts.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from gpukeras.tuner.model_guard import kept_model
 
 OnEvent = Callable[[dict[str, Any]], Any]
 TRACE_S = 10.0  # of traced steps, at most
-FEWEST_STEPS = 2  # all the same
-CHEAP_S = 1e-5  # of an optimizer's whole update: some of its operations are missing then
-COSTLY = re.compile("Conv|Attention")  # layers that the model's cost has cheaper ways for
+FEWEST_STEPS = 2  # at least
+CHEAP_S = 1e-5  # of an optimizer's whole update: below this its trace lacks some operations
+COSTLY = re.compile("Conv|Attention")  # layers for which the model's cost suggests cheaper ones
 
 
 def _check_size(arg: str, value: Any) -> int | None:
@@ -71,15 +71,15 @@ def _check_size(arg: str, value: Any) -> int | None:
 
 @dataclass(frozen=True)
 class ProfileSpec(Spec):
-    """How a training is profiled.
+    """Options of a profile.
 
     Args:
         steps: Steps to trace.
-        engine: "auto" is the engine that trained the model last, or else the superstep, or what
-            alone can train it.
-        batch_size: Rows a step; None or "auto" is what `gpu_batch_size()` found, or else the
-            dataset's own.
-        verify: Whether advice is tried, and its gain measured.
+        engine: "auto" is the engine that last trained the model; else the superstep, or the only
+            engine that can train the model.
+        batch_size: Rows per step; None or "auto" is the size that `gpu_batch_size()` found, or else
+            the dataset's own.
+        verify: Whether each piece of advice is tried and its gain measured.
         log_dir: A folder for the trace, where TensorBoard finds it; None keeps no trace.
     """
 
@@ -93,16 +93,16 @@ class ProfileSpec(Spec):
 def profile(
     model: Any, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
 ) -> ProfileReport:
-    """Trains a model for some steps and tells where their time goes; it is left as it was.
+    """Trains a model for some steps, reports where their time goes, and restores the model.
 
-    A function that is called for rows in each epoch is called for this, too.
+    If a function supplies the rows of each epoch, it is called for the profile too.
 
     Args:
         model: A compiled Keras model.
-        data: The rows.
+        data: The dataset.
         options: Fields of `ProfileSpec`.
-        on_event: Called between calls with `{kind}`, what is done now; a true answer ends the
-            profile with a KeyboardInterrupt.
+        on_event: Called between calls with `{kind}`, the current phase; if it returns True, the
+            profile ends with a KeyboardInterrupt.
 
     Raises:
         SpecError, DataError, ModelError: for input that does not fit.
@@ -134,7 +134,7 @@ class _Sample:
 
 
 def _open_folder(log_dir: str | None) -> Any:
-    """The folder of the trace, entered and left again."""
+    """Returns the trace's folder as a context manager; a temporary one is deleted on exit."""
     if log_dir is None:
         return tempfile.TemporaryDirectory(prefix="gpukeras-")
     path = Path(log_dir).expanduser()
@@ -151,7 +151,7 @@ def _open_folder(log_dir: str | None) -> Any:
 
 
 def _trained_engine(model: Any) -> str:
-    """The engine that trained a model last, as far as that can be told; or ""."""
+    """Returns the engine that last trained a model, or "" if unknown."""
     kept = vars(model).get(ATTRIBUTE) or {}
     if "train" not in kept:
         return ""
@@ -175,7 +175,7 @@ def _memory_errors(plan: PipelinePlan) -> AbstractContextManager[None]:
 
 @dataclass
 class _Profile:
-    """One profile: what its parts share."""
+    """State of one profile, shared by its steps."""
 
     model: Any
     data: Dataset
@@ -199,7 +199,7 @@ class _Profile:
         kernels_s = (parts["kernels"] or 0.0) * times.real_s
         named = read_layers(self.model)
         layers = window.list_layers(named, kernels_s)
-        if not self.model.run_eagerly:  # there no op names its layer
+        if not self.model.run_eagerly:  # in eager mode no op carries its layer's name
             self.notes += explain_cheap_ops(layers, self.plan.device)
         facts = self._advice_facts(parts, cost, layers)
         self.notes += explain_short_epoch(facts)
@@ -230,7 +230,7 @@ class _Profile:
         )
 
     def _choose_steps(self, step_s: float) -> int:
-        """Steps to trace: fewer than asked for where they would take too long."""
+        """Returns the number of steps to trace: fewer than requested if they take too long."""
         steps = min(self.spec.steps, max(FEWEST_STEPS, int(TRACE_S / step_s)))
         if steps < self.spec.steps:
             traced = count_of(steps, "traced step")
@@ -238,7 +238,7 @@ class _Profile:
         return steps
 
     def _sent_bytes(self) -> int:
-        """Bytes of a batch that are copied to the device for its step."""
+        """Returns the bytes of a batch that are copied to the device for its step."""
         resident = self.plan.mode == "resident"
         return 0 if resident else self.data.row_bytes * self.plan.batch_size
 
@@ -249,7 +249,13 @@ class _Profile:
     # Steps
 
     def _open_bench(self) -> Bench:
-        """The engine that would train; where the superstep was only supposed, Keras' own."""
+        """Returns a bench of the engine that would train.
+
+        If the engine was chosen automatically and cannot run the model, it is Keras' own.
+
+        Raises:
+            ModelError: if the engine was requested, or is Keras' own, and cannot run the model.
+        """
         names, alone = choose_candidates(read_engine_facts(self.model, self.spec.engine))
         self.engine, self.reason = choose_engine(names, alone, self.trained)
         try:
@@ -291,22 +297,22 @@ class _Profile:
         )
 
     def _suggest(self, layers: tuple[LayerTime, ...]) -> tuple[Suggestion, ...]:
-        """Cheaper layers, where convolutions or attention dominate."""
+        """Returns cheaper layers if convolutions or attention dominate."""
         costly = sum(row.share for row in layers if COSTLY.search(row.kind))
         if costly < LAYER_SHARE:
             return ()
         try:
             return tuple(model_cost(self.model, self.plan.batch_size).suggestions)
-        except GpuKerasError:  # a model that cannot be counted is not to lose its profile
+        except GpuKerasError:  # a model whose cost cannot be counted still gets its profile
             return ()
 
     def _others(self) -> tuple[str, ...]:
-        """Engines that could train this model besides the one that did."""
+        """Returns the other engines that could train this model."""
         names, _ = choose_candidates(read_engine_facts(self.model, "auto"))
         return tuple(name for name in names if name != self.engine)
 
     def _verify(self, bench: Bench, advice: tuple[Advice, ...]) -> tuple[Advice, ...]:
-        """Advice with its gain as measured, against the step as measured once more."""
+        """Returns the advice with measured gains, relative to a new measurement of the step."""
         base = self.plan.batch_size / bench.measure().real_s
         return tuple(self._measure_gain(each, base) if each.apply else each for each in advice)
 
@@ -326,7 +332,13 @@ class _Profile:
 
 
 def choose_engine(names: tuple[str, ...], alone: str, trained: str) -> tuple[str, str]:
-    """The engine to profile, and why."""
+    """Returns the engine to profile, and why.
+
+    Args:
+        names: The engines that can be chosen.
+        alone: Why only one engine can be chosen, or "".
+        trained: The engine that last trained the model, or "".
+    """
     if len(names) == 1:
         return names[0], alone
     if trained in names:
@@ -335,10 +347,10 @@ def choose_engine(names: tuple[str, ...], alone: str, trained: str) -> tuple[str
 
 
 def explain_cheap_ops(layers: Sequence[LayerTime], device: str) -> list[str]:
-    """What is missing in a CPU's trace of small operations.
+    """Returns a note on small operations that a CPU's trace lacks.
 
-    From about its 90th run on TensorFlow's executor runs an operation that takes less than some
-    8,000 cycles without telling the profiler (TensorFlow 2.21, whatever the profiler's level).
+    From about the 90th run on, TensorFlow's executor runs an operation that takes less than some
+    8,000 cycles without reporting it to the profiler (TensorFlow 2.21, at any profiler level).
     """
     updated_s = sum(row.total_s for row in layers if row.layer == OPTIMIZER)
     quick = layers and updated_s < CHEAP_S
@@ -351,10 +363,15 @@ def explain_cheap_ops(layers: Sequence[LayerTime], device: str) -> list[str]:
 
 
 def price_input(times: StepTimes, alone_s: float, stages: tuple[StageTime, ...]) -> InputCost:
-    """What input costs.
+    """Returns the cost of the input.
 
-    The speedup rests on the waiting, which one clock measured within the same steps; the steps on
-    repeated rows ran at another moment, and a busy computer may make one of the two slower.
+    The speedup uses the waiting time, which one clock measured within the same steps. The steps on
+    repeated rows ran at another time, and a busy computer may slow down one of the two.
+
+    Args:
+        times: Seconds of a step.
+        alone_s: Seconds per batch of the input without training.
+        stages: The stages of the input.
     """
     return InputCost(
         real_s=times.real_s,

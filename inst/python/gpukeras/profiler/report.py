@@ -1,7 +1,7 @@
-"""What a profile says: the record that R makes a `gpu_profile` of.
+"""The record of a profile, from which R makes a `gpu_profile`.
 
-All seconds are those of one step as it is untraced, unless the field says otherwise: a tracer slows
-down what it watches, so what the trace gives are shares, and the clock gives the step.
+Unless a field says otherwise, all seconds are those of one untraced step: a tracer slows down the
+program, so the trace gives shares and the clock gives the step time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Decision:
     """The number that decided a verdict.
 
     Args:
-        name: What it is, such as "input" (a share of the step).
-        value: The number; None where there is none.
-        threshold: What it was compared with; None where there was none.
+        name: Its name, such as "input" (a share of the step).
+        value: The number; None if there is none.
+        threshold: The threshold that it was compared with; None if there was none.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What bounds a training.
+    """The bottleneck of a training step.
 
     Args:
         verdict: One of `VERDICTS`.
@@ -53,8 +53,8 @@ class StageTime:
 
     Args:
         stage: One of `loading.profile.WHAT`.
-        batch_s: Seconds a batch, with nothing else running.
-        share: As a share of all stages.
+        batch_s: Seconds per batch, with nothing else running.
+        share: Its share of the time of all stages.
         what: What it does, for users.
     """
 
@@ -66,15 +66,15 @@ class StageTime:
 
 @dataclass(frozen=True)
 class InputCost:
-    """What input costs.
+    """Cost of the input.
 
     Args:
-        real_s: Seconds a step with its real input, as in training.
-        wait_s: Of these, waiting for rows.
-        repeated_s: Seconds a step on rows that are already on the device.
-        alone_s: Seconds a batch of the input pipeline with no training beside it.
-        speedup_if_free: How many times faster training were if it never waited for rows.
-        stages: The pipeline's stages in their order; empty where they cannot be told apart.
+        real_s: Seconds per step with its real input, as in training.
+        wait_s: The part of `real_s` spent waiting for rows.
+        repeated_s: Seconds per step on rows that are already on the device.
+        alone_s: Seconds per batch of the input pipeline without training beside it.
+        speedup_if_free: How many times faster training would be if it never waited for rows.
+        stages: The pipeline's stages in order; empty if they cannot be separated.
     """
 
     real_s: float
@@ -87,17 +87,17 @@ class InputCost:
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing to do.
+    """One piece of advice.
 
     Args:
         id: Its short name, such as "batch_size".
         text: What to do, in a sentence, with numbers.
-        why: What of the profile says so.
-        gain: How many times as many rows a second to expect, from the profile alone (Amdahl);
-            None where that does not tell.
-        apply: Arguments of `gpu_fit()` that do it; empty where there are none.
-        measured: How many times as many rows a second were measured with `apply`; None where that
-            was not asked for, or is not possible.
+        why: The evidence from the profile.
+        gain: Expected factor on rows per second, from the profile alone (Amdahl); None if the
+            profile does not determine it.
+        apply: Arguments of `gpu_fit()` that apply the advice; empty if there are none.
+        measured: Measured factor on rows per second with `apply`; None if it was not requested or
+            is not possible.
     """
 
     id: str
@@ -114,27 +114,27 @@ class ProfileReport:
 
     Args:
         verdict: One of `VERDICTS`.
-        sentence: It in a sentence.
+        sentence: The verdict in a sentence.
         decided_by: The number that decided it.
-        device: Where the model is, such as "GPU:0".
-        engine: What trained.
-        reason: Why that engine.
-        batch_size: Rows a step.
-        steps: Steps that were traced.
+        device: The model's device, such as "GPU:0".
+        engine: The engine that trained.
+        reason: Why that engine was chosen.
+        batch_size: Rows per step.
+        steps: Number of traced steps.
         step_s: Seconds of a step with its real input, untraced: the median.
-        samples_per_s: Rows a second at that.
-        shares: The step's wall time by `PARTS`; they sum to 1. Where the trace says nothing only
-            "input" is a number, the others are None.
-        ops: The ops that took most time; `total_s` and `count` of one step, `share` of all kernels.
+        samples_per_s: Rows per second at `step_s`.
+        shares: The step's wall time by `PARTS`; they sum to 1. If the trace is unusable, only
+            "input" is a number and the others are None.
+        ops: The ops with the most time; `total_s` and `count` of one step, `share` of all kernels.
         layers: Time by layer, in the model's order, then "optimizer", "loss and metrics", "input"
             and "other"; seconds of one step. They sum to `shares["kernels"] * step_s`.
         kernels: The GPU's kernels by name, as `ops`; empty on a CPU.
-        bytes: Bytes copied a step, `to_device` and `to_host`; None on a CPU.
-        input: What input costs.
-        advice: What to do, the largest expected gain first.
-        timeline: Bars of one or two traced steps, in the trace's own seconds from their begin.
+        bytes: Bytes copied per step, `to_device` and `to_host`; None on a CPU.
+        input: Cost of the input.
+        advice: Advice, the largest expected gain first.
+        timeline: Bars of one or two traced steps, in the trace's own seconds since their begin.
         trace: The folder with the trace, "" if it was temporary.
-        notes: What its reader should know, sentences.
+        notes: Sentences that qualify the results.
     """
 
     verdict: str

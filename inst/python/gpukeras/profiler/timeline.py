@@ -1,4 +1,4 @@
-"""A part of a trace thinned to what a plot can show."""
+"""Reduces a part of a trace to the bars that a plot can show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpukeras.profiler.attribution import clip
 from gpukeras.profiler.trace.activity import Activity, Kind
 from gpukeras.profiler.trace.op_scopes import shorten
 
-FINEST = 4000  # parts of the window below which no gap can be seen in a plot
+FINEST = 4000  # parts of the window: shorter gaps are invisible in a plot
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Bar:
 
     Args:
         lane: Its row in the plot.
-        name: What ran; where neighbours were merged, the longest of them and "(+ n)".
+        name: Name of the work; for merged neighbours, the longest of them and "(+ n)".
         kind: "kernel", "transfer" or "host".
         begin_s: Seconds since the window's begin.
-        end_s: Its end.
+        end_s: Its end, likewise.
     """
 
     lane: str
@@ -33,16 +33,16 @@ class Bar:
 
 
 def timeline(activity: Activity, begin_s: float, end_s: float, most: int = 1500) -> list[Bar]:
-    """The bars of a window by lane and begin, at most `most`: short neighbours are merged.
+    """Returns the bars of a window by lane and begin, at most `most`: short neighbours are merged.
 
-    Only neighbours of one lane and kind are merged, over gaps that a plot cannot show; if that is
-    not enough, over longer ones. With more lanes than `most` each keeps one bar a kind.
+    Only neighbours of one lane and kind are merged, over gaps that a plot cannot show; if too many
+    bars remain, over longer gaps. With more lanes than `most` each lane keeps one bar per kind.
 
     Args:
         activity: The trace.
         begin_s: The window's begin, in the trace's seconds, such as `activity.steps[2].begin_s`.
-        end_s: Its end.
-        most: Bars that a plot can show.
+        end_s: The window's end.
+        most: Number of bars that a plot can show.
     """
     rows: dict[tuple[str, Kind], list[Bar]] = defaultdict(list)
     for work, first, last in clip(activity.works, [(begin_s, end_s)]):
@@ -69,12 +69,12 @@ def _merge_rows(rows: Iterable[Sequence[Bar]], length: float, most: int) -> list
 
 
 def merge_bars(bars: Sequence[Bar], gap: float) -> list[Bar]:
-    """Bars of one row, sorted, with short neighbours merged.
+    """Returns the bars of one row, sorted, with short neighbours merged.
 
     Args:
         bars: The bars.
-        gap: Neighbours are merged if the gap between them is not longer (seconds) and one of them
-            is shorter than this.
+        gap: Neighbours are merged if the gap between them is at most this (seconds) and one of them
+            is at most this long.
     """
     merged: list[Bar] = []
     longest, count = 0.0, 0

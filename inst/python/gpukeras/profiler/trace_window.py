@@ -1,7 +1,7 @@
-"""A traced window of steps, and what it says of an untraced one.
+"""Traces a window of steps and scales the result to untraced steps.
 
-A tracer slows down what it watches. So a trace gives shares, and the clock gives the step: all
-seconds here are scaled to the untraced step's.
+A tracer slows down the program. So the trace gives shares, the clock gives the step time, and all
+seconds here are scaled to an untraced step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpukeras.profiler.timeline import Bar, timeline
 from gpukeras.profiler.trace.xplane import Activity, read_activity
 
 SHOWN_STEPS = 2  # of the timeline
-SLOWED = 1.5  # a tracer that makes steps so many times longer is worth a note
+SLOWED = 1.5  # slowdown by the tracer from which on the report has a note
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Window:
     """A traced window.
 
     Args:
-        activity: What the trace says, or None where it says nothing of the device.
-        shares: Where its wall time went; None as `activity`.
-        unread: Why the trace says nothing, or "".
-        steps: Steps that were traced.
+        activity: The trace, or None if it shows nothing of the device.
+        shares: Its wall time by what ran; None if `activity` is None.
+        unread: Why the trace is unusable, or "".
+        steps: Number of traced steps.
     """
 
     activity: Activity | None
@@ -41,10 +41,10 @@ class Window:
     steps: int
 
     def list_layers(self, layers: Sequence[ModelLayer], kernels_s: float) -> tuple[LayerTime, ...]:
-        """Kernel time by layer.
+        """Returns kernel time by layer.
 
         Args:
-            layers: The model's.
+            layers: The model's layers.
             kernels_s: Seconds of an untraced step's kernels; the layers sum to it.
         """
         if self.activity is None:
@@ -63,7 +63,7 @@ class Window:
     def list_ops(
         self, top: Callable[[Activity], list[OpTime]], kernels_s: float
     ) -> tuple[OpTime, ...]:
-        """Ops or kernels by `top`, with count and seconds of one untraced step."""
+        """Returns ops or kernels ranked by `top`, with count and seconds of one untraced step."""
         if self.activity is None:
             return ()
         scale = self._scale(kernels_s)
@@ -73,11 +73,11 @@ class Window:
         )
 
     def count_bytes(self, sent: int) -> dict[str, float] | None:
-        """Bytes copied a step, "to_device" and "to_host"; None on a CPU.
+        """Returns the bytes copied per step, "to_device" and "to_host"; None on a CPU.
 
         Args:
-            sent: Bytes of a batch that is sent to the device for its step; the traced steps found
-                theirs there.
+            sent: Bytes of a batch that is sent to the device for its step; the traced steps reused
+                a batch that was already there.
         """
         copied = None if self.activity is None else self.activity.bytes
         if copied is None:
@@ -86,7 +86,10 @@ class Window:
         return {**found, "to_device": found["to_device"] + sent}
 
     def draw_timeline(self) -> tuple[Bar, ...]:
-        """The bars of steps in the middle: where many make a call, it begins with none."""
+        """Returns the bars of steps in the middle of the window.
+
+        It takes the middle because a call that runs many steps begins without bars.
+        """
         if self.activity is None:
             return ()
         begin_s, end_s = self.activity.span
@@ -95,7 +98,7 @@ class Window:
         return tuple(timeline(self.activity, middle_s - half_s, middle_s + half_s))
 
     def explain(self, step_s: float) -> tuple[str, ...]:
-        """What its reader should know, given the seconds of an untraced step on repeated rows."""
+        """Returns notes for the reader, given the seconds of an untraced step on repeated rows."""
         if self.activity is None or self.shares is None:
             return ()
         slowed = self.shares.wall_s / self.steps / step_s
@@ -112,7 +115,16 @@ class Window:
 def read_window(bench: Bench, folder: str, device: str, steps: int) -> Window:
     """Traces steps into a folder and reads the trace.
 
-    What prevents that is a reason in the window, not an error: the clock has spoken already.
+    If that fails, the window holds the reason instead of raising: the clock's results remain valid.
+
+    Args:
+        bench: The bench that runs the steps.
+        folder: The folder of the trace.
+        device: The device that trains.
+        steps: Number of steps per round.
+
+    Raises:
+        ResourceExhaustedError: if a step does not fit into the device's memory.
     """
     unavailable: tuple[Any, ...] = (OSError, runtime.tensorflow().errors.OpError)
     memory = runtime.tensorflow().errors.ResourceExhaustedError
@@ -133,18 +145,18 @@ def read_window(bench: Bench, folder: str, device: str, steps: int) -> Window:
 
 
 def list_traces(folder: str) -> dict[Path, int]:
-    """The traces below a folder, with the time of their last change in nanoseconds."""
+    """Returns the traces below a folder, with their modification time in nanoseconds."""
     return {file: file.stat().st_mtime_ns for file in Path(folder).rglob("*.xplane.pb")}
 
 
 def open_window(activity: Activity, device: str, steps: int, calls: int) -> Window:
-    """The quietest round of a trace, if it tells anything of the device.
+    """Returns the fastest round of a trace, if the trace shows work of the device.
 
     Args:
         activity: The trace.
         device: The device that trained.
-        steps: Steps of a round.
-        calls: Marks of a round.
+        steps: Steps per round.
+        calls: Marks per round.
     """
     unread = activity.error or explain_missing(activity, device, calls)
     if unread:
@@ -157,7 +169,7 @@ def open_window(activity: Activity, device: str, steps: int, calls: int) -> Wind
 
 
 def choose_round(activity: Activity, calls: int) -> Activity:
-    """A trace of which only the round that took least counts: a busy computer slows the others."""
+    """Returns the trace with only its fastest round: a busy computer slows the others."""
     marks, rounds = activity.steps, len(activity.steps) // calls
     parts = [marks[first : first + calls] for first in range(0, len(marks), calls)]
     quietest = min(parts, key=lambda part: sum(mark.end_s - mark.begin_s for mark in part))
@@ -166,12 +178,12 @@ def choose_round(activity: Activity, calls: int) -> Activity:
 
 
 def explain_missing(activity: Activity, device: str, calls: int) -> str:
-    """Why a trace that was read tells nothing about a device, or "".
+    """Returns why a trace shows nothing of a device, or "".
 
     Args:
         activity: The trace.
         device: The device that trained.
-        calls: Marks of a round.
+        calls: Marks per round.
     """
     if device.startswith("GPU") and not activity.device.startswith("GPU"):
         return f"the trace shows no work of {device}"

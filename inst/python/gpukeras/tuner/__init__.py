@@ -1,1 +1,1 @@
-"""The two searches before a training: its batch size and its learning rate."""
+"""Searches a batch size and a learning rate before a training."""

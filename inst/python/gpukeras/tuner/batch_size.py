@@ -1,9 +1,10 @@
-"""The batch size that keeps the device busy: measured on real batches, the model left as it was.
+"""Searches the batch size that keeps the device busy, by measuring on real batches.
 
-Batch sizes double. At each, the engine that would train does so for some 0.2 s after a first call
-that traces and places, and the median throughput is kept, until memory is full, throughput grows
-no more, or the rows end. A larger batch makes fewer updates an epoch and changes what is learned:
-throughput is not accuracy, which is why by default an epoch keeps ten updates.
+Batch sizes double. At each size, after a first call that traces and places ops, the engine that
+would train runs for some 0.2 s; the median throughput is recorded. The search ends when memory is
+full, throughput stops growing, or the rows end. The model is restored afterwards. A larger batch
+makes fewer updates per epoch and changes the result of training: throughput is not accuracy, so by
+default an epoch keeps ten updates.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from gpukeras.tuner.knee import FULL, Point, choose_knee, choose_sizes, explain_
 from gpukeras.tuner.model_guard import kept_model
 
 SMALLEST = 32  # Keras' own default, where the search starts
-UPDATES = 10  # an epoch's fewest, where `to` is not given
-STREAM_ROWS = 2**20  # of a stream whose length is not known
-MEASURE_S = 0.2  # of a size's calls, at least
-LONGEST_S = 1.0  # a size's calls end here even if there were less than `SAMPLES`
+UPDATES = 10  # fewest per epoch, if `to` is not given
+STREAM_ROWS = 2**20  # of a stream of unknown length
+MEASURE_S = 0.2  # of the calls of a size, at least
+LONGEST_S = 1.0  # the calls of a size end here even with fewer than `SAMPLES`
 SAMPLES = 3
 
 OnEvent = Callable[[dict[str, Any]], Any]
@@ -49,15 +50,16 @@ OnEvent = Callable[[dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class BatchSearchSpec(Spec):
-    """What is searched.
+    """Options of a search.
 
     Args:
         low: R's `from`, the first size; None for 32, or all rows if they are fewer.
-        high: R's `to`, the largest size; None for as many as leave ten updates an epoch (with
-            `until = "memory"`: for all rows).
-        until: "knee" stops where throughput grows no more, "memory" goes on until it is full.
-        engine: As in `FitSpec`; "auto" is the superstep, or what alone can train the model.
-        seconds: For the whole search; a size that has begun is finished.
+        high: R's `to`, the largest size; None for the largest that leaves ten updates per epoch
+            (with `until = "memory"`: for all rows).
+        until: "knee" stops when throughput stops growing, "memory" continues until memory is full.
+        engine: As in `FitSpec`; "auto" is the superstep, or the only engine that can train the
+            model.
+        seconds: Time limit of the whole search; a size that has begun is finished.
     """
 
     low: int | None = option(None, check_count, arg="from")
@@ -67,7 +69,7 @@ class BatchSearchSpec(Spec):
     seconds: float = option(20.0, check_number, 0.0)
 
     def __post_init__(self) -> None:
-        """Checks and normalises every field."""
+        """Checks and normalizes every field."""
         super().__post_init__()
         if self.high is not None:
             check_count("to", self.high, self.low or 1)
@@ -75,19 +77,19 @@ class BatchSearchSpec(Spec):
 
 @dataclass(frozen=True)
 class BatchSearch:
-    """What a search found.
+    """The result of a search.
 
     Args:
-        points: One a size, in their order.
+        points: One per size, in order.
         recommended: The smallest size with 90 % of the best throughput; None if none was measured.
         largest: The largest size that ran.
         reason: Why that size, and why the search ended.
         stopped: "flat", "memory", "rows", "to", "time" or "interrupted".
-        device: Where the model is.
-        engine: What trained.
-        engine_reason: Why that engine.
-        samples: Which rows it trained on.
-        elapsed_s: Seconds in all.
+        device: The model's device.
+        engine: The engine that trained.
+        engine_reason: Why that engine was chosen.
+        samples: The rows it trained on.
+        elapsed_s: Seconds in total.
     """
 
     points: tuple[Point, ...]
@@ -105,18 +107,18 @@ class BatchSearch:
 def find_batch_size(
     model: Any, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
 ) -> BatchSearch:
-    """Measures throughput over batch sizes; the model is left as it was, whatever happens.
+    """Measures throughput over batch sizes; the model is always restored.
 
-    Weights, optimizer, metrics and random state are put back. A model that was not built is built.
-    Rows in sequence are not asked for: the first chunk is repeated, so what is measured there is
-    the device, not the source.
+    Weights, optimizer, metrics and random state are restored. A model that was not built is built.
+    For a sequential source the first chunk is repeated and no more rows are read, so the search
+    measures the device, not the source.
 
     Args:
         model: A compiled Keras model.
-        data: The rows.
+        data: The dataset.
         options: Fields of `BatchSearchSpec`.
         on_event: Called after each size, and at most every 0.05 s in between, with a plain dict of
-            `kind` ("size" or "waiting") and a size's figures; a true answer ends the search.
+            `kind` ("size" or "waiting") and a size's figures; if it returns True, the search ends.
 
     Raises:
         SpecError, DataError, ModelError: for input that does not fit.
@@ -156,7 +158,7 @@ class _Search:
     points: list[Point] = field(default_factory=list)
 
     def run(self, began: float) -> str:
-        """Measures size after size; gives why it ended."""
+        """Measures size after size; returns why the search ended."""
         self.device = model_device(self.model)
         spent = 0.0
         for size in self.sizes:
@@ -174,7 +176,7 @@ class _Search:
         return self.ends
 
     def report(self, stopped: str, elapsed_s: float) -> BatchSearch:
-        """What was found."""
+        """Returns the result of the search."""
         fits = [point.batch_size for point in self.points if point.rows_per_s is not None]
         return BatchSearch(
             points=tuple(self.points),
@@ -190,7 +192,7 @@ class _Search:
         )
 
     def _judge(self) -> str:
-        """Why to stop after the last size, or ""."""
+        """Returns why to stop after the last size, or ""."""
         last = self.points[-1]
         told = self._tell("size", **vars(last))
         if last.status == FULL:
@@ -218,12 +220,12 @@ class _Search:
         return Point(size, rate, peak)
 
     def _measure_rate(self, size: int) -> float:
-        """Rows a second: the median over blocks, their gathering included."""
+        """Returns rows per second: the median over blocks, the gathering of rows included."""
         loader = open_loader(self.data, self.data.plan(self.device, size))
         engines = Engines(self.model, "train", size, self.device)
         blocks = draw(loader)
         block, _ = next(blocks)
-        self._time(engines, block, 1)  # traces and places
+        self._time(engines, block, 1)  # traces and places ops
         count, _ = calibrate(lambda count: self._time(engines, block, count), block.batches)
         rates: list[float] = []
         total_s = 0.0
@@ -238,7 +240,7 @@ class _Search:
         return median(rates)
 
     def _time(self, engines: Engines, block: Block, count: int) -> float:
-        """Seconds of a call, the device's work included."""
+        """Returns the seconds of a call, the device's work included."""
         if self._tell("waiting"):
             raise _Interrupted
         began = time.perf_counter()
@@ -251,7 +253,7 @@ class _Search:
 
 
 class _Interrupted(Exception):
-    """The listener asked for the end."""
+    """Raised when `on_event` ends the search."""
 
 
 # What is searched --------------------------------------------------------------------------------
@@ -271,14 +273,19 @@ def _open_search(
 
 
 def choose_engine(candidates: tuple[str, ...], alone: str) -> tuple[str, str]:
-    """The engine to measure with: the superstep where it may train, as it starts within 0.4 s."""
+    """Returns the engine to measure with: the superstep if it can train, as it starts within 0.4 s.
+
+    Args:
+        candidates: The engines that can train the model.
+        alone: Why there is only one, or "".
+    """
     if len(candidates) == 1:
         return candidates[0], alone
     return "superstep", "the cheapest to start of those that train many batches a call"
 
 
 def choose_range(spec: BatchSearchSpec, rows: int) -> tuple[int, int, str]:
-    """The first and the last size, and what it means to come to the last one.
+    """Returns the first and the last size, and the reason to report if the last one is reached.
 
     Raises:
         SpecError: if `from` is more than the rows.
@@ -298,7 +305,7 @@ def choose_range(spec: BatchSearchSpec, rows: int) -> tuple[int, int, str]:
 
 
 def repeat_head(data: Dataset, rows: int) -> MapDataset:
-    """Rows in sequence as a dataset: what is in memory of them, as often as makes `rows`."""
+    """Returns sequential data as a map dataset: the rows in memory, repeated to `rows` rows."""
     held = len(data.sources[0])
     copies = []
     for source in data.sources:

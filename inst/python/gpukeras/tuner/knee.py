@@ -1,4 +1,4 @@
-"""Where a curve of throughput over batch sizes bends: pure decisions with a reason."""
+"""Finds where a curve of throughput over batch sizes flattens; pure functions with a reason."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-ENOUGH = 0.9  # share of the best throughput: the last tenth is bought by doubling memory each time
-GAIN = 1.05  # what two doublings must bring, or the curve is taken for flat
+ENOUGH = 0.9  # share of the best throughput: the last tenth costs twice the memory each time
+GAIN = 1.05  # least factor of two doublings, else the curve counts as flat
 FITS, FULL = "ok", "out of memory"
 
 
 @dataclass(frozen=True)
 class Point:
-    """One batch size's measurement.
+    """The measurement of one batch size.
 
     Args:
-        batch_size: Rows a batch.
-        rows_per_s: Median throughput, or None where it did not fit.
-        peak_bytes: Most that TensorFlow held of a GPU's memory; None on the CPU.
+        batch_size: Rows per batch.
+        rows_per_s: Median throughput, or None if the batch did not fit.
+        peak_bytes: Peak of a GPU's memory that TensorFlow held; None on the CPU.
         status: "ok" or "out of memory".
     """
 
@@ -29,10 +29,10 @@ class Point:
 
 
 def smooth_rates(rates: Sequence[float]) -> list[float]:
-    """Running medians of three with Tukey's rule at the ends (1977): one bad point has no say.
+    """Smooths with running medians of three and Tukey's end rule (1977), against outliers.
 
-    The rule takes the median of the last rate, of the smoothed one beside it, and of where the two
-    smoothed before it point; so a curve that still rises keeps its end.
+    At an end the rule takes the median of the end rate, of the smoothed rate beside it, and of the
+    extrapolation from the two smoothed rates nearest to it; so a rising curve keeps its end.
     """
     if len(rates) < 3:
         return list(rates)
@@ -45,9 +45,9 @@ def smooth_rates(rates: Sequence[float]) -> list[float]:
 
 
 def choose_knee(points: Sequence[Point]) -> int | None:
-    """The smallest batch size that reaches 90 % of the best throughput; None where none fits.
+    """Returns the smallest batch size with 90 % of the best throughput; None if none fits.
 
-    Throughput is smoothed first, so that neither one lucky nor one disturbed measurement decides.
+    Throughput is smoothed first, so that a single outlier does not decide.
     """
     sizes, rates = _split_fits(points)
     if not sizes:
@@ -57,13 +57,13 @@ def choose_knee(points: Sequence[Point]) -> int | None:
 
 
 def is_flat(points: Sequence[Point]) -> bool:
-    """Whether the last two doublings brought less than 5 % over the best before them."""
+    """Whether the last two doublings gained less than 5 % over the best before them."""
     _, rates = _split_fits(points)
     return len(rates) > 3 and max(rates[-2:]) < GAIN * max(rates[:-2])
 
 
 def choose_sizes(first: int, last: int) -> list[int]:
-    """The sizes to try: doubled from `first`, and `last` itself where it is no such size."""
+    """Returns the sizes to try: doubled from `first`, and also `last`."""
     sizes = [first]
     while 2 * sizes[-1] <= last:
         sizes.append(2 * sizes[-1])
@@ -71,7 +71,7 @@ def choose_sizes(first: int, last: int) -> list[int]:
 
 
 def explain_choice(points: Sequence[Point], stopped: str) -> str:
-    """Why the size was recommended, and why the search ended."""
+    """Returns why the size was recommended, and why the search ended."""
     ends = {
         "flat": "larger ones bring no more",
         "memory": f"{points[-1].batch_size:,} does not fit in memory" if points else "",
@@ -93,7 +93,7 @@ def explain_choice(points: Sequence[Point], stopped: str) -> str:
 
 
 def _split_fits(points: Sequence[Point]) -> tuple[list[int], list[float]]:
-    """Sizes that fit, and their smoothed throughput."""
+    """Returns the sizes that fit, and their smoothed throughput."""
     fits = [
         (point.batch_size, point.rows_per_s) for point in points if point.rows_per_s is not None
     ]

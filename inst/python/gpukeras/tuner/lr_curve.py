@@ -1,4 +1,4 @@
-"""Losses over rising learning rates, and the rate that they suggest: pure decisions.
+"""Chooses a learning rate from the losses over rising rates; pure functions.
 
 The range test is Smith's (2017); smoothing, end and suggestions are those of fastai (Howard &
 Gugger 2020), which made it known.
@@ -14,17 +14,17 @@ import numpy as np
 
 from gpukeras.core.messages import count_of
 
-SMOOTHING = 0.98  # share of the average before in the next one
+SMOOTHING = 0.98  # weight of the previous average in the next one
 DIVERGED = 4.0  # times the best smoothed loss
 BEGINNING = 0.1  # share of the rates that are too small to change anything
-NOISE = 1.0  # a descent is deeper than this many standard deviations of the beginning's losses
-DESCENT = 0.01  # and than this share of the beginning's loss
-ONSET = 0.1  # share of the descent before which a slope is the beginning's noise
+NOISE = 1.0  # a descent is deeper than this many standard deviations of the first losses
+DESCENT = 0.01  # and than this share of the smoothed loss at the beginning
+ONSET = 0.1  # share of the descent before which a slope is noise
 
 
 @dataclass(frozen=True)
 class RateChoice:
-    """What a curve suggests.
+    """The learning rates that a curve suggests.
 
     Args:
         steepest: The rate at which the smoothed loss falls fastest once it has begun to fall, or
@@ -41,12 +41,18 @@ class RateChoice:
 
 
 def plan_rates(low: float, high: float, steps: int) -> np.ndarray:
-    """Learning rates, float32: each the same factor above the one before."""
+    """Returns learning rates, float32, that rise by a constant factor.
+
+    Args:
+        low: The first rate.
+        high: The last rate.
+        steps: Number of rates.
+    """
     return np.geomspace(low, high, steps).astype(np.float32)
 
 
 def smooth_losses(losses: Sequence[float], smoothing: float = SMOOTHING) -> np.ndarray:
-    """The exponential average, float64, without the bias of a start at 0."""
+    """Returns the exponential average, float64, corrected for its start at 0."""
     average, smoothed = 0.0, np.empty(len(losses))
     for place, loss in enumerate(losses):
         average = smoothing * average + (1.0 - smoothing) * float(loss)
@@ -55,7 +61,7 @@ def smooth_losses(losses: Sequence[float], smoothing: float = SMOOTHING) -> np.n
 
 
 def choose_end(losses: Sequence[float]) -> tuple[int, str]:
-    """How many of the losses count, and why the rest does not.
+    """Returns how many of the losses count, and why the others do not.
 
     Returns:
         Their number, and "completed", "diverged" (the last one counts) or "non_finite" (it does
@@ -66,23 +72,23 @@ def choose_end(losses: Sequence[float]) -> tuple[int, str]:
         if not math.isfinite(loss):
             return place, "non_finite"
         best = min(best, float(loss))
-        if loss > best + (DIVERGED - 1.0) * abs(best):  # 4 x best where losses are positive
+        if loss > best + (DIVERGED - 1.0) * abs(best):  # 4 x best if losses are positive
             return place + 1, "diverged"
     return len(losses), "completed"
 
 
 def choose_rate(rates: Sequence[float], losses: Sequence[float]) -> RateChoice:
-    """The learning rate that a curve suggests: the smaller of fastai's two.
+    """Returns the learning rate that a curve suggests: the smaller of fastai's two.
 
-    The average lags behind the losses by some ten of a hundred rates, so where it falls fastest is
-    at times already the edge. Measured on nine models (two tasks; Adam and SGD; one and three
-    layers, with and without batch normalisation), loss after four epochs against the best of ten
-    rates: at most 7 % more with the smaller, 13 % with the tenth alone, and the steepest alone
+    The average lags behind the losses by some ten of a hundred rates, so the steepest point can
+    already be at the edge of divergence. Measured on nine models (two tasks; Adam and SGD; one and
+    three layers, with and without batch normalization), loss after four epochs against the best of
+    ten rates: at most 7 % more with the smaller, 13 % with the tenth alone, and the steepest alone
     diverged once.
 
     Args:
-        rates: Rising by a factor.
-        losses: Of a batch each, finite.
+        rates: Rates that rise by a constant factor.
+        losses: The loss of one batch per rate, finite.
     """
     first = max(2, int(BEGINNING * len(losses)))
     if len(losses) < 2 * first + 2:

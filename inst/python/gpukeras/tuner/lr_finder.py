@@ -1,8 +1,8 @@
-"""The learning-rate range test: one batch a rate, the model left as it was.
+"""The learning-rate range test: trains one batch per rate and restores the model.
 
-Rates rise by a constant factor, a batch each. Many steps are one call: the loop sets the rate,
-clears the running mean that Keras' loss is, trains a batch and notes its loss, all inside a
-TensorFlow graph.
+Rates rise by a constant factor, one batch each. One call runs many steps: a loop inside a
+TensorFlow graph sets the rate, resets Keras' running mean of the loss, trains a batch and records
+its loss.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ OnEvent = Callable[[dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class RateSearchSpec(Spec):
-    """What is searched.
+    """Options of a search.
 
     Args:
         low: R's `from`, the first rate.
         high: R's `to`, the last rate.
-        steps: Rates, a batch each.
-        batch_size: Rows a batch; "auto" is what `find_batch_size()` found for the model in this
-            session, or else the dataset's own.
+        steps: Number of rates, one batch each.
+        batch_size: Rows per batch; "auto" is the size that `find_batch_size()` found for the model
+            in this session, or else the dataset's own.
     """
 
     low: float = option(1e-7, check_number, 1e-30, 1e30, arg="from")
@@ -55,7 +55,7 @@ class RateSearchSpec(Spec):
     batch_size: str | int = option("auto", check_count)
 
     def __post_init__(self) -> None:
-        """Checks and normalises every field."""
+        """Checks and normalizes every field."""
         super().__post_init__()
         if not self.low < self.high:
             raise SpecError(f"`to` must be above `from`, which is {self.low:g}.", arg="to")
@@ -63,10 +63,10 @@ class RateSearchSpec(Spec):
 
 @dataclass(frozen=True)
 class RateSearch:
-    """What a search found.
+    """The result of a search.
 
     Args:
-        rates: Those that were tried.
+        rates: The rates that were tried.
         losses: The loss of each rate's batch.
         smoothed: Their exponential average.
         steepest: See `RateChoice`.
@@ -74,10 +74,10 @@ class RateSearch:
         recommended: See `RateChoice`.
         reason: Why that rate, or why none.
         stopped: "completed", "diverged", "non_finite" or "interrupted".
-        current: The rate that the optimizer has, and still has; NaN where it has several.
-        batch_size: Rows a batch.
-        device: Where the model is.
-        elapsed_s: Seconds in all.
+        current: The optimizer's rate, which is not changed; NaN if it has several.
+        batch_size: Rows per batch.
+        device: The model's device.
+        elapsed_s: Seconds in total.
     """
 
     rates: list[float]
@@ -97,18 +97,18 @@ class RateSearch:
 def find_learning_rate(
     model: Any, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
 ) -> RateSearch:
-    """Trains a batch at each of many rising rates; the model is left as it was, whatever happens.
+    """Trains a batch at each of many rising rates; the model is always restored.
 
-    Weights, optimizer with its rate or schedule, metrics and random state are put back. A model
-    that was not built is built. Data with fewer batches than rates is gone through several times;
-    a short last batch is left out.
+    Weights, optimizer with its rate or schedule, metrics and random state are restored. A model
+    that was not built is built. Data with fewer batches than rates is repeated; a short last batch
+    is skipped.
 
     Args:
         model: A compiled Keras model.
-        data: The rows; those in sequence are asked for as in a training.
+        data: The dataset; sequential sources are read as in a training.
         options: Fields of `RateSearchSpec`.
         on_event: Called after each call of the loop (some 0.2 s) with a plain dict of `kind`
-            ("rates" or "waiting"), `step` and `steps`; a true answer ends the search.
+            ("rates" or "waiting"), `step` and `steps`; if it returns True, the search ends.
 
     Raises:
         SpecError, DataError, ModelError: for input that does not fit.
@@ -168,7 +168,7 @@ class _Test:
     _batch_s: float | None = None
 
     def run(self, loader: Any) -> None:
-        """Trains a batch a rate until they end, the loss diverges or the listener stops it."""
+        """Trains a batch per rate until the rates end, the loss diverges or `on_event` stops it."""
         blocks, program = draw(loader), None
         with rate_variable(self.model) as rate, closing(blocks):
             try:
@@ -177,11 +177,11 @@ class _Test:
                     program = program or self._build(rate, block)
                     self._run_block(program, block)
             except KeyboardInterrupt:
-                if not self.interrupted:  # by the listener: what was tried until then counts
+                if not self.interrupted:  # ended by `on_event`: the rates tried so far count
                     raise
 
     def idle(self) -> None:
-        """Rows are waited for: an interrupt may come in."""
+        """Sends an event while the loader waits for rows; `on_event` may end the test."""
         self._tell("waiting")
         if self.interrupted:
             raise KeyboardInterrupt
@@ -212,7 +212,7 @@ class _Test:
             self.interrupted = True
 
     def _build(self, rate: Any, block: Block) -> Callable[..., Any]:
-        """`program(arrays, first, rates)`: the losses of batches from `first` on, one a rate."""
+        """Returns `program(arrays, first, rates)`: losses from batch `first` on, one per rate."""
         tf, size = runtime.tensorflow(), self.batch_size
 
         def program(arrays: tuple[Any, ...], first: Any, rates: Any) -> Any:
@@ -236,7 +236,7 @@ class _Test:
         )
 
     def _step(self, batch: Any) -> Any:
-        """Traced: the loss of a batch that is trained, not the mean since the epoch began."""
+        """Trains a batch and returns its loss (traced), not the mean over the epoch so far."""
         for metric in self.model.metrics:
             metric.reset_state()
         logs = self.model.train_step(batch)
@@ -251,9 +251,9 @@ class _Test:
 
 @contextmanager
 def rate_variable(model: Any) -> Iterator[Any]:
-    """The variable that is the optimizer's rate: its own, or one in its schedule's place.
+    """Yields the variable of the optimizer's rate: its own, or one that replaces its schedule.
 
-    Keras' public setter is avoided: it drops the rate's variable from the optimizer's.
+    Keras' public setter is avoided: it removes the rate's variable from the optimizer's variables.
     """
     optimizer, tf = find_optimizer(model, "learning_rate"), runtime.tensorflow()
     own = keras_private.learning_rate(optimizer)
@@ -266,7 +266,7 @@ def rate_variable(model: Any) -> Iterator[Any]:
         return
     with tf.device(keras_private.step_count(optimizer).value.device):
         rate = tf.Variable(0.0, trainable=False)
-    # Keras calls what is neither variable nor schedule.
+    # Keras calls a rate that is neither variable nor schedule.
     keras_private.set_learning_rate(optimizer, rate.read_value)
     try:
         yield rate

@@ -1,4 +1,4 @@
-"""A model lent to a search and given back as it was."""
+"""Restores a model after a search."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gpukeras.training.keras_functions import preserve_keras_functions
 
 @contextmanager
 def kept_model(model: Any) -> Iterator[None]:
-    """Puts back weights, optimizer, metrics, random state and Keras' own functions.
+    """Restores weights, optimizer, metrics, random state and Keras' own functions on exit.
 
-    Also after errors and interrupts. What is put back was copied to host memory.
+    It also does so after errors and interrupts. The state is copied to host memory.
 
     Args:
         model: A compiled Keras model whose variables exist.

@@ -1,1 +1,1 @@
-"""FLOPs and memory of a model, without running it."""
+"""Counts FLOPs and memory of a model without running it."""

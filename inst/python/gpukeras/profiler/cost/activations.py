@@ -1,13 +1,13 @@
-"""What a training step keeps of each layer until its gradients are computed.
+"""Counts the activations that a training step keeps of each layer until its gradients exist.
 
-The forward pass and its gradients are traced (see `graph`), and the tensors that the first
-makes and the second reads are summed for the layer that made them. That is what TensorFlow has to
-keep in memory between the two, as long as XLA does not compile the step, which may compute some of
-them twice instead. A tensor is counted once, by whatever views it is read.
+The forward pass and its gradients are traced (see `graph`). The tensors that the forward pass makes
+and the gradients read are summed for the layer that made them. TensorFlow has to keep these in
+memory between the two passes, unless XLA compiles the step, which may compute some of them twice
+instead. A tensor counts once, however many views read it.
 
-Recurrent layers keep numbers of every step inside a loop, which the graph does not show: an LSTM's
-4 gates, state, its tanh and the output (7 numbers a unit and step), a GRU's 3 gates, the product
-before its reset and the output (5), a SimpleRNN's output (1).
+Recurrent layers keep numbers of every time step inside a loop, which the graph does not show: an
+LSTM's 4 gates, state, its tanh and the output (7 numbers per unit and step), a GRU's 3 gates, the
+product before its reset and the output (5), a SimpleRNN's output (1).
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ VIEWS = names(
     """
 )
 SOURCES = names("Placeholder ReadVariableOp VarHandleOp Const")
-KEPT_BY_STEP = {"LSTMCell": 7, "GRUCell": 5, "SimpleRNNCell": 1}  # numbers a unit
+KEPT_BY_STEP = {"LSTMCell": 7, "GRUCell": 5, "SimpleRNNCell": 1}  # numbers per unit
 CONV_LSTM = 7
 ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float64": 8}
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of a model's forward pass.
+    """The kept activations of a model's forward pass.
 
     Args:
-        by_layer: Bytes a row by the identity of the layer that made them; None if not known.
+        by_layer: Bytes per row by the identity of the layer that made them; None if unknown.
         fixed_bytes: Bytes that do not grow with the batch, such as weights cast to 16 bits.
-        largest_bytes: The largest of the tensors, bytes a row.
+        largest_bytes: The largest of the tensors, in bytes per row.
     """
 
     by_layer: dict[int, float | None]
@@ -49,7 +49,7 @@ class Kept:
 
 
 def sum_kept(traced: Traced) -> Kept:
-    """What the gradients in a trace read of its forward pass."""
+    """Returns the activations of the forward pass that the gradients in a trace read."""
     by_layer: dict[int, float | None] = {id(seen.layer): 0 for seen in traced.seen}
     fixed = largest = 0.0
     for tensor, seen in _kept_tensors(traced):
@@ -79,7 +79,7 @@ def _add(by_layer: dict[int, float | None], seen: Seen | None, size: float) -> N
 
 
 def _kept_tensors(traced: Traced) -> Iterator[tuple[Any, Seen | None]]:
-    """Each tensor of the forward pass that a gradient reads, once, and whose it is."""
+    """Yields each tensor of the forward pass that a gradient reads, once, with its layer."""
     forward = {op.name for op in traced.ops[: traced.forward]}
     done = set()
     for op in traced.ops[traced.forward :]:
@@ -92,14 +92,14 @@ def _kept_tensors(traced: Traced) -> Iterator[tuple[Any, Seen | None]]:
 
 
 def _behind_views(tensor: Any) -> Any:
-    """The tensor whose memory a tensor shares."""
+    """Returns the tensor that owns a tensor's memory."""
     while tensor.op.type in VIEWS and tensor.op.inputs:
         tensor = tensor.op.inputs[0]
     return tensor
 
 
 def _recurrent_bytes(seen: Seen) -> float | None:
-    """What the steps of a recurrent layer keep, for the whole batch; None for other layers."""
+    """Returns the bytes that a recurrent layer keeps for the whole batch; None for other layers."""
     kept = [_kept_numbers(call) for call in seen.calls]
     known = [numbers for numbers in kept if numbers is not None]
     if not kept or len(known) < len(kept):

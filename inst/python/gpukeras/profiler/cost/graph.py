@@ -1,11 +1,11 @@
-"""Which layers a model calls, with what shapes, and which operations each is made of.
+"""Traces a model to list the layers it calls, their shapes, and the operations of each.
 
-The model is traced into graphs, not run: no numbers are computed, no weight changes, and as much
-memory is taken as the graphs need. That works for every model that Keras can train: nested, shared,
-wrapped and the user's own classes alike.
+The model is traced into graphs, not run: nothing is computed, no weight changes, and only the
+graphs take memory. This works for every model that Keras can train: nested, shared, wrapped and
+custom layers alike.
 
-The batch in the trace is a large prime, so that a tensor whose size it divides is one that grows
-with the batch, and what is counted for the whole trace is a multiple of what a row takes.
+The batch size of the trace is a large prime. A tensor whose size it divides grows with the batch,
+and every count for the whole trace is a multiple of the count for a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpukeras.core.options import check_counts
 from gpukeras.profiler.cost.layer_flops import Call, has_formula
 from gpukeras.profiler.cost.op_flops import tensor_shape
 
-PRIME = 1009  # rows of the trace, where the model does not fix them
+PRIME = 1009  # rows of the trace, unless the model fixes them
 
 
 @dataclass
@@ -34,10 +34,11 @@ class Seen:
 
     Args:
         layer: The Keras object.
-        name: Names from below the model down to it, joined by "/"; the model's own for itself.
-        calls: Each call of a trace.
-        ops: The operations that are its own, not those of layers inside (without a formula).
-        hidden: Whether it was called where nobody knows how often: in a loop or a condition.
+        name: Names from below the model down to it, joined by "/"; for the model, its own name.
+        calls: Each call in the trace.
+        ops: Its own operations, not those of inner layers (without a formula).
+        hidden: Whether it was called in a loop or a condition, so that the number of calls is
+            unknown.
     """
 
     layer: Any
@@ -49,16 +50,16 @@ class Seen:
 
 @dataclass(frozen=True)
 class Traced:
-    """What was seen in a trace.
+    """The result of a trace.
 
     Args:
         seen: Layers in the order of their first call, the model itself last.
         rows: Rows of the batch.
         owners: The object in `seen` by the name of an operation.
-        ops: All operations of the graph, in the order they were made.
-        forward: How many of them the forward pass made; the others are gradients.
-        inputs: What the model was given: shapes and types of its tensors.
-        outputs: What came out: the tensors.
+        ops: All operations of the graph, in the order of their creation.
+        forward: Number of operations of the forward pass; the others are gradients.
+        inputs: Shapes and dtypes of the model's input tensors.
+        outputs: The output tensors.
     """
 
     seen: list[Seen]
@@ -74,10 +75,10 @@ def trace_model(model: Any, specs: Any, *, gradients: bool = False) -> Traced:
     """Traces one call of a built model.
 
     Args:
-        model: A built Keras model; afterwards as before.
+        model: A built Keras model; it is not changed.
         specs: Its inputs, from `input_specs()`.
-        gradients: Whether it is called as in training, and the gradients of its weights are traced
-            too; they are of the outputs' sum, as no loss is needed to know what is kept for them.
+        gradients: Whether to call it as in training and to trace the gradients of its weights too.
+            They are gradients of the outputs' sum: the kept activations do not depend on the loss.
 
     Raises:
         ModelError: if the model cannot be called on such inputs.
@@ -101,7 +102,7 @@ def trace_model(model: Any, specs: Any, *, gradients: bool = False) -> Traced:
     try:
         with watcher.watching():
             graph = tf.function(step, autograph=False).get_concrete_function(*flat).graph
-    except Exception as error:  # whatever the model's own code raises
+    except Exception as error:  # the model's own code may raise anything
         raise ModelError(
             f"`model` cannot be called on inputs of shape {_shape_text(flat)}: "
             f"{find_reason(error)}.",
@@ -109,7 +110,7 @@ def trace_model(model: Any, specs: Any, *, gradients: bool = False) -> Traced:
             arg="model",
         ) from error
     finally:
-        keras_private.forget_losses(model)  # tensors of a graph that is gone
+        keras_private.forget_losses(model)  # tensors of a graph that no longer exists
     rows = flat[0].shape[0]
     return Traced(
         watcher.found(),
@@ -123,26 +124,26 @@ def trace_model(model: Any, specs: Any, *, gradients: bool = False) -> Traced:
 
 
 class _Watcher:
-    """Takes note of each call of a layer while a model is traced."""
+    """Records each call of a layer while a model is traced."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._seen: dict[int, Seen] = {}
         self._stack: list[Any] = []
-        self._leaf = False  # inside a layer with a formula: its inner layers are not looked at
+        self._leaf = False  # inside a layer with a formula: its inner layers are not recorded
         self.graph: Any = None
         self.owners: dict[str, Seen] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Puts a listener into each layer's `call`, and takes it out again."""
+        """Wraps each layer's `call` in a recorder and restores it on exit."""
         before = []
         try:
             for layer in find_layers(self._model):
                 for name in ("call", "quantized_call"):
                     if hasattr(layer, name):
                         before.append((layer, name, vars(layer).get(name)))
-                        # Not by setattr(): Keras would take note of it.
+                        # Not by setattr(): Keras would track it.
                         vars(layer)[name] = self._listen(layer, getattr(layer, name))
             yield
         finally:
@@ -151,7 +152,7 @@ class _Watcher:
                 vars(layer).update({} if own is None else {name: own})
 
     def found(self) -> list[Seen]:
-        """What was called, and the model itself, whose own work comes last."""
+        """Returns the called layers, the model itself (with its own operations) last."""
         own = self._seen.pop(id(self._model), None)
         return [*self._seen.values(), *([own] if own else [])]
 
@@ -193,7 +194,7 @@ class _Watcher:
 
 
 def find_layers(model: Any) -> list[Any]:
-    """All layers of a model at any depth, itself included, and its operations that are none."""
+    """Returns all layers of a model at any depth, itself included, and its Keras operations."""
     layers = keras_private.list_layers(model)
     graphs = [keras_private.functional_of(layer) or layer for layer in layers]
     operations = [one for graph in graphs for one in keras_private.list_operations(graph)]
@@ -201,10 +202,10 @@ def find_layers(model: Any) -> list[Any]:
 
 
 def _shapes(original: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
-    """Shapes of the tensors among the arguments, by the arguments' names."""
+    """Returns the shapes of the tensors among the arguments, by the arguments' names."""
     try:
         given = inspect.signature(original).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # a signature that is not known
+    except (TypeError, ValueError):  # an unknown signature
         given = {str(place): value for place, value in enumerate(args)}
     found = {name: _shape_of(value) for name, value in given.items()}
     return {name: shape for name, shape in found.items() if shape is not None}
@@ -227,11 +228,11 @@ def _first_shape(output: Any) -> tuple[float, ...]:
 
 
 def input_specs(model: Any, input_shape: Any = None) -> Any:
-    """What a model takes, as TensorFlow's specs in the model's own structure; builds the model.
+    """Returns a model's inputs as TensorFlow's specs in its own structure; builds the model.
 
     Args:
-        model: A Keras model. One that has no weights yet gets them, as its first batch would do.
-        input_shape: Shape of a row, for models that do not tell it or leave dimensions open; a
+        model: A Keras model. If it has no weights yet it is built, as by its first batch.
+        input_shape: Shape of a row, for models that do not define it or leave dimensions open; a
             list of shapes or a mapping by name for several inputs.
 
     Raises:
@@ -253,7 +254,7 @@ def input_specs(model: Any, input_shape: Any = None) -> Any:
 
 
 def _choose_shapes(tensors: Sequence[Any], input_shape: Any) -> list[tuple[Any, ...]]:
-    """The shapes of the model's inputs, open dimensions as given."""
+    """Returns the shapes of the model's inputs, with open dimensions from `input_shape`."""
     rows = next((tensor.shape[0] for tensor in tensors if tensor.shape[0]), PRIME)
     own = [tuple(tensor.shape[1:]) for tensor in tensors]
     given = _split_shapes(input_shape, [tensor.name for tensor in tensors]) or own
@@ -274,7 +275,7 @@ def _choose_shapes(tensors: Sequence[Any], input_shape: Any) -> list[tuple[Any, 
 
 
 def _split_shapes(input_shape: Any, names: Sequence[str]) -> list[tuple[int, ...]]:
-    """One shape an input; none where nothing is given."""
+    """Returns one shape per input; an empty list if none is given."""
     if input_shape is None:
         return []
     if isinstance(input_shape, Mapping):
@@ -293,7 +294,7 @@ def _split_shapes(input_shape: Any, names: Sequence[str]) -> list[tuple[int, ...
 
 
 def _known_shape(model: Any, input_shape: Any) -> tuple[int, ...]:
-    """The shape of a row of a model of the user's own class, given or from its building."""
+    """Returns the shape of a row of a subclassed model, from the argument or from its build."""
     given = _split_shapes(input_shape, ["inputs"])
     if len(given) == 1:
         return given[0]
@@ -313,7 +314,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _build(model: Any, input_shape: Any) -> None:
-    """Gives a model its weights, as its first batch would."""
+    """Builds a model's weights, as its first batch would."""
     if model.built and all(layer.built for layer in keras_private.list_layers(model)):
         return
     tf, shape = runtime.tensorflow(), _known_shape(model, input_shape)
@@ -321,11 +322,11 @@ def _build(model: Any, input_shape: Any) -> None:
     try:
         if keras_private.is_sequential_like(
             model
-        ):  # a Sequential would keep the batch of its first call
+        ):  # a Sequential would keep the batch size of its first call
             model.build((None, *shape))
         else:
             tf.function(lambda batch: model(batch), autograph=False).get_concrete_function(spec)
-    except Exception as error:  # whatever the model's own code raises
+    except Exception as error:  # the model's own code may raise anything
         raise ModelError(
             f"`model` cannot be built for rows of {_sizes(shape)}: {find_reason(error)}.",
             hint="Check `input_shape`, or call the model on a batch first.",

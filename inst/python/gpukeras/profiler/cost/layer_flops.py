@@ -1,11 +1,12 @@
-"""FLOPs of Keras' own layers, from the shapes of a call: closed formulas, nothing is run.
+"""Counts FLOPs of Keras' own layers by closed formulas, from the shapes of a call.
 
-Counted as TensorFlow's profiler counts: a multiplication and the addition after it are two (a
-product of m x k and k x n takes 2 m k n), and so is every tap of a convolution, those that fall on
-"same" padding included. A bias is one addition a number, a function of one number (relu, tanh, a
-root) one, a softmax five a number (maximum, difference, exponential, sum, division). Moving numbers
-(flatten, concatenate, an embedding's lookup) is nothing. It is the forward pass of a prediction:
-dropout and noise do nothing, and batch normalisation is one product and one sum a number.
+The counting follows TensorFlow's profiler. A multiplication and the addition after it are two FLOPs
+(a product of m x k and k x n takes 2 m k n). The same holds for every tap of a convolution,
+including taps on "same" padding. A bias is one addition per number, a function of one number (relu,
+tanh, a root) one, a softmax five per number (maximum, difference, exponential, sum, division).
+Moving numbers (flatten, concatenate, an embedding's lookup) is free. The forward pass of a
+prediction is counted: dropout and noise do nothing, and batch normalization is one product and one
+sum per number.
 
 With p positions (rows of the batch included), T steps, c input channels or numbers:
 
@@ -34,18 +35,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KERAS = "keras.src.layers"
-SOFTMAX = 5  # a number: maximum, difference, exponential, sum, division
+SOFTMAX = 5  # per number: maximum, difference, exponential, sum, division
 
-Shape = tuple[float, ...]  # a dimension that is not known is NaN: so is whatever it counts
+Shape = tuple[float, ...]  # an unknown dimension is NaN, and so is every count with it
 
 
 @dataclass(frozen=True)
 class Call:
-    """A layer called once.
+    """One call of a layer.
 
     Args:
         layer: A Keras layer.
-        inputs: By argument of its `call`: a shape with the batch in front, or a list of them.
+        inputs: By argument of its `call`: a shape with the batch in front, or a list of shapes.
         output: Shape of the (first) output.
     """
 
@@ -61,16 +62,16 @@ class Call:
 
     @property
     def many(self) -> int:
-        """How many tensors the first argument is."""
+        """Number of tensors in the first argument."""
         given = next(iter(self.inputs.values()), ())
         return len(given) if isinstance(given, list) else 1
 
 
 def layer_flops(call: Call) -> float | None:
-    """FLOPs of a call for the whole batch.
+    """Counts the FLOPs of a call for the whole batch.
 
     Returns:
-        None where there is no formula (see `has_formula()`) or a dimension is not known.
+        The FLOPs, or None if there is no formula (see `has_formula()`) or a dimension is unknown.
     """
     formula = find_formula(call.layer)
     if formula is None:
@@ -80,12 +81,12 @@ def layer_flops(call: Call) -> float | None:
 
 
 def has_formula(layer: Any) -> bool:
-    """Whether a layer's work is known without looking inside."""
+    """Whether a formula gives the layer's FLOPs, without tracing its operations."""
     return find_formula(layer) is not None
 
 
 def find_formula(layer: Any) -> Callable[[Call], float] | None:
-    """The formula of a layer; None too for a subclass that computes otherwise than Keras does."""
+    """Returns the formula of a layer; None also for a subclass that overrides Keras' `call`."""
     kind = keras_kind(layer)
     if kind in ("RNN", "LSTM", "GRU", "SimpleRNN"):
         return _recurrent if _cell_formula(layer.cell) else None
@@ -95,7 +96,7 @@ def find_formula(layer: Any) -> Callable[[Call], float] | None:
 
 
 def keras_kind(layer: Any) -> str:
-    """Name of the Keras class whose `call` a layer runs; "" for a class of the user's own."""
+    """Returns the name of the Keras class whose `call` a layer runs; "" for a custom class."""
     maker = next((one for one in type(layer).__mro__ if "call" in vars(one)), object)
     if not is_keras_layer(maker):
         return ""
@@ -103,7 +104,7 @@ def keras_kind(layer: Any) -> str:
 
 
 def is_keras_layer(kind: type) -> bool:
-    """Whether a class is one of Keras' own layers; a class made in R may be of no module."""
+    """Whether a class is one of Keras' own layers; a class made in R may have no module."""
     return getattr(kind, "__module__", "").startswith(KERAS)
 
 
@@ -111,13 +112,13 @@ def is_keras_layer(kind: type) -> bool:
 
 
 def _finish(call: Call) -> float:
-    """Bias and activation."""
+    """Returns the FLOPs of bias and activation."""
     numbers = math.prod(call.output)
     return numbers * bool(call.layer.use_bias) + activation_flops(call.layer.activation, numbers)
 
 
 def activation_flops(function: Any, numbers: float) -> float:
-    """FLOPs of an activation on so many numbers."""
+    """Returns the FLOPs of an activation function on `numbers` numbers."""
     name = getattr(function, "__name__", "")
     if function is None or name == "linear":
         return 0
@@ -133,7 +134,7 @@ def _dense(call: Call) -> float:
 
 
 def _einsum_dense(call: Call) -> float:
-    """Every label of input and kernel is one loop."""
+    """Counts one loop for every label of input and kernel."""
     given, _, _ = call.layer.equation.replace(" ", "").partition("->")
     left, kernel = given.split(",")
     if "." in given:
@@ -169,7 +170,7 @@ def _separable(call: Call) -> float:
 
 
 def _attended(call: Call) -> tuple[Shape, Shape, Shape]:
-    """Shapes of query, value and key, which is the value where none is given."""
+    """Returns the shapes of query, value and key; the key defaults to the value."""
     if "query" in call.inputs:
         query, value = call.inputs["query"], call.inputs["value"]
         return query, value, call.inputs.get("key") or value
@@ -196,7 +197,7 @@ def _multi_head(call: Call) -> float:
 
 
 def _heads(layer: Any) -> tuple[int, int, int, int]:
-    """Heads of the queries and of keys and values; numbers of a key's and of a value's head."""
+    """Returns the heads of queries and of keys/values, and a key's and a value's head size."""
     if hasattr(layer, "num_key_value_heads"):  # GroupedQueryAttention
         return (
             layer.num_query_heads,
@@ -208,7 +209,7 @@ def _heads(layer: Any) -> tuple[int, int, int, int]:
 
 
 def attention_scores(call: Call) -> float:
-    """The part of a MultiHeadAttention that grows with the square of the length.
+    """Returns the part of a MultiHeadAttention that grows with the square of the length.
 
     For each pair of positions: a product, its scaling, the softmax, the values' weighted sum.
     """
@@ -220,12 +221,12 @@ def attention_scores(call: Call) -> float:
 
 
 def _attention(call: Call) -> float:
-    """Scores of each query with each key, their softmax, and the values' weighted sum."""
+    """Counts each query's scores with each key, their softmax, and the values' weighted sum."""
     query, value, _ = _attended(call)
     pairs, width = math.prod(query[:-1]) * value[-2], query[-1]
     if keras_kind(call.layer) == "Attention" and call.layer.score_mode == "dot":
         score = 2 * width + bool(call.layer.use_scale)
-    else:  # the sum of tanh(query + key), each number scaled where it is learned
+    else:  # the sum of tanh(query + key), each number times its scale if scales are learned
         score = width * (3 + bool(call.layer.use_scale))
         score += keras_kind(call.layer) == "Attention"  # concat_score_weight
     return pairs * (score + SOFTMAX + 2 * value[-1])
@@ -241,12 +242,12 @@ def _recurrent(call: Call) -> float:
 
 def _count_cell(cell: Any, inside: Shape) -> float:
     formula = _cell_formula(cell)
-    assert formula is not None  # without one the layer has none either
+    assert formula is not None  # otherwise the layer would have no formula either
     return formula(cell, inside)
 
 
 def _cell_formula(cell: Any) -> Callable[[Any, Shape], float] | None:
-    """The formula of a cell: FLOPs of a step, from the shape of a step's input."""
+    """Returns the formula of a cell: FLOPs of a time step, from the shape of the step's input."""
     kind = keras_kind(cell)
     if kind == "StackedRNNCells" and not all(_cell_formula(one) for one in cell.cells):
         return None
@@ -278,7 +279,7 @@ def _stacked(cell: Any, step: Shape) -> float:
 
 
 def _conv_lstm(call: Call) -> float:
-    """Four gates: the input's convolution, and the state's with "same" padding."""
+    """Counts four gates: a convolution of the input, and one of the state with "same" padding."""
     layer, steps = call.layer, call.first[1]
     channels = call.first[2 if layer.data_format == "channels_first" else -1]
     numbers = math.prod(call.output) * (1 if layer.return_sequences else steps)
@@ -314,7 +315,7 @@ def _activation(call: Call) -> float:
 
 
 def _normalise(call: Call) -> float:
-    """Mean, difference, square, its mean, product; then what is learned."""
+    """Counts mean, difference, square, its mean, product; then the learned scale and offset."""
     learned = bool(call.layer.scale) + bool(getattr(call.layer, "center", False))
     return math.prod(call.output) * (5 + learned)
 

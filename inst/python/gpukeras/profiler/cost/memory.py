@@ -1,17 +1,18 @@
-"""How much memory a training takes, and how large a batch fits: an estimate before it is tried.
+"""Estimates the memory of a training, and the largest batch that fits, without running it.
 
     total = weights + gradients + optimizer + copies + batch * row
     row   = inputs + outputs + kept activations + 2 * the largest of them
 
-Gradients are as large as the trainable weights; the optimizer keeps what it has, or would have once
-it is built; copies are weights cast to the 16 bits of mixed precision. Inputs and outputs are those
-of the model; of the activations what `activations.py` finds; the last term is the gradient on its
-way back, of the output and of the input of the layer where both are largest. What libraries take
-for themselves (cuDNN's workspaces, XLA, the CUDA context of some 300 to 500 MB) is not in it.
+Gradients are as large as the trainable weights. The optimizer counts with its variables, or with
+those that it would have once built. Copies are weights cast to the 16 bits of mixed precision.
+Inputs and outputs are those of the model; `activations.py` counts the kept activations. The last
+term is the gradient in the backward pass, of the output and of the input of the layer where both
+are largest. Memory that libraries take for themselves (cuDNN's workspaces, XLA, the CUDA context of
+some 300 to 500 MB) is not included.
 
 A first large batch on a CPU (2 cores, TensorFlow 2.21, no XLA) raised the process's memory by 1.08
 (convolutions), 0.84 (dense), 1.23 (attention) and 1.56 (LSTM, whose loop keeps more than a GPU's
-kernel) times what is estimated here; not measured on a GPU yet.
+kernel) times this estimate. It is not measured on a GPU yet.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from gpukeras.profiler.cost.activations import Kept
 from gpukeras.profiler.cost.graph import Traced
 from gpukeras.profiler.cost.op_flops import tensor_shape
 
-PROBE = 64  # rows and columns of the matrix that an optimizer is asked about
+PROBE = 64  # rows and columns of the matrix that an unbuilt optimizer is built on
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What a training of a model takes; all in bytes.
+    """Memory of a model's training; all in bytes.
 
     Args:
         weights_bytes: All weights.
-        gradients_bytes: Gradients of the trainable ones.
-        optimizer_bytes: The optimizer's own variables; None if they cannot be known.
+        gradients_bytes: Gradients of the trainable weights.
+        optimizer_bytes: The optimizer's own variables; None if unknown.
         copies_bytes: Weights cast for mixed precision.
-        row_bytes: For each row of a batch; None if a layer's part is not known.
+        row_bytes: Bytes per row of a batch; None if a layer's part is unknown.
         batch_size: Rows of the batch that `total_bytes` is for.
-        total_bytes: All of it; None as long as a part is not known.
-        device: The device it is compared with, such as "GPU:0"; "" for an amount given by the user.
-        device_bytes: Its memory; None if not known.
-        available_bytes: What of it this training could have; None if not known.
-        largest_batch: Rows of the largest batch that fits, 0 for none; None if not known.
+        total_bytes: The sum; None if a part is unknown.
+        device: The device to compare with, such as "GPU:0"; "" for an amount given by the user.
+        device_bytes: Its memory; None if unknown.
+        available_bytes: The part of it that is available to this training; None if unknown.
+        largest_batch: Rows of the largest batch that fits, 0 for none; None if unknown.
     """
 
     weights_bytes: float
@@ -61,13 +62,13 @@ class MemoryNeed:
 
     @property
     def fixed_bytes(self) -> float:
-        """What does not depend on the batch."""
+        """Bytes that do not depend on the batch."""
         optimizer = self.optimizer_bytes or 0
         return self.weights_bytes + self.gradients_bytes + optimizer + self.copies_bytes
 
     @property
     def total_bytes(self) -> float | None:
-        """All of it, for the batch."""
+        """Total bytes for the batch."""
         if self.row_bytes is None or self.optimizer_bytes is None:
             return None
         return self.fixed_bytes + self.batch_size * self.row_bytes
@@ -80,7 +81,7 @@ class MemoryNeed:
         return max(0, math.floor((self.available_bytes - self.fixed_bytes) / self.row_bytes))
 
     def to_record(self) -> dict[str, Any]:
-        """All values, for R."""
+        """Returns all values, for R."""
         derived = {"total_bytes": self.total_bytes, "largest_batch": self.largest_batch}
         return {**vars(self), **derived}
 
@@ -94,12 +95,12 @@ def read_need(
     *,
     memory: float | None,
 ) -> MemoryNeed:
-    """Estimates what a training takes, and reads what the device has.
+    """Estimates the memory of a training, and reads that of the device.
 
     Args:
         model: A built Keras model.
-        traced: Its trace, or None where it could not be traced.
-        kept: What its gradients read, or None likewise.
+        traced: Its trace, or None if it could not be traced.
+        kept: The activations that its gradients read, or None likewise.
         batch_size: Rows of a batch.
         device: The device to compare with.
         memory: An amount in bytes to compare with instead.
@@ -143,9 +144,9 @@ def _element_bytes(dtype: str) -> float:
 
 
 def read_optimizer_bytes(model: Any) -> float | None:
-    """Bytes of an optimizer's variables; 0 for a model that is not compiled.
+    """Returns the bytes of an optimizer's variables; 0 for a model that is not compiled.
 
-    One that is not built yet is asked how much it would keep for a matrix of 64 x 64.
+    A copy of an unbuilt optimizer is built on a matrix of 64 x 64, and the result is scaled.
     """
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
@@ -157,7 +158,7 @@ def read_optimizer_bytes(model: Any) -> float | None:
         copy = type(inner).from_config(inner.get_config())
         before = _sum_bytes(copy.variables)
         copy.build([runtime.keras().Variable(np.zeros((PROBE, PROBE), np.float32))])
-    except Exception:  # a user's own class may know no config, or want other weights
+    except Exception:  # a custom class may have no config, or need other weights
         return None
     share = (_sum_bytes(copy.variables) - before) / (PROBE * PROBE * 4)
     return share * _sum_bytes(model.trainable_weights)
@@ -167,11 +168,11 @@ def read_optimizer_bytes(model: Any) -> float | None:
 
 
 def read_room(device: str, held_bytes: float) -> tuple[float | None, float | None]:
-    """A device's memory, and what of it the model's training could have.
+    """Returns a device's memory, and the part of it that is available to the model's training.
 
     Args:
         device: TensorFlow's own name, such as "GPU:0".
-        held_bytes: What the model's weights take of it already.
+        held_bytes: Bytes of it that the model's weights already take.
     """
     free = devices.free_bytes(device)
     if device.startswith("CPU"):
@@ -183,6 +184,6 @@ def read_room(device: str, held_bytes: float) -> tuple[float | None, float | Non
         return None, None
     limit = devices.read_memory()[1 + index]["limit_bytes"]
     if runtime.memory_growth(gpus[index]) is False and runtime.started():
-        return limit, limit  # TensorFlow took all of it when it started: none is free, all is ours
+        return limit, limit  # TensorFlow reserved all of it: none is free, all is available
     held = runtime.memory_info(device)["current"] if runtime.started() else 0
     return limit, None if free is None else free + held

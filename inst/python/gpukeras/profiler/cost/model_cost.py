@@ -1,9 +1,9 @@
-"""What a model costs before it is trained: parameters, FLOPs, activations, memory, by layer.
+"""Counts what a model costs before training: parameters, FLOPs, activations, memory, by layer.
 
-Nothing is run and no data is needed: the model is traced (`graph`), layers of Keras are
-counted by closed formulas (`layer_flops`), others by their TensorFlow operations (`op_flops`), and
-what a gradient needs by the operations that read it (`activations`). What cannot be counted is None
-and is said, never 0.
+It runs nothing and needs no data. The model is traced (`graph`), layers of Keras are counted by
+closed formulas (`layer_flops`), others by their TensorFlow operations (`op_flops`), and kept
+activations by the gradient operations that read them (`activations`). A count that is unknown is
+None with a note, never 0.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from gpukeras.profiler.cost.op_flops import OPEN, count_ops
 from gpukeras.profiler.cost.suggestions import Suggestion, suggest_memory, suggest_savings
 
 BATCH = 32  # Keras' own default
-STEP = 3  # a training step against its forward pass: the backward pass takes about twice as much
+STEP = 3  # training step / forward pass: the backward pass takes about twice the forward pass
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What a layer costs.
+    """Cost of a layer.
 
     Args:
         name: Names from below the model down to it, joined by "/".
         kind: Its class.
-        output_shape: Shape of a row of its (first) output; None for a dimension that is open.
-        params: Numbers in its weights; those of a shared layer where it is first called.
-        trainable_params: Those of them that are trained.
-        flops: Of the forward pass, for a row; None if not known.
-        activation_bytes: Kept of a row until its gradients are there; None if not known.
-        calls: How often it is called in a forward pass.
-        counted_by: "formula", "operations", or "" where the FLOPs are not known.
+        output_shape: Shape of a row of its (first) output; None for an open dimension.
+        params: Number of its parameters; a shared layer's count at its first call.
+        trainable_params: Number of its trainable parameters.
+        flops: FLOPs of the forward pass, per row; None if unknown.
+        activation_bytes: Bytes per row that are kept until the gradients exist; None if unknown.
+        calls: Number of calls in a forward pass.
+        counted_by: "formula", "operations", or "" if the FLOPs are unknown.
         unknown: Operations that could not be counted.
     """
 
@@ -60,21 +60,21 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """What a model costs.
+    """Cost of a model.
 
     Args:
-        name: The model's.
+        name: The model's name.
         layers: Its layers in the order of their first call, with those of nested models.
-        params: Numbers in its weights.
-        trainable_params: Those of them that are trained.
-        flops: Of the forward pass, for a row: of all layers that are known.
-        flops_known: Whether that is all of them.
-        step_flops: Of a training step on a batch, about three times its forward pass; None if not
-            all layers are known.
-        activation_bytes: Kept of a row in training; None if not known.
+        params: Number of its parameters.
+        trainable_params: Number of its trainable parameters.
+        flops: FLOPs of the forward pass, per row: of all layers that are known.
+        flops_known: Whether all layers are known.
+        step_flops: FLOPs of a training step on a batch, about three times its forward pass; None if
+            not all layers are known.
+        activation_bytes: Bytes per row that training keeps; None if unknown.
         memory: `MemoryNeed.to_record()`.
-        suggestions: What would make it cheaper.
-        notes: What is not known, and why, sentences.
+        suggestions: Changes that would make it cheaper.
+        notes: Sentences on what is unknown, and why.
     """
 
     name: str
@@ -97,14 +97,14 @@ def model_cost(
     input_shape: Any = None,
     memory: float | None = None,
 ) -> ModelCost:
-    """Counts what a model costs; it is not run, and no weight changes.
+    """Counts the cost of a model; it is not run, and no weight changes.
 
     Args:
-        model: A Keras model; need not be compiled, but then no optimizer is counted. One without
-            weights gets them, as its first batch would do.
+        model: A Keras model; it need not be compiled, but then no optimizer is counted. If it has
+            no weights yet it is built, as by its first batch.
         batch_size: Rows of a batch for the memory; None for 32, Keras' own default.
-        device: Device to compare with, such as "GPU:0"; None for the one that the weights are on.
-        input_shape: Shape of a row, where the model does not tell it or leaves dimensions open; a
+        device: Device to compare with, such as "GPU:0"; None for the device of the weights.
+        input_shape: Shape of a row, for models that do not define it or leave dimensions open; a
             list of shapes or a mapping by name for several inputs.
         memory: MiB to compare with in place of a device's.
 
@@ -140,7 +140,7 @@ def model_cost(
 
 
 def count_flops(model: Any, input_shape: Any = None) -> float | None:
-    """FLOPs of a model's forward pass for a row; None if a layer's cannot be counted.
+    """Returns the FLOPs of a model's forward pass per row; None if a layer's cannot be counted.
 
     Args:
         model: A Keras model.
@@ -152,7 +152,7 @@ def count_flops(model: Any, input_shape: Any = None) -> float | None:
 
 
 def count_numbers(variables: Sequence[Any]) -> int:
-    """Numbers in some variables."""
+    """Returns the total number of elements of some variables."""
     return sum(math.prod(one.shape) for one in variables)
 
 
@@ -160,7 +160,7 @@ def count_numbers(variables: Sequence[Any]) -> int:
 
 
 def _read_kept(model: Any, specs: Any) -> tuple[Traced | None, Kept | None, list[str]]:
-    """The trace of a training step; where it cannot be had, why."""
+    """Returns the trace of a training step and its activations; if tracing fails, the reason."""
     try:
         traced = trace_model(model, specs, gradients=True)
     except ModelError as error:
@@ -169,7 +169,7 @@ def _read_kept(model: Any, specs: Any) -> tuple[Traced | None, Kept | None, list
 
 
 def _list_layers(model: Any, traced: Traced, kept: Kept | None) -> list[LayerCost]:
-    """A row for each layer that costs something or does something of its own."""
+    """Returns a row for each layer that costs something or has operations of its own."""
     seen_weights: set[int] = set()
     found = [_describe(seen, traced.rows, kept, seen_weights) for seen in traced.seen]
     shown = [
@@ -215,7 +215,7 @@ def _describe(seen: Seen, rows: int, kept: Kept | None, taken: set[int]) -> Laye
 
 
 def _own_weights(layer: Any) -> list[Any]:
-    """Weights of a layer: with those inside where its formula is for all of it."""
+    """Returns a layer's weights, with those of inner layers if its formula covers them."""
     if not hasattr(layer, "weights"):  # an operation of Keras
         return []
     if has_formula(layer):
@@ -229,7 +229,7 @@ def _below(layer: Any) -> list[Any]:
 
 
 def _count_flops(seen: Seen, rows: int) -> tuple[float | None, list[str]]:
-    """FLOPs of all calls for a row, and the operations that could not be counted."""
+    """Returns the FLOPs of all calls per row, and the operations that could not be counted."""
     if seen.hidden:
         return None, ["a loop or condition"]
     if has_formula(seen.layer):
@@ -240,7 +240,7 @@ def _count_flops(seen: Seen, rows: int) -> tuple[float | None, list[str]]:
 
 
 def _per_row(total: float, rows: int) -> float:
-    """Whole where it is: what does not grow with the batch is a part of a number."""
+    """Divides by the rows; the result is an int unless some work does not grow with the batch."""
     share = total / rows
     return int(share) if share == int(share) else share
 
@@ -254,7 +254,7 @@ def _sum_known(values: Sequence[float | None]) -> float | None:
 
 
 def explain_unknown(layers: Sequence[LayerCost]) -> list[str]:
-    """Why the FLOPs of some layers are not known."""
+    """Returns why the FLOPs of some layers are unknown."""
     unknown = [layer for layer in layers if layer.flops is None]
     if not unknown:
         return []

@@ -1,7 +1,7 @@
-"""FLOPs of single TensorFlow operations: for layers that have no formula of their own.
+"""Counts FLOPs of single TensorFlow operations, for layers without a formula.
 
-Counted as `layer_flops` counts. Only floating numbers count: what computes shapes or indices is
-nothing. An operation that is not known here is None, never nothing.
+The counting follows `layer_flops`. Only floating-point numbers count: computing shapes or indices
+is free. The count of an unknown operation is None, never 0.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ OPEN = "an open dimension"
 
 
 def names(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Returns the words of a text."""
     return frozenset(text.split())
 
 
-# What moves, reads or makes numbers without arithmetic.
+# Ops that move, read or make numbers without arithmetic.
 FREE = names(
     """
     Const Placeholder Identity IdentityN StopGradient PreventGradient NoOp ReadVariableOp
@@ -32,7 +32,7 @@ FREE = names(
     InvertPermutation DynamicPartition DynamicStitch
     """
 )
-# One a number of the output.
+# Ops with one FLOP per number of the output.
 EACH = names(
     """
     Add AddV2 Sub Mul Div RealDiv DivNoNan FloorDiv FloorMod Mod Maximum Minimum Pow
@@ -43,18 +43,18 @@ EACH = names(
     StatelessRandomNormal StatelessRandomNormalV2 Cumsum Cumprod
     """
 )
-# One a number of the first input.
+# Ops with one FLOP per number of the first input.
 REDUCED = names("Sum Mean Prod Max Min EuclideanNorm SegmentSum UnsortedSegmentSum")
 
 
 def op_flops(op: Any) -> float | None:
-    """FLOPs of an operation of a graph.
+    """Returns the FLOPs of an operation of a graph.
 
     Args:
-        op: A `tf.Operation`; only looked at.
+        op: A `tf.Operation`; it is only read.
 
     Returns:
-        None for an operation that is not known, NaN where a dimension is open.
+        None for an unknown operation, NaN if a dimension is open.
     """
     floating = any(out.dtype.is_floating or out.dtype.is_complex for out in op.outputs)
     opaque = any(out.dtype.name in ("variant", "resource") for out in op.outputs)
@@ -64,7 +64,7 @@ def op_flops(op: Any) -> float | None:
 
 
 def count_ops(ops: Iterable[Any]) -> tuple[float, list[str]]:
-    """FLOPs of those operations that are known, and what kept the others from it, each once."""
+    """Returns the FLOPs of the known operations, and the reasons for the others, each once."""
     found = [(op.type, op_flops(op)) for op in ops]
     known = [flops for _, flops in found if flops is not None]
     unknown = list(dict.fromkeys(kind for kind, flops in found if flops is None))
@@ -73,7 +73,7 @@ def count_ops(ops: Iterable[Any]) -> tuple[float, list[str]]:
 
 
 def tensor_shape(tensor: Any) -> tuple[float, ...]:
-    """A tensor's static shape; NaN for a dimension, or for all of it, that is not known."""
+    """Returns a tensor's static shape; NaN for an unknown dimension or an unknown rank."""
     rank = tensor.shape.rank
     if rank is None:
         return (math.nan,)
@@ -108,7 +108,7 @@ def _batch_matmul(op: Any) -> float:
 
 
 def _einsum(op: Any) -> float:
-    """Every label of the inputs is one loop."""
+    """Counts one loop for every label of the inputs."""
     given = op.get_attr("equation").decode().partition("->")[0].split(",")
     sizes: dict[str, float] = {}
     for labels, tensor in zip(given, op.inputs, strict=True):
@@ -128,7 +128,7 @@ def _depthwise(op: Any) -> float:
 
 
 def _conv_transpose(op: Any) -> float:
-    """The numbers that come in, each times the kernel's taps and the channels that go out."""
+    """Counts each input number times the kernel's taps and the output channels."""
     kernel = tensor_shape(op.inputs[1])
     return 2 * math.prod(tensor_shape(op.inputs[2])) * math.prod(kernel[:-1])
 

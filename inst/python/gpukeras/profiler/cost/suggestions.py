@@ -1,6 +1,6 @@
-"""What would make a model cheaper where one kind of layer dominates, with the numbers.
+"""Suggests changes that make a model cheaper if one kind of layer dominates, with the numbers.
 
-Each of these changes the model: it has to be trained anew, and its accuracy looked at.
+Each of these changes the model: it has to be trained again, and its accuracy checked.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from gpukeras.profiler.cost.graph import Seen
 from gpukeras.profiler.cost.layer_flops import Call, attention_scores, keras_kind, layer_flops
 from gpukeras.profiler.cost.memory import MemoryNeed
 
-DOMINATES = 0.2  # share of the model's FLOPs or parameters from which a change is worth its trouble
-WORTH = 2.0  # how many times fewer FLOPs a layer must need afterwards
-TIGHT = 0.25  # of the memory: below, nobody needs to save any
+DOMINATES = 0.2  # share of the model's FLOPs or parameters from which a change pays off
+WORTH = 2.0  # least factor by which a change must reduce a layer's FLOPs
+TIGHT = 0.25  # of the memory: below, no saving is suggested
 NAMED = 3
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A cheaper way.
+    """A cheaper alternative.
 
     Args:
         id: "separable", "pooling", "shorter", "mixed_precision" or "smaller_batch".
-        layers: Layers that it is about, those with the most to save first.
+        layers: The layers it applies to, those with the largest saving first.
         text: What to do, and what it saves.
         flops_share: Share of the model's FLOPs that it saves, 0 to 1.
         params_share: Share of the model's parameters that it saves, 0 to 1.
-        bytes_saved: Of the training's memory; None where that is not what it is about.
+        bytes_saved: Bytes of the training's memory that it saves; None if it does not target
+            memory.
     """
 
     id: str
@@ -44,7 +45,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class _Saving:
-    """What a change of one layer brings: FLOPs and parameters before, and saved."""
+    """The effect of changing one layer: FLOPs before, FLOPs and parameters saved."""
 
     name: str
     flops: float
@@ -53,12 +54,12 @@ class _Saving:
 
 
 def suggest_savings(seen: Sequence[Seen], flops: float, params: float) -> list[Suggestion]:
-    """Cheaper layers, by what they save.
+    """Suggests cheaper layers, with their savings.
 
     Args:
         seen: The layers of a traced model.
-        flops: The model's, for the trace's batch.
-        params: The model's.
+        flops: The model's FLOPs, for the trace's batch.
+        params: The model's parameters.
     """
     found = [
         _suggest_separable(seen, flops, params),
@@ -70,7 +71,7 @@ def suggest_savings(seen: Sequence[Seen], flops: float, params: float) -> list[S
 
 
 def suggest_memory(need: MemoryNeed, policy: str) -> list[Suggestion]:
-    """Ways to fit into memory, where that is short or a GPU would hold more."""
+    """Suggests ways to save memory, if it is short or if a GPU would hold more."""
     if need.total_bytes is None or need.available_bytes is None:
         return []
     found = []
@@ -110,7 +111,7 @@ def _suggest_batch(need: MemoryNeed) -> Suggestion:
 
 
 def _suggest_separable(seen: Sequence[Seen], flops: float, params: float) -> Suggestion | None:
-    """Convolutions of k x k as a depthwise and a pointwise one (Howard et al. 2017)."""
+    """Suggests depthwise and pointwise convolutions for k x k ones (Howard et al. 2017)."""
     found = sorted(_separable_savings(seen), key=lambda one: -one.flops_saved)
     before, saved = sum(one.flops for one in found), sum(one.flops_saved for one in found)
     if not found or before < DOMINATES * flops:
@@ -146,7 +147,7 @@ def _separable_savings(seen: Sequence[Seen]) -> Iterator[_Saving]:
 
 
 def _suggest_pooling(seen: Sequence[Seen], params: float) -> Suggestion | None:
-    """A dense layer on a flattened image holds most parameters (Lin et al. 2013)."""
+    """Suggests pooling in place of a dense layer on a flattened image (Lin et al. 2013)."""
     for flat, dense in _flattened(seen):
         shape = flat.calls[0].first
         positions, width = math.prod(shape[1:-1]), shape[-1]
@@ -164,7 +165,7 @@ def _suggest_pooling(seen: Sequence[Seen], params: float) -> Suggestion | None:
 
 
 def _flattened(seen: Sequence[Seen]) -> Iterator[tuple[Seen, Seen]]:
-    """Each Flatten of positions and channels with the dense layer after it."""
+    """Yields each Flatten of positions and channels with the dense layer after it."""
     before: Seen | None = None
     for one in seen:
         kind = keras_kind(one.layer)
@@ -177,7 +178,7 @@ def _flattened(seen: Sequence[Seen]) -> Iterator[tuple[Seen, Seen]]:
 
 
 def _suggest_shorter(seen: Sequence[Seen], flops: float) -> Suggestion | None:
-    """Attention's scores grow with the square of the length (Vaswani et al. 2017)."""
+    """Suggests shorter inputs: attention grows with the squared length (Vaswani et al. 2017)."""
     found = [(_score_flops(one.calls), one) for one in seen if _is_attention(one.layer)]
     scores = sum(each for each, _ in found)
     if not found or scores < DOMINATES * flops:
@@ -197,7 +198,7 @@ def _is_attention(layer: Any) -> bool:
 
 
 def _score_flops(calls: Sequence[Call]) -> float:
-    """Of calls whose keys and queries have the same length, which is what can be shortened."""
+    """Sums over calls whose keys and queries have the same length; only these can be shortened."""
     return sum(attention_scores(call) for call in calls)
 
 

@@ -1,1 +1,1 @@
-"""Profiler traces as plain records of work."""
+"""Reads profiler traces as plain records of work."""

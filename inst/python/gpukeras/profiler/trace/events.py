@@ -1,4 +1,4 @@
-"""A trace's planes, lines and events as plain values; what they mean is decided elsewhere."""
+"""Reads a trace's planes, lines and events as plain values, without interpreting them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PS_A_SECOND = 1e12
 
 
 class Entry(NamedTuple):
-    """An event of a line; a named tuple, because a trace may hold a million.
+    """An event of a line; a named tuple, because a trace may hold a million of them.
 
     Args:
         name: Its name.
-        begin: When it began, in picoseconds on the trace's clock.
-        end: When it ended.
+        begin: Its begin, in picoseconds on the trace's clock.
+        end: Its end, likewise.
         raw: The event itself, for `Plane.stats()`.
     """
 
@@ -32,7 +32,8 @@ class Line:
 
     Args:
         name: Its name, such as "python", "tf_Compute/17" or "Stream #63(MemcpyH2D)".
-        entries: Its events by their begin, the longer first, so an outer one before its inner ones.
+        entries: Its events by their begin, the longer first, so that an outer event precedes its
+            inner ones.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Plane:
     """
 
     def __init__(self, message: Any) -> None:
-        """Takes the names of events and of their stats, which are stored once a plane."""
+        """Reads the names of events and of their stats, which are stored once per plane."""
         self.name: str = message.name
         self._message = message
         self._names = {number: entry.name for number, entry in message.event_metadata.items()}
@@ -56,7 +57,7 @@ class Plane:
 
     @functools.cached_property
     def lines(self) -> list[Line]:
-        """The lines with events, in the trace's order."""
+        """Returns the lines with events, in the trace's order."""
         return [self._read_line(line) for line in self._message.lines if line.events]
 
     def has_stat(self, name: str) -> bool:
@@ -64,13 +65,13 @@ class Plane:
         return name in self._numbers
 
     def stat(self, entry: Entry, name: str) -> Any:
-        """One stat of an event, or None."""
+        """Returns one stat of an event, or None."""
         number = self._numbers.get(name)
         found = (stat for stat in entry.raw.stats if stat.metadata_id == number)
         return next((self._read_value(stat) for stat in found), None)
 
     def stats(self, entry: Entry) -> Mapping[str, Any]:
-        """All stats of an event by their names."""
+        """Returns all stats of an event by their names."""
         return {
             self._stats.get(stat.metadata_id, ""): self._read_value(stat)
             for stat in entry.raw.stats
@@ -79,7 +80,7 @@ class Plane:
     def _read_value(self, stat: Any) -> Any:
         kind = stat.WhichOneof("value")
         value = getattr(stat, kind) if kind else None
-        # A text that occurs often is stored once, as the name of a further stat.
+        # A string that occurs often is stored once, as the name of another stat.
         return self._stats.get(value, "") if kind == "ref_value" else value
 
     def _read_line(self, line: Any) -> Line:
@@ -93,7 +94,7 @@ class Plane:
 
 
 def find_outermost(entries: list[Entry]) -> list[Entry]:
-    """Those entries of a line, sorted as there, that lie in no earlier one."""
+    """Returns the entries of a sorted line that do not lie in an earlier entry."""
     outer: list[Entry] = []
     for entry in entries:
         if not outer or entry.begin >= outer[-1].end:

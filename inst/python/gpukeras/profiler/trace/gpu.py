@@ -1,4 +1,4 @@
-"""What a GPU did, with the op that each kernel belongs to, and what was copied which way."""
+"""Reads a GPU's kernels and copies, with the op of each kernel and each copy's direction."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from gpukeras.profiler.trace.hlo import Program
 from gpukeras.profiler.trace.host import OP, find_instruction
 
 STREAM = re.compile(r"^Stream #(\d+)")
-# How an op is named: today, and before TensorFlow 2.4 (after "#" come shapes and the like).
+# Stats with an op's name: today, and before TensorFlow 2.4 ("#" is followed by shapes and the
+# like).
 OP_STATS = ("tf_op", "level 0", "annotation")
 DIRECTIONS = {"MemcpyH2D": "to_device", "MemcpyD2H": "to_host"}
 
 
 def read_stream_entries(plane: Plane) -> Iterator[tuple[str, Entry]]:
-    """Every kernel, copy and fill with the number of its stream.
+    """Yields every kernel, copy and fill with the number of its stream.
 
-    Other lines of the plane ("TensorFlow Ops", "Steps") are made from these.
+    The profiler derives the plane's other lines ("TensorFlow Ops", "Steps") from these.
     """
     for line in plane.lines:
         match = STREAM.match(line.name)
@@ -33,7 +34,13 @@ def is_copy(entry: Entry) -> bool:
 
 
 def read_scope(plane: Plane, entry: Entry, programs: Mapping[str, Program]) -> tuple[str, str]:
-    """Name and type of the op that a kernel belongs to; "" where the trace does not say."""
+    """Returns name and type of the op that launched a kernel; "" if the trace does not record it.
+
+    Args:
+        plane: The GPU's plane.
+        entry: The kernel's event.
+        programs: XLA's programs by number and by name.
+    """
     stats = plane.stats(entry)
     if "hlo_op" in stats:
         named = (stats.get(name) for name in ("program_id", "hlo_module"))
@@ -47,13 +54,13 @@ def read_scope(plane: Plane, entry: Entry, programs: Mapping[str, Program]) -> t
 
 
 def read_copied(plane: Plane, entry: Entry) -> int | None:
-    """Bytes that an event of a stream copied, or None where the trace does not say."""
+    """Returns the bytes that an event of a stream copied, or None if not recorded."""
     found = COPIED.search(str(plane.stat(entry, "memcpy_details") or ""))
     return int(found[1]) if found else None
 
 
 def sum_bytes(copies: Iterable[tuple[str, int | None]]) -> dict[str, int]:
-    """Bytes by direction, of copies by name; fills copy nothing."""
+    """Returns the bytes by direction, from copies by name; fills copy nothing."""
     total = {"to_device": 0, "to_host": 0, "on_device": 0}
     for name, copied in copies:
         if name.lower().startswith("memcpy"):

@@ -1,11 +1,11 @@
-"""What a profiler trace says about the GPUs: how long kernels ran, which, and how busy a GPU was.
+"""Summarizes the work of the GPUs in a profiler trace: kernel times, top kernels, busy shares.
 
-A trace (an "xplane" file) has a plane for each GPU, also for idle ones, so planes prove nothing.
-Only events on a plane's lines "Stream #..." are work of the GPU: kernels, copies, fills. Other
-lines ("Steps", "TensorFlow Ops") are made from these and would count the same time twice.
+A trace (an "xplane" file) has a plane for each GPU, also for idle ones, so a plane is no evidence
+of work. Only events on a plane's lines "Stream #..." are work of the GPU: kernels, copies, fills.
+Other lines ("Steps", "TensorFlow Ops") are derived from these and would count the same time twice.
 
-A trace without kernels may mean that the profiler was not allowed to see them, so it is "not
-determined" (None), never "ran on the CPU".
+A trace without kernels may mean that the profiler had no permission to record them. So its result
+is "not determined" (None), never "ran on the CPU".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError
 
 GPU_PLANE = re.compile(r"/device:(GPU:\d+)")
-COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)  # how CUPTI names copies and fills
+COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)  # CUPTI's names of copies and fills
 COPIED = re.compile(r"\bsize:(\d+)")
 TOP = 10
 PS_A_SECOND = 1e12
@@ -34,9 +34,9 @@ class Event:
 
     Args:
         name: The kernel's name, or "MemcpyH2D" and the like.
-        begin_ps: When it began, in picoseconds.
-        end_ps: When it ended.
-        copied_bytes: Bytes copied, None for kernels and where the trace does not say.
+        begin_ps: Its begin, in picoseconds.
+        end_ps: Its end, likewise.
+        copied_bytes: Bytes copied; None for kernels and if the trace does not record them.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Event:
 
     @property
     def is_copy(self) -> bool:
-        """Whether it is a copy or a fill, not a kernel."""
+        """Whether the event is a copy or a fill, not a kernel."""
         return COPY.match(self.name) is not None
 
 
@@ -56,8 +56,8 @@ class Kernel:
 
     Args:
         name: Its name.
-        count: How often it ran.
-        total_s: Seconds in all.
+        count: Number of runs.
+        total_s: Total seconds.
     """
 
     name: str
@@ -67,19 +67,19 @@ class Kernel:
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """What one GPU did.
+    """The work of one GPU.
 
     Args:
         device: The profiler's name for it, such as "GPU:4".
-        events: Kernels and copies.
-        kernels: Kernels alone.
+        events: Number of kernels and copies.
+        kernels: Number of kernels alone.
         kernel_s: Seconds in which at least one kernel ran.
         busy_s: Seconds in which a kernel or a copy ran.
         span_s: Seconds from the begin of this GPU's first event to the end of its last.
         busy_share: `busy_s / span_s`.
         median_kernel_us: Median duration of a kernel in microseconds, or None without kernels.
-        copied_bytes: Bytes copied, as far as the trace says.
-        top: The kernels that took most time.
+        copied_bytes: Bytes copied, as far as the trace records them.
+        top: The kernels with the most time.
     """
 
     device: str
@@ -96,14 +96,14 @@ class DeviceTime:
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace, read.
+    """The summary of a trace.
 
     Args:
-        devices: The GPUs that did something, the busiest first.
-        gpu_planes: GPUs in the trace.
-        empty_planes: GPUs in the trace without any event.
+        devices: The GPUs with events, the busiest first.
+        gpu_planes: Number of GPUs in the trace.
+        empty_planes: Number of GPUs in the trace without any event.
         cupti: Whether NVIDIA's profiling library worked: True if GPU events were recorded, False if
-            the trace says that it failed, None if it does not tell.
+            the trace reports its failure, None if unknown.
         error: Why nothing is known about the GPUs, or "".
     """
 
@@ -115,7 +115,7 @@ class Trace:
 
     @property
     def busiest(self) -> DeviceTime | None:
-        """The GPU with most kernel time, or None."""
+        """The GPU with the most kernel time, or None."""
         return self.devices[0] if self.devices else None
 
     @property
@@ -125,11 +125,11 @@ class Trace:
 
     @property
     def kernels(self) -> int | None:
-        """Kernels on the busiest GPU: 0 where there is no GPU, None where nothing is known."""
+        """Number of kernels on the busiest GPU: 0 without a GPU, None if unknown."""
         return self.busiest.kernels if self.busiest else self._nothing(0)
 
     def to_facts(self) -> dict[str, Any]:
-        """The trace as a plain dict; what is not determined is None."""
+        """Returns the trace as a plain dict; what is not determined is None."""
         found = asdict(self.busiest) if self.busiest else {}
         return {
             "device": found.get("device", ""),
@@ -172,10 +172,10 @@ def read_trace(path: str | Path) -> Trace:
 
 
 def read_space(path: str | Path) -> Any:
-    """The message (an XSpace) in an xplane file, or in the newest one in a folder.
+    """Returns the message (an XSpace) of an xplane file, or of the newest one in a folder.
 
     Raises:
-        DataError: if there is none, it may not be read, is empty, cut off, or something else.
+        DataError: if there is none, or it is unreadable, empty, truncated, or in another format.
     """
     file = _find_file(Path(path))
     space = runtime.trace_message()
@@ -191,7 +191,7 @@ def read_space(path: str | Path) -> Any:
             hint="Record it again.",
             path=str(file),
         ) from error
-    if not space.planes:  # even on a computer without a GPU there are planes of the host
+    if not space.planes:  # even without a GPU a trace has planes of the host
         raise DataError(
             f"{file.name} holds no planes, so it is not a whole profiler trace.",
             hint="Record it again; a trace is written when the profiler stops.",
@@ -210,7 +210,7 @@ def _find_file(path: Path) -> Path:
 
 
 def stream_events(plane: Any) -> Iterable[Event]:
-    """The work of a GPU, from its plane."""
+    """Yields the work of a GPU, from its plane."""
     names, stats = plane.event_metadata, plane.stat_metadata
     for line in plane.lines:
         if not line.name.startswith("Stream #"):
@@ -225,7 +225,7 @@ def stream_events(plane: Any) -> Iterable[Event]:
 def _copied_bytes(event: Any, stats: Any) -> int | None:
     for stat in event.stats:
         if stat.metadata_id in stats and stats[stat.metadata_id].name == "memcpy_details":
-            # A text that occurs often is stored once, as the name of a further entry.
+            # A string that occurs often is stored once, as the name of another entry.
             shared = stat.ref_value in stats and stats[stat.ref_value].name
             found = COPIED.search(stat.str_value or shared or "")
             return int(found[1]) if found else None
@@ -238,7 +238,7 @@ def _copied_bytes(event: Any, stats: Any) -> int | None:
 def measure_trace(
     planes: Sequence[tuple[str, Sequence[Event]]], messages: Sequence[str] = ()
 ) -> Trace:
-    """A trace from each GPU's events and what the profiler wrote into the trace."""
+    """Returns the summary of a trace, from each GPU's events and the profiler's messages."""
     devices = [measure_device(name, events) for name, events in planes if events]
     devices.sort(key=lambda device: (device.kernel_s, device.busy_s), reverse=True)
     failures = [text for text in messages if "cupti" in text.lower()]
@@ -260,7 +260,7 @@ def _explain_nothing(planes: int, messages: Sequence[str]) -> str:
 
 
 def measure_device(device: str, events: Sequence[Event]) -> DeviceTime:
-    """What a GPU did, from its events (at least one)."""
+    """Returns the work of a GPU, from its events (at least one)."""
     kernels = [event for event in events if not event.is_copy]
     busy = measure_union((event.begin_ps, event.end_ps) for event in events)
     begin = min(event.begin_ps for event in events)
@@ -281,7 +281,7 @@ def measure_device(device: str, events: Sequence[Event]) -> DeviceTime:
 
 
 def measure_union(intervals: Iterable[tuple[int, int]]) -> int:
-    """Length of a union of intervals: streams run at the same time, so a sum would be too much."""
+    """Returns the length of a union of intervals: the sum over concurrent streams is too large."""
     total, reached = 0, None
     for begin, end in sorted(intervals):
         if reached is None or begin > reached:

@@ -1,8 +1,8 @@
-"""From XLA's instructions back to TensorFlow's ops: the programs that a trace carries along.
+"""Maps XLA's instructions to TensorFlow's ops, by the programs that a trace contains.
 
 An event of a compiled program only names an instruction ("fusion.3"). The trace's plane
-"/host:metadata" holds each program (an HloProto), whose instructions say from which op they were
-made.
+"/host:metadata" holds each program (an HloProto), whose instructions record the op that they were
+made from.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gpukeras.backend import runtime
 
 METADATA_PLANE = "/host:metadata"
 NUMBERED = re.compile(r"^(.*)\(\d+\)$")  # "module(14)": a program's name and number
-XLA_OWN = "XLA_"  # what a program is given and gives back, not an op
-STEPS_BACK = 8  # instructions to go back from one that XLA made itself
+XLA_OWN = "XLA_"  # arguments and results of a program, not ops
+STEPS_BACK = 8  # operands to follow back from an instruction that XLA made itself
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,10 @@ class Instruction:
     """An instruction of a compiled program.
 
     Args:
-        opcode: What it is to XLA, such as "fusion" or "while".
-        scope: Name of the op it was made from; or "". Of a fusion that of its root; of one that XLA
-            made itself (a copy, a part of a reduction) that of the op whose result it takes.
+        opcode: Its kind in XLA, such as "fusion" or "while".
+        scope: Name of the op it was made from; or "". For a fusion, that of its root; for an
+            instruction that XLA made itself (a copy, a part of a reduction), that of the op whose
+            result it reads.
         type: That op's type, or "".
     """
 
@@ -40,9 +41,9 @@ Program = Mapping[str, Instruction]
 
 
 def read_programs(planes: Any) -> dict[str, Program]:
-    """Instructions by name, for each program by its number and by its name.
+    """Returns instructions by name, for each program by its number and by its name.
 
-    A program that is damaged is left out: its instructions then have no scope.
+    Damaged programs are skipped: their instructions then have no scope.
     """
     found: dict[str, Program] = {}
     for plane in planes:
@@ -60,7 +61,7 @@ def read_programs(planes: Any) -> dict[str, Program]:
 
 
 def read_program(content: bytes) -> dict[str, Instruction]:
-    """The instructions of an HloProto by their names.
+    """Returns the instructions of an HloProto by their names.
 
     Raises:
         ValueError: if it is damaged.
@@ -88,7 +89,7 @@ def _scope(one: Any) -> str:
 
 
 def _find_source(one: Any, everything: Mapping[int, Any], inside: Mapping[int, Any]) -> Any:
-    """The instruction that names the op which one was made from; itself, if none does."""
+    """Returns the instruction that names the op of `one`; `one` itself, if none does."""
     level, known = [one], {one.id}
     for _ in range(STEPS_BACK):
         for each in level:
@@ -96,7 +97,7 @@ def _find_source(one: Any, everything: Mapping[int, Any], inside: Mapping[int, A
                 i for c in each.called_computation_ids for i in inside.get(c, ()) if _scope(i)
             ]
             if _scope(each) or called:
-                return each if _scope(each) else called[-1]  # a computation ends with its root
+                return each if _scope(each) else called[-1]  # the root is the last of a computation
         before = {n for each in level for n in each.operand_ids} - known
         known |= before
         level = [everything[number] for number in sorted(before) if number in everything]

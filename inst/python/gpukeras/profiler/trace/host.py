@@ -1,15 +1,16 @@
-"""What the threads of the host did: ops that compute, the thread that calls TensorFlow, the steps.
+"""Reads the work of the host's threads: computing ops, calls into TensorFlow, and marked steps.
 
-Which events are work was found by looking at traces of TensorFlow 2.21 on a CPU:
+The rules for which events are work come from traces of TensorFlow 2.21 on a CPU:
 
 - "sequential/dense/MatMul:MatMul" is an op of a graph: its name, a colon, its type. It covers the
-  whole computation, also where other threads of the pool help.
-- An event with the stat "hlo_op" is an instruction of a program compiled by XLA. It covers what the
-  launching thread does; parts given to the pool run between a `StartRegion` and a `StopRegion` of
-  another thread, tied to the giver by the number in its `Record`.
+  whole computation, also if other threads of the pool help.
+- An event with the stat "hlo_op" is an instruction of a program compiled by XLA. It covers the work
+  of the launching thread. Parts that it passes to the pool run between a `StartRegion` and a
+  `StopRegion` of another thread; the number in the launching thread's `Record` links them.
 - "KernelAndDeviceFunc::Run" in an "EagerLocalExecute: MatMul" is an op that runs eagerly.
-- `ExecutorState::Process`, `FunctionRun`, "end: x", `ThunkExecutor::Execute`, `EagerExecute` lie
-  around those, so they are not work again. Nor is an op that holds others ("While"), or waits.
+- `ExecutorState::Process`, `FunctionRun`, "end: x", `ThunkExecutor::Execute`, `EagerExecute`
+  enclose these events, so they are not counted again. An op that holds others ("While") or waits
+  does not count either.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ PYTHON_GAP = 10**10  # picoseconds
 
 
 class Ran(NamedTuple):
-    """An op that ran on a thread, or the part of one; times in picoseconds."""
+    """An op, or a part of one, that ran on a thread; times in picoseconds."""
 
     name: str
     scope: str
@@ -52,7 +53,7 @@ class Ran(NamedTuple):
 
 @dataclass(frozen=True)
 class Region:
-    """A part of an op's work that another thread took over; times in picoseconds."""
+    """A part of an op's work that another thread ran; times in picoseconds."""
 
     number: int
     begin: int
@@ -66,7 +67,7 @@ Span = TypeVar("Span", Ran, Region)
 
 
 def read_ops(plane: Plane, programs: Mapping[str, Program]) -> list[tuple[Line, list[Ran]]]:
-    """The ops that each thread ran, none within another of the same thread."""
+    """Returns the ops of each thread; none lies within another op of the same thread."""
     compiled = plane.has_stat("hlo_op")
     found = []
     for line in plane.lines:
@@ -93,12 +94,12 @@ def _each_op(
 
 @functools.lru_cache(maxsize=100_000)
 def split_op(name: str, compiled: bool) -> tuple[str, str] | None:
-    """Name and type of the op that an event's name tells, or None if it is no op that computes.
+    """Returns name and type of the op in an event's name, or None if it is not a computing op.
 
     Args:
         name: Such as "sequential/dense/MatMul:MatMul".
-        compiled: Whether the instructions of XLA's programs are in the trace as well; then the op
-            that calls a program is none.
+        compiled: Whether the trace also has the instructions of XLA's programs; then the op that
+            calls a program does not count.
     """
     match = OP.match(name)
     if not match or match[2] in NO_WORK:
@@ -123,9 +124,15 @@ def _read_instruction(entry: Entry, plane: Plane, programs: Mapping[str, Program
 def find_instruction(
     programs: Mapping[str, Program], name: str, program: object, module: object
 ) -> Instruction:
-    """An instruction by its name and its program's number or name.
+    """Returns an instruction by its name and its program's number or name.
 
-    Without its program the name tells its opcode, and nothing its op.
+    If the program is missing, the opcode is read from the name and the op is unknown.
+
+    Args:
+        programs: XLA's programs by number and by name.
+        name: The instruction's name.
+        program: The program's number.
+        module: The program's name.
     """
     instructions = programs.get(str(program)) or programs.get(str(module)) or {}
     return instructions.get(name) or Instruction(name.split(".")[0], "", "")
@@ -165,7 +172,7 @@ def _read_regions(plane: Plane, line: Line) -> list[Region]:
 def _find_givers(
     plane: Plane, found: list[tuple[Line, list[Ran]]], regions: Mapping[int, list[Region]]
 ) -> dict[int, Ran]:
-    """For a region's number the op that gave it away, also over several hands."""
+    """Returns by a region's number the op that it belongs to, also across nested regions."""
     givers: dict[int, Ran] = {}
     passed: dict[int, int] = {}
     for index, (line, ops) in enumerate(found):
@@ -174,7 +181,7 @@ def _find_givers(
             givers[_number(plane, entry, "_p")] = op
         for entry, region in _match_times(records, regions[index]):
             passed[_number(plane, entry, "_p")] = region.number
-    for number in sorted(passed):  # a region is numbered after the one that gave it away
+    for number in sorted(passed):  # a region has a higher number than the region it comes from
         if number not in givers and passed[number] in givers:
             givers[number] = givers[passed[number]]
     return givers
@@ -186,7 +193,7 @@ def _number(plane: Plane, entry: Entry, stat: str) -> int:
 
 
 def _match_times(entries: Iterable[Entry], spans: list[Span]) -> Iterator[tuple[Entry, Span]]:
-    """Each entry with the span that it began in; both sorted, spans apart from each other."""
+    """Yields each entry with the span that contains its begin; both sorted, spans disjoint."""
     at = 0
     for entry in entries:
         while at < len(spans) and spans[at].end < entry.begin:
@@ -196,7 +203,7 @@ def _match_times(entries: Iterable[Entry], spans: list[Span]) -> Iterator[tuple[
 
 
 def _fill(regions: list[Region], ops: list[Ran], givers: Mapping[int, Ran]) -> Iterator[Ran]:
-    """Regions as parts of their givers' work, where the thread's own ops leave room."""
+    """Yields regions as parts of their ops' work, in the gaps between the thread's own ops."""
     at = 0
     for region in regions:
         giver = givers.get(region.number)
@@ -223,7 +230,7 @@ def _part(giver: Ran, begin: int, end: int) -> Ran:
 
 
 def read_steps(plane: Plane) -> tuple[Line | None, list[tuple[int, Entry]]]:
-    """The thread that marked steps, and the steps by number; (None, []) where none is marked."""
+    """Returns the thread that marked steps, and the steps by number; (None, []) if none is."""
     for line in plane.lines if plane.has_stat("step_num") else ():
         marked = [entry for entry in line.entries if plane.stat(entry, "step_num") is not None]
         if marked:
@@ -233,18 +240,23 @@ def read_steps(plane: Plane) -> tuple[Line | None, list[tuple[int, Entry]]]:
 
 
 def find_caller(plane: Plane) -> Line | None:
-    """The thread with most calls from Python into TensorFlow, or None."""
+    """Returns the thread with the most calls from Python into TensorFlow, or None."""
     counts = [(sum(e.name.startswith(CALLS) for e in line.entries), line) for line in plane.lines]
     most, line = max(counts, key=lambda pair: pair[0], default=(0, None))
     return line if most else None
 
 
 def read_calls(plane: Plane, caller: Line, steps: list[Entry]) -> list[Entry]:
-    """What the calling thread did: outermost calls, and Python between two of them in a step.
+    """Returns the calling thread's work: outermost calls, and Python between two within a step.
 
-    The profiler does not see Python itself. Between two calls within a step it works; only a gap of
-    more than 10 ms is taken for waiting, since a step's Python takes 0.1 to 3 ms (measured). Time
-    that TensorFlow waited for the next batch of tf.data is left out too.
+    The profiler does not record Python itself. The time between two calls within a step counts as
+    Python; only a gap of more than 10 ms counts as waiting, since a step's Python takes 0.1 to 3 ms
+    (measured). Time in which TensorFlow waited for the next batch of tf.data is left out too.
+
+    Args:
+        plane: The host's plane.
+        caller: The calling thread.
+        steps: The marked steps.
     """
     marks = {id(step) for step in steps}
     entries = [
@@ -277,7 +289,7 @@ def _gap(begin: int, end: int) -> Iterator[Entry]:
 
 
 def cut_out(entries: Iterable[Entry], holes: Iterable[Entry]) -> Iterator[Entry]:
-    """Entries without the time of the holes."""
+    """Yields the entries without the time of the holes."""
     holes = sorted(holes, key=lambda hole: hole.begin)
     for entry in entries:
         begin = entry.begin
@@ -292,5 +304,5 @@ def cut_out(entries: Iterable[Entry], holes: Iterable[Entry]) -> Iterator[Entry]
 
 
 def read_processing(line: Line) -> list[Entry]:
-    """When a thread ran the ops of a graph, one after another."""
+    """Returns the times in which a thread ran the ops of a graph, one after another."""
     return find_outermost([entry for entry in line.entries if entry.name == PROCESS])

@@ -1,8 +1,9 @@
-"""From the name of an op to the layer that made it.
+"""Maps the name of an op to the layer that made it.
 
-Keras opens a name scope twice a call of a layer (Keras 3: once to build, once to call), and
-TensorFlow numbers names that are taken. So the ops of the layers "dense" and "dense_1" stand in
-"dense_1" and "dense_1_2". Which scope is whose is found by playing this numbering through.
+Keras opens a name scope twice per call of a layer (Keras 3: once to build, once to call), and
+TensorFlow appends a number to names that are taken. So the ops of the layers "dense" and "dense_1"
+are in the scopes "dense_1" and "dense_1_2". This module replays the numbering to match scopes with
+layers.
 """
 
 from __future__ import annotations
@@ -12,22 +13,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 NUMBERED = re.compile(r"^(.+)_\d+$")
-# A function's ops stand in the op that calls it: "while/body/_1/" and then their own whole name.
+# A function's ops are prefixed with the op that calls it: "while/body/_1/" and then their full
+# name.
 INLINED = re.compile(r"/(?:body|cond|then|else)/_\d+/|^(?:Stateful)?PartitionedCall(?:_\d+)?/")
 IMPLEMENTATION = re.compile(r"^_(?:Mkl)?(?:Native)?")
 BACKWARD = {"gradient_tape", "gradients"}
-ENTERED = (2, 1, 3)  # how often a scope may be entered a call, the likeliest first
+ENTERED = (2, 1, 3)  # how often a scope may be entered per call, the likeliest first
 
 
 @dataclass
 class Node:
-    """A layer with the layers in it.
+    """A layer with its inner layers.
 
     Args:
         name: Its name.
-        path: Its names from the model down, with "/" between.
-        inner: The layers in it by name, in the order of their calls.
-        scopes: Which layer's each scope seen in it is, filled by `settle()`.
+        path: Its names from the model down, joined by "/".
+        inner: Its inner layers by name, in the order of their calls.
+        scopes: The layer of each scope found in it, filled by `settle()`.
     """
 
     name: str
@@ -37,7 +39,7 @@ class Node:
 
 
 def build_tree(paths: Iterable[str]) -> dict[str, Node]:
-    """The layers of paths such as "model/inner/dense", by the names of their models."""
+    """Returns the trees of layers for paths such as "model/inner/dense", by the models' names."""
     roots: dict[str, Node] = {}
     for path in paths:
         level, above = roots, ""
@@ -48,7 +50,7 @@ def build_tree(paths: Iterable[str]) -> dict[str, Node]:
 
 
 def settle(roots: dict[str, Node], scopes: Iterable[str]) -> None:
-    """Finds out which layer's each scope is, from all names of ops in a trace."""
+    """Assigns each scope to its layer, from the names of all ops in a trace."""
     paths = [scope.split("/") for scope in scopes]
     for root in roots.values():
         reached = [parts[at + 1 :] for parts in paths if (at := _find_root(root, parts)) >= 0]
@@ -63,7 +65,7 @@ def _settle_node(node: Node, paths: Sequence[Sequence[str]]) -> None:
 
 
 def assign_scopes(layers: Sequence[str], seen: Iterable[str]) -> dict[str, str]:
-    """For each scope seen the layer that made it; scopes of no layer are left out.
+    """Returns the layer that made each scope; scopes outside all layers are left out.
 
     Args:
         layers: The layers' names in the order of their calls.
@@ -83,7 +85,7 @@ def assign_scopes(layers: Sequence[str], seen: Iterable[str]) -> dict[str, str]:
 
 
 def _play(layers: Sequence[str], times: int) -> dict[str, str]:
-    """The scope in which each layer's ops would stand if it were entered so often."""
+    """Returns the scope of each layer's ops if Keras entered it `times` times per call."""
     used: dict[str, int] = {}
     made = {}
     for layer in layers:
@@ -94,7 +96,7 @@ def _play(layers: Sequence[str], times: int) -> dict[str, str]:
 
 
 def _take_name(name: str, used: dict[str, int]) -> str:
-    """What TensorFlow's `Graph.unique_name()` gives for a name."""
+    """Returns the name that TensorFlow's `Graph.unique_name()` would return."""
     number = used.get(name.lower(), 0)
     used[name.lower()] = number + 1
     if not number:
@@ -106,7 +108,7 @@ def _take_name(name: str, used: dict[str, int]) -> str:
 
 
 def find_layer(roots: dict[str, Node], scope: str) -> str:
-    """The path of the innermost layer that an op's name stands in, or ""."""
+    """Returns the path of the innermost layer whose scope contains an op, or ""."""
     parts = scope.split("/")
     for root in roots.values():
         at = _find_root(root, parts)
@@ -141,11 +143,11 @@ def is_backward(scope: str) -> bool:
 
 
 def shorten(scope: str) -> str:
-    """An op's name without the loops that it stands in, which repeat it: for people to read."""
+    """Returns an op's name without the loops around it, which repeat the name; for display."""
     inner = INLINED.split(scope)[-1]
     return inner.replace("gradient_tape/while/", "gradient_tape/", 1).removeprefix("while/")
 
 
 def shorten_type(kind: str) -> str:
-    """An op's type without its implementation: "FusedMatMul" of "_MklNativeFusedMatMul"."""
+    """Returns an op's type without its backend: "FusedMatMul" for "_MklNativeFusedMatMul"."""
     return IMPLEMENTATION.sub("", kind)

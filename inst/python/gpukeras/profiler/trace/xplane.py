@@ -1,9 +1,9 @@
-"""A profiler trace as neutral work: kernels, transfers and the host's dispatch, on one clock.
+"""Converts a profiler trace to works: kernels, transfers and the host's dispatch, on one clock.
 
     xplane file -> planes -> lines -> entries -> Activity (of one device and its host)
 
-Of a CPU, kernels are the ops that its threads computed; of a GPU, what ran on its streams. What the
-host did meanwhile is "host": the outermost calls of the thread that calls TensorFlow, Python
+On a CPU, kernels are the ops that its threads computed; on a GPU, what ran on its streams. The
+host's concurrent work is "host": the outermost calls of the thread that calls TensorFlow, Python
 between them, and, for a GPU, the threads that ran the graph and launched kernels.
 """
 
@@ -24,7 +24,7 @@ from gpukeras.profiler.trace.hlo import METADATA_PLANE, Program, read_programs
 
 HOST_PLANE = "/host:CPU"
 OTHER_DEVICE = re.compile(r"^/device:((?!GPU|CPU|CUSTOM)\w+:\d+)")
-TF_DATA = "tf_data"  # how the threads of tf.data begin
+TF_DATA = "tf_data"  # prefix of the names of tf.data's threads
 NO_OPS = (
     "the trace holds no op that TensorFlow ran on the CPU; nothing ran while it was recorded, the "
     "profiler recorded no ops (host_tracer_level = 0), or its version names them differently"
@@ -33,7 +33,7 @@ NO_OPS = (
 
 @dataclass(frozen=True)
 class _Clock:
-    """Seconds since the trace's first event."""
+    """Converts a trace's times to seconds since its first event."""
 
     origin: int
 
@@ -46,15 +46,15 @@ def read_activity(path: str | Path, device: str | None = None) -> Activity:
 
     Args:
         path: The file or folder.
-        device: Of which device: "CPU" or "GPU:4", the profiler's name. By default the GPU with
-            most kernel time; the CPU where the trace has no GPU at all.
+        device: The device to read: "CPU" or "GPU:4", the profiler's name. By default the GPU with
+            the most kernel time; the CPU if the trace has no GPU at all.
 
     Returns:
-        The activity. Where the trace tells nothing about the device (the profiler was not allowed
-        to see the GPU, nothing ran) it has an `error` and no kernels.
+        The activity. If the trace has no work of the device (the profiler had no access to the GPU,
+        or nothing ran), it has an `error` and no kernels.
 
     Raises:
-        DataError: if there is no trace, it may not be read, is empty or damaged, or is no trace of
+        DataError: if there is no trace, or it is unreadable, empty, damaged, or not a trace of
             TensorFlow.
     """
     space = read_space(path)
@@ -72,7 +72,12 @@ def read_activity(path: str | Path, device: str | None = None) -> Activity:
 
 
 def check_planes(names: Sequence[str], path: str | Path, device: str | None = None) -> None:
-    """Whether planes, by their names, are of a kind that is read here.
+    """Checks by their names that the planes are of a supported kind.
+
+    Args:
+        names: The planes' names.
+        path: The trace, for error messages.
+        device: The requested device, or None.
 
     Raises:
         DataError: if they are of another accelerator, or of no computer at all.
@@ -96,14 +101,20 @@ def check_planes(names: Sequence[str], path: str | Path, device: str | None = No
 
 
 def choose_device(busy: Sequence[str], gpus: Sequence[str], messages: Sequence[str]) -> str:
-    """The busiest GPU; a GPU that was not seen rather than the CPU; else the CPU."""
+    """Returns the busiest GPU; if none was busy, a GPU that was not recorded; else the CPU.
+
+    Args:
+        busy: The GPUs with events, the busiest first.
+        gpus: All GPUs of the trace.
+        messages: Messages of the profiler.
+    """
     if busy or gpus:
         return (list(busy) or sorted(gpus))[0]
     return "GPU:0" if any("cupti" in text.lower() for text in messages) else CPU
 
 
 def _rank_devices(gpus: Mapping[str, Plane]) -> tuple[str, ...]:
-    """The GPUs with events, those with most kernel time first."""
+    """Returns the GPUs with events, those with the most kernel time first."""
     ranked = []
     for name, plane in gpus.items():
         entries = [entry for _, entry in gpu.read_stream_entries(plane)]
@@ -149,7 +160,7 @@ def _read_gpu(
 
 
 def explain_none(device: str, messages: Sequence[str]) -> str:
-    """Why a trace has no kernels of a GPU."""
+    """Returns why a trace has no kernels of a GPU."""
     failures = [text for text in messages if "cupti" in text.lower()] or list(messages)
     if failures:
         return f"the profiler did not see {device}: {failures[0]}"[:300]
@@ -203,7 +214,7 @@ def _stream_works(
 
 
 def _read_host(host: Plane, clock: _Clock, launching: bool) -> tuple[tuple[Step, ...], list[Work]]:
-    """The steps, and the host's work."""
+    """Returns the steps and the host's work."""
     marking, marked = trace_host.read_steps(host)
     caller = marking or trace_host.find_caller(host)
     steps = tuple(
@@ -220,7 +231,7 @@ def _read_host(host: Plane, clock: _Clock, launching: bool) -> tuple[tuple[Step,
 
 
 def _launches(lines: Iterable[Line], clock: _Clock) -> Iterator[Work]:
-    """When the threads that launch kernels ran a graph; those of tf.data do not launch."""
+    """Yields the times in which launching threads ran a graph; those of tf.data do not launch."""
     count = 0
     for line in lines:
         entries = trace_host.read_processing(line)
