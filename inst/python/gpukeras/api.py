@@ -18,8 +18,9 @@ from gpukeras.backend import devices, env_vars, import_hook
 from gpukeras.compression import distillation, pruning, quantization, separable
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import arrays, builder
+from gpukeras.data.base import Dataset
 from gpukeras.data.loading import profile as loading_profile
-from gpukeras.data.saved import writer as storage
+from gpukeras.data.saved import writer
 from gpukeras.diagnostics import check
 from gpukeras.distributed import session
 from gpukeras.distributed.launcher import launcher
@@ -127,8 +128,7 @@ def make_dataset(
     """Builds a dataset and returns it with its plan and description.
 
     Args:
-        features: A mapping with a `kind`; see `sources.registry.open_features()`, `saved.reader`
-            and `streams.builder`.
+        features: A mapping with a `kind`; see `sources.registry` and `streams.builder`.
         options: Fields of `DatasetSpec`.
         labels: See `dataset.build_dataset()`.
         weights: One weight per row.
@@ -154,9 +154,12 @@ def make_dataset(
         map=map,
         text=text,
     )
+    plan = data.plan(devices.current().device)
+    return {"handle": data, "plan": plan, **_describe_dataset(data)}
+
+
+def _describe_dataset(data: Dataset) -> dict[str, Any]:
     return {
-        "handle": data,
-        "plan": data.plan(devices.current().device),
         "kind": data.recipe.kind,
         "shape": list(data.recipe.shape),
         "rows": data.size,
@@ -196,7 +199,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "split_rows": arrays.split_rows,
     "cost": loading_profile.measure_costs,
     "describe_records": describe_records,
-    "save_dataset": storage.save_dataset,
+    "save_dataset": writer.save_dataset,
     "save_model": transfer.save_model,
     "load_model": transfer.load_model,
     "save_archive": archive.save_archive,

@@ -28,10 +28,8 @@ def tensors(*arrays):
 
 def finished(recipe, options, arrays, key=(1, 0), batch_size=8, training=True):
     spec = AugmentSpec.from_dict(options)
-    device_transform = build_device_transform(
-        choose_augmented(recipe, spec), spec, training, batch_size
-    )
-    return tuple(array.numpy() for array in device_transform(tensors(*arrays), key))
+    apply = build_device_transform(choose_augmented(recipe, spec), spec, training, batch_size)
+    return tuple(array.numpy() for array in apply(tensors(*arrays), key))
 
 
 def finished_rows(recipe, options, rows, **how):
@@ -122,8 +120,8 @@ def test_nothing_to_do_is_none():
 @pytest.mark.parametrize("training", [True, False])
 def test_images_become_float32(training):
     x, y = make_rows(), np.arange(24, dtype=np.int32) % 3
-    device_transform = build_device_transform(IMAGES, None, training, 8)
-    rows, labels = device_transform(tensors(x, y))
+    apply = build_device_transform(IMAGES, None, training, 8)
+    rows, labels = apply(tensors(x, y))
     assert rows.dtype == np.float32
     np.testing.assert_array_equal(rows, x)
     np.testing.assert_array_equal(labels, y)
@@ -139,8 +137,8 @@ def test_evaluation_takes_the_centre(crop):
     rows = finished_rows(IMAGES, options, x, training=False)
     np.testing.assert_array_equal(rows, runtime.keras().layers.CenterCrop(*crop)(x))
     again = choose_augmented(ARRAY, AugmentSpec(crop=crop))  # as a prediction has it
-    device_transform = build_device_transform(again, None, False, 8)
-    np.testing.assert_array_equal(device_transform(tensors(x.astype(np.float32)))[0], rows)
+    apply = build_device_transform(again, None, False, 8)
+    np.testing.assert_array_equal(apply(tensors(x.astype(np.float32)))[0], rows)
 
 
 @pytest.mark.tf
@@ -186,8 +184,8 @@ def test_pictures_follow_from_seed_epoch_and_block(name, value):
 @pytest.mark.tf
 def test_one_function_gives_each_epoch_its_own_pictures():
     spec = AugmentSpec(rotation=0.2, flip="horizontal")
-    device_transform, arrays = build_device_transform(IMAGES, spec, True, 8), tensors(make_rows())
-    first, second, again = (device_transform(arrays, (epoch, 0))[0].numpy() for epoch in (1, 2, 1))
+    apply, arrays = build_device_transform(IMAGES, spec, True, 8), tensors(make_rows())
+    first, second, again = (apply(arrays, (epoch, 0))[0].numpy() for epoch in (1, 2, 1))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - second).max() > 1
 
@@ -330,9 +328,9 @@ def test_half_precision_of_a_session_does_not_reach_the_pictures():
 def test_small_and_tail_blocks_are_taken():
     x, y = make_rows(24), np.arange(24, dtype=np.int32) % 3
     spec = AugmentSpec(**EVERYTHING)
-    device_transform = build_device_transform(choose_augmented(IMAGES, spec), spec, True, 8)
+    apply = build_device_transform(choose_augmented(IMAGES, spec), spec, True, 8)
     for rows in (24, 8, 5, 1):
-        images, labels = device_transform(tensors(x[:rows], y[:rows]), (1, 0))
+        images, labels = apply(tensors(x[:rows], y[:rows]), (1, 0))
         assert images.shape == (rows, 8, 8, 3)
         assert labels.shape == (rows, 3)
 

@@ -1,7 +1,6 @@
 """Imports TensorFlow and Keras, and wraps their functions.
 
-Every function is short and makes no decisions. The first call of `tensorflow()` imports TensorFlow,
-not the import of this module, so that all other modules load with NumPy alone.
+No function decides anything. `tensorflow()` imports it when first called, not when this loads.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import numpy as np
 from gpukeras.backend import cuda_preload, keras_private
 from gpukeras.core import fork_guard
 from gpukeras.core.errors import DataError, RuntimeMissingError
+from gpukeras.core.keras_types import Model
 
 ABORTED = 10  # gRPC's code for cancelled work
 ALIGNMENT = 64  # bytes; with a smaller alignment of adopted memory TensorFlow aborts the process
@@ -264,9 +264,6 @@ def on_device(device: str, *, soft: bool = False) -> Iterator[None]:
 def adopt_array(array: np.ndarray) -> Any:
     """Returns a tensor on an array's own memory, without a copy; the array becomes read-only.
 
-    Args:
-        array: C-ordered and aligned to 64 bytes, as `arrays.aligned_empty()` makes it.
-
     Raises:
         DataError: if it is not; TensorFlow would abort the process at the first op.
     """
@@ -284,7 +281,7 @@ def is_keras_model(value: Any) -> bool:
     return isinstance(value, keras().Model)
 
 
-def build_state(model: Any, batch: tuple[Any, ...]) -> None:
+def build_state(model: Model, batch: tuple[Any, ...]) -> None:
     """Creates all variables of a compiled model, its metrics and optimizer, from one batch."""
     keras_private.build_symbolically(model, batch)
     if not model.optimizer.built:  # LossScaleOptimizer would add its counters again
@@ -326,7 +323,7 @@ def refusals() -> tuple[type[BaseException], type[BaseException], type[BaseExcep
     return (errors.InvalidArgumentError, errors.UnimplementedError, errors.InternalError)
 
 
-def allows_xla(model: Any) -> bool:
+def allows_xla(model: Model) -> bool:
     """Whether XLA may compile a compiled model.
 
     On a computer without a GPU, Keras turns `jit_compile = "auto"` into False, which cannot be
@@ -337,12 +334,12 @@ def allows_xla(model: Any) -> bool:
     return all(layer.supports_jit for layer in keras_private.list_layers(model))
 
 
-def overrides(model: Any, method: str) -> bool:
+def overrides(model: Model, method: str) -> bool:
     """Whether a model's class overrides a Keras method."""
     return getattr(type(model), method) is not getattr(keras().Model, method)
 
 
-def variable_devices(model: Any) -> list[str]:
+def variable_devices(model: Model) -> list[str]:
     """Returns the devices of a model's variables, such as "GPU:0", in their order."""
     names = [variable.value.device for variable in model.variables]
     return [name.rpartition("device:")[2] for name in names if name]

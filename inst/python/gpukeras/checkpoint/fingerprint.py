@@ -24,6 +24,7 @@ from gpukeras.checkpoint.canonical import (
     rounded,
     unnumber,
 )
+from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import row_blocks
 from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan
@@ -41,7 +42,7 @@ SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the
 
 
 def describe_training(
-    model: Any, data: Dataset, plan: PipelinePlan, options: Mapping[str, Any]
+    model: Model, data: Dataset, plan: PipelinePlan, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns JSON values that identify a training; some must agree on resumption, some may change.
 
@@ -78,7 +79,7 @@ def read_versions() -> dict[str, str]:
 # The model ---------------------------------------------------------------------------------------
 
 
-def _describe_model(model: Any) -> dict[str, Any]:
+def _describe_model(model: Model) -> dict[str, Any]:
     loss, optimizer = model.loss, model.optimizer
     return {
         "layers": [type(layer).__name__ for layer in _flatten(model)],
@@ -99,7 +100,7 @@ def _describe_model(model: Any) -> dict[str, Any]:
     }
 
 
-def _flatten(model: Any) -> Iterator[Any]:
+def _flatten(model: Model) -> Iterator[Any]:
     for layer in getattr(model, "layers", ()):
         yield layer
         yield from _flatten(layer)
@@ -129,11 +130,11 @@ def _config_loss(loss: Any) -> Any:
     return _config(loss) if hasattr(loss, "get_config") else None
 
 
-def _loss_weights(model: Any) -> Any:
+def _loss_weights(model: Model) -> Any:
     return canonical((_ask(model.get_compile_config) or {}).get("loss_weights"))
 
 
-def _learning_rate(model: Any) -> float | None:
+def _learning_rate(model: Model) -> float | None:
     """Returns the optimizer's current learning rate, or None for a Keras schedule."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     rate = (_ask(optimizer.get_config) or {}).get("learning_rate")

@@ -11,6 +11,7 @@ from gpukeras.checkpoint.fingerprint import describe_training
 from gpukeras.checkpoint.manager import Checkpointer
 from gpukeras.checkpoint.options import parse_checkpoint
 from gpukeras.checkpoint.state import TrainingState
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec
 from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan
@@ -71,7 +72,7 @@ class Saver:
 
 
 @contextmanager
-def open_saver(model: Any, data: Dataset, plan: PipelinePlan, spec: FitSpec) -> Iterator[Saver]:
+def open_saver(model: Model, data: Dataset, plan: PipelinePlan, spec: FitSpec) -> Iterator[Saver]:
     """Opens the saver that `spec` asks for; its folder is locked against other processes.
 
     Args:

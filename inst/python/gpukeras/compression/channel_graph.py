@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.profiler.cost.layer_flops import is_keras_layer, keras_kind
 
 Ids = np.ndarray  # units, one for each channel of a tensor (its last axis)
@@ -111,7 +112,7 @@ class Wiring:
         return next((wired for wired in self.layers if wired.layer is layer), None)
 
 
-def wire_model(model: Any) -> Wiring:
+def wire_model(model: Model) -> Wiring:
     """Follows the channels through a model.
 
     Args:
@@ -125,7 +126,7 @@ def wire_model(model: Any) -> Wiring:
     return wiring
 
 
-def find_graph(model: Any) -> Any:
+def find_graph(model: Model) -> Any:
     """Returns the functional model behind a Sequential one; any other model unchanged."""
     return keras_private.functional_of(model) or model
 

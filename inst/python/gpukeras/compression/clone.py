@@ -11,11 +11,12 @@ from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.messages import find_reason
 from gpukeras.models import builder
 
 
-def copy_model(model: Any, arg: str = "model") -> Any:
+def copy_model(model: Model, arg: str = "model") -> Any:
     """Returns a copy with the same layers, weights, compile settings and recipe, without its state.
 
     The optimizer is a new one with the same settings.
@@ -38,7 +39,7 @@ def copy_model(model: Any, arg: str = "model") -> Any:
     return copy
 
 
-def check_built(model: Any, arg: str = "model") -> None:
+def check_built(model: Model, arg: str = "model") -> None:
     """Checks that a model's weights exist.
 
     Raises:
@@ -50,7 +51,7 @@ def check_built(model: Any, arg: str = "model") -> None:
         )
 
 
-def check_graph(model: Any, arg: str = "model") -> None:
+def check_graph(model: Model, arg: str = "model") -> None:
     """Checks that Keras can reconnect a model's layers.
 
     Raises:
@@ -65,7 +66,7 @@ def check_graph(model: Any, arg: str = "model") -> None:
 
 
 def clone_layers(
-    model: Any, function: Callable[[Any], Any] | None = None, arg: str = "model"
+    model: Model, function: Callable[[Any], Any] | None = None, arg: str = "model"
 ) -> Any:
     """Returns a model with new layers, connected the same way, with new weights; not compiled.
 
@@ -88,7 +89,7 @@ def clone_layers(
 
 
 @contextmanager
-def set_aside(model: Any, **values: Any) -> Iterator[None]:
+def set_aside(model: Model, **values: Any) -> Iterator[None]:
     """Replaces attributes of a model inside the context."""
     own = vars(model)
     found = {name: own[name] for name in values if name in own}
@@ -111,7 +112,7 @@ def _explained(arg: str) -> Iterator[None]:
         ) from error
 
 
-def copy_variables(model: Any, copy: Any) -> None:
+def copy_variables(model: Model, copy: Any) -> None:
     """Copies the values of a model's variables to a copy with the same variables."""
     for own, other in zip(model.variables, copy.variables, strict=True):
         other.assign(own)
@@ -125,7 +126,7 @@ def renew_means(copy: Any) -> None:
             layer.finalize_state()
 
 
-def copy_compile(model: Any, copy: Any) -> None:
+def copy_compile(model: Model, copy: Any) -> None:
     """Compiles `copy` like `model`, with its own optimizer, loss and metrics."""
     if not model.compiled:
         return
@@ -143,12 +144,12 @@ def copy_compile(model: Any, copy: Any) -> None:
     )
 
 
-def copy_optimizer(optimizer: Any) -> Any:
+def copy_optimizer(optimizer: Optimizer) -> Any:
     """Returns a new optimizer with the same settings and the current learning rate."""
     return type(optimizer).from_config(optimizer.get_config())
 
 
-def copy_recipe(model: Any, copy: Any) -> None:
+def copy_recipe(model: Model, copy: Any) -> None:
     """Ties the recipe of the model's training data to the copy."""
     recipe = builder.recipe_of(model)
     if recipe is not None:

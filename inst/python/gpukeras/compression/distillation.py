@@ -19,6 +19,7 @@ from gpukeras.compression.masks import apply_masks, read_masks
 from gpukeras.compression.report import LayerChange, ReportSpec, Work, conclude
 from gpukeras.compression.student import derive_student
 from gpukeras.core.errors import SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_fraction, check_number, check_positive, option
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
@@ -68,11 +69,11 @@ class DistillSpec(TrainedSpec):
 
 
 def distill(
-    teacher: Any,
+    teacher: Model,
     data: Dataset,
     options: Mapping[str, Any] | None = None,
     *,
-    student: Any = None,
+    student: Model | None = None,
     validation: Dataset | None = None,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def distill(
     return {"model": student, "report": report}
 
 
-def _copy_student(student: Any, teacher: Any) -> Any:
+def _copy_student(student: Model, teacher: Model) -> Any:
     """Returns a copy of the user's student; if it is not compiled, compiled like the teacher.
 
     Training changes the copy only, so a student that is refused in the end stays untrained.
@@ -147,7 +148,7 @@ def _copy_student(student: Any, teacher: Any) -> Any:
     return copy
 
 
-def explain_losses(student: Any) -> list[str]:
+def explain_losses(student: Model) -> list[str]:
     """Returns how student and teacher were compared, by output."""
     losses = [loss for loss in list_losses(student) if loss is not None]
     names = compatibility.read_outputs(student) or [""]

@@ -22,6 +22,7 @@ from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.models import compatibility
 
@@ -35,7 +36,7 @@ TWO = ("binary_crossentropy", "binary_focal_crossentropy")
 Distance = Callable[[Any, Any, Any], Any]
 
 
-def list_losses(model: Any) -> list[Any]:
+def list_losses(model: Model) -> list[Any]:
     """Returns the loss of each output of a compiled model, in order; None if it has no loss."""
     given, _ = keras_private.given_losses(keras_private.compiled_loss(model))
     names = compatibility.read_outputs(model) or [""]
@@ -46,7 +47,7 @@ def list_losses(model: Any) -> list[Any]:
     return [given] * max(1, len(names))
 
 
-def list_shares(model: Any, count: int) -> list[float]:
+def list_shares(model: Model, count: int) -> list[float]:
     """Returns the weight of each output's loss."""
     _, given = keras_private.given_losses(keras_private.compiled_loss(model))
     names = compatibility.read_outputs(model) or [""]
@@ -150,7 +151,7 @@ def _apply(loss: Any) -> Distance:
 
 
 @contextmanager
-def taught_by(student: Any, teacher: Any, temperature: float, alpha: float) -> Iterator[None]:
+def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) -> Iterator[None]:
     """Sets a student's training loss to alpha * its own + (1 - alpha) * the teacher's distance.
 
     The change holds inside the context. Validation uses the student's own `compute_loss()`. All
@@ -209,7 +210,7 @@ def pick_weights(weights: list[Any], place: int) -> Any:
     return weights[place] if place < len(weights) else weights[0]
 
 
-def match_outputs(teacher: Any, student: Any, batch: Any) -> None:
+def match_outputs(teacher: Model, student: Model, batch: Any) -> None:
     """Checks that both models have outputs of the same shapes.
 
     Args:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices, runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.engine.predict_loop import model_device
 
 WARM_UPS = 5
@@ -58,7 +59,7 @@ def measure_latencies(models: Sequence[Any], batches: Sequence[Any], rows: int) 
     return [summarize(times, rows) for times in _take_turns(calls)]
 
 
-def open_call(model: Any, batch: Any) -> Call:
+def open_call(model: Model, batch: Any) -> Call:
     """Returns a function that predicts a batch and waits for the outputs.
 
     XLA compiles it if it compiles the model (and the session allows it), unless XLA refuses the
@@ -78,7 +79,7 @@ def open_call(model: Any, batch: Any) -> Call:
     return call
 
 
-def _trace(model: Any, batch: Any, compiled: bool) -> Call:
+def _trace(model: Model, batch: Any, compiled: bool) -> Call:
     tf = runtime.tensorflow()
 
     # The batch is an argument: captured values may be constant-folded.

@@ -16,6 +16,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import DataError
+from gpukeras.core.keras_types import Model
 from gpukeras.engine import engine_cache
 
 # By the weight names of Keras' own layers. Depthwise kernels are left out: they are a hundredth of
@@ -85,7 +86,7 @@ class Mask:
         return tf.where(self.keep, value, tf.zeros_like(value))
 
 
-def list_kernels(model: Any) -> list[Kernel]:
+def list_kernels(model: Model) -> list[Kernel]:
     """Returns the kernels that can have a mask, in layer order; shared ones once."""
     seen: set[int] = set()
     taken: set[str] = set()
@@ -100,7 +101,7 @@ def list_kernels(model: Any) -> list[Kernel]:
     return found
 
 
-def list_layers(model: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+def list_layers(model: Model, above: str = "") -> Iterator[tuple[str, Any]]:
     """Yields all layers inside a model with their paths: names below the model, joined by "/"."""
     for layer in keras_private.list_layers(model, include_self=False, recursive=False):
         name = f"{above}/{layer.name}" if above else layer.name
@@ -133,7 +134,7 @@ def _new_name(name: str, taken: set[str]) -> str:
 # Reading and applying ----------------------------------------------------------------------------
 
 
-def read_masks(model: Any) -> dict[str, np.ndarray]:
+def read_masks(model: Model) -> dict[str, np.ndarray]:
     """Returns a model's masks by path: True where a weight may differ from 0; {} without masks."""
     return {
         kernel.path: kernel.variable.constraint.keep.numpy()
@@ -142,7 +143,7 @@ def read_masks(model: Any) -> dict[str, np.ndarray]:
     }
 
 
-def find_zeros(model: Any, least: float = LEAST_ZEROS) -> dict[str, np.ndarray]:
+def find_zeros(model: Model, least: float = LEAST_ZEROS) -> dict[str, np.ndarray]:
     """Restores the masks of a model from the zeros of its kernels.
 
     Args:
@@ -161,7 +162,7 @@ def find_zeros(model: Any, least: float = LEAST_ZEROS) -> dict[str, np.ndarray]:
     return found
 
 
-def apply_masks(model: Any, masks: Mapping[str, np.ndarray]) -> None:
+def apply_masks(model: Model, masks: Mapping[str, np.ndarray]) -> None:
     """Applies masks to a model and sets the masked weights to 0; other kernels keep their masks.
 
     Args:
@@ -204,7 +205,7 @@ def set_mask(variable: Any, mask: Mask) -> None:
     variable.constraint = mask
 
 
-def forget_programs(model: Any) -> None:
+def forget_programs(model: Model) -> None:
     """Drops the model's traced functions, which lack its new constraints."""
     model.train_function = None
     vars(model).pop(engine_cache.ATTRIBUTE, None)

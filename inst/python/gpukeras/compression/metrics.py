@@ -19,6 +19,7 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.compression.clone import set_aside
 from gpukeras.compression.latency import Latency, measure_latencies
 from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.profiler.cost.graph import input_specs
@@ -57,7 +58,7 @@ class Figures:
 
 
 def measure(
-    model: Any,
+    model: Model,
     data: Dataset | None = None,
     batch_size: int | None = None,
     validation: Dataset | None = None,
@@ -131,7 +132,7 @@ def choose_batch(batch_size: int | None, data: Dataset | None) -> int:
 
 
 def evaluate_model(
-    model: Any, data: Dataset | None, validation: Dataset | None
+    model: Model, data: Dataset | None, validation: Dataset | None
 ) -> tuple[dict[str, float], str]:
     """Returns loss and metrics on the validation rows, or else all rows, and which rows those were.
 
@@ -152,7 +153,7 @@ def _time_all(several: Sequence[Any], data: Dataset | None, rows: int) -> list[L
     return measure_latencies(several, [read_batch(model, data, rows) for model in several], rows)
 
 
-def read_batch(model: Any, data: Dataset | None, rows: int) -> Any:
+def read_batch(model: Model, data: Dataset | None, rows: int) -> Any:
     """Returns a batch of `rows` rows as a model takes it.
 
     Rows of the data are repeated if there are fewer.
@@ -174,7 +175,7 @@ def read_batch(model: Any, data: Dataset | None, rows: int) -> Any:
     return tf.nest.map_structure(lambda array: tf.gather(array, places), given)
 
 
-def read_flops(model: Any) -> float | None:
+def read_flops(model: Model) -> float | None:
     """Returns the FLOPs of a row's forward pass; None if unknown."""
     try:
         return count_flops(model)
@@ -182,13 +183,13 @@ def read_flops(model: Any) -> float | None:
         return None
 
 
-def count_weights(model: Any) -> tuple[int, int]:
+def count_weights(model: Model) -> tuple[int, int]:
     """Returns the number of a model's weights, and how many of them are not 0."""
     values = list(unpack_weights(model))
     return sum(value.size for value in values), sum(int(np.count_nonzero(v)) for v in values)
 
 
-def unpack_weights(model: Any) -> Iterator[np.ndarray]:
+def unpack_weights(model: Model) -> Iterator[np.ndarray]:
     """Yields the values of a model's weights; weights of 4 bits, two in a byte, are unpacked."""
     packed, scales = {}, set[int]()
     for layer in keras_private.list_layers(model):
@@ -207,7 +208,7 @@ def unpack_weights(model: Any) -> Iterator[np.ndarray]:
 _PACKED = {"_kernel": "kernel", "_embeddings": "embeddings"}  # variable: unpacking argument
 
 
-def measure_disk(model: Any) -> tuple[float | None, float | None]:
+def measure_disk(model: Model) -> tuple[float | None, float | None]:
     """Returns the size of a model's `.keras` file without optimizer state, plain and compressed."""
     with tempfile.TemporaryDirectory(prefix="gpukeras-") as folder:
         path = Path(folder) / "model.keras"

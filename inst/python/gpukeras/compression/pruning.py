@@ -32,6 +32,7 @@ from gpukeras.compression.report import LayerChange, Listed, Work, check_request
 from gpukeras.compression.sparsity_schedule import Growth, plan_ramp, zero_smallest
 from gpukeras.compression.structured import Narrowed, narrow_model
 from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import percent
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
@@ -46,7 +47,7 @@ from gpukeras.training.report import FitReport
 
 
 def prune(
-    model: Any,
+    model: Model,
     data: Dataset | None = None,
     options: Mapping[str, Any] | None = None,
     validation: Dataset | None = None,
@@ -84,7 +85,7 @@ def prune(
     return {"model": made, "report": report}
 
 
-def _build(model: Any, data: Dataset | None) -> None:
+def _build(model: Model, data: Dataset | None) -> None:
     """Builds a model without weights from the first rows, as a training does."""
     if not model.built and data is not None and model.compiled:
         build_variables(model, sample_rows(data, SAMPLE))
@@ -96,7 +97,7 @@ def _build(model: Any, data: Dataset | None) -> None:
 
 
 def _zero_weights(
-    model: Any,
+    model: Model,
     data: Dataset | None,
     spec: PruneSpec,
     validation: Dataset | None,
@@ -122,7 +123,7 @@ def _zero_weights(
     )
 
 
-def choose_kernels(model: Any, exclude: Sequence[str]) -> tuple[list[Kernel], list[Listed]]:
+def choose_kernels(model: Model, exclude: Sequence[str]) -> tuple[list[Kernel], list[Listed]]:
     """Returns the kernels to prune, and the layers that are not pruned.
 
     Raises:
@@ -146,7 +147,7 @@ def choose_kernels(model: Any, exclude: Sequence[str]) -> tuple[list[Kernel], li
 
 
 def _train_masks(
-    model: Any,
+    model: Model,
     kernels: Sequence[Kernel],
     data: Any,
     spec: PruneSpec,
@@ -174,7 +175,7 @@ def _train_masks(
 
 
 def fine_tune(
-    model: Any,
+    model: Model,
     data: Dataset,
     spec: PruneSpec,
     *,
@@ -198,7 +199,7 @@ def fine_tune(
     return fit.fit(model, data, given, validation=validation, on_event=on_event)
 
 
-def _set_rate(model: Any, rate: float) -> None:
+def _set_rate(model: Model, rate: float) -> None:
     try:
         find_optimizer(model, "learning_rate").learning_rate = rate
     except TypeError as error:
@@ -208,7 +209,7 @@ def _set_rate(model: Any, rate: float) -> None:
         ) from error
 
 
-def count_steps(model: Any, data: Dataset) -> int:
+def count_steps(model: Model, data: Dataset) -> int:
     """Returns the number of batches in an epoch.
 
     Raises:
@@ -228,7 +229,7 @@ def _is_whole(spec: PruneSpec) -> bool:
     return spec.scope == "global"
 
 
-def _settle(model: Any, kernels: Sequence[Kernel]) -> dict[str, np.ndarray]:
+def _settle(model: Model, kernels: Sequence[Kernel]) -> dict[str, np.ndarray]:
     """Replaces the growing masks with fixed ones and returns them."""
     masks = {kernel.path: kernel.variable.constraint.keep.numpy() for kernel in kernels}
     apply_masks(model, masks)
@@ -261,7 +262,7 @@ def _explain_share(masks: Mapping[str, np.ndarray], spec: PruneSpec) -> list[str
 
 
 def _take_units(
-    model: Any,
+    model: Model,
     data: Dataset | None,
     spec: PruneSpec,
     validation: Dataset | None,

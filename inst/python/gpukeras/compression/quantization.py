@@ -32,6 +32,7 @@ from gpukeras.compression.report import (
     conclude,
 )
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, option
 from gpukeras.data.base import Dataset
 from gpukeras.models import builder
@@ -55,7 +56,7 @@ class QuantizeSpec(ReportSpec):
 
 
 def quantize(
-    model: Any,
+    model: Model,
     data: Dataset | None = None,
     options: Mapping[str, Any] | None = None,
     validation: Dataset | None = None,
@@ -132,7 +133,7 @@ def _quantize_layers(copy: Any, spec: QuantizeSpec) -> None:
 # Layers ------------------------------------------------------------------------------------------
 
 
-def leaf_layers(model: Any) -> list[Any]:
+def leaf_layers(model: Model) -> list[Any]:
     """Returns layers with weights and without inner layers, at any depth."""
     return [
         layer
@@ -147,7 +148,7 @@ def layer_mode(layer: Any) -> str:
 
 
 def compare_layers(
-    model: Any, copy: Any, spec: QuantizeSpec
+    model: Model, copy: Any, spec: QuantizeSpec
 ) -> tuple[list[LayerChange], list[Listed]]:
     """Returns the quantized layers and, with the reason, the other layers with weights.
 

@@ -37,6 +37,7 @@ from gpukeras.compression.layer_options import check_excluded, check_names
 from gpukeras.compression.masks import apply_masks, list_kernels, read_masks
 from gpukeras.compression.report import LayerChange, Listed, Work, check_requested, conclude
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_number, option
 from gpukeras.data.base import Dataset
 from gpukeras.models import builder
@@ -71,7 +72,7 @@ class SeparateSpec(TrainedSpec):
 
 
 def separate(
-    model: Any,
+    model: Model,
     data: Dataset | None = None,
     options: Mapping[str, Any] | None = None,
     validation: Dataset | None = None,
@@ -201,7 +202,7 @@ def explain_refusal(layer: Any, gain: Gain, spec: SeparateSpec) -> str:
 # How ---------------------------------------------------------------------------------------------
 
 
-def _replace(model: Any, names: set[str], rank: int) -> Any:
+def _replace(model: Model, names: set[str], rank: int) -> Any:
     layers = runtime.keras().layers
 
     def make(layer: Any) -> Any:
@@ -217,7 +218,7 @@ def _replace(model: Any, names: set[str], rank: int) -> Any:
     return clone_layers(model, make)
 
 
-def _copy_weights(model: Any, made: Any) -> dict[str, float]:
+def _copy_weights(model: Model, made: Any) -> dict[str, float]:
     """Copies the old model's weights; returns what share of each kernel is kept, by layer."""
     kept = {}
     pairs = zip(*map(keras_private.list_layers, (model, made)), strict=True)
@@ -232,7 +233,7 @@ def _copy_weights(model: Any, made: Any) -> dict[str, float]:
     return kept
 
 
-def _copy_masks(model: Any, made: Any) -> None:
+def _copy_masks(model: Model, made: Any) -> None:
     """Copies the masks of a pruned model for the layers that are not replaced."""
     there = {kernel.path for kernel in list_kernels(made)}
     masks = read_masks(model)

@@ -21,6 +21,7 @@ from gpukeras.compression.layer_slicing import copy_narrowed, narrow_config
 from gpukeras.compression.masks import list_layers
 from gpukeras.compression.report import LayerChange, Listed
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of, find_reason, percent
 from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import activation_flops, layer_flops
@@ -58,14 +59,14 @@ class Narrowed:
         notes: Sentences for the model's owner.
     """
 
-    model: Any
+    model: Model
     changes: tuple[LayerChange, ...]
     listed: tuple[Listed, ...]
     notes: tuple[str, ...]
 
 
 def narrow_model(
-    model: Any,
+    model: Model,
     sparsity: float,
     target: str = "flops",
     *,
@@ -106,7 +107,7 @@ def narrow_model(
     return Narrowed(small, _list_changes(wiring, gone), tuple(_list_fixed(wiring)), tuple(notes))
 
 
-def _check_kind(model: Any) -> None:
+def _check_kind(model: Model) -> None:
     keras = runtime.keras()
     known = isinstance(model, keras.Sequential) or keras_private.has_nodes(model)
     plain = type(model).call in (keras.Sequential.call, _functional_class().call)
@@ -192,7 +193,7 @@ def _find_scales(wiring: Wiring, order: Ids) -> Iterator[tuple[Ids, np.ndarray]]
 Work = tuple[float, list[tuple[Wired, float]]]  # fixed FLOPs, and those of each layer
 
 
-def _read_work(model: Any, wiring: Wiring) -> Work:
+def _read_work(model: Model, wiring: Wiring) -> Work:
     """Returns a row's forward FLOPs: those of each layer that can change, and of the others."""
     traced = trace_model(model, input_specs(model))
     flops = {
@@ -204,13 +205,7 @@ def _read_work(model: Any, wiring: Wiring) -> Work:
 
 
 def count_left(wiring: Wiring, work: Work, gone: set[int]) -> float:
-    """Returns the FLOPs that remain without some units.
-
-    Args:
-        wiring: The model's layers with their units.
-        work: Fixed FLOPs, and those of each layer.
-        gone: The roots of the removed units.
-    """
+    """Returns the FLOPs that remain without some units."""
     fixed, layers = work
     left: dict[int, float] = {}
 
@@ -243,13 +238,7 @@ def split_work(wired: Wired) -> tuple[float, float, float]:
 
 
 def find_kept(wiring: Wiring, ids: Ids, gone: set[int]) -> np.ndarray:
-    """Returns a mask of the channels that stay.
-
-    Args:
-        wiring: The model's layers with their units.
-        ids: The channels' units.
-        gone: The roots of the removed units.
-    """
+    """Returns a mask of the channels that stay."""
     return np.array([int(root) not in gone for root in wiring.units.roots(ids)], bool)
 
 
@@ -262,16 +251,7 @@ def choose_gone(
     target: str,
     whole: bool,
 ) -> tuple[set[int], list[str]]:
-    """Returns the units to remove, and notes.
-
-    Args:
-        wiring: The model's layers with their units.
-        groups: The groups of removable units.
-        work: The layers' FLOPs.
-        sparsity: Share that is removed.
-        target: What it is a share of, "flops" or "units".
-        whole: Whether units of all groups are ranked together.
-    """
+    """Returns the units to remove, and notes."""
     choose = _choose_smallest if whole else _choose_each
     if target == "units":
         return choose(groups, sparsity), []
@@ -322,7 +302,7 @@ def _choose_smallest(groups: Sequence[Group], share: float) -> set[int]:
 # Building ----------------------------------------------------------------------------------------
 
 
-def build_narrow(model: Any, wiring: Wiring, gone: set[int]) -> Any:
+def build_narrow(model: Model, wiring: Wiring, gone: set[int]) -> Any:
     """Returns the model without some units, compiled like the original.
 
     Args:

@@ -22,6 +22,7 @@ from gpukeras.compression.clone import (
 )
 from gpukeras.compression.report import LayerChange
 from gpukeras.core.errors import SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.profiler.cost.layer_flops import keras_kind
 
 # The config entry with the width of a layer's output.
@@ -92,7 +93,7 @@ class Groups:
         return self.find(part) in self._fixed
 
 
-def derive_student(teacher: Any, width: float) -> tuple[Any, list[LayerChange]]:
+def derive_student(teacher: Model, width: float) -> tuple[Any, list[LayerChange]]:
     """Returns a model like the teacher, with fewer hidden units and filters, and new weights.
 
     Args:
@@ -144,7 +145,7 @@ def narrow_width(units: int, width: float) -> int:
     return max(1, math.floor(units * width + 0.5))
 
 
-def _copy_given(teacher: Any, student: Any) -> None:
+def _copy_given(teacher: Model, student: Model) -> None:
     """Copies weights that are not trained (means of a Normalization, a frozen embedding)."""
     pairs = zip(*map(keras_private.list_layers, (teacher, student)), strict=True)
     for old, new in pairs:
@@ -161,7 +162,7 @@ def _layers_inside(layer: Any) -> bool:
 # Widths through a model --------------------------------------------------------------------------
 
 
-def read_groups(model: Any) -> Groups:
+def read_groups(model: Model) -> Groups:
     """Returns which widths of a sequential or functional model stay equal, and which are fixed."""
     graph, groups = keras_private.functional_of(model) or model, Groups()
     nest = runtime.tensorflow().nest
@@ -184,7 +185,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
     yield from (node for node in keras_private.list_nodes(graph) if not node.is_input)
 
 
-def _operations(model: Any) -> list[Any]:
+def _operations(model: Model) -> list[Any]:
     return keras_private.list_operations(keras_private.functional_of(model) or model)
 
 

@@ -1,7 +1,6 @@
 """Defines options as frozen records that validate their fields.
 
-R passes numbers as floats and vectors of length one as scalars, so every check also normalises:
-`10.0` becomes `10`, and a scalar for `units` becomes a tuple of one.
+R passes floats and scalars, so every check also normalises: 10.0 to 10, a scalar to a tuple of one.
 """
 
 from __future__ import annotations
@@ -53,10 +52,7 @@ def check_positive(arg: str, value: Any, high: float = math.inf) -> float:
     Args:
         arg: Name of the option in the error.
         value: The value to check.
-        high: Upper bound.
-
-    Raises:
-        SpecError: if it is not a number or out of range.
+        high: Upper bound; beyond it, or for no number, SpecError.
     """
     if check_number(arg, value) <= 0 or value > high:
         bound = "" if high == math.inf else f" and at most {high:g}"
@@ -117,11 +113,6 @@ def check_choice(arg: str, value: Any, choices: Sequence[str]) -> str:
 
 def check_counts(arg: str, value: Any, low: int = 1) -> tuple[int, ...]:
     """Returns a tuple of whole numbers from a scalar or a sequence.
-
-    Args:
-        arg: Name of the option in the error.
-        value: The scalar, list or tuple to check.
-        low: Lower bound of each number.
 
     Raises:
         SpecError: if one of them is not a whole number or below `low`.

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gpukeras.core.keras_types import Model
 from gpukeras.diagnostics.collect import read_facts
 from gpukeras.diagnostics.report import format_check, format_facts, redact
 from gpukeras.diagnostics.verdict import Diagnosis, diagnose
@@ -23,7 +24,9 @@ class Check(Diagnosis):
     facts: dict[str, Any]
 
 
-def check(session: Mapping[str, Any] | None = None, model: Any = None, data: Any = None) -> Check:
+def check(
+    session: Mapping[str, Any] | None = None, model: Model | None = None, data: Any = None
+) -> Check:
     """Checks whether the GPU is used, or why not. Never raises on an unusual machine.
 
     Args:

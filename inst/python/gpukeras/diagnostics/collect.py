@@ -18,6 +18,7 @@ from gpukeras.backend import cuda_preload, runtime
 from gpukeras.backend.devices import current, short_name
 from gpukeras.backend.env_vars import read_environment, sync_environment
 from gpukeras.core.errors import GpuKerasError, RuntimeMissingError
+from gpukeras.core.keras_types import Model
 from gpukeras.diagnostics import nvidia
 from gpukeras.diagnostics.child_probes import (
     quiet_environment,
@@ -45,7 +46,7 @@ EXCLUSIVE_PROCESS = 3  # NVML and CUDA: one process at a time may hold the GPU
 
 def read_facts(
     session: Mapping[str, Any] | None = None,
-    model: Any = None,
+    model: Model | None = None,
     data: Any = None,
     root: str | Path = "/",
 ) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def read_session(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
         _read_into(facts, "tensorflow", read_tensorflow)
 
 
-def read_own_use(facts: dict[str, Any], model: Any, data: Any) -> None:
+def read_own_use(facts: dict[str, Any], model: Model, data: Any) -> None:
     """Trains the user's model for a few steps on the current device.
 
     Args:

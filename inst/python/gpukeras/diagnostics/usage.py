@@ -24,6 +24,7 @@ import numpy as np
 
 from gpukeras.backend import devices, keras_private, runtime
 from gpukeras.core.errors import DataError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block, as_data
@@ -73,7 +74,7 @@ FACTS = [
 
 
 def read_use(
-    model: Any,
+    model: Model,
     data: Dataset | Sequence[np.ndarray],
     device: str,
     batches: int = 6,
@@ -184,7 +185,7 @@ class _UnreadError(Exception):
 class _Reading:
     """The shared state of one reading."""
 
-    def __init__(self, model: Any, source: Source, device: str, batches: int) -> None:
+    def __init__(self, model: Model, source: Source, device: str, batches: int) -> None:
         self.model, self.source, self.device, self.batches = model, source, device, batches
         self.gpu = device.startswith("GPU")
         self.use: dict[str, Any] = dict.fromkeys(FACTS)

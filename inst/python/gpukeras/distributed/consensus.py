@@ -19,6 +19,7 @@ from gpukeras.checkpoint.fingerprint import describe_training
 from gpukeras.checkpoint.identity import find_mismatch
 from gpukeras.checkpoint.state import TrainingState, pack_state, unpack_state
 from gpukeras.core.errors import ClusterError, GpuKerasError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import FitSpec
 from gpukeras.data.loading.block import Block
@@ -63,7 +64,7 @@ class LocalConsensus:
         """Returns which of the wishes at least one process has."""
         return wishes
 
-    def compare(self, model: Any, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
+    def compare(self, model: Model, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
         """Raises an error where processes do not train the same.
 
         Args:
@@ -79,7 +80,7 @@ class LocalConsensus:
     def refuse(self, kind: str, error: GpuKerasError) -> None:
         """Sends the others, which begin some work, why this process does not."""
 
-    def share_state(self, state: TrainingState | None, model: Any) -> TrainingState | None:
+    def share_state(self, state: TrainingState | None, model: Model) -> TrainingState | None:
         """Returns the chief's state to resume from; without one it copies the chief's weights."""
         return state
 
@@ -119,7 +120,7 @@ class DistributedConsensus(LocalConsensus):
         given = self._channel.exchange(kind, {name: bool(value) for name, value in wishes.items()})
         return {name: any(one[name] for one in given) for name in wishes}
 
-    def compare(self, model: Any, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
+    def compare(self, model: Model, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
         """Compares each worker's training with the chief's.
 
         Args:
@@ -162,7 +163,7 @@ class DistributedConsensus(LocalConsensus):
                     reason=reason,
                 )
 
-    def share_state(self, state: TrainingState | None, model: Any) -> TrainingState | None:
+    def share_state(self, state: TrainingState | None, model: Model) -> TrainingState | None:
         """Sends the chief's state, or otherwise its model's, to all workers."""
         begins = state is None
         if self.is_chief:

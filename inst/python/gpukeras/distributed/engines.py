@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpukeras.backend import runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.block import Block
 from gpukeras.distributed.replicated_step import ReplicatedStep
 from gpukeras.engine.engines import Engines, Logs
@@ -28,7 +29,7 @@ class ReplicatedEngines(Engines):
     _step: ReplicatedStep
 
     def __init__(
-        self, model: Any, kind: str, batch_size: int, device: str, step: ReplicatedStep
+        self, model: Model, kind: str, batch_size: int, device: str, step: ReplicatedStep
     ) -> None:
         """Starts without traced functions."""
         super().__init__(model, kind, step.shares.count_part(batch_size), device, step)

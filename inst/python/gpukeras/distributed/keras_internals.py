@@ -19,6 +19,7 @@ from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import RuntimeMissingError
+from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.data.sharding import BatchSharding
 
 # The oldest and the newest versions that were tested; between them TensorFlow 2.20, Keras 3.12.
@@ -159,7 +160,7 @@ def _copy_to(variable: Any, device: str) -> Any:
         return tf.Variable(value.read_value(), trainable=value.trainable, dtype=value.dtype)
 
 
-def seed_states(model: Any) -> list[Any]:
+def seed_states(model: Model) -> list[Any]:
     """Returns the variables of a model's random generators."""
     layers = keras_private.list_layers(model)
     generators = [each for layer in layers for each in keras_private.list_seed_generators(layer)]
@@ -177,7 +178,7 @@ class Reduction:
         losses: The sum of the weighted losses of the step being traced, by rank.
     """
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Optimizer) -> None:
         """Keeps the optimizer's own methods."""
         self._scale_loss, self._apply = optimizer.scale_loss, optimizer.apply
         self.factors: Mapping[int, float] = {}
@@ -248,7 +249,7 @@ def _scale(gradient: Any, factor: float) -> Any:
 
 
 @contextmanager
-def hold_reduction(optimizer: Any) -> Iterator[Reduction]:
+def hold_reduction(optimizer: Optimizer) -> Iterator[Reduction]:
     """Makes an optimizer use the sum over all replicas; each replica applies the same update."""
     reduction, inner = Reduction(optimizer), getattr(optimizer, "inner_optimizer", optimizer)
     base = next(one for one in type(inner).__mro__ if one.__name__ == "BaseOptimizer")
@@ -266,7 +267,7 @@ def hold_reduction(optimizer: Any) -> Iterator[Reduction]:
         yield reduction
 
 
-def _key_by_first(optimizer: Any) -> Callable[[Any], Any]:
+def _key_by_first(optimizer: Optimizer) -> Callable[[Any], Any]:
     """Returns a key function that gives all copies of a variable one slot in an optimizer."""
     own, keras = keras_private.variable_key(optimizer), runtime.keras()
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
@@ -22,7 +23,7 @@ from gpukeras.engine.predict_loop import Output, choose_rows, count_row_bytes, p
 
 def predict_together(
     strategy: Strategy,
-    model: Any,
+    model: Model,
     source: RowSource,
     recipe: Recipe,
     function: Callable[[Any], Any] | None = None,
@@ -53,7 +54,7 @@ def predict_together(
 
 def _predict_run(
     strategy: Strategy,
-    model: Any,
+    model: Model,
     source: RowSource,
     recipe: Recipe,
     function: Callable[[Any], Any] | None,
@@ -73,7 +74,7 @@ def _predict_run(
     return output.values
 
 
-def _build(strategy: Strategy, model: Any) -> Callable[[Any], Any]:
+def _build(strategy: Strategy, model: Model) -> Callable[[Any], Any]:
     """Returns a program that maps each device's rows to each device's outputs."""
     tf, shares = runtime.tensorflow(), strategy.shares
     assert shares is not None

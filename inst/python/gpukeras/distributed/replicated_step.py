@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gpukeras.backend import runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.data.sharding import BatchSharding
 from gpukeras.distributed.keras_internals import (
     Reduction,
@@ -45,7 +46,7 @@ class ReplicatedStep:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         kind: str,
         strategy: Any,
         shares: BatchSharding,

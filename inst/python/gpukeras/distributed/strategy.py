@@ -14,6 +14,7 @@ from typing import Any
 
 from gpukeras.backend import devices, keras_private, runtime
 from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec
 from gpukeras.data.plan import AS_ASKED, PipelinePlan
 from gpukeras.data.sharding import BatchSharding, check_batch_size, round_batch_size
@@ -107,7 +108,7 @@ class Strategy:
         return replace(data.plan(plan.device, size), batch_reason=reason)
 
     @contextmanager
-    def hold(self, model: Any) -> Iterator[None]:
+    def hold(self, model: Model) -> Iterator[None]:
         """Prepares a model whose variables exist; afterwards it is a plain one with new values."""
         if self.shares is None:
             with single_replica(model):
@@ -122,7 +123,7 @@ class Strategy:
             yield
 
     @contextmanager
-    def hold_weights(self, model: Any) -> Iterator[None]:
+    def hold_weights(self, model: Model) -> Iterator[None]:
         """Prepares a model for predictions only; it need not be compiled."""
         assert self.shares is not None  # one device predicts without a strategy
         with hold_copies(model.variables, self.shares):
@@ -130,7 +131,7 @@ class Strategy:
 
     def open_training(
         self,
-        model: Any,
+        model: Model,
         batch_size: int,
         device: str,
         *,
@@ -157,7 +158,7 @@ class Strategy:
         )
         return ReplicatedEngines(model, "train", batch_size, device, replicated)
 
-    def open_evaluation(self, model: Any, batch_size: int, device: str) -> Engines:
+    def open_evaluation(self, model: Model, batch_size: int, device: str) -> Engines:
         """Returns the engines that evaluate.
 
         Args:
@@ -170,7 +171,7 @@ class Strategy:
         step = ReplicatedStep(model, "test", self.tf_strategy, self.shares)
         return ReplicatedEngines(model, "test", batch_size, device, step)
 
-    def check(self, model: Any, engine: str = "auto") -> None:
+    def check(self, model: Model, engine: str = "auto") -> None:
         """Refuses models and engines that work on one device only.
 
         Raises:
@@ -238,7 +239,7 @@ def _check_single(name: str) -> None:
 
 
 @contextmanager
-def _synchronized(model: Any) -> Iterator[None]:
+def _synchronized(model: Model) -> Iterator[None]:
     """Makes batch normalisation use the statistics of the whole batch, not of a replica's part."""
     layers = [
         one

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend import devices, keras_private
+from gpukeras.core.keras_types import Model
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.optimizer import CLIPPING
 from gpukeras.engine.train_step import NonFiniteMonitor, TrainingStep, step_counter
@@ -42,7 +43,7 @@ class CacheKey:
 
 
 def open_engines(
-    model: Any, kind: str, batch_size: int, device: str, step: TrainingStep | None = None
+    model: Model, kind: str, batch_size: int, device: str, step: TrainingStep | None = None
 ) -> Engines:
     """Returns cached engines where they are still valid, or new ones; see `Engines`.
 
@@ -63,7 +64,7 @@ def open_engines(
     return engines
 
 
-def open_watch(model: Any) -> NonFiniteMonitor:
+def open_watch(model: Model) -> NonFiniteMonitor:
     """Returns a model's reset monitor; the cached one if its step counter is the same."""
     kept, counter = _kept(model), step_counter(model)
     if "watch" in kept and kept["watch"][0] is counter:
@@ -77,7 +78,7 @@ class _Kept(dict[str, tuple[Any, Any]]):
     """A dict subclass: Keras would wrap a plain dict, and look for layers in it."""
 
 
-def _kept(model: Any) -> _Kept:
+def _kept(model: Model) -> _Kept:
     kept = vars(model).get(ATTRIBUTE)
     if kept is None:
         kept = _Kept()
@@ -86,7 +87,7 @@ def _kept(model: Any) -> _Kept:
 
 
 def _read_terms(
-    model: Any, kind: str, batch_size: int, device: str, step: TrainingStep | None
+    model: Model, kind: str, batch_size: int, device: str, step: TrainingStep | None
 ) -> CacheKey:
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend import devices, runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.loading.block import Block
@@ -68,13 +69,7 @@ class UntraceableError(Exception):
 
 
 def cut(arrays: Any, start: Any, rows: Any) -> Any:
-    """Slices `rows` rows of each array of a nested structure.
-
-    Args:
-        arrays: A nested structure of arrays.
-        start: The first row, a scalar tensor.
-        rows: The number of rows.
-    """
+    """Slices `rows` rows of each array of a nested structure."""
     tf = runtime.tensorflow()
 
     def one(array: Any) -> Any:
@@ -100,7 +95,7 @@ def count_rows(arrays: Any) -> int:
 
 
 @contextlib.contextmanager
-def _step_of(model: Any, kind: str, step: Step | None) -> Iterator[None]:
+def _step_of(model: Model, kind: str, step: Step | None) -> Iterator[None]:
     """Makes Keras build its own function from this step."""
     if step is not None:
         setattr(model, f"{kind}_step", step)
@@ -131,7 +126,7 @@ class Engines:
     """
 
     def __init__(
-        self, model: Any, kind: str, batch_size: int, device: str, step: Step | None = None
+        self, model: Model, kind: str, batch_size: int, device: str, step: Step | None = None
     ) -> None:
         """Takes Keras' own function before gpukeras replaces it."""
         self.model, self._kind, self.batch_size = model, kind, batch_size
@@ -163,12 +158,7 @@ class Engines:
         return getattr(self._step, "variables", ())
 
     def expect(self, batches: int, short: bool) -> None:
-        """Announces the batches to be run.
-
-        Args:
-            batches: Their number.
-            short: Whether a short one may be among them.
-        """
+        """Announces the batches to be run."""
         self._any_size = short and batches <= FEW_BATCHES
         made = self._made.get("superstep")
         if made is not None and not made.rows and batches > FEW_BATCHES:
@@ -353,14 +343,8 @@ def _like(block: Block, rows: int) -> list[Any]:
 # Facts -------------------------------------------------------------------------------------------
 
 
-def read_engine_facts(model: Any, requested: str, callbacks: Sequence[Any] = ()) -> EngineFacts:
-    """Returns the facts that decide which engines are candidates.
-
-    Args:
-        model: A compiled Keras model.
-        requested: "auto" or the name of an engine.
-        callbacks: Keras callbacks.
-    """
+def read_engine_facts(model: Model, requested: str, callbacks: Sequence[Any] = ()) -> EngineFacts:
+    """Returns the facts that decide which engines are candidates."""
     setup = devices.current()
     return EngineFacts(
         requested=requested,

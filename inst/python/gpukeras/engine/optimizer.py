@@ -19,6 +19,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.options import check_positive
 from gpukeras.engine.lr_tables import ScheduleSpec, draw_rates_at
 
@@ -111,7 +112,7 @@ def _schedule_class() -> type:
 
 @contextmanager
 def hold_schedule(
-    model: Any,
+    model: Model,
     spec: ScheduleSpec,
     steps_per_epoch: int | None,
     epochs: int,
@@ -144,7 +145,7 @@ def hold_schedule(
 
 @contextmanager
 def hold_clipping(
-    model: Any,
+    model: Model,
     clip_norm: float | None = None,
     clip_value: float | None = None,
     clip_global_norm: float | None = None,
@@ -172,7 +173,7 @@ def hold_clipping(
 
 
 @contextmanager
-def _held(optimizer: Any, **values: Any) -> Iterator[None]:
+def _held(optimizer: Optimizer, **values: Any) -> Iterator[None]:
     """Sets attributes of an optimizer that a saved configuration does not show."""
     own = {name: getattr(optimizer, name) for name in values}
     get_config, nested = optimizer.get_config, "get_config" in vars(optimizer)
@@ -203,7 +204,7 @@ def _assign(target: Any, values: Mapping[str, Any]) -> None:
 # Reading -----------------------------------------------------------------------------------------
 
 
-def find_optimizer(model: Any, arg: str) -> Any:
+def find_optimizer(model: Model, arg: str) -> Any:
     """Returns the optimizer that updates a compiled model: the inner one under loss scaling.
 
     Raises:
@@ -219,7 +220,7 @@ def find_optimizer(model: Any, arg: str) -> Any:
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
-def read_rate(model: Any, ahead: int = 0) -> float:
+def read_rate(model: Model, ahead: int = 0) -> float:
     """Returns the rate of a compiled model's step; NaN if the model has several optimizers.
 
     Args:
@@ -235,7 +236,7 @@ def read_rate(model: Any, ahead: int = 0) -> float:
     )
 
 
-def read_own_rate(optimizer: Any, step: int) -> float:
+def read_own_rate(optimizer: Optimizer, step: int) -> float:
     """Returns an optimizer's rate at a step: from its variable, its schedule or its function."""
     own = keras_private.learning_rate(optimizer)
     if isinstance(own, runtime.keras().optimizers.schedules.LearningRateSchedule):
@@ -271,7 +272,7 @@ def check_clipping(
     return given
 
 
-def _check_own_clipping(optimizer: Any, arg: str) -> None:
+def _check_own_clipping(optimizer: Optimizer, arg: str) -> None:
     for name in CLIPPING.values():
         if name != CLIPPING[arg] and getattr(optimizer, name) is not None:
             raise SpecError(
@@ -282,7 +283,7 @@ def _check_own_clipping(optimizer: Any, arg: str) -> None:
             )
 
 
-def require_plain_rate(model: Any, arg: str) -> None:
+def require_plain_rate(model: Model, arg: str) -> None:
     """Checks that an optimizer's rate is a number, not a Keras schedule.
 
     Raises:

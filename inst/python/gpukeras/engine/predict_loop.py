@@ -20,6 +20,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.core.r_buffer import OutputBuffer, write_rows
 from gpukeras.data.arrays import aligned_empty
@@ -38,7 +39,7 @@ ALIGNED_ROWS = 16  # of any dtype: a multiple of 64 bytes, so that memory can be
 
 
 def predict_rows(
-    model: Any,
+    model: Model,
     source: RowSource,
     recipe: Recipe,
     function: Callable[[Any], Any] | None = None,
@@ -82,7 +83,7 @@ class Batches(list[np.ndarray]):
     """An output's arrays by batch, where the shape of rows differs."""
 
 
-def predict_stream(model: Any, data: IterableDataset) -> Any:
+def predict_stream(model: Model, data: IterableDataset) -> Any:
     """Returns a model's output for one epoch of an iterable dataset, see `predict_rows()`.
 
     Where the shape of an output's rows varies, there is one array per batch: `Batches`.
@@ -158,7 +159,7 @@ def choose_rows(rows: int, row_bytes: int, model_bytes: int | None) -> int:
     return min(rows, math.ceil(each / ALIGNED_ROWS) * ALIGNED_ROWS)
 
 
-def count_row_bytes(model: Any) -> int | None:
+def count_row_bytes(model: Model) -> int | None:
     """Returns the bytes of all layers' outputs for one row, or None if unknown before a run."""
     sizes = []
     for layer in model.layers:
@@ -170,7 +171,7 @@ def count_row_bytes(model: Any) -> int | None:
     return 4 * sum(sizes) if sizes else None
 
 
-def fixed_rows(model: Any) -> int | None:
+def fixed_rows(model: Model) -> int | None:
     """Returns the rows per batch where the model requires a number, or None.
 
     Models with stateful recurrent layers do, because they hold one state per row. In other models
@@ -230,7 +231,7 @@ def check_whole(fixed: int, last: int) -> None:
         )
 
 
-def model_device(model: Any) -> str:
+def model_device(model: Model) -> str:
     """Returns the device of a built model's variables, such as "GPU:0"."""
     names = runtime.variable_devices(model)
     return names[0] if names else "CPU:0"
@@ -239,7 +240,7 @@ def model_device(model: Any) -> str:
 _RANKS: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()
 
 
-def _predict(model: Any, features: Any) -> Any:
+def _predict(model: Model, features: Any) -> Any:
     """Runs Keras' predict function; stops compiling it once XLA refuses it.
 
     TensorFlow would trace it with an unknown rank once it has seen two ranks, such as strings as
@@ -266,7 +267,7 @@ Batch = tuple[Any, int]
 
 
 def _predict_batch(
-    model: Any,
+    model: Model,
     source: RowSource,
     device_transform: Callable[[Any], Any],
     device: str,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.engine.engines import Logs, cut
 from gpukeras.models.losses import sums_rows
 
@@ -21,7 +22,7 @@ REDUCING = "_all_reduce_sum_gradients"
 EMA_START = (1.0, 10.0)  # momentum is at most (1 + t) / (10 + t), see Averages
 
 
-def step_counter(model: Any) -> Any:
+def step_counter(model: Model) -> Any:
     """Returns the variable in which a model's optimizer counts its steps.
 
     Not its `iterations`: under gradient accumulation that is the computed number of updates.
@@ -30,7 +31,7 @@ def step_counter(model: Any) -> Any:
 
 
 @contextmanager
-def single_replica(model: Any) -> Iterator[None]:
+def single_replica(model: Model) -> Iterator[None]:
     """Leaves out the optimizer's sum of gradients over replicas, for a single replica.
 
     TensorFlow registers a gradient of that sum for each traced function, and never frees it or the
@@ -104,7 +105,7 @@ class Averages:
         momentum: In (0, 1).
     """
 
-    def __init__(self, model: Any, momentum: float) -> None:
+    def __init__(self, model: Model, momentum: float) -> None:
         """Starts with the current weights."""
         tf = runtime.tensorflow()
         self._momentum, self._weights, self._averages = momentum, model.trainable_weights, []
@@ -173,7 +174,7 @@ class TrainingStep:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         microbatch_size: int | None,
         watch: NonFiniteMonitor,
         averages: Averages | None = None,
@@ -278,6 +279,6 @@ class TrainingStep:
         return [None if one is None else tf.convert_to_tensor(one) for one in found]
 
 
-def can_split(model: Any) -> bool:
+def can_split(model: Model) -> bool:
     """Whether a batch can be split into micro-batches: not if the model overrides its step."""
     return not runtime.overrides(model, "train_step")

@@ -17,6 +17,7 @@ from typing import Any
 
 from gpukeras.compression.masks import apply_masks, read_masks
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_flag
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.export import recipe_json
@@ -46,7 +47,7 @@ VERSION = 1  # increases if a reader would misread earlier files
 
 
 def save_archive(
-    model: Any, path: str, overwrite: bool = False, history: str | None = None
+    model: Model, path: str, overwrite: bool = False, history: str | None = None
 ) -> dict[str, Any]:
     """Saves a model with its recipe, history and masks; a failure leaves no partial file.
 
@@ -139,7 +140,7 @@ def load_archive(
     }
 
 
-def describe_model(model: Any) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
     """Returns `{kind, name, parameters}` of a model."""
     return {
         "kind": type(model).__name__,
@@ -151,7 +152,7 @@ def describe_model(model: Any) -> dict[str, Any]:
 # Writing -----------------------------------------------------------------------------------------
 
 
-def collect_extras(model: Any) -> dict[str, bytes]:
+def collect_extras(model: Model) -> dict[str, bytes]:
     """Returns gpukeras' own members of a model's archive, by name."""
     recipe = builder.recipe_of(model)
     masks = read_masks(model)
@@ -231,7 +232,7 @@ def _read_about(source: Path, arg: str) -> dict[str, Any]:
     return about
 
 
-def _put_masks_on(model: Any, source: Path, listed: list[Any], arg: str) -> int:
+def _put_masks_on(model: Model, source: Path, listed: list[Any], arg: str) -> int:
     if not listed:
         return 0
     try:

@@ -23,6 +23,7 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder
 from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_flag, check_positive
 from gpukeras.diagnostics.child_probes import parse_answer, quiet_environment, run_probe
 from gpukeras.engine.predict_loop import model_device
@@ -96,7 +97,7 @@ class ExportReport:
 
 
 def export_model(
-    model: Any,
+    model: Model,
     path: str,
     format: str = "auto",  # noqa: A002 (R's name for it)
     *,
@@ -157,7 +158,7 @@ def export_model(
     )
 
 
-def _read_tolerance(model: Any, given: float | None) -> tuple[float, str]:
+def _read_tolerance(model: Model, given: float | None) -> tuple[float, str]:
     if given is not None:
         return check_positive("tolerance", given), "as asked"
     types = {str(layer.compute_dtype) for layer in keras_private.list_layers(model)}
@@ -220,7 +221,7 @@ def _measure(target: Path) -> float:
 # Exporting and running ---------------------------------------------------------------------------
 
 
-def _write(model: Any, path: Path, form: Format) -> tuple[str, ...]:
+def _write(model: Model, path: Path, form: Format) -> tuple[str, ...]:
     """Writes the file with Keras; returns notes for the model's owner."""
     _export(model, path, form)
     if form.keras != "litert" or FLEX not in path.read_bytes():
@@ -235,7 +236,7 @@ def _write(model: Any, path: Path, form: Format) -> tuple[str, ...]:
     return (SINGLE,)
 
 
-def _export(model: Any, path: Path, form: Format, **options: Any) -> None:
+def _export(model: Model, path: Path, form: Format, **options: Any) -> None:
     """Calls Keras' own export function; the converters' output is dropped."""
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
@@ -251,7 +252,7 @@ def _export(model: Any, path: Path, form: Format, **options: Any) -> None:
         ) from error
 
 
-def _sign_single(model: Any) -> list[Any] | None:
+def _sign_single(model: Model) -> list[Any] | None:
     """Returns the model's input with one row; None (Keras' default) if it is unknown."""
     inputs = read_inputs(model)
     if inputs is None:
@@ -313,7 +314,7 @@ def _check_agreement(agreement: Agreement, form: Format, target: Path) -> None:
 
 
 def _describe_inputs(
-    model: Any, names: list[str], rows: Mapping[str, np.ndarray]
+    model: Model, names: list[str], rows: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], ...]:
     """Returns the file's inputs, with the sizes that the model leaves open as None."""
     shapes = {tensor.name: tuple(tensor.shape)[1:] for tensor in getattr(model, "inputs", []) or []}

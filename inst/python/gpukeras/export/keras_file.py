@@ -17,6 +17,7 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import describe
 from gpukeras.core.safe_files import private_folder
@@ -106,7 +107,7 @@ def place(partial: Path, target: Path, overwrite: bool) -> None:
 
 
 def write_model(
-    model: Any, path: Path, arg: str, extras: Mapping[str, bytes] | None = None
+    model: Model, path: Path, arg: str, extras: Mapping[str, bytes] | None = None
 ) -> None:
     """Writes a model with its optimizer's state, and additional members, into a new file.
 
@@ -139,7 +140,7 @@ def write_model(
             archive.writestr(name, content)
 
 
-def _build_optimizer(model: Any) -> None:
+def _build_optimizer(model: Model) -> None:
     """Creates the optimizer's variables like the first step: the loaded optimizer has them too."""
     optimizer = model.optimizer if model.compiled else None
     if optimizer is not None and model.built and not optimizer.built:

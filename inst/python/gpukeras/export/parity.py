@@ -10,6 +10,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.models import compatibility
 
@@ -91,7 +92,7 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
 # Rows --------------------------------------------------------------------------------------------
 
 
-def read_samples(model: Any, data: Any = None) -> Any:
+def read_samples(model: Model, data: Any = None) -> Any:
     """Returns rows to test a model on: an array, or arrays in the model's input structure.
 
     Args:
@@ -117,7 +118,7 @@ def read_samples(model: Any, data: Any = None) -> Any:
     return tf.nest.map_structure(lambda spec: draw_rows(rng, spec.shape, spec.dtype), inputs)
 
 
-def read_inputs(model: Any) -> Any:
+def read_inputs(model: Model) -> Any:
     """Returns a model's input tensors in its structure; None if the model does not define them."""
     if not getattr(model, "inputs", None):
         return None
@@ -148,7 +149,7 @@ def draw_rows(rng: np.random.Generator, shape: Sequence[int | None], dtype: str)
     return rng.integers(0, 2, sizes).astype(dtype)
 
 
-def name_rows(model: Any, rows: Any) -> dict[str, np.ndarray]:
+def name_rows(model: Model, rows: Any) -> dict[str, np.ndarray]:
     """Returns rows by the names of the model's inputs, in the order of `tf.nest.flatten()`."""
     flat = [np.asarray(values) for values in runtime.tensorflow().nest.flatten(rows)]
     if isinstance(rows, Mapping):
@@ -160,7 +161,7 @@ def name_rows(model: Any, rows: Any) -> dict[str, np.ndarray]:
     return dict(zip(names, flat, strict=True))
 
 
-def predict_samples(model: Any, rows: Any) -> list[np.ndarray]:
+def predict_samples(model: Model, rows: Any) -> list[np.ndarray]:
     """Returns a model's predictions for rows, an array for each output."""
     tf = runtime.tensorflow()
     outputs = model(tf.nest.map_structure(tf.constant, rows), training=False)

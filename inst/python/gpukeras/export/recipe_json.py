@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpukeras.core.errors import DataError
+from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.serialization import from_portable, to_portable
@@ -65,7 +66,7 @@ def carry_recipe(value: Any) -> dict[str, Any]:
     return {"recipe": recipe, "portable": text}
 
 
-def tie_recipe(model: Any, recipe: Any) -> None:
+def tie_recipe(model: Model, recipe: Any) -> None:
     """Ties a recipe to a model, such as one that was loaded from a file.
 
     Raises:

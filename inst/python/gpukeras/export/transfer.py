@@ -15,6 +15,7 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import describe
 from gpukeras.data.base import Dataset
 from gpukeras.export import recipe_json
@@ -25,7 +26,9 @@ from gpukeras.models import builder
 from gpukeras.training.history_registry import keep_stored
 
 
-def save_model(model: Any, path: str, arg: str = "model", loadable: bool = True) -> dict[str, Any]:
+def save_model(
+    model: Model, path: str, arg: str = "model", loadable: bool = True
+) -> dict[str, Any]:
     """Writes a model with its optimizer's state into a `.keras` file, completely or not at all.
 
     Args:

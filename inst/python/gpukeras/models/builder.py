@@ -14,6 +14,7 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import MlpSpec, describe
 from gpukeras.data.base import Dataset
@@ -220,7 +221,7 @@ def _initializer(seed: int, position: int) -> Any:
 # Checks ------------------------------------------------------------------------------------------
 
 
-def check_model(model: Any, *, compiled: bool = True) -> None:
+def check_model(model: Model, *, compiled: bool = True) -> None:
     """Checks that a value is a Keras model that can be trained.
 
     Raises:
@@ -245,7 +246,7 @@ def check_model(model: Any, *, compiled: bool = True) -> None:
         check_names(model)
 
 
-def refuse_old(model: Any, arg: str = "model") -> None:
+def refuse_old(model: Model, arg: str = "model") -> None:
     """Refuses a Keras 2 model with a message of its own.
 
     Raises:
@@ -262,7 +263,7 @@ def refuse_old(model: Any, arg: str = "model") -> None:
         )
 
 
-def compile_model(model: Any, options: Mapping[str, Any]) -> None:
+def compile_model(model: Model, options: Mapping[str, Any]) -> None:
     """Compiles a model like Keras' own `compile()`, with a new optimizer.
 
     Args:
@@ -290,7 +291,7 @@ def compile_model(model: Any, options: Mapping[str, Any]) -> None:
 
 
 def check_rows(
-    model: Any, data: Dataset, arg: str = "data", step: str = "train", fits: bool = False
+    model: Model, data: Dataset, arg: str = "data", step: str = "train", fits: bool = False
 ) -> None:
     """Checks that a dataset fits for training ("train") or evaluating ("test") a model.
 
@@ -328,7 +329,7 @@ def check_rows(
         _check_weights(model, data.sources[2].shape[1:])
 
 
-def _check_weights(model: Any, shape: tuple[int, ...]) -> None:
+def _check_weights(model: Model, shape: tuple[int, ...]) -> None:
     """Checks weights, `shape` per row, against the losses; custom steps and losses may take any."""
     if runtime.overrides(model, "train_step") or runtime.overrides(model, "compute_loss"):
         return
@@ -336,13 +337,13 @@ def _check_weights(model: Any, shape: tuple[int, ...]) -> None:
         check_weights(shape, output, loss)
 
 
-def _needs_labels(model: Any, step: str) -> bool:
+def _needs_labels(model: Model, step: str) -> bool:
     """Whether the loss of `compile()` is used; a custom step may have another loss."""
     own = (f"{step}_step", "compute_loss")
     return model.loss is not None and not any(runtime.overrides(model, name) for name in own)
 
 
-def check_call(model: Any, step: str) -> None:
+def check_call(model: Model, step: str) -> None:
     """Checks that a model has a call, or a step of its own that needs none.
 
     Raises:
@@ -360,7 +361,7 @@ def check_call(model: Any, step: str) -> None:
 # Recipes -----------------------------------------------------------------------------------------
 
 
-def tie_recipe(model: Any, recipe: Recipe) -> None:
+def tie_recipe(model: Model, recipe: Recipe) -> None:
     """Ties the recipe of the training data to a model: the first one, with the first labels.
 
     Raises:
@@ -372,13 +373,13 @@ def tie_recipe(model: Any, recipe: Recipe) -> None:
         _RECIPES[model] = recipe
 
 
-def recipe_of(model: Any) -> Recipe | None:
+def recipe_of(model: Model) -> Recipe | None:
     """Returns the recipe tied to a model, or None for a model that gpukeras did not train."""
     check_model(model, compiled=False)
     return _RECIPES.get(model)
 
 
-def check_encoding(model: Any, recipe: Recipe) -> None:
+def check_encoding(model: Model, recipe: Recipe) -> None:
     """Checks that data is encoded like the data that trained the model."""
     tied = _RECIPES.get(model)
     if tied is None:

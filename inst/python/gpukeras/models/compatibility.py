@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.data.preprocessing.compatibility import keeps_values
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
@@ -17,7 +18,7 @@ from gpukeras.models.targets import CATEGORICAL, SPARSE, Shape, check_target, lo
 Named = TypeVar("Named", Part, Output)
 
 
-def check_fit(model: Any, recipe: Recipe) -> None:
+def check_fit(model: Model, recipe: Recipe) -> None:
     """Checks that the model's inputs and outputs fit the data.
 
     Raises:
@@ -44,7 +45,7 @@ def check_fit(model: Any, recipe: Recipe) -> None:
         check_target(label, shape, loss, name_label(recipe.formula))
 
 
-def weighed_outputs(model: Any) -> list[tuple[Shape, str]]:
+def weighed_outputs(model: Model) -> list[tuple[Shape, str]]:
     """Returns the shape of a row of each output that has a loss, and the loss's name."""
     outputs = read_outputs(model) or {"": _shape_of(model, "output_shape")}
     losses = _losses_of(model, list(outputs))
@@ -58,7 +59,7 @@ def weighed_outputs(model: Any) -> list[tuple[Shape, str]]:
 # Inputs ------------------------------------------------------------------------------------------
 
 
-def check_input(model: Any, recipe: Recipe) -> None:
+def check_input(model: Model, recipe: Recipe) -> None:
     """Checks that a model's inputs fit the rows, by name and shape; Keras checks unknown shapes.
 
     Raises:
@@ -87,7 +88,7 @@ def check_input(model: Any, recipe: Recipe) -> None:
         )
 
 
-def _check_texts(model: Any, recipe: Recipe) -> None:
+def _check_texts(model: Model, recipe: Recipe) -> None:
     """Checks that inputs that take text get it, and no others do."""
     own = {part.name: part.recipe.has_texts for part in recipe.inputs}
     for name, tensor in read_tensors(model).items():
@@ -107,7 +108,7 @@ def _check_texts(model: Any, recipe: Recipe) -> None:
 
 
 def _check_inputs(
-    model: Any, parts: Sequence[Part], inputs: Mapping[str, Shape | None] | None
+    model: Model, parts: Sequence[Part], inputs: Mapping[str, Shape | None] | None
 ) -> None:
     if inputs is None:
         _refuse_sequential(model, "inputs")
@@ -132,13 +133,13 @@ def _by_place(known: Collection[str], parts: Sequence[Named]) -> Sequence[Named]
     return [replace(part, name=name) for part, name in zip(parts, known, strict=True)]
 
 
-def read_open_axes(model: Any) -> frozenset[int]:
+def read_open_axes(model: Model) -> frozenset[int]:
     """Returns the axes of a row along which a model of one input takes any length."""
     requested = _shape_of(model, "input_shape") or ()
     return frozenset(axis for axis, length in enumerate(requested) if length is None)
 
 
-def open_shape(model: Any, recipe: Recipe, shape: tuple[int, ...] | None) -> Recipe:
+def open_shape(model: Model, recipe: Recipe, shape: tuple[int, ...] | None) -> Recipe:
     """Returns the recipe for rows of another length along axes that the model leaves open.
 
     Args:
@@ -173,7 +174,7 @@ def _check_names(what: str, requested: list[str], given: list[str]) -> None:
         )
 
 
-def _refuse_sequential(model: Any, what: str) -> None:
+def _refuse_sequential(model: Model, what: str) -> None:
     if isinstance(model, runtime.keras().Sequential):
         raise ModelError(
             f"`model` is sequential: it has one input and one output, the data has several {what}.",
@@ -182,19 +183,19 @@ def _refuse_sequential(model: Any, what: str) -> None:
         )
 
 
-def read_inputs(model: Any) -> dict[str, Shape | None] | None:
+def read_inputs(model: Model) -> dict[str, Shape | None] | None:
     """Returns the row shape of each input of a functional model, by name; None for other models."""
     if not hasattr(model, "output_names"):
         return None
     return {name: _row(tensor) for name, tensor in read_tensors(model).items()}
 
 
-def takes_text(model: Any) -> bool:
+def takes_text(model: Model) -> bool:
     """Whether one of a model's inputs takes text."""
     return any(tensor.dtype == "string" for tensor in read_tensors(model).values())
 
 
-def read_tensors(model: Any) -> dict[str, Any]:
+def read_tensors(model: Model) -> dict[str, Any]:
     """Returns a model's input tensors by name; {} for an unbuilt or subclassed model."""
     if not getattr(model, "inputs", None):
         return {}
@@ -205,7 +206,7 @@ def read_tensors(model: Any) -> dict[str, Any]:
     return {getattr(tensor, "name", ""): tensor for tensor in tensors}
 
 
-def read_parts(model: Any) -> dict[str, list[str]]:
+def read_parts(model: Model) -> dict[str, list[str]]:
     """Returns the names of a functional model's inputs and outputs, in its order; none for others.
 
     The inputs of a dict are in the order in which Keras flattens them.
@@ -215,7 +216,7 @@ def read_parts(model: Any) -> dict[str, list[str]]:
     return {"inputs": ordered, "outputs": list(read_outputs(model) or ())}
 
 
-def read_outputs(model: Any) -> dict[str, Shape | None] | None:
+def read_outputs(model: Model) -> dict[str, Shape | None] | None:
     """Returns the row shape of each output of a functional model, by name; None for other models.
 
     They are in the order in which Keras flattens them, which is also the order of a list of losses.
@@ -236,7 +237,7 @@ def _row(tensor: Any) -> Shape | None:
     return None if shape is None else tuple(shape[1:])
 
 
-def _shape_of(model: Any, name: str) -> Shape | None:
+def _shape_of(model: Model, name: str) -> Shape | None:
     """Returns a single input's or output's shape without the batch axis; None if there is none."""
     shape = getattr(model, name, None)  # raises AttributeError inside for unbuilt models
     if not isinstance(shape, tuple) or not all(d is None or isinstance(d, int) for d in shape):
@@ -247,7 +248,7 @@ def _shape_of(model: Any, name: str) -> Shape | None:
 # Outputs -----------------------------------------------------------------------------------------
 
 
-def _check_outputs(model: Any, label: LabelRule, formula: str) -> None:
+def _check_outputs(model: Model, label: LabelRule, formula: str) -> None:
     outputs = read_outputs(model)
     if outputs is None:
         _refuse_sequential(model, "outputs")
@@ -270,7 +271,7 @@ def _check_outputs(model: Any, label: LabelRule, formula: str) -> None:
             )
 
 
-def _check_single_output(model: Any) -> None:
+def _check_single_output(model: Model) -> None:
     outputs = read_outputs(model)
     if outputs is None or len(outputs) < 2:
         return
@@ -283,7 +284,7 @@ def _check_single_output(model: Any) -> None:
         )
 
 
-def _losses_of(model: Any, names: list[str]) -> dict[str, Any]:
+def _losses_of(model: Model, names: list[str]) -> dict[str, Any]:
     """Returns the loss of each output, None if it has none; a single loss applies to all."""
     loss = model.loss
     if isinstance(loss, Mapping):

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason, list_some
 from gpukeras.models.compatibility import read_outputs
 
@@ -19,7 +20,7 @@ UNKNOWN_VARIABLE = re.compile(r"Unknown variable: <Variable path=([^,]*/[^,]*)")
 # The optimizer -----------------------------------------------------------------------------------
 
 
-def require_known_layers(model: Any) -> None:
+def require_known_layers(model: Model) -> None:
     """Checks that the optimizer knows all trainable variables: layers may have been unfrozen since.
 
     A custom step may have an optimizer for some of the variables. There this check is skipped and
@@ -34,7 +35,7 @@ def require_known_layers(model: Any) -> None:
             raise compiled_before(layers)
 
 
-def find_unknown(model: Any) -> list[str]:
+def find_unknown(model: Model) -> list[str]:
     """Returns layers with trainable variables that a built optimizer does not know."""
     optimizer = model.optimizer
     if optimizer is None or not optimizer.built:
@@ -67,7 +68,7 @@ def compiled_before(layers: list[str]) -> ModelError:
 # A strategy --------------------------------------------------------------------------------------
 
 
-def require_no_strategy(model: Any) -> None:
+def require_no_strategy(model: Model) -> None:
     """Checks that the model was not made in the scope of the user's own strategy.
 
     Raises:
@@ -91,7 +92,7 @@ def require_no_strategy(model: Any) -> None:
 # Losses and metrics ------------------------------------------------------------------------------
 
 
-def explain_build(model: Any, error: BaseException) -> ModelError:
+def explain_build(model: Model, error: BaseException) -> ModelError:
     """Returns the error of a model that Keras cannot build, with the `compile()` argument at fault.
 
     It is called after Keras has failed, and raises nothing itself.
@@ -110,7 +111,7 @@ def explain_build(model: Any, error: BaseException) -> ModelError:
     )
 
 
-def _given(model: Any) -> dict[str, Any]:
+def _given(model: Model) -> dict[str, Any]:
     """Returns the `compile()` arguments for the outputs, by name."""
     loss, weights = keras_private.given_losses(keras_private.compiled_loss(model))
     metrics, weighted = keras_private.given_metrics(keras_private.compiled_metrics(model))

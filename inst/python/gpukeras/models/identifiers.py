@@ -13,6 +13,7 @@ from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 
 SHORT = ("mse", "mae", "mape", "msle")
 # Names besides those of functions and classes; Keras resolves some by the kind of labels.
@@ -24,7 +25,7 @@ UTILITIES = (
 NOUNS = {"losses": "loss", "metrics": "metric", "optimizers": "optimizer"}
 
 
-def check_names(model: Any) -> None:
+def check_names(model: Model) -> None:
     """Checks that the losses and metrics that a model was compiled with by name exist.
 
     Raises:

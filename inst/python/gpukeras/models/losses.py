@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.core.keras_types import Model
 
 KERAS_ROWS = 32  # of a batch of Keras' own evaluate()
 ADDITIVE = ("sum_over_batch_size", "mean")  # reductions: the mean over batches is that over rows
@@ -27,7 +28,7 @@ def sums_rows(loss: Any) -> bool:
     return any(getattr(one, "reduction", "") == "sum" for one in losses_of(loss))
 
 
-def depends_on_batch(model: Any) -> bool:
+def depends_on_batch(model: Model) -> bool:
     """Whether a compiled model's loss on rows depends on how they are batched.
 
     The mean of a loss over batches is the mean over rows if each row has a loss and a batch's loss
@@ -52,7 +53,7 @@ def _is_keras(value: Any) -> bool:
 
 
 @contextmanager
-def weighing_rows(model: Any) -> Iterator[None]:
+def weighing_rows(model: Model) -> Iterator[None]:
     """Makes the loss of each output a mean over rows in programs traced inside the context.
 
     Keras weights a batch by its rows only if their number is known when the step is traced, else as

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.models.variables import other_optimizers
 
 Form = tuple[tuple[int, ...], str]  # shape and dtype
@@ -39,7 +40,7 @@ class Snapshot:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def take_snapshot(model: Any, more: Sequence[Any] = ()) -> Snapshot:
+def take_snapshot(model: Model, more: Sequence[Any] = ()) -> Snapshot:
     """Copies a state to host memory.
 
     Args:
@@ -50,7 +51,7 @@ def take_snapshot(model: Any, more: Sequence[Any] = ()) -> Snapshot:
     return Snapshot({name: np.array(v.numpy()) for name, v in variables.items()})
 
 
-def apply_snapshot(model: Any, snapshot: Snapshot, more: Sequence[Any] = ()) -> None:
+def apply_snapshot(model: Model, snapshot: Snapshot, more: Sequence[Any] = ()) -> None:
     """Restores a state; arguments as in `take_snapshot()`.
 
     Args:
@@ -69,7 +70,7 @@ def apply_snapshot(model: Any, snapshot: Snapshot, more: Sequence[Any] = ()) -> 
         variable.assign(snapshot.arrays[name])
 
 
-def state_variables(model: Any, more: Sequence[Any] = ()) -> dict[str, Any]:
+def state_variables(model: Model, more: Sequence[Any] = ()) -> dict[str, Any]:
     """Returns every variable that a training step of a built and compiled model may change."""
     optimizer = model.optimizer
     parts = {

@@ -12,13 +12,14 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.block import as_data
 from gpukeras.models.compilation import explain_build
 
 UNTRACEABLE = (ValueError, TypeError, NotImplementedError, AttributeError)
 
 
-def build_variables(model: Any, batch: tuple[Any, ...], wrapped: bool = False) -> None:
+def build_variables(model: Model, batch: tuple[Any, ...], wrapped: bool = False) -> None:
     """Creates the variables of the model, its metrics and its optimizers, from some rows.
 
     Args:
@@ -48,7 +49,7 @@ def _unnamed_outputs(names: list[str]) -> ModelError:
     )
 
 
-def _trace_step(model: Any, data: Any) -> None:
+def _trace_step(model: Model, data: Any) -> None:
     """Traces a custom step, which creates its variables; errors appear when the step runs."""
     if model.run_eagerly or not runtime.overrides(model, "train_step"):
         return
@@ -62,12 +63,12 @@ def _trace_step(model: Any, data: Any) -> None:
         return
 
 
-def has_call(model: Any) -> bool:
+def has_call(model: Model) -> bool:
     """Whether a model can be called on features; a model with a custom step may have no call."""
     return runtime.overrides(model, "call")
 
 
-def other_optimizers(model: Any) -> list[Any]:
+def other_optimizers(model: Model) -> list[Any]:
     """Returns the optimizers that a model holds besides the one it was compiled with, by name."""
     kind, own = runtime.keras().optimizers.Optimizer, model.optimizer
     held = ((name, value) for name, value in sorted(vars(model).items()))

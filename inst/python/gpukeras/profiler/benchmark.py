@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from gpukeras.backend import runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import DataLoader
 from gpukeras.data.loading.loader import open_loader
@@ -72,7 +72,7 @@ class Bench:
     """
 
     def __init__(
-        self, model: Any, data: Dataset, plan: PipelinePlan, engine: str, tell: Tell
+        self, model: Model, data: Dataset, plan: PipelinePlan, engine: str, tell: Tell
     ) -> None:
         """Opens the loader, traces and compiles the engine, and runs it until it is warm.
 

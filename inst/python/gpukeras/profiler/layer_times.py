@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from gpukeras.backend import runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.profiler.attribution import attribute_windows, clip
 from gpukeras.profiler.trace.activity import CPU, Activity, Work
 from gpukeras.profiler.trace.op_scopes import (
@@ -89,7 +90,7 @@ class OpTime:
     layer: str = ""
 
 
-def read_layers(model: Any) -> list[ModelLayer]:
+def read_layers(model: Model) -> list[ModelLayer]:
     """Returns the layers of a Keras model in order; those of nested models are listed in place.
 
     A layer that holds layers but is not a model (a wrapper, an attention) is one layer. The last
@@ -102,7 +103,7 @@ def read_layers(model: Any) -> list[ModelLayer]:
     return found
 
 
-def _read_level(model: Any, path: str, above: str) -> list[ModelLayer]:
+def _read_level(model: Model, path: str, above: str) -> list[ModelLayer]:
     found = []
     for layer in model.layers:
         name, inner = f"{above}{layer.name}", f"{path}/{layer.name}"

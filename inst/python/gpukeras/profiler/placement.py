@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.core.keras_types import Model
 
 PASS_S = 0.3  # seconds for the steps of one kind, unless a single step takes longer
 # Tolerated error of an output, relative to the largest output. float32: a GPU may multiply with 10
@@ -25,7 +26,7 @@ TELLING = ("Cannot assign a device", "Could not satisfy", "Cannot place", "devic
 # Layers ------------------------------------------------------------------------------------------
 
 
-def read_policy(model: Any) -> str:
+def read_policy(model: Model) -> str:
     """Returns the dtype policy of most of a model's weights."""
     weights: Counter[str] = Counter({model.dtype_policy.name: 0})
     for layer in keras_private.list_layers(model):
@@ -34,7 +35,7 @@ def read_policy(model: Any) -> str:
     return weights.most_common(1)[0][0]
 
 
-def read_rnn(model: Any) -> list[dict[str, str]]:
+def read_rnn(model: Model) -> list[dict[str, str]]:
     """Returns the recurrent layers, also nested ones, that cannot use cuDNN, with the reason."""
     found = []
     for layer in keras_private.list_layers(model):

@@ -20,6 +20,7 @@ from typing import Any
 from gpukeras.backend import runtime
 from gpukeras.backend.oom import explain_exhaustion, memory_errors
 from gpukeras.core.errors import DataError, GpuKerasError, ModelError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import (
     ENGINES,
@@ -91,7 +92,7 @@ class ProfileSpec(Spec):
 
 
 def profile(
-    model: Any, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+    model: Model, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
 ) -> ProfileReport:
     """Trains a model for some steps, reports where their time goes, and restores the model.
 
@@ -150,7 +151,7 @@ def _open_folder(log_dir: str | None) -> Any:
     return nullcontext(str(path))
 
 
-def _trained_engine(model: Any) -> str:
+def _trained_engine(model: Model) -> str:
     """Returns the engine that last trained a model, or "" if unknown."""
     kept = vars(model).get(ATTRIBUTE) or {}
     if "train" not in kept:
@@ -160,7 +161,7 @@ def _trained_engine(model: Any) -> str:
     return engines.chosen or (ran[0] if len(ran) == 1 else "")
 
 
-def _plan(model: Any, data: Dataset, spec: ProfileSpec) -> PipelinePlan:
+def _plan(model: Model, data: Dataset, spec: ProfileSpec) -> PipelinePlan:
     size = spec.batch_size or remembered_size(model, data)
     return data.plan(model_device(model), size)
 
@@ -177,7 +178,7 @@ def _memory_errors(plan: PipelinePlan) -> AbstractContextManager[None]:
 class _Profile:
     """State of one profile, shared by its steps."""
 
-    model: Any
+    model: Model
     data: Dataset
     plan: PipelinePlan
     spec: ProfileSpec

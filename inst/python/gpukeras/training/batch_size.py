@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.engine.predict_loop import check_whole, fixed_rows
@@ -13,7 +13,7 @@ from gpukeras.training.batch_size_memo import remembered_size
 
 
 def plan_batches(
-    model: Any, data: Dataset, device: str, requested: int | str | None
+    model: Model, data: Dataset, device: str, requested: int | str | None
 ) -> PipelinePlan:
     """Returns the pipeline plan of a training.
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.recipe import AS_IS
 
 _SIZES: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
-def remember_batch_size(model: Any, size: int) -> None:
+def remember_batch_size(model: Model, size: int) -> None:
     """Stores a model's batch size while the model lives."""
     _SIZES[model] = size
 
 
-def remembered_batch_size(model: Any) -> int | None:
+def remembered_batch_size(model: Model) -> int | None:
     """Returns the last recommendation for a model in this session, or None."""
     return _SIZES.get(model)
 
 
-def remembered_size(model: Any, data: Dataset) -> int | None:
+def remembered_size(model: Model, data: Dataset) -> int | None:
     """Returns the stored batch size of a model, at most the number of rows."""
     size = None if data.recipe.kind == AS_IS else remembered_batch_size(model)
     rows = data.count("train")

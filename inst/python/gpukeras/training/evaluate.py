@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from gpukeras.core.errors import DataError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.core.options import check_choice, check_count
 from gpukeras.data.base import Dataset
@@ -25,7 +26,7 @@ from gpukeras.training.keras_functions import (
 
 
 def evaluate(
-    model: Any,
+    model: Model,
     data: Dataset,
     part: str = "all",
     batch_size: float | None = None,
@@ -72,7 +73,7 @@ def evaluate(
     return {"metrics": metrics, "rows": loop.rows, "elapsed_s": elapsed_s}
 
 
-def _choose_size(model: Any, requested: int | None) -> int | None:
+def _choose_size(model: Model, requested: int | None) -> int | None:
     """Returns the rows per batch; None for large batches."""
     if requested is None and depends_on_batch(model):
         requested = KERAS_ROWS

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from gpukeras.backend import runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import MapLoader, open_evaluation
 from gpukeras.distributed.strategy import Strategy
@@ -23,7 +24,7 @@ class EvaluationLoop:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         data: Dataset,
         part: str,
         device: str,

@@ -9,6 +9,7 @@ from typing import Any
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.oom import memory_errors
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec, describe
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.compatibility import check_order
@@ -25,7 +26,7 @@ from gpukeras.training.trainer import Trainer
 
 
 def fit(
-    model: Any,
+    model: Model,
     data: Dataset,
     options: Mapping[str, Any],
     *,
@@ -46,9 +47,8 @@ def fit(
         validation: Rows to validate on, encoded as `data` is.
         batch_size: Replaces the dataset's own.
         callbacks: Keras callbacks.
-        functions: The user's functions that are called between epochs, by hook; see `callbacks`.
-        on_event: Called at most every 0.2 s and after each epoch with a plain dict; if it returns
-            true, the training stops cleanly.
+        functions: The user's functions by hook, see `callbacks`.
+        on_event: Called at most every 0.2 s and after each epoch with a dict; true ends training.
         devices: The devices to train on, see `distributed.device_selection`; None for the model's
             device, or for those of the cluster that this process has joined.
         compiling: Arguments to compile the model with first, see `models.compile_model()`.
@@ -87,7 +87,7 @@ def fit(
     return report
 
 
-def _check_input(model: Any, data: Dataset, validation: Dataset | None) -> None:
+def _check_input(model: Model, data: Dataset, validation: Dataset | None) -> None:
     builder.check_model(model)
     builder.check_rows(model, data, fits=True)
     if validation is None and data.has_rows("validation"):
@@ -125,7 +125,7 @@ def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
             )
 
 
-def _check_validation(model: Any, data: Dataset, validation: Dataset) -> None:
+def _check_validation(model: Model, data: Dataset, validation: Dataset) -> None:
     builder.check_rows(model, validation, "validation", step="test", fits=True)
     if not builder.same_encoding(data.recipe, validation.recipe):
         raise DataError(

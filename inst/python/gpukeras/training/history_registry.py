@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpukeras.checkpoint.store import to_plain
+from gpukeras.core.keras_types import Model
 
 MOST_NESTED = 16  # deepest nesting of lists and records; a training's report has 5 levels
 MOST_ITEMS = 10_000_000  # in a whole history
@@ -19,7 +20,7 @@ LARGEST = 2**63  # of integers: those of JSON may have any number of digits
 _HISTORIES: weakref.WeakKeyDictionary[Any, Mapping[str, Any]] = weakref.WeakKeyDictionary()
 
 
-def keep_history(model: Any, record: Any) -> None:
+def keep_history(model: Model, record: Any) -> None:
     """Stores the report of a model's last training.
 
     Args:
@@ -29,7 +30,7 @@ def keep_history(model: Any, record: Any) -> None:
     _HISTORIES[model] = to_plain(record)
 
 
-def keep_stored(model: Any, record: Any) -> str:
+def keep_stored(model: Model, record: Any) -> str:
     """Stores a report that was read from a file, unless it is None or damaged.
 
     Returns:
@@ -41,7 +42,7 @@ def keep_stored(model: Any, record: Any) -> str:
     return fault
 
 
-def history_of(model: Any) -> Mapping[str, Any] | None:
+def history_of(model: Model) -> Mapping[str, Any] | None:
     """Returns the report of a model's last training as JSON values, or None if there is none."""
     return _HISTORIES.get(model)
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpukeras.backend import devices, keras_private, runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.engine.predict_loop import fixed_rows
@@ -17,12 +18,12 @@ from gpukeras.models.variables import build_variables
 SAMPLE = 32  # rows that a model's variables are built from
 
 
-def build_on(model: Any, data: Dataset) -> None:
+def build_on(model: Model, data: Dataset) -> None:
     """Builds the model's variables from a batch of rows, see `variables.build_variables()`."""
     build_variables(model, sample_rows(data, fixed_rows(model) or SAMPLE), data.wrapped)
 
 
-def count_weights(model: Any) -> int:
+def count_weights(model: Model) -> int:
     """Returns the number of a model's weights."""
     return sum(math.prod(variable.shape) for variable in model.variables)
 
@@ -41,7 +42,7 @@ def endless_keras_steps() -> Any:
 
 
 @contextmanager
-def preserve_keras_functions(model: Any) -> Iterator[int]:
+def preserve_keras_functions(model: Model) -> Iterator[int]:
     """Restores Keras' functions, settings and losses, so that its own fit() works as before.
 
     Yields the `steps_per_execution` that the model was compiled with; within the context it is 1.
@@ -60,7 +61,7 @@ def preserve_keras_functions(model: Any) -> Iterator[int]:
 
 
 @contextmanager
-def jit_policy(model: Any) -> Iterator[None]:
+def jit_policy(model: Model) -> Iterator[None]:
     """Compiles Keras' own functions with XLA as `compile()` said, unless the session forbids it."""
     before = model.jit_compile
     if not before or devices.current().jit is not False:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from gpukeras.backend import keras_private
+from gpukeras.core.keras_types import Model
 from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.models.variables import build_variables, other_optimizers
 from gpukeras.training.keras_functions import SAMPLE
@@ -31,7 +32,7 @@ PARTS = [
 
 
 @contextmanager
-def untouched(model: Any, data: Any) -> Iterator[None]:
+def untouched(model: Model, data: Any) -> Iterator[None]:
     """Builds all variables of a model within the context, and restores the model afterwards."""
     parts = {name: vars(model)[name] for name in PARTS if name in vars(model)}
     try:
@@ -51,7 +52,7 @@ def untouched(model: Any, data: Any) -> Iterator[None]:
         vars(model).update(parts)
 
 
-def _unbuilt_copies(model: Any) -> dict[str, Any]:
+def _unbuilt_copies(model: Model) -> dict[str, Any]:
     """Returns copies of the parts of a compiled model that Keras builds in its first step."""
     optimizer = model.optimizer
     metrics, loss = keras_private.compiled_metrics(model), keras_private.compiled_loss(model)
@@ -70,7 +71,7 @@ def _unbuilt_copies(model: Any) -> dict[str, Any]:
     return made
 
 
-def _is_built(model: Any) -> bool:
+def _is_built(model: Model) -> bool:
     parts = keras_private.compiled_metrics(model), keras_private.compiled_loss(model)
     own = model.optimizer, *parts, *other_optimizers(model), *keras_private.list_layers(model)
     return all(each is None or each.built for each in own)

@@ -8,9 +8,9 @@ weights.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from gpukeras.backend import devices
+from gpukeras.core.keras_types import Model
 from gpukeras.engine.engine_cache import open_watch
 from gpukeras.engine.optimizer import read_rate
 from gpukeras.engine.train_step import Averages, step_counter
@@ -37,7 +37,7 @@ class Health:
         watch: The monitor that the steps update.
     """
 
-    def __init__(self, model: Any, averages: Averages | None = None) -> None:
+    def __init__(self, model: Model, averages: Averages | None = None) -> None:
         """Copies the state that the training begins with."""
         self._counter = step_counter(model)
         self.watch = open_watch(model)

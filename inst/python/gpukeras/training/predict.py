@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice
 from gpukeras.core.r_buffer import OutputBuffer
 from gpukeras.data.base import Dataset
@@ -30,7 +31,7 @@ from gpukeras.training.keras_functions import count_weights, jit_policy
 
 
 def predict(
-    model: Any,
+    model: Model,
     features: Mapping[str, Any] | None = None,
     *,
     data: Dataset | None = None,
@@ -83,7 +84,7 @@ def predict(
 
 
 def _open_rows(
-    model: Any, features: Mapping[str, Any] | None, data: Dataset | None
+    model: Model, features: Mapping[str, Any] | None, data: Dataset | None
 ) -> tuple[Recipe, RowSource | IterableDataset, np.ndarray | None]:
     """Returns the rows to predict, their recipe, and a mask of complete rows, or None for all."""
     recipe = builder.recipe_of(model)
@@ -107,7 +108,7 @@ def _decode_varying(name: str, values: Any) -> dict[str, Any]:
 
 
 def _predict(
-    model: Any,
+    model: Model,
     rows: RowSource,
     recipe: Recipe,
     function: Callable[[Any], Any] | None,
@@ -122,7 +123,7 @@ def _predict(
         return predict_together(strategy, model, rows, recipe, function)
 
 
-def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:
+def _by_name(model: Model, output: Any) -> dict[str, np.ndarray]:
     """Returns the arrays of a model's outputs by name, in the model's order.
 
     Raises:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from operator import truediv
-from typing import Any
 
 from gpukeras.backend import devices, runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineChoice
@@ -39,7 +39,7 @@ class Outcome:
         tensorboard: The folder of TensorBoard's files, or "".
     """
 
-    model: Any
+    model: Model
     device: str
     strategy: Strategy
     progress: Progress

@@ -1,8 +1,6 @@
-"""Runs one training.
+"""Runs one training through Keras' own `fit()`, with its callbacks, metrics and history.
 
-gpukeras trains through Keras' own `fit()`, so callbacks, metrics, validation and history are
-Keras'. An epoch has few Keras steps; in each the train function runs the batches up to that step's
-share.
+An epoch has few Keras steps; in each, the train function runs the batches up to that step's share.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from gpukeras.backend.oom import explain_exhaustion
 from gpukeras.checkpoint.saver import open_saver
 from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.errors import GpuKerasError, OutOfMemoryError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.metric_values import Value, read_metrics, split_components
 from gpukeras.core.options import FitSpec
@@ -69,7 +68,7 @@ class Trainer:
         strategy: The replicas of the model.
     """
 
-    model: Any
+    model: Model
     data: Dataset
     validation: Dataset | None
     spec: FitSpec
@@ -159,20 +158,17 @@ class Trainer:
     def _resume(self, state: TrainingState) -> None:
         apply_snapshot(self.model, state.snapshot)
         self.progress, self.resumed = Progress.of_state(state), state
-        self.microbatch_size = min(
-            self.microbatch_size, state.extra.get("micro", self.microbatch_size)
-        )
+        kept = state.extra.get("micro", self.microbatch_size)
+        self.microbatch_size = min(self.microbatch_size, kept)
         self.notes.append(explain_resumption(state))
 
     def _open_engines(self) -> tuple[Engines, EngineAutotuner]:
-        microbatch_size = (
-            None if self.microbatch_size >= self.plan.batch_size else self.microbatch_size
-        )
+        size = self.microbatch_size
         engines = self.strategy.open_training(
             self.model,
             self.plan.batch_size,
             self.device,
-            microbatch_size=microbatch_size,
+            microbatch_size=None if size >= self.plan.batch_size else size,
             watch=self.health.watch,
             averages=self.callback_manager.averages,
         )
@@ -348,13 +344,8 @@ class Trainer:
         return bool(self.model.stop_training)
 
     # What may go wrong ----------------------------------------------------------------------------
-
     def _back_off(self, error: BaseException) -> tuple[Engines, EngineAutotuner]:
-        """Returns engines that need less memory: half as many rows go through the model at once.
-
-        Raises:
-            OutOfMemoryError: if the micro-batch cannot be halved, or the user forbids it.
-        """
+        """Returns engines for half as many rows at once; an error where that cannot be."""
         splits = self.strategy.replicas == 1 and can_split(self.model)
         if self.spec.on_oom == "stop" or self.microbatch_size <= 1 or not splits:
             raise self.explain_memory() from error

@@ -20,6 +20,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.backend.oom import explain_exhaustion
 from gpukeras.core.errors import ModelError, OutOfMemoryError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, check_number, option
 from gpukeras.data.arrays import aligned_empty
@@ -105,7 +106,7 @@ class BatchSearch:
 
 
 def find_batch_size(
-    model: Any, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+    model: Model, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
 ) -> BatchSearch:
     """Measures throughput over batch sizes; the model is always restored.
 
@@ -146,7 +147,7 @@ def find_batch_size(
 class _Search:
     """A search in progress."""
 
-    model: Any
+    model: Model
     data: MapDataset
     sizes: list[int]
     ends: str
@@ -260,7 +261,7 @@ class _Interrupted(Exception):
 
 
 def _open_search(
-    model: Any, data: Dataset, spec: BatchSearchSpec, on_event: OnEvent | None
+    model: Model, data: Dataset, spec: BatchSearchSpec, on_event: OnEvent | None
 ) -> _Search:
     facts = read_engine_facts(model, spec.engine)
     engine, why = choose_engine(*choose_candidates(facts))

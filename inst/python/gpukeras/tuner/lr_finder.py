@@ -19,6 +19,7 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.oom import explain_exhaustion, memory_errors
 from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import Spec, check_count, check_number, option
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block
@@ -95,7 +96,7 @@ class RateSearch:
 
 
 def find_learning_rate(
-    model: Any, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
+    model: Model, data: Dataset, options: Mapping[str, Any], on_event: OnEvent | None = None
 ) -> RateSearch:
     """Trains a batch at each of many rising rates; the model is always restored.
 
@@ -159,7 +160,7 @@ def _report(test: _Test, current: float, device: str, elapsed_s: float) -> RateS
 class _Test:
     """A range test in progress."""
 
-    model: Any
+    model: Model
     rates: np.ndarray
     batch_size: int
     on_event: OnEvent | None
@@ -250,7 +251,7 @@ class _Test:
 
 
 @contextmanager
-def rate_variable(model: Any) -> Iterator[Any]:
+def rate_variable(model: Model) -> Iterator[Any]:
     """Yields the variable of the optimizer's rate: its own, or one that replaces its schedule.
 
     Keras' public setter is avoided: it removes the rate's variable from the optimizer's variables.

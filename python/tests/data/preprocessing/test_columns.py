@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays, dataset
-from gpukeras.data.preprocessing import columns, compatibility, hashing
-from gpukeras.data.preprocessing import recipe as preprocessing_recipe
+from gpukeras.data.preprocessing import columns, compatibility, encoding, hashing
 
 values = st.one_of(st.just(NAN), st.integers(-1000, 1000).map(float))
 
@@ -155,7 +154,7 @@ CUT = column([1, 2, 1, 2], "factor", ["u", "v"], "cut")
 
 def learn_all(*given, **options):
     options = {"encode": "onehot", **options}
-    return preprocessing_recipe.learn_columns(given, ALL, True, arg="data", **options)
+    return encoding.learn_columns(given, ALL, True, arg="data", **options)
 
 
 def test_each_category_can_have_its_own_encoding():
@@ -232,29 +231,27 @@ def test_integers_of_64_bits_are_scaled_in_double_precision():
 def test_dropping_and_imputing_differ_only_where_values_are_missing():
     given_columns = [column([1.0, NAN, 3.0]), date(1, 2, 9)]
     complete = np.array([True, False, True])
-    dropped = preprocessing_recipe.learn_columns(
+    dropped = encoding.learn_columns(
         given_columns, np.ones(2, bool), True, "onehot", na="drop", complete=complete
     )
     features = {"kind": "columns", "columns": given_columns}
-    baked = preprocessing_recipe.transform(dropped, features, complete=complete)
+    baked = encoding.transform(dropped, features, complete=complete)
     assert baked.shape == (2, 6)
     np.testing.assert_allclose(baked[:, :2], [[-1, -1], [1, 1]], rtol=1e-6)
     assert dropped.indicators == ()
-    imputed = preprocessing_recipe.learn_columns(
-        given_columns, np.ones(3, bool), True, "onehot", na="impute"
-    )
+    imputed = encoding.learn_columns(given_columns, np.ones(3, bool), True, "onehot", na="impute")
     assert imputed.indicators == ("size",)
     assert not compatibility.same_encoding(dropped, imputed)
 
 
 def test_notes_name_columns_and_arrays_through_a_recipe():
     notes, ids = arrays.Notes(), column([2.0**24 + 1, 2.0, 3.0, 4.0], name="id")
-    recipe = preprocessing_recipe.learn_columns([SIZE, ids], ALL, False, "onehot")
+    recipe = encoding.learn_columns([SIZE, ids], ALL, False, "onehot")
     features = {"kind": "columns", "columns": [SIZE, ids]}
-    preprocessing_recipe.transform(recipe, features, "data", notes=notes)
+    encoding.transform(recipe, features, "data", notes=notes)
     x = np.array([[2.0**25 + 1]])
-    recipe = preprocessing_recipe.learn_array(x, ALL[:1], False, ["key"])
-    preprocessing_recipe.transform(recipe, {"kind": "array", "values": x}, notes=notes)
+    recipe = encoding.learn_array(x, ALL[:1], False, ["key"])
+    encoding.transform(recipe, {"kind": "array", "values": x}, notes=notes)
     assert [note.split(" has ")[0] for note in notes.sentences] == [
         "Column `id` of `data`",
         "Column `key` of `x`",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import DataError
-from gpukeras.data.preprocessing import compatibility, serialization
+from gpukeras.data.preprocessing import compatibility, encoding, serialization
 from gpukeras.data.preprocessing import recipe as preprocessing_recipe
 from gpukeras.data.preprocessing.columns import ColumnRule
 from gpukeras.data.preprocessing.recipe import Recipe
@@ -119,14 +119,14 @@ def test_every_recipe_comes_back_through_r_and_json(recipe, drop):
 
 def test_a_learned_recipe_is_plain_and_encodes_the_same():
     x = np.array([[1.0, np.nan], [3.0, 4.0], [5.0, 6.0]])
-    recipe = preprocessing_recipe.learn_array(x, np.ones(3, bool), True, ["a", "b"], na="impute")
+    recipe = encoding.learn_array(x, np.ones(3, bool), True, ["a", "b"], na="impute")
     plain = serialization.to_portable(recipe)
     assert {type(item) for item in plain["recipe"]["center"]} == {float}
     again = serialization.from_portable(plain)
     features = {"kind": "array", "values": x}
     np.testing.assert_array_equal(
-        preprocessing_recipe.transform(again, features),
-        preprocessing_recipe.transform(recipe, features),
+        encoding.transform(again, features),
+        encoding.transform(recipe, features),
     )
     assert again.indicators == ("b",)
 

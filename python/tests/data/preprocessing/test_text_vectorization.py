@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays
-from gpukeras.data.preprocessing import recipe as preprocessing_recipe
-from gpukeras.data.preprocessing import text_vectorization
+from gpukeras.data.preprocessing import encoding, text_vectorization
 from gpukeras.data.preprocessing.text_vectorization import TextSpec
 
 LINES = ["A dog.", "a cat, a dog", "A dog.", "", "Vögel & bird"]
@@ -25,15 +24,13 @@ def learn(given_column, keep=None, na="error", complete=None, **options):
     rows = len(given_column["values"]) if complete is None else complete.sum()
     keep = np.ones(rows, bool) if keep is None else np.array(keep)
     spec = TextSpec(columns=given_column["name"], **options)
-    return preprocessing_recipe.learn_columns(
+    return encoding.learn_columns(
         [given_column], keep, False, "onehot", na=na, complete=complete, text=spec
     )
 
 
 def transform(recipe, given_column, **more):
-    return preprocessing_recipe.transform(
-        recipe, {"kind": "columns", "columns": [given_column]}, **more
-    )
+    return encoding.transform(recipe, {"kind": "columns", "columns": [given_column]}, **more)
 
 
 # Options -----------------------------------------------------------------------------------------
@@ -134,10 +131,10 @@ def test_the_vocabulary_is_that_of_the_training_rows():
 @pytest.mark.tf
 def test_a_factor_is_text_too_and_other_columns_stay_what_they_are():
     factor, cut = column(LINES, kind="factor"), column(["u", "v"] * 2 + ["u"], "cut", "factor")
-    recipe = preprocessing_recipe.learn_columns(
+    recipe = encoding.learn_columns(
         [cut, factor], np.ones(5, bool), True, "codes", text={"columns": "line", "output": "count"}
     )
-    baked = preprocessing_recipe.transform(recipe, {"kind": "columns", "columns": [factor, cut]})
+    baked = encoding.transform(recipe, {"kind": "columns", "columns": [factor, cut]})
     np.testing.assert_array_equal(baked[:, 0], [0, 1, 0, 1, 0])
     np.testing.assert_array_equal(baked[:, 1:], transform(learn(factor, output="count"), factor))
 

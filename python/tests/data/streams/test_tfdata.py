@@ -11,7 +11,8 @@ from gpukeras.core.pulling import Puller
 from gpukeras.data.loading.loader import open_loader
 from gpukeras.data.streams import builder as sequences
 from gpukeras.data.streams import tfdata
-from gpukeras.data.streams.tfdata import TfStream, parse_elements
+from gpukeras.data.streams.elements import parse_elements
+from gpukeras.data.streams.tfdata import TfStream
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf

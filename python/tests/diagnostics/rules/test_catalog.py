@@ -97,7 +97,7 @@ def test_causes_are_written_for_people(cause):
     assert cause.title.endswith((".", "{evidence}"))
     assert cause.fix
     assert cause.source
-    assert cause.detect.__doc__.startswith(f"{cause.id}: ")
+    assert cause.detect.__doc__.startswith(f"Detects {cause.id}: ")
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)

@@ -313,16 +313,7 @@ def open_loader(
     most: int = BLOCK_BATCHES,
     shares: BatchSharding | None = None,
 ) -> MapLoader | IterableLoader:
-    """Opens the loader for training on a dataset.
-
-    Args:
-        data: The dataset.
-        plan: The dataset's plan.
-        check: See `IterableLoader`.
-        idle: See `IterableLoader`.
-        most: The most batches per block.
-        shares: See `DataLoader`.
-    """
+    """Opens the loader for training on a dataset; for the arguments see `IterableLoader`."""
     part = plan.batch_size if shares is None else shares.count_part(plan.batch_size)
     device_transform = device_transform_for(data, True, part)
     if isinstance(data, IterableDataset):

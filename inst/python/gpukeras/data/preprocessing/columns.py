@@ -188,13 +188,7 @@ def learn_column(column: Mapping[str, Any], how: Learning) -> ColumnRule:
 
 
 def note_numbers(rules: Iterable[ColumnRule], texts: Collection[str], arg: str) -> tuple[str, ...]:
-    """Returns sentences about columns of text that hold mostly numbers.
-
-    Args:
-        rules: The columns' rules.
-        texts: Names of text columns for which the user chose no encoding.
-        arg: The user's name for the data.
-    """
+    """Returns sentences about columns of text that hold mostly numbers."""
     found = []
     for rule in rules:
         numbers = sum(NUMBER.fullmatch(level) is not None for level in rule.levels)

@@ -273,12 +273,6 @@ def check_shards(
 ) -> tuple[list[Shard], str]:
     """Returns the intact shards, and a phrase for what was left out, or "".
 
-    Args:
-        manifest: The manifest.
-        folder: The folder.
-        on_error: "stop" or "skip".
-        arg: Name of the user's argument, for error messages.
-
     Raises:
         DataError: for a shard that is missing, has another size or another checksum; for a file
             that the manifest does not list. With `on_error` = "skip" only if no shard is intact.

@@ -136,20 +136,16 @@ def save_dataset(
         path: Path of the folder; its parent folder must exist.
         format: "parquet" or "tfrecord".
         shards: Number of files, or None for files of about 128 MiB.
-        overwrite: Whether to replace a folder that an earlier call wrote and that holds no other
-            files.
-        on_event: Called at most every 0.2 s with `{kind: "saving", step, steps, bytes}` (rows
-            written, rows in all or None, bytes written); if it returns True, saving stops and
-            leaves no files.
+        overwrite: Whether to replace a saved dataset, in a folder that holds no other files.
+        on_event: Called at most every 0.2 s with `{kind: "saving", step, steps, bytes}`: rows
+            written and in all; True ends the saving and leaves no files.
 
     Returns:
-        `{path, format, rows, shards, bytes, elapsed_s, stopped}`; `stopped` is "completed" or
-        "interrupted".
+        `{path, format, rows, shards, bytes, elapsed_s, stopped}`, see `FitReport.stopped`.
 
     Raises:
         SpecError: for an invalid option.
-        DataError: if the folder cannot be written, for example because it exists or the disk is
-            full.
+        DataError: if the folder cannot be written: it exists, or the disk is full.
     """
     check_choice("format", format, FORMATS)
     check_flag("overwrite", overwrite)

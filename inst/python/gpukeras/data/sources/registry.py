@@ -12,15 +12,9 @@ from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_features, row_blocks
 from gpukeras.data.preprocessing.column_order import order_columns
+from gpukeras.data.preprocessing.encoding import count_rows, learn_array, learn_columns, transform
 from gpukeras.data.preprocessing.imputation import count_missing
-from gpukeras.data.preprocessing.recipe import (
-    Recipe,
-    check_form,
-    count_rows,
-    learn_array,
-    learn_columns,
-    transform,
-)
+from gpukeras.data.preprocessing.recipe import Recipe, check_form
 from gpukeras.data.preprocessing.targets import SEVERAL
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.image.source import open_images

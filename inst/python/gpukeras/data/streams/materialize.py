@@ -17,8 +17,9 @@ from gpukeras.data.arrays import Notes, check_features, check_lengths, check_som
 from gpukeras.data.preprocessing.column_order import order_columns
 from gpukeras.data.preprocessing.columns import kind_of
 from gpukeras.data.preprocessing.datetimes import read_number
+from gpukeras.data.preprocessing.encoding import transform
 from gpukeras.data.preprocessing.multi_output import check_label_rows
-from gpukeras.data.preprocessing.recipe import Recipe, transform
+from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import CATEGORIES, SEVERAL
 from gpukeras.data.sources.registry import OPENERS, ArrayFeatures, open_features
 from gpukeras.data.sources.row_store import MemoryRows, RowSource

@@ -20,15 +20,9 @@ from gpukeras.data.plan import PipelinePlan, StreamFacts
 from gpukeras.data.preprocessing.compatibility import keeps_values
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.data.streams.elements import choose_batched
 from gpukeras.data.streams.rebatch import HostBlock
-from gpukeras.data.streams.tfdata import (
-    TfPass,
-    check_steps,
-    choose_batched,
-    hold_back,
-    prefetch_one,
-    pull_first,
-)
+from gpukeras.data.streams.tfdata import TfPass, check_steps, hold_back, prefetch_one, pull_first
 
 PAD = "Batch it with padded_batch() or ragged_batch()."
 UNBATCHED_ROWS = 32  # per batch if the elements are rows; Keras' default

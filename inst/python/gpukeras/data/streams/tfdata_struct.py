@@ -22,7 +22,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import check_flag
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import SEVERAL
-from gpukeras.data.streams.tfdata import check_known, check_part, choose_batched, parse_labels
+from gpukeras.data.streams.elements import check_known, check_part, choose_batched, parse_labels
 
 PARTS = ("input", "output")
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import check_counts
 from gpukeras.profiler.cost.layer_flops import Call, has_formula
@@ -71,7 +72,7 @@ class Traced:
     outputs: list[Any]
 
 
-def trace_model(model: Any, specs: Any, *, gradients: bool = False) -> Traced:
+def trace_model(model: Model, specs: Any, *, gradients: bool = False) -> Traced:
     """Traces one call of a built model.
 
     Args:
@@ -126,7 +127,7 @@ def trace_model(model: Any, specs: Any, *, gradients: bool = False) -> Traced:
 class _Watcher:
     """Records each call of a layer while a model is traced."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
         self._seen: dict[int, Seen] = {}
         self._stack: list[Any] = []
@@ -193,7 +194,7 @@ class _Watcher:
         seen.ops.extend(own)
 
 
-def find_layers(model: Any) -> list[Any]:
+def find_layers(model: Model) -> list[Any]:
     """Returns all layers of a model at any depth, itself included, and its Keras operations."""
     layers = keras_private.list_layers(model)
     graphs = [keras_private.functional_of(layer) or layer for layer in layers]
@@ -227,7 +228,7 @@ def _first_shape(output: Any) -> tuple[float, ...]:
 # Inputs ------------------------------------------------------------------------------------------
 
 
-def input_specs(model: Any, input_shape: Any = None) -> Any:
+def input_specs(model: Model, input_shape: Any = None) -> Any:
     """Returns a model's inputs as TensorFlow's specs in its own structure; builds the model.
 
     Args:
@@ -293,7 +294,7 @@ def _split_shapes(input_shape: Any, names: Sequence[str]) -> list[tuple[int, ...
     return [check_counts("input_shape", shape) for shape in shapes]
 
 
-def _known_shape(model: Any, input_shape: Any) -> tuple[int, ...]:
+def _known_shape(model: Model, input_shape: Any) -> tuple[int, ...]:
     """Returns the shape of a row of a subclassed model, from the argument or from its build."""
     given = _split_shapes(input_shape, ["inputs"])
     if len(given) == 1:
@@ -313,7 +314,7 @@ def _is_size(value: Any) -> bool:
     return value is None or isinstance(value, int)
 
 
-def _build(model: Any, input_shape: Any) -> None:
+def _build(model: Model, input_shape: Any) -> None:
     """Builds a model's weights, as its first batch would."""
     if model.built and all(layer.built for layer in keras_private.list_layers(model)):
         return

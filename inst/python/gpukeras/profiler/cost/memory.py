@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices, runtime
+from gpukeras.core.keras_types import Model
 from gpukeras.profiler.cost.activations import Kept
 from gpukeras.profiler.cost.graph import Traced
 from gpukeras.profiler.cost.op_flops import tensor_shape
@@ -87,7 +88,7 @@ class MemoryNeed:
 
 
 def read_need(
-    model: Any,
+    model: Model,
     traced: Traced | None,
     kept: Kept | None,
     batch_size: int,
@@ -143,7 +144,7 @@ def _element_bytes(dtype: str) -> float:
 # Optimizer ---------------------------------------------------------------------------------------
 
 
-def read_optimizer_bytes(model: Any) -> float | None:
+def read_optimizer_bytes(model: Model) -> float | None:
     """Returns the bytes of an optimizer's variables; 0 for a model that is not compiled.
 
     A copy of an unbuilt optimizer is built on a matrix of 64 x 64, and the result is scaled.

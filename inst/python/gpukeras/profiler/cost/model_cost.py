@@ -15,6 +15,7 @@ from typing import Any
 
 from gpukeras.backend import keras_private
 from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_positive
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import builder
@@ -91,7 +92,7 @@ class ModelCost:
 
 
 def model_cost(
-    model: Any,
+    model: Model,
     batch_size: float | None = None,
     device: str | None = None,
     input_shape: Any = None,
@@ -139,7 +140,7 @@ def model_cost(
     )
 
 
-def count_flops(model: Any, input_shape: Any = None) -> float | None:
+def count_flops(model: Model, input_shape: Any = None) -> float | None:
     """Returns the FLOPs of a model's forward pass per row; None if a layer's cannot be counted.
 
     Args:
@@ -159,7 +160,7 @@ def count_numbers(variables: Sequence[Any]) -> int:
 # Layers ------------------------------------------------------------------------------------------
 
 
-def _read_kept(model: Any, specs: Any) -> tuple[Traced | None, Kept | None, list[str]]:
+def _read_kept(model: Model, specs: Any) -> tuple[Traced | None, Kept | None, list[str]]:
     """Returns the trace of a training step and its activations; if tracing fails, the reason."""
     try:
         traced = trace_model(model, specs, gradients=True)
@@ -168,7 +169,7 @@ def _read_kept(model: Any, specs: Any) -> tuple[Traced | None, Kept | None, list
     return traced, sum_kept(traced), []
 
 
-def _list_layers(model: Any, traced: Traced, kept: Kept | None) -> list[LayerCost]:
+def _list_layers(model: Model, traced: Traced, kept: Kept | None) -> list[LayerCost]:
     """Returns a row for each layer that costs something or has operations of its own."""
     seen_weights: set[int] = set()
     found = [_describe(seen, traced.rows, kept, seen_weights) for seen in traced.seen]
@@ -268,7 +269,7 @@ def explain_unknown(layers: Sequence[LayerCost]) -> list[str]:
     ]
 
 
-def _explain_optimizer(model: Any, need: Any) -> list[str]:
+def _explain_optimizer(model: Model, need: Any) -> list[str]:
     if getattr(model, "optimizer", None) is None:
         return ["The model is not compiled: no optimizer is counted."]
     if need.optimizer_bytes is None:

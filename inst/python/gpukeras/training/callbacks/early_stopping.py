@@ -19,6 +19,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.core.options import (
     Spec,
@@ -220,7 +221,7 @@ class _EarlyStopping(_Watching):
     """
 
     spec: EarlyStoppingSpec
-    model: Any  # set by Keras
+    model: Model  # set by Keras
 
     def __init__(self, spec: EarlyStoppingSpec) -> None:
         super().__init__(spec)

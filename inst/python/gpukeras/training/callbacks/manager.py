@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from gpukeras.checkpoint.state import Kept, TrainingState
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import FitSpec
 from gpukeras.data.loading.block import DataLoader
@@ -139,7 +140,7 @@ class CallbackManager:
 
 @contextmanager
 def open_callback_manager(
-    model: Any,
+    model: Model,
     spec: FitSpec,
     progress: Progress,
     loader: DataLoader,

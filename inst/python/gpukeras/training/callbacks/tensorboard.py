@@ -27,6 +27,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.core.metric_values import split_components
 from gpukeras.core.options import (
@@ -233,7 +234,7 @@ class Board:
     """
 
     def __init__(
-        self, spec: BoardSpec, model: Any, epochs: int, progress: Progress, loader: DataLoader
+        self, spec: BoardSpec, model: Model, epochs: int, progress: Progress, loader: DataLoader
     ) -> None:
         """Creates the folder and the first file.
 
@@ -352,7 +353,7 @@ def build_board_callback(board: Board) -> Any:
 
 @contextmanager
 def open_board(
-    model: Any, spec: FitSpec, progress: Progress, loader: DataLoader
+    model: Model, spec: FitSpec, progress: Progress, loader: DataLoader
 ) -> Iterator[Board | None]:
     """Opens the board that a training asked for, or yields None; closes its files afterwards.
 

@@ -22,14 +22,9 @@ from gpukeras.data.arrays import Notes
 from gpukeras.data.files.table import open_table
 from gpukeras.data.files.time_zones import utc_offsets
 from gpukeras.data.preprocessing.columns import Learning, take_rows
+from gpukeras.data.preprocessing.encoding import learn_rules
 from gpukeras.data.preprocessing.imputation import is_missing
-from gpukeras.data.preprocessing.recipe import (
-    Recipe,
-    check_columns,
-    check_form,
-    check_names,
-    learn_rules,
-)
+from gpukeras.data.preprocessing.recipe import Recipe, check_columns, check_form, check_names
 from gpukeras.data.preprocessing.targets import SEVERAL
 from gpukeras.data.preprocessing.text_vectorization import TextSpec
 from gpukeras.data.sources.base import Features
@@ -176,7 +171,7 @@ class TableFeatures(Features):
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Recipe:
-        """Fits and returns the recipe, as `recipe.learn_columns()` does for rows in memory."""
+        """Fits and returns the recipe, as `encoding.learn_columns()` does for rows in memory."""
         how = _learning(spec, self.arg, self._text, keep, complete)
         learner = TableLearner(self)
         try:
@@ -202,7 +197,7 @@ class TableFeatures(Features):
             keep: Storage of the rows, see `RowsWriter`.
 
         Raises:
-            DataError: as `recipe.transform()` raises, with the first faulty row.
+            DataError: as `encoding.transform()` raises, with the first faulty row.
         """
         check_form(recipe, "columns", recipe.raw_shape, self.arg)
         check_columns(recipe, self.columns, self.arg)

@@ -112,13 +112,7 @@ class Description:
 
 
 def open_files(features: Mapping[str, Any], arg: str, on_error: str) -> RecordFiles:
-    """Opens the files of `features["paths"]`.
-
-    Args:
-        features: See `source.open_records()`.
-        arg: Name of the user's argument, for error messages.
-        on_error: "stop" or "skip".
-    """
+    """Opens the files of `features["paths"]`."""
     # The format has no effect: only the paths are used.
     paths = find_files(features["paths"], arg, FORMATS[0]).paths
     return RecordFiles(paths, arg, on_error)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpukeras import DataError
-from gpukeras.data.preprocessing import compatibility
+from gpukeras.data.preprocessing import compatibility, encoding
 from gpukeras.data.preprocessing import recipe as preprocessing_recipe
 
 ALL = np.ones(4, dtype=bool)
@@ -24,9 +24,9 @@ def frame(*columns):
 
 
 def test_a_data_frame_becomes_standardised_numbers_and_onehot_columns():
-    recipe = preprocessing_recipe.learn_columns([number(), category()], ALL, True, "onehot")
+    recipe = encoding.learn_columns([number(), category()], ALL, True, "onehot")
     assert recipe.feature_names == ("size", "cut=low", "cut=mid", "cut=top")
-    baked = preprocessing_recipe.transform(recipe, frame(number(), category()))
+    baked = encoding.transform(recipe, frame(number(), category()))
     deviation = np.std([1, 2, 3, 4])
     np.testing.assert_allclose(baked[:, 0], (np.arange(1, 5) - 2.5) / deviation, rtol=1e-6)
     np.testing.assert_array_equal(baked[:, 1:], np.eye(3)[[0, 1, 0, 2]])
@@ -34,46 +34,42 @@ def test_a_data_frame_becomes_standardised_numbers_and_onehot_columns():
 
 def test_statistics_come_from_the_training_rows_only():
     keep = np.array([True, True, False, False])
-    recipe = preprocessing_recipe.learn_columns([number()], keep, True, "onehot")
+    recipe = encoding.learn_columns([number()], keep, True, "onehot")
     assert recipe.columns[0].center == 1.5
 
 
 def test_codes_count_from_zero():
-    recipe = preprocessing_recipe.learn_columns([category()], ALL, True, "codes")
+    recipe = encoding.learn_columns([category()], ALL, True, "codes")
     np.testing.assert_array_equal(
-        preprocessing_recipe.transform(recipe, frame(category())), [[0], [1], [0], [2]]
+        encoding.transform(recipe, frame(category())), [[0], [1], [0], [2]]
     )
 
 
 def test_logical_columns_stay_zero_and_one():
     column = number(values=(True, False, True, True), kind="logical")
-    recipe = preprocessing_recipe.learn_columns([column], ALL, True, "onehot")
-    np.testing.assert_array_equal(
-        preprocessing_recipe.transform(recipe, frame(column))[:, 0], [1, 0, 1, 1]
-    )
+    recipe = encoding.learn_columns([column], ALL, True, "onehot")
+    np.testing.assert_array_equal(encoding.transform(recipe, frame(column))[:, 0], [1, 0, 1, 1])
 
 
 def test_column_order_and_more_columns_do_not_matter():
-    recipe = preprocessing_recipe.learn_columns([number(), category()], ALL, True, "onehot")
-    one = preprocessing_recipe.transform(recipe, frame(number(), category()))
-    two = preprocessing_recipe.transform(recipe, frame(number("other"), category(), number()))
+    recipe = encoding.learn_columns([number(), category()], ALL, True, "onehot")
+    one = encoding.transform(recipe, frame(number(), category()))
+    two = encoding.transform(recipe, frame(number("other"), category(), number()))
     np.testing.assert_array_equal(one, two)
 
 
 def test_levels_are_matched_by_name_not_by_code():
-    recipe = preprocessing_recipe.learn_columns([category()], ALL, True, "codes")
+    recipe = encoding.learn_columns([category()], ALL, True, "codes")
     same = category(codes=(3, 2, 3, 1), levels=("top", "mid", "low"))
-    np.testing.assert_array_equal(
-        preprocessing_recipe.transform(recipe, frame(same)), [[0], [1], [0], [2]]
-    )
+    np.testing.assert_array_equal(encoding.transform(recipe, frame(same)), [[0], [1], [0], [2]])
 
 
 def test_unused_new_levels_are_no_error_used_ones_are_named():
-    recipe = preprocessing_recipe.learn_columns([category()], ALL, True, "onehot")
+    recipe = encoding.learn_columns([category()], ALL, True, "onehot")
     levels = ("low", "mid", "top", "huge")
-    preprocessing_recipe.transform(recipe, frame(category(levels=levels)))
+    encoding.transform(recipe, frame(category(levels=levels)))
     with pytest.raises(DataError, match="`cut`.*huge") as caught:
-        preprocessing_recipe.transform(recipe, frame(category(codes=(1, 2, 4, 4), levels=levels)))
+        encoding.transform(recipe, frame(category(codes=(1, 2, 4, 4), levels=levels)))
     assert caught.value.details["levels"] == ["huge"]
 
 
@@ -87,9 +83,9 @@ def test_unused_new_levels_are_no_error_used_ones_are_named():
     ],
 )
 def test_bake_refuses(columns, message):
-    recipe = preprocessing_recipe.learn_columns([number(), category()], ALL, True, "onehot")
+    recipe = encoding.learn_columns([number(), category()], ALL, True, "onehot")
     with pytest.raises(DataError, match=message):
-        preprocessing_recipe.transform(recipe, frame(*columns))
+        encoding.transform(recipe, frame(*columns))
 
 
 @pytest.mark.parametrize(
@@ -107,24 +103,22 @@ def test_bake_refuses(columns, message):
 def test_learn_columns_refuses(columns, message):
     keep = np.ones(len(columns[0]["values"]) if columns else 0, dtype=bool)
     with pytest.raises(DataError, match=message):
-        preprocessing_recipe.learn_columns(columns, keep, True, "onehot")
+        encoding.learn_columns(columns, keep, True, "onehot")
 
 
 def test_too_many_levels_for_onehot_ask_for_codes():
     column = category(codes=[1, 2, 3, 4], levels=[str(i) for i in range(1001)])
     with pytest.raises(DataError, match='encode = "codes"'):
-        preprocessing_recipe.learn_columns([column], ALL, True, "onehot")
-    preprocessing_recipe.learn_columns([column], ALL, True, "codes")
+        encoding.learn_columns([column], ALL, True, "onehot")
+    encoding.learn_columns([column], ALL, True, "codes")
 
 
 def test_an_array_is_taken_as_it_is_or_standardised():
     x = np.array([[1.0, 10.0], [3.0, 30.0], [5.0, 20.0], [7.0, 40.0]])
-    plain = preprocessing_recipe.learn_array(x, ALL, False, [])
-    np.testing.assert_array_equal(
-        preprocessing_recipe.transform(plain, {"kind": "array", "values": x}), x
-    )
-    scaled = preprocessing_recipe.learn_array(x, ALL, True, [])
-    baked = preprocessing_recipe.transform(scaled, {"kind": "array", "values": x})
+    plain = encoding.learn_array(x, ALL, False, [])
+    np.testing.assert_array_equal(encoding.transform(plain, {"kind": "array", "values": x}), x)
+    scaled = encoding.learn_array(x, ALL, True, [])
+    baked = encoding.transform(scaled, {"kind": "array", "values": x})
     np.testing.assert_allclose(baked.mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(baked.std(axis=0), 1, rtol=1e-6)
 
@@ -135,26 +129,26 @@ HOLES = np.array([[1.0, NAN], [NAN, 10.0], [3.0, 20.0], [100.0, 60.0]])
 
 def test_an_array_is_imputed_by_the_medians_of_its_training_rows():
     keep = np.array([True, True, True, False])
-    recipe = preprocessing_recipe.learn_array(HOLES, keep, False, ["a", "b"], na="impute")
+    recipe = encoding.learn_array(HOLES, keep, False, ["a", "b"], na="impute")
     assert (recipe.fill, recipe.marked, recipe.indicators) == ((2.0, 15.0), (0, 1), ("a", "b"))
     assert (recipe.shape, recipe.raw_shape) == ((4,), (2,))
-    baked = preprocessing_recipe.transform(recipe, {"kind": "array", "values": HOLES})
+    baked = encoding.transform(recipe, {"kind": "array", "values": HOLES})
     expected = [[1, 0, 15, 1], [2, 1, 10, 0], [3, 0, 20, 0], [100, 0, 60, 0]]
     np.testing.assert_array_equal(baked, expected)
 
 
 def test_a_column_whole_in_training_is_imputed_in_new_rows_without_indicator():
-    recipe = preprocessing_recipe.learn_array(HOLES[2:], ALL[:2], False, [], na="impute")
+    recipe = encoding.learn_array(HOLES[2:], ALL[:2], False, [], na="impute")
     assert recipe.marked == ()
-    baked = preprocessing_recipe.transform(recipe, {"kind": "array", "values": HOLES})
+    baked = encoding.transform(recipe, {"kind": "array", "values": HOLES})
     np.testing.assert_array_equal(baked[:2], [[1, 40], [51.5, 10]])
 
 
 def test_an_array_is_standardised_by_the_values_that_are_there():
-    recipe = preprocessing_recipe.learn_array(HOLES, ALL, True, [], na="impute")
+    recipe = encoding.learn_array(HOLES, ALL, True, [], na="impute")
     np.testing.assert_allclose(recipe.center, [np.nanmean(HOLES[:, 0]), 30.0])
     np.testing.assert_allclose(recipe.scale, np.nanstd(HOLES, axis=0))
-    baked = preprocessing_recipe.transform(recipe, {"kind": "array", "values": HOLES})
+    baked = encoding.transform(recipe, {"kind": "array", "values": HOLES})
     np.testing.assert_allclose(baked[0, 2], (20 - 30) / recipe.scale[1], rtol=1e-6)
 
 
@@ -162,15 +156,15 @@ def test_an_array_of_images_gets_a_channel_where_one_lacks_values():
     x = np.zeros((4, 3, 3, 2))
     x[..., 1] = 5.0
     x[1, 2, 0, 1] = NAN
-    recipe = preprocessing_recipe.learn_array(x, ALL, False, [], na="impute")
+    recipe = encoding.learn_array(x, ALL, False, [], na="impute")
     assert (recipe.shape, recipe.raw_shape) == ((3, 3, 3), (3, 3, 2))
-    baked = preprocessing_recipe.transform(recipe, {"kind": "array", "values": x})
+    baked = encoding.transform(recipe, {"kind": "array", "values": x})
     assert baked[1, 2, 0].tolist() == [0.0, 5.0, 1.0]
     assert baked.sum() == 4 * 9 * 5 + 1
 
 
 def test_an_array_of_logicals_without_missing_values_can_be_learned_from():
-    recipe = preprocessing_recipe.learn_array(
+    recipe = encoding.learn_array(
         np.array([[True], [False], [True]]), ALL[:3], False, [], na="impute"
     )
     assert recipe.fill == (1.0,)
@@ -179,19 +173,19 @@ def test_an_array_of_logicals_without_missing_values_can_be_learned_from():
 def test_a_column_of_an_array_without_values_is_named():
     x = np.array([[1.0, NAN], [2.0, NAN]])
     with pytest.raises(DataError, match="Column `2` of `x` is missing in all training rows"):
-        preprocessing_recipe.learn_array(x, ALL[:2], False, [], na="impute")
+        encoding.learn_array(x, ALL[:2], False, [], na="impute")
 
 
 def test_an_array_of_another_shape_or_a_data_frame_is_refused():
-    recipe = preprocessing_recipe.learn_array(np.zeros((4, 2)), ALL, False, [])
+    recipe = encoding.learn_array(np.zeros((4, 2)), ALL, False, [])
     with pytest.raises(DataError, match=r"shape \(2,\), not \(3,\)"):
-        preprocessing_recipe.transform(recipe, {"kind": "array", "values": np.zeros((4, 3))})
+        encoding.transform(recipe, {"kind": "array", "values": np.zeros((4, 3))})
     with pytest.raises(DataError, match="must be a matrix or array"):
-        preprocessing_recipe.transform(recipe, frame(number()))
+        encoding.transform(recipe, frame(number()))
 
 
 def test_a_recipe_is_plain_data_that_another_session_can_apply():
-    recipe = preprocessing_recipe.learn_columns(
+    recipe = encoding.learn_columns(
         [number(values=(1.0, NAN, 3.0, 4.0)), category(codes=(1, 0, 1, 3))],
         ALL,
         True,
@@ -201,16 +195,14 @@ def test_a_recipe_is_plain_data_that_another_session_can_apply():
     again = pickle.loads(pickle.dumps(recipe))
     assert again == recipe
     new = frame(number(values=(NAN,) * 4), category(codes=(0,) * 4))
-    np.testing.assert_array_equal(
-        preprocessing_recipe.transform(again, new), preprocessing_recipe.transform(recipe, new)
-    )
+    np.testing.assert_array_equal(encoding.transform(again, new), encoding.transform(recipe, new))
 
 
 def test_same_encoding_ignores_the_labels_statistics_and_names():
     x = np.zeros((4, 2))
-    one = preprocessing_recipe.learn_array(x, ALL, False, ["a", "b"])
-    assert compatibility.same_encoding(one, preprocessing_recipe.learn_array(x, ALL, False, []))
-    assert not compatibility.same_encoding(one, preprocessing_recipe.learn_array(x, ALL, True, []))
+    one = encoding.learn_array(x, ALL, False, ["a", "b"])
+    assert compatibility.same_encoding(one, encoding.learn_array(x, ALL, False, []))
+    assert not compatibility.same_encoding(one, encoding.learn_array(x, ALL, True, []))
 
 
 class Counted(str):
@@ -228,9 +220,7 @@ class Counted(str):
 def test_names_of_many_columns_are_not_each_compared_with_all_others(search):
     names = [Counted(f"column {place}") for place in range(2000)]
     given = [Counted(name) for name in names]
-    recipe = preprocessing_recipe.learn_columns(
-        [number(name) for name in names[-50:]], ALL, True, "onehot"
-    )
+    recipe = encoding.learn_columns([number(name) for name in names[-50:]], ALL, True, "onehot")
     Counted.compared = 0
     if search == "repeated":
         preprocessing_recipe.check_names(names, "x")

@@ -1,0 +1,232 @@
+"""Learns how to encode features as numbers from the training rows, and encodes others alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.data.arrays import (
+    Notes,
+    aligned_empty,
+    check_features,
+    column_name,
+    moments,
+    stage_float32,
+)
+from gpukeras.data.preprocessing.columns import (
+    ColumnRule,
+    Learning,
+    learn_column,
+    take_rows,
+    transform_column,
+)
+from gpukeras.data.preprocessing.imputation import learn_fill, observed
+from gpukeras.data.preprocessing.recipe import (
+    Recipe,
+    check_columns,
+    check_form,
+    check_names,
+)
+from gpukeras.data.preprocessing.text_vectorization import TextSpec
+
+
+def learn_array(
+    x: np.ndarray,
+    keep: np.ndarray,
+    scale: bool,
+    names: Sequence[str],
+    *,
+    na: str = "error",
+    arg: str = "x",
+) -> Recipe:
+    """Learns the recipe of an array.
+
+    Args:
+        x: The array.
+        keep: Mask of the training rows, from which statistics come.
+        scale: Standardise numbers.
+        names: Column names, or none.
+        na: The policy for missing values.
+        arg: The user's name for the array, for messages.
+
+    Raises:
+        DataError: for a column without a value to impute from.
+    """
+    shape, names = tuple(x.shape[1:]), tuple(names)
+    if na == "impute":
+        return _learn_imputing(x, keep, scale, names, arg)
+    if not scale:
+        return Recipe("array", shape, na=na, names=names)
+    center, deviation = moments(x, keep)
+    return Recipe("array", shape, center=tuple(center), scale=tuple(deviation), na=na, names=names)
+
+
+def _learn_imputing(
+    x: np.ndarray, keep: np.ndarray, scale: bool, names: tuple[str, ...], arg: str
+) -> Recipe:
+    """Learns column by column, which needs extra memory for one column only."""
+    kind = {"kind": "logical" if x.dtype == bool else "numeric"}
+    whole = int(keep.sum()) * (x[0].size // x.shape[-1])
+    fill, center, deviation, marked = [], [], [], []
+    for column in range(x.shape[-1]):
+        there = observed(x[..., column], keep, column_name(names, column), arg)
+        fill.append(learn_fill(kind, there))
+        marked += [column] if len(there) < whole else []
+        if scale:
+            middle, spread = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
+            center.append(float(middle[0]))
+            deviation.append(float(spread[0]))
+    return Recipe(
+        "array",
+        (*x.shape[1:-1], x.shape[-1] + len(marked)),
+        center=tuple(center) if scale else None,
+        scale=tuple(deviation) if scale else None,
+        fill=tuple(fill),
+        marked=tuple(marked),
+        na="impute",
+        names=names,
+    )
+
+
+def learn_columns(
+    columns: Sequence[Mapping[str, Any]],
+    keep: np.ndarray,
+    scale: bool,
+    encode: str | Mapping[str, str],
+    *,
+    arg: str = "x",
+    na: str = "error",
+    complete: np.ndarray | None = None,
+    hash_bins: int = 64,
+    text: TextSpec | Mapping[str, Any] | None = None,
+) -> Recipe:
+    """Learns the recipe of a data frame.
+
+    Args:
+        columns: The columns, see `columns`.
+        keep: Mask of the training rows among the rows taken, from which statistics come.
+        scale: Standardise numbers.
+        encode: "onehot", "codes" or "hash", or a mapping of category names to these; other
+            categories are "onehot".
+        arg: The user's name for the data, for messages.
+        na: The policy for missing values.
+        complete: Mask of the rows to take, or None for all.
+        hash_bins: Bins of a hashed category.
+        text: The text columns and their encoding, or None.
+
+    Raises:
+        SpecError: if `encode` or `text` does not fit the columns; names the column.
+        DataError: for a column that cannot be a feature; names the column.
+    """
+    text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
+    how = Learning(keep, scale, encode, na == "impute", complete, arg, hash_bins, text)
+    return learn_rules(columns, how, na)
+
+
+def learn_rules(
+    columns: Sequence[Mapping[str, Any]],
+    how: Learning,
+    na: str,
+    learn: Callable[[Mapping[str, Any], Learning], ColumnRule] = learn_column,
+) -> Recipe:
+    """Learns the recipe of columns by `learn`; see `learn_columns()`.
+
+    Args:
+        columns: The columns.
+        how: The options and rows to learn from.
+        na: The policy for missing values.
+        learn: Learns the rule of one column.
+
+    Raises:
+        SpecError: if an option does not fit the columns; names the column.
+        DataError: if there are no columns, if two share a name, or for a column that cannot be a
+            feature.
+    """
+    if not columns:
+        raise DataError(f"`{how.arg}` has no feature columns.", arg=how.arg)
+    check_names([column["name"] for column in columns], how.arg)
+    how.check(columns)
+    rules = tuple(learn(column, how) for column in columns)
+    shape = (sum(len(rule.features) for rule in rules),)
+    return Recipe("columns", shape, columns=rules, na=na)
+
+
+def transform(
+    recipe: Recipe,
+    features: Mapping[str, Any],
+    arg: str = "x",
+    complete: np.ndarray | None = None,
+    notes: Notes | None = None,
+) -> np.ndarray:
+    """Encodes features by a recipe into aligned float32, rows first.
+
+    Args:
+        recipe: The learned encoding.
+        features: The rows.
+        arg: The user's name for the rows, for messages.
+        complete: Mask of the rows to take, or None for all.
+        notes: Collects whole numbers that lose digits, or None.
+
+    Raises:
+        DataError: for a missing column, a new level, a changed type or shape, or values that are
+            missing or infinite; names the column.
+    """
+    if recipe.kind == features["kind"] == "array":
+        return _transform_array(recipe, features["values"], arg, complete, notes)
+    check_form(recipe, features["kind"], recipe.raw_shape, arg)
+    return _transform_columns(recipe, features["columns"], arg, complete, notes)
+
+
+def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
+    """Checks features and returns their number of rows; refuses features without columns."""
+    if features["kind"] == "array":
+        return len(check_features(features["values"], arg))
+    if not features["columns"]:
+        raise DataError(f"`{arg}` has no columns.", arg=arg)
+    return len(features["columns"][0]["values"])
+
+
+def _transform_array(
+    recipe: Recipe,
+    values: np.ndarray,
+    arg: str,
+    complete: np.ndarray | None,
+    notes: Notes | None,
+) -> np.ndarray:
+    x = check_features(values, arg)
+    check_form(recipe, "array", x.shape[1:], arg)
+    learned = (recipe.center, recipe.scale, recipe.fill)
+    center, scale, fill = (None if part is None else np.array(part) for part in learned)
+    return stage_float32(
+        x,
+        center,
+        scale,
+        recipe.names,
+        arg,
+        complete=complete,
+        fill=fill,
+        marked=recipe.marked,
+        notes=notes,
+    )
+
+
+def _transform_columns(
+    recipe: Recipe,
+    columns: Sequence[Mapping[str, Any]],
+    arg: str,
+    complete: np.ndarray | None,
+    notes: Notes | None,
+) -> np.ndarray:
+    given = {column["name"]: column for column in columns}
+    check_columns(recipe, given, arg)
+    rows = len(columns[0]["values"]) if complete is None else int(complete.sum())
+    staged, start = aligned_empty((rows, *recipe.shape)), 0
+    for rule in recipe.columns:
+        width = len(rule.features)
+        column = take_rows(given[rule.name], complete)
+        transform_column(rule, column, staged[:, start : start + width], arg, notes)
+        start += width
+    return staged
