@@ -9,6 +9,7 @@ Elements are `x`, `(x, y)` or `(x, y, weights)`, each a tensor of numbers, batch
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -111,6 +112,9 @@ class TfStream:
             made = self._rebatch(made, batch_size, capacity, rows, buffer is None)
             return prefetch_one(made.map(lambda *parts: self._encode(recipe, parts)))
 
+        if buffer is None:  # every epoch is the same dataset: TensorFlow traces it once
+            made_once = functools.cache(lambda: make(0))
+            return TfPass(lambda _: made_once(), batch_size, capacity, rows, drop_last)
         return TfPass(make, batch_size, capacity, rows, drop_last)
 
     def _rebatch(
