@@ -54,6 +54,10 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
 #' Batches of text, ragged batches and batches whose shape varies, such as those of
 #' `padded_batch()`, are passed to Keras' own function as they are, in any structure; options that
 #' need rows of one shape raise an error.
+#'
+#' An R function in `tf$py_function()` runs on R's main thread and needs reticulate 1.40 or newer.
+#' Such a dataset makes elements only on request, so that the function does not run while TensorFlow
+#' traces a training step. Leave out `prefetch()` and `num_parallel_calls` in that pipeline.
 #' @section Texts:
 #' A model that takes text, with its own `TextVectorization` or `StringLookup` layer, gets it from a
 #' character matrix (one text per column), from a `tf.data.Dataset`, or from a data frame with
