@@ -111,8 +111,8 @@ def test_a_pipeline_that_calls_python_eagerly_is_known():
         return tf.py_function(lambda value: value * 2, [row], tf.float32)
 
     plain = tf.data.Dataset.from_tensor_slices(tf.ones((4, 2)))
-    assert not keras_private.calls_eager_python(plain.map(lambda row: row * 2).batch(2))
-    assert keras_private.calls_eager_python(plain.map(twice).batch(2).repeat())
-    assert keras_private.calls_eager_python(tf.data.Dataset.zip((plain, plain.map(twice))))
+    assert not keras_private.uses_py_function(plain.map(lambda row: row * 2).batch(2))
+    assert keras_private.uses_py_function(plain.map(twice).batch(2).repeat())
+    assert keras_private.uses_py_function(tf.data.Dataset.zip((plain, plain.map(twice))))
     nested = plain.interleave(lambda row: tf.data.Dataset.from_tensors(row).map(twice))
-    assert keras_private.calls_eager_python(nested)
+    assert keras_private.uses_py_function(nested)

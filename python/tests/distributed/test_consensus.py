@@ -128,9 +128,9 @@ def test_rows_by_number_are_not_compared():
 
 def test_what_one_wishes_all_do():
     def work(agreement, index):
-        return agreement.agree("call", save=index == 0, stop=index == 2, tell=False)
+        return agreement.agree("call", save=index == 0, stop=index == 2, emit=False)
 
-    assert together(work, 3) == [{"save": True, "stop": True, "tell": False}] * 3
+    assert together(work, 3) == [{"save": True, "stop": True, "emit": False}] * 3
 
 
 def test_all_go_by_the_slowest():

@@ -20,11 +20,11 @@ ENGINES = ["keras", "superstep", "compiled"]
 
 
 @contextmanager
-def open_bench(data, engine="superstep", model=None, tell=lambda kind: None):
+def open_bench(data, engine="superstep", model=None, emit=lambda kind: None):
     model = model or make_model(optimizer="adam")
     build_variables(model, loader.sample_rows(data, 32))
     with kept_model(model):
-        yield Bench(model, data, data.plan("CPU:0"), engine, tell)
+        yield Bench(model, data, data.plan("CPU:0"), engine, emit)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -89,13 +89,13 @@ def test_drawing_passes_over_short_last_batches():
 
 
 def test_who_listens_may_end_it():
-    def tell(kind):
+    def emit(kind):
         heard.append(kind)
         if kind == "measuring":
             raise KeyboardInterrupt
 
     heard = []
-    with pytest.raises(KeyboardInterrupt), open_bench(make_dataset(), tell=tell) as bench:
+    with pytest.raises(KeyboardInterrupt), open_bench(make_dataset(), emit=emit) as bench:
         bench.measure()
     assert heard[0] == "starting"
     assert heard[-1] == "measuring"

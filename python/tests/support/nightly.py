@@ -24,7 +24,11 @@ def _at_night(case: Any) -> Any:
     return pytest.param(*values, marks=NIGHTLY)
 
 
-def only_at_night(request: Any) -> bool:
-    """Whether this run is the nightly one: for a fixture that serves many cases of a file."""
+def read_runs(request: Any) -> tuple[bool, bool]:
+    """Whether tests of the file run that are not nightly, and some that are.
+
+    For a fixture that makes the cases of a whole file at once.
+    """
     items = [item for item in request.session.items if item.path == request.path]
-    return any(item.get_closest_marker("nightly") for item in items)
+    nightly = [item.get_closest_marker("nightly") is not None for item in items]
+    return not all(nightly), any(nightly)

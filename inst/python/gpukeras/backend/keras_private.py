@@ -222,11 +222,11 @@ def separate_collective_keys(strategy: Any, distance: int) -> None:
     strategy._collective_key_base += distance
 
 
-def calls_eager_python(dataset: Any) -> bool:
+def uses_py_function(dataset: Any) -> bool:
     """Whether a tf.data pipeline calls `tf.py_function()`, at any depth."""
     for wrapped in dataset._functions():
         graph = wrapped.function.graph.as_graph_def()
         inner = (node for function in graph.library.function for node in function.node_def)
         if any(node.op == "EagerPyFunc" for node in (*graph.node, *inner)):
             return True
-    return any(map(calls_eager_python, dataset._inputs()))
+    return any(map(uses_py_function, dataset._inputs()))

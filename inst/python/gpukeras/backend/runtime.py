@@ -1,6 +1,6 @@
 """Imports TensorFlow and Keras, and wraps their functions.
 
-No function decides anything. `tensorflow()` imports it when first called, not when this loads.
+Functions here make no decisions. The first call of `tensorflow()` imports it, not this module.
 """
 
 from __future__ import annotations

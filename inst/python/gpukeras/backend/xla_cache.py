@@ -48,8 +48,8 @@ def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
         lines = Path(path).read_text(errors="replace").splitlines()
     except OSError:
         lines = []
-    requested = ("model name", "flags", "Features", "CPU part")
-    found = sorted({line for line in lines if line.partition(":")[0].strip() in requested})
+    fields = ("model name", "flags", "Features", "CPU part")
+    found = sorted({line for line in lines if line.partition(":")[0].strip() in fields})
     return "\n".join([platform.machine(), platform.processor(), *found])
 
 

@@ -115,9 +115,6 @@ class Model(Protocol):
     def count_params(self) -> int:
         """Returns the number of weights."""
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config()` takes."""
-
     def get_compile_config(self) -> Mapping[str, Any] | None:
         """Returns what `compile_from_config()` takes."""
 
@@ -141,6 +138,3 @@ class Model(Protocol):
 
     def stateless_call(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the model with given values of its variables."""
-
-    def get_layer(self, name: str | None = None, index: int | None = None) -> Any:
-        """Returns a layer."""

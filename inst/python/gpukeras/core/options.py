@@ -1,6 +1,9 @@
 """Defines options as frozen records that validate their fields.
 
-R passes floats and scalars, so every check also normalises: 10.0 to 10, a scalar to a tuple of one.
+R passes numbers as floats and vectors of length one as scalars, so every check also normalises:
+`10.0` becomes `10`, and a scalar for `units` becomes a tuple of one.
+Each `check_*()` takes the option's name for messages, and the value, which it returns normalised
+or refuses with a SpecError.
 """
 
 from __future__ import annotations
@@ -28,17 +31,7 @@ def is_number(value: Any) -> bool:
 
 
 def check_number(arg: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
-    """Returns a value as a float if it is a finite number within [low, high].
-
-    Args:
-        arg: Name of the option in the error.
-        value: The value to check.
-        low: Lower bound.
-        high: Upper bound.
-
-    Raises:
-        SpecError: if it is not a number or out of range.
-    """
+    """Returns a value as a float if it is a finite number within [low, high]."""
     if not is_number(value) or not low <= value <= high:
         raise SpecError(
             f"`{arg}` must be a number{_range_text(low, high)}, not {describe(value)}.", arg=arg
@@ -47,13 +40,7 @@ def check_number(arg: str, value: Any, low: float = -math.inf, high: float = mat
 
 
 def check_positive(arg: str, value: Any, high: float = math.inf) -> float:
-    """Returns a value as a float if it is above 0 and at most `high`.
-
-    Args:
-        arg: Name of the option in the error.
-        value: The value to check.
-        high: Upper bound; beyond it, or for no number, SpecError.
-    """
+    """Returns a value as a float if it is above 0 and at most `high`."""
     if check_number(arg, value) <= 0 or value > high:
         bound = "" if high == math.inf else f" and at most {high:g}"
         raise SpecError(f"`{arg}` must be above 0{bound}, not {describe(value)}.", arg=arg)
@@ -68,17 +55,7 @@ def check_fraction(arg: str, value: Any) -> float:
 
 
 def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> int:
-    """Returns a value as an int if it is a whole number within [low, high]; accepts R's `10.0`.
-
-    Args:
-        arg: Name of the option in the error.
-        value: The value to check.
-        low: Lower bound.
-        high: Upper bound.
-
-    Raises:
-        SpecError: if it is not a whole number or out of range.
-    """
+    """Returns a value as an int if it is a whole number within [low, high]; accepts R's `10.0`."""
     if not is_number(value) or value != int(value) or not low <= value <= high:
         raise SpecError(
             f"`{arg}` must be a whole number{_range_text(low, high)}, not {describe(value)}.",
@@ -95,16 +72,7 @@ def check_flag(arg: str, value: Any) -> bool:
 
 
 def check_choice(arg: str, value: Any, choices: Sequence[str]) -> str:
-    """Returns a value that is one of `choices`.
-
-    Args:
-        arg: Name of the option in the error.
-        value: The value to check.
-        choices: The allowed values.
-
-    Raises:
-        SpecError: if it is not among them.
-    """
+    """Returns a value that is one of `choices`."""
     if value not in choices:
         listed = ", ".join(f'"{choice}"' for choice in choices)
         raise SpecError(f"`{arg}` must be one of {listed}, not {describe(value)}.", arg=arg)
@@ -350,8 +318,8 @@ def _check_shorthand(arg: str, value: Any, *plain: type) -> Any:
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, plain) or isinstance(value, bool):
-        requested = "a folder" if str in plain else "a number of epochs"
-        message = f"`{arg}` must be {requested} or a list of options, not {describe(value)}."
+        form = "a folder" if str in plain else "a number of epochs"
+        message = f"`{arg}` must be {form} or a list of options, not {describe(value)}."
         raise SpecError(message, arg=arg)
     return value
 

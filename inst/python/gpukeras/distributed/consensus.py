@@ -65,14 +65,7 @@ class LocalConsensus:
         return wishes
 
     def compare(self, model: Model, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
-        """Raises an error where processes do not train the same.
-
-        Args:
-            model: The compiled model.
-            data: The dataset.
-            plan: Its pipeline plan.
-            spec: The options of the training.
-        """
+        """Raises an error where processes do not train the same."""
 
     def begin(self, kind: str, **facts: Any) -> None:
         """Raises an error where processes do not do the same work."""
@@ -211,9 +204,10 @@ def check_blocks(given: list[dict[str, Any]], names: tuple[str, ...]) -> None:
     """
     for one, name in zip(given, names, strict=True):
         if one != given[0]:
+            here, chief = _describe_block(one), _describe_block(given[0])
             raise ClusterError(
-                f"{_begin(name)} has {_tell(one)} next, the chief {_tell(given[0])}: every worker "
-                "must be given the same rows in the same order.",
+                f"{_begin(name)} has {here} next, the chief {chief}: every worker must be given "
+                "the same rows in the same order.",
                 hint="Give the functions of all workers the same seed, or use files.",
                 worker=names.index(name) + 1,
             )
@@ -224,7 +218,7 @@ def _begin(name: str) -> str:
     return name[0].upper() + name[1:]
 
 
-def _tell(block: Mapping[str, Any]) -> str:
+def _describe_block(block: Mapping[str, Any]) -> str:
     if not block:
         return "no more rows"
     return f"{count_of(block['batches'], 'batch')} of {count_of(block['rows'], 'row')}"

@@ -60,20 +60,20 @@ def choose_tolerance(precisions: Sequence[str], device: str) -> tuple[float, str
 
 
 def compare_outputs(
-    requested: Sequence[np.ndarray], found: Sequence[np.ndarray], tolerance: float
+    expected: Sequence[np.ndarray], found: Sequence[np.ndarray], tolerance: float
 ) -> Agreement:
     """Compares predictions output by output.
 
     Args:
-        requested: The model's predictions, an array for each output.
+        expected: The model's predictions, an array for each output.
         found: The exported model's predictions.
         tolerance: See `Agreement`.
     """
-    largest = max((_largest(values) for values in requested), default=0.0)
+    largest = max((_largest(values) for values in expected), default=0.0)
     allowed = tolerance * max(1.0, largest)
-    if [values.shape for values in requested] != [values.shape for values in found]:
+    if [values.shape for values in expected] != [values.shape for values in found]:
         return Agreement(float("inf"), largest, allowed)
-    pairs = zip(requested, found, strict=True)
+    pairs = zip(expected, found, strict=True)
     return Agreement(max((_distance(*pair) for pair in pairs), default=0.0), largest, allowed)
 
 

@@ -79,10 +79,10 @@ def check_input(model: Model, recipe: Recipe) -> None:
             hint="Give `x` as a named list, or group columns by gpu_dataset(inputs = ).",
             arg="model",
         )
-    requested = _shape_of(model, "input_shape")
-    if requested is not None and not _fits(requested, recipe.shape):
+    expected = _shape_of(model, "input_shape")
+    if expected is not None and not _fits(expected, recipe.shape):
         raise ModelError(
-            f"`model` takes rows of shape {requested}, but the data's rows have {recipe.shape}.",
+            f"`model` takes rows of shape {expected}, but the data's rows have {recipe.shape}.",
             hint="Change the input layer's shape or the data's columns.",
             arg="model",
         )
@@ -115,10 +115,10 @@ def _check_inputs(
         return
     _check_names("inputs", list(inputs), [part.name for part in parts])
     for part in parts:
-        requested = inputs[part.name]
-        if requested is not None and not _fits(requested, part.shape):
+        expected = inputs[part.name]
+        if expected is not None and not _fits(expected, part.shape):
             raise ModelError(
-                f"The input `{part.name}` of `model` takes rows of shape {requested}, "
+                f"The input `{part.name}` of `model` takes rows of shape {expected}, "
                 f"but those of the data have {part.shape}.",
                 hint="Change the input layer's shape or the data's columns.",
                 arg="model",
@@ -135,8 +135,8 @@ def _by_place(known: Collection[str], parts: Sequence[Named]) -> Sequence[Named]
 
 def read_open_axes(model: Model) -> frozenset[int]:
     """Returns the axes of a row along which a model of one input takes any length."""
-    requested = _shape_of(model, "input_shape") or ()
-    return frozenset(axis for axis, length in enumerate(requested) if length is None)
+    expected = _shape_of(model, "input_shape") or ()
+    return frozenset(axis for axis, length in enumerate(expected) if length is None)
 
 
 def open_shape(model: Model, recipe: Recipe, shape: tuple[int, ...] | None) -> Recipe:
@@ -155,20 +155,20 @@ def open_shape(model: Model, recipe: Recipe, shape: tuple[int, ...] | None) -> R
     return replace(recipe, shape=tuple(shape)) if fits else recipe
 
 
-def _fits(requested: Shape, have: Shape) -> bool:
+def _fits(expected: Shape, have: Shape) -> bool:
     """Whether rows fit an input: Keras adds or removes a last axis of 1."""
-    longer, shorter = sorted((requested, have), key=len, reverse=True)
+    longer, shorter = sorted((expected, have), key=len, reverse=True)
     if len(longer) == len(shorter) + 1 and longer[-1] == 1:
-        requested, have = requested[: len(shorter)], have[: len(shorter)]
-    return len(requested) == len(have) and all(
-        want in (None, given) for want, given in zip(requested, have, strict=True)
+        expected, have = expected[: len(shorter)], have[: len(shorter)]
+    return len(expected) == len(have) and all(
+        want in (None, given) for want, given in zip(expected, have, strict=True)
     )
 
 
-def _check_names(what: str, requested: list[str], given: list[str]) -> None:
-    if set(requested) != set(given) or len(requested) != len(given):
+def _check_names(what: str, expected: list[str], given: list[str]) -> None:
+    if set(expected) != set(given) or len(expected) != len(given):
         raise ModelError(
-            f"`model` has the {what} {', '.join(requested)}, but the data has {', '.join(given)}.",
+            f"`model` has the {what} {', '.join(expected)}, but the data has {', '.join(given)}.",
             hint="Give the model's layers and the data's elements the same names.",
             arg="model",
         )

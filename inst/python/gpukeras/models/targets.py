@@ -114,10 +114,10 @@ def check_weights(shape: tuple[int, ...], output: Shape, loss: str) -> None:
 
 
 def _shape_error(
-    layer: str, output: Shape, requested: Shape, label: LabelRule, arg: str
+    layer: str, output: Shape, expected: Shape, label: LabelRule, arg: str
 ) -> ModelError:
     return ModelError(
-        f"{layer} gives {_say(output)} numbers a row, so its loss takes {_say(requested)} labels, "
+        f"{layer} gives {_say(output)} numbers a row, so its loss takes {_say(expected)} labels, "
         f"but `{arg}` has {_say(label.row_shape)}.",
         hint="Change the layer, the loss, or the shape of the labels.",
         arg="model",
@@ -161,13 +161,13 @@ def _beyond_one(label: LabelRule) -> bool:
     return not inside and (label.kind != "matrix" or label.whole)
 
 
-def _range_error(label: LabelRule, requested: str, why: str, arg: str) -> DataError:
+def _range_error(label: LabelRule, expected: str, why: str, arg: str) -> DataError:
     low, high = _lowest(label), _highest(label)
     hint = "Check the number of output units."
     if low == 1:
         hint = f"Labels that count from 1 as in R: use `{arg} - 1`, or a factor."
     return DataError(
-        f"`{arg}` has labels from {low:g} to {high:g}, but {why} needs {requested}.",
+        f"`{arg}` has labels from {low:g} to {high:g}, but {why} needs {expected}.",
         hint=hint,
         arg=arg,
     )

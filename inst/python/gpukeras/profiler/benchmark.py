@@ -38,7 +38,7 @@ ROUNDS_S = 1.0  # of all rounds; a single round may take longer
 BLOCK_S = 0.2  # of drawing one sequential block
 PROBE_BATCHES = 2  # drawn to measure how slow the source is
 
-Tell = Callable[[str], None]
+Emit = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Bench:
         data: The dataset.
         plan: How the rows reach the device.
         engine: "keras", "superstep" or "compiled".
-        tell: Called with the name of the current phase; it may raise to end the measurement.
+        emit: Called with the name of the current phase; it may raise to end the measurement.
 
     Attributes:
         count: Batches per call.
@@ -72,7 +72,7 @@ class Bench:
     """
 
     def __init__(
-        self, model: Model, data: Dataset, plan: PipelinePlan, engine: str, tell: Tell
+        self, model: Model, data: Dataset, plan: PipelinePlan, engine: str, emit: Emit
     ) -> None:
         """Opens the loader, traces and compiles the engine, and runs it until it is warm.
 
@@ -81,15 +81,15 @@ class Bench:
             data: The dataset.
             plan: How the rows reach the device.
             engine: The engine.
-            tell: Called with the name of the current phase.
+            emit: Called with the name of the current phase.
 
         Raises:
             DataError: if an epoch has no full batch.
             UntraceableError, or one of `runtime.refusals()`: if the engine cannot run the model.
         """
         self._model, self._data, self._plan, self.engine = model, data, plan, engine
-        self._tell = tell
-        tell("starting")
+        self._emit = emit
+        emit("starting")
         self._loader = self._open(self._choose_most())
         self._loader.suit(engine)
         self._engines = Engines(model, "train", plan.batch_size, plan.device)
@@ -104,7 +104,7 @@ class Bench:
         passes, began = list[StepTimes](), time.perf_counter()
         with closing(draw(self._loader)) as blocks:
             while len(passes) < PASSES:
-                self._tell("measuring")
+                self._emit("measuring")
                 passes.append(self._pass(blocks))
                 if len(passes) >= FEWEST and time.perf_counter() - began > PASSES_S:
                     break
@@ -117,7 +117,7 @@ class Bench:
 
     def drain(self) -> tuple[float, tuple[StageTime, ...]]:
         """Returns the seconds per batch of the input without training, in total and by stage."""
-        self._tell("draining the input")
+        self._emit("draining the input")
         self._loader.clock = StageClock()  # discarded: the first block traces functions for clocks
         batches = 0
         try:
@@ -138,7 +138,7 @@ class Bench:
         Returns:
             Marked calls per round.
         """
-        self._tell("tracing")
+        self._emit("tracing")
         tf, calls = runtime.tensorflow(), self._split_calls(steps)
         rounds = max(1, min(ROUNDS, int(ROUNDS_S / (steps * self.step_s))))
         marks = list(enumerate(calls * rounds))
@@ -157,7 +157,7 @@ class Bench:
         return open_loader(self._data, self._plan, check, self._idle, most=most)
 
     def _idle(self) -> None:
-        self._tell("waiting")
+        self._emit("waiting")
 
     def _choose_most(self) -> int:
         """Returns the batches per block: as in training, but fewer if the source is slow."""
@@ -200,7 +200,7 @@ class Bench:
         return [most] * whole + [rest] * bool(rest)
 
     def _time(self, count: int) -> float:
-        self._tell("starting")
+        self._emit("starting")
         began = time.perf_counter()
         wait_for(self._run(count))
         return time.perf_counter() - began

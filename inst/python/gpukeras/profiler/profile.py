@@ -243,7 +243,7 @@ class _Profile:
         resident = self.plan.mode == "resident"
         return 0 if resident else self.data.row_bytes * self.plan.batch_size
 
-    def _tell(self, kind: str) -> None:
+    def _emit(self, kind: str) -> None:
         if self.on_event is not None and self.on_event({"kind": kind}) is True:
             raise KeyboardInterrupt
 
@@ -272,7 +272,7 @@ class _Profile:
             return self._bench(self.engine, self.plan)
 
     def _bench(self, engine: str, plan: PipelinePlan) -> Bench:
-        return Bench(self.model, self.data, plan, engine, self._tell)
+        return Bench(self.model, self.data, plan, engine, self._emit)
 
     # Advice
 

@@ -78,11 +78,11 @@ def is_within(version: str, bounds: Sequence[tuple[str, str]]) -> bool:
 
 
 def _keeps(found: tuple[int, ...], sign: str, bound: str) -> bool:
-    requested = parse_numbers(bound)
+    limit = parse_numbers(bound)
     if sign == "~=":  # at least this version, with all but the last number equal
-        return _keeps(found, ">=", bound) and found[: len(requested) - 1] == requested[:-1]
-    width = len(requested) if bound.endswith("*") else max(len(found), len(requested))
-    padded = [(one + (0,) * width)[:width] for one in (found, requested)]
+        return _keeps(found, ">=", bound) and found[: len(limit) - 1] == limit[:-1]
+    width = len(limit) if bound.endswith("*") else max(len(found), len(limit))
+    padded = [(one + (0,) * width)[:width] for one in (found, limit)]
     return bool(COMPARISONS[sign](*padded))
 
 
@@ -104,39 +104,41 @@ def list_lacking(
 
 
 def _judge_one(
-    requested: Requirement, installed: Mapping[str, str]
+    requirement: Requirement, installed: Mapping[str, str]
 ) -> dict[str, str | bool] | None:
-    if requested.name in WHEELS:
-        return _judge_tensorflow(requested, installed)
-    version = installed.get(requested.name)
-    if version is not None and is_within(version, requested.bounds):
+    if requirement.name in WHEELS:
+        return _judge_tensorflow(requirement, installed)
+    version = installed.get(requirement.name)
+    if version is not None and is_within(version, requirement.bounds):
         return None
-    return _record(requested, f"{requested.name} {version}" if version else "", requested.text)
+    return _record(
+        requirement, f"{requirement.name} {version}" if version else "", requirement.text
+    )
 
 
 def _judge_tensorflow(
-    requested: Requirement, installed: Mapping[str, str]
+    requirement: Requirement, installed: Mapping[str, str]
 ) -> dict[str, str | bool] | None:
     """Judges TensorFlow: all its builds install the same files, so two of them break each other."""
     owners = [name for name in WHEELS if name in installed]
     found = " and ".join(f"{name} {installed[name]}".strip() for name in owners)
     if not owners or len(owners) > 1:
-        return _record(requested, found, requested.text, clash=len(owners) > 1)
-    fits = is_within(installed[owners[0]], requested.bounds)
-    if requested.extra != CUDA:
-        limits = ",".join(sign + bound for sign, bound in requested.bounds)
-        return None if fits else _record(requested, found, owners[0] + limits)
-    if owners[0] != requested.name:
-        return _record(requested, found, requested.text, clash=True)
+        return _record(requirement, found, requirement.text, clash=len(owners) > 1)
+    fits = is_within(installed[owners[0]], requirement.bounds)
+    if requirement.extra != CUDA:
+        limits = ",".join(sign + bound for sign, bound in requirement.bounds)
+        return None if fits else _record(requirement, found, owners[0] + limits)
+    if owners[0] != requirement.name:
+        return _record(requirement, found, requirement.text, clash=True)
     if CUDA_WHEEL not in installed:
-        return _record(requested, f"{found} without CUDA's libraries", requested.text)
-    return None if fits else _record(requested, found, requested.text)
+        return _record(requirement, f"{found} without CUDA's libraries", requirement.text)
+    return None if fits else _record(requirement, found, requirement.text)
 
 
 def _record(
-    requested: Requirement, found: str, install: str, clash: bool = False
+    requirement: Requirement, found: str, install: str, clash: bool = False
 ) -> dict[str, str | bool]:
-    return {"wanted": requested.text, "found": found, "install": install, "clash": clash}
+    return {"wanted": requirement.text, "found": found, "install": install, "clash": clash}
 
 
 # Reading -----------------------------------------------------------------------------------------

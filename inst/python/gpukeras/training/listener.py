@@ -34,7 +34,7 @@ class ProgressReporter:
         """Whether the interval between events has passed."""
         return time.perf_counter() - self._last > EVENT_S
 
-    def tell(
+    def emit(
         self, kind: str, epoch: int, step: int, steps: int | None, metrics: dict[str, float]
     ) -> bool:
         """Reports an event; returns whether the training is to end.

@@ -141,7 +141,7 @@ class Trainer:
         each = bool(self.facts.batch_hook)
         self.keras_steps = KerasSteps(self.loader, self.runner, self.callbacks, each, self.together)
         held.callback(lambda: self.runner.close())
-        self.model.train_function = self._on_tick
+        self.model.train_function = self._run_keras_step
         self.model.history = None  # not that of an earlier training, if this one does not start
 
     def _prepare_rows(self) -> None:
@@ -252,7 +252,7 @@ class Trainer:
             raise self.explain_memory()
         return self.loader.epoch(self.progress.epoch), self.progress.done
 
-    def _on_tick(self, iterator: Any) -> Logs:
+    def _run_keras_step(self, iterator: Any) -> Logs:
         """Keras' train function: runs the batches up to this Keras step's share of the epoch.
 
         Raises:
@@ -266,19 +266,19 @@ class Trainer:
 
     def _idle(self) -> None:
         """Handles a user's interrupt while rows are waited for."""
-        if self.listener.due and self._tell("waiting", {}):
+        if self.listener.due and self._emit("waiting", {}):
             raise KeyboardInterrupt
 
     def _after_call(self, position: int, logs: Logs) -> bool:
         agree = self.strategy.agreement.agree
-        due = agree("call", save=self.saver.due(), tell=self.listener.due)
+        due = agree("call", save=self.saver.due(), emit=self.listener.due)
         if due["save"] and not self._before_tail():
             self.health.check()
             self._save(within=True)
-        if not due["tell"]:
+        if not due["emit"]:
             return bool(self.model.stop_training)
         self.health.check()
-        self._tell("progress", read_metrics({k: v for k, v in logs.items() if k == "loss"}))
+        self._emit("progress", read_metrics({k: v for k, v in logs.items() if k == "loss"}))
         stop = self._agree_stop("stop")
         if self.stopped == "interrupted" and not self._before_tail():
             self._save(within=True)  # before validation, which resets the metrics
@@ -293,10 +293,9 @@ class Trainer:
         return wishes["stop"]
 
     def _before_tail(self) -> bool:
-        """Whether only the short last batch is left.
+        """Whether only the short last batch is left; no checkpoint is made before it.
 
-        Keras' function is traced for any number of rows when it has seen two numbers, and for this
-        one where it sees no other; their results differ in the last digit.
+        Keras retraces for any batch size when it sees a second one; results differ in the last bit.
         """
         steps, short = self.loader.steps or 0, self.plan.last_batch < self.plan.batch_size
         return short and self.runner.position == steps - 1
@@ -314,7 +313,7 @@ class Trainer:
         whole = self.loader.exact and self.runner.position == self.loader.steps
         if whole or not self.runner.stopped:  # otherwise a resumption runs the rest
             self._save()
-        self._tell("epoch", metrics)
+        self._emit("epoch", metrics)
         self._agree_stop("epoch")
 
     def _save(self, within: bool = False) -> None:
@@ -334,18 +333,19 @@ class Trainer:
         self.saver.save(state)
         self.saver.write_history(self._report())
 
-    def _tell(self, kind: str, metrics: dict[str, Value]) -> bool:
+    def _emit(self, kind: str, metrics: dict[str, Value]) -> bool:
         """Reports an event to the listener; returns whether the training is to stop."""
         epoch = self.progress.epoch + (kind != "epoch")
         step, steps = self.runner.position, self.loader.steps
-        if self.listener.tell(kind, epoch, step, steps, split_components(metrics)):
+        if self.listener.emit(kind, epoch, step, steps, split_components(metrics)):
             self.stopped = "interrupted"
             self.model.stop_training = True
         return bool(self.model.stop_training)
 
     # What may go wrong ----------------------------------------------------------------------------
+
     def _back_off(self, error: BaseException) -> tuple[Engines, EngineAutotuner]:
-        """Returns engines for half as many rows at once; an error where that cannot be."""
+        """Returns engines that take half as many rows at once; raises if that is impossible."""
         splits = self.strategy.replicas == 1 and can_split(self.model)
         if self.spec.on_oom == "stop" or self.microbatch_size <= 1 or not splits:
             raise self.explain_memory() from error

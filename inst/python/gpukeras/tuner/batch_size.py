@@ -195,7 +195,7 @@ class _Search:
     def _judge(self) -> str:
         """Returns why to stop after the last size, or ""."""
         last = self.points[-1]
-        told = self._tell("size", **vars(last))
+        told = self._emit("size", **vars(last))
         if last.status == FULL:
             if len(self.points) == 1:
                 raise _too_large(self.device, last.batch_size)
@@ -242,13 +242,13 @@ class _Search:
 
     def _time(self, engines: Engines, block: Block, count: int) -> float:
         """Returns the seconds of a call, the device's work included."""
-        if self._tell("waiting"):
+        if self._emit("waiting"):
             raise _Interrupted
         began = time.perf_counter()
         wait_for(engines.run(self.engine, block, 0, count))
         return time.perf_counter() - began
 
-    def _tell(self, kind: str, **figures: Any) -> bool:
+    def _emit(self, kind: str, **figures: Any) -> bool:
         event = {"kind": kind, **figures}
         return self.on_event is not None and self.on_event(event) is True
 

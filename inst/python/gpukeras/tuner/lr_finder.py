@@ -183,7 +183,7 @@ class _Test:
 
     def idle(self) -> None:
         """Sends an event while the loader waits for rows; `on_event` may end the test."""
-        self._tell("waiting")
+        self._emit("waiting")
         if self.interrupted:
             raise KeyboardInterrupt
 
@@ -205,9 +205,9 @@ class _Test:
                 self._batch_s = (time.perf_counter() - began) / count
             self.losses += losses.astype(np.float64).tolist()
             first += count
-            self._tell("rates")
+            self._emit("rates")
 
-    def _tell(self, kind: str) -> None:
+    def _emit(self, kind: str) -> None:
         event = {"kind": kind, "step": len(self.losses), "steps": len(self.rates)}
         if self.on_event is not None and self.on_event(event) is True:
             self.interrupted = True

@@ -5,7 +5,6 @@ import pytest
 
 from gpukeras import DataError
 from gpukeras.data.preprocessing import compatibility, encoding
-from gpukeras.data.preprocessing import recipe as preprocessing_recipe
 
 ALL = np.ones(4, dtype=bool)
 
@@ -203,31 +202,3 @@ def test_same_encoding_ignores_the_labels_statistics_and_names():
     one = encoding.learn_array(x, ALL, False, ["a", "b"])
     assert compatibility.same_encoding(one, encoding.learn_array(x, ALL, False, []))
     assert not compatibility.same_encoding(one, encoding.learn_array(x, ALL, True, []))
-
-
-class Counted(str):
-    """A name that counts how often it is compared with another."""
-
-    compared = 0
-    __hash__ = str.__hash__
-
-    def __eq__(self, other):
-        Counted.compared += 1
-        return str.__eq__(self, other)
-
-
-@pytest.mark.parametrize("search", ["repeated", "missing"])
-def test_names_of_many_columns_are_not_each_compared_with_all_others(search):
-    names = [Counted(f"column {place}") for place in range(2000)]
-    given = [Counted(name) for name in names]
-    recipe = encoding.learn_columns([number(name) for name in names[-50:]], ALL, True, "onehot")
-    Counted.compared = 0
-    if search == "repeated":
-        preprocessing_recipe.check_names(names, "x")
-    else:
-        preprocessing_recipe.check_columns(recipe, given, "x")
-    assert Counted.compared < 2 * len(names)
-    with pytest.raises(DataError, match="has more than one column `column 7`"):
-        preprocessing_recipe.check_names([*names, names[7], names[9]], "x")
-    with pytest.raises(DataError, match="lacks the column `column 1953`"):
-        preprocessing_recipe.check_columns(recipe, given[:1953] + given[1954:], "x")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from children import run_script
 from clusters import plan_workers, run_all, started
-from nightly import few, only_at_night
+from nightly import few, read_runs
 
 pytestmark = pytest.mark.tf
 NEAR = 1e-5
@@ -70,12 +70,19 @@ def alone(cases):
     return {"cases": cases}
 
 
+def choose(request, folder):
+    """Whether tests run that are not nightly; the cases whose result does not depend on workers."""
+    by_day, at_night = read_runs(request)
+    few_cases = {**FEW, "resume": ["resume", {"folder": folder}]}
+    return by_day, {**(few_cases if by_day else {}), **(MORE if at_night else {})}
+
+
 @pytest.fixture(scope="module")
 def two(request):
     """What each case found on two workers, by its name."""
     with tempfile.TemporaryDirectory() as folder:
-        resume = {"resume": ["resume", {"folder": folder}]}
-        names = MORE if only_at_night(request) else {**FEW, **ENDING, **resume, **LAST}
+        by_day, names = choose(request, folder)
+        names |= {**ENDING, **LAST} if by_day else {}
         workers = run_all(plan_workers(2, list(names.values())))
         pairs = zip(*(worker.cases() for worker in workers), strict=True)
         return dict(zip(names, pairs, strict=True))
@@ -85,8 +92,7 @@ def two(request):
 def one(request):
     """What one process found."""
     with tempfile.TemporaryDirectory() as folder:
-        resume = {"resume": ["resume", {"folder": folder}]}
-        names = MORE if only_at_night(request) else {**FEW, **resume}
+        _, names = choose(request, folder)
         (worker,) = run_all([alone(list(names.values()))])
         return dict(zip(names, worker.cases(), strict=True))
 

@@ -10,11 +10,11 @@ import numpy as np
 from gpukeras.core.errors import DataError
 
 
-def order_names(requested: Sequence[str], given: Sequence[str], arg: str) -> tuple[int, ...] | None:
-    """Returns the positions of the requested columns among those given.
+def order_names(expected: Sequence[str], given: Sequence[str], arg: str) -> tuple[int, ...] | None:
+    """Returns the positions of the expected columns among those given.
 
     Args:
-        requested: The names in training, or none.
+        expected: The names in training, or none.
         given: The names of the new rows' columns, or none.
         arg: The user's name for the rows, for messages.
 
@@ -23,12 +23,12 @@ def order_names(requested: Sequence[str], given: Sequence[str], arg: str) -> tup
         has no names, or names that are not unique.
 
     Raises:
-        DataError: if a requested name is missing or occurs twice.
+        DataError: if an expected name is missing or occurs twice.
     """
-    requested, given = tuple(requested), tuple(given)
-    if not given or requested == given or not _tell_apart(requested):
+    expected, given = tuple(expected), tuple(given)
+    if not given or expected == given or not _tell_apart(expected):
         return None
-    for name in requested:
+    for name in expected:
         if given.count(name) != 1:
             found = "has more than one" if name in given else "lacks the"
             trained = "" if name in given else " that the model was trained on"
@@ -38,44 +38,42 @@ def order_names(requested: Sequence[str], given: Sequence[str], arg: str) -> tup
                 arg=arg,
                 column=name,
             )
-    return tuple(given.index(name) for name in requested)
+    return tuple(given.index(name) for name in expected)
 
 
 def order_columns(
-    features: Mapping[str, Any], requested: Sequence[str], arg: str
+    features: Mapping[str, Any], expected: Sequence[str], arg: str
 ) -> Mapping[str, Any]:
-    """Returns an array, or labels, with the requested columns of its last axis only, in order.
+    """Returns an array, or labels, with the expected columns of its last axis only, in order.
 
     Args:
         features: Features or labels with `values` and perhaps `names`.
-        requested: See `order_names()`.
+        expected: See `order_names()`.
         arg: See `order_names()`.
     """
-    order = order_names(requested, features.get("names") or (), arg)
+    order = order_names(expected, features.get("names") or (), arg)
     values = features["values"]
     if order is None or not isinstance(values, np.ndarray) or values.ndim < 2:
         return features
     leading = order == tuple(range(len(order)))  # a view is enough
     columns = slice(len(order)) if leading else list(order)
-    return {**features, "values": values[..., columns], "names": list(requested)}
+    return {**features, "values": values[..., columns], "names": list(expected)}
 
 
-def check_same_names(requested: Sequence[str], given: Sequence[str], arg: str) -> None:
+def check_same_names(expected: Sequence[str], given: Sequence[str], arg: str) -> None:
     """Checks that encoded rows, which cannot be reordered, have the columns of training.
 
     Args:
-        requested: The names in training, or none.
+        expected: The names in training, or none.
         given: The names of the encoded rows' columns, or none.
         arg: The user's name for the rows, for messages.
 
     Raises:
         DataError: if both sides have names, and these differ.
     """
-    if given and _tell_apart(requested) and tuple(requested) != tuple(given):
-        pairs = zip(requested, given, strict=False)
-        one, other = next(
-            (pair for pair in pairs if pair[0] != pair[1]), (requested[-1], given[-1])
-        )
+    if given and _tell_apart(expected) and tuple(expected) != tuple(given):
+        pairs = zip(expected, given, strict=False)
+        one, other = next((pair for pair in pairs if pair[0] != pair[1]), (expected[-1], given[-1]))
         raise DataError(
             f"`{arg}` has the column `{other}` where training had `{one}`.",
             hint="Pass the matrix itself, or use gpu_dataset(recipe = ): columns are then found "

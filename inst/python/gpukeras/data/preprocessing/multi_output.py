@@ -115,8 +115,8 @@ def encode_labels(
         DataError: for other outputs than in training, or as `targets.encode_label()`.
     """
     if (rule.kind == SEVERAL) != (labels["kind"] == SEVERAL):
-        requested = _names(rule) if rule.outputs else "a single output"
-        raise DataError(f"`y` must have labels for {requested}, as in training.", arg="y")
+        expected = _names(rule) if rule.outputs else "a single output"
+        raise DataError(f"`y` must have labels for {expected}, as in training.", arg="y")
     if rule.kind != SEVERAL:
         return encode_label(rule, labels, notes, next(each_label(labels))[0])
     given = dict(zip(_given_names(labels), each_label(labels), strict=True))

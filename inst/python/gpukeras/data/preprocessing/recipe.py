@@ -159,9 +159,9 @@ KINDS = {
 }
 
 
-def _compare_kinds(requested: str, found: str) -> str:
-    array = "numbers" if STRINGS in (requested, found) else "a matrix or array"
-    known, given = KINDS.get(requested, array), KINDS.get(found, array)
+def _compare_kinds(expected: str, found: str) -> str:
+    array = "numbers" if STRINGS in (expected, found) else "a matrix or array"
+    known, given = KINDS.get(expected, array), KINDS.get(found, array)
     return f"{known}, as in training, not {given.replace('named ', '')}"
 
 

@@ -197,13 +197,13 @@ def encode_label(
 
 def _check_row(rule: LabelRule, values: np.ndarray, arg: str) -> np.ndarray:
     """Returns the values in the row shape of training; any shape of one number per row fits."""
-    requested, found = rule.row_shape, tuple(values.shape[1:])
-    if found == requested or math.prod(found) == math.prod(requested) == 1:
-        return values.reshape(-1, *requested)
-    if len(requested) == len(found) == 1:
+    expected, found = rule.row_shape, tuple(values.shape[1:])
+    if found == expected or math.prod(found) == math.prod(expected) == 1:
+        return values.reshape(-1, *expected)
+    if len(expected) == len(found) == 1:
         raise DataError(f"`{arg}` must have {count_of(rule.units, 'column')}.", arg=arg)
     raise DataError(
-        f"Each row of `{arg}` must have shape {requested}, as in training, not {found}.", arg=arg
+        f"Each row of `{arg}` must have shape {expected}, as in training, not {found}.", arg=arg
     )
 
 

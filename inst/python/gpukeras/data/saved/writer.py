@@ -138,10 +138,10 @@ def save_dataset(
         shards: Number of files, or None for files of about 128 MiB.
         overwrite: Whether to replace a saved dataset, in a folder that holds no other files.
         on_event: Called at most every 0.2 s with `{kind: "saving", step, steps, bytes}`: rows
-            written and in all; True ends the saving and leaves no files.
+            written and rows in all (or None); if it returns True, no files are left.
 
     Returns:
-        `{path, format, rows, shards, bytes, elapsed_s, stopped}`, see `FitReport.stopped`.
+        `{path, format, rows, shards, bytes, elapsed_s, stopped}`: "completed" or "interrupted".
 
     Raises:
         SpecError: for an invalid option.
@@ -249,7 +249,7 @@ class _Writer:
             if not first or self.stopped:
                 break
             done.append(self._write_shard(len(done) + 1, size, first))
-        self._tell(last=True)
+        self._emit(last=True)
         return done
 
     def _write_shard(self, number: int, size: int, block: Arrays) -> Shard:
@@ -260,14 +260,14 @@ class _Writer:
                 shard.write(block)
                 count = len(block["x"])
                 left, self._done = left - count, self._done + count
-                self._tell()
+                self._emit()
                 block = self._rows.take(min(left, self._group)) if left else {}
             return shard.finish()
         except BaseException:
             shard.abandon()
             raise
 
-    def _tell(self, last: bool = False) -> None:
+    def _emit(self, last: bool = False) -> None:
         if self._on_event is None or self.stopped:
             return
         if not last and time.perf_counter() - self._told < EVENT_S:

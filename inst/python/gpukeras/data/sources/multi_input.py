@@ -198,12 +198,12 @@ class InputsFeatures(Features):
         return Recipe(KIND, (width,), na=na, inputs=inputs, listed=self._listed)
 
     def _check_inputs(self, recipe: Recipe) -> None:
-        requested = [part.name for part in recipe.inputs]
+        expected = [part.name for part in recipe.inputs]
         if recipe.kind != KIND:
             check_form(recipe, KIND, (), self.arg)
-        if set(requested) != set(self.inputs):
+        if set(expected) != set(self.inputs):
             raise DataError(
-                f"`{self.arg}` must have the inputs {', '.join(requested)}, as in training, "
+                f"`{self.arg}` must have the inputs {', '.join(expected)}, as in training, "
                 f"not {', '.join(self.inputs)}.",
                 arg=self.arg,
             )

@@ -163,9 +163,9 @@ def _join_texts(columns: Sequence[Mapping[str, Any]], arg: str) -> dict[str, Any
     return {"kind": STRINGS, "values": values, "levels": list(levels), "names": names}
 
 
-def _refuse(column: Mapping[str, Any], arg: str, requested: str) -> DataError:
+def _refuse(column: Mapping[str, Any], arg: str, expected: str) -> DataError:
     return DataError(
-        f"Column `{column['name']}` of `{arg}` must hold {requested}, not {column['kind']}.",
+        f"Column `{column['name']}` of `{arg}` must hold {expected}, not {column['kind']}.",
         hint='With `encode = "none"` columns are given to the model as they are.',
         arg=arg,
         column=column["name"],

@@ -22,7 +22,13 @@ from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.data.streams.elements import choose_batched
 from gpukeras.data.streams.rebatch import HostBlock
-from gpukeras.data.streams.tfdata import TfPass, check_steps, hold_back, prefetch_one, pull_first
+from gpukeras.data.streams.tfdata import (
+    TfPass,
+    check_steps,
+    disable_prefetch,
+    prefetch_one,
+    pull_first,
+)
 
 PAD = "Batch it with padded_batch() or ragged_batch()."
 UNBATCHED_ROWS = 32  # per batch if the elements are rows; Keras' default
@@ -134,7 +140,7 @@ def _refuse(name: str, why: str) -> SpecError:
 
 def open_as_is(features: Mapping[str, Any], why: str) -> AsIsStream:
     """Opens the stream of batches; elements that are rows are batched."""
-    dataset = hold_back(features["dataset"])
+    dataset = disable_prefetch(features["dataset"])
     if isinstance(dataset.element_spec, Mapping) and set(dataset.element_spec) == {"x", "y"}:
         dataset = dataset.map(lambda element: (element["x"], element["y"]))
     if not _are_batches(dataset.element_spec, features.get("batched")):

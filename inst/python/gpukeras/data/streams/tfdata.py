@@ -46,7 +46,7 @@ class TfStream:
         """
         if not isinstance(dataset, runtime.tensorflow().data.Dataset):
             raise SpecError(f"`x` must be a tf.data.Dataset, not {describe(dataset)}.", arg="x")
-        self.dataset = hold_back(dataset)
+        self.dataset = disable_prefetch(dataset)
         self.elements = parse_elements(dataset.element_spec, batched)
         self.cardinality = int(dataset.cardinality())
         self.steps = check_steps(steps, self.cardinality, self.elements.batched)
@@ -112,10 +112,9 @@ class TfStream:
             made = self._rebatch(made, batch_size, capacity, rows, buffer is None)
             return prefetch_one(made.map(lambda *parts: self._encode(recipe, parts)))
 
-        if buffer is None:  # every epoch is the same dataset: TensorFlow traces it once
-            made_once = functools.cache(lambda: make(0))
-            return TfPass(lambda _: made_once(), batch_size, capacity, rows, drop_last)
-        return TfPass(make, batch_size, capacity, rows, drop_last)
+        once = functools.cache(lambda: make(0))  # without a buffer TensorFlow traces it once
+        given = make if buffer is not None else lambda epoch: once()
+        return TfPass(given, batch_size, capacity, rows, drop_last)
 
     def _rebatch(
         self, made: Any, batch_size: int, capacity: int, rows: int | None, own: bool
@@ -143,24 +142,25 @@ class TfStream:
         return (x, *(tf.cast(tf.reshape(part, (-1, *row)), tf.float32) for part, row in others))
 
 
-def prefetch_one(dataset: Any) -> Any:
-    """Prefetches one element if the pipeline may run ahead, see `hold_back()`."""
-    return dataset if keras_private.calls_eager_python(dataset) else dataset.prefetch(1)
+def disable_prefetch(dataset: Any) -> Any:
+    """Returns the dataset; one that calls `tf.py_function()` makes elements only on request.
 
-
-def hold_back(dataset: Any) -> Any:
-    """Returns the dataset; one that calls `tf.py_function()` then makes elements on demand only.
-
-    The function may be an R function, which runs on the main thread as soon as that is free. If the
-    main thread traces a training step at that time, the function's tensors would become part of its
-    graph. The user's prefetch() and num_parallel_calls remain in effect.
+    The function may be R's, which runs on R's main thread. If it ran there while a training step is
+    traced, the function's tensors would become a part of that graph. Elements that the user's own
+    prefetch() or num_parallel_calls makes ahead stay so.
     """
-    if not keras_private.calls_eager_python(dataset):
+    if not keras_private.uses_py_function(dataset):
         return dataset
     options = runtime.tensorflow().data.Options()
     options.experimental_optimization.apply_default_optimizations = False  # fuses map and batch
     options.experimental_optimization.inject_prefetch = False
     return dataset.with_options(options)
+
+
+def prefetch_one(dataset: Any) -> Any:
+    """Prefetches one element, unless an option forbids it, see `disable_prefetch()`."""
+    forbidden = dataset.options().experimental_optimization.inject_prefetch is False
+    return dataset if forbidden else dataset.prefetch(1)
 
 
 class TfPass:

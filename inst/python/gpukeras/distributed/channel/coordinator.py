@@ -87,7 +87,7 @@ class Coordinator(HeartbeatThread):
         if len(self._left) < len(self.workers):
             self._check_left()
             return
-        self._tell(self._links.values(), FrameKind.OVER, {})
+        self._send(self._links.values(), FrameKind.OVER, {})
         self.mailbox.put_over()
 
     def _check_left(self) -> None:
@@ -103,7 +103,7 @@ class Coordinator(HeartbeatThread):
     def _declare(self, fault: Fault) -> None:
         # The fault is sent first, because `on_loss` may take long.
         if self.mailbox.working:
-            self._tell(self._links.values(), FrameKind.FAULT, fault.record())
+            self._send(self._links.values(), FrameKind.FAULT, fault.record())
             self._note(fault)
 
     def _tick(self, now: float) -> None:

@@ -225,7 +225,7 @@ class HeartbeatThread(ABC):
     def _tell_rest(self, at_rest: bool) -> None:
         if at_rest != self._at_rest:
             self._at_rest = at_rest
-            self._tell(self._links.values(), FrameKind.REST, {"rests": at_rest})
+            self._send(self._links.values(), FrameKind.REST, {"rests": at_rest})
 
     def _beat(self, now: float) -> None:
         if now - self._beaten < self._beat_s:
@@ -253,7 +253,7 @@ class HeartbeatThread(ABC):
     def _end(self) -> None:
         self._ending = True
 
-    def _tell(self, links: Iterable[Link], kind: FrameKind, record: dict[str, object]) -> None:
+    def _send(self, links: Iterable[Link], kind: FrameKind, record: dict[str, object]) -> None:
         for link in links:
             link.send_record(kind, record)
 

@@ -94,7 +94,7 @@ class FrameReader:
     def room(self) -> memoryview:
         """Returns the buffer for the next bytes; never empty."""
         if self._filled == len(self._buffer):
-            more = bytearray(min(self._requested, 2 * self._filled))
+            more = bytearray(min(self._needed, 2 * self._filled))
             more[: self._filled] = self._buffer
             self._buffer = more
         return memoryview(self._buffer)[self._filled :]
@@ -106,10 +106,10 @@ class FrameReader:
             StrangerError: for bytes that no worker sends, or a body longer than the limit.
         """
         self._filled += count
-        return None if self._filled < self._requested else self._take()
+        return None if self._filled < self._needed else self._take()
 
     def _expect(self, take: Callable[[], Frame | None], count: int) -> None:
-        self._take, self._requested = take, count
+        self._take, self._needed = take, count
         self._buffer, self._filled = bytearray(min(count, ROOM)), 0
 
     def _take_greeting(self) -> None:

@@ -47,7 +47,7 @@ class Worker(HeartbeatThread):
     def _leave(self, reason: str) -> None:
         self._leaving = True
         if self.mailbox.working:
-            self._tell(self._links.values(), FrameKind.FAIL, {"reason": reason})
+            self._send(self._links.values(), FrameKind.FAIL, {"reason": reason})
             self._note(Fault(self.own, reason))
         self._end()
 
@@ -71,5 +71,5 @@ class Worker(HeartbeatThread):
     def _lose(self, worker: int, reason: str) -> None:
         if self.mailbox.working:
             # A chief that was stopped learns on waking that the others have continued without it.
-            self._tell(self._links.values(), FrameKind.FAULT, Fault(CHIEF, reason).record())
+            self._send(self._links.values(), FrameKind.FAULT, Fault(CHIEF, reason).record())
             self._note(Fault(CHIEF, reason))

@@ -1,0 +1,37 @@
+"""Keras' own classes have what the protocols promise."""
+
+import pytest
+from small_fits import make_model
+
+from gpukeras.core import keras_types
+
+pytestmark = pytest.mark.tf
+
+
+def names_of(protocol):
+    own = {name for name in vars(protocol) if not name.startswith("_")}
+    return sorted(own | set(protocol.__annotations__))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    import numpy as np
+
+    model = make_model()
+    model.fit(np.zeros((4, 5), np.float32), np.zeros(4), verbose=0)
+    return model
+
+
+@pytest.mark.parametrize("name", names_of(keras_types.Model))
+def test_a_model_has_what_its_protocol_names(trained, name):
+    assert hasattr(trained, name)
+
+
+@pytest.mark.parametrize("name", names_of(keras_types.Optimizer))
+def test_an_optimizer_has_what_its_protocol_names(trained, name):
+    assert hasattr(trained.optimizer, name)
+
+
+@pytest.mark.parametrize("name", names_of(keras_types.Variable))
+def test_a_variable_has_what_its_protocol_names(trained, name):
+    assert hasattr(trained.variables[0], name)
