@@ -12,7 +12,8 @@ from gpukeras.backend import runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.block import Block
 from gpukeras.distributed.replicated_step import ReplicatedStep
-from gpukeras.engine.engines import Engines, Logs
+from gpukeras.engine.engines import Engines
+from gpukeras.engine.programs import Logs
 
 
 class ReplicatedEngines(Engines):

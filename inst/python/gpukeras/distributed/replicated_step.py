@@ -24,7 +24,7 @@ from gpukeras.distributed.keras_internals import (
     sum_up,
     this_replica,
 )
-from gpukeras.engine.engines import Logs, cut
+from gpukeras.engine.programs import Logs, cut
 from gpukeras.engine.train_step import Averages, NonFiniteMonitor
 from gpukeras.models.losses import sums_rows
 

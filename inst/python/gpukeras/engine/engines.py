@@ -20,78 +20,30 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
-from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
-from gpukeras.engine.autotune import EngineFacts
+from gpukeras.engine.programs import (
+    CompiledProgram,
+    Logs,
+    Step,
+    UntraceableError,
+    count_rows,
+    cut,
+    gather,
+    make_like,
+    read_shapes,
+)
 from gpukeras.system import host
 
 # Up to this number of batches the short last one shares their program. Where the size of a batch
 # is unknown to XLA, a small one takes some 20 us more; tracing once more takes 0.2 to 2 s.
 FEW_BATCHES = 3000
-BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
-TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
-
-Logs = Mapping[str, Any]
-Step = Callable[[Any], Logs]
-Shapes = tuple[tuple[tuple[int, ...], str], ...]
-
-
-@dataclass(frozen=True)
-class CompiledProgram:
-    """The program of an engine.
-
-    Args:
-        shapes: Shapes of its array arguments.
-        rows: Their number of rows; 0 for any number.
-        run: Takes arrays, the first batch and the number of batches, and trains on these; where
-            rows are any number, it takes the batch size too.
-    """
-
-    shapes: Shapes
-    rows: int
-    run: Callable[..., Logs]
-
-    def takes(self, block: Block) -> bool:
-        """Whether it was made for blocks of this shape."""
-        return self.shapes == read_shapes(block, None if self.rows else 0)
-
-
-class UntraceableError(Exception):
-    """A model's step cannot be traced into a loop; Keras' own function may still run it."""
-
-
-def cut(arrays: Any, start: Any, rows: Any) -> Any:
-    """Slices `rows` rows of each array of a nested structure."""
-    tf = runtime.tensorflow()
-
-    def one(array: Any) -> Any:
-        begin = tf.concat([[start], tf.zeros(len(array.shape) - 1, tf.int32)], 0)
-        part = tf.slice(array, begin, [rows, *array.shape[1:]])
-        if not isinstance(rows, int):
-            part.set_shape([None, *array.shape[1:]])
-        return part
-
-    return tf.nest.map_structure(one, arrays)
-
-
-def _gather(arrays: Any, start: Any, rows: Any) -> Any:
-    """Slices as `cut()`, outside of a loop: XLA would recompile a slice for each start."""
-    tf = runtime.tensorflow()
-    taken = start + tf.range(rows)
-    return tf.nest.map_structure(lambda array: tf.gather(array, taken), arrays)
-
-
-def count_rows(arrays: Any) -> int:
-    """Returns the number of rows of the arrays of a nested structure."""
-    return int(runtime.tensorflow().nest.flatten(arrays)[0].shape[0])
 
 
 @contextlib.contextmanager
@@ -208,7 +160,7 @@ class Engines:
             tf = runtime.tensorflow()
             self._began = time.perf_counter()
             concrete = self._make(engine, block, rows)
-            nothing = [*_like(block, rows), tf.constant(0), tf.constant(0)]
+            nothing = [*make_like(block, rows), tf.constant(0), tf.constant(0)]
             self._compiling = begin_compiling(concrete, nothing)
         if self._compiling is not None and not self._compiling.is_done():
             return False
@@ -297,7 +249,7 @@ class Engines:
             self._loop(arrays, first, end)
             return self.model.get_metrics_result()
         self._loop(arrays, first, end - 1)
-        return self._step(_gather(arrays, (end - 1) * self._size, self._size))
+        return self._step(gather(arrays, (end - 1) * self._size, self._size))
 
     def _loop(self, arrays: tuple[Any, ...], first: Any, end: Any) -> None:
         """Traced: steps over batches `first` to `end`, until the step's `going()` is false."""
@@ -312,85 +264,3 @@ class Engines:
 
     def _batch(self, arrays: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
         return cut(arrays, index * self._size, self._size)
-
-
-def read_shapes(block: Block, rows: int | None = None) -> Shapes:
-    """Returns the shape and dtype of each array of a block, with `rows` in place of its rows."""
-    arrays = runtime.tensorflow().nest.flatten(block.arrays)
-    return tuple(
-        ((len(array) if rows is None else rows, *array.shape[1:]), array.dtype.name)
-        for array in arrays
-    )
-
-
-def _like(block: Block, rows: int) -> list[Any]:
-    """Returns tensors like a block's arrays, with `rows` rows; unread, they use no memory."""
-    tf = runtime.tensorflow()
-    arrays = tf.nest.flatten(block.arrays)
-    if rows == count_rows(block.arrays):
-        return arrays
-    with tf.device(arrays[0].device):
-        return [
-            tf.identity(
-                runtime.adopt_array(
-                    aligned_empty((rows, *array.shape[1:]), array.dtype.as_numpy_dtype)
-                )
-            )
-            for array in arrays
-        ]
-
-
-# Facts -------------------------------------------------------------------------------------------
-
-
-def read_engine_facts(model: Model, requested: str, callbacks: Sequence[Any] = ()) -> EngineFacts:
-    """Returns the facts that decide which engines are candidates."""
-    setup = devices.current()
-    return EngineFacts(
-        requested=requested,
-        jit=setup.jit,
-        model_jit=runtime.allows_xla(model),
-        eager=bool(model.run_eagerly),
-        deterministic=setup.deterministic,
-        batch_hook=find_batch_hook(callbacks),
-        own_function=runtime.overrides(model, "make_train_function"),
-        own_step=any(runtime.overrides(model, name) for name in ("train_step", "test_step")),
-    )
-
-
-def find_batch_hook(callbacks: Sequence[Any]) -> str:
-    """Returns the name of the first callback that works on batches, every one or some; or ""."""
-    for callback in callbacks:
-        lambdas = isinstance(callback, runtime.keras().callbacks.LambdaCallback)
-        module = getattr(type(callback), "__module__", "")  # a class made in R may lack it
-        if module.startswith("keras.") and not lambdas:
-            if _counts_batches(callback):
-                return type(callback).__name__
-            continue  # they work with several batches per call (`steps_per_execution`)
-        if _overrides(callback, BATCH_HOOKS):
-            return type(callback).__name__
-    return ""
-
-
-def _overrides(callback: Any, hooks: Sequence[str]) -> bool:
-    base = runtime.keras().callbacks.Callback
-    methods = {hook: getattr(callback, hook) for hook in hooks}
-    return any(
-        getattr(method, "__func__", method) is not getattr(base, hook)
-        for hook, method in methods.items()
-    )
-
-
-def explain_test_hook(callbacks: Sequence[Any]) -> list[str]:
-    """Returns a note of the first callback that would work on batches of validation rows."""
-    names = [type(callback).__name__ for callback in callbacks if _overrides(callback, TEST_HOOKS)]
-    return [
-        f"The callback {name} sees all validation rows as one batch: they are evaluated together."
-        for name in names[:1]
-    ]
-
-
-def _counts_batches(callback: Any) -> bool:
-    """Whether a Keras callback saves or writes after a number of batches, not of epochs."""
-    frequencies = (getattr(callback, name, "epoch") for name in ("save_freq", "update_freq"))
-    return any(type(frequency) is int or frequency == "batch" for frequency in frequencies)

@@ -14,7 +14,8 @@ from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block, DataLoader
 from gpukeras.engine.autotune import EngineAutotuner
-from gpukeras.engine.engines import Engines, Logs, UntraceableError
+from gpukeras.engine.engines import Engines
+from gpukeras.engine.programs import Logs, UntraceableError
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
 CALL_S = 0.05  # seconds of a measured call, so that the call's overhead is 2 % at most

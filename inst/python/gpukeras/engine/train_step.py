@@ -15,7 +15,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
-from gpukeras.engine.engines import Logs, cut
+from gpukeras.engine.programs import Logs, cut
 from gpukeras.models.losses import sums_rows
 
 REDUCING = "_all_reduce_sum_gradients"

@@ -22,8 +22,9 @@ from gpukeras.data.loading.profile import WHAT, StageClock, order_stages
 from gpukeras.data.plan import BLOCK_BATCHES, PipelinePlan
 from gpukeras.data.stage_timer import Clock
 from gpukeras.engine.autotune import choose_count
-from gpukeras.engine.engines import Engines, Logs
+from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import Drawn, calibrate, draw, wait_for
+from gpukeras.engine.programs import Logs
 from gpukeras.models import builder
 from gpukeras.profiler.report import StageTime
 

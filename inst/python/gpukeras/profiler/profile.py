@@ -36,8 +36,9 @@ from gpukeras.data.loading.loader import sample_rows
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engine_cache import ATTRIBUTE
-from gpukeras.engine.engines import UntraceableError, read_engine_facts
+from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.programs import UntraceableError
 from gpukeras.engine.train_step import single_replica
 from gpukeras.models import builder
 from gpukeras.profiler import placement

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.data.loading.block import DataLoader
-from gpukeras.engine.engines import Logs
 from gpukeras.engine.epoch_loop import EpochLoop
+from gpukeras.engine.programs import Logs
 from gpukeras.training.callbacks.functions import tell_next_batch
 
 # Batches per Keras step, as with Keras' own `steps_per_execution`. A Keras step costs about

@@ -29,7 +29,8 @@ from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, choose_candidates
-from gpukeras.engine.engines import Engines, Logs, explain_test_hook, read_engine_facts
+from gpukeras.engine.engine_facts import explain_test_hook, read_engine_facts
+from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.optimizer import read_rate
 from gpukeras.engine.predict_loop import fixed_rows, model_device
@@ -125,9 +126,8 @@ class Trainer:
         held.enter_context(self.strategy.hold(self.model))
         factor = self.strategy.scale_rate(self.spec.rate_scaling)
         told = self.model, self.spec, self.progress, self.loader
-        self.callback_manager = held.enter_context(
-            open_callback_manager(*told, state=state, rate_factor=factor)
-        )
+        manager = open_callback_manager(*told, state=state, rate_factor=factor)
+        self.callback_manager = held.enter_context(manager)
         self.health = Health(self.model, self.callback_manager.averages)
         facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
         self.facts = replace(
@@ -252,7 +252,7 @@ class Trainer:
             raise self.explain_memory()
         return self.loader.epoch(self.progress.epoch), self.progress.done
 
-    def _run_keras_step(self, iterator: Any) -> Logs:
+    def _run_keras_step(self, iterator: Any) -> Mapping[str, Any]:
         """Keras' train function: runs the batches up to this Keras step's share of the epoch.
 
         Raises:
@@ -269,7 +269,7 @@ class Trainer:
         if self.listener.due and self._emit("waiting", {}):
             raise KeyboardInterrupt
 
-    def _after_call(self, position: int, logs: Logs) -> bool:
+    def _after_call(self, position: int, logs: Mapping[str, Any]) -> bool:
         agree = self.strategy.agreement.agree
         due = agree("call", save=self.saver.due(), emit=self.listener.due)
         if due["save"] and not self._before_tail():

@@ -30,7 +30,8 @@ from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine.autotune import choose_candidates
-from gpukeras.engine.engines import Engines, read_engine_facts
+from gpukeras.engine.engine_facts import read_engine_facts
+from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import builder

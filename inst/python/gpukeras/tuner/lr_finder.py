@@ -25,10 +25,10 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader
 from gpukeras.engine.autotune import choose_count
-from gpukeras.engine.engines import cut
 from gpukeras.engine.epoch_loop import draw
 from gpukeras.engine.optimizer import find_optimizer, read_rate
 from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.programs import cut
 from gpukeras.models import builder
 from gpukeras.training.batch_size_memo import remembered_size
 from gpukeras.training.keras_functions import build_on

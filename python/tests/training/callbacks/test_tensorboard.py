@@ -11,7 +11,7 @@ from small_fits import make_dataset, make_model
 
 from gpukeras import SpecError
 from gpukeras.backend import runtime
-from gpukeras.engine.engines import find_batch_hook
+from gpukeras.engine.engine_facts import find_batch_hook
 from gpukeras.training import fit as training_fit
 from gpukeras.training.callbacks.tensorboard import (
     Board,
