@@ -19,6 +19,13 @@
 #' times. Dropout draws different numbers in the compiled engine, so set `engine` if runs must
 #' repeat bit for bit.
 #'
+#' On a GPU, XLA waits for the host in each step of a program whose number of steps it does not
+#' know. There `"compiled"` consists of programs of 1, 8, 64 and 512 steps, as far as calls are that
+#' long, and a call runs the largest that fit. They run to their end, so a loss that is not finite
+#' is found after the call. On a CPU, and after `gpu_setup(deterministic = TRUE)`, one program runs
+#' any number of steps. XLA can also record a whole loop as a CUDA graph: set the environment
+#' variable `XLA_FLAGS` to `--xla_gpu_enable_command_buffer=+WHILE` before TensorFlow starts.
+#'
 #' Traced and compiled programs stay with the model, so later trainings start at once. As in Keras,
 #' compile the model again after you change a number inside a layer, such as a dropout rate. If you
 #' freeze a layer after a training (`trainable`), the next training leaves it unchanged, whereas

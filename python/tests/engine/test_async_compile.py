@@ -20,7 +20,7 @@ pytestmark = pytest.mark.tf
 
 def wait_until_ready(engines, block):
     ready = engines.prepare("compiled", block)
-    engines._compiling.wait()
+    engines._made["compiled"].wait()
     return ready or engines.prepare("compiled", block)
 
 
@@ -56,7 +56,7 @@ def test_large_models_and_unknown_insides_are_left_to_the_first_call(monkeypatch
     program = tf.function(lambda x: weights + x, jit_compile=True)
     concrete = program.get_concrete_function(tf.TensorSpec([], tf.float32))
     monkeypatch.setattr(async_compile, "STAND_IN_BYTES", 11)
-    assert async_compile.begin_compiling(concrete, [tf.constant(1.0)]) is None
+    assert async_compile.begin_compiling(concrete, [[tf.constant(1.0)]]) is None
     assert async_compile.begin_compiling(object(), []) is None
     block, model = make_block(), make_model()
     engines = make_engines(model, block)

@@ -12,6 +12,7 @@ from gpukeras import ModelError
 from gpukeras.backend import runtime
 from gpukeras.engine import engine_cache
 from gpukeras.engine import engines as engine_module
+from gpukeras.engine.trip_counts import LoopChoice
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -140,6 +141,12 @@ def test_every_row_is_trained_once_an_epoch(engine, rows, batch_size):
     report = fit.fit(model, data, {"epochs": 3, "engine": engine})
     np.testing.assert_array_equal(model.seen.numpy(), 3)
     assert set(report.history) == {"loss", "rows"}  # a step's own logs arrive
+
+
+def test_every_row_is_trained_once_by_programs_of_known_length(monkeypatch):
+    forced = LoopChoice(True, "as on a GPU")
+    monkeypatch.setattr(engine_module, "choose_loop", lambda device, deterministic: forced)
+    test_every_row_is_trained_once_an_epoch("compiled", 97, 10)
 
 
 def test_a_step_of_ones_own_is_compiled_once_whatever_batches_a_call_takes(tmp_path):

@@ -68,10 +68,10 @@ def test_larger_blocks_are_waited_for_by_the_engine_that_was_prepared_for_them()
     model, chooser = make_model(), EngineAutotuner(("superstep", "compiled"), 10**7)
     engines = make_engines(model, small)
     runner = EpochLoop(engines, chooser, loader=Feed())
-    while not chooser.preparing or engines._compiling is None:
+    while "compiled" not in engines._made:
         runner.begin(iter([small]))
         runner.advance()
-    engines._compiling.wait()
+    engines._made["compiled"].wait()
     for _ in range(2):
         runner.begin(iter([small]))
         runner.advance()

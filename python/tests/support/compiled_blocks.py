@@ -16,6 +16,6 @@ def make_block(batches=BATCHES, size=4):
     return Block((tf.constant(x), tf.constant((x[:, 0] > 0).astype(np.int32))), batches, size)
 
 
-def make_engines(model, block):
+def make_engines(model, block, **options):
     build_variables(model, tuple(array[:4] for array in block.arrays))
-    return Engines(model, "train", 4, "CPU:0")
+    return Engines(model, "train", 4, "CPU:0", **options)

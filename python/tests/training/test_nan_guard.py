@@ -3,7 +3,9 @@ import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
+from gpukeras.engine import engines
 from gpukeras.engine import train_step as engine_train_step
+from gpukeras.engine.trip_counts import LoopChoice
 from gpukeras.training import fit, nan_guard
 
 pytestmark = pytest.mark.tf
@@ -23,6 +25,12 @@ def test_a_loss_that_is_no_number_ends_the_training_with_the_weights_of_before(e
     assert "has the weights that it began with" in report.notes[0]
     for one, other in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_steps_after_a_loss_that_is_no_number_are_taken_back_too(monkeypatch):
+    forced = LoopChoice(True, "as on a GPU")  # whose programs run to their end
+    monkeypatch.setattr(engines, "choose_loop", lambda device, deterministic: forced)
+    test_a_loss_that_is_no_number_ends_the_training_with_the_weights_of_before("compiled")
 
 
 def test_the_epochs_before_stay_and_their_best_weights_too():

@@ -63,7 +63,7 @@ class ReplicatedEngines(Engines):
         more = runtime.overrides(self.model, f"{self._kind}_step")
         logs: Logs = {}
         self._step.begin()
-        self._loop(arrays, first, first + count - int(more))
+        self._loop(arrays, first, count - int(more))
         if more:  # a user's own step may log more than the metrics
             logs = self._step(self._batch(arrays, first + count - 1))
         self._step.end()

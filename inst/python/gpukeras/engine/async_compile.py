@@ -1,9 +1,10 @@
 """Compiles with XLA in a background thread, while another engine trains.
 
-A program is called once with a batch count of zero, on stand-ins: variables of the same shapes as
-the model's. XLA caches executables by function and shapes, not by variable, so the program's first
-real call finds its executable. The model's own variables cannot be used: such a call writes back
-the values that it read before compiling, and the updates made meanwhile would be lost.
+A program is called once on stand-ins, variables of the same shapes as the model's: with a batch
+count of zero, or, where the count is part of the program, once with each count. XLA caches
+executables by function and shapes, not by variable, so the program's first real call finds its
+executable. The model's own variables cannot be used: such a call writes back the values that it
+read before compiling, and the updates made meanwhile would be lost.
 
 For 64 and 10 units on 20 columns, compiling takes 1.0 s on two free cores, and the first real call
 then 0.01 to 0.05 s more than a later one. Tracing (0.3 s) stays in the foreground, because the
@@ -30,24 +31,27 @@ class Compilation:
 
     Args:
         concrete: The program, made with `jit_compile`.
-        tensors: Arguments for which it changes no variable.
+        calls: Flat arguments of each call; one call compiles one executable.
         captured: The replacements of its captured inputs, and the stand-ins that own them.
     """
 
-    def __init__(self, concrete: Any, tensors: Sequence[Any], captured: Sequence[Any]) -> None:
+    def __init__(
+        self, concrete: Any, calls: Sequence[Sequence[Any]], captured: Sequence[Any]
+    ) -> None:
         """Starts the thread."""
-        self._work: tuple[Any, ...] | None = (concrete, list(tensors), list(captured))
+        self._work: tuple[Any, ...] | None = (concrete, calls, list(captured))
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._compile, name="gpukeras-xla", daemon=False)
         self._thread.start()
 
     def _compile(self) -> None:
         assert self._work is not None  # set to None only below
-        concrete, tensors, captured = self._work
+        concrete, calls, captured = self._work
         handles = [getattr(each, "handle", each) for each in captured]
         try:
             with runtime.tensorflow().device(handles[0].device if handles else None):
-                keras_private.call_flat(concrete, tensors, handles)
+                for tensors in calls:
+                    keras_private.call_flat(concrete, list(tensors), handles)
         except Exception as error:
             self._error = error
         finally:
@@ -65,17 +69,22 @@ class Compilation:
             raise self._error
         return True  # after any other error the first real call compiles, or raises the error
 
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with an error."""
+        return self._error is not None
+
     def wait(self) -> None:
         """Waits until the thread has ended."""
         self._thread.join()
 
 
-def begin_compiling(concrete: Any, tensors: Sequence[Any]) -> Compilation | None:
+def begin_compiling(concrete: Any, calls: Sequence[Sequence[Any]]) -> Compilation | None:
     """Starts to compile a program in the background.
 
     Args:
         concrete: A concrete function that was made with `jit_compile`.
-        tensors: Flat arguments for which it changes no variable.
+        calls: Flat arguments of each call, see `Compilation`.
 
     Returns:
         The compilation, or None where the first call must compile: the model is large, the
@@ -85,7 +94,7 @@ def begin_compiling(concrete: Any, tensors: Sequence[Any]) -> Compilation | None
         captured = _make_stand_ins(concrete)
         if captured is None or not keras_private.can_call_flat(concrete):
             return None
-        return Compilation(concrete, tensors, captured)
+        return Compilation(concrete, calls, captured)
     except (AttributeError, TypeError, runtime.tensorflow().errors.ResourceExhaustedError):
         return None
 

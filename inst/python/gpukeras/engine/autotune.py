@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 # Batches per call where a user's own step must repeat bit by bit: the last batch of each call
@@ -215,6 +216,11 @@ class EngineAutotuner:
         self.trials: tuple[Trial, ...] = ()
         self.engine, self.preparing = candidates[0], ""
         self.choice: EngineChoice | None = None
+
+    @property
+    def longest(self) -> int:
+        """Batches of the longest call, as far as times are known; 1 before."""
+        return choose_count(self._batch_s, sys.maxsize)
 
     def count(self, left: int) -> int:
         """Returns the number of batches for the next call, at most `left`."""

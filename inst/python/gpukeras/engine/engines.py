@@ -11,7 +11,8 @@ epoch each trains real batches for a short time, and the fastest continues. No w
 are updates of the same model. An engine is only tried where it can win and the steps left can pay
 for its tracing; XLA compiles in a thread, see `async_compile`, while the fastest so far trains.
 
-The loop's trip count and first batch are run-time values, so one program serves calls of any size.
+The loop's first batch is a run-time value. So is its trip count, and one program serves calls of
+any size; but on a GPU XLA has to know the count, see `trip_counts`, and compiles a few programs.
 The short last batch of an epoch needs its own function, unless batches are few: then the loop is
 traced for batches of any size, which makes each of them slower, and Keras too traces only once.
 """
@@ -23,22 +24,25 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import devices, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
-from gpukeras.engine.async_compile import Compilation, begin_compiling
+from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.programs import (
-    CompiledProgram,
     Logs,
+    Program,
+    StaticProgram,
     Step,
     UntraceableError,
     count_rows,
     cut,
     gather,
     make_like,
+    make_static,
     read_shapes,
 )
+from gpukeras.engine.trip_counts import choose_loop
 from gpukeras.system import host
 
 # Up to this number of batches the short last one shares their program. Where the size of a batch
@@ -67,7 +71,10 @@ class Engines:
         batch_size: Rows per batch.
         device: The model's device; under XLA it decides how dropout draws random numbers.
         step: The step itself, see `train_step`; by default the model's own. If it has a method
-            `going`, the loop continues only while that returns true.
+            `going`, the loop continues only while that returns true, unless its trip count is part
+            of the program: then all steps run, and what they recorded is read afterwards.
+        static: Whether trip counts are parts of compiled programs, see `choose_loop()`; by default
+            that is chosen by the device.
 
     Attributes:
         ran: Names of the functions that have run to the end: before that it is unknown whether the
@@ -75,23 +82,33 @@ class Engines:
         started_s: Seconds that the start of the first engine took; 0 before.
         chosen: The engine that was chosen last, or "".
         prepared_s: Seconds from the beginning to the end of the last preparation.
+        longest: Batches of the longest call to prepare for; 1 while the time of a batch is unknown.
     """
 
     def __init__(
-        self, model: Model, kind: str, batch_size: int, device: str, step: Step | None = None
+        self,
+        model: Model,
+        kind: str,
+        batch_size: int,
+        device: str,
+        step: Step | None = None,
+        *,
+        static: bool | None = None,
     ) -> None:
         """Takes Keras' own function before gpukeras replaces it."""
         self.model, self._kind, self.batch_size = model, kind, batch_size
         self._device = device
+        chosen = choose_loop(device, devices.current().deterministic).static
+        self._static = chosen if static is None else static
         self._step = getattr(model, f"{kind}_step") if step is None else step
         self._keras_function = self._take_function(step)
-        self._made: dict[str, CompiledProgram] = {}
-        self._compiling: Compilation | None = None
+        self._made: dict[str, Program] = {}
         self._single: Step | None = None
         self.ran: set[str] = set()
         self.chosen = ""
         self.started_s = self.prepared_s = 0.0
-        self._any_size, self._size = False, batch_size  # `_size` may be a tensor in tracing
+        self._any_size, self.longest = False, 1
+        self._size, self._asks = batch_size, True  # in tracing; `_size` may be a tensor
         self._began = 0.0  # start of the current preparation
 
     def _take_function(self, step: Step | None) -> Any:
@@ -134,7 +151,9 @@ class Engines:
                 return self._run_parts(made, block, first, count)
         if not self.takes(engine, block):
             self._make(engine, block, rows)
-        return self._made[engine].run(block.arrays, first, count)
+        made = self._made[engine]
+        made.grow(block, self.longest)
+        return made.run(block.arrays, first, count)
 
     def takes(self, engine: str, block: Block) -> bool:
         """Whether an engine has a program for blocks of this shape."""
@@ -157,17 +176,28 @@ class Engines:
         rows = batches * self.batch_size or count_rows(block.arrays)
         made = self._made.get(engine)
         if made is None or made.shapes != read_shapes(block, rows):
-            tf = runtime.tensorflow()
             self._began = time.perf_counter()
-            concrete = self._make(engine, block, rows)
-            nothing = [*make_like(block, rows), tf.constant(0), tf.constant(0)]
-            self._compiling = begin_compiling(concrete, nothing)
-        if self._compiling is not None and not self._compiling.is_done():
+            made = self._make(engine, block, rows)
+            made.prepare(make_like(block, rows), min(self.longest, rows // self.batch_size))
+        if not made.is_ready():
             return False
         if self._began:
             self.prepared_s, self._began = time.perf_counter() - self._began, 0.0
             host.trim_memory()
         return True
+
+    def warm(self, block: Block, engine: str, batch_s: float) -> None:
+        """Compiles all that calls of any length need, and waits: later ones can be timed.
+
+        Args:
+            block: A block.
+            engine: The engine; it has run a batch of the block.
+            batch_s: Seconds of a batch.
+        """
+        made = self._made.get(engine)
+        if made is not None:
+            made.grow(block, choose_count(batch_s, block.batches))
+            made.wait()
 
     def run_tail(self, engine: str, block: Block) -> Logs:
         """Runs the short last batch of an epoch."""
@@ -189,7 +219,7 @@ class Engines:
             logs = self._keras_function(iter([batch]))
         return logs
 
-    def _run_parts(self, made: CompiledProgram, block: Block, first: int, count: int) -> Logs:
+    def _run_parts(self, made: Program, block: Block, first: int, count: int) -> Logs:
         """Runs batches of a block through a program for smaller blocks."""
         room, last = made.rows // self.batch_size, count_rows(block.arrays) // self.batch_size
         end = first + count
@@ -201,8 +231,8 @@ class Engines:
             first += done
         return logs
 
-    def _make(self, engine: str, block: Block, rows: int) -> Any:
-        """Traces an engine's program for blocks of `rows` rows; returns the concrete function."""
+    def _make(self, engine: str, block: Block, rows: int) -> Program:
+        """Traces an engine's program for blocks of `rows` rows."""
         tf = runtime.tensorflow()
         compiled, any_size = engine == "compiled", self._any_size and engine == "superstep"
         first_dimension = None if any_size else rows
@@ -211,7 +241,9 @@ class Engines:
             block.arrays,
         )
         on_cpu = compiled and self._device.startswith("CPU")
-        traced = self._program_of_any_size if any_size else self._program
+        static = compiled and self._static
+        special = self._program_of_any_size if any_size else self._program_of_known_count
+        traced = special if any_size or static else self._program
         program = tf.function(traced, autograph=False, jit_compile=compiled)
         scalars = [tf.TensorSpec([], tf.int32)] * (3 if any_size else 2)
         with runtime.threefry_dropout() if on_cpu else contextlib.nullcontext():
@@ -219,17 +251,18 @@ class Engines:
                 concrete = program.get_concrete_function(specs, *scalars)
             except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
                 raise UntraceableError(find_reason(error)) from error
-        self._made[engine] = self._make_runnable(concrete, block, 0 if any_size else rows)
-        return concrete
+        rows = 0 if any_size else rows
+        kind = StaticProgram if static else Program
+        self._made[engine] = kind(concrete, read_shapes(block, rows), rows, self.batch_size)
+        return self._made[engine]
 
-    def _make_runnable(self, concrete: Any, block: Block, rows: int) -> CompiledProgram:
-        constant = runtime.tensorflow().constant
-
-        def run(arrays: Any, first: int, count: int, size: int = self.batch_size) -> Logs:
-            sizes = [] if rows else [constant(size)]
-            return concrete(arrays, constant(first), constant(count), *sizes)
-
-        return CompiledProgram(read_shapes(block, rows), rows, run)
+    def _program_of_known_count(self, arrays: Any, first: Any, count: Any) -> Logs:
+        """Traced: as `_program()`, with a number of batches that XLA knows."""
+        self._asks = False
+        try:
+            return self._program(arrays, first, make_static(count))
+        finally:
+            self._asks = True
 
     def _program_of_any_size(self, arrays: Any, first: Any, count: Any, size: Any) -> Logs:
         """Traced: as `_program()`, with batches of `size` rows."""
@@ -244,23 +277,26 @@ class Engines:
 
         A user's own step may log more than the metrics, so its last call stands after the loop.
         """
-        end = first + count
         if not runtime.overrides(self.model, f"{self._kind}_step"):
-            self._loop(arrays, first, end)
+            self._loop(arrays, first, count)
             return self.model.get_metrics_result()
-        self._loop(arrays, first, end - 1)
-        return self._step(gather(arrays, (end - 1) * self._size, self._size))
+        self._loop(arrays, first, count - 1)
+        return self._step(gather(arrays, (first + count - 1) * self._size, self._size))
 
-    def _loop(self, arrays: tuple[Any, ...], first: Any, end: Any) -> None:
-        """Traced: steps over batches `first` to `end`, until the step's `going()` is false."""
+    def _loop(self, arrays: tuple[Any, ...], first: Any, count: Any) -> None:
+        """Traced: `count` steps from batch `first` on, until the step's `going()` is false."""
         tf = runtime.tensorflow()
-        going = getattr(self._step, "going", lambda: True)
+        going = getattr(self._step, "going", None) if self._asks else None
 
-        def body(index: Any) -> tuple[Any]:
+        def is_left(done: Any, _: Any) -> Any:
+            return done < count if going is None else tf.logical_and(done < count, going())
+
+        def body(done: Any, index: Any) -> tuple[Any, Any]:
             self._step(self._batch(arrays, index))
-            return (index + 1,)
+            return done + 1, index + 1
 
-        tf.while_loop(lambda index: tf.logical_and(index < end, going()), body, (first,))
+        # `index` is carried, as XLA would compile again for each value of an unchanged `first`.
+        tf.while_loop(is_left, body, (tf.constant(0), first))
 
     def _batch(self, arrays: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
         return cut(arrays, index * self._size, self._size)

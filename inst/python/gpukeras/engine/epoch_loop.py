@@ -109,6 +109,7 @@ class EpochLoop:
         left = block.batches - self._first
         if block.whole and self.chooser.engine != "keras":
             self.chooser.settle("keras", block.whole)
+        self.engines.longest = self.chooser.longest
         if not block.tail:
             self._prepare(block)
         with self._surviving(block) as survived:
@@ -232,14 +233,18 @@ def draw(loader: DataLoader) -> Drawn:
             )
 
 
-def calibrate(take: Callable[[int], float], most: int) -> tuple[int, float]:
+def calibrate(
+    take: Callable[[int], float], most: int, warm: Callable[[float], None] = lambda batch_s: None
+) -> tuple[int, float]:
     """Returns the number of batches of a call that takes about `CALL_S`, and its seconds.
 
     Args:
         take: Runs a call of so many batches, and returns its seconds.
         most: Largest number of batches per call.
+        warm: Called with the seconds of a batch, before longer calls are timed.
     """
     count, run_s = 1, take(1)
+    warm(run_s)
     while run_s < CALL_S / 2 and count < most:
         count = min(8 * count, most, int(CALL_S * count / run_s) + 1)
         run_s = take(count)

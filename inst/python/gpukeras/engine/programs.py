@@ -2,37 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.loading.block import Block
+from gpukeras.engine.async_compile import Compilation, begin_compiling
+from gpukeras.engine.trip_counts import choose_sizes, split_count
 
 Logs = Mapping[str, Any]
 Step = Callable[[Any], Logs]
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
 
 
-@dataclass(frozen=True)
-class CompiledProgram:
-    """The program of an engine.
+class Program:
+    """The program of an engine; its number of batches is a run-time value.
 
     Args:
+        concrete: The traced function. It takes arrays, the first batch and the number of batches;
+            where rows are any number, the batch size too.
         shapes: Shapes of its array arguments.
         rows: Their number of rows; 0 for any number.
-        run: Takes arrays, the first batch and the number of batches, and trains on these; where
-            rows are any number, it takes the batch size too.
+        batch_size: Rows per batch.
     """
 
-    shapes: Shapes
-    rows: int
-    run: Callable[..., Logs]
+    def __init__(self, concrete: Any, shapes: Shapes, rows: int, batch_size: int) -> None:
+        """Starts without a compilation in the background."""
+        self.shapes, self.rows, self._batch_size = shapes, rows, batch_size
+        self._concrete = concrete
+        self._compilation: Compilation | None = None
 
     def takes(self, block: Block) -> bool:
         """Whether it was made for blocks of this shape."""
         return self.shapes == read_shapes(block, None if self.rows else 0)
+
+    def run(self, arrays: Any, first: int, count: int, size: int = 0) -> Logs:
+        """Runs batches; returns the metrics after them.
+
+        Args:
+            arrays: The arrays of a block.
+            first: The first batch.
+            count: The number of batches.
+            size: Rows per batch, if other than the usual.
+        """
+        constant = runtime.tensorflow().constant
+        sizes = [] if self.rows else [constant(size or self._batch_size)]
+        return self._concrete(arrays, constant(first), constant(count), *sizes)
+
+    def prepare(self, arrays: Sequence[Any], batches: int) -> None:
+        """Begins to compile in the background what calls of up to `batches` need.
+
+        Args:
+            arrays: Flat arrays of the right shapes.
+            batches: The number of batches.
+        """
+        self._begin(arrays, (0,))  # which changes no variable
+
+    def grow(self, block: Block, batches: int) -> None:
+        """Prepares longer calls than before; does nothing, where one program runs any.
+
+        Args:
+            block: A block that it takes.
+            batches: The number of batches.
+        """
+
+    def is_ready(self) -> bool:
+        """Whether it can run without waiting for the compiler.
+
+        Raises:
+            One of `runtime.refusals()`: if XLA cannot compile it.
+        """
+        return self._compilation is None or self._compilation.is_done()
+
+    def wait(self) -> None:
+        """Waits for a compilation in the background."""
+        if self._compilation is not None:
+            self._compilation.wait()
+
+    def _begin(self, arrays: Sequence[Any], counts: Sequence[int]) -> None:
+        constant = runtime.tensorflow().constant
+        calls = [[*arrays, constant(0), constant(count)] for count in counts]
+        self._compilation = begin_compiling(self._concrete, calls)
+
+
+class StaticProgram(Program):
+    """A program whose number of batches is compiled in, so that XLA makes one for each size.
+
+    A call runs the largest that are ready. Only that of a single batch is waited for.
+    """
+
+    def __init__(self, concrete: Any, shapes: Shapes, rows: int, batch_size: int) -> None:
+        """Starts with single batches."""
+        super().__init__(concrete, shapes, rows, batch_size)
+        self.sizes: tuple[int, ...] = (1,)
+        self._tried: tuple[int, ...] = (1,)
+
+    def run(self, arrays: Any, first: int, count: int, size: int = 0) -> Logs:
+        """Runs batches; see `Program.run()`."""
+        logs: Logs = {}
+        for part in split_count(count, self.sizes):
+            logs = super().run(arrays, first, part, size)
+            first += part
+        return logs
+
+    def prepare(self, arrays: Sequence[Any], batches: int) -> None:
+        """Begins to compile the programs, largest first; see `Program.prepare()`."""
+        self._begin(arrays, choose_sizes(batches))
+        self._tried = choose_sizes(batches)
+
+    def grow(self, block: Block, batches: int) -> None:
+        """Begins to compile programs for longer calls, unless that has failed before."""
+        sizes = choose_sizes(min(batches, block.batches))
+        if self.is_ready() and len(sizes) > len(self._tried):
+            self._tried = sizes
+            arrays = runtime.tensorflow().nest.flatten(block.arrays)
+            self._begin(arrays, [size for size in sizes if size not in self.sizes])
+
+    def is_ready(self) -> bool:
+        """Whether no program is being compiled; then those that were are used."""
+        if self._compilation is not None:
+            if not self._compilation.is_done():
+                return False
+            self.sizes = self.sizes if self._compilation.failed else self._tried
+            self._compilation = None
+        return True
 
 
 class UntraceableError(Exception):
@@ -60,6 +154,12 @@ def gather(arrays: Any, start: Any, rows: Any) -> Any:
     return tf.nest.map_structure(lambda array: tf.gather(array, taken), arrays)
 
 
+def make_static(count: Any) -> Any:
+    """Traced: makes XLA compile a number in, as it does with shapes."""
+    tf = runtime.tensorflow()
+    return tf.shape(tf.zeros([count], tf.bool))[0]
+
+
 def count_rows(arrays: Any) -> int:
     """Returns the number of rows of the arrays of a nested structure."""
     return int(runtime.tensorflow().nest.flatten(arrays)[0].shape[0])
@@ -75,7 +175,7 @@ def read_shapes(block: Block, rows: int | None = None) -> Shapes:
 
 
 def make_like(block: Block, rows: int) -> list[Any]:
-    """Returns tensors like a block's arrays, with `rows` rows; unread, they use no memory."""
+    """Returns tensors like a block's arrays, with `rows` rows of any content."""
     tf = runtime.tensorflow()
     arrays = tf.nest.flatten(block.arrays)
     if rows == count_rows(block.arrays):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from gpukeras.backend import runtime
@@ -97,7 +98,8 @@ class Bench:
         with closing(draw(self._loader)) as blocks:
             self._block, _ = next(blocks)
         self._time(1)  # traces and compiles
-        count, run_s = calibrate(self._time, self._block.batches)
+        warm = partial(self._engines.warm, self._block, engine)
+        count, run_s = calibrate(self._time, self._block.batches, warm)
         self.count, self.step_s = choose_count(run_s / count, self._block.batches), run_s / count
 
     def measure(self) -> StepTimes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -228,7 +229,8 @@ class _Search:
         blocks = draw(loader)
         block, _ = next(blocks)
         self._time(engines, block, 1)  # traces and places ops
-        count, _ = calibrate(lambda count: self._time(engines, block, count), block.batches)
+        warm = partial(engines.warm, block, self.engine)
+        count, _ = calibrate(partial(self._time, engines, block), block.batches, warm)
         rates: list[float] = []
         total_s = 0.0
         while total_s < MEASURE_S or (len(rates) < SAMPLES and total_s < LONGEST_S):

@@ -1,0 +1,106 @@
+"""Programs whose number of batches XLA knows: what it makes of them, and that they train alike."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import run_script
+from compiled_blocks import make_block, make_engines
+from small_fits import make_model
+
+from gpukeras.backend import runtime
+from gpukeras.engine import async_compile
+from gpukeras.engine.autotune import EngineAutotuner
+from gpukeras.engine.epoch_loop import EpochLoop
+
+pytestmark = pytest.mark.tf
+TO_HOST = re.compile(r"\b(send|recv|infeed|outfeed)(-done)?\(|custom_call_target=.*(host|callback)")
+
+
+def prepare(engines, block):
+    """Waits for the programs of calls as long as the block; returns what runs them."""
+    engines.longest = block.batches
+    engines.prepare("compiled", block)
+    engines._made["compiled"].wait()
+    assert engines.prepare("compiled", block)
+    return engines._made["compiled"]
+
+
+def train_in_calls_of_all_lengths():
+    """Trains by programs of known length, then by one of run-time length."""
+    for static in (True, False):
+        block = make_block()
+        engines = make_engines(make_model(), block, static=static)
+        prepare(engines, block)
+        for first, count in ((0, 40), (3, 13), (39, 1), (5, 9)):
+            engines.run("compiled", block, first, count)
+    return True
+
+
+def test_xla_knows_the_trip_count_and_asks_the_host_nothing(tmp_path):
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+    script = f"""
+        import sys
+        sys.path[:0] = {folders!r}
+        import test_programs
+        answer = test_programs.train_in_calls_of_all_lengths()
+    """
+    assert run_script(script, XLA_FLAGS=f"--xla_dump_to={tmp_path}")
+    named = "module_*_program{}_*.cpu_after_optimizations.txt"
+    known = [file.read_text() for file in tmp_path.glob(named.format("_of_known_count"))]
+    trips = [re.findall(r' while\(.*"known_trip_count":{"n":"(\d+)"}', text) for text in known]
+    assert sorted(trips) == [[], ["8"]]  # of a single batch there is no loop
+    assert not any(TO_HOST.search(text) or " conditional(" in text for text in known)
+    (asking,) = [
+        file.read_text() for file in tmp_path.glob(named.format("")) if "known" not in file.name
+    ]
+    assert " while(" in asking
+    assert "known_trip_count" not in asking
+
+
+def test_both_kinds_of_loop_train_alike():
+    block, results = make_block(), []
+    for static in (False, True):
+        layers = [runtime.keras().layers.Dropout(0.2, seed=1)]
+        model = make_model(optimizer="adam", layers=layers)
+        engines = make_engines(model, block, static=static)
+        program = prepare(engines, block)
+        engines.run("compiled", block, 0, 23)
+        logs = engines.run("compiled", block, 23, 17)
+        values = [*model.get_weights(), *map(np.asarray, logs.values())]
+        results.append(np.concatenate([np.ravel(value) for value in values]))
+        assert model.optimizer.iterations.numpy() == 40
+    assert program.sizes == (8, 1)
+    np.testing.assert_allclose(*results, rtol=0, atol=1e-6)
+
+
+def test_single_batches_are_trained_until_longer_programs_are_there():
+    block, model = make_block(), make_model()
+    engines = make_engines(model, block, static=True)
+    runner, epochs = EpochLoop(engines, EngineAutotuner(("compiled",), 10**6, "as asked")), 0
+    while "compiled" not in engines._made or engines._made["compiled"].sizes == (1,):
+        runner.begin(iter([block]))
+        runner.advance()
+        epochs += 1
+        assert model.optimizer.iterations.numpy() == 40 * epochs
+    assert engines._made["compiled"].sizes == (8, 1)
+
+
+def test_a_large_model_gets_the_program_of_a_single_batch_alone(monkeypatch):
+    monkeypatch.setattr(async_compile, "STAND_IN_BYTES", 11)
+    block, model = make_block(), make_model()
+    engines = make_engines(model, block, static=True)
+    program = prepare(engines, block)
+    engines.run("compiled", block, 0, 9)
+    assert program.sizes == (1,)
+    assert model.optimizer.iterations.numpy() == 9
+
+
+def test_before_something_is_timed_all_lengths_are_compiled():
+    block = make_block()
+    engines = make_engines(make_model(), block, static=True)
+    engines.run("compiled", block, 0, 1)
+    engines.warm(block, "compiled", 1e-4)
+    engines.run("compiled", block, 0, 8)
+    assert engines._made["compiled"].sizes == (8, 1)
