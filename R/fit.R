@@ -32,12 +32,13 @@
 #' Keras trains it until you compile the model again. If you unfreeze a layer, compile the model
 #' again; otherwise an error names the layer.
 #'
-#' Each session builds its programs again, unless the environment variable `GPUKERAS_XLA_CACHE`
-#' names a folder before TensorFlow starts. XLA then keeps the programs there, in a subfolder for
-#' each TensorFlow version and kind of CPU, and loads them several times faster than it builds them.
-#' XLA deletes none: the folder grows until you empty it. On some CPUs, XLA's log then reports that
-#' `prefer-no-gather` is not supported on the host machine. That is a preference of the compiler,
-#' not an instruction that the CPU lacks (<https://github.com/openxla/xla/issues/44565>).
+#' XLA keeps its programs for later sessions in the folder `xla` of
+#' `tools::R_user_dir("gpukeras", "cache")`, in a subfolder for each TensorFlow version and kind of
+#' CPU and GPU, and loads them several times faster than it builds them. When TensorFlow starts, the
+#' programs that were not used for longest are removed until the rest takes at most 1 GiB. The
+#' environment variable `GPUKERAS_XLA_CACHE`, set before TensorFlow starts, names another folder, or
+#' is `"off"`. No programs are kept if the folder cannot be written to, the disk is almost full, others
+#' may write to the folder, or you set `TF_XLA_FLAGS`.
 #'
 #' Callbacks that work on every batch (a custom class with `on_train_batch_end()`) or on every n-th
 #' batch (`save_freq = 100` of Keras' `ModelCheckpoint`) switch to `"keras"`. Keras' other callbacks

@@ -1,6 +1,10 @@
 """Small models and datasets that several test files use."""
 
+import atexit
+import os
+import shutil
 import subprocess
+import tempfile
 
 import pytest
 from hypothesis import settings
@@ -9,6 +13,12 @@ from small_fits import make_dataset, make_model
 # The same cases on every machine and every run; `--hypothesis-profile=default` looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+# All processes of a run share XLA's programs, and the user's own stay as they are.
+if "GPUKERAS_XLA_CACHE" not in os.environ:
+    os.environ["GPUKERAS_XLA_CACHE"] = tempfile.mkdtemp(prefix="gpukeras-xla-")
+    atexit.register(shutil.rmtree, os.environ["GPUKERAS_XLA_CACHE"], ignore_errors=True)
 
 
 # Helpers that start processes: a test file that uses one is left out by `make test-fast`.

@@ -1,25 +1,41 @@
-"""XLA's programs are kept only where the user says so, apart for each kind of computer."""
+"""XLA's programs are kept in the user's folder for caches, apart for each kind of computer."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from gpukeras.backend import xla_cache
+from gpukeras.backend import xla_cache, xla_cache_files
+
+HOME = Path("/home/me")
 
 
 @pytest.mark.parametrize(
-    "variables",
-    [{}, {"GPUKERAS_XLA_CACHE": ""}, {"GPUKERAS_XLA_CACHE": "/a", "TF_XLA_FLAGS": "--mine"}],
+    ("variables", "system", "folder"),
+    [
+        ({}, "linux", "/home/me/.cache/R/gpukeras/xla"),
+        ({"GPUKERAS_XLA_CACHE": ""}, "linux", "/home/me/.cache/R/gpukeras/xla"),
+        ({}, "darwin", "/home/me/Library/Caches/org.R-project.R/R/gpukeras/xla"),
+        ({"LOCALAPPDATA": "/local"}, "win32", "/local/R/cache/R/gpukeras/xla"),
+        ({"XDG_CACHE_HOME": "/x"}, "darwin", "/x/R/gpukeras/xla"),
+        ({"XDG_CACHE_HOME": "/x", "R_USER_CACHE_DIR": "/r"}, "linux", "/r/R/gpukeras/xla"),
+        ({"GPUKERAS_XLA_CACHE": "/some where", "XDG_CACHE_HOME": "/x"}, "linux", "/some where"),
+        ({"GPUKERAS_XLA_CACHE": "off"}, "linux", None),
+        ({"GPUKERAS_XLA_CACHE": "OFF"}, "linux", None),
+        ({"GPUKERAS_XLA_CACHE": "/a", "TF_XLA_FLAGS": "--mine"}, "linux", None),
+    ],
 )
-def test_nothing_is_kept_unless_asked_for(variables):
-    assert xla_cache.plan_cache(variables, "kind") is None
+def test_the_folder_is_named_or_that_of_r(variables, system, folder):
+    found = xla_cache.find_folder(variables, system, HOME)
+    assert found == (None if folder is None else Path(folder))
 
 
-def test_the_folder_is_the_users():
-    flags = xla_cache.plan_cache({"GPUKERAS_XLA_CACHE": "/some where"}, "kind")
+def test_flags_name_the_folder_and_the_devices():
+    flags = xla_cache.write_flags(Path("/some where/kind"), cpu_only=False)
     assert flags == '--tf_xla_persistent_cache_directory="/some where/kind"'
+    assert xla_cache.write_flags(Path("/a"), cpu_only=True).endswith(" " + xla_cache.CPU_FLAG)
 
 
 def test_unlike_computers_have_folders_of_their_own(tmp_path):
@@ -28,28 +44,64 @@ def test_unlike_computers_have_folders_of_their_own(tmp_path):
         file = tmp_path / str(number)
         file.write_text(f"processor: 0\nflags\t: {flags}\n")
         names.add(xla_cache.name_kind("2.21.0", xla_cache.read_cpu(file)))
-    assert len(names) == 3
+    names.add(xla_cache.name_kind("2.21.0", xla_cache.read_cpu(tmp_path / "0"), "a GPU"))
+    assert len(names) == 4
     assert xla_cache.read_cpu(tmp_path / "none")
     assert all(name.startswith("tensorflow-2.21.0-") for name in names)
 
 
+def test_gpus_are_told_apart_by_model_and_driver(tmp_path):
+    assert xla_cache.read_gpus(tmp_path) == set()
+    (tmp_path / "version").write_text("NVRM version: 535.54\n")
+    for place, model in enumerate(["Tesla T4", "Tesla T4", "NVIDIA A100"]):
+        folder = tmp_path / "gpus" / str(place)
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t {model}\nIRQ: {place}\n")
+    found = xla_cache.read_gpus(tmp_path)
+    assert len(found) == 2
+    assert all("535.54" in each for each in found)
+
+
 CODE = """
-from gpukeras.backend import runtime
+from gpukeras.backend import cpp_log, runtime
 tf = runtime.tensorflow()
-print(tf.function(lambda x: tf.sin(x) * 2, jit_compile=True)(tf.ones(3)).shape)
+with cpp_log.muted_cpp_log():
+    print(tf.function(lambda x: tf.sin(x) * 2, jit_compile=True)(tf.ones(3)).shape)
 """
 
 
-@pytest.mark.tf
-def test_a_program_is_kept_there(tmp_path):
-    folder = tmp_path / "with space"
+def start(**variables):
     path = os.pathsep.join(each for each in sys.path if each)
-    given = {"GPUKERAS_XLA_CACHE": str(folder), "PYTHONPATH": path}
-    others = {name: value for name, value in os.environ.items() if name != "TF_XLA_FLAGS"}
-    for _ in range(2):
-        subprocess.run([sys.executable, "-c", CODE], env={**others, **given}, check=True)
+    left_out = ("TF_XLA_FLAGS", "GPUKERAS_XLA_CACHE", "R_USER_CACHE_DIR")
+    others = {name: value for name, value in os.environ.items() if name not in left_out}
+    return subprocess.Popen(
+        [sys.executable, "-c", CODE],
+        env={**others, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.tf
+def test_two_processes_at_once_and_a_third_share_a_program_in_silence(tmp_path):
+    folder = tmp_path / "with space"
+    together = [start(GPUKERAS_XLA_CACHE=str(folder)) for _ in range(2)]
+    said = [process.communicate() for process in together]
+    said.append(start(GPUKERAS_XLA_CACHE=str(folder)).communicate())
+    assert {output for output, _ in said} == {"(3,)\n"}
+    assert {errors for _, errors in said} == {""}
     (kind,) = folder.iterdir()
-    assert len([*kind.iterdir()]) == 1
+    (program,) = kind.iterdir()
+    assert xla_cache_files.is_whole(program)
+    assert (folder.stat().st_mode | kind.stat().st_mode) & 0o077 == 0
+
+
+@pytest.mark.tf
+def test_where_no_folder_can_be_made_tensorflow_compiles_in_silence(tmp_path):
+    (tmp_path / "file").touch()
+    output, errors = start(XDG_CACHE_HOME=str(tmp_path / "file")).communicate()
+    assert (output, errors) == ("(3,)\n", "")
 
 
 @pytest.mark.parametrize(

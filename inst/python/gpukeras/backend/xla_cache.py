@@ -1,10 +1,14 @@
-"""Keeps XLA's compiled programs on disk between sessions, in a folder that the user names.
+"""Makes XLA keep its compiled programs on disk between sessions.
 
-The variable is `GPUKERAS_XLA_CACHE=DIR`: without it nothing is kept. The program of a small model
-takes 0.4 MB, and makes its compilation 7 times shorter (from 5.1 s to 0.7 s, measured on a busy
-computer). XLA deletes nothing, so the folder grows with every new model, batch size and block of
-rows. Programs for the CPU contain its specific instructions, and different computers may share a
-home folder: each kind of CPU and each TensorFlow version has its own subfolder.
+They lie in the folder for caches that R gives gpukeras; `GPUKERAS_XLA_CACHE` names another folder,
+or is "off". The program of a small model takes 0.4 MB, and makes its compilation 7 times shorter
+(from 5.1 s to 0.7 s, measured on a busy computer). Programs contain instructions of a CPU or a GPU,
+and different computers may share a home folder: each TensorFlow version with each kind of CPU and
+GPU has its own subfolder. `xla_cache_files` bounds their size.
+
+TensorFlow writes a program beside its place and renames it, so several processes share a folder. A
+program that it cannot read or write is an error of the training, which is why the folder is tried
+and damaged programs are removed before it starts.
 """
 
 from __future__ import annotations
@@ -13,33 +17,53 @@ import hashlib
 import os
 import platform
 import stat
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
+from gpukeras.backend import xla_cache_files
 from gpukeras.system import packages
 
 SWITCH = "GPUKERAS_XLA_CACHE"
+OFF = ("off", "0", "false", "no")
 FLAGS = "TF_XLA_FLAGS"
-OPTION = "--tf_xla_persistent_cache_directory="
+FOLDER_FLAG = "--tf_xla_persistent_cache_directory="
+CPU_FLAG = "--tf_xla_persistent_cache_device_types=CPU"
 
 
-def plan_cache(variables: Mapping[str, str], kind: str) -> str | None:
-    """Returns the flags that make XLA keep its programs; None if nothing is to be set.
+def find_folder(variables: Mapping[str, str], system: str, home: Path) -> Path | None:
+    """Returns the folder of all programs, or None if none are to be kept.
+
+    Without the variable it is `tools::R_user_dir("gpukeras", "cache")` and "xla".
 
     Args:
-        variables: The environment; the user's own flags are not changed.
-        kind: Identifies computers that can share programs.
+        variables: The environment; with flags of the user's own for XLA nothing is changed.
+        system: The operating system, as `sys.platform` names it.
+        home: The user's home folder.
     """
-    folder = variables.get(SWITCH, "")
-    if not folder or variables.get(FLAGS):
+    named = variables.get(SWITCH, "")
+    if variables.get(FLAGS) or named.lower() in OFF:
         return None
-    return f'{OPTION}"{Path(folder).expanduser().resolve() / kind}"'
+    if named:
+        return Path(named).expanduser().resolve()
+    places = {"win32": Path(variables.get("LOCALAPPDATA", ""), "R", "cache")}
+    places["darwin"] = home / "Library" / "Caches" / "org.R-project.R"
+    given = variables.get("R_USER_CACHE_DIR") or variables.get("XDG_CACHE_HOME")
+    caches = Path(given).expanduser() if given else places.get(system, home / ".cache")
+    return (caches / "R" / "gpukeras" / "xla").absolute()
 
 
-def name_kind(version: str, cpu: str) -> str:
-    """Returns a folder's name for a TensorFlow version and a CPU's features."""
-    return f"tensorflow-{version}-{hashlib.sha256(cpu.encode()).hexdigest()[:12]}"
+def write_flags(folder: Path, cpu_only: bool) -> str:
+    """Returns the flags that make XLA keep its programs in a folder."""
+    flags = f'{FOLDER_FLAG}"{folder}"'
+    return f"{flags} {CPU_FLAG}" if cpu_only else flags
+
+
+def name_kind(version: str, cpu: str, gpu: str = "") -> str:
+    """Returns a folder's name for a TensorFlow version, a CPU's features and a GPU."""
+    found = f"{cpu}\n{gpu}" if gpu else cpu
+    return f"{xla_cache_files.KIND}{version}-{hashlib.sha256(found.encode()).hexdigest()[:12]}"
 
 
 def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
@@ -51,6 +75,21 @@ def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
     fields = ("model name", "flags", "Features", "CPU part")
     found = sorted({line for line in lines if line.partition(":")[0].strip() in fields})
     return "\n".join([platform.machine(), platform.processor(), *found])
+
+
+def read_gpus(driver: str | Path = "/proc/driver/nvidia") -> Set[str]:
+    """Returns the models of the NVIDIA GPUs with the driver's version, as far as Linux lists them.
+
+    XLA's key of a program does not name the GPU.
+    """
+    files = Path(driver).glob("gpus/*/information")
+    try:
+        version = (Path(driver) / "version").read_text(errors="replace").strip()
+        texts = [file.read_text(errors="replace") for file in files]
+    except OSError:
+        return set()
+    lines = (line for text in texts for line in text.splitlines())
+    return {f"{line}\n{version}" for line in lines if line.startswith("Model")}
 
 
 def find_risk(folder: Path) -> str:
@@ -67,19 +106,26 @@ def find_risk(folder: Path) -> str:
 
 
 def prepare_cache() -> None:
-    """Sets the flags, before TensorFlow starts; warns of a folder that others can write to."""
-    if not os.environ.get(SWITCH):
+    """Sets the flags, before TensorFlow starts; warns of a named folder that others can write to.
+
+    A folder that cannot be used is left out without a word.
+    """
+    whole = find_folder(os.environ, sys.platform, Path(os.path.expanduser("~")))
+    if whole is None:
         return
-    folder = packages.find_tensorflow()
-    version = "" if folder is None else packages.find_version(folder.parent)
-    kind = name_kind(version, read_cpu())
-    flags = plan_cache(os.environ, kind)
-    if flags is None:
-        return
-    whole = Path(os.environ[SWITCH]).expanduser().resolve()
-    for place in (whole, whole / kind):
+    tensorflow, gpus = packages.find_tensorflow(), read_gpus()
+    version = "" if tensorflow is None else packages.find_version(tensorflow.parent)
+    one_gpu = len(gpus) == 1
+    folder = whole / name_kind(version, read_cpu(), next(iter(gpus)) if one_gpu else "")
+    for place in (whole, folder):
         if risk := find_risk(place):
-            text = f"{SWITCH} is not used: {place.name} {risk}, and programs in it would be run."
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            _warn(f"{place.name} {risk}, and programs in it would be run")
             return
-    os.environ[FLAGS] = flags
+    if xla_cache_files.can_keep(folder):
+        xla_cache_files.clean(whole)
+        os.environ[FLAGS] = write_flags(folder, cpu_only=not one_gpu)
+
+
+def _warn(why: str) -> None:
+    if os.environ.get(SWITCH):
+        warnings.warn(f"{SWITCH} is not used: {why}.", RuntimeWarning, stacklevel=3)

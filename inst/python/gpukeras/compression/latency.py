@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import cpp_log, devices, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.predict_loop import model_device
 
@@ -71,7 +71,8 @@ def open_call(model: Model, batch: Any) -> Call:
     compiled = bool(getattr(model, "jit_compile", False)) and devices.current().jit is not False
     call = _trace(model, batch, compiled)
     try:
-        call()
+        with cpp_log.muted_cpp_log():
+            call()
     except runtime.refusals():
         if not compiled:
             raise

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpukeras.backend import cuda_preload
+from gpukeras.backend import cuda_preload, xla_cache
 from gpukeras.backend.env_vars import child_environment
 from gpukeras.core.child_process import ChildEnd, run_child
 from gpukeras.diagnostics.probes.compute import parse_stages
@@ -37,6 +37,7 @@ def quiet_environment() -> Iterator[dict[str, str]]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "KERAS_BACKEND": "tensorflow",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # otherwise the child takes the whole card
+        xla_cache.SWITCH: "off",
     }
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # no writable temporary folder

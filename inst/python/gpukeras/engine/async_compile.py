@@ -21,7 +21,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import cpp_log, keras_private, runtime
 
 STAND_IN_BYTES = 256 * 2**20  # of variables to duplicate; larger models compile in the foreground
 
@@ -49,7 +49,10 @@ class Compilation:
         concrete, calls, captured = self._work
         handles = [getattr(each, "handle", each) for each in captured]
         try:
-            with runtime.tensorflow().device(handles[0].device if handles else None):
+            with (
+                cpp_log.muted_cpp_log(),
+                runtime.tensorflow().device(handles[0].device if handles else None),
+            ):
                 for tensors in calls:
                     keras_private.call_flat(concrete, list(tensors), handles)
         except Exception as error:

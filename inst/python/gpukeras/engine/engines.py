@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import cpp_log, devices, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
@@ -149,11 +149,13 @@ class Engines:
             smaller = made.rows < rows and made.shapes == read_shapes(block, made.rows)
             if smaller:
                 return self._run_parts(made, block, first, count)
-        if not self.takes(engine, block):
+        known = self.takes(engine, block)
+        if not known:
             self._make(engine, block, rows)
         made = self._made[engine]
         made.grow(block, self.longest)
-        return made.run(block.arrays, first, count)
+        with contextlib.nullcontext() if known else cpp_log.muted_cpp_log():
+            return made.run(block.arrays, first, count)
 
     def takes(self, engine: str, block: Block) -> bool:
         """Whether an engine has a program for blocks of this shape."""

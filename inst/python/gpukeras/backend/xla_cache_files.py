@@ -1,0 +1,108 @@
+"""Bounds the size of XLA's compiled programs on disk, and removes damaged ones.
+
+Several processes do this at once, and one may remove what another looks at: that is no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+KIND = "tensorflow-"  # how the names of the subfolders begin
+PROGRAM = "xla_compile_cache__"  # how XLA's names of programs begin
+MOST_BYTES = 2**30
+LEAST_FREE_BYTES = 256 * 2**20  # on the disk; TensorFlow fails where it cannot write a program
+TRIED_BYTES = 4 * 2**20  # written to find out whether a quota allows a program
+UNFINISHED_S = 3600.0  # age from which a program that was not renamed belongs to a killed process
+CUT_OFF = 2**50  # in place of a number that is not there: a length beyond the end of any file
+EXECUTABLE = 3  # number of the field with the machine code in XlaSerializedCacheEntry
+
+
+def can_keep(folder: Path) -> bool:
+    """Whether programs can be written to a folder, which is made for this user alone."""
+    tried = folder / f".tried-{os.getpid()}"
+    try:
+        for place in (folder.parent, folder):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            with open(tried, "wb") as file:
+                _reserve(file, TRIED_BYTES)
+        finally:
+            tried.unlink(missing_ok=True)
+        return shutil.disk_usage(folder).free >= LEAST_FREE_BYTES
+    except OSError:
+        return False
+
+
+def _reserve(file: BinaryIO, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:
+        file.write(bytes(size))
+
+
+def clean(whole: Path, most_bytes: int = MOST_BYTES) -> None:
+    """Removes damaged and unfinished programs, then the least recently used until the rest fits.
+
+    Where the file system keeps no times of reading, these are the oldest.
+
+    Args:
+        whole: The folder with the subfolders of all kinds of computers.
+        most_bytes: Bytes that may remain.
+    """
+    kept = []
+    for file in _list_programs(whole):
+        with contextlib.suppress(OSError):
+            found = file.stat()
+            if file.suffix == ".pb" and is_whole(file):
+                kept.append((max(found.st_atime, found.st_mtime), found.st_size, file))
+            elif file.suffix == ".pb" or time.time() - found.st_mtime > UNFINISHED_S:
+                file.unlink()
+    excess = sum(size for _, size, _ in kept) - most_bytes
+    for _, size, file in sorted(kept):
+        if excess <= 0:
+            break
+        with contextlib.suppress(OSError):
+            file.unlink()
+        excess -= size
+
+
+def _list_programs(whole: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for file in whole.glob(f"{KIND}*/{PROGRAM}*"):
+            if file.is_file() and not file.is_symlink():
+                yield file
+
+
+def is_whole(file: Path) -> bool:
+    """Whether a program's file ends where its fields say and has machine code.
+
+    A file that a crash of the computer has cut off makes each training of its model fail.
+    """
+    size, seen = file.stat().st_size, set()
+    with open(file, "rb") as content:
+        while content.tell() < size:
+            field, length = _read_number(content), _read_number(content)
+            if field & 7 != 2 or length > size - content.tell():  # all fields have a length
+                return False
+            content.seek(length, os.SEEK_CUR)
+            seen.add(field >> 3)
+    return EXECUTABLE in seen
+
+
+def _read_number(content: BinaryIO) -> int:
+    """Reads a variable-length integer of a protocol buffer."""
+    number = 0
+    for place in range(10):
+        byte = content.read(1)
+        if not byte:
+            return CUT_OFF
+        number |= (byte[0] & 127) << (7 * place)
+        if byte[0] < 128:
+            break
+    return number
