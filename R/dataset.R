@@ -77,7 +77,8 @@
 #'   the weights column. For labels of several dimensions, an array with rows first: one weight for
 #'   each time step or pixel, or a dimension of 1 to use one weight for all of them.
 #' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
-#'   levels. It applies to training rows only.
+#'   levels. For integer labels, `c("0" = 1, "3" = 5)`: a class that is not named weighs 1. It
+#'   applies to training rows only.
 #' @param recipe A [gpu_recipe()], or another `gpu_dataset` or trained model that has one. It is
 #'   applied, and no new recipe is learned: use it for test data. It sets `encode`, `scale` and
 #'   (unless `na` is `"drop"`) `na`.

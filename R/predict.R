@@ -11,7 +11,7 @@
 #'   For a function or a `tf.data.Dataset` (also passed directly), one epoch in its own order.
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one if there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
-#'   or 0 and 1, as the labels were.
+#'   or an integer, as the labels were: see the section on classes.
 #' @inheritParams gpu_evaluate
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
 #'   class or output, or an array with rows first if the output has more dimensions. For a model
@@ -19,9 +19,17 @@
 #'   that have classes, and numbers for the others. If the shape of an output row varies by batch,
 #'   as with padded sequences, a list with the array of each batch. If training had `na = "drop"`,
 #'   rows with a missing value get `NA`; a [gpu_dataset()] has already dropped them.
+#' @section Classes:
+#' The loss determines how `type = "class"` reads an output. For
+#' `"sparse_categorical_crossentropy"` it is the position of the largest value along the last
+#' dimension, which is dropped: a vector of integers from 0, as the labels are numbered, or an array
+#' with one for each time step or pixel. For `"binary_crossentropy"` and
+#' `"binary_focal_crossentropy"` each value is 1 above 0.5 (above 0 if the loss takes logits) and
+#' otherwise 0. Labels without levels are integers, also for pipelines, functions and models that
+#' gpukeras did not train. Other losses need labels that are classes; a regression is an error.
 #' @section Errors:
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
-#' another type; for missing values, unless `na` of [gpu_dataset()] specified otherwise in training.
+#' another type; for `type = "class"` of a regression; for missing values, unless `na` of [gpu_dataset()] specified otherwise in training.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(Species ~ ., data = iris)
 #' model <- gpu_mlp(train)

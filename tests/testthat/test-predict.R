@@ -15,3 +15,21 @@ test_that("many predictions are those of few rows, and later ones leave them alo
     expect_false(any(gpu_predict(model, x) == 7))
   }
 })
+
+test_that("classes of integer labels are integers, for each time step and output", {
+  skip_without_tensorflow()
+  keras <- reticulate::import("keras")
+  x <- array(rnorm(240), c(10, 6, 4))
+  input <- keras$Input(list(6L, 4L))
+  step <- keras$layers$Dense(3L, activation = "softmax", name = "step")(input)
+  row <- keras$layers$Dense(1L, name = "row")(keras$layers$Flatten()(input))
+  model <- keras$Model(input, list(step = step, row = row))
+  logits <- keras$losses$BinaryCrossentropy(from_logits = TRUE)
+  model$compile("sgd", list(step = "sparse_categorical_crossentropy", row = logits))
+  y <- list(step = matrix(0:2, 10, 6), row = rep(0:1, 5))
+  gpu_fit(model, gpu_dataset(x, y), epochs = 1, engine = "keras", verbose = FALSE)
+  numbers <- gpu_predict(model, x)
+  classes <- gpu_predict(model, x, type = "class")
+  expect_identical(classes$step, apply(numbers$step, 1:2, which.max) - 1L)
+  expect_identical(classes$row, as.integer(numbers$row > 0))
+})

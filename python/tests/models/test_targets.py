@@ -6,6 +6,7 @@ tf.data pipelines, saved datasets and `.npy` files, with several outputs, with w
 
 import functools
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,6 +39,8 @@ from streamed import array, stream, tfdata
 
 from gpukeras.backend import runtime
 from gpukeras.data import dataset as data_dataset
+from gpukeras.data.preprocessing import decoding
+from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.data.saved import reader, writer
 from gpukeras.models import builder, targets
 from gpukeras.training import evaluate, fit, predict
@@ -269,3 +272,70 @@ def test_a_class_that_the_loss_ignores_lies_outside_of_the_output():
 )
 def test_shapes_agree_as_keras_has_it(one, other, same):
     assert targets.agree(one, other) == same
+
+
+# Classes -----------------------------------------------------------------------------------------
+
+ROW_CLASSES = STEPS[:, 0]
+
+
+@pytest.mark.parametrize("make", [dataset, as_function, as_pipeline])
+def test_classes_of_a_sparse_loss_come_back_as_integers(make):
+    """Of each time step too: what Keras' users take `argmax` for."""
+    model = network_of("a class each step")()
+    fit.fit(model, make(SERIES, STEPS), {"epochs": 1, "engine": "keras"})
+    expected = model.predict(SERIES, verbose=0).argmax(-1)
+    for given in ({"features": array(SERIES)}, {"data": make(SERIES, STEPS)}):
+        np.testing.assert_array_equal(
+            predict.predict(model, type="class", **given)["values"], expected
+        )
+
+
+def test_classes_of_several_outputs_are_those_with_classes():
+    model = two_headed()
+    fit.fit(model, make_several(), {"epochs": 1, "engine": "keras"})
+    expected = model.predict(IMAGES, verbose=0)
+    records = predict.predict(model, features=array(IMAGES), type="class")["outputs"]
+    found = {record["name"]: record["values"] for record in records}
+    np.testing.assert_array_equal(found["mask"], expected["mask"].argmax(-1))
+    np.testing.assert_array_equal(found["kind"], expected["kind"].argmax(-1))
+    np.testing.assert_allclose(found["same"], expected["same"], rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_says_how_classes_are_read():
+    losses = keras().losses
+    logits = losses.BinaryCrossentropy(from_logits=True)
+    ignoring = losses.SparseCategoricalCrossentropy(ignore_class=255)
+    counted, pixels = LabelRule("number", maximum=2.0), LabelRule("matrix", units=4, maximum=1.0)
+    two, none = LabelRule("class", units=2, levels=("a", "b")), None
+    cases = [
+        (counted, "sparse_categorical_crossentropy", 3, decoding.HIGHEST),
+        (none, ["sparse_categorical_crossentropy"], 3, decoding.HIGHEST),
+        (pixels, ignoring, 3, decoding.HIGHEST),
+        (pixels, "binary_crossentropy", 1, decoding.HALF),
+        (pixels, {"mask": logits}, 1, decoding.ZERO),
+        (none, losses.binary_focal_crossentropy, 1, decoding.HALF),
+        (two, logits, 1, decoding.ZERO),
+        (two, lambda y, p: 0.0, 1, decoding.HALF),
+        (two, None, 2, decoding.HIGHEST),
+        (counted, lambda y, p: 0.0, 3, decoding.HIGHEST),
+        (counted, lambda y, p: 0.0, 1, ""),
+        (counted, "mse", 1, ""),
+        (replace(pixels, whole=False), "bce", 1, ""),  # an image, not a mask
+        (replace(pixels, maximum=255.0), "bce", 1, ""),
+        (pixels, "mse", 2, ""),
+        (none, None, 3, ""),
+    ]
+    for label, loss, units, expected in cases:
+        assert targets.choose_reading(label, loss, units) == expected, (label, loss)
+
+
+@pytest.mark.parametrize("y", [ROW_CLASSES, ROW_CLASSES[:, None]], ids=["vector", "column"])
+def test_class_weights_of_a_sparse_loss_count_as_in_keras(y):
+    x, weigh = SERIES[:, 0], {"0": 3.0, "2": 0.5}
+    build = functools.partial(network, x, 3, *SPARSE)
+    _, expected = fit_plain(build, (x, y), class_weight={0: 3.0, 2: 0.5})
+    options = {"batch_size": BATCH, "shuffle": False}
+    data = data_dataset.build_dataset(array(x), options, labels(y), class_weight=weigh)
+    _, ours = fit_ours(build, data, "keras")
+    np.testing.assert_array_equal(ours, expected)

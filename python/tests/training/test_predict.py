@@ -42,8 +42,12 @@ def test_predict_works_on_a_model_that_gpukeras_did_not_train(model):
         predict.predict(model, {"kind": "columns", "columns": []})
     with pytest.raises(ModelError, match=r"shape \(5,\)"):
         predict.predict(model, {"kind": "array", "values": np.zeros((2, 4))})
+    rows = {"kind": "array", "values": np.zeros((2, 5))}
+    codes = predict.predict(model, rows, type="class")["values"]
+    assert codes.tolist() == values.argmax(-1).tolist()
+    model.compile("sgd", "mse")
     with pytest.raises(DataError, match="trained on classes"):
-        predict.predict(model, {"kind": "array", "values": np.zeros((2, 5))}, type="class")
+        predict.predict(model, rows, type="class")
 
 
 def test_predict_refuses_missing_values(model):

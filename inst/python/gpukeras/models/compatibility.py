@@ -48,7 +48,7 @@ def check_fit(model: Model, recipe: Recipe) -> None:
 def weighed_outputs(model: Model) -> list[tuple[Shape, str]]:
     """Returns the shape of a row of each output that has a loss, and the loss's name."""
     outputs = read_outputs(model) or {"": _shape_of(model, "output_shape")}
-    losses = _losses_of(model, list(outputs))
+    losses = losses_by_name(model, list(outputs))
     return [
         (shape, loss_name(losses[name]))
         for name, shape in outputs.items()
@@ -256,7 +256,7 @@ def _check_outputs(model: Model, label: LabelRule, formula: str) -> None:
     known = () if isinstance(model.output, dict) else outputs
     parts = _by_place(known, label.outputs) if label.listed else label.outputs
     given = [output.name for output in parts]
-    losses = _losses_of(model, list(outputs))
+    losses = losses_by_name(model, list(outputs))
     needed = [name for name in outputs if name in given or losses[name] is not None]
     _check_names("outputs", needed, given)
     for output in parts:
@@ -275,7 +275,9 @@ def _check_single_output(model: Model) -> None:
     outputs = read_outputs(model)
     if outputs is None or len(outputs) < 2:
         return
-    trained = [name for name, loss in _losses_of(model, list(outputs)).items() if loss is not None]
+    trained = [
+        name for name, loss in losses_by_name(model, list(outputs)).items() if loss is not None
+    ]
     if len(trained) > 1:
         raise ModelError(
             f"`model` has the outputs {', '.join(outputs)}, but `y` holds labels of a single one.",
@@ -284,7 +286,12 @@ def _check_single_output(model: Model) -> None:
         )
 
 
-def _losses_of(model: Model, names: list[str]) -> dict[str, Any]:
+def trained_outputs(model: Model, names: list[str]) -> list[str]:
+    """Returns the outputs that have a loss; those of a model that is not compiled have none."""
+    return [name for name, loss in losses_by_name(model, names).items() if loss is not None]
+
+
+def losses_by_name(model: Model, names: list[str]) -> dict[str, Any]:
     """Returns the loss of each output, None if it has none; a single loss applies to all."""
     loss = model.loss
     if isinstance(loss, Mapping):

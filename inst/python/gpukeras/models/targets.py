@@ -12,11 +12,13 @@ from typing import Any
 
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import count_of
+from gpukeras.data.preprocessing.decoding import HALF, HIGHEST, ZERO
 from gpukeras.data.preprocessing.targets import LabelRule
 
 Shape = tuple[int | None, ...]
 
 SPARSE, CATEGORICAL = "sparsecategoricalcrossentropy", "categoricalcrossentropy"
+BINARY = ("binarycrossentropy", "binaryfocalcrossentropy")
 # Losses that take a label for each unit. Custom losses, and some of Keras', take others.
 ELEMENTWISE = frozenset(
     ("meansquarederror", "mse", "meanabsoluteerror", "mae", "meanabsolutepercentageerror", "mape")
@@ -133,12 +135,47 @@ def loss_name(loss: Any) -> str:
 
     A loss that ignores a class takes labels beyond the output's, so it is treated as unknown: "".
     """
+    loss = _only(loss)
+    return "" if getattr(loss, "ignore_class", None) is not None else _plain_name(loss)
+
+
+def _only(loss: Any) -> Any:
+    """Returns the loss of a list or dict of one."""
     if isinstance(loss, (list, tuple, Mapping)) and len(loss) == 1:
         (loss,) = loss.values() if isinstance(loss, Mapping) else loss
-    if getattr(loss, "ignore_class", None) is not None:
-        return ""
+    return loss
+
+
+def _plain_name(loss: Any) -> str:
     name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
-    return str(name or "").lower().replace("_", "")
+    name = str(name or "").lower().replace("_", "")
+    return BINARY[0] if name == "bce" else name
+
+
+def choose_reading(label: LabelRule | None, loss: Any, units: int) -> str:
+    """Chooses how classes are read from an output, see `decoding`.
+
+    Args:
+        label: The rule of its labels, or None if they are unknown.
+        loss: The loss of the output, as it was compiled.
+        units: Length of the output's last axis.
+
+    Returns:
+        `HIGHEST`, `HALF` or `ZERO`; "" for a regression.
+    """
+    loss = _only(loss)
+    name = _plain_name(loss)
+    if name == SPARSE:
+        return HIGHEST
+    if name in BINARY:
+        if label is not None and not (label.whole and 0 <= _lowest(label) <= _highest(label) <= 1):
+            return ""
+        return ZERO if getattr(loss, "from_logits", False) else HALF
+    if label is None:
+        return ""
+    if label.kind in ("class", "binary"):
+        return HALF if units == 1 else HIGHEST
+    return HIGHEST if label.counts and units > 1 and name not in ELEMENTWISE else ""
 
 
 def _check_class_range(label: LabelRule, output: Shape, arg: str) -> None:

@@ -14,9 +14,14 @@ from gpukeras.core.options import check_choice
 from gpukeras.core.r_buffer import OutputBuffer
 from gpukeras.data.base import Dataset
 from gpukeras.data.map_fn import unmapped
-from gpukeras.data.preprocessing.multi_output import decode_outputs
+from gpukeras.data.preprocessing.decoding import (
+    decode_outputs,
+    name_columns,
+    refuse_classes,
+    rules_by_name,
+)
 from gpukeras.data.preprocessing.recipe import STRINGS, Recipe
-from gpukeras.data.preprocessing.targets import decode, name_columns
+from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.multi_input import InputsFeatures
 from gpukeras.data.sources.registry import open_features
@@ -27,6 +32,7 @@ from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict_loop import Batches, predict_rows, predict_stream
 from gpukeras.models import builder, compatibility
+from gpukeras.models.targets import choose_reading
 from gpukeras.training.keras_functions import count_weights, jit_policy
 
 
@@ -62,25 +68,53 @@ def predict(
     compatibility.check_input(model, recipe)
     builder.check_call(model, "predict")
     name = partial(name_columns, recipe.label)
-    held = None if buffer is None or type == "class" else OutputBuffer(buffer, name)
+    classes = type == "class"
+    held = None if buffer is None or classes else OutputBuffer(buffer, name)
     with jit_policy(model):
         if isinstance(rows, IterableDataset):
             output = predict_stream(model, rows)
         else:
             function = None if data is None else data.map
             output = _predict(model, rows, recipe, function, held, devices)
-    as_class = type == "class"
-    if isinstance(output, Batches):
-        return {"batches": [decode(recipe.label, part, as_class) for part in output]}
-    if isinstance(output, np.ndarray):
-        record = _keep_places(decode(recipe.label, output, as_class), complete)
-        in_buffer = held is not None and held.holds(record["values"])
-        return {**record, "values": "buffer"} if in_buffer else record
-    by_name = _by_name(model, output)
-    if any(isinstance(values, Batches) for values in by_name.values()):
-        return {"outputs": [_decode_varying(name, by_name[name]) for name in by_name]}
-    records = decode_outputs(recipe.label, by_name, as_class)
-    return {"outputs": [_keep_places(record, complete) for record in records]}
+    single = isinstance(output, (np.ndarray, Batches))
+    by_name = {"": output} if single else _by_name(model, output)
+    rules = _rules_of(model, recipe.label, list(by_name))
+    readings = _read_classes(model, rules, by_name) if classes else {}
+    records = [
+        _keep_places(record, complete) for record in decode_outputs(rules, by_name, readings)
+    ]
+    if not single:
+        return {"outputs": records}
+    in_buffer = held is not None and "values" in records[0] and held.holds(records[0]["values"])
+    return {**records[0], "values": "buffer"} if in_buffer else records[0]
+
+
+def _rules_of(model: Model, label: LabelRule | None, names: list[str]) -> dict[str, LabelRule]:
+    """Returns the rule of each output's labels; labels of one output are of the one with a loss."""
+    rules = rules_by_name(label, names)
+    if label is None or len(rules) > 1 or rules.keys() & set(names):
+        return rules
+    trained = compatibility.trained_outputs(model, names) if len(names) > 1 else names
+    (rule,) = rules.values() or (label,)
+    return {trained[0]: rule} if len(trained) == 1 else {}
+
+
+def _read_classes(
+    model: Model, rules: Mapping[str, LabelRule | None], outputs: Mapping[str, Any]
+) -> dict[str, str]:
+    """Returns how classes are read from each output, "" for outputs of numbers.
+
+    Raises:
+        DataError: if no output has classes.
+    """
+    losses = compatibility.losses_by_name(model, list(outputs))
+    found = {}
+    for name, values in outputs.items():
+        shape = np.shape(values[0])  # of a row, or of the first batch
+        found[name] = choose_reading(rules.get(name), losses[name], shape[-1] if shape else 1)
+    if not any(found.values()):
+        raise refuse_classes([rule for rule in rules.values() if rule is not None])
+    return found
 
 
 def _open_rows(
@@ -98,13 +132,6 @@ def _open_rows(
     if recipe.mapped:
         raise unmapped("newdata")
     return recipe, *_encode_new(recipe, given)
-
-
-def _decode_varying(name: str, values: Any) -> dict[str, Any]:
-    """Returns one of several outputs, some of which have rows of varying shape, as numbers."""
-    if not isinstance(values, Batches):
-        return {"name": name, **decode(None, values, False)}
-    return {"name": name, "batches": [decode(None, part, False) for part in values]}
 
 
 def _predict(
@@ -162,7 +189,7 @@ def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray 
 
 
 def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:
-    if complete is None:
+    if complete is None or "values" not in record:
         return record
     values = record["values"]
     placed = np.zeros((len(complete), *values.shape[1:]), values.dtype)

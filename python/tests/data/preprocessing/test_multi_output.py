@@ -9,7 +9,6 @@ from gpukeras import DataError
 from gpukeras.data.preprocessing.imputation import check_labels, miss_labels
 from gpukeras.data.preprocessing.multi_output import (
     check_label_rows,
-    decode_outputs,
     encode_labels,
     learn_labels,
     measure_ranges,
@@ -120,15 +119,3 @@ def test_other_outputs_than_in_training_are_refused():
         encode_labels(rule, several(price=plain(), cut=plain()))
     with pytest.raises(DataError, match=r"`y\$price` has 4 rows where `x` has 5"):
         check_label_rows(several(price=plain(), cut=CLASSES), 5, "x")
-
-
-def test_predictions_come_back_in_each_outputs_own_terms():
-    rule = learn_labels(several(price=plain(), cut=CLASSES), ALL)
-    output = {"cut": np.eye(3)[[2, 0]], "other": np.ones((2, 1)), "price": np.array([[1.0], [2.0]])}
-    price, cut, other = decode_outputs(rule, output, as_class=True)
-    assert [price["name"], cut["name"], other["name"]] == ["price", "cut", "other"]
-    np.testing.assert_array_equal(cut["values"], [3, 1])
-    assert cut["levels"] == ["a", "b", "c"]
-    np.testing.assert_array_equal(price["values"], [1, 2])
-    with pytest.raises(DataError, match="trained on classes"):
-        decode_outputs(None, output, as_class=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays, dataset
-from gpukeras.data.preprocessing import targets
+from gpukeras.data.preprocessing import decoding, targets
 
 ALL = np.ones(4, dtype=bool)
 
@@ -82,38 +82,6 @@ def test_encode_label_refuses_a_matrix_of_another_width():
         targets.encode_label(rule, label("matrix", [[1.0, 2.0, 3.0]]))
 
 
-CLASSES = targets.LabelRule("class", units=3, levels=("a", "b", "c"))
-TWO = targets.LabelRule("class", units=2, levels=("no", "yes"))
-
-
-def test_decode_gives_r_codes_of_the_most_probable_class():
-    record = targets.decode(CLASSES, np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]]), True)
-    np.testing.assert_array_equal(record["values"], [2, 1])
-    assert record["levels"] == ["a", "b", "c"]
-    single = targets.decode(TWO, np.array([[0.4], [0.6]]), True)
-    np.testing.assert_array_equal(single["values"], [1, 2])
-
-
-def test_decode_names_the_columns_of_probabilities():
-    record = targets.decode(CLASSES, np.zeros((2, 3)), False)
-    assert record["names"] == ["a", "b", "c"]
-    assert targets.decode(TWO, np.array([[0.4]]), False)["values"].tolist() == [0.4]
-
-
-def test_decode_keeps_zero_one_and_logical_apart():
-    output = np.array([[0.2], [0.9]])
-    logical = targets.decode(targets.LabelRule("binary", logical=True), output, True)
-    assert (logical["values"].tolist(), logical["logical"]) == ([0, 1], True)
-    assert targets.decode(targets.LabelRule("binary"), output, True)["logical"] is False
-
-
-def test_decode_refuses_classes_of_numbers():
-    with pytest.raises(DataError, match="trained on classes"):
-        targets.decode(targets.LabelRule("number"), np.zeros((1, 1)), True)
-    with pytest.raises(DataError, match="trained on classes"):
-        targets.decode(None, np.zeros((1, 3)), True)
-
-
 # Levels come back --------------------------------------------------------------------------------
 
 UTF8 = ["größer", "日本", "naïve café", "🙂", "plain", "with space", ""]
@@ -129,7 +97,7 @@ def test_levels_come_back_from_their_codes(levels, kind, data):
     y = label(kind, codes, levels)
     rule = targets.learn_label(y, np.ones(len(codes), bool))
     encoded = targets.encode_label(rule, y)
-    back = targets.decode(rule, np.eye(len(levels))[encoded], True)
+    back = decoding.decode(rule, np.eye(len(levels))[encoded], decoding.HIGHEST)
     assert back["values"].tolist() == codes
     assert back["levels"] == levels
 
@@ -139,7 +107,7 @@ def test_levels_in_utf8_unused_and_ordered_keep_names_and_order():
     rule = targets.learn_label(y, ALL)
     assert (rule.units, rule.levels) == (7, tuple(UTF8))
     np.testing.assert_array_equal(targets.encode_label(rule, y), [1, 0, 3, 6])
-    assert targets.decode(rule, np.zeros((2, 7)), False)["names"] == UTF8
+    assert decoding.decode(rule, np.zeros((2, 7)))["names"] == UTF8
     fewer = label("factor", [1, 2], ["🙂", "größer"])
     np.testing.assert_array_equal(targets.encode_label(rule, fewer), [3, 0])
 
@@ -147,7 +115,7 @@ def test_levels_in_utf8_unused_and_ordered_keep_names_and_order():
 def test_names_of_a_label_matrix_come_back():
     y = label("matrix", [[1.0, 2.0]] * 4, names=["Länge", "幅"])
     rule = targets.learn_label(y, ALL)
-    assert targets.decode(rule, np.zeros((1, 2)), False)["names"] == ["Länge", "幅"]
+    assert decoding.decode(rule, np.zeros((1, 2)))["names"] == ["Länge", "幅"]
 
 
 # Many labels -------------------------------------------------------------------------------------
@@ -267,19 +235,23 @@ def test_whole_numbers_from_0_may_be_classes(values, classes):
     y = {"kind": "integer", "values": np.array(values, np.float64)}
     features = {"kind": "array", "values": np.ones((len(values), 1))}
     rule = dataset.build_dataset(features, {}, y).recipe.label
-    output = np.array([[0.1, 0.2, 0.7], [0.8, 0.1, 0.1]], np.float32)
+    assert rule.counts == classes
     if not classes:
-        with pytest.raises(DataError, match="needs a model trained on classes"):
-            targets.decode(rule, output, as_class=True)
+        with pytest.raises(SpecError, match="needs labels that are classes, not a number"):
+            dataset.build_dataset(features, {}, y, None, class_weight={"0": 1.0})
         return
-    assert targets.decode(rule, output, as_class=True)["values"].tolist() == [2, 0]
-    with pytest.raises(DataError, match="needs a model trained on classes"):
-        targets.decode(rule, output[:, :1], as_class=True)  # one unit: a number
-    weighted = dataset.build_dataset(
-        features, {}, y, None, class_weight={"0": 1.0, "1": 2.0, "2": 0.5}
-    )
+    some = {"1": 2.0, "2": 0.5, "7": 9.0}  # as in Keras, others weigh 1
+    weighted = dataset.build_dataset(features, {}, y, None, class_weight=some)
     assert weighted.arrays[2].tolist() == [1.0, 2.0, 0.5, 0.5]
     balanced = dataset.build_dataset(features, {}, y, None, class_weight="balanced").arrays[2]
     np.testing.assert_allclose(balanced, [4 / 3, 4 / 3, 2 / 3, 2 / 3], rtol=1e-6)
-    with pytest.raises(SpecError, match="one number named after each level"):
-        dataset.build_dataset(features, {}, y, None, class_weight={"0": 1.0})
+    with pytest.raises(SpecError, match="numbers named after classes"):
+        dataset.build_dataset(features, {}, y, None, class_weight={"no": 1.0})
+
+
+def test_class_weights_of_a_factor_name_each_level():
+    features = {"kind": "array", "values": np.ones((4, 1))}
+    y = label("factor", [1, 2, 1, 2], ["no", "yes"])
+    for given in ({"no": 1.0}, "even"):
+        with pytest.raises(SpecError, match="one number named after each level"):
+            dataset.build_dataset(features, {}, y, None, class_weight=given)

@@ -21,7 +21,6 @@ from gpukeras.data.preprocessing.targets import (
     SEVERAL,
     LabelRule,
     Output,
-    decode,
     each_label,
     encode_label,
     learn_label,
@@ -187,31 +186,3 @@ def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
 def _with_rules(rule: LabelRule, parts: Sequence[LabelRule]) -> LabelRule:
     outputs = zip(rule.outputs, parts, strict=True)
     return replace(rule, outputs=tuple(replace(output, rule=part) for output, part in outputs))
-
-
-def decode_outputs(
-    rule: LabelRule | None, outputs: Mapping[str, np.ndarray], as_class: bool
-) -> list[dict[str, Any]]:
-    """Decodes each output of a model into values of its labels.
-
-    Args:
-        rule: The rule of several outputs' labels, or None for a model without a recipe.
-        outputs: Float arrays by output name, rows first.
-        as_class: Return the most probable class of outputs that have classes.
-
-    Returns:
-        `{name, ...}` for each output, see `targets.decode()`; in the order of the rule's outputs,
-        then the others.
-
-    Raises:
-        DataError: if `as_class` is true and no output has classes.
-    """
-    rules = {} if rule is None else {output.name: output.rule for output in rule.outputs}
-    classes = {name for name, own in rules.items() if own.kind in ("class", "binary")}
-    if as_class and not classes & set(outputs):
-        raise DataError('`type = "class"` needs a model trained on classes.', arg="type")
-    order = sorted(outputs, key=lambda name: [*rules, name].index(name))
-    return [
-        {"name": name, **decode(rules.get(name), outputs[name], as_class and name in classes)}
-        for name in order
-    ]

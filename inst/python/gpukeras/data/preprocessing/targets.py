@@ -1,4 +1,4 @@
-"""Encodes labels as numbers, and decodes a model's output into values of the labels.
+"""Encodes labels as numbers; `decoding` turns a model's output into values of the labels.
 
 Labels are dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
 "character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix": several numbers
@@ -255,42 +255,6 @@ def _zero_one(values: np.ndarray) -> bool:
             return False
         ones += int(one.sum())
     return 0 < ones < len(values)
-
-
-def decode(rule: LabelRule | None, output: np.ndarray, as_class: bool) -> dict[str, Any]:
-    """Decodes a model's output into values of the labels.
-
-    Args:
-        rule: The labels' rule, or None for a model without a recipe.
-        output: Float array, rows first.
-        as_class: Return the most probable class instead of probabilities.
-
-    Returns:
-        `{values, levels, names, logical}`: `values` are 1-based codes of `levels` for a class.
-
-    Raises:
-        DataError: if `as_class` is true and the labels have no classes.
-    """
-    levels = [] if rule is None else list(rule.levels)
-    logical = rule is not None and rule.logical
-    single = output.ndim == 2 and output.shape[1] == 1
-    if as_class:
-        if rule is None or not (rule.kind in ("class", "binary") or (rule.counts and not single)):
-            raise DataError('`type = "class"` needs a model trained on classes.', arg="type")
-        codes = (output[:, 0] > 0.5).astype(np.int32) if single else output.argmax(axis=-1)
-        values = codes.astype(np.int32) + (1 if rule.kind == "class" else 0)
-        return {"values": values, "levels": levels, "names": [], "logical": logical}
-    values = output[:, 0] if single else output
-    names = name_columns(rule, output.shape)
-    return {"values": values, "levels": [], "names": names, "logical": False}
-
-
-def name_columns(rule: LabelRule | None, shape: Sequence[int]) -> list[str]:
-    """Returns names for the columns of a model's output: the classes, or the labels' columns."""
-    if rule is None:
-        return []
-    single = len(shape) == 2 and shape[1] == 1
-    return list(rule.levels if not single and len(rule.levels) == shape[-1] else rule.names)
 
 
 def recode(

@@ -89,9 +89,9 @@ def _class_weights(
             f"`class_weight` needs labels that are classes, not a {label.kind}.",
             arg="class_weight",
         )
-    levels = label.levels or (("FALSE", "TRUE") if label.logical else ("0", "1"))
-    if label.counts:
-        levels = tuple(str(number) for number in range(int(label.maximum) + 1))
+    if not (label.levels or label.logical):
+        return _number_weights(requested, int(label.maximum), codes)
+    levels = label.levels or ("FALSE", "TRUE")
     if requested == "balanced":
         return balanced_weights(np.bincount(codes.astype(np.int64), minlength=len(levels)))
     if not isinstance(requested, Mapping) or set(requested) != set(levels):
@@ -101,3 +101,20 @@ def _class_weights(
             arg="class_weight",
         )
     return np.array([check_number("class_weight", requested[level], 0.0) for level in levels])
+
+
+def _number_weights(
+    requested: str | Mapping[str, float], highest: int, codes: np.ndarray
+) -> np.ndarray:
+    """Returns the weight of each class from 0 to the highest; one that is not named weighs 1."""
+    if requested == "balanced":
+        return balanced_weights(np.bincount(codes.astype(np.int64), minlength=highest + 1))
+    named = requested if isinstance(requested, Mapping) else {"": 0.0}
+    if not all(str(name).isdecimal() for name in named):
+        raise SpecError(
+            '`class_weight` must be "balanced" or numbers named after classes.',
+            hint=f"Classes are whole numbers, here from 0 to {highest}.",
+            arg="class_weight",
+        )
+    given = {int(name): check_number("class_weight", named[name], 0.0) for name in named}
+    return np.array([given.get(number, 1.0) for number in range(highest + 1)])
