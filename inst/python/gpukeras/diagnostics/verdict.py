@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from gpukeras.diagnostics.findings import Finding, describe_product, take_inventory
-from gpukeras.diagnostics.rules.catalog import CAUSES, Cause, fill_fix
+from gpukeras.diagnostics.rules.catalog import CAUSES
+from gpukeras.diagnostics.rules.rule import FAULTS, Cause, fill_fix
 from gpukeras.system.facts import (
     Facts,
     count_fresh,
@@ -48,7 +49,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     """Diagnoses facts; a missing fact counts as not determined, never as "no"."""
     situation = name_situation(facts)
     detected = [(cause, sign) for cause in CAUSES if (sign := cause.detect(facts))]
-    root = next((found for found in detected if situation in found[0].explains), None)
+    root = next((found for found in detected if situation in found[0].situations), None)
     root_id = root[0].id if root else None
     findings = [_report_cause(cause, sign, root_id, facts) for cause, sign in detected]
     findings += list_bugs(facts, {cause.id for cause, _ in detected})
@@ -65,8 +66,8 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 def _report_cause(cause: Cause, sign: str, root_id: str | None, facts: Facts) -> Finding:
     # Without a GPU, for example, a CPU build is correct: only the root is certainly a problem.
-    grave = cause.severity in ("crash", "error", "slow")
-    status = "problem" if cause.id == root_id or grave else "note"
+    fault = cause.id == root_id or cause.is_fault or cause.stage in FAULTS
+    status = "problem" if fault else "note"
     title = cause.title.replace("{evidence}", sign)
     return Finding(cause.id, status, title, sign, fill_fix(cause.fix, facts))
 

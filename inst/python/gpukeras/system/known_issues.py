@@ -35,27 +35,23 @@ BUILT_FOR_CUDNN = (((2, 18), (9, 3)), ((2, 16), (8, 9)))
 class KnownBug:
     """A bug that certain versions have.
 
+    A comment above each bug names the affected versions and the reference.
+
     Args:
         id: Identifier such as "cusolver".
-        package: The affected distribution.
-        versions: The affected versions, as text for users.
         applies: Function of facts that returns evidence of the bug in this installation, or None.
         cause: Id of the cause (see `diagnostics.rules`) that covers its effect.
         what: One sentence on what fails.
         mends: gpukeras' automatic workaround: "preload", "jit off" or "".
         fix: What the user can do, as in `diagnostics.rules`.
-        source: Reference.
     """
 
     id: str
-    package: str
-    versions: str
     applies: Callable[[Facts], str | None]
     cause: str
     what: str
     mends: str
     fix: str
-    source: str
 
 
 def find_bugs(facts: Facts) -> tuple[tuple[KnownBug, str], ...]:
@@ -152,73 +148,62 @@ def format_version(numbers: tuple[int, ...]) -> str:
 
 # The bugs ----------------------------------------------------------------------------------------
 
+# tensorflow 2.21.0: tensorflow PR #112973 (caused by #102733), #117916, #117538
 CUSOLVER = KnownBug(
     "cusolver",
-    "tensorflow",
-    "2.21.0",
     has_cusolver_bug,
     "C9",
     "TensorFlow 2.21 does not find its own libcusolver.",
     "preload",
     "Restart R, with library(gpukeras) and gpu_setup() before anything else uses Python: it loads "
     'the library first. Or: {python} -m pip install "tensorflow[and-cuda]==2.20.0"',
-    "tensorflow PR #112973 (caused by #102733), #117916, #117538",
 )
+# tensorflow 2.16.1: tensorflow #63362
 PIP_PATHS = KnownBug(
     "pip paths",
-    "tensorflow",
-    "2.16.1",
     has_path_bug,
     "C10",
     "TensorFlow 2.16.1 does not find the CUDA libraries that pip installed.",
     "preload",
     '{python} -m pip install "tensorflow[and-cuda]==2.16.2"',
-    "tensorflow #63362",
 )
+# nvidia-cudnn-cu12 >=9.11: cuDNN support matrices 9.10.2 and 9.11; immich PR #23110
 NEW_CUDNN = KnownBug(
     "new cuDNN",
-    "nvidia-cudnn-cu12",
-    ">=9.11",
     has_new_cudnn,
     "C13",
     "This cuDNN has no code for GPUs as old as this one.",
     "",
     '{python} -m pip install "nvidia-cudnn-cu12<9.11"',
-    "cuDNN support matrices 9.10.2 and 9.11; immich PR #23110",
 )
+# nvidia-cudnn-cu12 <9.3 with TensorFlow 2.18 and later, <8.9 with 2.16 and 2.17: tensorflow #60913
 OLD_CUDNN = KnownBug(
     "old cuDNN",
-    "nvidia-cudnn-cu12",
-    "<9.3 with TensorFlow 2.18 and later, <8.9 with 2.16 and 2.17",
     has_old_cudnn,
     "C12",
     "cuDNN is older than the one that TensorFlow was compiled with.",
     "",
     '{python} -m pip install --upgrade "tensorflow[and-cuda]=={version}" (another package, such as '
     "torch, may have asked for the old one: give each its own environment)",
-    "tensorflow #60913",
 )
+# tensorflow built with CUDA before 12.8, all wheels up to 2.21: tensorflow #111958; openxla/xla
+# PR #47978
 BLACKWELL_XLA = KnownBug(
     "Blackwell",
-    "tensorflow",
-    "built with CUDA before 12.8: all wheels up to 2.21",
     has_blackwell_bug,
     "C17",
     "XLA of this TensorFlow ends the process on a GPU of this generation.",
     "jit off",
     "Train without XLA: gpu_setup(jit = FALSE), compile(model, jit_compile = FALSE). Or use "
     "NVIDIA's container nvcr.io/nvidia/tensorflow.",
-    "tensorflow #111958; openxla/xla PR #47978",
 )
+# tensorflow-metal 1.x with TensorFlow 2.18 and later: tensorflow #81987, #84167, #63854
 METAL = KnownBug(
     "metal",
-    "tensorflow-metal",
-    "1.x with TensorFlow 2.18 and later",
     has_broken_metal,
     "C4",
     "tensorflow-metal keeps this TensorFlow from being imported.",
     "",
     "{python} -m pip uninstall -y tensorflow-metal",
-    "tensorflow #81987, #84167, #63854",
 )
 KNOWN_BUGS = (CUSOLVER, PIP_PATHS, NEW_CUDNN, OLD_CUDNN, BLACKWELL_XLA, METAL)

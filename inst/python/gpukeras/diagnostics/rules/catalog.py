@@ -20,9 +20,7 @@ from gpukeras.diagnostics.rules import (
     usage,
     visibility,
 )
-from gpukeras.diagnostics.rules.rule import STAGES, Cause, fill_fix
-
-__all__ = ["CAUSES", "Cause", "fill_fix"]
+from gpukeras.diagnostics.rules.rule import STAGES, Cause
 
 _FAMILIES = (
     *(hardware, driver, shared_gpus, driver_start, packages),
@@ -31,5 +29,5 @@ _FAMILIES = (
 
 CAUSES: Sequence[Cause] = sorted(
     (cause for family in _FAMILIES for cause in family.CAUSES),
-    key=lambda cause: STAGES.index(cause.stage),
+    key=lambda cause: list(STAGES).index(cause.stage),
 )

@@ -220,99 +220,89 @@ def _describe_stub(facts: Facts) -> str:
 
 
 CAUSES = (
+    # NVIDIA, CUDA Toolkit Release Notes, CUDA Driver; tensorflow.org/install/pip
     Cause(
         "A2",
         "driver",
-        "unused",
         "There is an NVIDIA GPU, but its driver is not loaded.",
         detect_no_driver,
         "Install the NVIDIA driver, 525.60.13 or later, and reboot (Ubuntu: sudo ubuntu-drivers "
         "install; Debian: sudo apt install nvidia-driver). In a container: on the host. Is it "
         "installed already: sudo modprobe nvidia says what keeps it from loading (with Secure Boot "
         "it must be signed).",
-        "NVIDIA, CUDA Toolkit Release Notes, CUDA Driver; tensorflow.org/install/pip",
     ),
+    # tensorflow #44301, #52530
     Cause(
         "A5",
         "driver",
-        "unused",
         "The NVIDIA driver was upgraded, but the old one is still loaded.",
         detect_mismatch,
         "Reboot. In a container: it brings libraries of another driver; remove them (packages "
         "libcuda1, libnvidia-*), so that those of the host are used.",
-        "tensorflow #44301, #52530",
     ),
+    # tensorflow #53341, pytorch #49081
     Cause(
         "A6",
         "driver",
-        "unused",
         "The driver's module for CUDA, nvidia_uvm, is missing or broken (often after suspend).",
         detect_broken_uvm,
         "sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm && sudo nvidia-modprobe -u -c 0; "
         "or reboot. In a container: start it with --gpus all, or --device /dev/nvidia-uvm.",
-        "tensorflow #53341, pytorch #49081",
     ),
+    # NVIDIA, CUDA Compatibility, Forward Compatibility
     Cause(
         "A7",
         "driver",
-        "unused",
         "A forward compatibility libcuda is in the way.",
         detect_compat,
         "Take the folder of that libcuda (often /usr/local/cuda/compat) out of LD_LIBRARY_PATH, or "
         "remove the package cuda-compat-*; then restart R.",
-        "NVIDIA, CUDA Compatibility, Forward Compatibility",
     ),
+    # NVIDIA, Fabric Manager User Guide; CUDA Driver API, CUDA_ERROR_SYSTEM_NOT_READY
     Cause(
         "A8",
         "driver",
-        "unused",
         "The NVSwitch fabric of this computer is not running.",
         detect_no_fabric,
         "An administrator: sudo systemctl enable --now nvidia-fabricmanager (its version must be "
         "the driver's).",
-        "NVIDIA, Fabric Manager User Guide; CUDA Driver API, CUDA_ERROR_SYSTEM_NOT_READY",
     ),
+    # CUDA Driver API, CUDA_ERROR_STUB_LIBRARY
     Cause(
         "A15",
         "driver",
-        "unused",
         "The stub libcuda of a CUDA toolkit is found before the driver's own.",
         detect_stub_library,
         "Take the toolkit's folder stubs (often /usr/local/cuda/lib64/stubs) out of "
         "LD_LIBRARY_PATH, and remove a link libcuda.so.1 that leads there (ldconfig -p | grep "
         "libcuda shows it); then restart R.",
-        "CUDA Driver API, CUDA_ERROR_STUB_LIBRARY",
     ),
+    # NVIDIA driver README, module parameters NVreg_DeviceFileGID and NVreg_DeviceFileMode
     Cause(
         "A9",
         "driver",
-        "unused",
         "This user has no permission for the GPU's device nodes.",
         detect_denied,
         'sudo usermod -aG video,render "$USER", then log in anew (ls -l /dev/nvidia* shows the '
         "group). On a cluster: ask for a GPU in the job.",
-        "NVIDIA driver README, module parameters NVreg_DeviceFileGID and NVreg_DeviceFileMode",
     ),
+    # NVIDIA, CUDA Compatibility, minor version compatibility
     Cause(
         "A3",
         "first use",
-        "error",
         "The NVIDIA driver is too old for TensorFlow with CUDA.",
         detect_old_driver,
         "Update the NVIDIA driver to {driver:525.60.13} or later, and reboot. In WSL: the driver "
         "in Windows.",
-        "NVIDIA, CUDA Compatibility, minor version compatibility",
         explains=(*AT_FIRST_USE, *UNLISTED),
     ),
+    # NVIDIA, CUDA Compatibility, PTX; CUDA Driver API, CUDA_ERROR_UNSUPPORTED_PTX_VERSION
     Cause(
         "A4",
         "first use",
-        "error",
         "The NVIDIA driver is too old to compile TensorFlow's kernels for this card.",
         detect_no_jit,
         "Update the NVIDIA driver to {driver:555} or later, and reboot. In WSL: the driver in "
         "Windows.",
-        "NVIDIA, CUDA Compatibility, PTX; CUDA Driver API, CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-        explains=AT_FIRST_USE,
     ),
 )

@@ -58,27 +58,25 @@ def _describe_driver(facts: Facts) -> str:
 
 
 CAUSES = (
+    # CUDA Driver API: cuInit, cuDeviceGetCount, CUresult
     Cause(
         "A16",
         "driver",
-        "unused",
         "The NVIDIA driver does not start CUDA.",
         detect_refusal,
         "nvidia-smi must list the GPU without an error: if it does not, reinstall the NVIDIA "
         "driver whole, and reboot; sudo dmesg | grep -i -e nvrm -e xid shows what it said. With 46 "
         "another process holds the GPU (nvidia-smi lists it), with 102 a virtual GPU lacks its "
         "licence, with 214 the card's memory has errors (nvidia-smi -q -d ECC).",
-        "CUDA Driver API: cuInit, cuDeviceGetCount, CUresult",
     ),
+    # NVIDIA Container Toolkit documentation, driver capabilities
     Cause(
         "B12",
         "driver",
-        "unused",
         "The driver's library for CUDA, libcuda.so.1, is missing.",
         detect_no_cuda,
         "In a container: start it with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility. Elsewhere: "
         "install it in the driver's own version (Debian: sudo apt install libcuda1; Ubuntu: the "
         "package libnvidia-compute-NNN).",
-        "NVIDIA Container Toolkit documentation, driver capabilities",
     ),
 )

@@ -16,7 +16,7 @@ from gpukeras.system.facts import Facts, find_fact, find_logs, find_records, fin
 
 _FAMILIES = (hardware, driver, shared_gpus, packages, libraries, visibility, session)
 REASONS = tuple(  # known reasons of a failed computation; each is more specific than P1
-    cause for family in _FAMILIES for cause in family.CAUSES if "failed" in cause.explains
+    cause for family in _FAMILIES for cause in family.CAUSES if "failed" in cause.situations
 )
 
 
@@ -42,15 +42,14 @@ def is_own_shortage(facts: Facts) -> bool:
 
 
 CAUSES = (
+    # a matrix product, a convolution and a small training on that GPU in a child process
     Cause(
         "P1",
         "first use",
-        "unused",
         "A GPU is listed, but computing on it failed: {evidence}",
         detect_failed_proof,
         "Update the NVIDIA driver; close other programs that use the GPU (nvidia-smi lists them); "
         "then gpu_check() again.",
-        "a matrix product, a convolution and a small training on that GPU in a child process",
         explains=("failed",),
     ),
 )

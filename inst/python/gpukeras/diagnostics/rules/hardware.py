@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from gpukeras.diagnostics.probes.codes import CU_RESULTS, NVML_RETURNS
-from gpukeras.diagnostics.rules.rule import NEVER, UNLISTED, Cause
+from gpukeras.diagnostics.rules.rule import UNLISTED, Cause
 from gpukeras.system.facts import (
     Facts,
     count_fresh,
@@ -214,78 +214,69 @@ def _describe_link(gpu: Facts) -> str:
 
 
 CAUSES = (
+    # pci.ids: vendor 10de, class 03
     Cause(
         "A1",
         "hardware",
-        "unused",
         "This computer has no NVIDIA GPU.",
         detect_no_gpu,
         "Train on the CPU, or on a computer with an NVIDIA GPU.",
-        "pci.ids: vendor 10de, class 03",
     ),
+    # Ubuntu, prime-select(8), package nvidia-prime
     Cause(
         "A11",
         "hardware",
-        "unused",
         "The NVIDIA card of this notebook is switched off.",
         detect_prime,
         "sudo prime-select on-demand, then reboot.",
-        "Ubuntu, prime-select(8), package nvidia-prime",
     ),
+    # NVIDIA, NVML API Reference, NVML_ERROR_GPU_IS_LOST; NVIDIA, XID Errors, Xid 79
     Cause(
         "A10",
         "hardware",
-        "error",
         "The GPU is lost: the driver cannot reach it any more.",
         detect_lost_gpu,
         "Reboot. If it comes back: sudo dmesg | grep -i xid shows why; look at power supply, heat "
         "and seat of the card.",
-        "NVIDIA, NVML API Reference, NVML_ERROR_GPU_IS_LOST; NVIDIA, XID Errors, Xid 79",
         explains=(*UNLISTED, "failed"),
+        is_fault=True,
     ),
+    # tensorflow, gpu_device.cc, GetMinGPUMultiprocessorCount()
     Cause(
         "A14",
         "hardware",
-        "unused",
         "TensorFlow ignores a GPU because it is much weaker than another.",
         detect_ignored_gpu,
         "To use it all the same, restart R, then before Python starts: "
         'Sys.setenv(TF_MIN_GPU_MULTIPROCESSOR_COUNT = "1"). To use the other one only: '
         'Sys.setenv(CUDA_DEVICE_ORDER = "PCI_BUS_ID", CUDA_VISIBLE_DEVICES = "0"), numbered as in '
         "nvidia-smi -L.",
-        "tensorflow, gpu_device.cc, GetMinGPUMultiprocessorCount()",
     ),
+    # NVIDIA, NVML API Reference, nvmlClocksEventReasons
     Cause(
         "A12",
         "use",
-        "slow",
         "The driver slows the GPU down.",
         detect_throttling,
         "Heat: clean fans and filters, let air in. Power brake: check the power supply and its "
         "cables. nvidia-smi -q -d PERFORMANCE shows the reasons while it computes.",
-        "NVIDIA, NVML API Reference, nvmlClocksEventReasons",
-        explains=NEVER,
     ),
+    # NVIDIA, NVML API Reference, nvmlClocksEventReasonSwPowerCap
     Cause(
         "A12p",
-        "information",
         "information",
         "The GPU is held at its power limit.",
         detect_power_cap,
         "Plug the notebook in, choose the performance profile; nvidia-smi -q -d POWER shows the "
         "limit.",
-        "NVIDIA, NVML API Reference, nvmlClocksEventReasonSwPowerCap",
-        explains=NEVER,
     ),
+    # NVIDIA, NVML API Reference, nvmlDeviceGetMaxPcieLinkWidth()
     Cause(
         "A13",
         "use",
-        "slow",
         "The GPU has a narrow connection to the computer.",
         detect_narrow_link,
         "Seat the card anew, in the slot with most lanes, without a riser; look for the slot's "
         "width in the BIOS.",
-        "NVIDIA, NVML API Reference, nvmlDeviceGetMaxPcieLinkWidth()",
-        explains=NEVER,
     ),
 )

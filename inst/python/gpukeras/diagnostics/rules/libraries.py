@@ -127,53 +127,46 @@ CAUSES = (
     Cause(
         "C9",
         "libraries",
-        "unused",
         known_issues.CUSOLVER.what,
         detect_cusolver,
         known_issues.CUSOLVER.fix,
-        known_issues.CUSOLVER.source,
         explains=LATE,
     ),
     Cause(
         "C10",
         "libraries",
-        "unused",
         known_issues.PIP_PATHS.what,
         detect_pip_paths,
         known_issues.PIP_PATHS.fix,
-        known_issues.PIP_PATHS.source,
         explains=LATE,
     ),
+    # TensorFlow's log with TF_CPP_VMODULE=dso_loader=1
     Cause(
         "C11",
         "libraries",
-        "unused",
         "A CUDA library is missing or damaged.",
         detect_lost_library,
         '{python} -m pip install --force-reinstall "tensorflow[and-cuda]=={version}"',
-        "TensorFlow's log with TF_CPP_VMODULE=dso_loader=1",
     ),
+    # ld.so(8): LD_LIBRARY_PATH is searched before RUNPATH; tensorflow (R) #452, keras3 #1456
     Cause(
         "C14",
         "libraries",
-        "unused",
         "Other CUDA libraries on LD_LIBRARY_PATH come before TensorFlow's own.",
         detect_path_clash,
         "Take that folder out of LD_LIBRARY_PATH (look in the shell's start files, .Renviron and "
         "$R_HOME/etc/ldpaths). Or: " + LOADED_FIRST,
-        "ld.so(8): LD_LIBRARY_PATH is searched before RUNPATH; tensorflow (R) #452, keras3 #1456",
         explains=UNLISTED + LATE,
     ),
+    # ld.so(8); docs.posit.co: rsession-ld-library-path; tensorflow (R) #452
     Cause(
         "F5",
         "libraries",
-        "unused",
         "LD_LIBRARY_PATH was changed after this process had started, which is too late for it.",
         detect_late_path,
         "Leave Sys.setenv(LD_LIBRARY_PATH = ) out, and restart R with the right path: set in the "
         "shell, in $R_HOME/etc/ldpaths, or as rsession-ld-library-path in "
         "/etc/rstudio/rserver.conf. Or: " + LOADED_FIRST,
-        "ld.so(8); docs.posit.co: rsession-ld-library-path; tensorflow (R) #452",
         explains=UNLISTED + LATE,
     ),
     *versions.CAUSES,

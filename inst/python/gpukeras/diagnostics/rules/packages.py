@@ -211,96 +211,85 @@ CAUSES = (
     Cause(
         "C4",
         "platform",
-        "unused",
         "TensorFlow has no CUDA on macOS.",
         detect_macos,
         "Train on the CPU, or on Linux with an NVIDIA GPU. If TensorFlow cannot be imported, "
         "tensorflow-metal may be why: " + known_issues.METAL.fix,
-        known_issues.METAL.source,
     ),
+    # tensorflow.org/install/pip; metadata of the 2.21.0 win_amd64 wheel
     Cause(
         "C2",
         "platform",
-        "unused",
         "TensorFlow has no GPU support on native Windows since 2.11.",
         detect_windows,
         "Run R inside WSL2 (wsl --install), with TensorFlow installed there.",
-        "tensorflow.org/install/pip; metadata of the 2.21.0 win_amd64 wheel",
     ),
+    # metadata of the 2.21.0 aarch64 wheel
     Cause(
         "C3",
         "build",
-        "unused",
         "TensorFlow's package for 64-bit Arm is built without CUDA.",
         detect_arm_build,
         "Use NVIDIA's container nvcr.io/nvidia/tensorflow, or a build from source.",
-        "metadata of the 2.21.0 aarch64 wheel",
     ),
+    # keras3 (R) #1079
     Cause(
         "C6",
         "build",
-        "unused",
         "Two TensorFlow packages overwrite each other in one environment.",
         detect_two_wheels,
         UNINSTALL + REINSTALL,
-        "keras3 (R) #1079",
     ),
+    # conda-forge blog, PR #52; docs.anaconda.com: TensorFlow
     Cause(
         "C5",
         "build",
-        "unused",
         "conda installed a TensorFlow that is built for the CPU only.",
         detect_conda_build,
         "{python} -m pip uninstall -y tensorflow; " + REINSTALL + "; or CONDA_OVERRIDE_CUDA=12.6 "
         'conda install -c conda-forge "tensorflow=*=cuda*"',
-        "conda-forge blog, PR #52; docs.anaconda.com: TensorFlow",
     ),
+    # R package tensorflow, get_py_requirements(): asks lspci and nvidia-smi -L
     Cause(
         "F3",
         "build",
-        "unused",
         "R's keras3 or tensorflow chose tensorflow-cpu, because it found no driver tool.",
         detect_required_cpu,
         "Restart R; after library(keras3) and before Python starts: "
         'reticulate::py_require("tensorflow-cpu", action = "remove"); '
         'reticulate::py_require("tensorflow[and-cuda]=={version}")',
-        "R package tensorflow, get_py_requirements(): asks lspci and nvidia-smi -L",
     ),
+    # tf.sysconfig.get_build_info()
     Cause(
         "C1",
         "build",
-        "unused",
         "This TensorFlow is built for the CPU only.",
         detect_cpu_build,
         "{python} -m pip uninstall -y tensorflow-cpu && " + REINSTALL,
-        "tf.sysconfig.get_build_info()",
     ),
+    # names of the libraries: libcudart.so.13 is not libcudart.so.12
     Cause(
         "C15",
         "libraries",
-        "unused",
         "The installed CUDA is newer than the one that TensorFlow needs.",
         detect_newer_toolkit,
         REINSTALL + ". The CUDA version that nvidia-smi shows is the highest that the driver "
         "supports, not what is installed.",
-        "names of the libraries: libcudart.so.13 is not libcudart.so.12",
     ),
+    # R package keras3, R/install.R: tensorflow[and-gpu]
     Cause(
         "C8",
         "libraries",
-        "unused",
         "keras3::install_keras() installed TensorFlow without its CUDA libraries.",
         detect_wrong_extra,
         REINSTALL + '. The extra "and-gpu", which it asks for, does not exist.',
-        "R package keras3, R/install.R: tensorflow[and-gpu]",
     ),
+    # tensorflow.org/install/pip: the extra is `and-cuda`
     Cause(
         "C7",
         "libraries",
-        "unused",
         "TensorFlow's CUDA libraries are not installed.",
         detect_no_libraries,
         REINSTALL,
-        "tensorflow.org/install/pip: the extra is `and-cuda`",
     ),
 )

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from gpukeras.core.messages import count_of
-from gpukeras.diagnostics.rules.rule import NEVER, Cause
+from gpukeras.diagnostics.rules.rule import Cause
 from gpukeras.system.facts import Facts, find_dict, find_list, find_number, find_text, is_heavy
 
 NAMES_SHOWN = 6
@@ -158,79 +158,68 @@ def detect_integer_product(facts: Facts) -> str | None:
 
 
 CAUSES = (
+    # variable.device of the model's variables; placement of the traced graph
     Cause(
         "E1",
         "use",
-        "slow",
         "This training runs on the CPU: its model was built there.",
         detect_model_on_cpu,
         'Build and compile the model anew, outside of with(tf$device("CPU"), ...) and after '
         "gpu_setup().",
-        "variable.device of the model's variables; placement of the traced graph",
         explains=("works",),
     ),
+    # tf.config.set_soft_device_placement(); placement of the traced graph
     Cause(
         "E2",
         "use",
-        "slow",
         "This training runs on the CPU: TensorFlow placed its ops there.",
         detect_step_on_cpu,
         'Take with(tf$device("CPU"), ...) out of the model, its layers and its loss; '
         "tf$config$set_soft_device_placement(FALSE) makes TensorFlow name the first such op.",
-        "tf.config.set_soft_device_placement(); placement of the traced graph",
         explains=("works",),
     ),
+    # the kernels that this TensorFlow registers
     Cause(
         "E3",
         "use",
-        "slow",
         "This training runs on the CPU: its ops have no kernel for a GPU.",
         detect_no_gpu_kernels,
         "Replace these ops by others, or train this model on the CPU.",
-        "the kernels that this TensorFlow registers",
         explains=("works",),
     ),
+    # variable.device of the model's variables
     Cause(
         "E1p",
         "use",
-        "slow",
         "The model's weights are on the CPU.",
         detect_some_weights_on_cpu,
         'Build and compile the model anew, outside of with(tf$device("CPU"), ...) and after '
         "gpu_setup().",
-        "variable.device of the model's variables",
-        explains=NEVER,
     ),
+    # tf.config.set_soft_device_placement(); placement of the traced graph
     Cause(
         "E2p",
         "use",
-        "slow",
         "Part of the training runs on the CPU, though it could run on the GPU.",
         detect_some_ops_on_cpu,
         'Take with(tf$device("CPU"), ...) out of the model, its layers and its loss; '
         "tf$config$set_soft_device_placement(FALSE) makes TensorFlow name the first such op.",
-        "tf.config.set_soft_device_placement(); placement of the traced graph",
-        explains=NEVER,
     ),
+    # the kernels that this TensorFlow registers
     Cause(
         "E3p",
         "use",
-        "slow",
         "Part of the training runs on the CPU, because it has no kernel for a GPU.",
         detect_some_cpu_only_ops,
         "Do this before training (strings, lookups and resizing belong into the data), or use "
         "another op for it.",
-        "the kernels that this TensorFlow registers",
-        explains=NEVER,
     ),
+    # tensorflow, matmul_op_real.cc: on GPUs half, bfloat16, float, double and complex only
     Cause(
         "E4",
         "use",
-        "slow",
         "A product runs on the CPU, because the GPU has no kernel for its type of numbers.",
         detect_integer_product,
         'Convert to float32 before it: tf$cast(x, "float32").',
-        "tensorflow, matmul_op_real.cc: on GPUs half, bfloat16, float, double and complex only",
-        explains=NEVER,
     ),
 )

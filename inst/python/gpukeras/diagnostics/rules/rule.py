@@ -8,32 +8,33 @@ from dataclasses import dataclass
 
 from gpukeras.system.facts import Facts, find_records, find_text, list_capabilities
 
-# Fixing a later stage does not help while an earlier one is broken, so the first stage with a
-# detected cause contains the root. Within a stage causes exclude each other.
-STAGES = (
-    "platform",  # an operating system without CUDA
-    "allocation",  # a cluster job without an allocated GPU
-    "hardware",  # no card, or a lost one
-    "driver",  # kernel module, user libraries, device nodes, containers
-    "python",  # the wrong Python, or one without TensorFlow
-    "build",  # a TensorFlow without CUDA
-    "visibility",  # variables that hide the card
-    "card",  # a card without code in this TensorFlow
-    "libraries",  # CUDA libraries that are missing, hidden or wrong
-    "session",  # actions or omissions of this session
-    "first use",  # the card is listed, but computing on it fails
-    "compiler",  # the card computes, but XLA fails
-    "use",  # the card computes, but not this training, or only slowly
-    "information",  # never a root
-)
-SEVERITIES = ("unused", "crash", "error", "slow", "information")
-
-# Situations: see verdict.name_situation().
+# Situations in which a cause can be the root: see verdict.name_situation().
 UNLISTED = ("unlisted", "unknown")
 LATE = ("late",)
 AT_FIRST_USE = ("failed", "untested")
 LISTED = ("hidden", "failed", "untested", "works")
 NEVER: tuple[str, ...] = ()
+
+# The stages, each with its causes' usual situations. Fixing a later stage does not help while an
+# earlier one is broken, so the first stage with a detected cause contains the root. Within a stage
+# causes exclude each other.
+STAGES = {
+    "platform": UNLISTED,  # an operating system without CUDA
+    "allocation": UNLISTED,  # a cluster job without an allocated GPU
+    "hardware": UNLISTED,  # no card, or a lost one
+    "driver": UNLISTED,  # kernel module, user libraries, device nodes, containers
+    "python": UNLISTED,  # the wrong Python, or one without TensorFlow
+    "build": UNLISTED,  # a TensorFlow without CUDA
+    "visibility": UNLISTED,  # variables that hide the card
+    "card": AT_FIRST_USE,  # a card without code in this TensorFlow
+    "libraries": UNLISTED,  # CUDA libraries that are missing, hidden or wrong
+    "session": UNLISTED,  # actions or omissions of this session
+    "first use": AT_FIRST_USE,  # the card is listed, but computing on it fails
+    "compiler": AT_FIRST_USE,  # the card computes, but XLA fails
+    "use": NEVER,  # the card computes, but not this training, or only slowly
+    "information": NEVER,
+}
+FAULTS = ("card", "first use", "compiler", "use")  # stages whose causes are problems in any case
 
 BLACKWELL, BLACKWELL_DRIVER = (10, 0), "570"  # the first driver that supports these cards
 REINSTALL = '{python} -m pip install "tensorflow[and-cuda]=={version}"'
@@ -43,33 +44,31 @@ REINSTALL = '{python} -m pip install "tensorflow[and-cuda]=={version}"'
 class Cause:
     """A reason why a GPU is unused or used inefficiently.
 
+    A comment above each cause names its reference.
+
     Args:
         id: Row of the project's table of causes, such as "C7".
         stage: One of `STAGES`.
-        severity: "unused" (no GPU), "crash" (ends the process), "error" (at first use), "slow", or
-            "information".
         title: The cause in one sentence; "{evidence}" is replaced by the evidence.
         detect: Function of facts that returns the evidence, or None if the cause is not proven.
         fix: A fix to copy; `fill_fix()` replaces "{python}", "{version}" and similar fields.
-        source: Reference.
-        explains: Situations in which this can be the root cause; in others it is only a finding.
+        explains: Situations in which this can be the root cause, in others it is only a finding;
+            None for those of its stage.
+        is_fault: Whether it is a problem even where it is not the root cause.
     """
 
     id: str
     stage: str
-    severity: str
     title: str
     detect: Callable[[Facts], str | None]
     fix: str
-    source: str
-    explains: tuple[str, ...] = UNLISTED
+    explains: tuple[str, ...] | None = None
+    is_fault: bool = False
 
-    def __post_init__(self) -> None:
-        """Raises ValueError for an unknown stage or severity."""
-        if self.stage not in STAGES:
-            raise ValueError(f"{self.id}: no stage {self.stage!r}")
-        if self.severity not in SEVERITIES:
-            raise ValueError(f"{self.id}: no severity {self.severity!r}")
+    @property
+    def situations(self) -> tuple[str, ...]:
+        """The situations in which this can be the root cause."""
+        return STAGES[self.stage] if self.explains is None else self.explains
 
 
 def fill_fix(fix: str, facts: Facts) -> str:

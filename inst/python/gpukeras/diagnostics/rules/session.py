@@ -147,85 +147,77 @@ def detect_old_reticulate(facts: Facts) -> str | None:
 
 
 CAUSES = (
+    # reticulate: Python Version Configuration
     Cause(
         "F2",
         "python",
-        "unused",
         "Python had started before another one was asked for.",
         detect_ignored_request,
         "Restart R, and load gpukeras before anything else uses Python; RETICULATE_PYTHON belongs "
         "in .Renviron.",
-        "reticulate: Python Version Configuration",
     ),
+    # reticulate: Python Version Configuration
     Cause(
         "F1",
         "python",
-        "unused",
         "R runs another Python than the one that has TensorFlow with CUDA.",
         detect_other_python,
         "Restart R, and name that Python before anything starts one: "
         'Sys.setenv(RETICULATE_PYTHON = "{elsewhere}")',
-        "reticulate: Python Version Configuration",
     ),
+    # tensorflow.org/install/pip
     Cause(
         "C0",
         "python",
-        "error",
         "TensorFlow cannot be imported.",
         detect_no_tensorflow,
         '{python} -m pip install "tensorflow[and-cuda]"',
-        "tensorflow.org/install/pip",
+        is_fault=True,
     ),
+    # CUDA C++ Programming Guide: CUDA_ERROR_NOT_INITIALIZED after fork()
     Cause(
         "F9",
         "session",
-        "error",
         "This R process is a fork, in which CUDA does not work.",
         detect_fork,
         "Use processes of their own: future::plan(multisession) or parallel::makeCluster(), not "
         "mclapply() or multicore.",
-        "CUDA C++ Programming Guide: CUDA_ERROR_NOT_INITIALIZED after fork()",
         explains=LATE,
+        is_fault=True,
     ),
+    # reticulate NEWS 1.38.0 (#1621); error: incompatible NumPy binary version 33554432
     Cause(
         "F11",
         "session",
-        "error",
         "This reticulate does not know NumPy 2.",
         detect_old_reticulate,
         'install.packages("reticulate"), or {python} -m pip install "numpy<2"; then restart R.',
-        "reticulate NEWS 1.38.0 (#1621); error: incompatible NumPy binary version 33554432",
         explains=NEVER,
+        is_fault=True,
     ),
+    # R package tensorflow, install.R: configure_nvidia_symlinks()
     Cause(
         "F4",
-        "information",
         "information",
         "This environment is made anew for each session, without links to CUDA's libraries.",
         detect_ephemeral,
         "Nothing: gpukeras loads them by itself, if it is loaded before TensorFlow.",
-        "R package tensorflow, install.R: configure_nvidia_symlinks()",
-        explains=NEVER,
     ),
+    # rstudio/tensorflow #121; keras3 #195; docs.posit.co
     Cause(
         "F6",
-        "information",
         "information",
         "RStudio does not take over the variables of a shell.",
         detect_bare_rstudio,
         "Set them in .Renviron; LD_LIBRARY_PATH as rsession-ld-library-path in "
         "/etc/rstudio/rserver.conf.",
-        "rstudio/tensorflow #121; keras3 #195; docs.posit.co",
-        explains=NEVER,
     ),
+    # reticulate: Sys.setenv() writes C's environment, os.environ is a copy
     Cause(
         "F7",
-        "information",
         "information",
         "A variable was changed after Python had started: Python does not see it.",
         detect_differing_readings,
         "Restart R, and set it before Python starts.",
-        "reticulate: Sys.setenv() writes C's environment, os.environ is a copy",
-        explains=NEVER,
     ),
 )

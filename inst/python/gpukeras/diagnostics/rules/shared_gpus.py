@@ -21,7 +21,7 @@ from gpukeras.diagnostics.rules.hardware import (
     name_gpu,
     shows_none,
 )
-from gpukeras.diagnostics.rules.rule import AT_FIRST_USE, NEVER, Cause
+from gpukeras.diagnostics.rules.rule import Cause
 from gpukeras.system.facts import (
     Facts,
     find_dict,
@@ -273,119 +273,105 @@ def detect_memory_taken(facts: Facts) -> str | None:
 
 
 CAUSES = (
+    # slurm.schedmd.com/gres.html
     Cause(
         "B6",
         "allocation",
-        "unused",
         "This Slurm job was given no GPU.",
         detect_slurm,
         "Ask for one: srun --gres=gpu:1 --pty R",
-        "slurm.schedmd.com/gres.html",
     ),
+    # NVIDIA, CUDA on WSL User Guide; NVIDIA/cuda-python #17
     Cause(
         "B4",
         "driver",
-        "unused",
         "WSL does not show the GPU of Windows.",
         detect_wsl,
         "Update the NVIDIA driver in Windows, then in Windows: wsl --update && wsl --shutdown. "
         "Inside WSL install no driver (sudo apt purge 'nvidia-driver-*' 'libnvidia-compute-*').",
-        "NVIDIA, CUDA on WSL User Guide; NVIDIA/cuda-python #17",
     ),
+    # NVIDIA Container Toolkit documentation
     Cause(
         "B1",
         "driver",
-        "unused",
         "This container was given no GPU.",
         detect_container,
         "Start it with one: docker run --gpus all ... (podman: --device nvidia.com/gpu=all; "
         "Kubernetes: the resource nvidia.com/gpu: 1)",
-        "NVIDIA Container Toolkit documentation",
     ),
+    # NVIDIA, Multi-Process Service; CUDA Driver API, CUDA_ERROR_MPS_CONNECTION_FAILED
     Cause(
         "B9",
         "driver",
-        "unused",
         "The GPU is to be shared through MPS, whose daemon does not answer.",
         detect_mps,
         "Start it (nvidia-cuda-mps-control -d), or go without: restart R, then before Python "
         'starts: Sys.unsetenv("CUDA_MPS_PIPE_DIRECTORY").',
-        "NVIDIA, Multi-Process Service; CUDA Driver API, CUDA_ERROR_MPS_CONNECTION_FAILED",
     ),
+    # NVIDIA/nvidia-container-toolkit #48, #1227
     Cause(
         "B3",
         "driver",
-        "unused",
         "This container lost its GPU (often by systemctl daemon-reload on the host).",
         detect_cut_off,
         "Restart the container. Against its coming back, on the host: sudo nvidia-ctk system "
         "create-dev-char-symlinks --create-all, or start containers with --device "
         "nvidia.com/gpu=all (CDI).",
-        "NVIDIA/nvidia-container-toolkit #48, #1227",
     ),
+    # NVIDIA, Multi-Instance GPU User Guide; pytorch #130181
     Cause(
         "B7",
         "driver",
-        "unused",
         "The GPU is in MIG mode and has no instance.",
         detect_no_mig_device,
         "An administrator: sudo nvidia-smi mig -cgi 0 -C makes one of the whole card, or sudo "
         "nvidia-smi -mig 0 turns MIG off.",
-        "NVIDIA, Multi-Instance GPU User Guide; pytorch #130181",
     ),
+    # TensorFlow 2.21.0 over a driver without NVML; NVIDIA Container Toolkit documentation
     Cause(
         "B2",
         "driver",
-        "unused",
         "NVML (libnvidia-ml.so.1), without which TensorFlow registers no GPU, does not work.",
         detect_no_nvml,
         "In a container: start it with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility. Elsewhere: "
         "reinstall the NVIDIA driver whole, and reboot; nvidia-smi must work.",
-        "TensorFlow 2.21.0 over a driver without NVML; NVIDIA Container Toolkit documentation",
         explains=("unlisted",),
     ),
+    # CUDA Driver API: cuInit, cuDeviceGetCount
     Cause(
         "B11",
         "driver",
-        "unused",
         "The driver shows this process no GPU.",
         detect_none_shown,
         "nvidia-smi -L must list it for this user. In a container or a cluster's job: ask for the "
         "GPU (docker run --gpus all, srun --gres=gpu:1), because its device is withheld. "
         "Elsewhere: reboot, and look for Xid errors in dmesg.",
-        "CUDA Driver API: cuInit, cuDeviceGetCount",
     ),
+    # CUDA Driver API, CUcomputemode; tensorflow #526, #45450
     Cause(
         "B8",
         "first use",
-        "error",
         "The GPU is set to admit no other process.",
         detect_compute_mode,
         "sudo nvidia-smi -c 0 admits all; or end the process that has it (nvidia-smi lists it). On "
         "a cluster: ask the administrator.",
-        "CUDA Driver API, CUcomputemode; tensorflow #526, #45450",
-        explains=AT_FIRST_USE,
     ),
+    # NVIDIA, NVML API Reference, nvmlDeviceGetComputeRunningProcesses(); tensorflow, gpu_device.cc,
+    # MinSystemMemory()
     Cause(
         "B10",
         "first use",
-        "error",
         "The GPU's memory is taken by another process.",
         detect_memory_taken,
         "Close that program (often an R or Python session of one's own that was left open); "
         "nvidia-smi shows who it is. Then gpu_check() again.",
-        "NVIDIA, NVML API Reference, nvmlDeviceGetComputeRunningProcesses(); tensorflow, "
-        "gpu_device.cc, MinSystemMemory()",
-        explains=AT_FIRST_USE,
     ),
+    # NVIDIA, CUDA on WSL User Guide, known limitations
     Cause(
         "B5",
-        "information",
         "information",
         "In WSL it cannot be seen which process holds the GPU's memory.",
         detect_no_processes,
         "Look in Windows' Task Manager, tab Details, column GPU.",
-        "NVIDIA, CUDA on WSL User Guide, known limitations",
-        explains=NEVER,
     ),
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from gpukeras.diagnostics.rules import placement
 from gpukeras.diagnostics.rules.placement import count_heavy, uses_gpu
-from gpukeras.diagnostics.rules.rule import NEVER, Cause
+from gpukeras.diagnostics.rules.rule import Cause
 from gpukeras.system.facts import (
     Facts,
     find_dict,
@@ -204,134 +204,110 @@ def _dot(numbers: Iterable[int]) -> str:
 
 CAUSES = (
     *placement.CAUSES,
+    # keras, backend/tensorflow/rnn.py, cudnn_ok()
     Cause(
         "E5",
         "use",
-        "slow",
         "A recurrent layer cannot use cuDNN.",
         detect_slow_rnn,
         "Leave that argument at its default (tanh, sigmoid, use_bias TRUE, unroll FALSE, "
         "recurrent_dropout 0, GRU: reset_after TRUE; dropout is allowed), use LSTM or GRU, and pad "
         "sequences on the right.",
-        "keras, backend/tensorflow/rnn.py, cudnn_ok()",
-        explains=NEVER,
     ),
+    # tensorflow, polymorphic_function.py, FREQUENT_TRACING_WARNING_THRESHOLD
     Cause(
         "E6",
         "use",
-        "slow",
         "Python takes part in every training step.",
         detect_eager,
         "compile(run_eagerly = FALSE); move R and Python functions out of the model; give all "
         "batches one shape (drop the last, smaller one).",
-        "tensorflow, polymorphic_function.py, FREQUENT_TRACING_WARNING_THRESHOLD",
-        explains=NEVER,
     ),
+    # NVIDIA, Getting Started with CUDA Graphs; tensorflow #31654, #5995
     Cause(
         "E7",
         "use",
-        "slow",
         "The GPU waits for its kernels to be started: the model or the batch is small.",
         detect_launch_bound,
         "A larger batch_size first; then compile(jit_compile = TRUE), or steps_per_execution = 32. "
         "A model that stays small may be as fast on the CPU.",
-        "NVIDIA, Getting Started with CUDA Graphs; tensorflow #31654, #5995",
-        explains=NEVER,
     ),
+    # xprof, op_stats_to_input_pipeline_analysis.cc, kHighlyInfeedBoundThresholdInPercent
     Cause(
         "E8",
         "use",
-        "slow",
         "The training waits for its data.",
         detect_input_bound,
         "Prepare the data once (resize, decode, convert before training), and keep it in memory or "
         "on the GPU: gpu_dataset() does both.",
-        "xprof, op_stats_to_input_pipeline_analysis.cc, kHighlyInfeedBoundThresholdInPercent",
-        explains=NEVER,
     ),
+    # NVIDIA, CUDA C++ Programming Guide, Arithmetic Instructions
     Cause(
         "E9",
         "use",
-        "slow",
         "The training computes with 64 bits.",
         detect_float64,
         'Convert the data to float32 once, and keras$config$set_dtype_policy("float32") before the '
         "model is built.",
-        "NVIDIA, CUDA C++ Programming Guide, Arithmetic Instructions",
-        explains=NEVER,
     ),
+    # tensorflow.org/guide/mixed_precision
     Cause(
         "E10p",
         "use",
-        "slow",
         "Mixed precision is on, and this card has no tensor cores for it.",
         detect_half_precision,
         'Before the model is built: keras$config$set_dtype_policy("float32").',
-        "tensorflow.org/guide/mixed_precision",
-        explains=NEVER,
     ),
+    # tf.config.experimental.enable_tensor_float_32_execution(); NVIDIA, cuBLAS documentation
     Cause(
         "E11",
         "use",
-        "slow",
         "TF32 is off.",
         detect_no_tf32,
         'gpu_setup(tf32 = TRUE); Sys.unsetenv("NVIDIA_TF32_OVERRIDE") before Python starts.',
-        "tf.config.experimental.enable_tensor_float_32_execution(); NVIDIA, cuBLAS documentation",
-        explains=NEVER,
     ),
+    # tensorflow.org/guide/mixed_precision
     Cause(
         "E10",
-        "information",
         "information",
         "Mixed precision is off.",
         detect_full_precision,
         'Before the model is built: keras$config$set_dtype_policy("mixed_float16"); from '
         'compute capability 8.0 on "mixed_bfloat16" too.',
-        "tensorflow.org/guide/mixed_precision",
-        explains=NEVER,
     ),
+    # tf.config.experimental.enable_op_determinism(); keras, trainer.py, model_supports_jit()
     Cause(
         "E12",
-        "information",
         "information",
         "Only deterministic kernels are used, and no XLA.",
         detect_determinism,
         "Where equal results to the last bit are not needed: restart R, leave out "
         'enable_op_determinism(), Sys.unsetenv("TF_DETERMINISTIC_OPS").',
-        "tf.config.experimental.enable_op_determinism(); keras, trainer.py, model_supports_jit()",
-        explains=NEVER,
     ),
+    # tensorflow.org/guide/distributed_training
     Cause(
         "E13",
-        "information",
         "information",
         "A further GPU does nothing.",
         detect_idle_gpu,
         "tf$distribute$MirroredStrategy() trains on all; or use the other for another session "
         '(CUDA_VISIBLE_DEVICES="1").',
-        "tensorflow.org/guide/distributed_training",
-        explains=NEVER,
     ),
+    # NVIDIA, CUDA Environment Variables, CUDA_CACHE_PATH
     Cause(
         "E14",
-        "information",
         "information",
         "The first step takes long: CUDA starts, kernels are chosen and compiled.",
         detect_slow_start,
         "Leave the first step out when comparing speed.",
-        "NVIDIA, CUDA Environment Variables, CUDA_CACHE_PATH",
-        explains=NEVER,
     ),
+    # NVIDIA, ERR_NVGPUCTRPERM; tensorflow #35860, xprof #63
     Cause(
         "E15",
-        "information",
         "information",
         "The profiler may not see the GPU's kernels. This does not mean that the CPU computes.",
         detect_blind_profiler,
         "An administrator: echo options nvidia NVreg_RestrictProfilingToAdminUsers=0 | sudo tee "
         "/etc/modprobe.d/nvidia-profiling.conf, then reboot. In a container: --cap-add=SYS_ADMIN.",
-        "NVIDIA, ERR_NVGPUCTRPERM; tensorflow #35860, xprof #63",
-        explains=NEVER,
     ),
 )

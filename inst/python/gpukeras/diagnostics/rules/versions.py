@@ -177,75 +177,68 @@ CAUSES = (
     Cause(
         "C12",
         "libraries",
-        "error",
         known_issues.OLD_CUDNN.what,
         detect_old_cudnn,
         known_issues.OLD_CUDNN.fix,
-        known_issues.OLD_CUDNN.source,
         explains=("failed",),
+        is_fault=True,
     ),
+    # build_info of the wheels: sm_50 up to 2.16, sm_60 from 2.17
     Cause(
         "C18",
         "card",
-        "error",
         "The GPU is older than any for which this version of TensorFlow has code.",
         detect_old_card,
         "Train on the CPU; for compute capability 5.x: {python} -m pip install "
         '"tensorflow[and-cuda]==2.16.2"',
-        "build_info of the wheels: sm_50 up to 2.16, sm_60 from 2.17",
         explains=("failed",),
     ),
     Cause(
         "C13",
         "libraries",
-        "error",
         known_issues.NEW_CUDNN.what,
         detect_new_cudnn,
         known_issues.NEW_CUDNN.fix,
-        known_issues.NEW_CUDNN.source,
         explains=("failed",),
+        is_fault=True,
     ),
     Cause(
         "C17",
         "card",
-        "crash",
         known_issues.BLACKWELL_XLA.what,
         detect_abort,
         known_issues.BLACKWELL_XLA.fix,
-        known_issues.BLACKWELL_XLA.source,
         explains=("failed", "untested"),
     ),
+    # tensorflow #101746, #97387, #89272
     Cause(
         "C16",
         "card",
-        "slow",
         "This TensorFlow has no code for the GPU: the driver compiles it at first use.",
         detect_no_kernels,
         'Restart R, then Sys.setenv(CUDA_CACHE_MAXSIZE = "4294967296") before Python starts, and '
         "let the first run take its half hour: later ones reuse it. Or use NVIDIA's container "
         "nvcr.io/nvidia/tensorflow.",
-        "tensorflow #101746, #97387, #89272",
         explains=("failed", "untested"),
     ),
+    # tensorflow #58681
     Cause(
         "C19",
         "compiler",
-        "error",
         "XLA does not find NVIDIA's compiler.",
         detect_no_compiler,
         "{python} -m pip install --force-reinstall nvidia-cuda-nvcc-cu12 nvidia-nvjitlink-cu12; or "
         "train without XLA: gpu_setup(jit = FALSE)",
-        "tensorflow #58681",
         explains=("failed", "untested"),
     ),
+    # metadata of the wheels: requirements of the extra and-cuda
     Cause(
         "C20",
         "libraries",
-        "error",
         "Another package replaced TensorFlow's CUDA libraries by other versions.",
         detect_changed_wheels,
         REINSTALL + "; keep torch and jax in an environment of their own.",
-        "metadata of the wheels: requirements of the extra and-cuda",
         explains=("failed",),
+        is_fault=True,
     ),
 )

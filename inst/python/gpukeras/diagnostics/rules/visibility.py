@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gpukeras.diagnostics.rules.hardware import describe_cuinit, driver_works, find_cuinit
-from gpukeras.diagnostics.rules.rule import LATE, LISTED, NEVER, UNLISTED, Cause
+from gpukeras.diagnostics.rules.rule import LATE, LISTED, UNLISTED, Cause
 from gpukeras.system.facts import (
     Facts,
     count_fresh,
@@ -139,76 +139,69 @@ def detect_silenced_log(facts: Facts) -> str | None:
 
 
 CAUSES = (
+    # R package tensorflow, set_random_seed(disable_gpu = TRUE)
     Cause(
         "D2",
         "visibility",
-        "unused",
         "tensorflow::set_random_seed() switched the GPU off.",
         detect_hidden_by_seed,
         "Restart R, then tensorflow::set_random_seed(seed, disable_gpu = FALSE), or "
         "gpu_setup(seed = seed).",
-        "R package tensorflow, set_random_seed(disable_gpu = TRUE)",
     ),
+    # CUDA C++ Programming Guide, CUDA environment variables
     Cause(
         "D1",
         "visibility",
-        "unused",
         "CUDA_VISIBLE_DEVICES hides every GPU.",
         detect_hidden_by_variable,
         'Restart R and unset it before Python starts: Sys.unsetenv("CUDA_VISIBLE_DEVICES"); look '
         "for it in .Renviron, .Rprofile and the shell's start files.",
-        "CUDA C++ Programming Guide, CUDA environment variables",
         explains=UNLISTED + LATE,
     ),
+    # tf.config.set_visible_devices()
     Cause(
         "D3",
         "session",
-        "unused",
         "The GPU is hidden from TensorFlow in this session.",
         detect_hidden_in_process,
         'Restart R, and leave out gpu_setup(device = "cpu") or set_visible_devices().',
-        "tf.config.set_visible_devices()",
         explains=("hidden",),
     ),
+    # TensorFlow 2.21 over a driver that was made to fail
     Cause(
         "D5",
         "session",
-        "error",
         "The GPU failed to start in this session, and now every operation on it fails.",
         detect_poisoned,
         "Restart R. To go on without the GPU: "
         'tf <- reticulate::import("tensorflow"); tf$config$set_visible_devices(list(), "GPU")',
-        "TensorFlow 2.21 over a driver that was made to fail",
         explains=("works",),
+        is_fault=True,
     ),
+    # keras.io/getting_started: configuring your backend
     Cause(
         "D6",
         "session",
-        "error",
         "Keras does not compute with TensorFlow.",
         detect_backend,
         'Restart R, then Sys.setenv(KERAS_BACKEND = "tensorflow") before Python starts.',
-        "keras.io/getting_started: configuring your backend",
         explains=UNLISTED + LISTED,
+        is_fault=True,
     ),
+    # tensorflow/python/eager/context.py; TensorFlow guide, Use a GPU
     Cause(
         "D4",
-        "information",
         "information",
         "Memory growth was asked for after TensorFlow had started, which is too late.",
         detect_late_growth,
         'Restart R and begin with gpu_setup(memory = "growth").',
-        "tensorflow/python/eager/context.py; TensorFlow guide, Use a GPU",
-        explains=NEVER,
     ),
+    # TensorFlow 2.21 at each level
     Cause(
         "D7",
-        "information",
         "information",
         "TensorFlow's own messages are switched off.",
         detect_silenced_log,
         'To see them in this session: restart R, then Sys.setenv(TF_CPP_MIN_LOG_LEVEL = "0").',
-        "TensorFlow 2.21 at each level",
-        explains=NEVER,
     ),
 )
