@@ -29,10 +29,10 @@ def test_zeros_are_counted_and_compress():
     import keras
 
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64)])
-    full = metrics.measure(model)
+    (full,) = metrics.measure([model])
     kernel = model.layers[0].kernel
     kernel.assign(np.where(np.arange(64 * 64).reshape(64, 64) % 4, 0.0, kernel.numpy()))
-    sparse = metrics.measure(model)
+    (sparse,) = metrics.measure([model])
     assert full.parameters == sparse.parameters == 64 * 64 + 64
     assert full.nonzeros == 64 * 64
     assert sparse.nonzeros == 64 * 16

@@ -11,7 +11,7 @@ PYTHON = {"python": {"executable": sys.executable}}
 
 
 def end(stdout="", problem=""):
-    return ChildEnd(0, stdout, "", 0.1, problem)
+    return ChildEnd(stdout, "", problem)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ def test_a_model_with_its_state_back_goes_on_as_if_nothing_had_been():
     for one, other in zip(expected, model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert {name.split("/")[0] for name in kept.arrays} >= {"weights", "optimizer", "metrics"}
-    assert kept.nbytes == sum(array.nbytes for array in kept.arrays.values())
 
 
 def test_a_snapshot_is_no_view():

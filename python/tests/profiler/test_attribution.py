@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras.profiler.attribution import attribute, attribute_windows, measure_cover, shares
+from gpukeras.profiler.attribution import attribute_windows, measure_cover, shares
 from gpukeras.profiler.trace.activity import Activity, Step, Work
 
 moments = st.integers(0, 40)
@@ -24,6 +24,10 @@ def works(draw):
 def windows(draw):
     edges = sorted(draw(st.lists(moments, min_size=2, max_size=8, unique=True)))
     return list(zip(edges[::2], edges[1::2], strict=False))
+
+
+def name_of(one):
+    return one.name
 
 
 def work(name, begin, end, kind="kernel", lane="CPU 1"):
@@ -50,19 +54,19 @@ def covered(some, window_list):
     ],
 )
 def test_every_moment_is_divided_equally(given_works, expected):
-    found = attribute([work(*one) for one in given_works], 0, 10)
+    found = attribute_windows([work(*one) for one in given_works], [(0, 10)], name_of)
     assert found == pytest.approx(expected)
 
 
 def test_works_count_for_what_the_key_says():
     both = [work("a", 0, 4), work("b", 2, 4, lane="CPU 2")]
-    assert attribute(both, 0, 10, lambda one: one.lane) == {"CPU 1": 3, "CPU 2": 1}
+    assert attribute_windows(both, [(0, 10)], lambda one: one.lane) == {"CPU 1": 3, "CPU 2": 1}
 
 
 @settings(max_examples=150)
 @given(st.lists(works(), max_size=12), windows())
 def test_the_parts_sum_to_the_union_within_the_windows(some, window_list):
-    found = attribute_windows(some, window_list)
+    found = attribute_windows(some, window_list, name_of)
     assert sum(found.values()) == pytest.approx(covered(some, window_list))
     assert sum(found.values()) <= sum(end - begin for begin, end in window_list) + 1e-9
     assert min(found.values(), default=1) > 0

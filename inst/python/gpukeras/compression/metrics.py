@@ -58,54 +58,25 @@ class Figures:
 
 
 def measure(
-    model: Model,
+    models: Sequence[Any],
     data: Dataset | None = None,
     batch_size: int | None = None,
     validation: Dataset | None = None,
-) -> Figures:
-    """Returns the measurements of one model.
+) -> list[Figures]:
+    """Returns the measurements of models; their predictions are timed in turns.
 
     Args:
-        model: A built Keras model; metrics are known if it is compiled.
-        data: See `measure_pair()`.
-        batch_size: See `measure_pair()`.
-        validation: See `measure_pair()`.
-    """
-    return _measure_all([model], data, batch_size, validation)[0]
-
-
-def measure_pair(
-    before: Any,
-    after: Any,
-    data: Dataset | None = None,
-    batch_size: int | None = None,
-    validation: Dataset | None = None,
-) -> tuple[Figures, Figures]:
-    """Returns the measurements of two models; their predictions are timed in turns.
-
-    Args:
-        before: A built Keras model; metrics are known if it is compiled.
-        after: Another one with the same inputs.
+        models: Built Keras models with the same inputs; metrics are known of compiled ones.
         data: Rows to time and evaluate. None times zeros and evaluates nothing.
         batch_size: Rows of the batch that is timed besides a single row; None for the data's.
         validation: Rows to evaluate; None for the validation rows of `data`, or all if it has none.
     """
-    old, new = _measure_all([before, after], data, batch_size, validation)
-    return old, new
-
-
-def _measure_all(
-    several: Sequence[Any],
-    data: Dataset | None,
-    batch_size: int | None,
-    validation: Dataset | None,
-) -> list[Figures]:
     rows = data if data is not None else validation
     size = choose_batch(batch_size, rows)
-    evaluated = [evaluate_model(model, data, validation) for model in several]
-    timed = [_time_all(several, rows, count) for count in dict.fromkeys((1, size))]
+    evaluated = [evaluate_model(model, data, validation) for model in models]
+    timed = [_time_all(models, rows, count) for count in dict.fromkeys((1, size))]
     found = []
-    for place, model in enumerate(several):
+    for place, model in enumerate(models):
         disk_bytes, packed_bytes = measure_disk(model)
         weights = count_weights(model)
         metrics, part = evaluated[place]

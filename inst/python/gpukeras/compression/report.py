@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.compression.metrics import Figures, measure_pair
+from gpukeras.compression.metrics import Figures, measure
 from gpukeras.core.errors import CompressionError, SpecError
 from gpukeras.core.options import Spec, check_count, check_number, check_text, option
 from gpukeras.data.base import Dataset
@@ -146,7 +146,7 @@ def conclude(
         CompressionError: if the metric got worse by more than `max_drop`.
         SpecError: if `max_drop` is given and nothing can be evaluated, or `metric` does not exist.
     """
-    old, new = measure_pair(before, after, data, spec.batch_size, validation)
+    old, new = measure([before, after], data, spec.batch_size, validation)
     metric, drop = find_drop(old, new, spec.metric)
     check_drop(old, new, spec.max_drop, spec.metric)
     return CompressionReport(

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,27 +22,18 @@ class ChildEnd:
     """The outcome of a child process.
 
     Args:
-        status: Exit status, or the negative number of the signal that killed it; None if it did not
-            start or did not end in time.
         stdout: Standard output, cut at 4 MiB.
         stderr: Standard error, cut at 4 MiB.
-        seconds: Run time.
         problem: "" for exit status 0, else a description such as "killed by SIGABRT".
     """
 
-    status: int | None
     stdout: str
     stderr: str
-    seconds: float
     problem: str
 
 
 def run_child(
-    python: str,
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    limit_s: float,
-    folder: str | Path = CORE,
+    python: str, arguments: Sequence[str], environment: Mapping[str, str], limit_s: float
 ) -> ChildEnd:
     """Runs a Python program until it ends or reaches its time limit, then kills its process group.
 
@@ -52,13 +42,11 @@ def run_child(
         arguments: Command-line arguments, such as ("-m", "gpukeras.diagnostics.probes.listing").
         environment: The child's complete environment.
         limit_s: Time limit in seconds.
-        folder: Working folder.
     """
-    began = time.monotonic()
     try:
         child = subprocess.Popen(
             [python, *arguments],
-            cwd=folder,
+            cwd=CORE,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -66,8 +54,7 @@ def run_child(
             start_new_session=True,  # a new process group, which can be killed as a whole
         )
     except (OSError, ValueError) as error:
-        problem = f"could not be started: {type(error).__name__}: {error}"
-        return ChildEnd(None, "", "", time.monotonic() - began, problem)
+        return ChildEnd("", "", f"could not be started: {type(error).__name__}: {error}")
     stdout, stderr = _Drain(child.stdout), _Drain(child.stderr)
     try:
         child.wait(limit_s)
@@ -76,8 +63,7 @@ def run_child(
         problem = f"did not end within {limit_s:.0f} s"
     finally:  # after an interrupt too
         _kill(child)
-    status = None if problem.startswith("did not end") else child.returncode
-    return ChildEnd(status, stdout.text(), stderr.text(), time.monotonic() - began, problem)
+    return ChildEnd(stdout.text(), stderr.text(), problem)
 
 
 def explain_status(status: int) -> str:

@@ -78,11 +78,6 @@ class ClusterSpec(Spec):
         return self.workers[0]
 
     @property
-    def is_chief(self) -> bool:
-        """Whether this process is the first worker."""
-        return self.index == 0
-
-    @property
     def loopback(self) -> bool:
         """Whether no other computer can reach any of the workers."""
         return all(parse_address(text).is_loopback for text in (*self.workers, self.control))

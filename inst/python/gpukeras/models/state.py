@@ -34,11 +34,6 @@ class Snapshot:
 
     arrays: dict[str, np.ndarray]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of host memory that it takes."""
-        return sum(array.nbytes for array in self.arrays.values())
-
 
 def take_snapshot(model: Model, more: Sequence[Any] = ()) -> Snapshot:
     """Copies a state to host memory.

@@ -33,37 +33,17 @@ class StepShares:
     steps: int
 
 
-def attribute(
-    works: Iterable[Work],
-    begin_s: float,
-    end_s: float,
-    key: Callable[[Work], Hashable] = lambda work: work.name,
+def attribute_windows(
+    works: Iterable[Work], windows: Windows, key: Callable[[Work], Hashable]
 ) -> dict[Hashable, float]:
     """Returns seconds by key: each moment is divided equally among the works active in it.
 
-    The sum is the length of the union of the works within the window, so it never exceeds the
-    window.
+    The sum is the length of the union of the works within the windows, so it never exceeds theirs.
 
     Args:
         works: Works; overlapping ones share the time.
-        begin_s: Begin of the window.
-        end_s: End of the window.
-        key: Maps a work to the key that it counts for; by default its name.
-    """
-    return attribute_windows(works, [(begin_s, end_s)], key)
-
-
-def attribute_windows(
-    works: Iterable[Work],
-    windows: Windows,
-    key: Callable[[Work], Hashable] = lambda work: work.name,
-) -> dict[Hashable, float]:
-    """Like `attribute()`, over several sorted windows that do not overlap.
-
-    Args:
-        works: Works; overlapping ones share the time.
-        windows: Begin and end of each window in seconds.
-        key: Maps a work to the key that it counts for; by default its name.
+        windows: Begin and end in seconds of each window; sorted, without overlap.
+        key: Maps a work to the key that it counts for.
     """
     edges: list[tuple[float, int, int, Hashable]] = []
     for number, (work, begin, end) in enumerate(clip(works, windows)):

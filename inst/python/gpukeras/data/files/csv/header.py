@@ -18,7 +18,6 @@ class Header:
     Args:
         names: Names of all columns, after renaming.
         start: Offset of the first row in bytes.
-        line: Line number of the header, from 1.
         newline: Bytes that end a line.
         separator: Separator between fields.
         notes: Sentences for the user, to follow the file's name.
@@ -26,7 +25,6 @@ class Header:
 
     names: tuple[str, ...]
     start: int
-    line: int
     newline: bytes
     separator: str
     notes: tuple[str, ...] = ()
@@ -51,7 +49,7 @@ def parse_header(data: bytes, separator: str | None) -> Header | None:
         UnicodeDecodeError: if the header is not in UTF-8.
     """
     newline = _newline_of(data)
-    begin, line = _header_begin(data)
+    begin = _header_begin(data)
     start = _header_end(data, begin, newline) or len(data)
     text = data[begin:start].decode("utf-8").rstrip("\r\n")
     if not text or (start == len(data) and not record_ends(data[begin:], separator or ",")):
@@ -60,12 +58,12 @@ def parse_header(data: bytes, separator: str | None) -> Header | None:
     given = next(csv.reader([text], delimiter=separator))
     names, notes = name_unnamed(given)
     notes = [*notes, *_note_numbers(given)]
-    return Header(tuple(names), start, line, newline, separator, tuple(notes))
+    return Header(tuple(names), start, newline, separator, tuple(notes))
 
 
 def has_header(data: bytes) -> bool:
     """Whether the start of a file contains the complete header, and bytes after it."""
-    newline, (begin, _) = _newline_of(data), _header_begin(data)
+    newline, begin = _newline_of(data), _header_begin(data)
     return 0 < _header_end(data, begin, newline) < len(data)
 
 
@@ -73,13 +71,12 @@ def _newline_of(data: bytes) -> bytes:
     return b"\r" if b"\n" not in data and b"\r" in data else b"\n"
 
 
-def _header_begin(data: bytes) -> tuple[int, int]:
-    """Returns the offset and the line number of the first text."""
-    begin, line = len(BOM) if data.startswith(BOM) else 0, 1
+def _header_begin(data: bytes) -> int:
+    """Returns the offset of the first text."""
+    begin = len(BOM) if data.startswith(BOM) else 0
     while data.startswith((b"\n", b"\r"), begin):
         begin += 2 if data.startswith(b"\r\n", begin) else 1
-        line += 1
-    return begin, line
+    return begin
 
 
 def _header_end(data: bytes, begin: int, newline: bytes) -> int:
