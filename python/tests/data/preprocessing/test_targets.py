@@ -252,6 +252,6 @@ def test_whole_numbers_from_0_may_be_classes(values, classes):
 def test_class_weights_of_a_factor_name_each_level():
     features = {"kind": "array", "values": np.ones((4, 1))}
     y = label("factor", [1, 2, 1, 2], ["no", "yes"])
-    for given in ({"no": 1.0}, "even"):
+    for weights in ({"no": 1.0}, "even"):
         with pytest.raises(SpecError, match="one number named after each level"):
-            dataset.build_dataset(features, {}, y, None, class_weight=given)
+            dataset.build_dataset(features, {}, y, None, class_weight=weights)
