@@ -8,12 +8,12 @@
 #' A function without arguments returns one batch per call: `list(x, y)`, `list(x, y, weights)` or
 #' `list(x)`. `x` is a data frame, a matrix (also a sparse one), an array, or a named list of these
 #' for several inputs. `y` takes the same values as the labels of other data, or a named list for
-#' several outputs. If you pass the function to [gpu_fit()] directly, it may leave out the names:
-#' the order is that of the model. All batches have the columns of the first one. The number of rows
-#' may vary, and so may the shape of a row along dimensions that the model leaves open (`NA` in its
-#' input's shape): from the first such batch on, Keras' own function trains each batch as it
-#' arrives. `NULL`, or the end value of an exhausted coro generator, ends an epoch; with the next
-#' call the function must start again. With `steps` the function need not end.
+#' several outputs, and so do `weights`. If you pass the function to [gpu_fit()] directly, it may
+#' leave out the names: the order is that of the model. All batches have the columns of the first
+#' one. The number of rows may vary, and so may the shape of a row along dimensions that the model
+#' leaves open (`NA` in its input's shape): from the first such batch on, Keras' own function trains
+#' each batch as it arrives. `NULL`, or the end value of an exhausted coro generator, ends an epoch;
+#' with the next call the function must start again. With `steps` the function need not end.
 #'
 #' Batches are used as they arrive, unless you give `batch_size`: then their rows are batched again.
 #' The function is called between two steps, never inside one, until a block of batches is full; on
@@ -46,10 +46,11 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
 #' A `tf.data.Dataset`, and so a dataset of the package tfdatasets, has elements `x`, `(x, y)` or
 #' `(x, y, weights)`, each a tensor of numbers. If its elements are named, map it to such tuples.
 #' For several inputs or outputs, `x` or `y` is a dict (a named list) of tensors, or a tuple in the
-#' model's order. If `y` is a scalar, elements are rows; if the first dimension is unknown, or `x`
-#' and `y` share it, they are batches. TensorFlow itself combines them into blocks of batches. The
-#' order is that of the dataset, unless you shuffle `buffer` rows; `cache = TRUE` keeps all rows, as
-#' for a function. With `steps`, the next epoch continues where the previous one ended.
+#' model's order; `weights` can be one in the same way as `y`. If `y` is a scalar, elements are
+#' rows; if the first dimension is unknown, or `x` and `y` share it, they are batches. TensorFlow
+#' itself combines them into blocks of batches. The order is that of the dataset, unless you shuffle
+#' `buffer` rows; `cache = TRUE` keeps all rows, as for a function. With `steps`, the next epoch
+#' continues where the previous one ended.
 #'
 #' Batches of text, ragged batches and batches whose shape varies, such as those of
 #' `padded_batch()`, are passed to Keras' own function as they are, in any structure; options that
@@ -125,6 +126,7 @@ as_batch <- function(value, epoch, batch, zones, call, scale = NULL, model = NUL
       if (!is.null(model)) {
         parts$x <- name_parts(parts$x, model, "inputs", call)
         parts$y <- name_parts(parts$y, model, "outputs", call)
+        parts$weights <- name_in_order(parts$weights, model, "outputs", call)
       }
       list(
         features = as_features(parts$x, "x", call, zones, scale),

@@ -40,6 +40,16 @@ as_outputs <- function(y, arg, call) {
   list(kind = "outputs", outputs = outputs, listed = isTRUE(attr(y, "listed")))
 }
 
+# Weights of several outputs as arguments of the core; NULL, as in Keras, gives an output none.
+as_output_weights <- function(weights, call) {
+  weights <- weights[!vapply(weights, is.null, NA)]
+  check_part_names(weights, "weights", call)
+  outputs <- lapply(names(weights), function(name) {
+    list(name = name, values = as_weights(weights[[name]], call, paste0("weights$", name)))
+  })
+  list(outputs = outputs)
+}
+
 # Groups of columns as arguments of the core; NULL for a single input.
 as_groups <- function(inputs, call = caller_env()) {
   if (is.null(inputs)) {

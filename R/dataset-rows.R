@@ -71,6 +71,7 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
   }
   data <- name_parts(data, model, "inputs", call)
   y <- name_parts(y, model, "outputs", call)
+  weights <- name_in_order(weights, model, "outputs", call)
   if (is.data.frame(data) && nzchar(formula)) {
     parts <- split_new_rows(formula, data, call)
     data <- parts$x

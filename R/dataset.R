@@ -75,7 +75,8 @@
 #' @param buffer Rows of the shuffle buffer for streamed rows (functions and pipelines).
 #' @param weights Weights of the rows in the loss, or `NULL`; for files with columns, the name of
 #'   the weights column. For labels of several dimensions, an array with rows first: one weight for
-#'   each time step or pixel, or a dimension of 1 to use one weight for all of them.
+#'   each time step or pixel, or a dimension of 1 to use one weight for all of them. For several
+#'   outputs, also a named list of these; an output that is not in it is not weighted.
 #' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
 #'   levels. For integer labels, `c("0" = 1, "3" = 5)`: a class that is not named weighs 1. It
 #'   applies to training rows only.
@@ -124,10 +125,11 @@
 #' error that lists both. A model of a custom class without such names takes unnamed lists in
 #' [gpu_fit()], [gpu_evaluate()] and [gpu_predict()] and gets lists, as from Keras. The same holds
 #' for a `tf.data` pipeline whose `x` or `y` is a tuple. An output without a loss needs no labels.
-#' `weights` weigh a row in the losses of all outputs; `class_weight` and `mixup` need a single
-#' output, `map` and `augment` a single input. [gpu_predict()] then takes such a list (or a data
-#' frame, if columns were grouped) and returns a named list, one element per output. [gpu_mlp()]
-#' makes a branch for each input and a head for each output.
+#' `weights` weigh a row in the losses of all outputs, or are a named list like `y`, with weights
+#' for some or all outputs; `class_weight` and `mixup` need a single output, `map` and `augment` a
+#' single input. [gpu_predict()] then takes such a list (or a data frame, if columns were grouped)
+#' and returns a named list, one element per output. [gpu_mlp()] makes a branch for each input and a
+#' head for each output.
 #' @section Dates and times:
 #' One date or time column of a data frame becomes several features:
 #'
@@ -289,13 +291,16 @@ as_augment <- function(augment, call = caller_env()) {
   augment
 }
 
-as_weights <- function(weights, call) {
+# Weights as an argument of the core: an array, or one for each of several outputs.
+as_weights <- function(weights, call, arg = "weights") {
+  if (arg == "weights" && rlang::is_bare_list(weights)) {
+    return(as_output_weights(weights, call))
+  }
   lack <- explain_weights(weights)
   if (!is.null(lack)) {
-    hint <- "Several outputs are weighted by `loss_weights` of the model's compile()."
     abort_gpukeras(
-      sprintf("`weights` must be %s.", lack),
-      code = "data", hint = if (is.list(weights)) hint else "", arg = "weights", call = call
+      sprintf("`%s` must be %s.", arg, lack),
+      code = "data", arg = arg, call = call
     )
   }
   storage.mode(weights) <- "double"
@@ -304,9 +309,7 @@ as_weights <- function(weights, call) {
 
 # What weights must be but are not, or NULL.
 explain_weights <- function(weights) {
-  if (is.list(weights)) {
-    paste0("one number a row, for all outputs together, not ", describe(weights))
-  } else if (!is.numeric(weights)) {
+  if (!is.numeric(weights)) {
     paste0("numbers, not ", describe(weights))
   } else if (anyNA(weights)) {
     total <- format_count(length(weights))

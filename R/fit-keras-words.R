@@ -77,6 +77,7 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, call = cal
   options$encode <- encode_for(data, model)
   data <- name_parts(data, model, "inputs", call)
   y <- name_parts(y, model, "outputs", call)
+  options$weights <- name_in_order(options$weights, model, "outputs", call)
   if (is.function(data) && !is_python(data)) attr(data, "parts") <- parts_of(model, call)
   # Arguments as `options[[name]]`, so that the call of an error does not contain the rows.
   asked <- lapply(rlang::set_names(names(options)), function(name) call("[[", quote(options), name))
@@ -138,12 +139,13 @@ parts_of <- function(model, call) {
   }
 }
 
-# Gives unnamed inputs or outputs the model's names, in its order. `model` may be a function of
-# parts_of().
+# Gives unnamed inputs or outputs the model's names, in its order.
 name_parts <- function(x, model, which, call = caller_env()) {
-  if (is_unlabelled(x)) {
-    return(x[[1]])
-  }
+  if (is_unlabelled(x)) x[[1]] else name_in_order(x, model, which, call)
+}
+
+# The same for a list whose elements may be NULL. `model` may be a function of parts_of().
+name_in_order <- function(x, model, which, call) {
   if (!rlang::is_bare_list(x) || !is.null(names(x)) || is.null(model)) {
     return(x)
   }

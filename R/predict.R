@@ -29,7 +29,8 @@
 #' gpukeras did not train. Other losses need labels that are classes; a regression is an error.
 #' @section Errors:
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
-#' another type; for `type = "class"` of a regression; for missing values, unless `na` of [gpu_dataset()] specified otherwise in training.
+#' another type; for `type = "class"` of a regression; for missing values, unless `na` of
+#' [gpu_dataset()] specified otherwise in training.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(Species ~ ., data = iris)
 #' model <- gpu_mlp(train)

@@ -103,6 +103,24 @@ def labels_of(y: Any, model: Any) -> dict[str, Any] | None:
     return {"name": "y", "kind": label_kind(values), "values": values, "levels": [], "names": []}
 
 
+def weights_of(weights: Any, model: Any) -> Any:
+    """Weights as `weights` takes them: an array, or one of each output."""
+    if isinstance(weights, (list, tuple)) and all(
+        part is None or np.ndim(part) for part in weights
+    ):
+        names = compatibility.read_parts(model)["outputs"]
+        known = names if len(names) == len(weights) else _places("output", len(weights))
+        weights = dict(zip(known, weights, strict=True))
+    if not isinstance(weights, Mapping):
+        return None if weights is None else np.asarray(weights, np.float64)
+    given = {name: part for name, part in weights.items() if part is not None}
+    return {
+        "outputs": [
+            {"name": name, "values": np.asarray(part, np.float64)} for name, part in given.items()
+        ]
+    }
+
+
 def label_kind(values: np.ndarray) -> str:
     """What R calls such labels."""
     if values.ndim > 1:
@@ -128,7 +146,7 @@ def chunks_of(given: Given, model: Any) -> Callable[[int, int], dict[str, Any] |
         return {
             "features": features_of(x, model),
             "labels": labels_of(y, model),
-            "weights": None if weights is None else np.asarray(weights, np.float64),
+            "weights": weights_of(weights, model),
         }
 
     return call
@@ -154,8 +172,7 @@ def dataset_of(
     else:
         features = features_of(given.x, model)
         more["labels"] = labels_of(given.y, model)
-        if given.weights is not None:
-            more["weights"] = np.asarray(given.weights, np.float64)
+        more["weights"] = weights_of(given.weights, model)
     if class_weight is not None:
         more["class_weight"] = {str(level): value for level, value in class_weight.items()}
     return builder.assemble(features, options, **more)

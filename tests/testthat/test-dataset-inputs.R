@@ -51,6 +51,36 @@ test_that("lists of inputs and outputs train as Keras' own fit() does", {
   same_weights(one, other)
 })
 
+test_that("weights of each output count as in Keras' fit(), named or in the model's order", {
+  skip_without_tensorflow()
+  x <- list(image = pixels, table = as.matrix(cars[c("carat", "depth")]))
+  shapes <- list(image = c(4, 4, 1), table = 2)
+  weights <- list(price = seq(0.2, 2, length.out = 40), cut = rep(c(1, 3), 20))
+  after <- lapply(
+    list(weights, unname(weights), weights["price"], list(weights$price, NULL)),
+    function(given) {
+      model <- two_heads(shapes)
+      gpu_fit(
+        model, x, both, sample_weight = given, batch_size = 8, shuffle = FALSE, epochs = 1,
+        verbose = 0, engine = "keras"
+      )
+      model
+    }
+  )
+  same_weights(after[[1]], after[[2]])
+  same_weights(after[[3]], after[[4]])
+  numpy <- reticulate::import("numpy", convert = FALSE)
+  plain <- function(values) numpy$array(as.array(values), dtype = "float32")
+  other <- two_heads(shapes)
+  other$fit(
+    reticulate::dict(image = plain(pixels), table = plain(x$table)),
+    list(plain(prices), plain(as.integer(cars$cut) - 1L)),
+    sample_weight = list(plain(weights$price), plain(weights$cut)),
+    batch_size = 8L, epochs = 1L, shuffle = FALSE, verbose = 0L
+  )
+  same_weights(after[[1]], other)
+})
+
 test_that("predictions are a named list, and recipes leave the session", {
   skip_without_tensorflow()
   x <- list(image = pixels, table = cars)

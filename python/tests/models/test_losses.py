@@ -163,3 +163,14 @@ def test_losses_that_are_means_over_rows_are_evaluated_in_large_batches():
     for loss in (own_loss, keras.losses.Huber(reduction="sum"), ["mse", own_loss]):
         model.compile("sgd", loss)
         assert losses.depends_on_batch(model)
+
+
+def test_weights_by_name_are_arranged_as_the_outputs():
+    class Losses:
+        output_names = ("b", "a")
+
+    given = {"a": 1, "b": 2}
+    assert losses.arrange_weights(Losses, [0, 0], given) == [2, 1]
+    assert losses.arrange_weights(Losses, (0, 0), {"a": 1}) == [None, 1]
+    assert losses.arrange_weights(Losses, {"b": 0, "a": 0}, {"a": 1}) == {"a": 1, "b": None}
+    assert losses.arrange_weights(Losses, [0, 0], 3) == 3

@@ -25,6 +25,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.models import compatibility
+from gpukeras.models.losses import arrange_weights
 
 TINY = 1e-7  # lower bound of probabilities before the logarithm
 CLASSES = (
@@ -182,7 +183,8 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
             return own
         tf = runtime.tensorflow()
         taught = [tf.stop_gradient(one) for one in flatten(teacher(x, training=False))]
-        said, weights = flatten(y_pred), flatten(sample_weight)
+        arranged = arrange_weights(keras_private.compiled_loss(student), y_pred, sample_weight)
+        said, weights = flatten(y_pred), flatten(arranged)
         distance = sum(
             share * each(taught[place], said[place], pick_weights(weights, place))
             for (place, share), each in zip(pairs, distances, strict=True)

@@ -15,6 +15,7 @@ from gpukeras.data.dataset import MapDataset, build_dataset
 from gpukeras.data.map_fn import trace_map, unmapped
 from gpukeras.data.preprocessing.multi_input import input_parts
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.preprocessing.weights import Weights
 from gpukeras.data.saved.reader import build_saved
 from gpukeras.data.streams.builder import STREAM_KINDS, build_stream
 
@@ -26,7 +27,7 @@ def assemble(
     options: Mapping[str, Any],
     labels: Mapping[str, Any] | None = None,
     *,
-    weights: np.ndarray | None = None,
+    weights: Weights | None = None,
     class_weight: str | Mapping[str, float] | None = None,
     recipe: Recipe | None = None,
     formula: str = "",
@@ -42,7 +43,7 @@ def assemble(
             and `streams.builder`.
         options: Fields of `DatasetSpec`.
         labels: See `dataset.build_dataset()`.
-        weights: One weight per row.
+        weights: See `dataset.build_dataset()`.
         class_weight: "balanced", or a weight for each level.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
@@ -81,7 +82,7 @@ def assemble(
     return _vary(data, augment, map)
 
 
-def _check_own(labels: Mapping[str, Any] | None, weights: np.ndarray | None, arg: str) -> None:
+def _check_own(labels: Mapping[str, Any] | None, weights: Weights | None, arg: str) -> None:
     for name, given in (("weights", weights), ("y", labels)):
         if given is not None:
             raise SpecError(

@@ -29,7 +29,13 @@ from gpukeras.data.preprocessing.multi_output import (
     take_labels,
 )
 from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.preprocessing.weights import row_weights, take_weights
+from gpukeras.data.preprocessing.weights import (
+    Weights,
+    check_weights,
+    pack_weights,
+    row_weights,
+    weigh_outputs,
+)
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.registry import KEEPS, open_features, open_labels, place_rows
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
@@ -136,7 +142,7 @@ def build_dataset(
     features: Mapping[str, Any],
     options: Mapping[str, Any],
     labels: Mapping[str, Any] | None = None,
-    weights: np.ndarray | None = None,
+    weights: Weights | None = None,
     *,
     class_weight: str | Mapping[str, float] | None = None,
     recipe: Recipe | None = None,
@@ -152,7 +158,7 @@ def build_dataset(
         options: Fields of `DatasetSpec`.
         labels: `{kind, values, levels}`, see `targets`, `{kind: "npy", path}`, or several outputs
             of these; None also if the features hold them.
-        weights: One weight per row, or an array with several per row, at least 0.
+        weights: An array of weights, rows first, or one for each output, see `weights`.
         class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
@@ -181,9 +187,9 @@ def build_dataset(
         remarks, recipe = given.remarks(learned, spec), group_columns(learned, groups, arg)
     else:
         check_settled(recipe, groups)
-    weights, notes = take_weights(weights, given.rows, complete), Notes()
-    recipe, arrays = _encode_labels(recipe, labels, weights, class_weight, keep, notes)
-    del labels, weights, keep  # for a large file they need more memory than all that follows
+    weighing, notes = (weights, complete, class_weight), Notes()
+    recipe, arrays = _encode_labels(recipe, labels, weighing, keep, notes)
+    del labels, weights, weighing, keep  # a large file's need more memory than what follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
     encoded = given.encode(recipe, complete, notes, KEEPS.get(spec.cache, "auto"))
@@ -208,7 +214,7 @@ def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:
 def _check_counts(
     rows: int,
     labels: Mapping[str, Any] | None,
-    weights: np.ndarray | None,
+    weights: Weights | None,
     class_weight: str | Mapping[str, float] | None,
     arg: str,
 ) -> None:
@@ -218,6 +224,7 @@ def _check_counts(
     elif weights is not None or class_weight is not None:
         name = "weights" if weights is not None else "class_weight"
         raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)
+    check_weights(weights, rows)
 
 
 def _choose_rows(
@@ -249,8 +256,7 @@ def _learn(
 def _encode_labels(
     recipe: Recipe,
     labels: Mapping[str, Any] | None,
-    weights: np.ndarray | None,
-    class_weight: str | Mapping[str, float] | None,
+    weighing: tuple[Weights | None, np.ndarray | None, str | Mapping[str, float] | None],
     keep: np.ndarray,
     notes: Notes,
 ) -> tuple[Recipe, list[np.ndarray]]:
@@ -259,8 +265,10 @@ def _encode_labels(
         return recipe, []
     if recipe.label is None:
         raise DataError("`y` was given, but training had no labels.", arg="y")
+    weights, complete, class_weight = weighing
     codes = encode_labels(recipe.label, labels, notes)
-    label = measure_ranges(recipe.label, codes)
+    label = weigh_outputs(measure_ranges(recipe.label, codes), weights)
     recipe = replace(recipe, label=label)
-    weight = row_weights(weights, class_weight, label, codes, keep)
+    packed = None if weights is None else pack_weights(label, weights, complete)
+    weight = row_weights(packed, class_weight, label, codes, keep)
     return recipe, [codes] if weight is None else [codes, weight]

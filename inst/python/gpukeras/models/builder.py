@@ -21,7 +21,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.compatibility import check_numbers, check_order, same_encoding
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, outputs_by_name
 from gpukeras.models.compatibility import check_fit, read_open_axes, weighed_outputs
 from gpukeras.models.compilation import require_known_layers, require_no_strategy
 from gpukeras.models.identifiers import check_names, suggest
@@ -326,15 +326,20 @@ def check_rows(
         )
     check_fit(model, data.recipe)
     if len(data.sources) > 2:
-        _check_weights(model, data.sources[2].shape[1:])
+        _check_weights(model, data.recipe.label, data.sources[2].shape[1:])
 
 
-def _check_weights(model: Model, shape: tuple[int, ...]) -> None:
+def _check_weights(model: Model, label: LabelRule | None, shape: tuple[int, ...]) -> None:
     """Checks weights, `shape` per row, against the losses; custom steps and losses may take any."""
     if runtime.overrides(model, "train_step") or runtime.overrides(model, "compute_loss"):
         return
-    for output, loss in weighed_outputs(model):
-        check_weights(shape, output, loss)
+    known = weighed_outputs(model)
+    own = {} if label is None or not label.weighed else outputs_by_name(label, list(known))
+    for name, (output, loss) in known.items():
+        if not own:
+            check_weights(shape, output, loss)
+        elif name in own and own[name].weight_shape != NO_WEIGHTS:
+            check_weights(own[name].weight_shape, output, loss, f"weights${name}")
 
 
 def _needs_labels(model: Model, step: str) -> bool:

@@ -45,15 +45,15 @@ def check_fit(model: Model, recipe: Recipe) -> None:
         check_target(label, shape, loss, name_label(recipe.formula))
 
 
-def weighed_outputs(model: Model) -> list[tuple[Shape, str]]:
-    """Returns the shape of a row of each output that has a loss, and the loss's name."""
+def weighed_outputs(model: Model) -> dict[str, tuple[Shape, str]]:
+    """Returns the shape of a row of each output that has a loss, and the loss's name, by name."""
     outputs = read_outputs(model) or {"": _shape_of(model, "output_shape")}
     losses = losses_by_name(model, list(outputs))
-    return [
-        (shape, loss_name(losses[name]))
+    return {
+        name: (shape, loss_name(losses[name]))
         for name, shape in outputs.items()
         if shape is not None and losses[name] is not None
-    ]
+    }
 
 
 # Inputs ------------------------------------------------------------------------------------------

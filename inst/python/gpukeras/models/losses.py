@@ -56,6 +56,7 @@ def _is_keras(value: Any) -> bool:
 def weighing_rows(model: Model) -> Iterator[None]:
     """Makes the loss of each output a mean over rows in programs traced inside the context.
 
+    Weights of several outputs are arranged as the outputs, see `arrange_weights()`.
     Keras weights a batch by its rows only if their number is known when the step is traced, else as
     one row: if the last batch is short, the losses of the outputs then do not add up to the total.
     """
@@ -64,6 +65,7 @@ def weighing_rows(model: Model) -> Iterator[None]:
         yield
         return
     own, here, weighed = loss.call, threading.local(), []
+    metrics = keras_private.compiled_metrics(model)
 
     def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         keras = runtime.keras()
@@ -72,15 +74,45 @@ def weighing_rows(model: Model) -> Iterator[None]:
             if "update_state" not in vars(metric):
                 metric.update_state = _weigh(metric.update_state, here)
                 weighed.append(metric)
-        return own(y_true, y_pred, sample_weight)
+        return own(y_true, y_pred, arrange_weights(loss, y_pred, sample_weight))
 
     loss.call = call
+    if metrics is not None:
+        metrics.update_state = _arrange(metrics.update_state, loss)
+        weighed.append(metrics)
     try:
         yield
     finally:
         del loss.call
         for metric in weighed:
             del metric.update_state
+
+
+def arrange_weights(loss: Any, outputs: Any, weights: Any) -> Any:
+    """Returns weights by output name in the structure of the outputs; None for outputs without.
+
+    Keras arranges labels so, but looks up weights by the place of an output, and fails if they are
+    a dict and the outputs a list.
+
+    Args:
+        loss: The compiled losses, which know the names of the outputs.
+        outputs: The model's outputs.
+        weights: The weights of all outputs, or of each, or None.
+    """
+    if not isinstance(weights, Mapping):
+        return weights
+    if isinstance(outputs, Mapping):
+        return {name: weights.get(name) for name in outputs}
+    names = loss.output_names or ()
+    several = isinstance(outputs, (list, tuple)) and len(names) == len(outputs)
+    return [weights.get(name) for name in names] if several else weights
+
+
+def _arrange(update: Any, loss: Any) -> Any:
+    def update_state(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        return update(y_true, y_pred, arrange_weights(loss, y_pred, sample_weight))
+
+    return update_state
 
 
 def _weigh(update: Any, here: Any) -> Any:

@@ -92,13 +92,14 @@ def agree(one: Shape, other: Shape) -> bool:
     )
 
 
-def check_weights(shape: tuple[int, ...], output: Shape, loss: str) -> None:
+def check_weights(shape: tuple[int, ...], output: Shape, loss: str, arg: str = "weights") -> None:
     """Checks that weights fit the losses of an output: one per row, step or pixel, like the loss.
 
     Args:
         shape: Shape of a row's weights.
         output: Shape of a row of the output.
         loss: The loss's name, see `loss_name()`.
+        arg: The user's name for the weights, for messages.
 
     Raises:
         DataError: if not.
@@ -106,12 +107,12 @@ def check_weights(shape: tuple[int, ...], output: Shape, loss: str) -> None:
     if loss not in ELEMENTWISE | {SPARSE} or not output or agree(shape, output[:-1]):
         return
     raise DataError(
-        f"`weights` has {_say(shape)} a row, but a row has {_say(output[:-1])} losses.",
+        f"`{arg}` has {_say(shape)} a row, but a row has {_say(output[:-1])} losses.",
         hint="Give an array of that shape, rows first; a dimension of 1 holds for all: "
         f"array(weights, c(length(weights), {', '.join('1' * (len(output) - 1))})) weighs rows."
         if len(output) > 1
         else "Give one weight a row.",
-        arg="weights",
+        arg=arg,
     )
 
 

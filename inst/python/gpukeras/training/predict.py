@@ -18,10 +18,9 @@ from gpukeras.data.preprocessing.decoding import (
     decode_outputs,
     name_columns,
     refuse_classes,
-    rules_by_name,
 )
 from gpukeras.data.preprocessing.recipe import STRINGS, Recipe
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.targets import LabelRule, outputs_by_name
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.multi_input import InputsFeatures
 from gpukeras.data.sources.registry import open_features
@@ -91,7 +90,7 @@ def predict(
 
 def _rules_of(model: Model, label: LabelRule | None, names: list[str]) -> dict[str, LabelRule]:
     """Returns the rule of each output's labels; labels of one output are of the one with a loss."""
-    rules = rules_by_name(label, names)
+    rules = {name: output.rule for name, output in outputs_by_name(label, names).items()}
     if label is None or len(rules) > 1 or rules.keys() & set(names):
         return rules
     trained = compatibility.trained_outputs(model, names) if len(names) > 1 else names

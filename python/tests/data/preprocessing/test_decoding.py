@@ -10,9 +10,8 @@ from gpukeras.data.preprocessing.decoding import (
     decode,
     decode_outputs,
     refuse_classes,
-    rules_by_name,
 )
-from gpukeras.data.preprocessing.targets import SEVERAL, LabelRule, Output
+from gpukeras.data.preprocessing.targets import LabelRule
 
 CLASSES = LabelRule("class", units=3, levels=("a", "b", "c"))
 TWO = LabelRule("class", units=2, levels=("no", "yes"))
@@ -61,20 +60,13 @@ def test_whole_numbers_come_back_as_numbered_and_in_the_labels_shape(rule, row, 
 
 
 def test_each_output_has_its_own_terms_and_order():
-    rule = LabelRule(SEVERAL, outputs=(Output("price", NUMBER), Output("cut", CLASSES)))
+    rules = {"price": NUMBER, "cut": CLASSES}
     output = {"cut": np.eye(3)[[2, 0]], "other": np.ones((2, 1)), "price": np.array([[1.0], [2.0]])}
-    price, cut, other = decode_outputs(rules_by_name(rule, list(output)), output, {"cut": HIGHEST})
+    price, cut, other = decode_outputs(rules, output, {"cut": HIGHEST})
     assert [price["name"], cut["name"], other["name"]] == ["price", "cut", "other"]
     np.testing.assert_array_equal(cut["values"], [3, 1])
     assert cut["levels"] == ["a", "b", "c"]
     np.testing.assert_array_equal(price["values"], [1, 2])
-
-
-def test_labels_without_names_are_in_the_models_order():
-    outputs = (Output("output_1", NUMBER), Output("output_2", CLASSES))
-    rule = LabelRule(SEVERAL, outputs=outputs, listed=True)
-    assert rules_by_name(rule, ["cut", "price"]) == {"cut": NUMBER, "price": CLASSES}
-    assert rules_by_name(None, ["cut"]) == {}
 
 
 def test_batches_of_other_shapes_are_decoded_one_by_one():

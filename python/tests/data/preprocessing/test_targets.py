@@ -1,4 +1,5 @@
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -252,6 +253,16 @@ def test_whole_numbers_from_0_may_be_classes(values, classes):
 def test_class_weights_of_a_factor_name_each_level():
     features = {"kind": "array", "values": np.ones((4, 1))}
     y = label("factor", [1, 2, 1, 2], ["no", "yes"])
-    for weights in ({"no": 1.0}, "even"):
+    for unfit in ({"no": 1.0}, "even"):
         with pytest.raises(SpecError, match="one number named after each level"):
-            dataset.build_dataset(features, {}, y, None, class_weight=weights)
+            dataset.build_dataset(features, {}, y, None, class_weight=unfit)
+
+
+def test_outputs_without_names_are_in_the_models_order():
+    one, two = (targets.LabelRule(kind) for kind in ("number", "binary"))
+    outputs = (targets.Output("output_1", one), targets.Output("output_2", two))
+    rule = targets.LabelRule(targets.SEVERAL, outputs=outputs)
+    assert list(targets.outputs_by_name(rule, ["cut", "price"])) == ["output_1", "output_2"]
+    listed = targets.outputs_by_name(replace(rule, listed=True), ["cut", "price"])
+    assert (listed["cut"].rule, listed["price"].rule) == (one, two)
+    assert targets.outputs_by_name(None, ["cut"]) == {}

@@ -11,6 +11,7 @@ from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.multi_output import each_place
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import SEVERAL, LabelRule
+from gpukeras.data.preprocessing.weights import each_weight_place
 from gpukeras.data.stage_timer import end_stage
 
 Unpack = Callable[[tuple[Any, ...]], tuple[Any, ...]]
@@ -27,8 +28,8 @@ def build_unpack(
 
     Returns:
         `unpack((features, labels, weights)) -> arrays`: features become a dict of tensors by input
-        name, labels a dict by output name; lists if they were given without names. Weights are
-        unchanged. None for one input and one output, which take rows as they are.
+        name, labels a dict by output name, and so weights if outputs have their own; lists if they
+        were given without names. None for one input and one output, which take rows as they are.
     """
     parts, label = input_parts(recipe), recipe.label
     several = label is not None and label.kind == SEVERAL
@@ -44,8 +45,11 @@ def build_unpack(
         if recipe.listed:
             features = list(features.values())
         if others and label is not None and several:
-            found = _unpack_labels(label, others[0])
-            others[0] = list(found.values()) if label.listed else found
+            found = [_unpack_labels(label, others[0])]
+            if label.weighed and len(others) > 1:
+                found.append(_unpack_weights(label, others[1]))
+            named = [list(part.values()) if label.listed else part for part in found]
+            others = [*named, *others[len(named) :]]
         arrays = (features, *others)
         end_stage("unpack", arrays)
         return arrays
@@ -85,3 +89,11 @@ def _unpack_labels(label: LabelRule, labels: Any) -> dict[str, Any]:
         classes = output.rule.kind == "class"
         parts[output.name] = tf.cast(values, tf.int32) if classes else values
     return parts
+
+
+def _unpack_weights(label: LabelRule, weights: Any) -> dict[str, Any]:
+    tf = runtime.tensorflow()
+    return {
+        output.name: tf.reshape(weights[:, columns], (-1, *output.weight_shape))
+        for output, columns in each_weight_place(label)
+    }

@@ -63,20 +63,6 @@ def name_columns(rule: LabelRule | None, shape: Sequence[int]) -> list[str]:
     return list(rule.levels if not single and len(rule.levels) == shape[-1] else rule.names)
 
 
-def rules_by_name(rule: LabelRule | None, names: Sequence[str]) -> dict[str, LabelRule]:
-    """Returns the rule of each output's labels, in the order of the labels.
-
-    Args:
-        rule: The labels' rule, or None for a model without a recipe.
-        names: The names of the model's outputs, in its order, which is that of labels without
-            names.
-    """
-    outputs = () if rule is None else rule.outputs
-    if rule is not None and rule.listed and len(names) == len(outputs):
-        return {name: output.rule for name, output in zip(names, outputs, strict=True)}
-    return {output.name: output.rule for output in outputs}
-
-
 def decode_outputs(
     rules: Mapping[str, LabelRule], outputs: Mapping[str, np.ndarray], readings: Mapping[str, str]
 ) -> list[dict[str, Any]]:

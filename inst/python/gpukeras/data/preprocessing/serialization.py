@@ -152,6 +152,8 @@ def _check_label(label: LabelRule) -> None:
         raise _broken("recipe$label$shape")
     for output in label.outputs:
         _check_label(output.rule)
+        if min(output.weight_shape, default=0) < 0:
+            raise _broken("recipe$label$outputs")
     if label.outputs and label.units != sum(output.rule.columns for output in label.outputs):
         raise _broken("recipe$label$outputs")
 

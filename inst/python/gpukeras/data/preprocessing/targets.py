@@ -34,6 +34,7 @@ from gpukeras.data.preprocessing.column_order import order_columns
 CATEGORIES = ("factor", "character")
 MOST = 10_000  # larger whole numbers are amounts rather than classes
 SEVERAL = "outputs"  # the kind of labels and of their rule for several outputs
+NO_WEIGHTS = (0,)  # the shape of a row's weights for an output without any
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,11 @@ class LabelRule:
         return self.units if self.kind in ("matrix", SEVERAL) else 1
 
     @property
+    def weighed(self) -> bool:
+        """Whether one of several outputs has weights of its own."""
+        return any(math.prod(output.weight_shape) for output in self.outputs)
+
+    @property
     def counts(self) -> bool:
         """Whether the numbers may be classes for a sparse loss: whole, from 0, below 10,000."""
         return self.kind == "number" and self.whole and 0 <= self.minimum <= self.maximum < MOST
@@ -100,10 +106,12 @@ class Output:
     Args:
         name: The model's name for the output.
         rule: The rule of its labels.
+        weight_shape: Shape of a row's own weights; no weights if a dimension is 0.
     """
 
     name: str
     rule: LabelRule
+    weight_shape: tuple[int, ...] = NO_WEIGHTS
 
 
 def each_label(y: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -113,6 +121,20 @@ def each_label(y: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         return
     for output in y["outputs"]:
         yield output["labels"].get("arg") or f"y${output['name']}", output["labels"]
+
+
+def outputs_by_name(rule: LabelRule | None, names: Sequence[str]) -> dict[str, Output]:
+    """Returns several outputs by the model's names for them, in the order of the labels.
+
+    Args:
+        rule: The labels' rule, or None for a model without a recipe.
+        names: The names of the model's outputs, in its order, which is that of labels without
+            names.
+    """
+    outputs = () if rule is None else rule.outputs
+    if rule is not None and rule.listed and len(names) == len(outputs):
+        return dict(zip(names, outputs, strict=True))
+    return {output.name: output for output in outputs}
 
 
 def name_label(formula: str, output: str = "") -> str:

@@ -1,8 +1,15 @@
-"""Computes the weight of each row from the user's weights and class weights."""
+"""Computes the weight of each row from the user's weights and class weights.
+
+Weights are an array, rows first, or `{outputs: [{name, values}]}`: an array for each of several
+outputs, which are packed side by side like the labels, see `multi_output`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,26 +17,109 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import check_number
 from gpukeras.data.arrays import aligned_empty, check_lengths
 from gpukeras.data.plan import balanced_weights
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.multi_output import check_part_names
+from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, Output
+
+Weights = np.ndarray | Mapping[str, Any]
 
 
-def take_weights(
-    weights: np.ndarray | None, rows: int, complete: np.ndarray | None
-) -> np.ndarray | None:
-    """Checks the user's weights and returns those of the rows taken.
+def each_weights(weights: Weights) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yields the name of each output, "" for all together, the user's name for it and its weights.
+
+    Raises:
+        DataError: for outputs without unique names.
+    """
+    if not isinstance(weights, Mapping):
+        yield "", "weights", np.atleast_1d(weights)
+        return
+    check_part_names([part["name"] for part in weights["outputs"]], "weights")
+    for part in weights["outputs"]:
+        yield part["name"], f"weights${part['name']}", np.atleast_1d(part["values"])
+
+
+def check_weights(weights: Weights | None, rows: int, of: str = "x") -> None:
+    """Checks the number and the values of weights.
 
     Args:
-        weights: The weights of all rows, or None.
+        weights: The user's weights, or None.
         rows: The number of rows.
-        complete: Mask of the rows to take, or None for all.
+        of: The user's name for the features, for messages.
 
     Raises:
         DataError: if a weight is negative or not finite, or their number differs from `rows`.
     """
-    if weights is None:
-        return None
-    checked = _check_weights(weights, rows)
-    return checked if complete is None else checked[complete]
+    for _, arg, values in [] if weights is None else each_weights(weights):
+        check_lengths(rows, len(values), arg, of)
+        if len(values) and not (np.isfinite(values).all() and values.min() >= 0):
+            raise DataError(
+                f"`{arg}` must be finite and at least 0.",
+                hint="Remove rows with missing or negative weights.",
+                arg=arg,
+            )
+
+
+def weigh_outputs(label: LabelRule, weights: Weights | None) -> LabelRule:
+    """Returns the rule with the shape of each output's weights, if these are given by output.
+
+    Raises:
+        DataError: for weights of outputs that have no labels.
+    """
+    given = each_weights(weights) if isinstance(weights, Mapping) else ()
+    shapes = {name: values.shape[1:] for name, _, values in given}
+    known = [output.name for output in label.outputs]
+    odd = [name for name in shapes if name not in known]
+    if odd:
+        found = f"labels for {', '.join(known)}" if known else "labels of a single output"
+        raise DataError(
+            f"`weights` has weights for `{odd[0]}`, but `y` has {found}.",
+            hint="" if known else "Give one number a row, or an array.",
+            arg="weights",
+        )
+    if label.listed and 0 < len(shapes) < len(known):
+        raise DataError(
+            f"`weights` has no names and {len(shapes)} elements, but `y` has {len(known)}.",
+            hint="Give one for each output.",
+            arg="weights",
+        )
+    outputs = (
+        replace(output, weight_shape=shapes.get(output.name, NO_WEIGHTS))
+        for output in label.outputs
+    )
+    return replace(label, outputs=tuple(outputs))
+
+
+def each_weight_place(label: LabelRule) -> Iterator[tuple[Output, slice]]:
+    """Yields each output that has weights of its own with their columns in the packed ones."""
+    start = 0
+    for output in label.outputs:
+        stop = start + math.prod(output.weight_shape)
+        if stop > start:
+            yield output, slice(start, stop)
+        start = stop
+
+
+def pack_weights(
+    label: LabelRule, weights: Weights, complete: np.ndarray | None = None
+) -> np.ndarray:
+    """Returns the weights of rows as float32, those of several outputs side by side.
+
+    Args:
+        label: The labels' rule, see `weigh_outputs()`.
+        weights: The user's weights.
+        complete: Mask of the rows to take, or None for all.
+    """
+    given = {name: values for name, _, values in each_weights(weights)}
+    rows = slice(None) if complete is None else complete
+    if not label.weighed:
+        taken = given[""][rows]
+        out = aligned_empty(taken.shape)
+        out[...] = taken
+        return out
+    places = list(each_weight_place(label))
+    out = aligned_empty((len(given[places[0][0].name][rows]), places[-1][1].stop))
+    for output, columns in places:
+        out[:, columns] = given[output.name][rows].reshape(len(out), -1)
+    return out
 
 
 def row_weights(
@@ -42,7 +132,7 @@ def row_weights(
     """Returns one weight, or an array of weights, per row; None if all rows weigh the same.
 
     Args:
-        weights: The user's weights, or None.
+        weights: The packed weights, which are changed, or None.
         class_weight: "balanced" or a weight for each level, for training rows only; or None.
         label: The labels' rule.
         codes: The encoded labels.
@@ -51,28 +141,17 @@ def row_weights(
     Raises:
         SpecError: if `class_weight` does not fit the labels.
     """
-    if weights is None and class_weight is None:
-        return None
-    out = aligned_empty((len(codes),) if weights is None else weights.shape)
-    out[...] = 1.0 if weights is None else weights
-    if class_weight is not None:
-        codes = codes.reshape(len(codes), -1)[:, 0]
-        by_class = _class_weights(class_weight, label, codes[keep])
-        own = by_class[codes[keep].astype(np.int64)]
-        out[keep] *= own.reshape(-1, *[1] * (out.ndim - 1))
+    if class_weight is None:
+        return weights
+    out = weights
+    if out is None:
+        out = aligned_empty((len(codes),))
+        out[...] = 1.0
+    codes = codes.reshape(len(codes), -1)[:, 0]
+    by_class = _class_weights(class_weight, label, codes[keep])
+    own = by_class[codes[keep].astype(np.int64)]
+    out[keep] *= own.reshape(-1, *[1] * (out.ndim - 1))
     return out
-
-
-def _check_weights(weights: np.ndarray, rows: int) -> np.ndarray:
-    values = np.asarray(weights, dtype=np.float64)
-    check_lengths(rows, len(values), "weights")
-    if not np.isfinite(values).all() or values.min() < 0:
-        raise DataError(
-            "`weights` must be finite and at least 0.",
-            hint="Remove rows with missing or negative weights.",
-            arg="weights",
-        )
-    return values
 
 
 def _class_weights(

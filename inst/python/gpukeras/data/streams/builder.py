@@ -17,8 +17,15 @@ from gpukeras.data.plan import StreamFacts
 from gpukeras.data.preprocessing.imputation import choose_policy
 from gpukeras.data.preprocessing.multi_input import check_settled
 from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
+from gpukeras.data.preprocessing.weights import Weights
 from gpukeras.data.sources.registry import open_features
-from gpukeras.data.streams.chunks import encode_chunk, learn_chunk, measure_labels, read_parts
+from gpukeras.data.streams.chunks import (
+    encode_chunk,
+    learn_chunk,
+    measure_labels,
+    read_parts,
+    weigh_chunk,
+)
 from gpukeras.data.streams.dataset import GeneratorStream, IterableDataset, TensorStream
 from gpukeras.data.streams.generator import Chunk, Generator
 from gpukeras.data.streams.materialize import Materializer, Record
@@ -134,6 +141,7 @@ def _build_generator(
             recipe = learn_chunk(first, spec, na, arg, text=text, groups=groups)
         else:
             check_settled(recipe, groups)
+        recipe = weigh_chunk(recipe, first)
     except DataError as error:
         raise first.blame(error) from error
     head, _ = stream.encode(first, recipe)
@@ -168,6 +176,7 @@ def _build_tfdata(
     given, layout = _open_tf(features, recipe)
     first = _as_chunk(given, layout, given.peek(), 1)
     recipe = recipe or learn_chunk(first, spec, na, "x", text=None, groups=features.get("groups"))
+    recipe = weigh_chunk(recipe, first)
     check_unmarked(recipe, "x")
     check_form(recipe, first.features["kind"], given.elements.row_shape, "x")
     check_plain(recipe, spec.scale and bool(recipe.inputs))
@@ -215,7 +224,8 @@ def _as_chunk(given: TfStream, layout: Layout, arrays: tuple[np.ndarray, ...], b
     if layout.outputs:
         labels = layout.labels(arrays[1])
     features = layout.features(arrays[0])
-    return Chunk(features, labels, arrays[2] if len(arrays) > 2 else None, 1, batch)
+    weights = layout.weigh(arrays[2]) if len(arrays) > 2 else None
+    return Chunk(features, labels, weights, 1, batch)
 
 
 # Draining ----------------------------------------------------------------------------------------
@@ -223,7 +233,7 @@ def _as_chunk(given: TfStream, layout: Layout, arrays: tuple[np.ndarray, ...], b
 
 def _drain(
     features: Mapping[str, Any], spec: DatasetSpec, arg: str
-) -> tuple[Record, Record | None, np.ndarray | None]:
+) -> tuple[Record, Record | None, Weights | None]:
     """Collects the rows, labels and weights of one pass."""
     if features["kind"] == "generator":
         chunks = Generator(features["call"], features.get("steps")).chunks(1)

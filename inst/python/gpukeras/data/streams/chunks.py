@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import aligned_empty, check_lengths, check_some
+from gpukeras.data.arrays import check_some
 from gpukeras.data.preprocessing.imputation import check_labels, miss_labels
 from gpukeras.data.preprocessing.multi_input import group_columns
 from gpukeras.data.preprocessing.multi_output import (
@@ -21,18 +21,25 @@ from gpukeras.data.preprocessing.multi_output import (
     take_labels,
 )
 from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.weights import (
+    check_weights,
+    each_weights,
+    pack_weights,
+    weigh_outputs,
+)
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.registry import open_features
 from gpukeras.data.streams.generator import Chunk
 from gpukeras.data.streams.rebatch import Arrays
 
-Parts = tuple[bool, tuple[int, ...] | None]  # whether there are labels; shape of a row's weights
+# Whether there are labels; the shapes of a row's weights by the user's name for them.
+Parts = tuple[bool, dict[str, tuple[int, ...]]]
 
 
 def read_parts(chunk: Chunk) -> Parts:
-    """Returns whether a chunk has labels, and the shape of its rows' weights."""
-    weights = None if chunk.weights is None else np.shape(np.atleast_1d(chunk.weights))[1:]
-    return chunk.labels is not None, weights
+    """Returns whether a chunk has labels, and the shapes of its rows' weights."""
+    weights = [] if chunk.weights is None else each_weights(chunk.weights)
+    return chunk.labels is not None, {arg: values.shape[1:] for _, arg, values in weights}
 
 
 def check_parts(before: Parts | None, chunk: Chunk) -> None:
@@ -44,16 +51,21 @@ def check_parts(before: Parts | None, chunk: Chunk) -> None:
     if before is None:
         return
     now = read_parts(chunk)
-    shown = zip(("labels", "weights"), (before[0], before[1] is not None), strict=True)
-    for (name, had), has in zip(shown, (now[0], now[1] is not None), strict=True):
+    shown = zip(("labels", "weights"), map(bool, before), strict=True)
+    for (name, had), has in zip(shown, map(bool, now), strict=True):
         if had != has:
             found, requested = ("no ", "some") if had else ("", "none")
             raise DataError(f"There are {found}{name}, the first batch had {requested}.", arg="x")
     if now != before:
         raise DataError(
-            f"`weights` has the shape {now[1]} a row, in the first batch it had {before[1]}.",
+            f"`weights` has {_say_shapes(now)}, in the first batch it had {_say_shapes(before)}.",
             arg="weights",
         )
+
+
+def _say_shapes(parts: Parts) -> str:
+    shapes = [f"{shape}" + f" of `{arg}`" * (arg != "weights") for arg, shape in parts[1].items()]
+    return f"the shape {', '.join(shapes)} a row"
 
 
 def learn_chunk(
@@ -102,6 +114,13 @@ def measure_labels(recipe: Recipe, head: Arrays) -> Recipe:
     return replace(recipe, label=measure_ranges(recipe.label, head[1]))
 
 
+def weigh_chunk(recipe: Recipe, first: Chunk) -> Recipe:
+    """Returns the recipe with the shape of each output's weights in the first chunk."""
+    if recipe.label is None:
+        return recipe
+    return replace(recipe, label=weigh_outputs(recipe.label, first.weights))
+
+
 def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, int]:
     """Encodes features, labels and weights of a chunk, and counts the rows that were dropped.
 
@@ -125,8 +144,8 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
     arrays = [given.encode(recipe, complete).gather(slice(None))]
     if labels is not None:
         arrays.append(_encode_labels(recipe, labels, complete))
-    if chunk.weights is not None:
-        arrays.append(_take_weights(chunk.weights, complete))
+    if chunk.weights is not None and recipe.label is not None:
+        arrays.append(pack_weights(recipe.label, chunk.weights, complete))
     check_rows(*(*arrays[1:], np.empty(0), np.empty(0))[:2])
     return tuple(arrays), 0 if complete is None else int(rows - complete.sum())
 
@@ -138,7 +157,7 @@ def _check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
     if chunk.weights is not None:
         if chunk.labels is None:
             raise DataError("`weights` needs labels to weigh.", hint="Give `y`.", arg="weights")
-        check_lengths(rows, len(np.atleast_1d(chunk.weights)), "weights", arg)
+        check_weights(chunk.weights, rows, arg)
 
 
 def _find_complete(
@@ -169,11 +188,3 @@ def check_rows(labels: np.ndarray, weights: np.ndarray) -> None:
         raise DataError("`y` has missing or infinite values.", arg="y")
     if len(weights) and not (np.isfinite(weights).all() and weights.min() >= 0):
         raise DataError("`weights` must be finite and at least 0.", arg="weights")
-
-
-def _take_weights(weights: np.ndarray, complete: np.ndarray | None) -> np.ndarray:
-    values = np.atleast_1d(np.asarray(weights, dtype=np.float64))
-    values = values if complete is None else values[complete]
-    out = aligned_empty(values.shape)
-    out[...] = values
-    return out

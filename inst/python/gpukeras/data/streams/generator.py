@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from gpukeras.core.errors import DataError, GeneratorError
 from gpukeras.core.options import check_count
+from gpukeras.data.preprocessing.weights import Weights
 
 Call = Callable[[int, int], Mapping[str, Any] | None]
 
@@ -41,14 +40,14 @@ class Chunk:
     Args:
         features: The features as they come from R.
         labels: The labels as they come from R, or None.
-        weights: The weights of each row, or None.
+        weights: The weights of each row, see `preprocessing.weights`, or None.
         epoch: The number of the epoch, from 1.
         batch: The number of the call in its epoch, from 1.
     """
 
     features: Mapping[str, Any]
     labels: Mapping[str, Any] | None
-    weights: np.ndarray | None
+    weights: Weights | None
     epoch: int
     batch: int
 

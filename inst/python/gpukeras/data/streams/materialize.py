@@ -13,7 +13,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import mib
-from gpukeras.data.arrays import Notes, check_features, check_lengths, check_some, row_blocks
+from gpukeras.data.arrays import Notes, check_features, check_some, row_blocks
 from gpukeras.data.preprocessing.column_order import order_columns
 from gpukeras.data.preprocessing.columns import kind_of
 from gpukeras.data.preprocessing.datetimes import read_number
@@ -21,6 +21,7 @@ from gpukeras.data.preprocessing.encoding import transform
 from gpukeras.data.preprocessing.multi_output import check_label_rows
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import CATEGORIES, SEVERAL
+from gpukeras.data.preprocessing.weights import Weights, check_weights, each_weights
 from gpukeras.data.sources.registry import OPENERS, ArrayFeatures, open_features
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 from gpukeras.data.sources.spill import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
@@ -48,11 +49,11 @@ class Materializer:
         self._arg = arg
         self._features: _Array | _Columns | _Several | None = None
         self._labels: _Column | _Array | _Several | None = None
-        self._weights: list[np.ndarray] = []
+        self._weights: dict[str, list[np.ndarray]] = {}
         self._shown: Parts | None = None
         self.rows = 0
 
-    def run(self, chunks: Iterable[Chunk]) -> tuple[Record, Record | None, np.ndarray | None]:
+    def run(self, chunks: Iterable[Chunk]) -> tuple[Record, Record | None, Weights | None]:
         """Returns features, labels and weights of all chunks.
 
         Raises:
@@ -68,8 +69,12 @@ class Materializer:
         if self._features is None:
             raise DataError("There are no rows.", arg=self._arg)
         labels = None if self._labels is None else self._labels.finish()
-        weights = np.concatenate(self._weights) if self._weights else None
-        return self._features.finish(), labels, weights
+        return self._features.finish(), labels, self._finish_weights()
+
+    def _finish_weights(self) -> Weights | None:
+        weights = {name: np.concatenate(parts) for name, parts in self._weights.items()}
+        outputs = [{"name": name, "values": values} for name, values in weights.items()]
+        return weights.get("", {"outputs": outputs}) if weights else None
 
     def close(self) -> None:
         """Discards the rows collected, and removes scratch files."""
@@ -88,8 +93,8 @@ class Materializer:
                 self._labels.add(chunk.labels)
         except DataError as error:
             raise chunk.blame(error) from error
-        if chunk.weights is not None:
-            self._weights.append(np.atleast_1d(np.array(chunk.weights, np.float64)))
+        for name, _, values in [] if chunk.weights is None else each_weights(chunk.weights):
+            self._weights.setdefault(name, []).append(np.array(values, np.float64))
         self.rows += rows
         self._check_room(features)
 
@@ -97,8 +102,7 @@ class Materializer:
         check_some(rows, self._arg)
         if chunk.labels is not None:
             check_label_rows(chunk.labels, rows, self._arg)
-        if chunk.weights is not None:
-            check_lengths(rows, len(np.atleast_1d(chunk.weights)), "weights", self._arg)
+        check_weights(chunk.weights, rows, self._arg)
         check_parts(self._shown, chunk)
         self._shown = read_parts(chunk)
 

@@ -22,9 +22,10 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import check_flag
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import SEVERAL
+from gpukeras.data.preprocessing.weights import Weights
 from gpukeras.data.streams.elements import check_known, check_part, choose_batched, parse_labels
 
-PARTS = ("input", "output")
+PARTS = ("input", "output", "output")  # of the parts of x, y and weights
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,14 @@ class Layout:
         batched: Whether an element is a batch of rows.
         inputs: The tensors of `x`, in their order in a row; none if `x` is one tensor.
         outputs: The tensors of `y`, likewise.
+        weights: The weights of each output, in the order of `outputs`; none if they are one tensor.
         listed: Whether `x`, and whether `y`, were tuples or lists.
     """
 
     batched: bool
     inputs: tuple[Slot, ...] = ()
     outputs: tuple[Slot, ...] = ()
+    weights: tuple[Slot, ...] = ()
     listed: tuple[bool, bool] = (False, False)
 
     def features(self, values: np.ndarray) -> dict[str, Any]:
@@ -90,6 +93,16 @@ class Layout:
         ]
         return {"kind": SEVERAL, "outputs": outputs, "listed": self.listed[1]}
 
+    def weigh(self, values: np.ndarray) -> Weights:
+        """Converts packed weights to the form in which they come from R."""
+        if not self.weights:
+            return values
+        outputs = [
+            {"name": slot.name, "values": part.reshape(-1, *slot.shape)}
+            for slot, part in _split(self.weights, values)
+        ]
+        return {"outputs": outputs}
+
 
 def _split(slots: Sequence[Slot], values: np.ndarray) -> list[tuple[Slot, np.ndarray]]:
     ends = np.cumsum([slot.width for slot in slots])
@@ -118,13 +131,13 @@ def pack_elements(
     dataset = _unname(dataset, recipe)
     spec = getattr(dataset, "element_spec", None)
     parts = list(spec) if isinstance(spec, (tuple, list)) else [spec]
-    if not any(isinstance(part, (Mapping, tuple, list)) for part in parts[:2]):
+    if not any(isinstance(part, (Mapping, tuple, list)) for part in parts[:3]):
         return dataset, None
     layout = parse_layout(parts, batched, recipe)
 
     def pack(*elements: Any) -> Any:
         packed = list(elements)
-        for place, slots in enumerate((layout.inputs, layout.outputs)):
+        for place, slots in enumerate((layout.inputs, layout.outputs, layout.weights)):
             if slots:
                 named = _by_name(elements[place], PARTS[place])
                 packed[place] = _join(named, slots, layout.batched)
@@ -163,10 +176,10 @@ def parse_layout(parts: Sequence[Any], batched: bool | None, recipe: Recipe | No
         DataError: for anything but tensors of numbers, or with other keys than the recipe.
     """
     listed = [isinstance(part, (tuple, list)) for part in parts[:2]]
-    parts = [_by_name(*pair) for pair in zip(parts, (*PARTS, ""), strict=False)]
+    parts = [_by_name(*pair) for pair in zip(parts, PARTS, strict=False)]
     named = [
         (f"{name}${key}", tensor)
-        for name, part in zip(("x", "y"), parts, strict=False)
+        for name, part in zip(("x", "y", "weights"), parts, strict=False)
         for key, tensor in (part.items() if isinstance(part, Mapping) else [("", part)])
     ]
     for name, tensor in named:
@@ -186,12 +199,15 @@ def parse_layout(parts: Sequence[Any], batched: bool | None, recipe: Recipe | No
         )
         if sum(slot.width for slot in outputs) == 1:
             raise DataError("`y` has a single output.", hint="Give the tensor itself.", arg="y")
-    return Layout(many, inputs, outputs, (listed[0], listed[1:] == [True]))
+    weights: tuple[Slot, ...] = ()
+    if len(parts) > 2 and isinstance(parts[2], Mapping):
+        weights = _weight_slots(parts[2], outputs, many)
+    return Layout(many, inputs, outputs, weights, (listed[0], listed[1:] == [True]))
 
 
 def _by_name(part: Any, what: str) -> Any:
     """Names the parts of a tuple or list by position; returns a dict or a tensor unchanged."""
-    if not what or not isinstance(part, (tuple, list)):
+    if not isinstance(part, (tuple, list)):
         return part
     return {f"{what}_{place}": tensor for place, tensor in enumerate(part, 1)}
 
@@ -219,6 +235,26 @@ def _output(name: str, tensor: Any, batched: bool) -> Slot:
     row = tuple(tensor.shape)[1:] if batched else tuple(tensor.shape)
     shape, kind = parse_labels(row, tensor)
     return Slot(name, shape, kind)
+
+
+def _weight_slots(
+    given: Mapping[str, Any], outputs: Sequence[Slot], batched: bool
+) -> tuple[Slot, ...]:
+    """Returns the weights of each output that has some, in the order of the outputs."""
+    names = [slot.name for slot in outputs]
+    odd = [name for name in given if name not in names]
+    if odd:
+        raise DataError(
+            f"`weights` of the tf.data dataset has weights for `{odd[0]}`, but `y` has "
+            f"{', '.join(names) or 'a single output'}.",
+            arg="weights",
+        )
+    slots = []
+    for name in (name for name in names if name in given):
+        shape = tuple(given[name].shape)[1 if batched else 0 :]
+        check_known(shape, f"weights${name}")
+        slots.append(Slot(name, shape))
+    return tuple(slots)
 
 
 def check_plain(recipe: Recipe, scale: bool) -> None:
