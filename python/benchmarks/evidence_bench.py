@@ -24,7 +24,7 @@ from typing import Any, TextIO
 import numpy as np
 from evidence_cases import LEAST_S, Case, choose_cases, is_enough, limit_case, share_time
 from evidence_models import make_rows
-from evidence_questions import ARRAYS, LIMIT, NO_TIME, PIPELINE
+from evidence_questions import ARRAYS, ASKED, KNOWN, LIMIT, NO_TIME, PIPELINE
 
 from gpukeras.backend import devices, runtime
 from gpukeras.core.errors import GpuKerasError
@@ -184,8 +184,11 @@ def list_ways(given: Any, chosen: Callable[[], str]) -> dict[str, Callable[[], A
         chosen: Gives the engine that gpukeras chose; the later ways take it too, so that they
             differ in one thing.
     """
-    from evidence_ways import PLACES, KerasWay, LimitWay, OurWay, PipelineWay
+    from evidence_ways import PLACES, KerasWay, LimitWay, LoopWay, OurWay, PipelineWay
 
+    if given.case.loops:
+        loops = {KNOWN: lambda: LoopWay(given, True), ASKED: lambda: LoopWay(given, False)}
+        return {**loops, LIMIT: lambda: LimitWay(given, True)}
     ours = {
         PLACES[place]: lambda place=place: OurWay(given, place, chosen())
         for place in given.case.places

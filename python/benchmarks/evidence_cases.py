@@ -32,6 +32,8 @@ class Case:
         tf32: Whether a GPU may compute products of float32 as TF32.
         jit: Whether XLA compiles the step; None leaves it to Keras and to gpukeras.
         places: Where gpukeras keeps the rows: "auto", "host" or "disk".
+        loops: Whether the loops of compiled programs are compared, instead of Keras and gpukeras.
+        xla_flags: XLA's flags, which hold for a process.
         weight: Its share of the time, relative to the others'.
     """
 
@@ -44,6 +46,8 @@ class Case:
     tf32: bool = True
     jit: bool | None = None
     places: tuple[str, ...] = ("auto",)
+    loops: bool = False
+    xla_flags: str = ""
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -94,6 +98,11 @@ def _xla(case: Case, jit: bool, suffix: str) -> Case:
     return replace(case, name=f"{case.name}_{suffix}", title=title, jit=jit)
 
 
+def _loops(name: str, title: str, xla_flags: str = "") -> Case:
+    named = replace(_SMALL, name=f"dense_small_{name}", title=f"dense small, {title}")
+    return replace(named, jit=True, loops=True, xla_flags=xla_flags, weight=0.5)
+
+
 # In the order of their worth: where the time runs out, the last ones are not run.
 CASES: Mapping[str, Case] = {
     case.name: case
@@ -102,6 +111,8 @@ CASES: Mapping[str, Case] = {
         _LARGE,
         _large("dense_large_bfloat16", "mixed_bfloat16", "mixed_bfloat16"),
         _xla(_SMALL, False, "no_xla"),
+        _loops("loops", "XLA's flags as they are"),
+        _loops("graphs", "loops as CUDA graphs", "--xla_gpu_enable_command_buffer=+WHILE"),
         _CONV,
         _small(32, 1000),
         _large("dense_large_float32", "float32 in full"),
@@ -116,6 +127,7 @@ CASES: Mapping[str, Case] = {
 }
 _PRECISIONS = ("dense_large_float32", "dense_large", "dense_large_float16", "dense_large_bfloat16")
 _BATCHES = ("dense_small_32", "dense_small", "dense_small_2048", "dense_small_16384")
+_LOOPS = ("dense_small_loops", "dense_small_graphs")
 QUESTIONS = (
     Question("Where the data lives", ("dense_small",)),
     Question("Precision", _PRECISIONS, "dense_large_float32"),
@@ -125,6 +137,7 @@ QUESTIONS = (
         ("convolutional_no_xla", "convolutional_xla"),
         "convolutional_no_xla",
     ),
+    Question("Loops of compiled programs", _LOOPS, _LOOPS[0]),
     Question("Batch size", _BATCHES),
     Question("Model size", ("dense_small", "dense_large", "convolutional", "embedding")),
 )
@@ -134,6 +147,16 @@ def choose_cases(only: str = "", quick: bool = False) -> list[Case]:
     """The cases whose names hold a pattern; small ones where it has to be quick."""
     found = [case for case in CASES.values() if re.search(only, case.name)]
     return [shrink(case) for case in found] if quick else found
+
+
+def read_flags(name: str) -> str:
+    """XLA's flags of a case."""
+    return CASES[name].xla_flags if name in CASES else ""
+
+
+def need_time(names: Sequence[str], quick: bool = False) -> list[float]:
+    """Seconds that each of some cases needs at least."""
+    return [CASES[name].weight * LEAST_S[quick] for name in names if name in CASES]
 
 
 def shrink(case: Case) -> Case:

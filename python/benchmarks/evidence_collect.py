@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from evidence_cases import allot, need_time, read_flags
 from evidence_questions import NO_TIME
 
 PROGRAM = Path(__file__).with_name("evidence_bench.py")
@@ -39,16 +40,26 @@ def collect_cases(
     found: dict[str, Any] = {}
     waiting = list(cases)
     while waiting and limit_s - (time.monotonic() - began) > START_S:
-        end = run_bench(out, waiting, flags, environment, limit_s - (time.monotonic() - began))
+        together, later = split_cases(waiting)
+        left_s = limit_s - (time.monotonic() - began)
+        kept_s = [*need_time(later, "quick" in flags), START_S] if later else []
+        given_s = allot(left_s, left_s, kept_s)
+        end = run_bench(out, together, flags, environment, given_s)
         found = {**read_found(read_lines(out), end), **found}
-        left = [name for name in waiting if name not in found]
-        if end["problem"] and left == waiting:  # nor would another process come to a case
-            found |= {name: {"problem": explain_end(end)} for name in waiting}
+        left = [name for name in together if name not in found]
+        if end["problem"] and left == together:  # nor would another process come to a case
+            found |= {name: {"problem": explain_end(end)} for name in together}
             left = []
-        waiting = [] if not end["problem"] else left
+        waiting = (left if end["problem"] else []) + later
     found |= {name: {"problem": NO_TIME} for name in cases if name not in found}
     marks = {flag: flag in flags for flag in ("on_cpu", "quick")}
     return {"seconds": round(time.monotonic() - began, 1), "problem": "", **marks, "found": found}
+
+
+def split_cases(cases: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The cases that one process can measure, those with XLA's flags of the first; and the rest."""
+    same = [name for name in cases if read_flags(name) == read_flags(cases[0])]
+    return same, [name for name in cases if name not in same]
 
 
 def run_bench(
@@ -64,6 +75,8 @@ def run_bench(
     options = [f"--{flag.replace('_', '-')}" for flag in flags]
     seconds = str(limit_s - END_S)
     arguments = (str(PROGRAM), str(out), "--seconds", seconds, *options, *cases)
+    xla = f"{environment.get('XLA_FLAGS', '')} {read_flags(cases[0])}".strip()
+    environment = {**environment, "XLA_FLAGS": xla} if xla else environment
     return asdict(run_child(sys.executable, arguments, environment, limit_s))
 
 

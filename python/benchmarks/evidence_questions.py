@@ -8,6 +8,7 @@ from typing import Any
 from evidence_cases import QUESTIONS, Question, choose_cases
 
 ARRAYS, PIPELINE, LIMIT = "Keras, arrays", "Keras, tf.data", "limit: step alone"
+KNOWN, ASKED = "compiled, known trip counts", "compiled, run-time trip counts"
 NOT_EVIDENCE = "CPU: not evidence of a GPU"
 NO_TIME = "not run: no time left"
 COLUMNS = (
@@ -24,8 +25,9 @@ COLUMNS = (
 EXPLAINED = (
     "Each figure is the median of several turns in one run; the ways of a case took turns, after a "
     'warm-up. "times" is how many times as fast. The limit is the same step in a loop within one '
-    "program, on one batch that is on the device already: no input at all. GPU busy is the share "
-    "of time with a kernel, as NVML tells it; GPU memory is the most that a way added."
+    "program, on one batch that is on the device already: no input at all. Compiled programs, "
+    "with trip counts that XLA knows or not, run on rows that are on the device already. GPU busy "
+    "is the share of time with a kernel, as NVML tells it; GPU memory is the most that a way added."
 )
 
 Found = Mapping[str, Mapping[str, Any]]

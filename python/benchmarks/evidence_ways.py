@@ -24,7 +24,10 @@ from evidence_models import Rows, make_model
 
 from gpukeras.backend import devices, runtime
 from gpukeras.data import dataset
+from gpukeras.data.loading.block import Block
 from gpukeras.engine import engine_cache
+from gpukeras.engine.engines import Engines
+from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.training import fit
 
 # Epochs that gpukeras is asked for when it chooses its engine: a long training, unless it is quick.
@@ -171,6 +174,46 @@ class OurWay(Way):
             "trained_on": self._report.device,
             "precision": self._report.precision,
         }
+
+
+class LoopWay(Way):
+    """The engine "compiled" alone, on rows that are on the device already.
+
+    Args:
+        given: What it is made from.
+        static: Whether XLA knows the trip counts of its programs.
+    """
+
+    engine = "compiled"
+
+    def __init__(self, given: Given, static: bool) -> None:
+        """Puts the rows on the device."""
+        super().__init__(given)
+        tf, case = runtime.tensorflow(), given.case
+        with tf.device(f"/{given.device}"):  # labels as floats, see `LimitWay`
+            arrays = tuple(tf.constant(part.astype("float32")) for part in given.rows)
+        runtime.build_state(self.model, tuple(array[: case.batch] for array in arrays))
+        self._block = Block(arrays, case.steps, case.batch)
+        self._engines = Engines(self.model, "train", case.batch, given.device, static=static)
+
+    def warm(self, limit_s: float) -> None:
+        """Traces and compiles the programs of all lengths."""
+        self._run(1)
+        self._engines.warm(self._block, self.engine, self._run(1))
+        self.train(1)
+
+    def train(self, epochs: int) -> list[float]:
+        """Calls as long as the epoch."""
+        return [self._run(self.given.case.steps) for _ in range(epochs)]
+
+    def _run(self, count: int) -> float:
+        began = time.perf_counter()
+        wait_for(self._engines.run(self.engine, self._block, 0, count))
+        return time.perf_counter() - began
+
+    def describe(self) -> dict[str, str]:
+        """The engine."""
+        return {"engine": self.engine}
 
 
 class LimitWay(Way):

@@ -10,6 +10,7 @@ import evidence_collect
 import pytest
 from children import CORE
 from evidence_bench import Clock, Measured, average_busy, take_turns
+from evidence_cases import CASES
 from evidence_questions import NO_TIME
 
 # Stands for `evidence_bench`: what a case does is its name.
@@ -32,7 +33,8 @@ for case in cases:
         import faulthandler, time
         faulthandler.dump_traceback_later(0.1, exit=True)
         time.sleep(3600)
-    write(end=case, ways=[], flags=sys.argv[4:6])
+    xla = os.environ.get("XLA_FLAGS", "")
+    write(end=case, ways=[], flags=sys.argv[4:6], xla=xla, process=os.getpid())
 """
 
 
@@ -68,6 +70,14 @@ def test_a_process_that_comes_to_no_case_is_not_tried_again_and_again(collect):
     found = collect("no_start", "one")["found"]
     expected = {"problem": "failed: exit status 1: ImportError: no TensorFlow"}
     assert found == {"no_start": expected, "one": expected}
+
+
+def test_cases_with_flags_of_xla_get_a_process_of_their_own_with_these(collect):
+    found = collect("one", "dense_small_graphs", "abort", "dense_small_loops")["found"]
+    assert found["dense_small_graphs"]["xla"] == CASES["dense_small_graphs"].xla_flags != ""
+    assert found["one"]["xla"] == found["dense_small_loops"]["xla"]
+    assert found["one"]["process"] != found["dense_small_graphs"]["process"]
+    assert found["abort"]["problem"].startswith("failed: killed by SIGABRT")
 
 
 def test_flags_reach_the_process_and_the_record(collect):
