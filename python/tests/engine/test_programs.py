@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import run_script
-from compiled_blocks import make_block, make_engines
+from compiled_blocks import make_block, make_engines, prepare
 from small_fits import make_model
 
 from gpukeras.backend import runtime
@@ -16,15 +16,6 @@ from gpukeras.engine.epoch_loop import EpochLoop
 
 pytestmark = pytest.mark.tf
 TO_HOST = re.compile(r"\b(send|recv|infeed|outfeed)(-done)?\(|custom_call_target=.*(host|callback)")
-
-
-def prepare(engines, block):
-    """Waits for the programs of calls as long as the block; returns what runs them."""
-    engines.longest = block.batches
-    engines.prepare("compiled", block)
-    engines._made["compiled"].wait()
-    assert engines.prepare("compiled", block)
-    return engines._made["compiled"]
 
 
 def train_in_calls_of_all_lengths():

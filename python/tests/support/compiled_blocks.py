@@ -16,6 +16,15 @@ def make_block(batches=BATCHES, size=4):
     return Block((tf.constant(x), tf.constant((x[:, 0] > 0).astype(np.int32))), batches, size)
 
 
-def make_engines(model, block, **options):
+def make_engines(model, block, device="CPU:0", **options):
     build_variables(model, tuple(array[:4] for array in block.arrays))
-    return Engines(model, "train", 4, "CPU:0", **options)
+    return Engines(model, "train", 4, device, **options)
+
+
+def prepare(engines, block):
+    """Waits for the programs of calls as long as the block; returns what runs them."""
+    engines.longest = block.batches
+    engines.prepare("compiled", block)
+    engines._made["compiled"].wait()
+    assert engines.prepare("compiled", block)
+    return engines._made["compiled"]

@@ -12,6 +12,7 @@ import time
 import traceback
 
 import numpy as np
+from compiled_blocks import make_block, make_engines, prepare
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import devices, runtime
@@ -85,6 +86,20 @@ def xla():
     """The same training by each engine, products in full float32."""
     set_up(tf32=False, seed=1)
     return {engine: fit(engine) for engine in ("keras", "superstep", "compiled")}
+
+
+def loops():
+    """The same steps by programs that know their trip counts, and by one that does not."""
+    set_up(tf32=False)
+    found = {}
+    for name, static in (("known", True), ("asked", False)):
+        block, model = make_block(), make_model()
+        engines = make_engines(model, block, devices.current().device, static=static)
+        program = prepare(engines, block)
+        engines.run("compiled", block, 0, block.batches)
+        weights = [float(value) for weight in model.get_weights() for value in weight.ravel()]
+        found[name] = {"sizes": getattr(program, "sizes", ()), "weights": weights}
+    return found
 
 
 def prefetch():
@@ -171,7 +186,8 @@ def memory():
     return {"narrow": narrow, "stopped": stopped, "halved": halved, "batch": BATCH}
 
 
-PARTS = (placement, growth, precision, xla, prefetch, monitor, profiled, mirrored, split, memory)
+SHARED = (placement, growth, precision, xla, loops, prefetch, monitor, profiled, mirrored)
+PARTS = (*SHARED, split, memory)
 
 
 def main(names):

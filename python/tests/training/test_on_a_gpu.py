@@ -22,6 +22,7 @@ TOGETHER = (
     "growth",
     "precision",
     "xla",
+    "loops",
     "prefetch",
     "monitor",
     "profiled",
@@ -111,6 +112,14 @@ def test_xla_trains_as_the_other_engines_do(kind):
     for one in found.values():
         assert one["device"] == device_of(kind)
         np.testing.assert_allclose(one["loss"], found["keras"]["loss"], rtol=FLOAT32)
+
+
+@each_device
+def test_loops_of_known_length_train_as_others_do(kind):
+    found = tell(kind, "loops")
+    assert (found["known"]["sizes"], found["asked"]["sizes"]) == ([8, 1], [])
+    known, asked = found["known"]["weights"], found["asked"]["weights"]
+    np.testing.assert_allclose(known, asked, rtol=FLOAT32, atol=1e-6)
 
 
 @each_device

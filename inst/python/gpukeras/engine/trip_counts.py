@@ -15,7 +15,9 @@ differences mean anything:
     known count, 4 steps a trip          2.1         6.3   0.062
     known count, 8 steps a trip          4.4        12.2   0.102
 
-So a trip is one step.
+So a trip is one step. An epoch of 400 batches of 256 x 64 (case dense_small_loops of
+`make gpu-evidence`) took 0.202 s with a run-time count and 0.234 s in 8 calls of known counts
+(fastest of 9, same load). None of this was measured on a GPU yet.
 """
 
 from __future__ import annotations
