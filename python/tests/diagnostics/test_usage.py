@@ -166,7 +166,7 @@ def test_python_in_the_graph_is_told(dataset):
 @pytest.mark.tf
 def test_retracing_is_counted(dataset):
     model, source = make_model(), usage.Source(dataset, "CPU:0")
-    with model_guard.untouched(model, source):
+    with model_guard.untouched(model, source.batch):
         reading = usage._Reading(model, source, "CPU:0", 2)
         reading._read_first()
         assert reading.tracings == 1

@@ -245,7 +245,7 @@ def test_a_model_is_as_before_with_all_its_optimizers():
     model, data = make_gan(), dataset()
     fit.fit(model, data, {"epochs": 1})
     before = [each.numpy() for one in variables.other_optimizers(model) for each in one.variables]
-    with untouched(model, data):
+    with untouched(model, data.batch):
         model.train_step(runtime.tensorflow().constant(X[:8]))
     after = [each.numpy() for one in variables.other_optimizers(model) for each in one.variables]
     for one, other in zip(before, after, strict=True):

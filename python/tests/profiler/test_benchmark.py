@@ -13,7 +13,7 @@ from gpukeras.engine.epoch_loop import draw
 from gpukeras.models.variables import build_variables
 from gpukeras.profiler.benchmark import Bench
 from gpukeras.profiler.trace.xplane import read_activity
-from gpukeras.tuner.model_guard import kept_model
+from gpukeras.training.model_guard import kept_model
 
 pytestmark = pytest.mark.tf
 ENGINES = ["keras", "superstep", "compiled"]

@@ -82,7 +82,7 @@ def test_the_model_is_as_before_also_after_an_exception(dataset):
         pass
 
     def train_and_stop():
-        with model_guard.untouched(model, usage.Source(dataset, "CPU:0")):
+        with model_guard.untouched(model, usage.Source(dataset, "CPU:0").batch):
             model.make_train_function(force=True)
             model.train_function(iter([dataset.batch(32)]))
             assert model.optimizer.built
@@ -122,7 +122,7 @@ def test_an_interrupt_goes_on_and_leaves_the_model(dataset):
     source = usage.Source(dataset, "CPU:0")
 
     def interrupt():
-        with model_guard.untouched(model, source):
+        with model_guard.untouched(model, source.batch):
             reading = usage._Reading(model, source, "CPU:0", 2)
             reading._read_first()
             reading._read("trace", lambda: (_ for _ in ()).throw(KeyboardInterrupt))

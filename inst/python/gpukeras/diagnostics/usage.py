@@ -101,7 +101,7 @@ def read_use(
         builder.check_rows(model, data)
     source = Source(data, device, batch_size)
     placed = runtime.on_device(device, soft=True)
-    with placed, jit_policy(model), untouched(model, source):
+    with placed, jit_policy(model), untouched(model, source.batch):
         return _Reading(model, source, device, batches).read()
 
 

@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.options import FitSpec
 from gpukeras.data.loading.block import Block
 from gpukeras.data.plan import PipelinePlan
+from gpukeras.distributed.channel.channel import Channel
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
 CHANGE = "{what} is {here}, and the chief's is {there}"
@@ -33,22 +34,6 @@ ALL_ALIKE = (
     "seeds from R, so call set.seed() before them."
 )
 ALIKE = ("epochs", "engine", "early_stopping")  # compared besides the training's identity
-
-
-class Channel(Protocol):
-    """The methods of the control channel that are used here; see `channel`."""
-
-    def exchange(self, kind: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Returns the records of all workers, in their order."""
-
-    def broadcast(self, data: bytes | None) -> bytes:
-        """Returns the chief's bytes."""
-
-    def gather(self, data: bytes) -> list[bytes]:
-        """Returns the bytes of all workers, in their order."""
-
-    def fail(self, error: BaseException) -> None:
-        """Sends the others the reason why this worker leaves."""
 
 
 class LocalConsensus:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 from gpukeras.backend.mixed_precision import FLOAT16_FROM, choose_policy, parse_capability
 from gpukeras.core.messages import percent
 from gpukeras.profiler.bottleneck import Shares
+from gpukeras.profiler.cost.suggestions import Suggestion
 from gpukeras.profiler.layer_times import OPTIMIZER, LayerTime
 from gpukeras.profiler.report import Advice, InputCost
 
@@ -29,29 +29,6 @@ UPDATES = 10  # fewest per epoch, as in gpu_batch_size()
 ON_HOST = ("read", "decode", "gather")  # stages that rows from a user's function pass through
 SHORT_EPOCH = 16  # steps: in shorter epochs the work per epoch weighs as much as the steps
 HALF = 0.5  # of the kernel time: half the bytes take half the time where memory is the limit
-
-
-class Suggestion(Protocol):
-    """A cheaper way to build some layers, see `suggestions`.
-
-    Attributes:
-        id: Its short name, such as "separable".
-        layers: The layers' names.
-        text: What replaces them, with numbers.
-        flops_share: Share of the model's floating-point operations that this saves.
-    """
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-
-    @property
-    def layers(self) -> tuple[str, ...]: ...  # noqa: D102
-
-    @property
-    def text(self) -> str: ...  # noqa: D102
-
-    @property
-    def flops_share(self) -> float: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,6 @@ from gpukeras.profiler import placement
 from gpukeras.profiler.advice import (
     LAYER_SHARE,
     AdviceFacts,
-    Suggestion,
     explain_short_epoch,
     free_gain,
     plan_advice,
@@ -53,12 +52,13 @@ from gpukeras.profiler.advice import (
 from gpukeras.profiler.benchmark import Bench, StepTimes
 from gpukeras.profiler.bottleneck import judge, split_step
 from gpukeras.profiler.cost.model_cost import model_cost
+from gpukeras.profiler.cost.suggestions import Suggestion
 from gpukeras.profiler.layer_times import OPTIMIZER, LayerTime, read_layers, top_kernels, top_ops
 from gpukeras.profiler.report import Advice, InputCost, ProfileReport, StageTime
 from gpukeras.profiler.trace_window import read_window
 from gpukeras.training.batch_size_memo import remembered_size
+from gpukeras.training.keras_functions import preserve_keras_functions
 from gpukeras.training.model_guard import untouched
-from gpukeras.tuner.model_guard import kept_model
 
 OnEvent = Callable[[dict[str, Any]], Any]
 TRACE_S = 10.0  # of traced steps, at most
@@ -116,23 +116,14 @@ def profile(
     builder.check_rows(model, data)
     builder.check_encoding(model, data.recipe)
     trained = _trained_engine(model)
-    with untouched(model, _Sample(data)), kept_model(model), single_replica(model), folder as path:
+    guard = untouched(model, partial(sample_rows, data))
+    with guard, preserve_keras_functions(model), single_replica(model), folder as path:
         plan = _plan(model, data, spec)
         with _memory_errors(plan):
             return _Profile(model, data, plan, spec, path, trained, on_event).run()
 
 
 # Before the first step ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """The rows that a model's variables are built from."""
-
-    data: Dataset
-
-    def batch(self, rows: int) -> tuple[Any, ...]:
-        return sample_rows(self.data, rows)
 
 
 def _open_folder(log_dir: str | None) -> Any:

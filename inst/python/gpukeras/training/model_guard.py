@@ -1,14 +1,14 @@
-"""Restores a model after a trial training.
+"""Restores a model after a search or a trial training.
 
-Its variables get their values back; the parts that Keras builds in a first step (optimizer,
-metrics, loss) are replaced by copies meanwhile. Two changes stay: a model without weights gets
-them, as fit() would build them; and an optimizer that cannot be copied from its config is built,
-with its initial state.
+Its variables get their values back. After a trial, the parts that Keras builds in a first step
+(optimizer, metrics, loss) are replaced by copies meanwhile. Two changes stay: a model without
+weights gets them, as fit() would build them; and an optimizer that cannot be copied from its config
+is built, with its initial state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
 from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.models.variables import build_variables, other_optimizers
-from gpukeras.training.keras_functions import SAMPLE
+from gpukeras.training.keras_functions import SAMPLE, preserve_keras_functions
 
 PARTS = [
     "optimizer",
@@ -32,14 +32,36 @@ PARTS = [
 
 
 @contextmanager
-def untouched(model: Model, data: Any) -> Iterator[None]:
-    """Builds all variables of a model within the context, and restores the model afterwards."""
+def kept_model(model: Model) -> Iterator[None]:
+    """Restores weights, optimizer, metrics, random state and Keras' own functions on exit.
+
+    It also does so after errors and interrupts. The state is copied to host memory.
+
+    Args:
+        model: A compiled Keras model whose variables exist.
+    """
+    snapshot = take_snapshot(model)
+    try:
+        with preserve_keras_functions(model):
+            yield
+    finally:
+        apply_snapshot(model, snapshot)
+
+
+@contextmanager
+def untouched(model: Model, batch: Callable[[int], Any]) -> Iterator[None]:
+    """Builds all variables of a model within the context, and restores the model afterwards.
+
+    Args:
+        model: A compiled Keras model.
+        batch: Returns a number of rows, from which variables are built.
+    """
     parts = {name: vars(model)[name] for name in PARTS if name in vars(model)}
     try:
         # Not by setattr(): Keras would track each copy, and save it with the model.
         vars(model).update(_unbuilt_copies(model))
         if not _is_built(model):  # a second build would give a LossScaleOptimizer further variables
-            build_variables(model, data.batch(SAMPLE))
+            build_variables(model, batch(SAMPLE))
         snapshot = take_snapshot(model)
         try:
             yield

@@ -38,8 +38,8 @@ from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import builder
 from gpukeras.training.batch_size_memo import remember_batch_size
 from gpukeras.training.keras_functions import build_on
+from gpukeras.training.model_guard import kept_model
 from gpukeras.tuner.knee import FULL, Point, choose_knee, choose_sizes, explain_choice, is_flat
-from gpukeras.tuner.model_guard import kept_model
 
 SMALLEST = 32  # Keras' own default, where the search starts
 UPDATES = 10  # fewest per epoch, if `to` is not given

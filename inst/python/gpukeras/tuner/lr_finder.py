@@ -32,8 +32,8 @@ from gpukeras.engine.programs import cut
 from gpukeras.models import builder
 from gpukeras.training.batch_size_memo import remembered_size
 from gpukeras.training.keras_functions import build_on
+from gpukeras.training.model_guard import kept_model
 from gpukeras.tuner.lr_curve import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
-from gpukeras.tuner.model_guard import kept_model
 
 OnEvent = Callable[[dict[str, Any]], Any]
 

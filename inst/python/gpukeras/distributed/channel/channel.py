@@ -31,15 +31,16 @@ from gpukeras.distributed.channel.errors import (
     explain_failure,
     explain_fault,
 )
-from gpukeras.distributed.channel.rendezvous import Cluster, gather_workers, reach_chief
+from gpukeras.distributed.channel.rendezvous import gather_workers, reach_chief
 from gpukeras.distributed.channel.worker import Worker
+from gpukeras.distributed.cluster_config import ClusterSpec
 
 JOIN_S = 300.0  # workers of a batch system may start minutes apart
 LEAVE_S = 5.0  # seconds that `close()` waits for workers that still work
 
 
 def open_channel(
-    spec: Cluster,
+    spec: ClusterSpec,
     description: Mapping[str, Any],
     on_loss: Callable[[str], None] | None = None,
     join_timeout_s: float = JOIN_S,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from gpukeras.core.errors import ClusterError
 from gpukeras.distributed.channel.authentication import PROTOCOL, WORKER, Seal, StrangerError
@@ -27,38 +27,14 @@ from gpukeras.distributed.channel.sockets import (
     read_ip,
 )
 from gpukeras.distributed.channel.transport import Link, finish_links
-from gpukeras.distributed.credentials import Credentials
+from gpukeras.distributed.cluster_config import ClusterSpec
 
 DETAILS = ("worker", "address", "reason", "differences")  # fields of a refusal
 SLICE_S = 0.2  # seconds for which an interrupt may be delayed
 
 
-class Cluster(Protocol):
-    """The part of a cluster that the channel needs; `ClusterSpec` has it."""
-
-    @property
-    def workers(self) -> tuple[str, ...]:
-        """Addresses, "host:port", the chief's first."""
-
-    @property
-    def index(self) -> int:
-        """This worker's number, from 0."""
-
-    @property
-    def control(self) -> str:
-        """Address of the chief's control channel."""
-
-    @property
-    def timeout_s(self) -> float:
-        """Silence after which a worker is lost, in seconds."""
-
-    @property
-    def credentials(self) -> Credentials:
-        """The secret and the certificates that authenticate workers."""
-
-
 def gather_workers(
-    spec: Cluster, description: Mapping[str, Any], limit_s: float
+    spec: ClusterSpec, description: Mapping[str, Any], limit_s: float
 ) -> tuple[dict[int, Link], str]:
     """Waits, as the chief, until all other workers have joined.
 
@@ -87,7 +63,7 @@ def gather_workers(
         return gate.open_up(), explain_strangers(gate.strangers)
 
 
-def reach_chief(spec: Cluster, description: Mapping[str, Any], limit_s: float) -> Link:
+def reach_chief(spec: ClusterSpec, description: Mapping[str, Any], limit_s: float) -> Link:
     """Connects to the chief, as soon as it listens, and waits until all others have joined.
 
     Args:
@@ -123,7 +99,7 @@ def reach_chief(spec: Cluster, description: Mapping[str, Any], limit_s: float) -
     )
 
 
-def _greet(spec: Cluster, description: Mapping[str, Any]) -> Hello:
+def _greet(spec: ClusterSpec, description: Mapping[str, Any]) -> Hello:
     alike = {"protocol": PROTOCOL, "workers": list(spec.workers), **description}
     return Hello(spec.index, alike)
 
