@@ -4,19 +4,21 @@ import math
 import pytest
 from checkpointed import damage, small_files
 from saved_states import IDENTITY, make_state
+from small_fits import make_dataset, make_model
 
-from gpukeras import CheckpointError
-from gpukeras.checkpoint.manager import Checkpointer
+from gpukeras import CheckpointError, SpecError
+from gpukeras.checkpoint.manager import Checkpointer, Saver, open_saver
 from gpukeras.checkpoint.state import pack_state
 from gpukeras.checkpoint.store import CheckpointStore
+from gpukeras.core.options import FitSpec
 
 
 def test_a_training_goes_on_where_it_was_saved(tmp_path):
     with Checkpointer(tmp_path / "run", IDENTITY) as kept:
         assert kept.resume() is None
-        assert kept.folder == tmp_path / "run"
+        assert (kept.enabled, kept.folder) == (True, str(tmp_path / "run"))
         for epoch in (1, 2):
-            assert kept.save(make_state(epoch)) == ""
+            kept.save(make_state(epoch))
     with Checkpointer(tmp_path / "run", IDENTITY) as kept:
         state = kept.resume()
         assert state.epoch == 2
@@ -65,9 +67,12 @@ def test_a_save_that_fails_is_a_sentence_and_the_last_good_one_stays(tmp_path):
     with Checkpointer(tmp_path / "run", IDENTITY, every_s=0) as kept:
         kept.save(make_state(1))
         with small_files(4096):
-            assert kept.save(make_state(2, 10_000)).startswith("`checkpoint`: the disk is full")
-            assert "disk is full" in kept.write_history({"loss": [1.0] * 5000})
+            kept.save(make_state(2, 10_000))
+            kept.write_history({"loss": [1.0] * 5000})
+        assert len(kept.notes) == 1
+        assert kept.notes[0].startswith("`checkpoint`: the disk is full")
         assert kept.resume().epoch == 1
+        assert len(kept.notes) == 1
 
 
 @pytest.mark.parametrize(("every_s", "due"), [(0, True), (1000, False), (None, False)])
@@ -80,6 +85,36 @@ def test_it_is_time_to_save_after_a_while(tmp_path, every_s, due):
 
 def test_history_is_written_beside(tmp_path):
     with Checkpointer(tmp_path / "run", IDENTITY) as kept:
-        assert kept.write_history({"history": {"loss": [1.0, math.nan]}}) == ""
+        kept.write_history({"history": {"loss": [1.0, math.nan]}})
+        assert kept.notes == ()
     written = json.loads((tmp_path / "run" / "history.json").read_text())
     assert written == {"history": {"loss": [1.0, None]}}
+
+
+def test_without_a_folder_nothing_is_saved():
+    saver = Saver()
+    saver.save(make_state(1))
+    saver.write_history(None)
+    assert (saver.enabled, saver.due(), saver.folder, saver.notes) == (False, False, "", ())
+    assert saver.resume() is None
+
+
+@pytest.mark.tf
+def test_a_training_has_the_saver_that_it_asked_for(tmp_path):
+    model, data = make_model(), make_dataset()
+    plan = data.plan("CPU:0")
+    with open_saver(model, data, plan, FitSpec()) as saver:
+        assert not saver.enabled
+    folder = tmp_path / "run"
+    with open_saver(model, data, plan, FitSpec(checkpoint={"folder": str(folder)})) as saver:
+        assert saver.folder == str(folder)
+        with (
+            pytest.raises(CheckpointError, match="another training"),
+            open_saver(model, data, plan, FitSpec(checkpoint={"folder": str(folder)})),
+        ):
+            pass
+    with (
+        pytest.raises(SpecError, match="keep"),
+        open_saver(model, data, plan, FitSpec(checkpoint={"folder": str(folder), "keep": 0})),
+    ):
+        pass

@@ -4,7 +4,7 @@ from training_states import WHOLE, assert_same
 
 from gpukeras import SpecError
 from gpukeras.checkpoint.format import read_file, write_file
-from gpukeras.checkpoint.options import CheckpointSpec, parse_checkpoint
+from gpukeras.checkpoint.manager import CheckpointSpec, parse_checkpoint
 from gpukeras.checkpoint.state import TrainingState, pack_state, unpack_state
 from gpukeras.models.state import Snapshot
 

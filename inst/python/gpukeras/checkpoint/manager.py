@@ -3,21 +3,96 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpukeras.checkpoint.fingerprint import describe_training
 from gpukeras.checkpoint.format import DamagedError
 from gpukeras.checkpoint.identity import find_changes, find_mismatch
 from gpukeras.checkpoint.state import TrainingState, check_plain, pack_state, unpack_state
 from gpukeras.checkpoint.store import KEEP, CheckpointStore, Saved
 from gpukeras.core.errors import CheckpointError
+from gpukeras.core.keras_types import Model
+from gpukeras.core.options import (
+    A_FOLDER,
+    FitSpec,
+    Spec,
+    check_count,
+    check_number,
+    check_text,
+    option,
+)
+from gpukeras.data.base import Dataset
+from gpukeras.data.plan import PipelinePlan
 
 EVERY_S = 300.0  # seconds between saves within an epoch; each epoch's end is saved as well
 SHARE = 0.05  # largest share of the time spent on saves, where the user set no interval
 
 
-class Checkpointer:
+@dataclass(frozen=True)
+class CheckpointSpec(Spec):
+    """Where and how often a training is saved.
+
+    Args:
+        folder: The folder; it is created if it is missing, its parent is not.
+        every_s: Least number of seconds between saves within an epoch; each epoch's end is saved
+            as well. None for 300, or more where a save takes long.
+        keep: Number of undamaged checkpoints that are kept.
+    """
+
+    folder: str = option(
+        "", check_text, A_FOLDER, 'Such as checkpoint = "run-1".', arg="checkpoint"
+    )
+    every_s: float | None = option(None, check_number, 0.0)
+    keep: int = option(KEEP, check_count)
+
+
+def parse_checkpoint(given: Any) -> CheckpointSpec | None:
+    """Parses a folder's path or a mapping of options; returns None for None.
+
+    Raises:
+        SpecError: naming the option.
+    """
+    if given is None:
+        return None
+    return CheckpointSpec.from_dict(given if isinstance(given, Mapping) else {"folder": given})
+
+
+class Saver:
+    """A training without checkpoints: it saves nothing.
+
+    Attributes:
+        enabled: Whether the training has checkpoints.
+        notes: Sentences for the user: damaged checkpoints, other versions, reasons of failed saves.
+    """
+
+    enabled = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The folder of the checkpoints, or ""."""
+        return ""
+
+    def resume(self) -> TrainingState | None:
+        """Returns the state to resume from, or None."""
+        return None
+
+    def due(self) -> bool:
+        """Whether the interval between saves within an epoch has passed."""
+        return False
+
+    def save(self, state: TrainingState) -> None:
+        """Saves a state; the reason of a failure is a note, and the training continues."""
+
+    def write_history(self, record: Any) -> None:
+        """Writes `history.json` from a record or plain values; fails like `save()`."""
+
+
+class Checkpointer(Saver):
     """The checkpoints of one training.
 
     Args:
@@ -26,12 +101,11 @@ class Checkpointer:
         keep: Number of undamaged checkpoints that are kept.
         every_s: Seconds between saves within an epoch; None for 300, or more where saves are slow.
 
-    Attributes:
-        notes: Sentences for the user: damaged checkpoints, other versions.
-
     Raises:
         CheckpointError: if the folder cannot be written, holds other files, or is in use.
     """
+
+    enabled = True
 
     def __init__(
         self,
@@ -44,12 +118,11 @@ class Checkpointer:
         self._store = CheckpointStore(folder, keep)
         self._identity, self._every_s = dict(identity), every_s
         self._last, self._took_s = time.monotonic(), 0.0
-        self.notes: tuple[str, ...] = ()
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> str:
         """The folder of the checkpoints."""
-        return self._store.folder
+        return str(self._store.folder)
 
     def resume(self) -> TrainingState | None:
         """Returns the newest undamaged state, or None if there is no checkpoint.
@@ -62,7 +135,7 @@ class Checkpointer:
             return None
         there = saved.plain.get("identity", {})
         self._check(find_mismatch(self._identity, there))
-        self.notes = (*saved.notes, *find_changes(self._identity, there))
+        self.notes = (*saved.notes, *find_changes(self._identity, there), *self.notes)
         return self._unpack(saved)
 
     def due(self) -> bool:
@@ -72,30 +145,24 @@ class Checkpointer:
             wait = max(wait, self._took_s / SHARE)
         return time.monotonic() - self._last >= wait
 
-    def save(self, state: TrainingState) -> str:
-        """Saves a state.
-
-        Returns:
-            "", or why it failed: the training continues, and the last good checkpoint is kept.
-        """
+    def save(self, state: TrainingState) -> None:
+        """Saves a state; if that fails, the last good checkpoint is kept."""
         began = time.monotonic()
         plain, arrays = pack_state(state)
-        try:
-            self._store.save({"identity": self._identity, "state": plain}, arrays)
-        except CheckpointError as error:
-            return str(error)
-        finally:
-            self._last = time.monotonic()  # set after a failure too, so that not every step retries
-            self._took_s = self._last - began
-        return ""
+        self._try(self._store.save, {"identity": self._identity, "state": plain}, arrays)
+        # Set after a failure too, so that not every step retries.
+        self._last = time.monotonic()
+        self._took_s = self._last - began
 
-    def write_history(self, record: Any) -> str:
-        """Writes `history.json` from a record or plain values; returns the same as `save()`."""
+    def write_history(self, record: Any) -> None:
+        """Writes `history.json`."""
+        self._try(self._store.write_history, record)
+
+    def _try(self, write: Callable[..., Any], *parts: Any) -> None:
         try:
-            self._store.write_history(record)
+            write(*parts)
         except CheckpointError as error:
-            return str(error)
-        return ""
+            self.notes = tuple(dict.fromkeys([*self.notes, str(error)]))
 
     def close(self) -> None:
         """Unlocks the folder."""
@@ -125,7 +192,7 @@ class Checkpointer:
                 f"`checkpoint` holds another training: {mismatch}.",
                 hint="Give another folder, or delete this one to begin anew.",
                 arg="checkpoint",
-                path=str(self.folder),
+                path=self.folder,
             )
 
     def _unpack(self, saved: Saved) -> TrainingState:
@@ -136,5 +203,27 @@ class Checkpointer:
                 "`checkpoint` was saved by another version of gpukeras, which kept other things.",
                 hint="Give another folder, or train with that version.",
                 arg="checkpoint",
-                path=str(self.folder),
+                path=self.folder,
             ) from error
+
+
+@contextmanager
+def open_saver(model: Model, data: Dataset, plan: PipelinePlan, spec: FitSpec) -> Iterator[Saver]:
+    """Opens the saver that `spec` asks for; its folder is locked against other processes.
+
+    Args:
+        model: The compiled model, with its variables built.
+        data: The dataset.
+        plan: The pipeline plan of the dataset.
+        spec: The options of the training.
+
+    Raises:
+        SpecError, CheckpointError: for bad options, or a folder that cannot be used.
+    """
+    requested = parse_checkpoint(spec.checkpoint)
+    if requested is None:
+        yield Saver()
+        return
+    identity = describe_training(model, data, plan, vars(spec))
+    with Checkpointer(requested.folder, identity, requested.keep, requested.every_s) as saver:
+        yield saver

@@ -344,7 +344,7 @@ class FitSpec(Spec):
         clip_global_norm: Largest norm of all gradients together, or None.
         ema: Momentum of the weights' exponential moving averages, in (0, 1), or None for none.
         early_stopping: Patience in epochs, or options, see `early_stopping`; None for none.
-        checkpoint: A folder, or options, see `checkpoint.options`; None for none.
+        checkpoint: A folder, or options, see `checkpoint.manager`; None for none.
         on_oom: When memory runs out: "halve" the rows per forward pass and keep the batch size by
             accumulating gradients, or "stop".
         tensorboard: A folder, or options, see `callbacks.tensorboard`; None for none.

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpukeras.backend import devices, runtime
 from gpukeras.backend.oom import explain_exhaustion
-from gpukeras.checkpoint.saver import open_saver
+from gpukeras.checkpoint.manager import open_saver
 from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.errors import GpuKerasError, OutOfMemoryError
 from gpukeras.core.keras_types import Model
