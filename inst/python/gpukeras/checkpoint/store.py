@@ -12,7 +12,6 @@ files removed. A damaged checkpoint is skipped in favour of the previous one.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import math
 import re
@@ -28,12 +27,12 @@ from gpukeras.checkpoint.format import DamagedError, read_file, write_file
 from gpukeras.core.atomic_dir import sync_folder, write_text
 from gpukeras.core.errors import CheckpointError
 from gpukeras.core.file_lock import FolderLock, TakenError
-from gpukeras.core.safe_files import NotOursError
+from gpukeras.core.messages import system_reason
+from gpukeras.core.safe_files import FULL, NotOursError
 
 KEEP = 3  # undamaged checkpoints that are kept
 HISTORY = "history.json"
 LOCK = ".gpukeras-lock"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NAME = re.compile(r"checkpoint-([0-9]+)\.gpukeras")
 _PARTIAL = re.compile(r"\.(checkpoint-\d+\.gpukeras|history\.json)\.partial")
 
@@ -228,13 +227,11 @@ class CheckpointStore:
             if error.errno in FULL:
                 hint = "Make room, or give a folder on another disk."
                 raise self._error("the disk is full, or a quota is used up.", hint) from error
-            why, hint = (
-                error.strerror or type(error).__name__,
-                "Check the folder and its permissions.",
-            )
+            hint = "Check the folder and its permissions."
             if isinstance(error, NotOursError):
                 hint = "Nothing was written to it. Delete it, or give another folder."
-            raise self._error(f"{self.folder.name} cannot be {what}: {why}.", hint) from error
+            message = f"{self.folder.name} cannot be {what}: {system_reason(error)}."
+            raise self._error(message, hint) from error
 
     def _error(self, message: str, hint: str) -> CheckpointError:
         return CheckpointError(

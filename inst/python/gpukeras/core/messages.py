@@ -41,6 +41,11 @@ def mib(size: float, digits: int = 0) -> str:
     return f"{size / 2**20:,.{digits}f} MiB"
 
 
+def system_reason(error: OSError) -> str:
+    """Returns the operating system's reason for an error, such as "Permission denied"."""
+    return error.strerror or type(error).__name__
+
+
 def find_reason(error: BaseException) -> str:
     """Extracts the line that states the reason from an error of Keras, TensorFlow or the user.
 

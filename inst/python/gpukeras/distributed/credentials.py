@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukeras.core.errors import SpecError
+from gpukeras.core.messages import system_reason
 from gpukeras.core.options import describe
 from gpukeras.core.safe_files import open_regular
 
@@ -145,8 +146,7 @@ def _read_private(path: str, arg: str) -> bytes:
             found = os.fstat(file.fileno())
             content = file.read(2**16)
     except OSError as error:
-        said = error.strerror or type(error).__name__
-        message = f"`{arg}`: the file {target.name} cannot be read: {said}."
+        message = f"`{arg}`: the file {target.name} cannot be read: {system_reason(error)}."
         raise SpecError(message, hint=f"{MAKE}.", arg=arg) from error
     _check_private(found, target, arg)
     return content

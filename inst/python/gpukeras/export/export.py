@@ -28,7 +28,14 @@ from gpukeras.core.options import check_flag, check_positive
 from gpukeras.diagnostics.child_probes import parse_answer, quiet_environment, run_probe
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.export.formats import FORMATS, Format, check_packages, choose_format
-from gpukeras.export.keras_file import check_target, explain_error, place, refused, written_beside
+from gpukeras.export.keras_file import (
+    check_target,
+    explain_error,
+    place,
+    refused,
+    write_errors,
+    written_beside,
+)
 from gpukeras.export.parity import (
     Agreement,
     choose_tolerance,
@@ -198,19 +205,12 @@ def _new_place(target: Path, form: Format, overwrite: bool) -> Iterator[Path]:
             yield partial
             place(partial, target, overwrite)
         return
-    try:
+    with write_errors(target, "model", "folder"):
         clean_up(target)
         with partial_folder(target) as partial:
             yield partial
             _check_place(target, form, overwrite)
             move_folder(partial, target)
-    except OSError as error:
-        raise DataError(
-            f"`model` cannot be written to a folder: {error.strerror or type(error).__name__}.",
-            hint="Check the folder, its permissions, and the room on the disk.",
-            arg="path",
-            path=str(target),
-        ) from error
 
 
 def _measure(target: Path) -> float:

@@ -18,7 +18,7 @@ from typing import Any
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.messages import find_reason
+from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.core.options import describe
 from gpukeras.core.safe_files import private_folder
 from gpukeras.export import zip_limits
@@ -64,23 +64,37 @@ def _exists(target: Path) -> DataError:
 
 
 @contextmanager
+def write_errors(target: Path, arg: str, what: str) -> Iterator[None]:
+    """Names the target in the errors of the disk or the folder.
+
+    Args:
+        target: The path that is written.
+        arg: The user's name for the model.
+        what: Its noun, "file" or "folder".
+
+    Raises:
+        DataError: if the disk or the folder refuses.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"`{arg}` cannot be written to a {what}: {system_reason(error)}.",
+            hint="Check the folder, its permissions, and the room on the disk.",
+            arg=arg,
+            path=str(target),
+        ) from error
+
+
+@contextmanager
 def written_beside(target: Path, arg: str) -> Iterator[Path]:
     """Yields a path in a hidden folder beside the target; the folder is removed on exit.
 
     Raises:
         DataError: if the disk or the folder refuses.
     """
-    try:
-        with private_folder(target) as folder:
-            yield folder / target.name
-    except OSError as error:
-        said = error.strerror or type(error).__name__
-        raise DataError(
-            f"`{arg}` cannot be written to a file: {said}.",
-            hint="Check the folder, its permissions, and the room on the disk.",
-            arg=arg,
-            path=str(target),
-        ) from error
+    with write_errors(target, arg, "file"), private_folder(target) as folder:
+        yield folder / target.name
 
 
 def place(partial: Path, target: Path, overwrite: bool) -> None:

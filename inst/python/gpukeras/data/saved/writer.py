@@ -7,7 +7,6 @@ The folder appears complete or not at all, see `atomic_dir`.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import shutil
@@ -21,9 +20,9 @@ import numpy as np
 
 from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder, write_text
 from gpukeras.core.errors import DataError, SpecError
-from gpukeras.core.messages import mib
+from gpukeras.core.messages import mib, system_reason
 from gpukeras.core.options import check_choice, check_count, check_flag, describe
-from gpukeras.core.safe_files import open_regular
+from gpukeras.core.safe_files import FULL, open_regular
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.recipe import AS_IS
@@ -37,7 +36,6 @@ from gpukeras.data.streams.dataset import IterableDataset
 SHARD_BYTES = 128 * 2**20  # size that is easy to copy and keeps the number of files low
 STREAM_ROWS = 256  # rows per request for a sequential dataset
 EVENT_S = 0.2  # seconds between events, as in training
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 OnEvent = Callable[[dict[str, Any]], Any]
 Arrays = Mapping[str, np.ndarray]
@@ -383,7 +381,7 @@ def _file_errors(target: Path) -> Iterator[None]:
         if error.errno in FULL:
             raise _full(target) from error
         raise DataError(
-            f"`path`: {target.name} cannot be written: {error.strerror or type(error).__name__}.",
+            f"`path`: {target.name} cannot be written: {system_reason(error)}.",
             hint="Check the path and its permissions.",
             arg="path",
             path=str(target),
