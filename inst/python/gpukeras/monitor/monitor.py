@@ -15,11 +15,10 @@ import sys
 import tempfile
 import time
 import weakref
-from contextlib import suppress
 from typing import IO, Any
 
 from gpukeras.backend.env_vars import child_environment
-from gpukeras.core.child_process import CORE, explain_status
+from gpukeras.core.child_process import end_attached, explain_status, start_attached
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.core.options import check_number
 from gpukeras.monitor.summary import MonitorRecord, make_record
@@ -46,7 +45,9 @@ class Monitor:
         """
         self.interval_s = interval_s
         self._out, self._err = _open_file(self), _open_file(self)
-        self._child = _start_child(interval_s, self._out, self._err)
+        arguments = ("-m", PROGRAM, str(os.getpid()), str(interval_s))
+        environment = child_environment()
+        self._child = start_attached(sys.executable, arguments, environment, self._out, self._err)
         self._end = weakref.finalize(self, _end_child, self._child, os.getpid())
         self._record: MonitorRecord | None = None
         try:
@@ -114,18 +115,6 @@ def _open_file(owner: Monitor) -> IO[bytes]:
     return file
 
 
-def _start_child(interval_s: float, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", PROGRAM, str(os.getpid()), str(interval_s)],
-        cwd=CORE,
-        env={**child_environment(), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdin=subprocess.PIPE,
-        stdout=out,
-        stderr=err,
-        start_new_session=True,  # Ctrl-C in a terminal must not reach the sampler
-    )
-
-
 def _await_ready(child: subprocess.Popen[bytes], out: IO[bytes], err: IO[bytes]) -> None:
     deadline = time.monotonic() + START_LIMIT_S
     while not os.fstat(out.fileno()).st_size:
@@ -138,14 +127,8 @@ def _await_ready(child: subprocess.Popen[bytes], out: IO[bytes], err: IO[bytes])
 
 
 def _end_child(child: subprocess.Popen[bytes], owner: int) -> None:
-    if os.getpid() != owner:  # a fork of the R process must not stop its parent's sampler
-        return
-    with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # it has ended or hangs
-        child.communicate(b"\n", timeout=STOP_LIMIT_S)
-    if child.poll() is None:  # a driver can hang
-        child.kill()
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(STOP_LIMIT_S)
+    if os.getpid() == owner:  # a fork of the R process must not stop its parent's sampler
+        end_attached(child, STOP_LIMIT_S)
 
 
 def _explain_end(status: int | None, err: IO[bytes]) -> str:

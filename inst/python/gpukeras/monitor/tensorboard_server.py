@@ -16,15 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from gpukeras.backend.env_vars import child_environment
-from gpukeras.core.child_process import CORE, explain_status
+from gpukeras.core.child_process import end_attached, explain_status, start_attached
 from gpukeras.core.errors import DataError, RuntimeMissingError, SpecError
 from gpukeras.core.options import check_count
 
+PROGRAM = "gpukeras.monitor.tensorboard_main"
 HOST = "127.0.0.1"
 PORTS = range(6006, 6106)  # TensorBoard's default port and the next ones it tries
 START_S = 60.0  # it takes 2 to 10 s, longer on a busy computer
@@ -67,14 +67,7 @@ class BoardServer:
 
     def stop(self) -> None:
         """Stops the server; further calls do nothing."""
-        with suppress(OSError):
-            if self._child.stdin:
-                self._child.stdin.close()
-        try:
-            self._child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait(STOP_S)
+        end_attached(self._child, STOP_S)
         self._said.close()
 
     def _await(self) -> None:
@@ -101,20 +94,8 @@ def _start_child(
     arguments = ["--logdir", str(folder), "--host", HOST, "--port", str(port)]
     # Without the data server, a second process that listens on another port.
     arguments += ["--load_fast", "false", "--reload_multifile", "true"]
-    environment = child_environment() | {
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    return subprocess.Popen(
-        [python, "-m", "gpukeras.monitor.tensorboard_main", *arguments],
-        cwd=CORE,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,  # Ctrl-C in R must not reach it
-    )
+    environment = {**child_environment(), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return start_attached(python, ("-m", PROGRAM, *arguments), environment, output, output)
 
 
 def answers(port: int) -> bool:
