@@ -41,9 +41,9 @@ def utc_offsets(seconds: np.ndarray, zone: str, name: str) -> np.ndarray:
     starts = np.array([_offset(where, day * DAY_S) for day in days])
     ends = np.array([_offset(where, (day + 1) * DAY_S - 1) for day in days])
     found = starts[inverse]
-    for index in np.flatnonzero(starts != ends):  # the days on which clocks change
-        change = _find_change(where, days[index] * DAY_S, starts[index])
-        found[(inverse == index) & (instants >= change)] = ends[index]
+    changing = (starts != ends)[inverse]  # days on which clocks change: one look-up per second
+    seconds, places = np.unique(instants[changing], return_inverse=True)
+    found[changing] = np.array([_offset(where, second) for second in seconds])[places]
     offsets[there] = found
     return offsets
 
@@ -75,12 +75,3 @@ def _offset(zone: tzinfo, second: float) -> float:
     second = min(max(second, _FIRST_DAY * DAY_S), _LAST_DAY * DAY_S)
     found = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
     return found.total_seconds() if found is not None else 0.0
-
-
-def _find_change(zone: tzinfo, start: float, before: float) -> float:
-    """Returns the first second of a day whose offset differs from that at the day's start."""
-    low, high = start, start + DAY_S - 1  # low has the offset `before`, high has another
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _offset(zone, middle) == before else (low, middle)
-    return high
