@@ -179,9 +179,8 @@ def _describe_dataset(data: Dataset) -> dict[str, Any]:
 
 def describe_records(features: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the kind of rows that TFRecord files hold."""
-    from gpukeras.data.sources.tfrecord import (
-        source as record_features,  # imports pyarrow, which takes 0.3 s
-    )
+    # Imports pyarrow, which takes 0.3 s.
+    from gpukeras.data.sources.tfrecord import source as record_features
 
     return record_features.describe_records(features)
 

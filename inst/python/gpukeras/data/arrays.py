@@ -19,6 +19,7 @@ from gpukeras.core.messages import count_of
 ALIGNMENT = 64  # bytes; TensorFlow adopts memory with this alignment without a copy
 BLOCK_BYTES = 4 * 2**20  # staging works in blocks of this size, which bounds its extra memory
 MAX_RANK = 5
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 EXACT_FLOAT32 = 2**24  # float32 holds every whole number up to this one exactly
 EXACT_FLOAT64 = 2**53  # and float64 up to this one
 

@@ -37,7 +37,7 @@ from gpukeras.data.preprocessing.weights import (
     weigh_outputs,
 )
 from gpukeras.data.sources.base import Features
-from gpukeras.data.sources.registry import KEEPS, open_features, open_labels, place_rows
+from gpukeras.data.sources.registry import open_features, open_labels, place_rows
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 
 
@@ -192,7 +192,7 @@ def build_dataset(
     del labels, weights, weighing, keep  # a large file's need more memory than what follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
-    encoded = given.encode(recipe, complete, notes, KEEPS.get(spec.cache, "auto"))
+    encoded = given.encode(recipe, complete, notes)
     sources = (place_rows(encoded, spec.cache, arg), *map(MemoryRows, arrays))
     dropped, said = given.rows - rows, (*given.notes, *remarks, *notes.sentences)
     return MapDataset(

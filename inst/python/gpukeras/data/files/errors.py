@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukeras.core.errors import DataError
+from gpukeras.core.messages import count_of
 
 AGAIN = "Make the dataset again."
 
@@ -31,6 +32,16 @@ class Skipped:
         """Checks that a count comes with a message."""
         if (self.rows or self.files) and not self.first:
             raise ValueError("what was left out needs a name")
+
+    def explain(self, noun: str = "row") -> str:
+        """Returns a phrase for what was left out, or "".
+
+        Args:
+            noun: Noun for a row.
+        """
+        counts = [(self.rows, noun), (self.files, "file")]
+        parts = [count_of(count, what) for count, what in counts if count]
+        return f"{' and '.join(parts)}; the first: {self.first}" if parts else ""
 
 
 class Tally:

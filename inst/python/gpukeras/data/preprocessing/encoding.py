@@ -24,12 +24,7 @@ from gpukeras.data.preprocessing.columns import (
     transform_column,
 )
 from gpukeras.data.preprocessing.imputation import learn_fill, observed
-from gpukeras.data.preprocessing.recipe import (
-    Recipe,
-    check_columns,
-    check_form,
-    check_names,
-)
+from gpukeras.data.preprocessing.recipe import Recipe, check_columns, check_form, check_names
 from gpukeras.data.preprocessing.text_vectorization import TextSpec
 
 

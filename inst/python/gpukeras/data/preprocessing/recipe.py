@@ -14,12 +14,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.arrays import (
-    column_name,
-)
-from gpukeras.data.preprocessing.columns import (
-    ColumnRule,
-)
+from gpukeras.data.arrays import column_name
+from gpukeras.data.preprocessing.columns import ColumnRule
 from gpukeras.data.preprocessing.targets import LabelRule
 
 STRINGS = "strings"  # the recipe kind of texts that stay texts

@@ -20,17 +20,18 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
-from gpukeras.core.messages import count_of, mib
+from gpukeras.core.messages import count_of, mib, system_reason
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.dataset import MapDataset, take_shard
+from gpukeras.data.files.errors import read_stamp
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.preprocessing.serialization import from_portable
 from gpukeras.data.saved.crc32c import file_crc32
 from gpukeras.data.saved.manifest import MANIFEST, Manifest, parse_manifest
 from gpukeras.data.saved.shards import Shard, decode_shard
 from gpukeras.data.saved.tf_example import Field, from_bytes
-from gpukeras.data.sources.npy import MAP_BYTES, read_stamp
+from gpukeras.data.sources.npy import MAP_BYTES
 from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
 from gpukeras.data.sources.spill import MEMORY_BYTES, RowsWriter
 from gpukeras.data.stage_timer import end_stage
@@ -95,16 +96,11 @@ class SavedRows(RowSource):
         rows = runs[-1].first + runs[-1].rows
         files = len({run.path for run in runs})
         size = mib(rows * field.row_bytes, 1)
-        reason = f"a block at a time from {files} saved file{'s' * (files > 1)}, {size}"
+        reason = f"a block at a time from {count_of(files, 'saved file')}, {size}"
         super().__init__((rows, *field.shape), field.dtype, reason)
         self._field, self._runs, self._arg, self._row_bytes = field, runs, arg, row_bytes
         self._firsts = np.array([run.first for run in runs])
         self._window = max(1, MAP_BYTES // runs[0].stride)
-
-    @property
-    def resident_bytes(self) -> int:
-        """Always 0: no row stays in memory."""
-        return 0
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows in the order requested; reads them in file order."""
@@ -230,8 +226,7 @@ def _read_manifest(folder: Path, arg: str) -> Manifest:
         text = (folder / MANIFEST).read_bytes().decode("utf-8", "replace")
     except OSError as error:
         raise DataError(
-            f"`{arg}`: {MANIFEST} in {folder.name} cannot be read: "
-            f"{error.strerror or type(error).__name__}.",
+            f"`{arg}`: {MANIFEST} in {folder.name} cannot be read: {system_reason(error)}.",
             hint="Check its permissions.",
             arg=arg,
             path=str(folder / MANIFEST),
@@ -323,7 +318,7 @@ def _find_fault(shard: Shard, folder: Path) -> str:
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
-        return f"cannot be read: {error.strerror or type(error).__name__}"
+        return f"cannot be read: {system_reason(error)}"
     return ""
 
 

@@ -60,11 +60,7 @@ class Features(ABC):
 
     @abstractmethod
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the rows as the recipe encodes them.
 
@@ -72,7 +68,6 @@ class Features(ABC):
             recipe: The recipe to apply.
             complete: Mask of the rows to use, or None for all rows.
             notes: Collects notes on integers that lose digits in float32, or None.
-            keep: Storage of rows that are encoded once, see `spill.RowsWriter`.
         """
 
     def encode_later(self, recipe: Recipe) -> RowSource:

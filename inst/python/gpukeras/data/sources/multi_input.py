@@ -133,11 +133,7 @@ class InputsFeatures(Features):
         return tuple(sentence for part in each for sentence in part)
 
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the rows, all inputs side by side; see `Features.encode()`.
 
@@ -150,7 +146,7 @@ class InputsFeatures(Features):
         packed, start = aligned_empty((rows, *recipe.shape)), 0
         texts: dict[str, Sequence[str]] = {}
         for part in recipe.inputs:
-            source = self.inputs[part.name].encode(part.recipe, complete, notes, keep)
+            source = self.inputs[part.name].encode(part.recipe, complete, notes)
             stop = start + math.prod(part.recipe.shape)
             for block in row_blocks(rows, source.row_bytes):
                 packed[block, start:stop] = source.gather(block).reshape(-1, stop - start)

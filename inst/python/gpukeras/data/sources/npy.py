@@ -19,7 +19,8 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import mib
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import Notes, aligned_empty, row_blocks, standardise
+from gpukeras.data.arrays import FLOAT32_MAX, Notes, aligned_empty, row_blocks, standardise
+from gpukeras.data.files.errors import AGAIN, check_unchanged, file_error, opening_error, read_stamp
 from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
 from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.sources.base import Features
@@ -27,7 +28,6 @@ from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
 from gpukeras.data.stage_timer import end_stage
 
 MAP_BYTES = 16 * 2**20  # mapped at once; 32 MiB was no faster and took 18 MiB more memory
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,7 @@ class NpyFile(Features):
         return Recipe("array", self.row_shape, center=center, scale=scale)
 
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> NpyRows:
         """Returns the rows as the recipe encodes them."""
         check_unmarked(recipe, self.arg)
@@ -169,13 +165,11 @@ class NpyFile(Features):
         return out
 
     def _read_near(self, rows: np.ndarray) -> np.ndarray:
+        check_unchanged(self.path, self.arg, self.stamp)
         try:
-            if read_stamp(self.path) != self.stamp:
-                raise self.error("changed after it was opened.", "Make the dataset again.")
             return self._read_columns(rows) if self.fortran else self._read_rows(rows)
         except (OSError, ValueError) as error:
-            found = "is gone" if isinstance(error, FileNotFoundError) else "cannot be read any more"
-            raise self.error(f"{found}.", "Make the dataset again.") from error
+            raise self.error("cannot be read any more.", AGAIN) from error
 
     def _read_rows(self, rows: np.ndarray) -> np.ndarray:
         first, count = int(rows[0]), int(rows[-1] - rows[0]) + 1
@@ -199,7 +193,7 @@ class NpyFile(Features):
 
     def error(self, problem: str, hint: str, **details: Any) -> DataError:
         """Returns an error about the file; the message names the file without its folder."""
-        return _error(self.path, self.arg, problem, hint, **details)
+        return file_error(self.path, self.arg, problem, hint, **details)
 
 
 class NpyRows(RowSource):
@@ -226,11 +220,6 @@ class NpyRows(RowSource):
         self._center = None if center is None else np.array(center)
         self._scale = None if scale is None else np.array(scale)
 
-    @property
-    def resident_bytes(self) -> int:
-        """Always 0: no row stays in memory."""
-        return 0
-
     def standardise(self, values: np.ndarray) -> np.ndarray:
         """Returns the values as the recipe standardises them, still in float64."""
         return standardise(values, self._center, self._scale)
@@ -240,12 +229,6 @@ class NpyRows(RowSource):
         scaled = self._center is not None or self._scale is not None
         encode = self.standardise if scaled else None
         return self.file.gather(row_numbers(rows, len(self)), self.dtype, encode)
-
-
-def read_stamp(path: Path) -> tuple[int, int]:
-    """Returns a file's size and modification time, which show whether it changed."""
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
 
 
 def open_npy(path: str, arg: str) -> NpyFile:
@@ -260,18 +243,15 @@ def open_npy(path: str, arg: str) -> NpyFile:
     try:
         stamp = read_stamp(file)
         mapped = np.lib.format.open_memmap(file, mode="r")  # like numpy.load() without pickles
-    except FileNotFoundError as error:
-        raise _error(file, arg, "does not exist.", "Check the path.") from error
     except OSError as error:
-        problem = f"cannot be opened: {error.strerror or 'it is not readable'}."
-        raise _error(file, arg, problem, "Check the path and its permissions.") from error
+        raise opening_error(file, arg, error) from error
     except ValueError as error:
         problem = "is not a whole .npy file of numbers (Python objects are never loaded)."
-        raise _error(file, arg, problem, hint) from error
+        raise file_error(file, arg, problem, hint) from error
     if mapped.dtype.kind not in "fiub":
-        raise _error(file, arg, f"must hold an array of numbers, not {mapped.dtype}.", hint)
+        raise file_error(file, arg, f"must hold an array of numbers, not {mapped.dtype}.", hint)
     if mapped.ndim == 0 or 0 in mapped.shape:
-        raise _error(file, arg, f"has no values: its shape is {mapped.shape}.", hint)
+        raise file_error(file, arg, f"has no values: its shape is {mapped.shape}.", hint)
     shape = mapped.shape if mapped.ndim > 1 else (len(mapped), 1)
     fortran = not mapped.flags.c_contiguous
     return NpyFile(file, arg, shape, mapped.dtype, mapped.offset, fortran, stamp)
@@ -318,8 +298,3 @@ class _Bad:
                 row=self.row,
                 **counts,
             )
-
-
-def _error(path: Path, arg: str, problem: str, hint: str, **details: Any) -> DataError:
-    message = f"`{arg}`: the file {path.name} {problem}"
-    return DataError(message, hint=hint, arg=arg, path=str(path), **details)

@@ -26,8 +26,6 @@ from gpukeras.data.sources.spill import DiskRows, RowsWriter
 from gpukeras.data.sources.strings import StringFeatures, keeps_text, open_kept
 
 Given = Mapping[str, Any]
-# Storage of rows that are encoded once, by the option `cache`.
-KEEPS = {"host": "memory", "disk": "disk"}
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,7 @@ class InMemory(Features):
         return count_missing(self.features, self.rows, known, self.arg)
 
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the staged rows."""
         return MemoryRows(transform(recipe, self.features, self.arg, complete, notes))
@@ -101,8 +95,6 @@ class GivenRows(RowSource):
     Raises:
         DataError: if the row shape differs from training.
     """
-
-    resident_bytes = 0
 
     def __init__(self, recipe: Recipe, features: Given, arg: str) -> None:
         """Checks the shape; encodes no rows."""
@@ -182,9 +174,8 @@ def open_features(
 
 
 def _open_table(*given: Any) -> Features:
-    from gpukeras.data.sources.table.source import (
-        TableFeatures,  # imports pyarrow, which takes 0.3 s
-    )
+    # Imports pyarrow, which takes 0.3 s.
+    from gpukeras.data.sources.table.source import TableFeatures
 
     return TableFeatures(*given)
 

@@ -55,9 +55,9 @@ class RowSource(ABC):
         return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
 
     @property
-    @abstractmethod
     def resident_bytes(self) -> int:
-        """Host memory of the source in bytes."""
+        """Host memory of the source in bytes: none where each block is read from files."""
+        return 0
 
     @abstractmethod
     def gather(self, rows: Rows) -> np.ndarray:

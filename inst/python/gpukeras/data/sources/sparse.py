@@ -83,11 +83,7 @@ class SparseMatrix(Features):
         return np.where(deviation > 0, deviation, 1.0)
 
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> SparseRows:
         """Returns the rows as the recipe encodes them.
 

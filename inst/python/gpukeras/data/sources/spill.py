@@ -20,11 +20,13 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import mib
 from gpukeras.data.arrays import aligned_empty
-from gpukeras.data.sources.npy import NpyFile, read_stamp
+from gpukeras.data.files.errors import read_stamp
+from gpukeras.data.sources.npy import NpyFile
 from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.system import host
 
 MEMORY_BYTES = 256 * 2**20  # limit of memory for `keep="auto"`; see the module docstring
+STORAGES = {"host": "memory", "disk": "disk"}  # of rows that are encoded once, by `cache`
 SPARE_BYTES = 256 * 2**20  # free disk space that a scratch file leaves
 
 
@@ -41,11 +43,6 @@ class DiskRows(RowSource):
         super().__init__(file.shape, file.dtype, f"a block at a time from a scratch file, {size}")
         self.file = file
         weakref.finalize(self, _remove, file.path)
-
-    @property
-    def resident_bytes(self) -> int:
-        """Always 0: no row stays in memory."""
-        return 0
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows in the order requested; reads them in file order."""

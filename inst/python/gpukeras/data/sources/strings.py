@@ -57,11 +57,7 @@ class StringFeatures(Features):
         return np.ones(self.rows, dtype=bool), {}
 
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> MemoryRows:
         """Returns rows of codes, with the strings that they stand for.
 

@@ -7,12 +7,14 @@ to a scratch file; the columns of data frames stay in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import mib
+from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_features, check_some, row_blocks
 from gpukeras.data.preprocessing.column_order import order_columns
 from gpukeras.data.preprocessing.columns import kind_of
@@ -24,7 +26,13 @@ from gpukeras.data.preprocessing.targets import CATEGORIES, SEVERAL
 from gpukeras.data.preprocessing.weights import Weights, check_weights, each_weights
 from gpukeras.data.sources.registry import OPENERS, ArrayFeatures, open_features
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
-from gpukeras.data.sources.spill import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
+from gpukeras.data.sources.spill import (
+    MEMORY_BYTES,
+    STORAGES,
+    RowsWriter,
+    check_disk,
+    scratch_folder,
+)
 from gpukeras.data.streams.chunks import Parts, check_parts, read_parts
 from gpukeras.data.streams.generator import Chunk
 from gpukeras.system import host
@@ -338,15 +346,18 @@ class _Column:
         return np.atleast_1d(np.array(column["values"], np.float64))
 
 
+@dataclass(frozen=True)
 class StoredArray(ArrayFeatures):
-    """A collected array in a scratch file, which is encoded in blocks of rows."""
+    """A collected array in a scratch file, which is encoded in blocks of rows.
+
+    Args:
+        keep: Where encoded rows are stored, see `RowsWriter`.
+    """
+
+    keep: str = "auto"
 
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Encodes the rows, in memory or in another scratch file.
 
@@ -354,10 +365,9 @@ class StoredArray(ArrayFeatures):
             recipe: The encoding.
             complete: Mask of the rows to take, or None for all.
             notes: Collects whole numbers that lose digits, or None.
-            keep: Where encoded rows are stored, see `RowsWriter`.
         """
         values = self.features["values"]
-        with RowsWriter(recipe.staged_shape, keep=keep, arg=self.arg) as writer:
+        with RowsWriter(recipe.staged_shape, keep=self.keep, arg=self.arg) as writer:
             for rows in row_blocks(len(values), 8 * values[0].size):
                 taken = None if complete is None else complete[rows]
                 part = {**self.features, "values": values[rows]}
@@ -365,8 +375,11 @@ class StoredArray(ArrayFeatures):
         return writer.finish()
 
 
-def _open_stored(features: Mapping[str, Any], arg: str, *_: Any) -> StoredArray:
-    return StoredArray({**features, "kind": "array"}, arg)
+def _open_stored(
+    features: Mapping[str, Any], arg: str, spec: DatasetSpec | None, *_: Any
+) -> StoredArray:
+    keep = "auto" if spec is None else STORAGES.get(spec.cache, "auto")
+    return StoredArray({**features, "kind": "array"}, arg, keep=keep)
 
 
 OPENERS[STORED] = _open_stored

@@ -65,11 +65,6 @@ class ImageRows(RowSource):
         self.files = files
         self.form = form
 
-    @property
-    def resident_bytes(self) -> int:
-        """Always 0: no row stays in memory."""
-        return 0
-
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows; decodes a row once even if it repeats, as in padding."""
         numbers, places = np.unique(row_numbers(rows, len(self)), return_inverse=True)

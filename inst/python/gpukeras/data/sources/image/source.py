@@ -191,11 +191,7 @@ class ImageFeatures(Features):
         )
 
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the rows as uint8; decodes all of them now unless they are decoded on access.
 
@@ -203,7 +199,6 @@ class ImageFeatures(Features):
             recipe: The recipe to apply.
             complete: Mask of the rows to use, or None for all rows.
             notes: Unused: uint8 values lose no digits.
-            keep: Storage of the rows, if it was not chosen when the files were opened.
 
         Raises:
             DataError: for a file that is gone, damaged or no image; names it.
@@ -211,9 +206,9 @@ class ImageFeatures(Features):
         form = self._form_of(recipe)
         self._skip()
         if complete is not None:
-            return self._read(self.files.take(complete), form, keep)
+            return self._read(self.files.take(complete), form)
         if self._kept is None or self._kept[0] != form:
-            self._kept = form, self._read(self.files, form, keep)
+            self._kept = form, self._read(self.files, form)
         return self._kept[1]
 
     def _form_of(self, recipe: Recipe) -> ImageForm:
@@ -221,13 +216,12 @@ class ImageFeatures(Features):
         return choose_form(self._spec, recipe)
 
     def _read(
-        self, files: ImageFiles, form: ImageForm, keep: str, good: np.ndarray | None = None
+        self, files: ImageFiles, form: ImageForm, good: np.ndarray | None = None
     ) -> RowSource:
         """Returns the rows of files; with `good`, skips damaged files and clears their flags."""
-        keep = keep if self._keep == "auto" else self._keep
         blocks = decode_all(files, form, good)
-        if keep != "none":
-            return _keep_rows(blocks, files, form, keep)
+        if self._keep != "none":
+            return _keep_rows(blocks, files, form, self._keep)
         if good is None:
             return ImageRows(files, form)
         deque(blocks, maxlen=0)
@@ -238,11 +232,11 @@ class ImageFeatures(Features):
         if self._checked:
             return
         files, good = self.files, np.ones(len(self.files), dtype=bool)
-        self._kept = self._form, self._read(files, self._form, "auto", good)
+        self._kept = self._form, self._read(files, self._form, good)
         self._checked, self.files = True, files.take(good)
         if not good.all():
             count, first = int((~good).sum()), files.name(int(good.argmin()))
-            self.skipped = f"{count:,} damaged image file{'s' * (count > 1)}, the first {first}"
+            self.skipped = f"{count_of(count, 'damaged image file')}, the first {first}"
             _check_classes(self.files)
 
 

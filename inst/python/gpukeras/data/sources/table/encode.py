@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.data.arrays import EXACT_FLOAT32, EXACT_FLOAT64, Notes
+from gpukeras.data.arrays import EXACT_FLOAT32, EXACT_FLOAT64, FLOAT32_MAX, Notes
 from gpukeras.data.preprocessing.columns import ColumnRule, kind_of, transform_column
 from gpukeras.data.preprocessing.datetimes import read_number
 
 TILE_BYTES = 2**18  # of float64
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 Columns = Mapping[str, Mapping[str, Any]]
 
 

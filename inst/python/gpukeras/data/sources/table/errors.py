@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, GpuKerasError
-from gpukeras.core.messages import count_of
-from gpukeras.data.arrays import column_error
+from gpukeras.data.arrays import FLOAT32_MAX, column_error
 from gpukeras.data.files.table import open_table
 from gpukeras.data.preprocessing.columns import ColumnRule, kind_of, transform_column
 from gpukeras.data.preprocessing.datetimes import read_number
 from gpukeras.data.preprocessing.imputation import is_missing
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import count_codes, recode
-from gpukeras.data.sources.table.summaries import FLOAT32_MAX, LevelUnion
+from gpukeras.data.sources.table.summaries import LevelUnion
 
 Columns = Mapping[str, Mapping[str, Any]]
 
@@ -160,10 +159,3 @@ def name_row(error: DataError, path: Path, row: int) -> DataError:
     """
     message = f"{error.message.removesuffix('.')}; the first is in row {row:,} of {path.name}."
     return DataError(message, hint=error.hint, **{**error.details, "row": row, "path": str(path)})
-
-
-def explain_skipped(skipped: Any) -> str:
-    """Returns a phrase for what a reader left out, or ""."""
-    counts = [(skipped.rows, "row"), (skipped.files, "file")]
-    parts = [count_of(count, what) for count, what in counts if count]
-    return f"{' and '.join(parts)}; the first: {skipped.first}" if parts else ""

@@ -29,9 +29,9 @@ from gpukeras.data.preprocessing.targets import SEVERAL
 from gpukeras.data.preprocessing.text_vectorization import TextSpec
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.row_store import RowSource
-from gpukeras.data.sources.spill import RowsWriter
+from gpukeras.data.sources.spill import STORAGES, RowsWriter
 from gpukeras.data.sources.table.encode import Encoder
-from gpukeras.data.sources.table.errors import explain_fault, explain_skipped, find_row, name_row
+from gpukeras.data.sources.table.errors import explain_fault, find_row, name_row
 from gpukeras.data.sources.table.rules import TableLearner
 from gpukeras.data.sources.table.scan import Scan, choose_watch, empty_column, read_column
 from gpukeras.data.sources.table.summaries import NumberSummary
@@ -101,7 +101,7 @@ class TableFeatures(Features):
     def skipped(self) -> str:  # type: ignore[override] # known when the files were read
         """Description of what `on_error = "skip"` left out, or ""."""
         self._scanned()
-        return explain_skipped(self.reader.skipped)
+        return self.reader.skipped.explain()
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override] # the reader's
@@ -182,11 +182,7 @@ class TableFeatures(Features):
     # Encoding
 
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the rows as the recipe encodes them.
 
@@ -194,7 +190,6 @@ class TableFeatures(Features):
             recipe: The recipe to apply.
             complete: Mask of the rows to use, or None for all rows.
             notes: Collects notes on integers that lose digits in float32, or None.
-            keep: Storage of the rows, see `RowsWriter`.
 
         Raises:
             DataError: as `encoding.transform()` raises, with the first faulty row.
@@ -202,6 +197,7 @@ class TableFeatures(Features):
         check_form(recipe, "columns", recipe.raw_shape, self.arg)
         check_columns(recipe, self.columns, self.arg)
         rows = self.rows if complete is None else int(complete.sum())
+        keep = STORAGES.get(self._spec.cache, "auto")
         with RowsWriter(recipe.shape, np.float32, keep, self.arg, rows) as writer:
             try:
                 self._write(Encoder(recipe.columns, self.arg, notes), recipe, complete, writer)

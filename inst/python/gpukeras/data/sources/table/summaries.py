@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.arrays import column_error
+from gpukeras.data.arrays import FLOAT32_MAX, column_error
 from gpukeras.data.preprocessing.columns import ColumnRule, Learning, kind_of
 from gpukeras.data.preprocessing.datetimes import CYCLES, read_number
 from gpukeras.data.preprocessing.imputation import nothing_observed
 from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.preprocessing.targets import spread_codes
 
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_TEXTS = 100_000  # bounds memory; a one-hot column can have 1,000 levels
 DIGIT_BITS = 16  # fixed per pass, of a value's 64
 

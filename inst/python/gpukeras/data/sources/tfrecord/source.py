@@ -9,13 +9,13 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import Notes, check_some, standardise
+from gpukeras.data.arrays import Notes, check_some, row_blocks, standardise
 from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
 from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.image.source import ImageSpec, choose_form
 from gpukeras.data.sources.row_store import RowSource
-from gpukeras.data.sources.spill import RowsWriter
+from gpukeras.data.sources.spill import STORAGES, RowsWriter
 from gpukeras.data.sources.tfrecord.reader import RecordFiles
 from gpukeras.data.sources.tfrecord.schema import (
     Description,
@@ -28,7 +28,6 @@ from gpukeras.data.sources.tfrecord.schema import (
 )
 
 IMAGE_OPTIONS = ("image_size", "color")
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class RecordArray(Features):
@@ -58,7 +57,8 @@ class RecordArray(Features):
         """Stores the arguments; reads no data."""
         self.arg = arg
         self.refuses = "a TFRecord file of arrays"
-        self._files, self._description, self._spec = files, description, spec
+        self._files, self._description = files, description
+        self._keep = STORAGES.get(spec.cache, "auto")
         self._name = description.array or ""
         self._field = description.fields[self._name]
         self._note, self._seen = note, Notes()
@@ -84,7 +84,7 @@ class RecordArray(Features):
     def skipped(self) -> str:  # type: ignore[override] # known when the files were read
         """Description of what `on_error = "skip"` left out, or ""."""
         self._read()
-        return explain_skipped(self._files)
+        return self._files.skipped.explain("record")
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override] # complete only then
@@ -116,17 +116,13 @@ class RecordArray(Features):
         if not spec.scale:
             return Recipe("array", shape)
         source, moments = self._read(), RunningStats()
-        for rows in _blocks(source):
+        for rows in row_blocks(len(source), source.row_bytes):
             block = source.gather(rows)[keep[rows]]
             moments.add(block.reshape(-1, shape[-1]))
         return Recipe("array", shape, center=tuple(moments.mean), scale=tuple(moments.deviation))
 
     def encode(
-        self,
-        recipe: Recipe,
-        complete: np.ndarray | None = None,
-        notes: Notes | None = None,
-        keep: str = "auto",
+        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the rows: unchanged, or standardised."""
         check_form(recipe, self.kind, self.row_shape, self.arg)
@@ -137,8 +133,8 @@ class RecordArray(Features):
         center, scale = (
             None if part is None else np.array(part) for part in (recipe.center, recipe.scale)
         )
-        with RowsWriter(source.shape[1:], np.float32, keep, self.arg, len(source)) as writer:
-            for rows in _blocks(source):
+        with RowsWriter(source.shape[1:], np.float32, self._keep, self.arg, len(source)) as writer:
+            for rows in row_blocks(len(source), source.row_bytes):
                 writer.write(standardise(source.gather(rows), center, scale))
         self._source = None  # frees memory; the files can be read again
         return writer.finish()
@@ -148,9 +144,8 @@ class RecordArray(Features):
         if self._source is not None:
             return self._source
         dtype = np.uint8 if self.kind == "images" else np.float32
-        keep = {"host": "memory", "disk": "disk"}.get(self._spec.cache, "auto")
         self._beside = {kind: [] for kind, _ in self._names_beside()}
-        with RowsWriter(self.row_shape, dtype, keep, self.arg) as writer:
+        with RowsWriter(self.row_shape, dtype, self._keep, self.arg) as writer:
             self._write(writer)
             self._source = writer.finish()
         check_some(len(self._source), self.arg)
@@ -190,11 +185,6 @@ class RecordArray(Features):
         )
 
 
-def _blocks(source: RowSource) -> list[slice]:
-    step = max(1, 2**22 // max(1, source.row_bytes))
-    return [slice(start, min(start + step, len(source))) for start in range(0, len(source), step)]
-
-
 def _to_labels(
     parts: Sequence[np.ndarray], field: RecordField, name: str, arg: str
 ) -> dict[str, Any]:
@@ -212,14 +202,6 @@ def _to_labels(
         return {"kind": "matrix", "name": "y", "values": values, "levels": [], "names": []}
     kind = "integer" if field.dtype == "int64" else "numeric"
     return {"kind": kind, "name": "y", "values": values, "levels": []}
-
-
-def explain_skipped(files: RecordFiles) -> str:
-    """Returns a phrase for what was left out, or ""."""
-    skipped = files.skipped
-    counts = [(skipped.rows, "record"), (skipped.files, "file")]
-    parts = [f"{count:,} {what}{'s' * (count > 1)}" for count, what in counts if count]
-    return f"{' and '.join(parts)}; the first: {skipped.first}" if parts else ""
 
 
 def describe_records(features: Mapping[str, Any], arg: str = "x") -> dict[str, str]:
@@ -269,10 +251,8 @@ def open_records(
     note = description.note(file)
     if description.array is not None:
         return RecordArray(files, description, arg, spec, image=image, recipe=recipe, note=note)
-    from gpukeras.data.sources.tfrecord.tables import (
-        RecordReader,
-        RecordTable,  # imports pyarrow, which takes 0.3 s
-    )
+    # Imports pyarrow, which takes 0.3 s.
+    from gpukeras.data.sources.tfrecord.tables import RecordReader, RecordTable
 
     reader = RecordReader(files, description, arg, note)
     return RecordTable({**features, "reader": reader}, arg, spec, recipe, text)
