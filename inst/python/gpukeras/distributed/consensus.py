@@ -25,6 +25,7 @@ from gpukeras.core.options import FitSpec
 from gpukeras.data.loading.block import Block
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.distributed.channel.channel import Channel
+from gpukeras.distributed.channel.errors import worker_error
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
 CHANGE = "{what} is {here}, and the chief's is {there}"
@@ -130,16 +131,12 @@ class DistributedConsensus(LocalConsensus):
 
     def _meet(self, kind: str, own: Mapping[str, Any]) -> None:
         given = self._channel.exchange(kind, own)
-        for number, (one, name) in enumerate(zip(given, self._names, strict=True), 1):
+        for number, (one, name) in enumerate(zip(given, self._names, strict=True)):
             reason = one.get("failed") or tell_difference(one["told"], given[0]["told"])
             if reason:
                 does = "goes no further" if "failed" in one else "is not like the chief"
-                raise ClusterError(
-                    f"{_begin(name)} {does}: {reason.rstrip('.')}.",
-                    hint=ALL_ALIKE,
-                    worker=number,
-                    reason=reason,
-                )
+                text = f"{does}: {reason.rstrip('.')}"
+                raise worker_error(number, name, text, ALL_ALIKE, reason=reason)
 
     def share_state(self, state: TrainingState | None, model: Model) -> TrainingState | None:
         """Sends the chief's state, or otherwise its model's, to all workers."""
@@ -190,17 +187,10 @@ def check_blocks(given: list[dict[str, Any]], names: tuple[str, ...]) -> None:
     for one, name in zip(given, names, strict=True):
         if one != given[0]:
             here, chief = _describe_block(one), _describe_block(given[0])
-            raise ClusterError(
-                f"{_begin(name)} has {here} next, the chief {chief}: every worker must be given "
-                "the same rows in the same order.",
-                hint="Give the functions of all workers the same seed, or use files.",
-                worker=names.index(name) + 1,
-            )
-
-
-def _begin(name: str) -> str:
-    """Returns a worker's name for the start of a sentence; an address stays as it is."""
-    return name[0].upper() + name[1:]
+            rows = "every worker must be given the same rows in the same order"
+            text = f"has {here} next, the chief {chief}: {rows}"
+            hint = "Give the functions of all workers the same seed, or use files."
+            raise worker_error(names.index(name), name, text, hint)
 
 
 def _describe_block(block: Mapping[str, Any]) -> str:

@@ -53,6 +53,20 @@ def name_worker(worker: int, address: str) -> str:
     return f"the chief, {called}," if worker == 0 else called
 
 
+def worker_error(worker: int, name: str, text: str, hint: str, **details: Any) -> ClusterError:
+    """Returns an error about a worker.
+
+    Args:
+        worker: Its number, from 0.
+        name: Its name, see `name_worker()`.
+        text: The rest of the sentence, without its full stop.
+        hint: What the user can do about it.
+        **details: Further fields of the error, such as `address` and `reason`.
+    """
+    message = f"{name[0].upper()}{name[1:]} {text}."
+    return ClusterError(message, hint=hint, worker=worker + 1, **details)
+
+
 def explain_fault(fault: Fault, workers: Sequence[str], own: int) -> ClusterError:
     """Returns the error that every call of worker `own` raises after a fault.
 
@@ -61,16 +75,11 @@ def explain_fault(fault: Fault, workers: Sequence[str], own: int) -> ClusterErro
         workers: All addresses.
         own: This worker's number, from 0.
     """
-    name = name_worker(fault.worker, workers[fault.worker])
-    if fault.worker == own:
+    worker, reason, address = fault.worker, fault.reason, workers[fault.worker]
+    name = name_worker(worker, address)
+    if worker == own:
         name = f"this worker, {name.removesuffix(',')},"
-    return ClusterError(
-        f"{name[0].upper()}{name[1:]} {fault.reason}.",
-        hint=RESTART,
-        worker=fault.worker + 1,
-        address=workers[fault.worker],
-        reason=fault.reason,
-    )
+    return worker_error(worker, name, reason, RESTART, address=address, reason=reason)
 
 
 def explain_failure(error: BaseException) -> str:
@@ -134,15 +143,8 @@ def explain_difference(
     more = len(differences) - len(told)
     also = f"; {more} more differ" if more else ""
     reason = f"has {'; '.join(told)}{also}"
-    name = name_worker(worker, address)
-    return ClusterError(
-        f"{name[0].upper()}{name[1:]} {reason}.",
-        hint=hint,
-        worker=worker + 1,
-        address=address,
-        reason=reason,
-        differences=list(differences),
-    )
+    details = {"address": address, "reason": reason, "differences": list(differences)}
+    return worker_error(worker, name_worker(worker, address), reason, hint, **details)
 
 
 def _compare(name: str, own: str | None, other: str | None) -> str:

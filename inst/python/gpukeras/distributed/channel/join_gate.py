@@ -21,6 +21,7 @@ from gpukeras.distributed.channel.errors import (
     explain_difference,
     find_differences,
     name_worker,
+    worker_error,
 )
 from gpukeras.distributed.channel.protocol import Frame, FrameKind, is_place
 from gpukeras.distributed.channel.transport import LAST_WORD_S, Link, finish_links
@@ -82,13 +83,8 @@ def judge_hello(
     if not known or hello.index in (own.index, *here):
         reason = "has come twice" if known else "has come"
         name = name_worker(hello.index, address).removesuffix(",")
-        return ClusterError(
-            f"{name[0].upper()}{name[1:]} {reason}.",
-            hint=f"Every worker needs its own `index`, from 1 to {len(workers)}.",
-            worker=hello.index + 1,
-            address=address,
-            reason=reason,
-        )
+        hint = f"Every worker needs its own `index`, from 1 to {len(workers)}."
+        return worker_error(hello.index, name, reason, hint, address=address, reason=reason)
     return None
 
 
@@ -246,15 +242,10 @@ class JoinGate:
         worker, address = missing[0], self._workers[missing[0]]
         reason = f"has not come within {self._limit_s:g} s"
         more = f" ({len(missing) - 1} more have not)" if len(missing) > 1 else ""
+        hint = "Start all workers; a firewall must let them through to the chief's address."
+        hint = f"{hint} {told}" if told else hint
         name = name_worker(worker, address)
-        return ClusterError(
-            f"{name[0].upper()}{name[1:]} {reason}{more}.",
-            hint="Start all workers; a firewall must let them through to the chief's address."
-            + (f" {told}" if told else ""),
-            worker=worker + 1,
-            address=address,
-            reason=reason,
-        )
+        return worker_error(worker, name, f"{reason}{more}", hint, address=address, reason=reason)
 
     def _refuse(self, verdict: ClusterError) -> None:
         links = [*self._members.values(), *self._refused]

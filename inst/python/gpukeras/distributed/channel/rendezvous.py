@@ -9,7 +9,7 @@ from typing import Any
 
 from gpukeras.core.errors import ClusterError
 from gpukeras.distributed.channel.authentication import PROTOCOL, WORKER, Seal, StrangerError
-from gpukeras.distributed.channel.errors import name_worker
+from gpukeras.distributed.channel.errors import name_worker, worker_error
 from gpukeras.distributed.channel.join_gate import (
     STRANGER_S,
     Hello,
@@ -89,14 +89,9 @@ def reach_chief(spec: ClusterSpec, description: Mapping[str, Any], limit_s: floa
                 return link
         time.sleep(PAUSE_S)
     name = name_worker(0, spec.workers[0])
-    raise ClusterError(
-        f"{name[0].upper()}{name[1:]} has not been found at {spec.control} within {limit_s:g} s: "
-        f"{problem}.",
-        hint="Start worker 1 too; a firewall must let workers through to that address.",
-        worker=1,
-        address=spec.control,
-        reason=problem,
-    )
+    text = f"has not been found at {spec.control} within {limit_s:g} s: {problem}"
+    hint = "Start worker 1 too; a firewall must let workers through to that address."
+    raise worker_error(0, name, text, hint, address=spec.control, reason=problem)
 
 
 def _greet(spec: ClusterSpec, description: Mapping[str, Any]) -> Hello:
