@@ -191,9 +191,9 @@ class Notes:
 
 
 def _note(arg: str, name: str, scaled: bool, count: int) -> str:
-    where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
     power, cast = (53, "float64") if scaled else (24, "float32")
     numbers = count_of(count, "whole number")
+    where = describe_column(name, arg)
     return f"{where} has {numbers} beyond 2^{power} that {cast} cannot hold exactly."
 
 
@@ -327,14 +327,32 @@ def column_error(name: str, arg: str, hint: str = "", **counts: int) -> DataErro
     """
     words = {"missing": "missing", "infinite": "infinite", "large": "too large for float32"}
     kinds = [f"{count} {words[key]}" for key, count in counts.items() if count]
-    where = f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
     if set(key for key, count in counts.items() if count) == {"missing"}:
         found = count_of(counts["missing"], "missing value")
         usual = missing_hint(label=name == arg)
     else:
         found = f"values that cannot be trained on: {' and '.join(kinds)}"
         usual = "Remove those rows, or correct them, first."
-    return DataError(f"{where} has {found}.", hint=hint or usual, arg=arg, column=name, **counts)
+    return column_fault(name, arg, f"has {found}.", hint or usual, **counts)
+
+
+def column_fault(name: str, arg: str, problem: str, hint: str = "", **details: Any) -> DataError:
+    """Returns an error about a column.
+
+    Args:
+        name: The column's name.
+        arg: The user's name for the data.
+        problem: What is wrong, as the rest of a sentence.
+        hint: What to do about it, or "".
+        **details: Further fields of the error.
+    """
+    message = f"{describe_column(name, arg)} {problem}"
+    return DataError(message, hint=hint, arg=arg, column=name, **details)
+
+
+def describe_column(name: str, arg: str) -> str:
+    """Returns a column's name for messages; that of the data, if they are the same."""
+    return f"`{arg}`" if name == arg else f"Column `{name}` of `{arg}`"
 
 
 def missing_hint(label: bool) -> str:

@@ -28,11 +28,10 @@ from gpukeras.export.keras_file import (
     load_safely,
     needs_of,
     place,
-    refused,
     write_model,
     written_beside,
 )
-from gpukeras.export.safe_load import check_code
+from gpukeras.export.safe_load import check_code, refused
 from gpukeras.models import builder
 from gpukeras.training.history_registry import (
     explain_history,

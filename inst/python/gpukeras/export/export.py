@@ -22,9 +22,10 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder
-from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_flag, check_positive
+from gpukeras.data.files.errors import path_error
 from gpukeras.diagnostics.child_probes import parse_answer, quiet_environment, run_probe
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.export.formats import FORMATS, Format, check_packages, choose_format
@@ -32,7 +33,6 @@ from gpukeras.export.keras_file import (
     check_target,
     explain_error,
     place,
-    refused,
     write_errors,
     written_beside,
 )
@@ -45,6 +45,7 @@ from gpukeras.export.parity import (
     read_inputs,
     read_samples,
 )
+from gpukeras.export.safe_load import refused
 from gpukeras.models import builder
 
 LIMIT_S = 300.0  # of the child process, which may have to import TensorFlow
@@ -177,11 +178,7 @@ def _read_tolerance(model: Model, given: float | None) -> tuple[float, str]:
 
 def _check_place(target: Path, form: Format, overwrite: bool) -> None:
     if not target.parent.is_dir():
-        raise DataError(
-            f"`path`: the folder {target.parent.name} does not exist.",
-            arg="path",
-            path=str(target),
-        )
+        raise path_error(target, "path", f"the folder {target.parent.name} does not exist.")
     if form.suffix:
         check_target(target, overwrite)
         return
@@ -189,12 +186,7 @@ def _check_place(target: Path, form: Format, overwrite: bool) -> None:
     if target.exists() and not (overwrite and ours):
         hint = "Give another path, or `overwrite = TRUE`." if ours else "Give another path."
         kind = "a SavedModel" if ours else "something else, which is never replaced"
-        raise DataError(
-            f"`path`: {target.name} is there already, {kind}.",
-            hint=hint,
-            arg="path",
-            path=str(target),
-        )
+        raise path_error(target, "path", f"{target.name} is there already, {kind}.", hint)
 
 
 @contextmanager

@@ -21,9 +21,10 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.core.options import describe
 from gpukeras.core.safe_files import private_folder
+from gpukeras.data.files.errors import path_error
 from gpukeras.export import zip_limits
 from gpukeras.export.custom_objects import Needs, find_missing, read_needs, short_name, spread_names
-from gpukeras.export.safe_load import check_code
+from gpukeras.export.safe_load import check_code, refused
 
 SUFFIX = ".keras"
 # Modules in which Keras looks up functions by name.
@@ -49,18 +50,14 @@ def check_target(target: Path, overwrite: bool) -> None:
         DataError: if a folder exists there, or a file does and `overwrite` is False.
     """
     if target.is_dir():
-        raise DataError(f"`path`: {target.name} is a folder.", arg="path", path=str(target))
+        raise path_error(target, "path", f"{target.name} is a folder.")
     if os.path.lexists(target) and not overwrite:
         raise _exists(target)
 
 
 def _exists(target: Path) -> DataError:
-    return DataError(
-        f"`path`: {target.name} is there already.",
-        hint="Give another path, or `overwrite = TRUE`.",
-        arg="path",
-        path=str(target),
-    )
+    hint = "Give another path, or `overwrite = TRUE`."
+    return path_error(target, "path", f"{target.name} is there already.", hint)
 
 
 @contextmanager
@@ -249,15 +246,3 @@ def explain_error(error: BaseException) -> str:
     for end in (". ", " Full object config"):
         said = said.split(end)[0]
     return said.rstrip(".") + "."
-
-
-def refused(message: str, arg: str, path: Path, hint: str = "") -> ModelError:
-    """Returns the error of a model file that cannot be written or read.
-
-    Args:
-        message: The message.
-        arg: The user's name for the model.
-        path: Path of the file.
-        hint: What the user can do.
-    """
-    return ModelError(message, hint=hint, arg=arg, path=str(path))

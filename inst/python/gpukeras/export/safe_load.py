@@ -26,6 +26,18 @@ PROGRAMS = {
 }
 
 
+def refused(message: str, arg: str, path: Path, hint: str = "") -> ModelError:
+    """Returns the error of a model file that cannot be written or read.
+
+    Args:
+        message: The message.
+        arg: The user's name for the model.
+        path: Path of the file.
+        hint: What the user can do.
+    """
+    return ModelError(message, hint=hint, arg=arg, path=str(path))
+
+
 def check_code(path: Path, arg: str, lambdas: bool = True) -> None:
     """Refuses a `.keras` file that contains code; the code is never run.
 
@@ -41,16 +53,11 @@ def check_code(path: Path, arg: str, lambdas: bool = True) -> None:
         _check_settings(read_settings(path), path, arg, lambdas)
         link = next(_find_links(path), "")
     except RecursionError as error:
-        raise ModelError(
-            f"`{arg}`: {path.name} is damaged: it is nested too deeply.", arg=arg, path=str(path)
-        ) from error
+        problem = f"`{arg}`: {path.name} is damaged: it is nested too deeply."
+        raise refused(problem, arg, path) from error
     if link:
-        raise ModelError(
-            f"`{arg}`: the weights in {path.name} are not in it: {link}.",
-            hint="Save the model again by gpu_save().",
-            arg=arg,
-            path=str(path),
-        )
+        problem = f"`{arg}`: the weights in {path.name} are not in it: {link}."
+        raise refused(problem, arg, path, "Save the model again by gpu_save().")
 
 
 def read_settings(path: Path) -> Any:
@@ -61,29 +68,26 @@ def read_settings(path: Path) -> Any:
     return None
 
 
-def _check_settings(config: Any, path: Path, arg: str, refused: bool) -> None:
+def _check_settings(config: Any, path: Path, arg: str, lambdas: bool) -> None:
     known = list(walk_settings(config))
     found = (owner or "its compile()" for one, owner in known if is_lambda(one))
     names = list(dict.fromkeys(found))
-    if names and refused:
-        raise ModelError(
+    if names and lambdas:
+        raise refused(
             f"`{arg}` holds Python code that Keras' safe mode does not load: a lambda in "
             f"{', '.join(names)}.",
-            hint="Use keras.ops or a registered layer class or function in place of it; a file "
+            arg,
+            path,
+            "Use keras.ops or a registered layer class or function in place of it; a file "
             "that you trust loads by gpu_load(safe_mode = FALSE).",
-            arg=arg,
-            path=str(path),
         )
     kinds = ((one["class_name"], owner) for one, owner in known if _is_program(one))
     told = (f"{PROGRAMS[kind]} in {owner or 'the model'}" for kind, owner in kinds)
     programs = list(dict.fromkeys(told))
     if programs:
-        raise ModelError(
-            f"`{arg}` holds what Keras' safe mode does not load: {', '.join(programs)}.",
-            hint="Use layers of Keras or a registered layer class in place of it.",
-            arg=arg,
-            path=str(path),
-        )
+        problem = f"`{arg}` holds what Keras' safe mode does not load: {', '.join(programs)}."
+        hint = "Use layers of Keras or a registered layer class in place of it."
+        raise refused(problem, arg, path, hint)
 
 
 def walk_settings(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str]]:

@@ -63,6 +63,19 @@ class Tally:
         self.skipped = Skipped(so_far.rows + rows, so_far.files + files, so_far.first or first)
 
 
+def path_error(path: Path, arg: str, text: str, hint: str = "", **details: Any) -> DataError:
+    """Returns an error about a path.
+
+    Args:
+        path: The file or folder.
+        arg: Name of the user's argument, for error messages.
+        text: The rest of the message.
+        hint: What to do about it, or "".
+        **details: Fields of the error, such as `row` and `column`.
+    """
+    return DataError(f"`{arg}`: {text}", hint=hint, arg=arg, path=str(path), **details)
+
+
 def file_error(path: Path, arg: str, problem: str, hint: str = "", **details: Any) -> DataError:
     """Returns an error about a file; the message names the file without its folder.
 
@@ -73,8 +86,7 @@ def file_error(path: Path, arg: str, problem: str, hint: str = "", **details: An
         hint: What to do about it, or "".
         **details: Fields of the error, such as `row` and `column`.
     """
-    message = f"`{arg}`: the file {path.name} {problem}"
-    return DataError(message, hint=hint, arg=arg, path=str(path), **details)
+    return path_error(path, arg, f"the file {path.name} {problem}", hint, **details)
 
 
 def opening_error(path: Path, arg: str, error: OSError) -> DataError:

@@ -15,10 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import check_choice, describe
-from gpukeras.data.arrays import Notes, check_lengths, column_error, moments, row_blocks
+from gpukeras.data.arrays import (
+    Notes,
+    check_lengths,
+    column_error,
+    column_fault,
+    moments,
+    row_blocks,
+)
 from gpukeras.data.preprocessing import imputation
 from gpukeras.data.preprocessing.datetimes import CYCLES, check_days, encode_cycles, read_number
 from gpukeras.data.preprocessing.hashing import choose_bins
@@ -266,19 +273,12 @@ def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[st
             else f"{len(levels)} different texts in {count_of(rows, 'row')}"
         )
         ways = ', or use `encode = "hash"` or `text`' if levels else ""
-        raise DataError(
-            f"Column `{name}` of `{arg}` has {found}: it cannot be a category.",
-            hint=f"Drop the column, or make it a factor with the levels you mean{ways}.",
-            arg=arg,
-            column=name,
-        )
+        hint = f"Drop the column, or make it a factor with the levels you mean{ways}."
+        raise column_fault(name, arg, f"has {found}: it cannot be a category.", hint)
     if onehot and len(levels) > MAX_ONEHOT:
-        raise DataError(
-            f"Column `{name}` of `{arg}` has {len(levels)} levels, too many for one-hot columns.",
-            hint='Use `encode = "codes"` or `encode = "hash"`, or merge rare levels.',
-            arg=arg,
-            column=name,
-        )
+        problem = f"has {len(levels)} levels, too many for one-hot columns."
+        hint = 'Use `encode = "codes"` or `encode = "hash"`, or merge rare levels.'
+        raise column_fault(name, arg, problem, hint)
     return levels
 
 
@@ -374,12 +374,9 @@ def _check_kind(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> None:
     found = kind_of(column)
     if found != ("category" if rule.kind == "text" else rule.kind):
         maker = MAKERS.get(rule.kind)
-        raise DataError(
-            f"Column `{rule.name}` of `{arg}` is a {found} where training had a {rule.kind}.",
-            hint=f"Convert it by {maker} first." if maker else "",
-            arg=arg,
-            column=rule.name,
-        )
+        hint = f"Convert it by {maker} first." if maker else ""
+        problem = f"is a {found} where training had a {rule.kind}."
+        raise column_fault(rule.name, arg, problem, hint)
 
 
 def _finite(column: Mapping[str, Any], values: np.ndarray, arg: str, missing: bool) -> np.ndarray:

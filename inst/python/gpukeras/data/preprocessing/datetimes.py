@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import DataError
-from gpukeras.data.arrays import row_blocks
+from gpukeras.data.arrays import column_fault, row_blocks
 
 DAY_S = 86400.0
 MONDAY = 3  # days from the last Monday before 1970-01-01, which was a Thursday
@@ -52,12 +51,8 @@ def check_days(days: np.ndarray, name: str, arg: str) -> None:
     """
     far = int((np.abs(days) > MAX_DAYS).sum())
     if far:
-        raise DataError(
-            f"Column `{name}` of `{arg}` has {far} dates more than {MAX_DAYS:,.0f} days from 1970.",
-            hint="Correct those dates first.",
-            arg=arg,
-            column=name,
-        )
+        problem = f"has {far} dates more than {MAX_DAYS:,.0f} days from 1970."
+        raise column_fault(name, arg, problem, "Correct those dates first.")
 
 
 def encode_cycles(column: Mapping[str, Any], out: np.ndarray) -> None:

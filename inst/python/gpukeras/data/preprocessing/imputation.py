@@ -12,7 +12,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
-from gpukeras.data.arrays import check_features, column_name, row_blocks
+from gpukeras.data.arrays import check_features, column_fault, column_name, row_blocks
 from gpukeras.data.preprocessing.targets import CATEGORIES, each_label
 
 
@@ -156,12 +156,8 @@ def observed(values: np.ndarray, keep: np.ndarray, name: str, arg: str) -> np.nd
 
 def nothing_observed(name: str, arg: str) -> DataError:
     """Returns the error for a column without a value to learn from."""
-    return DataError(
-        f"Column `{name}` of `{arg}` is missing in all training rows: nothing can be imputed.",
-        hint="Drop the column.",
-        arg=arg,
-        column=name,
-    )
+    problem = "is missing in all training rows: nothing can be imputed."
+    return column_fault(name, arg, problem, "Drop the column.")
 
 
 def learn_fill(column: Mapping[str, Any], there: np.ndarray) -> float:

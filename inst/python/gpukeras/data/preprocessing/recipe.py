@@ -204,11 +204,13 @@ def check_columns(recipe: Recipe, names: Collection[str], arg: str) -> None:
     given = set(names)
     missing = [rule.name for rule in recipe.columns if rule.name not in given]
     if missing:
-        raise DataError(
-            f"`{arg}` lacks the column `{missing[0]}` that the model was trained on.",
-            arg=arg,
-            column=missing[0],
-        )
+        raise lacking_column(missing[0], arg)
+
+
+def lacking_column(name: str, arg: str) -> DataError:
+    """Returns the error of data that lack a column of the training rows."""
+    message = f"`{arg}` lacks the column `{name}` that the model was trained on."
+    return DataError(message, arg=arg, column=name)
 
 
 def check_names(names: Sequence[str], arg: str) -> None:

@@ -24,6 +24,7 @@ from gpukeras.data.arrays import (
     Notes,
     aligned_empty,
     column_error,
+    column_fault,
     column_name,
     missing_hint,
     moments,
@@ -301,15 +302,10 @@ def recode(
     unknown = (counts > 0) & (np.roll(mapping, 1) < 0)
     new = sorted({own[code - 1] for code in np.flatnonzero(unknown)})
     if new:
-        where = f"`{arg}`" if column["name"] == arg else f"Column `{column['name']}` of `{arg}`"
-        raise DataError(
-            f"{where} has levels that training did not see: "
-            f"{', '.join(new[:5])}{', ...' if len(new) > 5 else ''}.",
-            hint="Drop those rows, or train with data that has them.",
-            arg=arg,
-            column=column["name"],
-            levels=new,
-        )
+        shown = f"{', '.join(new[:5])}{', ...' if len(new) > 5 else ''}"
+        problem = f"has levels that training did not see: {shown}."
+        hint = "Drop those rows, or train with data that has them."
+        raise column_fault(column["name"], arg, problem, hint, levels=new)
     return spread_codes(column, mapping)
 
 
@@ -329,12 +325,8 @@ def count_codes(column: Mapping[str, Any], arg: str, *, imputed: bool) -> np.nda
     for rows in _blocks(values):
         codes = values[rows].astype(np.int64)
         if not 0 <= codes.min() <= codes.max() < len(counts):
-            raise DataError(
-                f"Column `{name}` of `{arg}` has codes outside its "
-                f"{count_of(len(counts) - 1, 'level')}.",
-                arg=arg,
-                column=name,
-            )
+            levels = count_of(len(counts) - 1, "level")
+            raise column_fault(name, arg, f"has codes outside its {levels}.")
         counts += np.bincount(codes, minlength=len(counts))
     if counts[0] and not imputed:
         raise column_error(name, arg, missing=int(counts[0]))

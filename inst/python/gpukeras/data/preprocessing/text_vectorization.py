@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.errors import SpecError
 from gpukeras.core.options import Spec, check_choice, check_count, option
-from gpukeras.data.arrays import EXACT_FLOAT32, row_blocks
+from gpukeras.data.arrays import EXACT_FLOAT32, column_fault, row_blocks
 from gpukeras.data.preprocessing.imputation import nothing_observed
 from gpukeras.data.preprocessing.targets import count_codes, spread_codes
 
@@ -140,13 +140,9 @@ def learn_text(column: Mapping[str, Any], keep: np.ndarray, spec: TextSpec, arg:
     texts, counts = _texts(column)[used], counts[used]
     tokens = _learn_tokens(texts, counts, spec)
     if not tokens:
-        raise DataError(
-            f"Column `{column['name']}` of `{arg}` has no token in its training rows: "
-            "no vocabulary can be learned.",
-            hint="Drop the column, or split and standardise its texts otherwise.",
-            arg=arg,
-            column=column["name"],
-        )
+        problem = "has no token in its training rows: no vocabulary can be learned."
+        hint = "Drop the column, or split and standardise its texts otherwise."
+        raise column_fault(column["name"], arg, problem, hint)
     rule = TextRule(
         spec.output,
         tokens,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukeras.core.errors import DataError
+from gpukeras.data.files.errors import path_error
 from gpukeras.data.saved.shards import FORMATS, Place, Shard
 from gpukeras.data.saved.tf_example import Field
 
@@ -70,12 +71,12 @@ def parse_manifest(text: str, folder: Path, arg: str) -> Manifest:
     if not is_count(version):
         raise _broken(folder, arg)
     if version > VERSION:
-        raise DataError(
-            f"`{arg}`: {folder.name} was saved by a later version of gpukeras "
-            f"(its format is {version}, this one reads up to {VERSION}).",
-            hint="Update gpukeras.",
-            arg=arg,
-            path=str(folder),
+        raise path_error(
+            folder,
+            arg,
+            f"{folder.name} was saved by a later version of gpukeras (its format is {version}, "
+            f"this one reads up to {VERSION}).",
+            "Update gpukeras.",
         )
     if found != _sum(plain):
         raise _broken(folder, arg)
@@ -170,9 +171,5 @@ def _sum(plain: Mapping[str, Any]) -> str:
 
 
 def _broken(folder: Path, arg: str) -> DataError:
-    return DataError(
-        f"`{arg}`: {MANIFEST} in {folder.name} is not as gpu_dataset_save() wrote it.",
-        hint="Save the dataset again.",
-        arg=arg,
-        path=str(folder / MANIFEST),
-    )
+    text = f"{MANIFEST} in {folder.name} is not as gpu_dataset_save() wrote it."
+    return path_error(folder / MANIFEST, arg, text, "Save the dataset again.")

@@ -24,7 +24,7 @@ from gpukeras.core.messages import count_of, mib, system_reason
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.dataset import MapDataset, take_shard
-from gpukeras.data.files.errors import read_stamp
+from gpukeras.data.files.errors import AGAIN, file_error, path_error, read_stamp
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.preprocessing.serialization import from_portable
 from gpukeras.data.saved.crc32c import file_crc32
@@ -158,12 +158,8 @@ class SavedRows(RowSource):
             return run.map(start, stop, self._row_bytes)
         except (OSError, ValueError) as error:
             found = "is gone" if isinstance(error, FileNotFoundError) else "changed"
-            raise DataError(
-                f"`{self._arg}`: the file {run.path.name} {found} after it was opened.",
-                hint="Make the dataset again.",
-                arg=self._arg,
-                path=str(run.path),
-            ) from error
+            problem = f"{found} after it was opened."
+            raise file_error(run.path, self._arg, problem, AGAIN) from error
 
 
 def build_saved(
@@ -212,12 +208,8 @@ def _check_folder(path: Any, arg: str) -> Path:
     folder = Path(str(path)).expanduser()
     if not (folder / MANIFEST).is_file():
         found = "holds no saved dataset" if folder.is_dir() else "does not exist"
-        raise DataError(
-            f"`{arg}`: the folder {folder.name} {found}.",
-            hint="Check the path; gpu_dataset_save() writes such folders.",
-            arg=arg,
-            path=str(folder),
-        )
+        hint = "Check the path; gpu_dataset_save() writes such folders."
+        raise path_error(folder, arg, f"the folder {folder.name} {found}.", hint)
     return folder
 
 
@@ -225,12 +217,8 @@ def _read_manifest(folder: Path, arg: str) -> Manifest:
     try:
         text = (folder / MANIFEST).read_bytes().decode("utf-8", "replace")
     except OSError as error:
-        raise DataError(
-            f"`{arg}`: {MANIFEST} in {folder.name} cannot be read: {system_reason(error)}.",
-            hint="Check its permissions.",
-            arg=arg,
-            path=str(folder / MANIFEST),
-        ) from error
+        text = f"{MANIFEST} in {folder.name} cannot be read: {system_reason(error)}."
+        raise path_error(folder / MANIFEST, arg, text, "Check its permissions.") from error
     return parse_manifest(text, folder, arg)
 
 
@@ -281,12 +269,9 @@ def check_shards(
     whole = [shard for shard in manifest.shards if shard.file not in faults]
     if faults and (on_error == "stop" or not whole):
         file, fault = next(iter(faults.items()))
-        raise DataError(
-            f"`{arg}`: the file {file} of {folder.name} {fault}.",
-            hint='Copy or save the dataset again, or use `on_error = "skip"`.',
-            arg=arg,
-            path=str(folder / file),
-        )
+        hint = 'Copy or save the dataset again, or use `on_error = "skip"`.'
+        text = f"the file {file} of {folder.name} {fault}."
+        raise path_error(folder / file, arg, text, hint)
     return whole, _explain_skipped(manifest, whole, faults)
 
 
@@ -384,10 +369,5 @@ def _rows_as_told(shard: Shard, folder: Path, arg: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, OSError) as error:  # pyarrow's errors are subclasses
-        raise DataError(
-            f"`{arg}`: the rows of {shard.file} in {folder.name} are not those that {MANIFEST} "
-            "tells of.",
-            hint="Save the dataset again.",
-            arg=arg,
-            path=str(folder / shard.file),
-        ) from error
+        text = f"the rows of {shard.file} in {folder.name} are not those that {MANIFEST} tells of."
+        raise path_error(folder / shard.file, arg, text, "Save the dataset again.") from error

@@ -25,6 +25,7 @@ from gpukeras.core.options import check_choice, check_count, check_flag, describ
 from gpukeras.core.safe_files import FULL, open_regular
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
+from gpukeras.data.files.errors import path_error
 from gpukeras.data.preprocessing.recipe import AS_IS
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.data.saved.manifest import MANIFEST, Manifest, parse_manifest
@@ -304,13 +305,8 @@ def _check_path(path: Any) -> Path:
         raise SpecError(f"`path` must be the path of a folder, not {describe(path)}.", arg="path")
     target = Path(path).expanduser().absolute()
     if not target.parent.is_dir():
-        raise DataError(
-            f"`path`: the folder {target.parent.name} that {target.name} is to be in "
-            "does not exist.",
-            hint="Make it first.",
-            arg="path",
-            path=str(target),
-        )
+        text = f"the folder {target.parent.name} that {target.name} is to be in does not exist."
+        raise path_error(target, "path", text, "Make it first.")
     return target
 
 
@@ -330,16 +326,14 @@ def _check_free(target: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         hint = "Choose another path, or use `overwrite = TRUE`."
-        raise DataError(
-            f"`path`: {target.name} exists already.", hint=hint, arg="path", path=str(target)
-        )
+        raise path_error(target, "path", f"{target.name} exists already.", hint)
     if not is_ours(target):
-        raise DataError(
-            f"`path`: {target.name} is not a folder that gpu_dataset_save() wrote, "
-            "or holds something else too.",
-            hint="Nothing else is ever deleted: choose another path.",
-            arg="path",
-            path=str(target),
+        raise path_error(
+            target,
+            "path",
+            f"{target.name} is not a folder that gpu_dataset_save() wrote, or holds something "
+            "else too.",
+            "Nothing else is ever deleted: choose another path.",
         )
 
 
@@ -380,19 +374,11 @@ def _file_errors(target: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in FULL:
             raise _full(target) from error
-        raise DataError(
-            f"`path`: {target.name} cannot be written: {system_reason(error)}.",
-            hint="Check the path and its permissions.",
-            arg="path",
-            path=str(target),
-        ) from error
+        text = f"{target.name} cannot be written: {system_reason(error)}."
+        raise path_error(target, "path", text, "Check the path and its permissions.") from error
 
 
 def _full(target: Path, sizes: str = "") -> DataError:
     asked = f": the dataset needs {sizes}" if sizes else ""
-    return DataError(
-        f"`path`: the disk is full{asked}.",
-        hint="Make room, or choose another disk.",
-        arg="path",
-        path=str(target),
-    )
+    text = f"the disk is full{asked}."
+    return path_error(target, "path", text, "Make room, or choose another disk.")

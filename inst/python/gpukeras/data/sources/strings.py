@@ -16,8 +16,14 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import EXACT_FLOAT32, Notes, aligned_empty
-from gpukeras.data.preprocessing.recipe import STRINGS, Recipe, check_form, check_names
+from gpukeras.data.arrays import EXACT_FLOAT32, Notes, aligned_empty, column_fault
+from gpukeras.data.preprocessing.recipe import (
+    STRINGS,
+    Recipe,
+    check_form,
+    check_names,
+    lacking_column,
+)
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.multi_input import InputsFeatures
 from gpukeras.data.sources.row_store import MemoryRows
@@ -128,11 +134,7 @@ def _choose(
     given = {column["name"]: column for column in columns}
     for name in names:
         if name not in given:
-            raise DataError(
-                f"`{arg}` lacks the column `{name}` that the model was trained on.",
-                arg=arg,
-                column=name,
-            )
+            raise lacking_column(name, arg)
     return [given[name] for name in names] or columns
 
 
@@ -160,9 +162,6 @@ def _join_texts(columns: Sequence[Mapping[str, Any]], arg: str) -> dict[str, Any
 
 
 def _refuse(column: Mapping[str, Any], arg: str, expected: str) -> DataError:
-    return DataError(
-        f"Column `{column['name']}` of `{arg}` must hold {expected}, not {column['kind']}.",
-        hint='With `encode = "none"` columns are given to the model as they are.',
-        arg=arg,
-        column=column["name"],
-    )
+    problem = f"must hold {expected}, not {column['kind']}."
+    hint = 'With `encode = "none"` columns are given to the model as they are.'
+    return column_fault(column["name"], arg, problem, hint)

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import DataError
-from gpukeras.data.arrays import FLOAT32_MAX, column_error
+from gpukeras.data.arrays import FLOAT32_MAX, column_error, column_fault
 from gpukeras.data.preprocessing.columns import ColumnRule, Learning, kind_of
 from gpukeras.data.preprocessing.datetimes import CYCLES, read_number
 from gpukeras.data.preprocessing.imputation import nothing_observed
@@ -244,13 +243,9 @@ class LevelUnion:
 
     def _check_levels(self, count: int) -> None:
         if self._onehot and count > MAX_TEXTS:
-            raise DataError(
-                f"Column `{self.name}` of `{self._arg}` has more than {MAX_TEXTS:,} levels, "
-                "too many for one-hot columns.",
-                hint='Drop the column, or use `encode = "codes"` or `encode = "hash"`.',
-                arg=self._arg,
-                column=self.name,
-            )
+            problem = f"has more than {MAX_TEXTS:,} levels, too many for one-hot columns."
+            hint = 'Drop the column, or use `encode = "codes"` or `encode = "hash"`.'
+            raise column_fault(self.name, self._arg, problem, hint)
 
     def column(self) -> dict[str, Any]:
         """Returns the whole column; levels of strings are sorted.

@@ -19,6 +19,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import check_choice, check_counts, describe
+from gpukeras.data.files.errors import path_error
 from gpukeras.data.files.paths import FORMATS, find_files
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.image.decode import ImageForm, decode_content
@@ -370,30 +371,18 @@ def check_text(column: Sequence[bytes] | np.ndarray, name: str, arg: str) -> lis
 
 
 def _lacking(name: str, found: Sequence[str], path: Path, arg: str) -> DataError:
-    return DataError(
-        f"`{arg}`: the first record of {path.name} has no feature `{name}`.",
-        hint=f"It has {', '.join(found[:12])}{', ...' if len(found) > 12 else ''}.",
-        arg=arg,
-        column=name,
-        path=str(path),
-    )
+    text = f"the first record of {path.name} has no feature `{name}`."
+    hint = f"It has {', '.join(found[:12])}{', ...' if len(found) > 12 else ''}."
+    return path_error(path, arg, text, hint, column=name)
 
 
 def _unclear(name: str, found: str, path: Path, arg: str) -> DataError:
-    return DataError(
-        f"`{arg}`: feature `{name}` {found} in the first record of {path.name}.",
-        hint='Say what it is, such as description = list(name = c("float32", 28, 28)).',
-        arg=arg,
-        column=name,
-        path=str(path),
-    )
+    text = f"feature `{name}` {found} in the first record of {path.name}."
+    hint = 'Say what it is, such as description = list(name = c("float32", 28, 28)).'
+    return path_error(path, arg, text, hint, column=name)
 
 
 def _foreign(path: Path, arg: str) -> DataError:
-    return DataError(
-        f"`{arg}`: the first record of {path.name} is no tf.train.Example with features.",
-        hint="Other records must be read with tf.data: gpu_dataset() takes such a dataset.",
-        arg=arg,
-        path=str(path),
-        record=1,
-    )
+    text = f"the first record of {path.name} is no tf.train.Example with features."
+    hint = "Other records must be read with tf.data: gpu_dataset() takes such a dataset."
+    return path_error(path, arg, text, hint, record=1)
