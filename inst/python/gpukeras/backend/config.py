@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend.mixed_precision import TF32_FROM, Precision, choose_policy, parse_capability
-from gpukeras.core.errors import NoDeviceError, SpecError
-from gpukeras.core.options import SetupSpec, describe
+from gpukeras.core.errors import NoDeviceError
+from gpukeras.core.options import SetupSpec, refused_value
 from gpukeras.system.facts import parse_numbers
 from gpukeras.system.known_issues import aborts_xla
 
@@ -123,10 +123,7 @@ def parse_device(text: str) -> tuple[str, int | None]:
     pattern = r"/?(?:(?:physical_)?device:)?(?:(auto)|(cpu|gpu)(?::(\d+))?)"
     match = re.fullmatch(pattern, text.strip(), re.IGNORECASE) if isinstance(text, str) else None
     if match is None:
-        raise SpecError(
-            f'`device` must be "auto", "cpu", "gpu" or one such as "GPU:0", not {describe(text)}.',
-            arg="device",
-        )
+        raise refused_value("device", text, '"auto", "cpu", "gpu" or one such as "GPU:0"')
     automatic, kind, index = match.groups()
     return "auto" if automatic else kind.upper(), None if index is None else int(index)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpukeras.core.errors import SpecError
-from gpukeras.core.options import describe
+from gpukeras.core.options import refused_value
 
 
 def check_names(arg: str, value: Any) -> tuple[str, ...]:
@@ -14,7 +14,7 @@ def check_names(arg: str, value: Any) -> tuple[str, ...]:
     several = isinstance(value, (list, tuple))
     names = value if several else [] if value is None else [value]
     if not all(isinstance(name, str) for name in names):
-        raise SpecError(f"`{arg}` must be names of layers, not {describe(value)}.", arg=arg)
+        raise refused_value(arg, value, "names of layers")
     return tuple(names)
 
 
@@ -49,5 +49,5 @@ def check_options(options: Any) -> dict[str, Any]:
     """Returns options of a training by name; R's empty list arrives as a list."""
     given = options or {}
     if not isinstance(given, Mapping):
-        raise SpecError(f"`fit` must be options by name, not {describe(given)}.", arg="fit")
+        raise refused_value("fit", given, "options by name")
     return dict(given)

@@ -30,12 +30,22 @@ def is_number(value: Any) -> bool:
     return known and -sys.float_info.max <= value <= sys.float_info.max
 
 
+def refused_value(arg: str, value: Any, expected: str, hint: str = "") -> SpecError:
+    """Returns the error of an option with another value than expected.
+
+    Args:
+        arg: The option's name.
+        value: The value.
+        expected: What it must be.
+        hint: What to do about it, or "".
+    """
+    return SpecError(f"`{arg}` must be {expected}, not {describe(value)}.", hint=hint, arg=arg)
+
+
 def check_number(arg: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
     """Returns a value as a float if it is a finite number within [low, high]."""
     if not is_number(value) or not low <= value <= high:
-        raise SpecError(
-            f"`{arg}` must be a number{_range_text(low, high)}, not {describe(value)}.", arg=arg
-        )
+        raise refused_value(arg, value, f"a number{_range_text(low, high)}")
     return float(value)
 
 
@@ -43,7 +53,7 @@ def check_positive(arg: str, value: Any, high: float = math.inf) -> float:
     """Returns a value as a float if it is above 0 and at most `high`."""
     if check_number(arg, value) <= 0 or value > high:
         bound = "" if high == math.inf else f" and at most {high:g}"
-        raise SpecError(f"`{arg}` must be above 0{bound}, not {describe(value)}.", arg=arg)
+        raise refused_value(arg, value, f"above 0{bound}")
     return float(value)
 
 
@@ -57,17 +67,14 @@ def check_fraction(arg: str, value: Any) -> float:
 def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> int:
     """Returns a value as an int if it is a whole number within [low, high]; accepts R's `10.0`."""
     if not is_number(value) or value != int(value) or not low <= value <= high:
-        raise SpecError(
-            f"`{arg}` must be a whole number{_range_text(low, high)}, not {describe(value)}.",
-            arg=arg,
-        )
+        raise refused_value(arg, value, f"a whole number{_range_text(low, high)}")
     return int(value)
 
 
 def check_flag(arg: str, value: Any) -> bool:
     """Returns a value that is a bool; truthy values of other types raise SpecError."""
     if not isinstance(value, bool):
-        raise SpecError(f"`{arg}` must be TRUE or FALSE, not {describe(value)}.", arg=arg)
+        raise refused_value(arg, value, "TRUE or FALSE")
     return value
 
 
@@ -75,7 +82,7 @@ def check_choice(arg: str, value: Any, choices: Sequence[str]) -> str:
     """Returns a value that is one of `choices`."""
     if value not in choices:
         listed = ", ".join(f'"{choice}"' for choice in choices)
-        raise SpecError(f"`{arg}` must be one of {listed}, not {describe(value)}.", arg=arg)
+        raise refused_value(arg, value, f"one of {listed}")
     return str(value)
 
 
@@ -118,7 +125,7 @@ def check_text(arg: str, value: Any, what: str, hint: str = "") -> str:
         SpecError: if it is not a string, or is empty.
     """
     if not isinstance(value, str) or not value:
-        raise SpecError(f"`{arg}` must be {what}, not {describe(value)}.", hint=hint, arg=arg)
+        raise refused_value(arg, value, what, hint)
     return value
 
 
@@ -319,15 +326,13 @@ def _check_shorthand(arg: str, value: Any, *plain: type) -> Any:
         return value
     if not isinstance(value, plain) or isinstance(value, bool):
         form = "a folder" if str in plain else "a number of epochs"
-        message = f"`{arg}` must be {form} or a list of options, not {describe(value)}."
-        raise SpecError(message, arg=arg)
+        raise refused_value(arg, value, f"{form} or a list of options")
     return value
 
 
 def _check_schedule(arg: str, value: Any) -> Any:
     if not isinstance(value, Mapping):
-        message = f"`{arg}` must be made by a schedule_*(), not {describe(value)}."
-        raise SpecError(message, arg=arg)
+        raise refused_value(arg, value, "made by a schedule_*()")
     return value
 
 

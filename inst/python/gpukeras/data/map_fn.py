@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.errors import DataError
 from gpukeras.core.messages import find_reason
-from gpukeras.core.options import describe
+from gpukeras.core.options import describe, refused_value
 
 
 def trace_map(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:
@@ -28,9 +28,7 @@ def trace_map(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Callabl
         DataError: if it cannot be traced, or changes the rows' number, shape or dtype.
     """
     if not callable(function):
-        raise SpecError(
-            f"`map` must be a Keras layer or a function, not {describe(function)}.", arg="map"
-        )
+        raise refused_value("map", function, "a Keras layer or a function")
     tf = runtime.tensorflow()
     spec = tf.TensorSpec([None, *shape], tf.float32)
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from gpukeras.core.errors import SpecError
-from gpukeras.core.options import describe
+from gpukeras.core.options import describe, refused_value
 
 LOOPBACK = "127.0.0.1"
 LAST_PORT = 65535
@@ -57,9 +57,7 @@ def parse_address(text: object, arg: str = "workers") -> Address:
     """
     match = re.fullmatch(r"(\[[^\[\]]*\]|[^\[\]:]*):(\d{1,5})", text) if _is_text(text) else None
     if match is None:
-        raise SpecError(
-            f'`{arg}` must be addresses "host:port", not {describe(text)}.', hint=HINT, arg=arg
-        )
+        raise refused_value(arg, text, 'addresses "host:port"', HINT)
     host, port = match[1].strip("[]").lower(), int(match[2])
     if not 1 <= port <= LAST_PORT:
         message = f"`{arg}` has the port {port} in {describe(text)}; ports are 1 to {LAST_PORT}."

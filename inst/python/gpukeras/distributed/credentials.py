@@ -17,7 +17,7 @@ from typing import Any
 
 from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import system_reason
-from gpukeras.core.options import describe
+from gpukeras.core.options import describe, refused_value
 from gpukeras.core.safe_files import open_regular
 
 SECRET = "GPUKERAS_SECRET"  # the variable that gives the secret, or the path of its file
@@ -104,8 +104,7 @@ def read_secret(given: Any, arg: str = "secret") -> bytes:
         SpecError: if it is too short or too long, or users other than its owner can read the file.
     """
     if not isinstance(given, str):
-        message = f"`{arg}` must be a text or the path of a file, not {describe(given)}."
-        raise SpecError(message, arg=arg)
+        raise refused_value(arg, given, "a text or the path of a file")
     is_path = given.startswith("~") or "/" in given or os.sep in given
     found = _read_private(given, arg) if is_path else given.encode()
     secret = found.strip()

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from typing import Any
 
 from gpukeras.backend import runtime
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.options import describe
+from gpukeras.core.options import refused_value
 from gpukeras.data.base import Dataset
 from gpukeras.export import recipe_json
 from gpukeras.export.archive import collect_extras, describe_model, read_model
@@ -49,11 +49,8 @@ def save_model(
     """
     builder.refuse_old(model, arg)
     if not runtime.is_keras_model(model):
-        raise SpecError(
-            f"`{arg}` must be a Keras 3 model, not {describe(model)}.",
-            hint="Of Python objects only Keras 3 models and gpu_datasets cross: make it R's.",
-            arg=arg,
-        )
+        hint = "Of Python objects only Keras 3 models and gpu_datasets cross: make it R's."
+        raise refused_value(arg, model, "a Keras 3 model", hint)
     target = check_ending(path)
     with written_beside(target, arg) as partial:
         write_model(model, partial, arg, collect_extras(model))
@@ -113,7 +110,7 @@ def feeding_of(data: Any, arg: str = "data") -> dict[str, Any]:
         DataError: for a dataset that is mapped by a function, or whose length is unknown.
     """
     if not isinstance(data, Dataset):
-        raise SpecError(f"`{arg}` must be a gpu_dataset, not {describe(data)}.", arg=arg)
+        raise refused_value(arg, data, "a gpu_dataset")
     if data.map is not None:
         raise DataError(
             f"`{arg}` maps its rows by a function, which cannot cross to another process.",

@@ -16,7 +16,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
-from gpukeras.core.options import MlpSpec, describe
+from gpukeras.core.options import MlpSpec, refused_value
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.compatibility import check_numbers, check_order, same_encoding
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
@@ -230,11 +230,8 @@ def check_model(model: Model, *, compiled: bool = True) -> None:
     """
     refuse_old(model)
     if not runtime.is_keras_model(model):
-        raise SpecError(
-            f"`model` must be a Keras 3 model, not {describe(model)}.",
-            hint="Make one with keras3, with reticulate, or with gpu_mlp().",
-            arg="model",
-        )
+        hint = "Make one with keras3, with reticulate, or with gpu_mlp()."
+        raise refused_value("model", model, "a Keras 3 model", hint)
     if compiled and not model.compiled:
         raise ModelError(
             "`model` is not compiled.",

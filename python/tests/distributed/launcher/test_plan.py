@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpukeras import DataError, RuntimeMissingError
+from gpukeras import DataError, RuntimeMissingError, SpecError
 from gpukeras.distributed.cluster_config import ClusterSpec
 from gpukeras.distributed.launcher import launcher
 from gpukeras.distributed.launcher.launcher import read_gpus, start_launch
@@ -40,6 +40,11 @@ def test_hidden_gpus_are_not_shared_out(monkeypatch, visible, tokens):
     gpus = [host.NvmlGpu("A", f"GPU-{two}", 1.0, 1.0) for two in ("aa", "bb")]
     monkeypatch.setattr(host, "read_nvml", lambda: gpus)
     assert read_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == tokens
+
+
+def test_variables_without_names_are_refused():
+    with pytest.raises(SpecError, match="`variables` must be texts by name, not a list"):
+        LaunchSpec(variables=["a"])
 
 
 def test_a_share_of_gpus_is_in_the_workers_variables():

@@ -21,7 +21,13 @@ import numpy as np
 from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder, write_text
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import mib, system_reason
-from gpukeras.core.options import check_choice, check_count, check_flag, describe
+from gpukeras.core.options import (
+    A_FOLDER,
+    check_choice,
+    check_count,
+    check_flag,
+    refused_value,
+)
 from gpukeras.core.safe_files import FULL, open_regular
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
@@ -182,7 +188,7 @@ def open_rows(data: Any) -> RowReader:
         SpecError: if `data` is no dataset, or has rows that cannot be saved.
     """
     if not isinstance(data, Dataset):
-        raise SpecError(f"`data` must be a gpu_dataset, not {describe(data)}.", arg="data")
+        raise refused_value("data", data, "a gpu_dataset")
     if data.recipe.kind == AS_IS or data.recipe.has_texts:
         what = "texts" if data.recipe.has_texts else data.obstacle
         raise SpecError(f"`data` gives {what}: only rows of numbers can be saved.", arg="data")
@@ -302,7 +308,7 @@ def _describe(data: Dataset) -> dict[str, Any]:
 
 def _check_path(path: Any) -> Path:
     if not isinstance(path, str) or not path:
-        raise SpecError(f"`path` must be the path of a folder, not {describe(path)}.", arg="path")
+        raise refused_value("path", path, A_FOLDER)
     target = Path(path).expanduser().absolute()
     if not target.parent.is_dir():
         text = f"the folder {target.parent.name} that {target.name} is to be in does not exist."

@@ -18,7 +18,7 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of, find_reason
-from gpukeras.core.options import check_count, describe
+from gpukeras.core.options import check_count, refused_value
 from gpukeras.core.pulling import Puller
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.streams.elements import parse_elements
@@ -45,7 +45,7 @@ class TfStream:
             DataError: for elements that cannot be trained on.
         """
         if not isinstance(dataset, runtime.tensorflow().data.Dataset):
-            raise SpecError(f"`x` must be a tf.data.Dataset, not {describe(dataset)}.", arg="x")
+            raise refused_value("x", dataset, "a tf.data.Dataset")
         self.dataset = disable_prefetch(dataset)
         self.elements = parse_elements(dataset.element_spec, batched)
         self.cardinality = int(dataset.cardinality())

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpukeras.core.errors import SpecError
-from gpukeras.core.options import Spec, check_count, check_flag, check_number, describe
+from gpukeras.core.options import (
+    Spec,
+    check_count,
+    check_flag,
+    check_number,
+    refused_value,
+)
 from gpukeras.distributed.addresses import LOOPBACK
 from gpukeras.distributed.cluster_config import (
     CONTROL,
@@ -54,11 +60,9 @@ class LaunchSpec(Spec):
         if not all(isinstance(value, str) for value in args):
             raise SpecError("`args` must be texts, the script's arguments.", arg="args")
         if self.log_dir is not None and not isinstance(self.log_dir, str):
-            message = f"`log_dir` must be a folder, not {describe(self.log_dir)}."
-            raise SpecError(message, arg="log_dir")
+            raise refused_value("log_dir", self.log_dir, "a folder")
         if self.variables is not None and not isinstance(self.variables, Mapping):
-            message = f"`variables` must be texts by name, not {describe(self.variables)}."
-            raise SpecError(message, arg="variables")
+            raise refused_value("variables", self.variables, "texts by name")
         self._set(
             args=tuple(args),
             log_dir=self.log_dir or "",
@@ -156,11 +160,8 @@ def choose_language(script: str) -> str:
     """
     end = script.rpartition(".")[2].lower() if isinstance(script, str) else ""
     if end not in ("r", "py"):
-        raise SpecError(
-            f"`script` must be the path of an R script (.R) or Python script (.py), "
-            f"not {describe(script)}.",
-            arg="script",
-        )
+        expected = "the path of an R script (.R) or Python script (.py)"
+        raise refused_value("script", script, expected)
     return "R" if end == "r" else "Python"
 
 

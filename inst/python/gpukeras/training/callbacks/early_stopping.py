@@ -28,8 +28,8 @@ from gpukeras.core.options import (
     check_flag,
     check_number,
     check_text,
-    describe,
     option,
+    refused_value,
 )
 from gpukeras.engine.lr_schedules import PlateauSpec
 from gpukeras.engine.optimizer import Rates
@@ -72,12 +72,9 @@ def parse_early_stopping(given: Any) -> EarlyStoppingSpec:
     if isinstance(given, (int, float)):
         return EarlyStoppingSpec(check_count("early_stopping", given))
     if not isinstance(given, Mapping) or "patience" not in given:
-        raise SpecError(
-            "`early_stopping` must be a number of epochs or a list with `patience`, "
-            f"not {describe(given)}.",
-            hint='Such as list(patience = 5, monitor = "val_loss").',
-            arg="early_stopping",
-        )
+        expected = "a number of epochs or a list with `patience`"
+        hint = 'Such as list(patience = 5, monitor = "val_loss").'
+        raise refused_value("early_stopping", given, expected, hint)
     return EarlyStoppingSpec.from_dict(given)
 
 

@@ -179,7 +179,7 @@ def test_a_file_that_is_not_there_or_changes_is_named(tmp_path):
         ({"description": {"nothing": "float32"}}, DataError, "has no feature `nothing`"),
         ({"description": {"n": "double"}}, SpecError, '`description` must be one of "float32"'),
         ({"description": "n"}, SpecError, "`description` must name each feature"),
-        ({"description": {"n": 3}}, SpecError, r"`description\$n` must be a kind"),
+        ({"description": {"n": 3}}, SpecError, r"`description\$n` must be a kind, or a kind and a"),
         (
             {"description": {"n": ["int64", 0]}},
             SpecError,

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
-from gpukeras.core.options import check_choice, check_counts, describe
+from gpukeras.core.options import check_choice, check_counts, describe, refused_value
 from gpukeras.data.files.errors import path_error
 from gpukeras.data.files.paths import FORMATS, find_files
 from gpukeras.data.preprocessing.recipe import Recipe
@@ -174,10 +174,7 @@ def _parse_field(name: str, given: Any) -> RecordField:
         given = [given.get("dtype"), *np.ravel(given.get("shape", ())).tolist()]
     parts = list(given) if isinstance(given, (list, tuple)) else [given]
     if not parts or not isinstance(parts[0], str):
-        raise SpecError(
-            f"`description${name}` must be a kind, or a kind and a shape, not {describe(given)}.",
-            arg=f"description${name}",
-        )
+        raise refused_value(f"description${name}", given, "a kind, or a kind and a shape")
     sizes = [float(part) if _is_number(part) else part for part in parts[1:]]
     return RecordField(parts[0], check_counts(f"description${name}", sizes) if sizes else ())
 
