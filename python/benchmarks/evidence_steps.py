@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, tracing
 from gpukeras.data import dataset
 from gpukeras.diagnostics import check
 from gpukeras.models import builder
@@ -57,10 +57,10 @@ def run_trace() -> dict[str, Any]:
     model = builder.build_mlp(data, {})
     x, y = (array[: 20 * BATCH] for array in data.arrays[:2])
     model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # compiled before it is traced
-    with runtime.profile(str(folder / "profile")):
+    with tracing.profile(str(folder / "profile")):
         model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
     found = next((folder / "profile").rglob("*.xplane.pb"))
-    space = runtime.trace_message()
+    space = tracing.trace_message()
     space.ParseFromString(found.read_bytes())
     space.ClearField("hostnames")
     (folder / "trace.xplane.pb").write_bytes(space.SerializeToString())

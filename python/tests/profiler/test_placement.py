@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tracing
 from gpukeras.profiler import placement
 
 KERNELS = {
@@ -36,7 +36,7 @@ def test_chosen_ops_are_among_those_given(ops, kernels):
 
 @pytest.mark.tf
 def test_the_kernels_of_this_build_are_known():
-    kernels = runtime.registered_kernels()
+    kernels = tracing.registered_kernels()
     assert "CPU" in kernels["MatMul"]
     assert "CPU" in kernels["StringSplitV2"]
     assert "GPU" not in kernels["StringSplitV2"]

@@ -9,7 +9,7 @@ from profiled import SlowFunction, make_sleepy_model
 from small_fits import make_dataset, make_model
 
 from gpukeras import OutOfMemoryError, SpecError, api
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tracing
 from gpukeras.core.errors import ModelError
 from gpukeras.profiler.benchmark import StepTimes
 from gpukeras.profiler.bottleneck import judge
@@ -179,7 +179,7 @@ def test_a_file_is_no_folder_for_the_trace(tmp_path):
 def test_a_profiler_that_is_already_running_leaves_the_verdict_open(tmp_path):
     import tensorflow
 
-    with runtime.profile(str(tmp_path)):
+    with tracing.profile(str(tmp_path)):
         report = profile(make_model(), make_dataset(rows=2000), {"steps": 2})
     assert report.verdict == "undetermined"
     assert "Another profiler is running" in report.sentence

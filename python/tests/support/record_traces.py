@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tracing
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.engines import Engines
 
@@ -48,7 +48,7 @@ def record(engine, folder, model):
     runtime.build_state(model, tuple(array[:ROWS] for array in block.arrays))
     engines = Engines(model, "train", ROWS, "CPU:0")
     engines.run(engine, block, 0, BATCHES)
-    with runtime.profile(folder):
+    with tracing.profile(folder):
         for number in range(CALLS):
             with profiler.Trace("train", step_num=number, _r=1):
                 logs = engines.run(engine, block, 0, BATCHES)
@@ -60,7 +60,7 @@ def main(target):
     for engine in ENGINES:
         with tempfile.TemporaryDirectory() as folder:
             record(engine, folder, make_small_model())
-            space = runtime.trace_message()
+            space = tracing.trace_message()
             space.ParseFromString(next(Path(folder).rglob("*.xplane.pb")).read_bytes())
         space.hostnames[:] = ["computer"]
         content = space.SerializeToString()

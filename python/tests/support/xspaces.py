@@ -4,7 +4,7 @@ import gzip
 import tempfile
 from pathlib import Path
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tracing
 from gpukeras.profiler.trace.xplane import read_activity
 
 DATA = Path(__file__).parent / "data"
@@ -29,7 +29,7 @@ class Builder:
     """A trace made by hand; times in microseconds."""
 
     def __init__(self, errors=()):
-        self.space = runtime.trace_message()
+        self.space = tracing.trace_message()
         self.space.errors.extend(errors)
 
     def plane(self, name):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_fits import make_model
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tracing
 from gpukeras.diagnostics import usage
 from gpukeras.training import model_guard
 
@@ -214,6 +214,6 @@ def test_nothing_is_left_behind(dataset, tmp_path, monkeypatch):
     usage.read_use(make_model(), dataset, "CPU:0", batches=2)
     assert list(Path(tmp_path).iterdir()) == []
     gc.collect()
-    with runtime.collect_graphs() as graphs:
+    with tracing.collect_graphs() as graphs:
         pass
     assert graphs == []

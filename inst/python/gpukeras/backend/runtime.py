@@ -128,10 +128,11 @@ def imported() -> bool:
 
 def started() -> bool:
     """Whether TensorFlow has started its devices, after which most settings are too late."""
-    return keras_private.is_context_started(_context())
+    return keras_private.is_context_started(eager_context())
 
 
-def _context() -> Any:
+def eager_context() -> Any:
+    """Returns TensorFlow's eager context."""
     tensorflow()
     from tensorflow.python.eager import context
 
@@ -140,7 +141,7 @@ def _context() -> Any:
 
 def abort_collectives(message: str) -> None:
     """Ends operations that wait for other computers, now and from now on, with an error."""
-    _context().abort_collective_ops(ABORTED, message)
+    eager_context().abort_collective_ops(ABORTED, message)
 
 
 def physical_devices(kind: str) -> list[Any]:
@@ -343,58 +344,3 @@ def variable_devices(model: Model) -> list[str]:
     """Returns the devices of a model's variables, such as "GPU:0", in their order."""
     names = [variable.value.device for variable in model.variables]
     return [name.rpartition("device:")[2] for name in names if name]
-
-
-# Evidence ----------------------------------------------------------------------------------------
-
-
-def trace_message(program: bool = False) -> Any:
-    """Returns an empty message: a profiler trace (XSpace), or a compiled program (HloProto)."""
-    tensorflow()
-    from tensorflow.compiler.xla.service import hlo_pb2
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    return hlo_pb2.HloProto() if program else xplane_pb2.XSpace()
-
-
-@contextmanager
-def profile(folder: str) -> Iterator[None]:
-    """Writes a profiler trace of the work inside the context into a folder."""
-    profiler = tensorflow().profiler.experimental
-    profiler.start(folder, profiler.ProfilerOptions(host_tracer_level=1, python_tracer_level=0))
-    try:
-        yield
-    finally:
-        profiler.stop()
-
-
-@contextmanager
-def collect_graphs() -> Iterator[list[Any]]:
-    """Yields a list that collects the graphs, each on its device, of functions first run inside."""
-    graphs: list[Any] = []
-    # Not enable_run_metadata(): in TensorFlow 2.21, ending it does not stop the collection.
-    _context().enable_graph_collection()
-    try:
-        yield graphs
-        graphs.extend(_context().export_run_metadata().partition_graphs)
-    finally:
-        _context().disable_graph_collection()
-
-
-def registered_kernels() -> dict[str, set[str]]:
-    """Returns for each op the kinds of devices that this build has kernels for."""
-    tensorflow()
-    from tensorflow.python.framework import kernels
-
-    found: dict[str, set[str]] = {}
-    for kernel in kernels.get_all_registered_kernels().kernel:
-        found.setdefault(kernel.op, set()).add(kernel.device_type)
-    return found
-
-
-def deterministic() -> bool:
-    """Whether only deterministic kernels run."""
-    tensorflow()
-    from tensorflow.python.framework import config
-
-    return bool(config.is_op_determinism_enabled())

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import devices, keras_private, runtime
+from gpukeras.backend import devices, keras_private, runtime, tracing
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -316,7 +316,7 @@ class _Reading:
         count = max(2, placement.choose_count(self.step_s, self.batches))
         batches = itertools.islice(itertools.cycle(next(self.source.passes(count))), count)
         with tempfile.TemporaryDirectory(prefix="gpukeras-") as folder:
-            with runtime.profile(folder):
+            with tracing.profile(folder):
                 for number, batch in enumerate(batches):
                     with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
                         self._run([batch])
@@ -333,7 +333,7 @@ class _Reading:
         batch = next(self.source.passes(1))[0]
         step = runtime.tensorflow().function(self.model.train_step, autograph=False)
         self.ops = placement.read_ops(step.get_concrete_function(batch).graph.as_graph_def())
-        with runtime.collect_graphs() as graphs:
+        with tracing.collect_graphs() as graphs:
             wait_for(step(batch))
         if not graphs:
             raise _UnreadError("TensorFlow did not tell the graphs that it ran")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tracing
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import DataLoader
@@ -145,7 +145,7 @@ class Bench:
         tf, calls = runtime.tensorflow(), self._split_calls(steps)
         rounds = max(1, min(ROUNDS, int(ROUNDS_S / (steps * self.step_s))))
         marks = list(enumerate(calls * rounds))
-        with runtime.profile(folder):
+        with tracing.profile(folder):
             for number, count in marks:
                 with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
                     logs = self._run(count)

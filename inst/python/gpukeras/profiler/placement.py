@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tracing
 from gpukeras.core.keras_types import Model
 
 PASS_S = 0.3  # seconds for the steps of one kind, unless a single step takes longer
@@ -106,7 +106,7 @@ def read_cpu_only(ops: Collection[str]) -> list[str] | None:
     """Returns the ops that this build can only run on a CPU; None if it is a CPU build."""
     if not runtime.build_info().get("is_cuda_build"):
         return None
-    return choose_cpu_only(ops, runtime.registered_kernels())
+    return choose_cpu_only(ops, tracing.registered_kernels())
 
 
 def choose_cpu_only(ops: Collection[str], kernels: Mapping[str, Collection[str]]) -> list[str]:

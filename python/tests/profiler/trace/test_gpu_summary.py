@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tracing
 from gpukeras.core.errors import DataError
 from gpukeras.profiler.trace import gpu_summary
 from gpukeras.profiler.trace.gpu_summary import Event
@@ -72,7 +72,7 @@ def test_the_busiest_gpu_speaks_for_the_trace(recorded):
 @pytest.mark.tf
 def test_a_run_on_the_cpu_has_no_gpu_time(tmp_path):
     tf = runtime.tensorflow()
-    with runtime.profile(str(tmp_path)):
+    with tracing.profile(str(tmp_path)):
         tf.linalg.matmul(tf.ones((64, 64)), tf.ones((64, 64))).numpy()
     facts = gpu_summary.read_trace(tmp_path).to_facts()
     if runtime.physical_devices("GPU"):
@@ -112,7 +112,7 @@ def test_a_truncated_trace_is_told(recorded, content):
 
 @pytest.mark.tf
 def test_damaged_bytes_give_a_trace_or_an_error_of_its_own(tmp_path):
-    space = runtime.trace_message()
+    space = tracing.trace_message()
     plane = space.planes.add(name="/device:GPU:0")
     plane.event_metadata[1].name = "MemcpyH2D"
     plane.stat_metadata[1].name = "memcpy_details"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from xspaces import content_of
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tracing
 from gpukeras.profiler.trace.hlo import read_program, read_programs
 
 pytestmark = pytest.mark.tf
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tf
 def test_programs_are_read_as_tensorflow_reads_them():
     from tensorflow.compiler.xla.service import hlo_pb2
 
-    space = runtime.trace_message()
+    space = tracing.trace_message()
     space.ParseFromString(content_of("cpu_compiled"))
     plane = next(plane for plane in space.planes if plane.name == "/host:metadata")
     for number, entry in plane.event_metadata.items():

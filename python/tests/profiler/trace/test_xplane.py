@@ -8,7 +8,7 @@ import pytest
 from record_traces import ENGINES
 from xspaces import Builder, content_of, on_host, read, told
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tracing
 from gpukeras.core.errors import DataError
 from gpukeras.profiler.attribution import measure_cover, shares
 from gpukeras.profiler.trace.xplane import choose_device, read_activity
@@ -227,7 +227,7 @@ def test_a_model_that_runs_eagerly_from_tf_data(tmp_path):
     rows = tf.data.Dataset.from_tensor_slices((np.ones((32, 4), "f"), np.ones((32, 3), "f")))
     batches = iter(rows.map(lambda x, y: (x * 2, y)).batch(8))
     model.train_on_batch(*next(batches))
-    with runtime.profile(str(tmp_path)):
+    with tracing.profile(str(tmp_path)):
         for number in range(2):
             with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
                 model.train_on_batch(*next(batches))

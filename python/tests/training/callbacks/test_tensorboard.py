@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_fits import make_dataset, make_model
 
 from gpukeras import SpecError
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tracing
 from gpukeras.engine.engine_facts import find_batch_hook
 from gpukeras.training import fit as training_fit
 from gpukeras.training.callbacks.tensorboard import (
@@ -236,7 +236,7 @@ def traces(folder):
 
 def marks_in(path):
     """The names of what the test itself did while it was traced."""
-    trace = runtime.trace_message()
+    trace = tracing.trace_message()
     trace.ParseFromString(Path(path).read_bytes())
     names = [known.name for plane in trace.planes for known in plane.event_metadata.values()]
     return {name for name in names if name.startswith(("rows of", "validation"))}
@@ -269,7 +269,7 @@ def test_a_trace_ends_by_itself(tmp_path):
 
 @pytest.mark.tf
 def test_a_profile_of_somebody_else_goes_on(tmp_path):
-    with runtime.profile(str(tmp_path / "theirs")):
+    with tracing.profile(str(tmp_path / "theirs")):
         board, _, _ = train(tmp_path / "ours", profile=True)
     assert len(traces(tmp_path / "theirs")) == 1
     assert traces(tmp_path / "ours") == []

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tracing
 from gpukeras.core.errors import DataError
 
 GPU_PLANE = re.compile(r"/device:(GPU:\d+)")
@@ -178,7 +178,7 @@ def read_space(path: str | Path) -> Any:
         DataError: if there is none, or it is unreadable, empty, truncated, or in another format.
     """
     file = _find_file(Path(path))
-    space = runtime.trace_message()
+    space = tracing.trace_message()
     try:
         content = file.read_bytes()
     except OSError as error:

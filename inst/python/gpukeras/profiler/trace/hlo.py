@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tracing
 
 METADATA_PLANE = "/host:metadata"
 NUMBERED = re.compile(r"^(.*)\(\d+\)$")  # "module(14)": a program's name and number
@@ -66,7 +66,7 @@ def read_program(content: bytes) -> dict[str, Instruction]:
     Raises:
         ValueError: if it is damaged.
     """
-    message = runtime.trace_message(program=True)
+    message = tracing.trace_message(program=True)
     try:
         message.ParseFromString(content)
     except Exception as error:  # protobuf's own class; naming it would import protobuf here

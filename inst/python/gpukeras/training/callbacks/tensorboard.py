@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tracing
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -212,7 +212,7 @@ class TraceWindow:
         target = Path(self._folder, "plugins", "profile")
         os.makedirs(self._folder, exist_ok=True)
         with private_folder(Path(self._folder, "trace")) as folder:
-            with runtime.profile(str(folder)):
+            with tracing.profile(str(folder)):
                 yield
             target.mkdir(parents=True, exist_ok=True)
             for made in folder.glob("plugins/profile/*"):
