@@ -32,6 +32,16 @@
 #'   choice that changes results, such as that of an engine, depends on measured times. This is
 #'   slower on a GPU, and cannot be switched off again. It needs a seed; without one the seed is 0.
 #'   To repeat a training within a session, call `gpu_setup()` again before it.
+#' @param backend The library that Keras runs on: `"tensorflow"`, `"jax"`, or `"auto"` for the one
+#'   that Keras is configured with (the variable `KERAS_BACKEND`, or [keras3::use_backend()]). It
+#'   cannot change once Keras has started. See the section on JAX.
+#' @section JAX:
+#' On JAX, models train, evaluate, predict, are saved and are loaded, and give the same numbers as
+#' Keras' own `fit()` on JAX; on a computer without TensorFlow too. Rows come from data frames,
+#' matrices, files of numbers and R functions. Schedules, clipping, averages, early stopping,
+#' checkpoints and callbacks work. An error says so where something needs TensorFlow: tf.data
+#' pipelines, image and TFRecord files, texts, augmentation, several devices, TensorBoard files,
+#' profiles, compression and export. This has run on CPUs only.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded
@@ -44,7 +54,8 @@
 #' # Fails if no GPU can be used, whereas "auto" takes the CPU and says so.
 #' try(gpu_setup(device = "gpu"))
 gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", jit = "auto",
-                      threads = NULL, seed = NULL, deterministic = FALSE, tf32 = "auto") {
+                      threads = NULL, seed = NULL, deterministic = FALSE, tf32 = "auto",
+                      backend = "auto") {
   check_flag(deterministic)
   if (!identical(jit, "auto")) {
     check_flag(jit)
@@ -54,7 +65,7 @@ gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", ji
   }
   options <- list(
     device = device, memory = memory, precision = precision, jit = jit,
-    threads = threads, seed = seed, deterministic = deterministic, tf32 = tf32
+    threads = threads, seed = seed, deterministic = deterministic, tf32 = tf32, backend = backend
   )
   record <- call_core("setup", check_no_na_options(options))
   # Seeds that gpukeras draws for datasets and models are R's.

@@ -5,14 +5,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from gpukeras import DataError
+from gpukeras.core import memory
 from gpukeras.data import arrays
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=4))
 def test_aligned_empty_is_aligned(shape):
-    array = arrays.aligned_empty(shape)
+    array = memory.aligned_empty(shape)
     assert array.shape == tuple(shape)
-    assert array.ctypes.data % arrays.ALIGNMENT == 0
+    assert array.ctypes.data % memory.ALIGNMENT == 0
     assert array.flags.c_contiguous
 
 

@@ -11,7 +11,7 @@ from streamed import chunk, slices, stream, tfdata
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
-from gpukeras.data.arrays import aligned_empty
+from gpukeras.core.memory import aligned_empty
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine import predict_loop

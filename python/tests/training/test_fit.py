@@ -176,7 +176,7 @@ def test_weights_count_as_in_keras():
     plain.fit(
         *data.arrays, sample_weight=weights, batch_size=32, epochs=1, shuffle=False, verbose=0
     )
-    from gpukeras.data.arrays import aligned_empty
+    from gpukeras.core.memory import aligned_empty
     from gpukeras.data.sources.row_store import MemoryRows
 
     aligned = aligned_empty((100,))

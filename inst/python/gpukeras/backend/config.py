@@ -164,6 +164,22 @@ def _no_device(requested: str, found: Sequence[str]) -> NoDeviceError:
     )
 
 
+def choose_backend(requested: str, now: str, imported: bool) -> Setting:
+    """Returns the setting of Keras' backend, which cannot change once Keras is imported.
+
+    Args:
+        requested: "auto", "tensorflow" or "jax".
+        now: The backend in use, or the one that Keras is configured with.
+        imported: Whether Keras is imported.
+    """
+    if requested in ("auto", now):
+        reason = "as asked" if requested == now else "as Keras is configured"
+        return Setting("backend", now, "unchanged", reason)
+    if imported:
+        return Setting("backend", now, "too late", f"Keras has started on it; {RESTART}")
+    return Setting("backend", requested, "applied", "as asked")
+
+
 def place_device(name: str, visible: Sequence[str]) -> str:
     """Returns TensorFlow's own name for a device: it numbers the visible GPUs from 0."""
     return f"GPU:{visible.index(name)}" if name in visible else name

@@ -18,6 +18,7 @@ from gpukeras.backend.config import (
     Setting,
     SetupFacts,
     SetupPlan,
+    choose_backend,
     choose_device,
     choose_jit,
     memory_in_effect,
@@ -199,8 +200,9 @@ def setup(
     seed: int | None = None,
     deterministic: bool = False,
     tf32: str | bool = "auto",
+    backend: str = "auto",
 ) -> SetupRecord:
-    """Configures TensorFlow, without starting its devices; arguments as in `SetupSpec`.
+    """Configures Keras' backend, TensorFlow without starting it; arguments as in `SetupSpec`.
 
     Args:
         device: See `SetupSpec`.
@@ -211,13 +213,17 @@ def setup(
         seed: See `SetupSpec`.
         deterministic: See `SetupSpec`.
         tf32: See `SetupSpec`.
+        backend: See `SetupSpec`.
 
     Raises:
         NoDeviceError: if the requested device does not exist; then nothing was changed.
     """
     global _current
-    spec = SetupSpec(device, memory, precision, jit, threads, seed, deterministic, tf32)
+    spec = SetupSpec(device, memory, precision, jit, threads, seed, deterministic, tf32, backend)
     changes = sync_environment()
+    chosen = choose_backend(spec.backend, runtime.backend(), runtime.keras_imported())
+    if chosen.status == "applied":
+        runtime.set_environment("KERAS_BACKEND", chosen.value)
     facts = read_setup_facts()
     plan = plan_setup(spec, facts)
     _set_growth_variable(plan.find("memory"))
@@ -226,7 +232,11 @@ def setup(
     notes = _explain_place(plan.device.name, _current.device) + _explain_changes(changes)
     notes += explain_preload(prepare())
     return SetupRecord(
-        plan.device.name, plan.precision.policy, plan.settings, facts.started, tuple(notes)
+        plan.device.name,
+        plan.precision.policy,
+        (chosen, *plan.settings),
+        facts.started,
+        tuple(notes),
     )
 
 
@@ -245,17 +255,8 @@ def read_setup_facts() -> SetupFacts:
         policy=runtime.dtype_policy(),
         deterministic=current().deterministic,
         cuda_version=str(runtime.build_info().get("cuda_version", "")),
-        tf32=tensor_float_32(),
+        tf32=runtime.tensor_float_32(),
     )
-
-
-def tensor_float_32() -> bool:
-    """Whether TensorFlow may compute float32 products as TF32 on GPUs that support it."""
-    return bool(runtime.tensorflow().config.experimental.tensor_float_32_execution_enabled())
-
-
-def _set_tensor_float_32(allowed: bool) -> None:
-    runtime.tensorflow().config.experimental.enable_tensor_float_32_execution(allowed)
 
 
 def apply_setting(setting: Setting) -> Setting:
@@ -294,7 +295,7 @@ _APPLY = {
     "memory": _set_memory,
     "threads": lambda count: runtime.set_threads(count, count),
     "precision": runtime.set_dtype_policy,
-    "tf32": _set_tensor_float_32,
+    "tf32": runtime.set_tensor_float_32,
     "seed": runtime.set_seed,
     "deterministic": lambda _: runtime.set_deterministic(),
 }

@@ -230,3 +230,23 @@ def uses_py_function(dataset: Any) -> bool:
         if any(node.op == "EagerPyFunc" for node in (*graph.node, *inner)):
             return True
     return any(map(uses_py_function, dataset._inputs()))
+
+
+# JAX ---------------------------------------------------------------------------------------------
+
+
+def jax_has_devices() -> bool:
+    """Whether JAX has opened its devices."""
+    from jax._src import xla_bridge
+
+    return bool(xla_bridge.backends_are_initialized())
+
+
+def is_purged(variable: Any) -> bool:
+    """Whether Keras' JAX trainer has taken a variable's value away."""
+    return variable._value is None
+
+
+def mark_synced(model: Any) -> None:
+    """Tells Keras' JAX trainer that the model's variables hold their values."""
+    model._jax_state_synced = True

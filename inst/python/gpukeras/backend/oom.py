@@ -30,8 +30,9 @@ def explain_exhaustion(
 
 @contextmanager
 def memory_errors(explain: Callable[[], OutOfMemoryError]) -> Iterator[None]:
-    """Raises the error that `explain` returns if TensorFlow runs out of memory."""
+    """Raises the error that `explain` returns if a device runs out of memory."""
     try:
-        yield
-    except runtime.tensorflow().errors.ResourceExhaustedError as error:
+        with runtime.memory_faults():
+            yield
+    except runtime.exhausted() as error:
         raise explain() from error

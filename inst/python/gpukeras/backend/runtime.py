@@ -1,6 +1,8 @@
-"""Imports TensorFlow and Keras, and wraps their functions.
+"""Imports Keras and its backend, and wraps the backend's functions.
 
 Functions here make no decisions. The first call of `tensorflow()` imports it, not this module.
+Keras runs on TensorFlow or on JAX, see `backend()`. A function marked `@by_backend` is TensorFlow's
+here, and JAX's, with the same name and arguments, in `jax_backend`.
 """
 
 from __future__ import annotations
@@ -8,31 +10,84 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from gpukeras.backend import cuda_preload, keras_private
+from gpukeras.backend import cuda_preload, jax_backend, keras_private
+from gpukeras.backend.jax_module import jax
 from gpukeras.core import fork_guard
-from gpukeras.core.errors import DataError, RuntimeMissingError
+from gpukeras.core.errors import BackendError, DataError, RuntimeMissingError
 from gpukeras.core.keras_types import Model
+from gpukeras.core.memory import ALIGNMENT
 
 ABORTED = 10  # gRPC's code for cancelled work
-ALIGNMENT = 64  # bytes; with a smaller alignment of adopted memory TensorFlow aborts the process
+
+
+BACKENDS = ("tensorflow", "jax")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def backend() -> str:
+    """Returns the backend of Keras, "tensorflow" or "jax": the one in use, or the one to be used.
+
+    Keras reads KERAS_BACKEND, then `keras.json`, when it is imported. Another name than these two
+    is returned as it is; `keras()` refuses it.
+    """
+    if keras_imported():
+        return str(sys.modules["keras.src.backend.config"].backend())
+    return os.environ.get("KERAS_BACKEND") or _configured_backend()
+
+
+def _configured_backend() -> str:
+    folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
+    try:
+        with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
+            found = json.load(file).get("backend")
+    except (OSError, ValueError, AttributeError):
+        return BACKENDS[0]
+    return found if found in BACKENDS else BACKENDS[0]
+
+
+def keras_imported() -> bool:
+    """Whether Keras has been imported, by any code: its backend cannot change any more."""
+    return "keras.src.backend.config" in sys.modules
+
+
+def by_backend(function: Callable[P, R]) -> Callable[P, R]:
+    """Calls the function of `jax_backend` with the same name where Keras runs on JAX."""
+
+    @functools.wraps(function)
+    def chosen(*args: P.args, **kwargs: P.kwargs) -> R:
+        if backend() != "jax":
+            return function(*args, **kwargs)
+        found: R = getattr(jax_backend, function.__name__)(*args, **kwargs)
+        return found
+
+    return chosen
 
 
 def tensorflow() -> Any:
     """Returns the tensorflow module, imported on first use.
 
     Raises:
+        BackendError: if Keras runs on another backend.
         RuntimeMissingError: if it cannot be imported, with the import's own message.
         ForkError: in a fork of the process that imported it.
     """
     fork_guard.check_process()
+    if backend() == "jax":
+        raise BackendError(
+            "This works on the TensorFlow backend only, and Keras runs on JAX here.",
+            hint='Start a new session with gpu_setup(backend = "tensorflow").',
+        )
     return _import_tensorflow()
 
 
@@ -55,7 +110,7 @@ def _import_tensorflow() -> Any:
 
 
 def keras() -> Any:
-    """Returns the keras module on the TensorFlow backend.
+    """Returns the keras module on the TensorFlow or JAX backend.
 
     Raises:
         RuntimeMissingError: if Keras is missing, older than 3, or runs on another backend.
@@ -67,20 +122,37 @@ def keras() -> Any:
 
 @functools.cache
 def _import_keras() -> Any:
-    requested = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    tensorflow()
-    needs = "gpukeras needs Keras 3 on the TensorFlow backend"
-    hint = "Set KERAS_BACKEND=tensorflow before Python starts."
+    requested = os.environ.setdefault("KERAS_BACKEND", backend())
+    jax() if requested == "jax" else tensorflow()
+    needs = "gpukeras needs Keras 3 on the TensorFlow or JAX backend"
+    hint = "Set KERAS_BACKEND=tensorflow, or jax, before Python starts."
     try:
         import keras as module
     except ImportError as error:
-        if requested != "tensorflow":
+        if requested not in BACKENDS:
             raise RuntimeMissingError(f"{needs}, not {requested} ({error}).", hint=hint) from error
         raise RuntimeMissingError(f"Keras cannot be imported: {error}.") from error
     found = module.backend.backend() if int(module.__version__.split(".")[0]) > 2 else "Keras 2"
-    if found != "tensorflow":
+    if found not in BACKENDS:
         raise RuntimeMissingError(f"{needs}, found {found}.", hint=hint)
     return module
+
+
+@by_backend
+def engine_names() -> tuple[str, ...]:
+    """Returns the names of the engines that the backend has, cheapest to start first."""
+    return ("superstep", "keras", "compiled")
+
+
+@by_backend
+def backend_version() -> dict[str, str]:
+    """Returns the name and version of Keras' backend."""
+    return {"TensorFlow": tensorflow().__version__}
+
+
+def tree() -> Any:
+    """Returns Keras' functions on nested structures, such as `map_structure()`."""
+    return keras().tree
 
 
 # Environment -------------------------------------------------------------------------------------
@@ -121,11 +193,13 @@ def set_environment(name: str, value: str | None) -> None:
 # Devices -----------------------------------------------------------------------------------------
 
 
+@by_backend
 def imported() -> bool:
     """Whether TensorFlow is already imported, by any code."""
     return "tensorflow" in sys.modules
 
 
+@by_backend
 def started() -> bool:
     """Whether TensorFlow has started its devices, after which most settings are too late."""
     return keras_private.is_context_started(eager_context())
@@ -144,41 +218,49 @@ def abort_collectives(message: str) -> None:
     eager_context().abort_collective_ops(ABORTED, message)
 
 
+@by_backend
 def physical_devices(kind: str) -> list[Any]:
     """Returns physical devices of a kind ("CPU", "GPU"); does not start them."""
     return tensorflow().config.list_physical_devices(kind)
 
 
+@by_backend
 def visible_devices(kind: str) -> list[Any]:
     """Returns the physical devices of a kind that TensorFlow may use."""
     return tensorflow().config.get_visible_devices(kind)
 
 
+@by_backend
 def logical_devices(kind: str) -> list[Any]:
     """Returns logical devices of a kind; starts TensorFlow's devices."""
     return tensorflow().config.list_logical_devices(kind)
 
 
+@by_backend
 def set_visible_devices(devices: list[Any], kind: str) -> None:
     """Limits TensorFlow to these devices of a kind."""
     tensorflow().config.set_visible_devices(devices, kind)
 
 
+@by_backend
 def device_details(device: Any) -> dict[str, Any]:
     """Returns name and compute capability of a physical GPU, from TensorFlow."""
     return dict(tensorflow().config.experimental.get_device_details(device))
 
 
+@by_backend
 def memory_info(device: str) -> dict[str, int]:
     """Returns current and peak bytes of TensorFlow's allocator on a device (`current`, `peak`)."""
     return dict(tensorflow().config.experimental.get_memory_info(device))
 
 
+@by_backend
 def reset_memory_peak(device: str) -> None:
     """Resets the peak of `memory_info()`."""
     tensorflow().config.experimental.reset_memory_stats(device)
 
 
+@by_backend
 def memory_growth(device: Any) -> bool | None:
     """Whether a physical GPU's memory grows on demand; None if a limit is set instead."""
     try:
@@ -187,11 +269,13 @@ def memory_growth(device: Any) -> bool | None:
         return None
 
 
+@by_backend
 def set_memory_growth(device: Any, grow: bool) -> None:
     """Sets whether a physical GPU's memory grows on demand."""
     tensorflow().config.experimental.set_memory_growth(device, grow)
 
 
+@by_backend
 def set_memory_limit(device: Any, mebibytes: int) -> None:
     """Limits TensorFlow to this much of a physical GPU's memory."""
     config = tensorflow().config
@@ -199,12 +283,14 @@ def set_memory_limit(device: Any, mebibytes: int) -> None:
     config.set_logical_device_configuration(device, [limited])
 
 
+@by_backend
 def memory_limit(device: Any) -> int | None:
     """Returns the MiB that a physical GPU is limited to, or None."""
     logical = tensorflow().config.get_logical_device_configuration(device)
     return int(logical[0].memory_limit) if logical and logical[0].memory_limit else None
 
 
+@by_backend
 def threads() -> tuple[int, int]:
     """Returns intra-op and inter-op threads; 0 is TensorFlow's own choice."""
     threading = tensorflow().config.threading
@@ -214,6 +300,7 @@ def threads() -> tuple[int, int]:
     )
 
 
+@by_backend
 def set_threads(intra: int, inter: int) -> None:
     """Sets the threads within one op and across ops."""
     threading = tensorflow().config.threading
@@ -226,6 +313,7 @@ def set_seed(seed: int) -> None:
     keras().utils.set_random_seed(seed)
 
 
+@by_backend
 def set_deterministic() -> None:
     """Makes TensorFlow use deterministic kernels only."""
     tensorflow().config.experimental.enable_op_determinism()
@@ -241,11 +329,25 @@ def dtype_policy() -> str:
     return keras().config.dtype_policy().name
 
 
+@by_backend
 def build_info() -> dict[str, Any]:
     """Returns how the installed TensorFlow was built; a CPU wheel has no CUDA keys."""
     return dict(tensorflow().sysconfig.get_build_info())
 
 
+@by_backend
+def tensor_float_32() -> bool:
+    """Whether float32 products may be computed as TF32 on GPUs that support it."""
+    return bool(tensorflow().config.experimental.tensor_float_32_execution_enabled())
+
+
+@by_backend
+def set_tensor_float_32(allowed: bool) -> None:
+    """Allows TF32 in float32 products, or forbids it."""
+    tensorflow().config.experimental.enable_tensor_float_32_execution(allowed)
+
+
+@by_backend
 @contextmanager
 def on_device(device: str, *, soft: bool = False) -> Iterator[None]:
     """Runs ops on `device`; without soft placement an op that cannot run there raises."""
@@ -262,6 +364,7 @@ def on_device(device: str, *, soft: bool = False) -> Iterator[None]:
 # Tensors and models ------------------------------------------------------------------------------
 
 
+@by_backend
 def adopt_array(array: np.ndarray) -> Any:
     """Returns a tensor on an array's own memory, without a copy; the array becomes read-only.
 
@@ -277,6 +380,54 @@ def adopt_array(array: np.ndarray) -> Any:
     return tensor
 
 
+@by_backend
+def trace(step: Callable[[Any], Any], data: Any) -> None:
+    """Traces a step for data of these shapes, which creates its variables; runs nothing."""
+    tf = tensorflow()
+    specs = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), data)
+    tf.function(lambda data: step(data), autograph=False).get_concrete_function(specs)
+
+
+@by_backend
+def device_scope(device: str) -> Any:
+    """Returns a context whose tensors are made on a device."""
+    return tensorflow().device(f"/{device}")
+
+
+@by_backend
+def put(value: Any, device: str) -> Any:
+    """Returns a tensor on a device; copied if it is elsewhere."""
+    with tensorflow().device(f"/{device}"):
+        return tensorflow().identity(value)
+
+
+@by_backend
+def take(tensor: Any, rows: Any) -> Any:
+    """Gathers rows of a tensor on its device, with several threads on a CPU."""
+    return tensorflow().gather(tensor, rows)
+
+
+@by_backend
+def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Returns zeros on the current device, for `store()`."""
+    return tensorflow().Variable(tensorflow().zeros(shape, dtype), trainable=False)
+
+
+@by_backend
+def store(whole: Any, start: int, part: np.ndarray) -> Any:
+    """Returns what `allocate()` made with some of its rows replaced, in the same memory."""
+    with tensorflow().device("/CPU:0"):
+        block = tensorflow().constant(part)
+    whole[start : start + len(part)].assign(block)
+    return whole
+
+
+@by_backend
+def wait(value: Any) -> None:
+    """Waits until a device has computed a value."""
+    value.numpy()
+
+
 def is_keras_model(value: Any) -> bool:
     """Whether a value is a Keras model of any kind."""
     return isinstance(value, keras().Model)
@@ -287,6 +438,19 @@ def build_state(model: Model, batch: tuple[Any, ...]) -> None:
     keras_private.build_symbolically(model, batch)
     if not model.optimizer.built:  # LossScaleOptimizer would add its counters again
         model.optimizer.build(model.trainable_variables)
+
+
+def variable_beside(like: Any, value: Any, dtype: str | None = None) -> Any:
+    """Returns a new Keras variable on the device of another one.
+
+    Args:
+        like: The other variable.
+        value: Its value: a Keras variable, an array or a number.
+        dtype: Its dtype; None for that of the other variable.
+    """
+    value = np.array(value.numpy()) if hasattr(value, "numpy") else np.asarray(value)
+    with device_scope(device_of(like)):
+        return keras().Variable(value, dtype=dtype or like.dtype, trainable=False)
 
 
 def global_seed_state() -> list[Any]:
@@ -315,7 +479,8 @@ def threefry_dropout() -> Iterator[None]:
         random.stateless_dropout = original
 
 
-def refusals() -> tuple[type[BaseException], type[BaseException], type[BaseException]]:
+@by_backend
+def refusals() -> tuple[type[BaseException], ...]:
     """Returns the errors that TensorFlow raises for a graph that XLA cannot compile.
 
     The variables are unchanged then.
@@ -324,6 +489,20 @@ def refusals() -> tuple[type[BaseException], type[BaseException], type[BaseExcep
     return (errors.InvalidArgumentError, errors.UnimplementedError, errors.InternalError)
 
 
+@by_backend
+def exhausted() -> tuple[type[BaseException], ...]:
+    """Returns the errors of work that does not fit into a device's memory."""
+    return (tensorflow().errors.ResourceExhaustedError,)
+
+
+@by_backend
+@contextmanager
+def memory_faults() -> Iterator[None]:
+    """Raises one of `exhausted()` where memory does not suffice; TensorFlow itself does."""
+    yield
+
+
+@by_backend
 def allows_xla(model: Model) -> bool:
     """Whether XLA may compile a compiled model.
 
@@ -342,5 +521,45 @@ def overrides(model: Model, method: str) -> bool:
 
 def variable_devices(model: Model) -> list[str]:
     """Returns the devices of a model's variables, such as "GPU:0", in their order."""
-    names = [variable.value.device for variable in model.variables]
-    return [name.rpartition("device:")[2] for name in names if name]
+    return [name for name in map(device_of, model.variables) if name]
+
+
+@by_backend
+def count_steps(count: int | None) -> Any:
+    """Returns a dataset from which Keras' `fit()` takes so many steps, or steps without end."""
+    datasets = tensorflow().data.Dataset
+    with on_device("CPU:0", soft=True):  # also within with_device("GPU:0", )
+        if count is not None:
+            return datasets.range(count)
+        return datasets.range(1).repeat().take_while(lambda _: True)  # of unknown length to Keras
+
+
+@by_backend
+def trainer_function(model: Model, kind: str, function: Callable[[Any], Any]) -> Any:
+    """Returns a function as Keras' `fit()` or `evaluate()` calls it.
+
+    Args:
+        model: The model.
+        kind: "train" or "test".
+        function: Maps the trainer's iterator to logs.
+    """
+    return function
+
+
+@by_backend
+def in_strategy() -> bool:
+    """Whether this runs in the scope of a strategy for several devices."""
+    return bool(tensorflow().distribute.has_strategy())
+
+
+@by_backend
+def is_distributed(variables: Sequence[Any]) -> bool:
+    """Whether one of some Keras variables has a copy on each of several devices."""
+    values = tensorflow().distribute.DistributedValues
+    return any(isinstance(variable.value, values) for variable in variables)
+
+
+@by_backend
+def device_of(variable: Any) -> str:
+    """Returns the device of a Keras variable, such as "GPU:0"; "" where TensorFlow has none."""
+    return str(variable.value.device).rpartition("device:")[2]

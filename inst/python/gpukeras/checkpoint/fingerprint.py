@@ -70,7 +70,7 @@ def read_versions() -> dict[str, str]:
     """Returns the versions of the packages that a training runs on."""
     return {
         "Keras": runtime.keras().__version__,
-        "TensorFlow": runtime.tensorflow().__version__,
+        **runtime.backend_version(),
         "NumPy": np.__version__,
         "Python": platform.python_version(),
     }

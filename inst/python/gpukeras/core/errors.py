@@ -11,6 +11,7 @@ GpuKerasError                  R: gpukeras_error
 ├── CompressionError           gpukeras_error_compression
 ├── ForkError                  gpukeras_error_fork             TensorFlow in a forked process
 ├── GeneratorError             gpukeras_error_generator        the user's function failed
+├── BackendError               gpukeras_error_backend          works on TensorFlow only
 └── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
 
 Messages name what was expected and what was found (types, shapes, counts, names), never data.
@@ -92,6 +93,12 @@ class CompressionError(GpuKerasError):
     """A compressed model is worse than the tolerance allows (`metric`, `before`, `after`)."""
 
     code = "compression"
+
+
+class BackendError(GpuKerasError):
+    """The work is possible on another backend of Keras only."""
+
+    code = "backend"
 
 
 class ForkError(GpuKerasError):

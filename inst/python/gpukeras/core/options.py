@@ -209,6 +209,7 @@ class SetupSpec(Spec):
         deterministic: Only deterministic kernels; slower on a GPU.
         tf32: Whether products of float32 may be computed as TF32: "auto" (TensorFlow's default,
             which is yes), true or false.
+        backend: "tensorflow", "jax", or "auto" for the one that Keras is configured with.
     """
 
     device: str = option("auto", check_text, 'a string such as "auto", "gpu", "cpu" or "GPU:0"')
@@ -219,6 +220,7 @@ class SetupSpec(Spec):
     seed: int | None = option(None, check_count, 0, MOST_SEED)
     deterministic: bool = option(False, check_flag)
     tf32: str | bool = option("auto", check_flag)
+    backend: str = option("auto", check_choice, ("auto", "tensorflow", "jax"))
 
 
 CACHES = ("auto", "device", "host", "disk", "none")

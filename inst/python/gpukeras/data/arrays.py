@@ -14,23 +14,14 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
 
-ALIGNMENT = 64  # bytes; TensorFlow adopts memory with this alignment without a copy
 BLOCK_BYTES = 4 * 2**20  # staging works in blocks of this size, which bounds its extra memory
 MAX_RANK = 5
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 EXACT_FLOAT32 = 2**24  # float32 holds every whole number up to this one exactly
 EXACT_FLOAT64 = 2**53  # and float64 up to this one
-
-
-def aligned_empty(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-    """An uninitialised C-ordered array whose memory starts on a 64-byte boundary."""
-    dtype = np.dtype(dtype)
-    count = int(np.prod(shape, dtype=np.int64))
-    buffer = np.empty(count * dtype.itemsize + ALIGNMENT, dtype=np.uint8)
-    offset = -buffer.ctypes.data % ALIGNMENT
-    return buffer[offset : offset + count * dtype.itemsize].view(dtype).reshape(shape)
 
 
 def check_features(x: Any, arg: str = "x") -> np.ndarray:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import devices, keras_private, runtime, tracing
+from gpukeras.backend import keras_private, runtime, tracing
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -222,8 +222,8 @@ class _Reading:
             "variables": lambda: dict(Counter(runtime.variable_devices(model))),
             "eager": lambda: eager,
             "jit": lambda: bool(model.jit_compile) and not eager,
-            "deterministic": runtime.deterministic,
-            "tf32": devices.tensor_float_32,
+            "deterministic": tracing.deterministic,
+            "tf32": runtime.tensor_float_32,
             "policy": lambda: placement.read_policy(model),
             "capability": lambda: placement.read_capability(self.device),
             "input_dtypes": lambda: [str(self.source.sources[0].dtype)],

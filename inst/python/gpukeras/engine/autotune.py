@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from gpukeras.core.errors import SpecError
+
+ALL_ENGINES = ("superstep", "keras", "compiled")
 # Batches per call where a user's own step must repeat bit by bit: the last batch of each call
 # runs outside of the loop, where XLA may round differently.
 FIXED_BATCHES = 16
@@ -19,6 +22,7 @@ PRICE = {"superstep": 1.0, "keras": 1.0, "compiled": 3.0}
 # Seconds per batch below which "keras" cannot win: a call alone takes 0.3 to 1 ms. Its advantage,
 # ops that run on several threads in their own loops, shows in slow batches only.
 KERAS_BATCH_S = 1e-3
+JAX_ENGINE = "on JAX XLA compiles every engine, and the loop over batches has the least overhead"
 NO_TEXT = "XLA cannot compile a model that takes text"
 # An engine is tried when the time left is this multiple of its price. Where batches are fast, the
 # first engine saves more over Keras than a trial costs. Where they are slow, neither it nor another
@@ -33,6 +37,7 @@ class EngineFacts:
 
     Args:
         requested: "auto" or the name of an engine.
+        available: The engines that the backend has.
         jit: The session's setting from `gpu_setup(jit = )`: "auto", true or false.
         model_jit: Whether the model's layers and compile settings allow XLA.
         eager: Whether the model was compiled with `run_eagerly`.
@@ -45,6 +50,7 @@ class EngineFacts:
     """
 
     requested: str = "auto"
+    available: tuple[str, ...] = ALL_ENGINES
     jit: str | bool = "auto"
     model_jit: bool = True
     eager: bool = False
@@ -54,6 +60,11 @@ class EngineFacts:
     replicas: int = 1
     own_step: bool = False
     text: bool = False
+
+    @property
+    def on_jax(self) -> bool:
+        """Whether Keras runs on JAX."""
+        return "superstep" not in self.available
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,12 @@ class EngineChoice:
 
 
 def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
-    """Returns the engines to measure, cheapest first; and why others are excluded, or ""."""
+    """Returns the engines to measure, cheapest first; and why others are excluded, or "".
+
+    Raises:
+        SpecError: for an engine that the backend does not have.
+    """
+    _check_available(facts)
     if facts.text and (
         facts.requested == "compiled" or (facts.requested, facts.jit) == ("auto", True)
     ):
@@ -97,6 +113,7 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
         (bool(facts.batch_hook), "keras", f"callback {facts.batch_hook} works on every batch"),
         (facts.replicas > 1, "superstep", "XLA compiles for one device, and there are several"),
         (facts.jit is True, "compiled", "gpu_setup(jit = TRUE)"),
+        (facts.on_jax, "compiled" if facts.model_jit else "keras", JAX_ENGINE),
     ):
         if condition:
             return (engine,), reason
@@ -105,6 +122,15 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
     if facts.jit is False or not facts.model_jit or facts.text:
         return ("superstep", "keras"), NO_TEXT if facts.text else ""
     return ("superstep", "keras", "compiled"), ""
+
+
+def _check_available(facts: EngineFacts) -> None:
+    if facts.requested not in ("auto", *facts.available):
+        raise SpecError(
+            f'The engine "{facts.requested}" runs on TensorFlow only, and Keras runs on JAX here.',
+            hint='Use `engine = "compiled"`, the same loop over many batches.',
+            arg="engine",
+        )
 
 
 def choose_evaluation_candidates(facts: EngineFacts) -> tuple[str, ...]:

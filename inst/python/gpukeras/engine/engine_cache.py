@@ -12,12 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.backend import devices, keras_private
+from gpukeras.backend import devices, keras_private, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.engines import Engines
+from gpukeras.engine.jax_engines import JaxEngines
 from gpukeras.engine.optimizer import CLIPPING
 from gpukeras.engine.train_step import NonFiniteMonitor, TrainingStep, step_counter
 
+ENGINES: dict[str, Any] = {"tensorflow": Engines, "jax": JaxEngines}
 ATTRIBUTE = "_gpukeras_engines"  # on the model: they refer to it, and live as long as it
 
 
@@ -58,7 +60,7 @@ def open_engines(
     kept = _kept(model)
     if kind in kept and kept[kind][0].equal(terms) and kept[kind][1].model is model:
         return kept[kind][1]
-    engines = Engines(model, kind, batch_size, device, step)
+    engines = ENGINES[runtime.backend()](model, kind, batch_size, device, step)
     if step is None or not step.averaging:  # averages are of one training, and as large as weights
         kept[kind] = terms, engines
     return engines

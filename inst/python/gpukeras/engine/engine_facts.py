@@ -18,6 +18,7 @@ def read_engine_facts(model: Model, requested: str, callbacks: Sequence[Any] = (
     setup = devices.current()
     return EngineFacts(
         requested=requested,
+        available=runtime.engine_names(),
         jit=setup.jit,
         model_jit=runtime.allows_xla(model),
         eager=bool(model.run_eagerly),

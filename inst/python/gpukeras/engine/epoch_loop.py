@@ -15,7 +15,7 @@ from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block, DataLoader
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.engines import Engines
-from gpukeras.engine.programs import Logs, UntraceableError
+from gpukeras.engine.programs import Logs, engine_refusals
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
 CALL_S = 0.05  # seconds of a measured call, so that the call's overhead is 2 % at most
@@ -150,7 +150,7 @@ class EpochLoop:
         before = take_snapshot(model, more) if first else None
         try:
             yield survived
-        except runtime.tensorflow().errors.ResourceExhaustedError as error:
+        except runtime.exhausted() as error:
             if self.back_off is None:
                 raise
             survived.append(0)
@@ -168,7 +168,7 @@ class EpochLoop:
         count, began = chooser.count(left), time.perf_counter()
         try:
             self._logs = self.engines.run(chooser.engine, block, self._first, count)
-        except (UntraceableError, *runtime.refusals()) as error:
+        except engine_refusals() as error:
             if not trying or not chooser.refuse(find_reason(error)):
                 raise ModelError(
                     f'The engine "{chooser.engine}" cannot run this model: {find_reason(error)}.',
@@ -196,7 +196,7 @@ class EpochLoop:
         capacity = 0 if self.loader is None else self.loader.capacity_for(engine)
         try:
             ready = self.engines.prepare(engine, block, capacity)
-        except (UntraceableError, *runtime.refusals()) as error:
+        except engine_refusals() as error:
             chooser.refuse(find_reason(error))
             return
         if ready:
@@ -208,7 +208,7 @@ class EpochLoop:
 def wait_for(logs: Logs) -> None:
     """Waits until the device has done the work: calls on a GPU return earlier."""
     for value in list(logs.values())[:1]:
-        value.numpy()
+        runtime.wait(value)
 
 
 def draw(loader: DataLoader) -> Drawn:

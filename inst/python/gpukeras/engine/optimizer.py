@@ -11,7 +11,7 @@ the training has the optimizer's own settings in its file, nothing of gpukeras.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,21 +49,35 @@ class Rates:
         self, iterations: Any, base: float, table: np.ndarray, start: int, stride: int = 1
     ) -> None:
         """Puts the table on the device of the optimizer's variables."""
-        tf = runtime.tensorflow()
         self.base, self._iterations, self._stride = base, iterations, stride
         self._last, self._top = len(table) - 1, float(np.max(table))
-        with tf.device(iterations.value.device):  # XLA refuses variables of another device
-            self._table = tf.Variable(table, trainable=False, dtype=tf.float32)
-            self._start = tf.Variable(start, trainable=False, dtype=tf.int64)
-            self.factor = tf.Variable(1.0, trainable=False, dtype=tf.float32)
+        self._bound: tuple[Any, ...] = ()
+        # XLA refuses variables of another device than the optimizer's.
+        self._table = runtime.variable_beside(iterations, table, "float32")
+        self._start = runtime.variable_beside(iterations, start)
+        self.factor = runtime.variable_beside(iterations, 1.0, "float32")
+
+    @property
+    def variables(self) -> tuple[Any, ...]:
+        """The variables that a step reads here."""
+        return self._table, self._start, self.factor
 
     def at(self, iterations: Any) -> Any:
         """Returns the rate of a step as a tensor; for use inside the step."""
-        tf = runtime.tensorflow()
-        place = tf.cast(iterations, tf.int64) - self._start
+        ops = runtime.keras().ops
+        table, start, factor = self._bound or tuple(one.value for one in self.variables)
+        place = ops.cast(iterations, self._start.dtype) - start
         place = place // self._stride if self._stride > 1 else place
-        place = tf.clip_by_value(place, 0, self._last)
-        return tf.gather(self._table, place) * self.factor
+        return ops.take(table, ops.clip(place, 0, self._last)) * factor
+
+    @contextmanager
+    def bound_to(self, values: Sequence[Any]) -> Iterator[None]:
+        """Takes the values of `variables` from a step's arguments, within the context."""
+        self._bound = tuple(values)
+        try:
+            yield
+        finally:
+            self._bound = ()
 
     def current(self) -> float:
         """Returns the rate of the next step."""
@@ -84,7 +98,7 @@ class Rates:
 
     def get_state(self) -> dict[str, float | int]:
         """Returns the state for a checkpoint, as plain values."""
-        return {"start": int(self._start), "factor": float(self.factor)}
+        return {"start": int(self._start.numpy()), "factor": float(self.factor.numpy())}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores the result of `get_state()`."""
@@ -95,16 +109,22 @@ class Rates:
 class _TableSchedule:
     # The schedule that Keras calls for a rate; its base class is added once Keras is imported.
     def __init__(self, rates: Rates) -> None:
-        self._rates = rates
+        self.rates = rates
 
     def __call__(self, step: Any) -> Any:
-        return self._rates.at(step)
+        return self.rates.at(step)
 
 
 @functools.cache
 def _schedule_class() -> type:
     base = runtime.keras().optimizers.schedules.LearningRateSchedule
     return type("TableSchedule", (_TableSchedule, base), {})
+
+
+def find_rates(model: Model) -> Rates | None:
+    """Returns the rates that `hold_schedule()` has given a model's optimizer, or None."""
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    return getattr(keras_private.learning_rate(inner), "rates", None)
 
 
 # Holding -----------------------------------------------------------------------------------------

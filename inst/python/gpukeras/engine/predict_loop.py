@@ -21,9 +21,9 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
+from gpukeras.core.memory import ALIGNMENT, aligned_empty
 from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.core.r_buffer import OutputBuffer, write_rows
-from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.loading.loader import open_evaluation
 from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.plan import choose_evaluation_rows
@@ -72,7 +72,7 @@ def predict_rows(
             with closing(_map(work, range(output.written, len(source), size), workers)) as results:
                 for values, count in results:
                     output.write(values, count)
-        except runtime.tensorflow().errors.ResourceExhaustedError:
+        except runtime.exhausted():
             if size == 1 or fixed:
                 raise
             size = -(-size // 2)
@@ -88,7 +88,7 @@ def predict_stream(model: Model, data: IterableDataset) -> Any:
 
     Where the shape of an output's rows varies, there is one array per batch: `Batches`.
     """
-    loader, nest = open_evaluation(data, model_device(model)), runtime.tensorflow().nest
+    loader, nest = open_evaluation(data, model_device(model)), runtime.tree()
     most = choose_rows(2**31, data.row_bytes, count_row_bytes(model))
     size = fixed_rows(model) or most
     if data.open_axes:  # the user's own batches, whose shape may vary
@@ -129,7 +129,7 @@ class Output:
 
     def write(self, values: Any, count: int) -> None:
         """Writes the first `count` rows of some values."""
-        nest = runtime.tensorflow().nest
+        nest = runtime.tree()
         if self.values is None:
             self.values = nest.map_structure(self._make, values)
         for whole, part in zip(nest.flatten(self.values), nest.flatten(values), strict=True):
@@ -164,7 +164,7 @@ def count_row_bytes(model: Model) -> int | None:
     sizes = []
     for layer in model.layers:
         try:
-            outputs = runtime.tensorflow().nest.flatten(layer.output)
+            outputs = runtime.tree().flatten(layer.output)
             sizes += [math.prod(each.shape[1:]) for each in outputs]
         except (AttributeError, TypeError, ValueError):  # a subclassed model; an open dimension
             return None
@@ -180,7 +180,7 @@ def fixed_rows(model: Model) -> int | None:
     if not any(getattr(layer, "stateful", False) for layer in keras_private.list_layers(model)):
         return None
     try:
-        tensors = runtime.tensorflow().nest.flatten(model.inputs)
+        tensors = runtime.tree().flatten(model.inputs)
     except (AttributeError, ValueError):  # a subclassed or unbuilt model
         return None
     known = {tensor.shape[0] for tensor in tensors if len(tensor.shape)} - {None}
@@ -246,12 +246,13 @@ def _predict(model: Model, features: Any) -> Any:
     TensorFlow would trace it with an unknown rank once it has seen two ranks, such as strings as
     vectors and as a column, and layers cannot work with that.
     """
-    ranks = tuple(len(part.shape) for part in runtime.tensorflow().nest.flatten(features))
+    ranks = tuple(len(part.shape) for part in runtime.tree().flatten(features))
     if _RANKS.get(model, ranks) != ranks:
         model.predict_function = None
     _RANKS[model] = ranks
     try:
-        return model.predict_on_batch(features)
+        with runtime.memory_faults():
+            return model.predict_on_batch(features)
     except runtime.refusals():
         if not model.jit_compile:
             raise
@@ -306,12 +307,12 @@ def _adopt(features: Any, device: str) -> Any:
     if not isinstance(features, np.ndarray) or not device.startswith("CPU"):
         return features
     flags = features.flags  # adopted arrays, such as a dataset's rows, cannot be adopted again
-    fit = features.ctypes.data % runtime.ALIGNMENT == 0 and flags.c_contiguous and flags.writeable
+    fit = features.ctypes.data % ALIGNMENT == 0 and flags.c_contiguous and flags.writeable
     return runtime.adopt_array(features) if fit else features
 
 
 def _pieces(features: Any, rows: int, size: int) -> Iterator[Any]:
-    nest = runtime.tensorflow().nest
+    nest = runtime.tree()
     for start in range(0, rows, size):
         piece = slice(start, min(start + size, rows))
         yield nest.map_structure(lambda array, piece=piece: array[piece], features)

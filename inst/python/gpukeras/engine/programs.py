@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpukeras.backend import runtime
-from gpukeras.data.arrays import aligned_empty
+from gpukeras.core.memory import aligned_empty
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
 from gpukeras.engine.trip_counts import choose_sizes, split_count
@@ -133,6 +133,11 @@ class UntraceableError(Exception):
     """A model's step cannot be traced into a loop; Keras' own function may still run it."""
 
 
+def engine_refusals(*more: type[BaseException]) -> tuple[type[BaseException], ...]:
+    """Returns the errors of an engine that cannot run a model while another may, and `more`."""
+    return (UntraceableError, *runtime.refusals(), *more)
+
+
 def cut(arrays: Any, start: Any, rows: Any) -> Any:
     """Slices `rows` rows of each array of a nested structure."""
     tf = runtime.tensorflow()
@@ -162,14 +167,14 @@ def make_static(count: Any) -> Any:
 
 def count_rows(arrays: Any) -> int:
     """Returns the number of rows of the arrays of a nested structure."""
-    return int(runtime.tensorflow().nest.flatten(arrays)[0].shape[0])
+    return int(runtime.tree().flatten(arrays)[0].shape[0])
 
 
 def read_shapes(block: Block, rows: int | None = None) -> Shapes:
     """Returns the shape and dtype of each array of a block, with `rows` in place of its rows."""
-    arrays = runtime.tensorflow().nest.flatten(block.arrays)
+    arrays, name = runtime.tree().flatten(block.arrays), runtime.keras().backend.standardize_dtype
     return tuple(
-        ((len(array) if rows is None else rows, *array.shape[1:]), array.dtype.name)
+        ((len(array) if rows is None else rows, *array.shape[1:]), name(array.dtype))
         for array in arrays
     )
 

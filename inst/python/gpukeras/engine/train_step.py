@@ -39,7 +39,7 @@ def single_replica(model: Model) -> Iterator[None]:
     """
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     found = [inner, *keras_private.inner_optimizers(inner)]
-    if runtime.tensorflow().distribute.has_strategy():
+    if runtime.in_strategy():
         found = []
     found = [one for one in found if hasattr(one, REDUCING) and REDUCING not in vars(one)]
     for one in found:
@@ -64,10 +64,7 @@ class NonFiniteMonitor:
 
     def __init__(self, like: Any) -> None:
         """Creates counters on the device and with the dtype of the optimizer's step counter."""
-        tf = runtime.tensorflow()
-        with tf.device(like.value.device):
-            self.steps = tf.Variable(tf.zeros([], like.dtype), trainable=False)
-            self.bad = tf.Variable(tf.zeros([], like.dtype), trainable=False)
+        self.steps, self.bad = runtime.variable_beside(like, 0), runtime.variable_beside(like, 0)
 
     @property
     def variables(self) -> list[Any]:
@@ -77,20 +74,21 @@ class NonFiniteMonitor:
     def reset(self) -> None:
         """Resets the counters."""
         for variable in self.variables:
-            variable.assign(runtime.tensorflow().zeros([], variable.dtype))
+            variable.assign(0)
 
     def look(self, logs: Logs) -> None:
         """Traced: counts a step and checks its loss."""
-        tf = runtime.tensorflow()
-        steps = self.steps.assign_add(tf.ones([], self.steps.dtype))
+        ops = runtime.keras().ops
+        steps = self.steps.value + 1
+        self.steps.assign(steps)
         if "loss" in logs:
-            finite = tf.reduce_all(tf.math.is_finite(tf.cast(logs["loss"], "float32")))
-            fine = tf.logical_or(self.bad > 0, finite)
-            self.bad.assign(tf.where(fine, self.bad, steps))
+            finite = ops.all(ops.isfinite(ops.cast(logs["loss"], "float32")))
+            fine = ops.logical_or(self.bad.value > 0, finite)
+            self.bad.assign(ops.where(fine, self.bad.value, steps))
 
     def going(self) -> Any:
         """Traced: whether all losses have been finite."""
-        return runtime.tensorflow().equal(self.bad, 0)
+        return runtime.keras().ops.equal(self.bad.value, 0)
 
 
 class Averages:
@@ -107,14 +105,10 @@ class Averages:
 
     def __init__(self, model: Model, momentum: float) -> None:
         """Starts with the current weights."""
-        tf = runtime.tensorflow()
-        self._momentum, self._weights, self._averages = momentum, model.trainable_weights, []
-        self.shown, like = False, step_counter(model)
-        with tf.device(like.value.device):
-            self._count = tf.Variable(tf.zeros([], like.dtype), trainable=False)
-        for weight in self._weights:
-            with tf.device(weight.value.device):
-                self._averages.append(tf.Variable(weight.value, trainable=False))
+        self._momentum, self._weights = momentum, model.trainable_weights
+        self.shown = False
+        self._count = runtime.variable_beside(step_counter(model), 0)
+        self._averages = [runtime.variable_beside(weight, weight) for weight in self._weights]
 
     @property
     def variables(self) -> list[Any]:
@@ -123,13 +117,13 @@ class Averages:
 
     def update(self) -> None:
         """Traced: updates the averages with the weights after a step."""
-        tf = runtime.tensorflow()
-        step = self._count.assign_add(tf.ones([], self._count.dtype))
-        count, (above, below) = tf.cast(step, "float32"), EMA_START
-        share = 1.0 - tf.minimum(self._momentum, (above + count) / (below + count))
+        ops, (above, below) = runtime.keras().ops, EMA_START
+        self._count.assign(self._count.value + 1)
+        count = ops.cast(self._count.value, "float32")
+        share = 1.0 - ops.minimum(self._momentum, (above + count) / (below + count))
         for weight, average in zip(self._weights, self._averages, strict=True):
-            change = tf.cast(share, average.dtype) * (weight.value - average)
-            average.assign_add(change)
+            change = ops.cast(share, average.dtype) * (weight.value - average.value)
+            average.assign(average.value + change)
 
     def show(self) -> None:
         """Puts the averages in the weights' place, and stores the weights."""
@@ -144,8 +138,8 @@ class Averages:
     def _swap(self) -> None:
         self.shown = not self.shown
         for weight, average in zip(self._weights, self._averages, strict=True):
-            value = weight.value.numpy()
-            weight.assign(average)
+            value = np.array(weight.numpy())
+            weight.assign(average.value)
             average.assign(value)
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -186,10 +180,14 @@ class TrainingStep:
     def __call__(self, data: Any) -> Logs:
         """Traced: one update from a batch."""
         logs = self._own(data) if self.microbatch_size is None else self._update(data)
+        self.look(logs)
+        return logs
+
+    def look(self, logs: Logs) -> None:
+        """Traced: what follows an update, the check of its loss and the averages."""
         self._watch.look(logs)
         if self._averages is not None:
             self._averages.update()
-        return logs
 
     @property
     def variables(self) -> list[Any]:

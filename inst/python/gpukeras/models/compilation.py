@@ -74,11 +74,8 @@ def require_no_strategy(model: Model) -> None:
     Raises:
         ModelError: if it was: its variables and its functions belong to that strategy.
     """
-    values = runtime.tensorflow().distribute.DistributedValues
     strategy = keras_private.strategy_of(model)
-    if strategy is None and not any(
-        isinstance(variable.value, values) for variable in model.variables
-    ):
+    if strategy is None and not runtime.is_distributed(model.variables):
         return
     kind = "a tf.distribute strategy" if strategy is None else f"a {type(strategy).__name__}"
     raise ModelError(

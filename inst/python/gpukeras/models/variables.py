@@ -8,6 +8,7 @@ traced, which trains nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from gpukeras.backend import runtime
@@ -53,14 +54,8 @@ def _trace_step(model: Model, data: Any) -> None:
     """Traces a custom step, which creates its variables; errors appear when the step runs."""
     if model.run_eagerly or not runtime.overrides(model, "train_step"):
         return
-    tf = runtime.tensorflow()
-    specs = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), data)
-    try:
-        tf.function(lambda data: model.train_step(data), autograph=False).get_concrete_function(
-            specs
-        )
-    except UNTRACEABLE:
-        return
+    with suppress(*UNTRACEABLE):
+        runtime.trace(model.train_step, data)
 
 
 def has_call(model: Model) -> bool:

@@ -38,7 +38,7 @@ from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.programs import UntraceableError
+from gpukeras.engine.programs import engine_refusals
 from gpukeras.engine.train_step import single_replica
 from gpukeras.models import builder
 from gpukeras.profiler import placement
@@ -253,7 +253,7 @@ class _Profile:
         self.engine, self.reason = choose_engine(names, alone, self.trained)
         try:
             return self._bench(self.engine, self.plan)
-        except (UntraceableError, *runtime.refusals()) as error:
+        except engine_refusals() as error:
             if self.spec.engine != "auto" or self.engine == "keras":
                 raise ModelError(
                     f'The engine "{self.engine}" cannot run this model: {find_reason(error)}.',
@@ -317,10 +317,10 @@ class _Profile:
         for engine in self._others() if requested == "auto" else (requested,):
             try:
                 rates.append(plan.batch_size / self._bench(engine, plan).measure().real_s)
-            except (UntraceableError, DataError, *runtime.refusals()) as error:
-                self.notes.append(f'"{advice.id}" with "{engine}" failed: {find_reason(error)}')
-            except runtime.tensorflow().errors.ResourceExhaustedError:
+            except runtime.exhausted():
                 self.notes.append(f'"{advice.id}" with "{engine}" ran out of memory.')
+            except engine_refusals(DataError) as error:
+                self.notes.append(f'"{advice.id}" with "{engine}" failed: {find_reason(error)}')
         return replace(advice, measured=max(rates) / base) if rates else advice
 
 

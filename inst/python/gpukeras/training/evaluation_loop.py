@@ -92,7 +92,7 @@ class EvaluationLoop:
                 self._runner.begin(self._strategy.agreement.keep_step(blocks, exact))
                 logs = self._runner.advance()
                 break
-            except runtime.tensorflow().errors.ResourceExhaustedError:
+            except runtime.exhausted():
                 if self._loader.batch_size == 1 or self._fixed or self._strategy.replicas > 1:
                     raise
             self._model.reset_metrics()

@@ -30,15 +30,12 @@ def count_weights(model: Model) -> int:
 
 def keras_steps(count: int) -> Any:
     """Returns a dataset of `count` steps for Keras; the rows are read separately."""
-    with runtime.on_device("CPU:0", soft=True):  # also within with_device("GPU:0", )
-        return runtime.tensorflow().data.Dataset.range(count)
+    return runtime.count_steps(count)
 
 
 def endless_keras_steps() -> Any:
     """Returns a dataset for Keras that has no end."""
-    with runtime.on_device("CPU:0", soft=True):
-        endless = runtime.tensorflow().data.Dataset.range(1).repeat()
-        return endless.take_while(lambda _: True)  # Keras sees an unknown length
+    return runtime.count_steps(None)
 
 
 @contextmanager

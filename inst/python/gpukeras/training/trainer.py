@@ -141,7 +141,8 @@ class Trainer:
         each = bool(self.facts.batch_hook)
         self.keras_steps = KerasSteps(self.loader, self.runner, self.callbacks, each, self.together)
         held.callback(lambda: self.runner.close())
-        self.model.train_function = self._run_keras_step
+        function = runtime.trainer_function(self.model, "train", self._run_keras_step)
+        self.model.train_function = function
         self.model.history = None  # not that of an earlier training, if this one does not start
 
     def _prepare_rows(self) -> None:
@@ -231,7 +232,7 @@ class Trainer:
             before=self.callback_manager.show_averages,
             strategy=self.strategy,
         )
-        self.model.test_function = loop
+        self.model.test_function = runtime.trainer_function(self.model, "test", loop)
         return loop
 
     def _begin_epoch(self, epoch: int) -> None:

@@ -22,9 +22,9 @@ from gpukeras.backend import runtime
 from gpukeras.backend.oom import explain_exhaustion
 from gpukeras.core.errors import ModelError, OutOfMemoryError, SpecError
 from gpukeras.core.keras_types import Model
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, check_number, option
-from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import Block

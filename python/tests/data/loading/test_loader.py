@@ -5,8 +5,8 @@ import pytest
 from small_fits import make_dataset
 
 from gpukeras.backend import runtime
+from gpukeras.core.memory import aligned_empty
 from gpukeras.data import dataset, plan
-from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.loading import loader
 from gpukeras.data.sources.row_store import MemoryRows
 

@@ -94,9 +94,9 @@ class DataLoader(ABC):
 
     def _complete(self, arrays: tuple[Any, ...], key: tuple[int, int], device: str = "") -> Any:
         """Puts arrays on a device as the model takes them: augmented, with float features."""
-        tf = runtime.tensorflow()
-        with tf.device(f"/{device or self._device}"):
-            arrays = tuple(tf.identity(array) for array in arrays)  # copies from other devices only
+        place = device or self._device
+        arrays = tuple(runtime.put(array, place) for array in arrays)
+        with runtime.device_scope(place):
             end_stage("send", arrays)
             arrays = as_floats(
                 arrays if self._device_transform is None else self._device_transform(arrays, key)
@@ -131,8 +131,11 @@ def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     Several inputs, which were split from float features, and texts are not cast.
     """
     features, *others = arrays
-    kept = isinstance(features, (dict, list)) or features.dtype.name == "string"
-    if not kept and not features.dtype.is_floating:
-        features = runtime.tensorflow().cast(features, "float32")
+    keras = runtime.keras()
+    if isinstance(features, (dict, list)):
+        return arrays
+    dtype = keras.backend.standardize_dtype(features.dtype)
+    if dtype != "string" and "float" not in dtype:
+        features = keras.ops.cast(features, "float32")
         end_stage("cast", (features,))
     return (features, *others)

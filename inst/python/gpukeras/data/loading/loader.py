@@ -159,7 +159,7 @@ class MapLoader(DataLoader):
             return Block(self._complete_parts(gathered, key), batches, size, tail)
 
     def _gather_at(self, place: int, rows: np.ndarray) -> tuple[Any, ...]:
-        with runtime.tensorflow().device(f"/{self._places[place]}"):
+        with runtime.device_scope(self._places[place]):
             arrays = tuple(gather(rows) for gather in self._gatherers[place])
         end_stage("gather", arrays)
         return arrays
@@ -390,9 +390,10 @@ def open_evaluation(
 
 def sample_rows(data: Dataset, rows: int) -> tuple[Any, ...]:
     """Returns the first rows as the model takes them, to build its variables."""
-    tf, device_transform = runtime.tensorflow(), device_transform_for(data, False, rows)
+    device_transform = device_transform_for(data, False, rows)
     if data.obstacle:
         return data.batch(rows)
+    convert = runtime.keras().ops.convert_to_tensor
     with runtime.on_device("CPU:0", soft=True):
-        arrays = tuple(tf.constant(array) for array in data.batch(rows))
+        arrays = tuple(map(convert, data.batch(rows)))
         return as_floats(arrays if device_transform is None else device_transform(arrays, (0, 0)))

@@ -79,7 +79,7 @@ class StageClock(Clock):
 
 def _wait(arrays: Sequence[Any]) -> int:
     """Waits for the features, and returns their number of rows."""
-    first = runtime.tensorflow().nest.flatten(arrays)[0]
+    first = runtime.tree().flatten(arrays)[0]
     first[:1].numpy()
     return len(first)
 

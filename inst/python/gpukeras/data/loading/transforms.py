@@ -42,7 +42,7 @@ def open_device_transform(
     def complete(features: np.ndarray) -> Any:
         if device_transform is None:
             return features if features.dtype.kind == "f" else features.astype(np.float32)
-        return device_transform((runtime.tensorflow().constant(features),), (0, 0))[0]
+        return device_transform((runtime.keras().ops.convert_to_tensor(features),), (0, 0))[0]
 
     return complete
 

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.arrays import (
-    Notes,
-    aligned_empty,
-    check_features,
-    column_name,
-    moments,
-    stage_float32,
-)
+from gpukeras.core.memory import aligned_empty
+from gpukeras.data.arrays import Notes, check_features, column_name, moments, stage_float32
 from gpukeras.data.preprocessing.columns import (
     ColumnRule,
     Learning,

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.arrays import Notes, aligned_empty, check_lengths
+from gpukeras.core.memory import aligned_empty
+from gpukeras.data.arrays import Notes, check_lengths
 from gpukeras.data.preprocessing.columns import take_rows
 from gpukeras.data.preprocessing.targets import (
     SEVERAL,

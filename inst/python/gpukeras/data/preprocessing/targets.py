@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import (
     Notes,
-    aligned_empty,
     column_error,
     column_fault,
     column_name,

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import check_number
-from gpukeras.data.arrays import aligned_empty, check_lengths
+from gpukeras.data.arrays import check_lengths
 from gpukeras.data.plan import balanced_weights
 from gpukeras.data.preprocessing.multi_output import check_part_names
 from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, Output

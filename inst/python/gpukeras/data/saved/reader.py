@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of, mib, system_reason
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.dataset import MapDataset, take_shard
 from gpukeras.data.files.errors import AGAIN, file_error, path_error, read_stamp
 from gpukeras.data.plan import choose_batch_size

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import Notes, aligned_empty, check_lengths, row_blocks
+from gpukeras.data.arrays import Notes, check_lengths, row_blocks
 from gpukeras.data.preprocessing.multi_output import check_part_names
 from gpukeras.data.preprocessing.recipe import Input, Recipe, check_form
 from gpukeras.data.sources.base import Features

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import mib
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import FLOAT32_MAX, Notes, aligned_empty, row_blocks, standardise
+from gpukeras.data.arrays import FLOAT32_MAX, Notes, row_blocks, standardise
 from gpukeras.data.files.errors import AGAIN, check_unchanged, file_error, opening_error, read_stamp
 from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
 from gpukeras.data.preprocessing.running_stats import RunningStats

@@ -73,19 +73,17 @@ class RowSource(ABC):
             return lambda rows: runtime.adopt_array(self.gather(rows))
         if place not in self._loaded:
             self._loaded[place] = self._load(place)
-        loaded, tf = self._loaded[place], runtime.tensorflow()
-        return lambda rows: tf.gather(loaded, rows)
+        loaded = self._loaded[place]
+        return lambda rows: runtime.take(loaded, rows)
 
     def _load(self, place: str) -> Any:
         """Loads all rows onto a device, with at most one block of them in host memory."""
-        tf, step = runtime.tensorflow(), max(1, LOAD_BYTES // max(1, self.row_bytes))
+        step = max(1, LOAD_BYTES // max(1, self.row_bytes))
         with runtime.on_device(place, soft=True):
-            loaded = tf.Variable(tf.zeros(self.shape, self.dtype), trainable=False)
+            loaded = runtime.allocate(self.shape, self.dtype)
             for start in range(0, len(self), step):
                 rows = slice(start, min(start + step, len(self)))
-                with tf.device("/CPU:0"):
-                    block = tf.constant(self.gather(rows))
-                loaded[rows].assign(block)
+                loaded = runtime.store(loaded, start, self.gather(rows))
         return loaded
 
 
@@ -93,7 +91,7 @@ class MemoryRows(RowSource):
     """Rows in host memory; tensors share that memory from their first use.
 
     Args:
-        array: One entry per row; aligned if it feeds a model (see `arrays.aligned_empty()`).
+        array: One entry per row; aligned if it feeds a model (see `memory.aligned_empty()`).
     """
 
     def __init__(self, array: np.ndarray) -> None:
@@ -112,13 +110,13 @@ class MemoryRows(RowSource):
         return self.array[rows]
 
     def gatherer(self, place: str) -> Gatherer:
-        """Returns TensorFlow's multi-threaded gather on the device."""
+        """Returns the backend's gather on the device; TensorFlow's is multi-threaded."""
         if self.dtype == np.uint8 and place != "CPU:0":
             # On a GPU TensorFlow 2.21 gathers uint8 from variables (ResourceGather), not from
             # tensors (GatherV2 has no such kernel): it would gather the tensor on the host.
             return super().gatherer(place)
-        tensor, tf = self.tensor(place), runtime.tensorflow()
-        return lambda rows: tf.gather(tensor, rows)
+        tensor = self.tensor(place)
+        return lambda rows: runtime.take(tensor, rows)
 
     def tensor(self, place: str) -> Any:
         """Returns all rows as a tensor on a device; on the CPU without a copy."""
@@ -127,7 +125,7 @@ class MemoryRows(RowSource):
                 self._tensors["CPU:0"] = runtime.adopt_array(self.array)
         if place not in self._tensors:
             with runtime.on_device(place, soft=True):
-                self._tensors[place] = runtime.tensorflow().identity(self._tensors["CPU:0"])
+                self._tensors[place] = runtime.put(self._tensors["CPU:0"], place)
         return self._tensors[place]
 
 

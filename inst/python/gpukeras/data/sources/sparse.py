@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import mib
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import Notes, aligned_empty, column_error, standardise
+from gpukeras.data.arrays import Notes, column_error, standardise
 from gpukeras.data.preprocessing.column_order import order_names
 from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
 from gpukeras.data.sources.base import Features

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gpukeras.core.errors import DataError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import mib
-from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.files.errors import read_stamp
 from gpukeras.data.sources.npy import NpyFile
 from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import EXACT_FLOAT32, Notes, aligned_empty, column_fault
+from gpukeras.data.arrays import EXACT_FLOAT32, Notes, column_fault
 from gpukeras.data.preprocessing.recipe import (
     STRINGS,
     Recipe,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import build_dataset
 from gpukeras.data.plan import StreamFacts

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.data.arrays import aligned_empty
+from gpukeras.core.memory import aligned_empty
 
 FILL_S = 0.2  # seconds after which a block is sent if it has a full batch, so that progress shows
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.prefetch import map_ahead
-from gpukeras.data.arrays import aligned_empty
 from gpukeras.data.sources.image.paths import ImageFiles
 from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
 from gpukeras.data.stage_timer import end_stage, is_watched

@@ -1,0 +1,288 @@
+"""Implements on JAX what `runtime` defines for TensorFlow: devices, memory, tensors.
+
+Functions have the names and arguments of those in `runtime` that `@by_backend` marks. JAX has no
+memory growth to switch on and no devices to hide once it has started: a setter that comes too late
+raises RuntimeError, which `gpu_setup()` reports.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private
+from gpukeras.backend.jax_module import PREALLOCATE, jax
+from gpukeras.backend.jax_state import trainer_function as trainer_function
+from gpukeras.core.keras_types import Model
+from gpukeras.core.memory import aligned_empty
+
+SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+TOO_LATE = "JAX has started; set it before the first model, in a new session"
+
+
+class JaxExhaustedError(MemoryError):
+    """A device's memory does not suffice; JAX itself raises one class for every failure."""
+
+
+@dataclass(frozen=True)
+class JaxDevice:
+    """A device, named as TensorFlow names it.
+
+    Args:
+        name: Such as "/physical_device:GPU:0".
+        device: JAX's own object.
+    """
+
+    name: str
+    device: Any
+
+
+def engine_names() -> tuple[str, ...]:
+    """Returns the names of the engines: XLA compiles both, so the loop is never the slower one."""
+    return ("compiled", "keras")
+
+
+def backend_version() -> dict[str, str]:
+    """Returns the name and version of Keras' backend."""
+    return {"JAX": jax().__version__}
+
+
+# Devices -----------------------------------------------------------------------------------------
+
+
+def imported() -> bool:
+    """Whether JAX is already imported, by any code."""
+    return "jax" in sys.modules
+
+
+def started() -> bool:
+    """Whether JAX has opened its devices, after which most settings are too late."""
+    return imported() and keras_private.jax_has_devices()
+
+
+def physical_devices(kind: str) -> list[JaxDevice]:
+    """Returns the devices of a kind ("CPU", "GPU"); starts JAX."""
+    try:
+        found = jax().local_devices(backend=kind.lower())
+    except RuntimeError:  # JAX has no platform of this kind
+        return []
+    return [JaxDevice(f"/physical_device:{kind}:{place}", one) for place, one in enumerate(found)]
+
+
+visible_devices = logical_devices = physical_devices
+
+
+def set_visible_devices(devices: Sequence[Any], kind: str) -> None:
+    """Refuses to hide devices; all of them being visible is no change."""
+    if len(devices) != len(physical_devices(kind)):
+        raise RuntimeError("JAX hides GPUs by CUDA_VISIBLE_DEVICES only, before it starts")
+
+
+def device_details(device: JaxDevice) -> dict[str, Any]:
+    """Returns name and compute capability of a GPU."""
+    capability = str(getattr(device.device, "compute_capability", ""))
+    parts = tuple(int(part) for part in capability.split(".") if part.isdigit())
+    return {"device_name": device.device.device_kind, "compute_capability": parts}
+
+
+def _stats(device: str) -> dict[str, int]:
+    return dict(find_device(device).memory_stats() or {})
+
+
+def memory_info(device: str) -> dict[str, int]:
+    """Returns current and peak bytes of JAX's allocator on a device (`current`, `peak`)."""
+    stats = _stats(device)
+    return {"current": stats.get("bytes_in_use", 0), "peak": stats.get("peak_bytes_in_use", 0)}
+
+
+def reset_memory_peak(device: str) -> None:
+    """Does nothing: JAX keeps the peak of the whole session."""
+
+
+def memory_growth(device: Any) -> bool | None:
+    """Whether JAX takes memory on demand; None if a share of it is set instead."""
+    return None if SHARE in os.environ else os.environ.get(PREALLOCATE) == "false"
+
+
+def set_memory_growth(device: Any, grow: bool) -> None:
+    """Sets whether JAX takes memory on demand, before it has started."""
+    if memory_growth(device) is not grow:
+        _require_not_started()
+        os.environ[PREALLOCATE] = "false" if grow else "true"
+
+
+def set_memory_limit(device: Any, mebibytes: int) -> None:
+    """Refuses a limit in MiB: JAX takes a share of the memory."""
+    raise RuntimeError(f"JAX limits memory by {SHARE}, a share of the whole")
+
+
+def memory_limit(device: JaxDevice) -> int | None:
+    """Returns the MiB that JAX may take of a GPU, or None if not limited."""
+    if SHARE not in os.environ:
+        return None
+    limit = dict(device.device.memory_stats() or {}).get("bytes_limit")
+    return None if limit is None else int(limit // 2**20)
+
+
+def _require_not_started() -> None:
+    if started():
+        raise RuntimeError(TOO_LATE)
+
+
+def threads() -> tuple[int, int]:
+    """Returns intra-op and inter-op threads; 0 is JAX's own choice, the only one."""
+    return (0, 0)
+
+
+def set_threads(intra: int, inter: int) -> None:
+    """Refuses a number of threads: JAX has no such setting."""
+    raise RuntimeError("JAX chooses its threads itself, one per core that the process may use")
+
+
+def set_deterministic() -> None:
+    """Makes XLA use deterministic GPU kernels only; on a CPU all are."""
+    if physical_devices("GPU"):
+        raise RuntimeError("add --xla_gpu_deterministic_ops=true to XLA_FLAGS before JAX starts")
+
+
+def build_info() -> dict[str, Any]:
+    """Returns nothing: JAX's wheels do not describe how they were built."""
+    return {}
+
+
+def tensor_float_32() -> bool:
+    """Whether float32 products may be computed as TF32 on GPUs that support it."""
+    return jax().config.jax_default_matmul_precision in (None, "tensorfloat32", "default")
+
+
+def set_tensor_float_32(allowed: bool) -> None:
+    """Allows TF32 in float32 products, or forbids it."""
+    jax().config.update("jax_default_matmul_precision", None if allowed else "highest")
+
+
+def find_device(device: str) -> Any:
+    """Returns JAX's own device of a name such as "GPU:0"."""
+    kind, _, place = device.lstrip("/").partition(":")
+    return physical_devices(kind)[int(place or 0)].device
+
+
+def device_scope(device: str) -> Any:
+    """Returns a context whose tensors are made on a device."""
+    return jax().default_device(find_device(device))
+
+
+@contextmanager
+def on_device(device: str, *, soft: bool = False) -> Iterator[None]:
+    """Makes new arrays on `device`; JAX never places an operation elsewhere."""
+    with device_scope(device):
+        yield
+
+
+# Tensors and models ------------------------------------------------------------------------------
+
+
+def adopt_array(array: np.ndarray) -> Any:
+    """Returns a tensor of an aligned array, without a copy where JAX can; it becomes read-only."""
+    tensor = jax().device_put(array, find_device("CPU:0"))
+    array.flags.writeable = False
+    return tensor
+
+
+def put(value: Any, device: str) -> Any:
+    """Returns an array on a device; copied if it is elsewhere."""
+    return jax().device_put(value, find_device(device))
+
+
+def take(tensor: Any, rows: Any) -> Any:
+    """Gathers rows of a tensor on its device; NumPy does so on a CPU, and compiles nothing."""
+    if next(iter(tensor.devices())).platform != "cpu":
+        return jax().numpy.take(tensor, rows, axis=0)
+    found = aligned_empty((len(rows), *tensor.shape[1:]), tensor.dtype)
+    return adopt_array(np.take(np.asarray(tensor), rows, axis=0, out=found, mode="clip"))
+
+
+def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Returns zeros on the current device, for `store()`."""
+    return jax().numpy.zeros(shape, dtype)
+
+
+def store(whole: Any, start: int, part: np.ndarray) -> Any:
+    """Returns a tensor with some of its rows replaced, in the same memory."""
+    update = jax().jit(_store, donate_argnums=0)
+    return update(whole, part, start)
+
+
+def _store(whole: Any, part: Any, start: Any) -> Any:
+    return jax().lax.dynamic_update_slice_in_dim(whole, part, start, 0)
+
+
+def wait(value: Any) -> None:
+    """Waits until a device has computed a value."""
+    jax().block_until_ready(value)
+
+
+def refusals() -> tuple[type[BaseException], ...]:
+    """Returns no errors: on JAX, XLA compiles whatever can be traced."""
+    return ()
+
+
+def exhausted() -> tuple[type[BaseException], ...]:
+    """Returns the errors that `memory_faults()` raises where memory does not suffice."""
+    return (JaxExhaustedError,)
+
+
+@contextmanager
+def memory_faults() -> Iterator[None]:
+    """Raises JaxExhaustedError where JAX says RESOURCE_EXHAUSTED."""
+    try:
+        yield
+    except jax().errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise JaxExhaustedError(str(error)) from error
+
+
+def allows_xla(model: Model) -> bool:
+    """Whether XLA may compile a compiled model."""
+    return bool(model.jit_compile)
+
+
+def device_of(variable: Any) -> str:
+    """Returns the device of a Keras variable, such as "GPU:0"."""
+    device = next(iter(variable.value.devices()))
+    kind = "CPU" if device.platform == "cpu" else "GPU"
+    known = [one.device for one in physical_devices(kind)]
+    return f"{kind}:{known.index(device)}"
+
+
+def is_distributed(variables: Sequence[Any]) -> bool:
+    """Whether one of some Keras variables is spread over several devices."""
+    return any(len(variable.value.devices()) > 1 for variable in variables)
+
+
+def trace(step: Callable[[Any], Any], data: Any) -> None:
+    """Does nothing: on JAX a step cannot create variables."""
+
+
+def count_steps(count: int | None) -> Any:
+    """Returns a dataset from which Keras' `fit()` takes so many steps, or steps without end."""
+    import keras
+
+    class Steps(keras.utils.PyDataset):
+        num_batches = count
+
+        def __getitem__(self, index: int) -> np.ndarray:
+            return np.zeros(1, np.float32)
+
+    return Steps()
+
+
+def in_strategy() -> bool:
+    """Returns False: TensorFlow's strategies do not run on JAX."""
+    return False

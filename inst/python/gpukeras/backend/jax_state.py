@@ -1,0 +1,88 @@
+"""Exchanges the values of a model's variables with a state, for steps that are functions of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.backend import keras_private
+from gpukeras.backend.jax_module import jax
+from gpukeras.core.keras_types import Model
+
+State = tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class StateVariables:
+    """The variables of a model whose values a step takes and returns.
+
+    Args:
+        groups: The variables in the order of the step's state.
+        device: JAX's own device of the values; None where they stay as they are.
+    """
+
+    groups: tuple[tuple[Any, ...], ...]
+    device: Any = None
+
+    def read(self) -> State:
+        """Returns the values."""
+        return tuple(tuple(map(self._read, group)) for group in self.groups)
+
+    def write(self, state: State) -> None:
+        """Puts values into the variables."""
+        for group, values in zip(self.groups, state, strict=True):
+            for variable, value in zip(group, values, strict=True):
+                variable.assign(value)
+
+    def _read(self, variable: Any) -> Any:
+        # XLA would compile once more for a weakly typed value, as of Python's numbers, and for one
+        # that may be moved to another device, as of `reset_metrics()`.
+        value = variable.value
+        if self.device is None or (value.committed and not value.weak_type):
+            return value
+        return jax().device_put(value.astype(value.dtype), self.device)
+
+    def is_purged(self) -> bool:
+        """Whether Keras' trainer has taken the values away."""
+        return any(keras_private.is_purged(one) for group in self.groups for one in group[:1])
+
+
+def find_variables(
+    model: Model, kind: str, more: Sequence[Any] | None = None, device: Any = None
+) -> StateVariables:
+    """Returns the variables of a model's training or test step, in the order of Keras' trainer.
+
+    Args:
+        model: A compiled Keras model whose variables exist.
+        kind: "train" or "test".
+        more: Further variables, as a group of their own; None for no such group.
+        device: See `StateVariables`.
+    """
+    optimizer = [model.optimizer.variables] if kind == "train" else []
+    groups = [model.trainable_variables, model.non_trainable_variables, *optimizer]
+    groups += [model.metrics_variables, *([] if more is None else [more])]
+    return StateVariables(tuple(map(tuple, groups)), device)
+
+
+def trainer_function(model: Model, kind: str, function: Callable[[Any], Any]) -> Any:
+    """Makes a function that works on the model's variables one that Keras' JAX trainer can call.
+
+    The trainer takes the variables' values into a state and hands that over. They are put back, and
+    the trainer is told so: a callback that changes a variable between two batches is heeded.
+
+    Args:
+        model: The model.
+        kind: "train" or "test".
+        function: Maps the trainer's iterator to logs.
+    """
+
+    def call(state: State, iterator: Any) -> tuple[Any, State]:
+        variables = find_variables(model, kind)
+        if variables.is_purged():
+            variables.write(state)
+        keras_private.mark_synced(model)
+        logs = function(iterator)
+        return logs, variables.read()
+
+    return call

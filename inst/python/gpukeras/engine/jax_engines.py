@@ -1,0 +1,168 @@
+"""Runs batches of a model on JAX: `Engines` for the backend whose steps are functions of a state.
+
+A step maps (state, batch) to (logs, state); the state holds the values of the model's, optimizer's
+and metrics' variables, and of the monitor's. Between two calls the values lie in the variables, as
+on TensorFlow, so that snapshots, callbacks and checkpoints need not know of JAX.
+
+- "keras": one compiled step per batch.
+- "compiled": one program loops over many batches. The old state's memory is given to it.
+
+XLA compiles both, so "compiled" is never slower, and is compiled first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from gpukeras.backend import devices, runtime
+from gpukeras.backend.jax_backend import find_device, memory_faults
+from gpukeras.backend.jax_module import jax
+from gpukeras.backend.jax_state import State, find_variables
+from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import find_reason
+from gpukeras.data.loading.block import Block
+from gpukeras.engine.optimizer import find_rates
+from gpukeras.engine.programs import Logs, Shapes, UntraceableError, read_shapes
+from gpukeras.engine.train_step import TrainingStep
+from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
+
+_NONE: Logs = {}
+UNTRACEABLE = (ValueError, TypeError, NotImplementedError, AttributeError)
+
+
+# Engines -----------------------------------------------------------------------------------------
+
+
+class JaxEngines:
+    """The engines of one model on JAX; arguments and attributes as of `Engines`."""
+
+    def __init__(
+        self,
+        model: Model,
+        kind: str,
+        batch_size: int,
+        device: str,
+        step: TrainingStep | None = None,
+    ) -> None:
+        """Finds the variables; traces nothing."""
+        self.model, self._kind, self.batch_size = model, kind, batch_size
+        self._step, more = step, () if step is None else step.variables
+        self._variables = find_variables(model, kind, more, find_device(device))
+        self._rates = find_rates(model) if kind == "train" else None
+        self.ran: set[str] = set()
+        self.chosen, self.started_s, self.prepared_s = "", 0.0, 0.0
+        self._shapes: set[Shapes] = set()
+        self._static = choose_loop(device, devices.current().deterministic).static
+        fixed = (4,) if self._static else ()
+        self._program = jax().jit(self._loop, donate_argnums=0, static_argnums=fixed)
+        self._single: Any = None
+
+    @property
+    def variables(self) -> Sequence[Any]:
+        """The variables that the step changes besides the model's own."""
+        return self._variables.groups[-1]
+
+    def expect(self, batches: int, short: bool) -> None:
+        """Does nothing: a short last batch has its own program."""
+
+    def takes(self, engine: str, block: Block) -> bool:
+        """Whether an engine has a program for blocks of this shape."""
+        return engine == "keras" or read_shapes(block) in self._shapes
+
+    def prepare(self, engine: str, block: Block, batches: int = 0) -> bool:
+        """Returns True: the first call compiles."""
+        return True
+
+    def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
+        """Runs batches of a block; returns the metrics after them.
+
+        Args:
+            engine: The name of the engine.
+            block: The block.
+            first: The first batch.
+            count: The number of batches.
+        """
+        if engine == "compiled":
+            return self._run_loop(block, first, count)
+        size, logs = self.batch_size, _NONE
+        for start in range(first * size, (first + count) * size, size):
+            rows = slice(start, start + size)
+            batch = runtime.tree().map_structure(lambda a, rows=rows: a[rows], block.arrays)
+            logs = self._call(self._single_step(), batch)
+        return logs
+
+    def run_tail(self, engine: str, block: Block) -> Logs:
+        """Runs the short last batch of an epoch."""
+        return self._call(self._single_step(), block.arrays)
+
+    def _call(self, program: Any, *arguments: Any) -> Logs:
+        state, rates = self._variables.read(), self._read_rates()
+        with memory_faults():
+            try:
+                logs, state = program(state, rates, *arguments)
+            except UNTRACEABLE as error:
+                raise UntraceableError(find_reason(error)) from error
+        self._variables.write(state)
+        return dict(logs)
+
+    def _read_rates(self) -> tuple[Any, ...]:
+        """Returns what a step reads, and does not change: the rates of a schedule."""
+        return () if self._rates is None else tuple(one.value for one in self._rates.variables)
+
+    def _single_step(self) -> Any:
+        if self._single is None:
+            eager = self.model.run_eagerly or not self.model.jit_compile
+            self._single = self._one if eager else jax().jit(self._one, donate_argnums=0)
+        return self._single
+
+    def _run_loop(self, block: Block, first: int, count: int) -> Logs:
+        logs = _NONE
+        for part in split_count(count, choose_sizes(count)) if self._static else [count]:
+            logs = self._call(self._program, block.arrays, first, part)
+            first += part
+        self._shapes.add(read_shapes(block))
+        return logs
+
+    def _loop(
+        self, state: State, rates: Any, arrays: Any, first: Any, count: Any
+    ) -> tuple[Logs, State]:
+        """Traced: steps over `count` batches from `first` on; a number is a known trip count."""
+        lax, tree, size = jax().lax, runtime.tree(), self.batch_size
+
+        def batch(index: Any) -> Any:
+            def cut(array: Any) -> Any:
+                return lax.dynamic_slice_in_dim(array, index * size, size)
+
+            return tree.map_structure(cut, arrays)
+
+        def body(index: Any, carried: Any) -> Any:
+            return self._one(carried[1], rates, batch(first + index))
+
+        shapes = jax().eval_shape(self._one, state, rates, batch(0))[0]
+        blank = jax().tree.map(lambda like: jax().numpy.zeros(like.shape, like.dtype), shapes)
+        logs, state = lax.fori_loop(0, count, body, (blank, state))
+        return logs, state
+
+    def _one(self, state: State, rates: Any, data: Any) -> tuple[Logs, State]:
+        """Traced: one step of the model, then of the monitor and the averages."""
+        step = getattr(self.model, f"{self._kind}_step")
+        with nullcontext() if self._rates is None else self._rates.bound_to(rates):
+            logs, own = step(state[:-1], data)
+        more = state[-1] if self._step is None else self._watch(own, state[-1], logs)
+        after = (*map(tuple, own), tuple(more))
+        return dict(logs), jax().tree.map(_like, after, state)
+
+    def _watch(self, own: State, more: Sequence[Any], logs: Mapping[str, Any]) -> list[Any]:
+        assert self._step is not None
+        weights = zip(self._variables.groups[0], own[0], strict=True)
+        pairs = [*weights, *zip(self.variables, more, strict=True)]
+        with runtime.keras().StatelessScope(state_mapping=pairs) as scope:
+            self._step.look(logs)
+        return [scope.get_current_value(variable) for variable in self.variables]
+
+
+def _like(value: Any, before: Any) -> Any:
+    """Traced: the value with the dtype of the one before; otherwise a second call would retrace."""
+    return jax().lax.convert_element_type(value, before.dtype)

@@ -1,0 +1,246 @@
+"""What gpukeras does on JAX, in a process of its own: jax_child.py PART...
+
+Keras has one backend in a process, and the tests' is TensorFlow. Each part prints a line of JSON:
+its name, and what it found or the error that it ended with.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+from keras import layers, optimizers  # noqa: E402
+from small_fits import make_dataset, make_model  # noqa: E402
+
+from gpukeras.core.errors import GpuKerasError  # noqa: E402
+from gpukeras.data import builder  # noqa: E402
+from gpukeras.export import transfer  # noqa: E402
+from gpukeras.models.builder import build_mlp  # noqa: E402
+from gpukeras.training import evaluate, fit, predict  # noqa: E402
+
+ROWS, BATCH, EPOCHS = 170, 32, 2  # a short last batch
+
+
+# As Keras trains -------------------------------------------------------------------------------
+
+
+class OwnStep(keras.Model):
+    """A custom step that logs more than its metrics."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(3, "softmax")
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, state, data):
+        logs, state = super().train_step(state, data)
+        return {**logs, "twice": 2 * logs["loss"]}, state
+
+
+def compiled(model, optimizer="sgd", **more):
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"], **more)
+    return model
+
+
+def between(*given, optimizer="sgd", **more):
+    """Returns a function that makes a model with these layers between its two."""
+
+    def build():
+        keras.utils.set_random_seed(1)
+        made = [layer() for layer in given]
+        stack = [keras.Input((5,)), layers.Dense(8, "relu"), *made, layers.Dense(3, "softmax")]
+        return compiled(keras.Sequential(stack), optimizer() if callable(optimizer) else optimizer)
+
+    return build
+
+
+def own_step():
+    keras.utils.set_random_seed(1)
+    return compiled(OwnStep())
+
+
+def images():
+    keras.utils.set_random_seed(1)
+    stack = [keras.Input((5,)), layers.Reshape((5, 1)), layers.Conv1D(4, 3), layers.Flatten()]
+    return compiled(keras.Sequential([*stack, layers.Dense(3, "softmax")]), "adam")
+
+
+def recurrent():
+    keras.utils.set_random_seed(1)
+    stack = [keras.Input((5,)), layers.Reshape((5, 1)), layers.LSTM(4), layers.Dense(3, "softmax")]
+    return compiled(keras.Sequential(stack), "adam")
+
+
+CASES = {
+    "sgd": between(),
+    "adam_dropout": between(lambda: layers.Dropout(0.3, seed=1), optimizer="adam"),
+    "batch_norm": between(layers.BatchNormalization),
+    "regularizer": between(lambda: layers.Dense(4, kernel_regularizer="l2")),
+    "clipping": between(optimizer=lambda: optimizers.SGD(0.1, global_clipnorm=0.1)),
+    "accumulation": between(optimizer=lambda: optimizers.Adam(gradient_accumulation_steps=2)),
+    "averages": between(
+        optimizer=lambda: optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=2)
+    ),
+    "decay": between(
+        optimizer=lambda: optimizers.SGD(optimizers.schedules.ExponentialDecay(0.1, 2, 0.5))
+    ),
+    "own_step": own_step,
+    "images": images,
+    "recurrent": recurrent,
+}
+
+
+def equal(name):
+    """The largest differences of weights and losses from Keras' own `fit()`, for each engine."""
+    data, found = make_dataset(ROWS, shuffle=False, batch_size=BATCH), {}
+    x, y = data.arrays[:2]
+    keras_model = CASES[name]()
+    options = {"batch_size": BATCH, "epochs": EPOCHS, "shuffle": False, "verbose": 0}
+    history = keras_model.fit(x, y, **options).history
+    for engine in ("keras", "compiled"):
+        model = CASES[name]()
+        report = fit.fit(model, data, {"epochs": EPOCHS, "engine": engine})
+        found[engine] = {
+            "weights": distance(keras_model.get_weights(), model.get_weights()),
+            "logs": distance(
+                *([logs[key] for key in sorted(history)] for logs in (history, report.history))
+            ),
+        }
+    return found
+
+
+def distance(ones, others):
+    return max(float(np.max(np.abs(np.asarray(a) - b))) for a, b in zip(ones, others, strict=True))
+
+
+# As gpukeras trains ----------------------------------------------------------------------------
+
+
+def columns():
+    """Rows of a data frame; an MLP, its classes, its metrics, and its file."""
+    rng = np.random.default_rng(1)
+    size, cut = rng.normal(size=200), rng.integers(1, 4, 200).astype(np.int32)
+    frame = [
+        {"name": "size", "kind": "numeric", "values": size, "levels": []},
+        {"name": "cut", "kind": "factor", "values": cut, "levels": ["low", "mid", "top"]},
+    ]
+    features = {"kind": "columns", "columns": frame}
+    labels = {"kind": "factor", "values": 1 + (size > 0).astype(np.int32), "levels": ["no", "yes"]}
+    data = builder.build_dataset(features, {"batch_size": 16, "seed": 1, "validation": 0.2}, labels)
+    model = build_mlp(data, {"units": [16], "learning_rate": 0.05})
+    report = fit.fit(model, data, {"epochs": 5})
+    path = os.path.join(tempfile.mkdtemp(), "model.keras")
+    transfer.save_model(model, path)
+    again = transfer.load_model(path, recipe=model)
+    first, second = (predict.predict(one, features) for one in (model, again))
+    return {
+        "engine": report.engine.engine,
+        "reason": report.engine.reason,
+        "val_accuracy": report.history["val_accuracy"][-1],
+        "evaluated": evaluate.evaluate(model, data, "validation")["metrics"]["accuracy"],
+        "same": bool(np.array_equal(first["values"], second["values"])),
+        "tensorflow": "tensorflow" in sys.modules,
+    }
+
+
+def features():
+    """A schedule, averages, early stopping and clipping, with each engine."""
+    schedule = {"kind": "one_cycle", "max_rate": 0.05}
+    options = {"epochs": 3, "schedule": schedule, "ema": 0.9, "clip_norm": 1.0}
+    options["early_stopping"] = {"patience": 2}
+    found = {}
+    for engine in ("keras", "compiled"):
+        model = make_model(optimizer="adam")
+        report = fit.fit(model, make_dataset(ROWS, validation=0.2), {**options, "engine": engine})
+        found[engine] = {"loss": report.history["loss"], "weights": model.get_weights()}
+    one, other = found["keras"], found["compiled"]
+    return {
+        "loss": one["loss"],
+        "weights": distance(one["weights"], other["weights"]),
+        "losses": distance(one["loss"], other["loss"]),
+    }
+
+
+def resumed():
+    """A training that was interrupted after its second epoch, and one that was not."""
+    folder, data = tempfile.mkdtemp(), make_dataset(ROWS)
+    whole = make_model(optimizer="adam")
+    fit.fit(whole, data, {"epochs": 4})
+    first = make_model(optimizer="adam")
+    stops = {"on_epoch_end": lambda epoch, metrics: {"stop": epoch == 2}}
+    options = {"epochs": 4, "checkpoint": folder}
+    stopped = fit.fit(first, data, options, functions=stops)
+    second = make_model(optimizer="adam")
+    report = fit.fit(second, data, options)
+    return {
+        "stopped": len(stopped.history["loss"]),
+        "epochs": len(report.history["loss"]),
+        "weights": distance(whole.get_weights(), second.get_weights()),
+    }
+
+
+def not_a_number():
+    """A rate that destroys the model in the second epoch."""
+    model, seen = make_model(), []
+
+    class Destroy(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                seen.append(self.model.get_weights())
+                self.model.optimizer.learning_rate = 1e38
+
+    report = fit.fit(model, make_dataset(ROWS), {"epochs": 4}, callbacks=[Destroy()])
+    return {"stopped": report.stopped, "weights": distance(seen[0], model.get_weights())}
+
+
+def batches():
+    """A callback that sees every batch, and halves the rate after the first."""
+    seen = []
+
+    class Halve(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append(batch)
+            if batch == 0:
+                self.model.optimizer.learning_rate = 0.005
+
+    model = make_model()
+    report = fit.fit(model, make_dataset(ROWS), {"epochs": 1}, callbacks=[Halve()])
+    return {
+        "seen": seen,
+        "engine": report.engine.engine,
+        "rate": float(model.optimizer.learning_rate),
+    }
+
+
+def refused():
+    """The messages where something needs TensorFlow."""
+    found = {}
+    for name, options in {
+        "superstep": {"engine": "superstep"},
+        "tensorboard": {"tensorboard": tempfile.mkdtemp()},
+    }.items():
+        try:
+            fit.fit(make_model(), make_dataset(ROWS), {"epochs": 1, **options})
+        except GpuKerasError as error:
+            found[name] = [type(error).__name__, str(error)]
+    return found
+
+
+def main(names):
+    for name in names:
+        try:
+            found = equal(name) if name in CASES else globals()[name]()
+            print(json.dumps({"part": name, "found": found}), flush=True)
+        except Exception:
+            print(json.dumps({"part": name, "failed": traceback.format_exc()}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
