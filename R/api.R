@@ -84,7 +84,14 @@ read_missing <- function(path) {
     return(list(list(wanted = paste0("python>=", oldest), found = paste("python", version))))
   }
   installed <- reticulate::import_from_path("gpukeras.system.requirements", path = path)
-  installed$read_lacking(as.list(choose_least()))
+  lacks <- function(backend) installed$read_lacking(as.list(choose_least(backend = backend)))
+  choose_lacking(lacks("tensorflow"), lacks("jax"))
+}
+
+# Keras runs on TensorFlow or on JAX: one of them is enough.
+choose_lacking <- function(with_tensorflow, with_jax) {
+  jax <- any(vapply(with_jax, function(lack) startsWith(lack$wanted, "jax"), NA))
+  if (jax) with_tensorflow else with_jax
 }
 
 # The folder in which reticulate looks for virtual environments.

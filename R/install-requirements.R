@@ -63,12 +63,13 @@ find_nvidia_pci <- function(root) {
 # The requirements --------------------------------------------------------------------------------
 
 # What to install on a computer, and why. `gpu` is "auto", TRUE or FALSE.
-choose_requirements <- function(computer, gpu = "auto", reticulate = read_reticulate()) {
+choose_requirements <- function(computer, gpu = "auto", reticulate = read_reticulate(),
+                                backend = "tensorflow") {
   line <- choose_line(computer, reticulate)
-  build <- choose_build(computer, gpu)
+  build <- if (backend == "jax") choose_jax(computer, gpu) else choose_build(computer, gpu)
   list(
     packages = c(
-      requirement(build$tensorflow, line$tensorflow, line$tensorflow_below),
+      requirement(build[[backend]], line[[backend]], line[[paste0(backend, "_below")]]),
       requirement("keras", line$keras, line$keras_below),
       requirement("numpy", line$numpy, line$numpy_below),
       companion_requirements()
@@ -103,6 +104,19 @@ choose_build <- function(computer, gpu) {
   }
 }
 
+# The build of JAX for a computer, with the reason. JAX has wheels with CUDA for Linux, on arm64 too.
+choose_jax <- function(computer, gpu) {
+  sees <- nzchar(computer$nvidia)
+  if (computer$system != "Linux") {
+    list(jax = "jax", reason = "without a GPU: JAX has CUDA on Linux only")
+  } else if (isTRUE(gpu) || (identical(gpu, "auto") && sees)) {
+    why <- if (isTRUE(gpu)) "as `gpu = TRUE` asks for" else paste("for", computer$nvidia)
+    list(jax = "jax[cuda12]", reason = paste("JAX with CUDA,", why))
+  } else {
+    list(jax = "jax", reason = "JAX without a GPU: none is seen, or `gpu` is FALSE")
+  }
+}
+
 # Why there is no TensorFlow with CUDA for a computer.
 explain_no_cuda <- function(computer) {
   switch(computer$system,
@@ -126,10 +140,10 @@ companion_requirements <- function(known = known_good()$companions) {
 }
 
 # The least requirements of a session: older versions are known not to work, newer ones may.
-choose_least <- function(reticulate = read_reticulate()) {
+choose_least <- function(reticulate = read_reticulate(), backend = "tensorflow") {
   known <- known_good()
   line <- choose_line(list(system = "", machine = ""), reticulate, known$lines)
-  packages <- c("tensorflow", "keras", "numpy")
+  packages <- c(backend, "keras", "numpy")
   own <- line$numpy_below != known$lines$numpy_below[1] # an old reticulate's
   limits <- c("", "", if (own) paste0(",<", line$numpy_below) else "")
   paste0(packages, ">=", unlist(known$oldest[packages]), limits)

@@ -64,6 +64,8 @@
 #' @param pip_options More options of `pip install`.
 #' @param dry_run Whether to return only the plan and change nothing.
 #' @param verbose Whether to show pip's output.
+#' @param backend What Keras runs on: `"tensorflow"`, or `"jax"`, which has CUDA for newer cards and
+#'   for arm64 too; then no TensorFlow is installed. See the section on JAX in [gpu_setup()].
 #' @return A `gpu_install`, the plan: a list with `$path`, `$python`, `$packages` (all that is
 #'   needed), `$lacking` (what is or was to be installed), `$reason` (for the build of TensorFlow),
 #'   `$problem` (why the plan cannot be carried out, or `""`) and `$download` (a command for another
@@ -80,7 +82,8 @@
 #' install_gpukeras(gpu = TRUE, dry_run = TRUE)$packages
 install_gpukeras <- function(envname = "r-gpukeras", gpu = "auto", python = NULL, new = FALSE,
                              wheels = NULL, packages = NULL, pip_options = character(),
-                             dry_run = FALSE, verbose = TRUE) {
+                             dry_run = FALSE, verbose = TRUE, backend = "tensorflow") {
+  check_choice(backend, c("tensorflow", "jax"))
   check_flags(new = new, dry_run = dry_run, verbose = verbose)
   check_string(envname)
   check_texts(python = python, wheels = wheels)
@@ -88,8 +91,8 @@ install_gpukeras <- function(envname = "r-gpukeras", gpu = "auto", python = NULL
   check_requirements(packages)
   check_folder(wheels)
   computer <- read_computer()
-  check_gpu(gpu, computer)
-  required <- choose_requirements(computer, gpu)
+  check_gpu(gpu, computer, backend)
+  required <- choose_requirements(computer, gpu, backend = backend)
   plan <- plan_install(required, envname, python, new, wheels, packages)
   if (dry_run) {
     return(plan)
@@ -135,15 +138,15 @@ check_folder <- function(wheels, call = caller_env()) {
   }
 }
 
-check_gpu <- function(gpu, computer, call = caller_env()) {
+check_gpu <- function(gpu, computer, backend = "tensorflow", call = caller_env()) {
   if (!identical(gpu, "auto") && !rlang::is_bool(gpu)) {
     abort_spec(gpu, "gpu", "\"auto\", TRUE or FALSE", call)
   }
-  build <- choose_build(computer, gpu)
-  if (isTRUE(gpu) && build$tensorflow == "tensorflow") {
+  build <- if (backend == "jax") choose_jax(computer, gpu) else choose_build(computer, gpu)
+  if (isTRUE(gpu) && build[[backend]] == backend) {
     abort_gpukeras(
       "`gpu = TRUE` cannot be had on this computer.", code = "spec", arg = "gpu", call = call,
-      hint = paste0("TensorFlow comes ", build$reason, ".")
+      hint = paste0(if (backend == "jax") "JAX" else "TensorFlow", " comes ", build$reason, ".")
     )
   }
 }

@@ -102,8 +102,11 @@ def equal(name):
     data, found = make_dataset(ROWS, shuffle=False, batch_size=BATCH), {}
     x, y = data.arrays[:2]
     keras_model = CASES[name]()
+    keras_model(x[:1])
+    before = keras_model.get_weights()
     options = {"batch_size": BATCH, "epochs": EPOCHS, "shuffle": False, "verbose": 0}
     history = keras_model.fit(x, y, **options).history
+    found["moved"] = distance(before, keras_model.get_weights())
     for engine in ("keras", "compiled"):
         model = CASES[name]()
         report = fit.fit(model, data, {"epochs": EPOCHS, "engine": engine})

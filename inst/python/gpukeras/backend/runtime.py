@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -46,14 +47,18 @@ def backend() -> str:
     return os.environ.get("KERAS_BACKEND") or _configured_backend()
 
 
+@functools.cache
 def _configured_backend() -> str:
     folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
     try:
         with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
             found = json.load(file).get("backend")
     except (OSError, ValueError, AttributeError):
-        return BACKENDS[0]
-    return found if found in BACKENDS else BACKENDS[0]
+        found = ""
+    if found in BACKENDS:
+        return str(found)
+    alone = find_spec("tensorflow") is None and find_spec("jax") is not None
+    return "jax" if alone else "tensorflow"
 
 
 def keras_imported() -> bool:
