@@ -83,7 +83,9 @@
 install_gpukeras <- function(envname = "r-gpukeras", gpu = "auto", python = NULL, new = FALSE,
                              wheels = NULL, packages = NULL, pip_options = character(),
                              dry_run = FALSE, verbose = TRUE, backend = "tensorflow") {
-  check_choice(backend, c("tensorflow", "jax"))
+  if (!(rlang::is_string(backend) && backend %in% c("tensorflow", "jax"))) {
+    abort_spec(backend, "backend", "\"tensorflow\" or \"jax\"", rlang::current_env())
+  }
   check_flags(new = new, dry_run = dry_run, verbose = verbose)
   check_string(envname)
   check_texts(python = python, wheels = wheels)

@@ -29,7 +29,7 @@ EQUAL = (
     "images",
     "recurrent",
 )
-OURS = ("columns", "features", "resumed", "not_a_number", "batches", "refused")
+OURS = ("columns", "features", "resumed", "not_a_number", "batches", "refused", "parts")
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed"),
@@ -94,6 +94,13 @@ def test_a_callback_sees_every_batch_and_its_changes_count():
     assert found["seen"] == list(range(6))
     assert found["engine"] == "keras"
     assert found["rate"] == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize("size", ["8", "12"])
+def test_a_batch_in_parts_gives_the_update_of_a_whole_one(size):
+    weights, loss = found_in("parts")[size]
+    assert weights < 1e-5
+    assert loss < 1e-5
 
 
 def test_what_needs_tensorflow_says_so():

@@ -19,9 +19,13 @@ from small_fits import make_dataset, make_model  # noqa: E402
 
 from gpukeras.core.errors import GpuKerasError  # noqa: E402
 from gpukeras.data import builder  # noqa: E402
+from gpukeras.data.loading.loader import open_loader  # noqa: E402
+from gpukeras.engine.engine_cache import open_engines, open_watch  # noqa: E402
+from gpukeras.engine.train_step import TrainingStep  # noqa: E402
 from gpukeras.export import transfer  # noqa: E402
 from gpukeras.models.builder import build_mlp  # noqa: E402
 from gpukeras.training import evaluate, fit, predict  # noqa: E402
+from gpukeras.training.keras_functions import build_on  # noqa: E402
 
 ROWS, BATCH, EPOCHS = 170, 32, 2  # a short last batch
 
@@ -219,6 +223,24 @@ def batches():
         "seen": seen,
         "engine": report.engine.engine,
         "rate": float(model.optimizer.learning_rate),
+    }
+
+
+def parts():
+    """Batches that go through the model in parts, also where these do not divide them."""
+    found, data = {}, make_dataset(64, shuffle=False, batch_size=32)
+    for size in (None, 8, 12):
+        model = make_model(optimizer="adam")
+        build_on(model, data)
+        step = TrainingStep(model, size, open_watch(model))
+        engines = open_engines(model, "train", 32, "CPU:0", step)
+        block = next(open_loader(data, data.plan("CPU:0")).epoch(0))
+        logs = engines.run("compiled", block, 0, 2)
+        found[str(size)] = [model.get_weights(), float(logs["loss"])]
+    whole = found.pop("None")
+    return {
+        size: [distance(whole[0], weights), abs(whole[1] - loss)]
+        for size, (weights, loss) in found.items()
     }
 
 

@@ -75,6 +75,7 @@ class SetupFacts:
         deterministic: Whether deterministic kernels are already switched on.
         cuda_version: Of the TensorFlow build, such as "12.5.1", or "".
         tf32: Whether products of float32 may be computed as TF32.
+        framework: What Keras computes with, "TensorFlow" or "JAX".
     """
 
     devices: tuple[Device, ...]
@@ -85,6 +86,7 @@ class SetupFacts:
     deterministic: bool = False
     cuda_version: str = ""
     tf32: bool = True
+    framework: str = "TensorFlow"
 
     @property
     def visible_gpus(self) -> tuple[str, ...]:
@@ -129,7 +131,10 @@ def parse_device(text: str) -> tuple[str, int | None]:
 
 
 def choose_device(
-    requested: str, gpus: Sequence[str], cpus: Sequence[str] = ("CPU:0",)
+    requested: str,
+    gpus: Sequence[str],
+    cpus: Sequence[str] = ("CPU:0",),
+    framework: str = "TensorFlow",
 ) -> DeviceChoice:
     """Chooses the device to compute on.
 
@@ -137,27 +142,28 @@ def choose_device(
         requested: "auto", "gpu", "cpu" or one device.
         gpus: Names of the existing GPUs.
         cpus: Names of the existing CPU devices.
+        framework: What found them, for messages.
 
     Raises:
         NoDeviceError: if the requested device does not exist; "auto" falls back to the CPU.
     """
     kind, index = parse_device(requested)
     if kind == "auto" and not gpus:
-        return DeviceChoice(cpus[0], "TensorFlow finds no GPU; gpu_check() says why")
+        return DeviceChoice(cpus[0], f"{framework} finds no GPU; gpu_check() says why")
     found = cpus if kind == "CPU" else gpus
     name = f"{'GPU' if kind == 'auto' else kind}:{index or 0}"
     if index is None and found:
         name = found[0]
     if name not in found:
-        raise _no_device(requested, [*cpus, *gpus])
+        raise _no_device(requested, [*cpus, *gpus], framework)
     if kind == "auto":
         return DeviceChoice(name, f"the first of {len(gpus)} GPUs" if gpus[1:] else "the GPU")
     return DeviceChoice(name, "as asked")
 
 
-def _no_device(requested: str, found: Sequence[str]) -> NoDeviceError:
+def _no_device(requested: str, found: Sequence[str], framework: str) -> NoDeviceError:
     return NoDeviceError(
-        f'There is no device "{requested}"; TensorFlow finds {", ".join(found)}.',
+        f'There is no device "{requested}"; {framework} finds {", ".join(found)}.',
         hint="gpu_check() says why.",
         wanted=requested,
         found=list(found),
@@ -194,7 +200,9 @@ def plan_setup(spec: SetupSpec, facts: SetupFacts) -> SetupPlan:
     Raises:
         NoDeviceError: if the requested device does not exist.
     """
-    choice = choose_device(spec.device, [gpu.name for gpu in facts.reachable_gpus])
+    choice = choose_device(
+        spec.device, [gpu.name for gpu in facts.reachable_gpus], framework=facts.framework
+    )
     used = _choose_gpus(spec, choice, facts)
     precision = choose_policy(spec.precision, [gpu.compute_capability for gpu in used])
     names = tuple(gpu.name for gpu in used)
@@ -206,7 +214,7 @@ def plan_setup(spec: SetupSpec, facts: SetupFacts) -> SetupPlan:
         plan_precision(precision, facts),
         plan_tf32(spec.tf32, used, facts),
         plan_jit(spec.jit, used, facts),
-        plan_seed(spec),
+        plan_seed(spec, facts.framework),
         plan_determinism(spec.deterministic, facts),
     )
     return SetupPlan(choice, precision, settings)
@@ -229,8 +237,10 @@ def plan_visible(names: tuple[str, ...], facts: SetupFacts) -> Setting:
         return Setting(name, names, "unchanged", "as wanted")
     if facts.started:
         shown = ", ".join(now) or "no GPU"
-        return Setting(name, now, "too late", f"TensorFlow has started with {shown}; {RESTART}")
-    reason = "the others stay free" if names else "GPUs are hidden from TensorFlow"
+        return Setting(
+            name, now, "too late", f"{facts.framework} has started with {shown}; {RESTART}"
+        )
+    reason = "the others stay free" if names else f"GPUs are hidden from {facts.framework}"
     return Setting(name, names, "applied", reason)
 
 
@@ -248,7 +258,7 @@ def plan_memory(requested: str | int, names: tuple[str, ...], facts: SetupFacts)
     if requested == now:
         return Setting("memory", now, "unchanged", "as wanted")
     if facts.started:
-        reason = f"TensorFlow has started; {RESTART}"
+        reason = f"{facts.framework} has started; {RESTART}"
         return Setting("memory", now, "too late", reason)
     if isinstance(now, int) and isinstance(requested, str):
         reason = f"a limit once set can be changed, not removed; {RESTART}"
@@ -282,7 +292,7 @@ def plan_threads(requested: int | None, facts: SetupFacts) -> Setting:
         reason = "as wanted" if requested else "all cores" if now == "auto" else "as set before"
         return Setting("threads", now, "unchanged", reason)
     if facts.started:
-        return Setting("threads", now, "too late", f"TensorFlow has started; {RESTART}")
+        return Setting("threads", now, "too late", f"{facts.framework} has started; {RESTART}")
     return Setting("threads", requested, "applied", "within one op, and across ops")
 
 
@@ -350,10 +360,10 @@ def choose_jit(capabilities: Sequence[str], cuda_version: str) -> str | bool:
     return False if aborts else "auto"
 
 
-def plan_seed(spec: SetupSpec) -> Setting:
+def plan_seed(spec: SetupSpec, framework: str = "TensorFlow") -> Setting:
     """Plans the seed; deterministic random ops fail without one."""
     if spec.seed is not None:
-        return Setting("seed", spec.seed, "applied", "Python, NumPy and TensorFlow")
+        return Setting("seed", spec.seed, "applied", f"Python, NumPy and {framework}")
     if spec.deterministic:
         return Setting("seed", 0, "applied", "deterministic kernels need a seed")
     return Setting("seed", None, "unchanged", "not asked for")

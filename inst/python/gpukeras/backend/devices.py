@@ -224,6 +224,7 @@ def setup(
     chosen = choose_backend(spec.backend, runtime.backend(), runtime.keras_imported())
     if chosen.status == "applied":
         runtime.set_environment("KERAS_BACKEND", chosen.value)
+    runtime.prepare_memory(spec.memory)
     facts = read_setup_facts()
     plan = plan_setup(spec, facts)
     _set_growth_variable(plan.find("memory"))
@@ -256,6 +257,7 @@ def read_setup_facts() -> SetupFacts:
         deterministic=current().deterministic,
         cuda_version=str(runtime.build_info().get("cuda_version", "")),
         tf32=runtime.tensor_float_32(),
+        framework=runtime.FRAMEWORKS[runtime.backend()],
     )
 
 

@@ -247,6 +247,18 @@ def is_purged(variable: Any) -> bool:
     return variable._value is None
 
 
+def loss_and_updates(model: Any) -> Callable[..., Any]:
+    """Returns the function of a batch's loss and the variables' values after it, on JAX."""
+    found: Callable[..., Any] = model.compute_loss_and_updates
+    return found
+
+
+def update_metrics(model: Any, *arguments: Any) -> tuple[Any, Any]:
+    """Returns a model's logs and its metrics' values after a batch, on JAX."""
+    found: tuple[Any, Any] = model._update_metrics_variables(*arguments)
+    return found
+
+
 def mark_synced(model: Any) -> None:
     """Tells Keras' JAX trainer that the model's variables hold their values."""
     model._jax_state_synced = True

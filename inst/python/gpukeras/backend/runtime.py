@@ -30,7 +30,8 @@ from gpukeras.core.memory import ALIGNMENT
 ABORTED = 10  # gRPC's code for cancelled work
 
 
-BACKENDS = ("tensorflow", "jax")
+FRAMEWORKS = {"tensorflow": "TensorFlow", "jax": "JAX"}
+BACKENDS = tuple(FRAMEWORKS)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -263,6 +264,11 @@ def memory_info(device: str) -> dict[str, int]:
 def reset_memory_peak(device: str) -> None:
     """Resets the peak of `memory_info()`."""
     tensorflow().config.experimental.reset_memory_stats(device)
+
+
+@by_backend
+def prepare_memory(memory: str | int) -> None:
+    """Sets how memory is taken where that must be known before devices are listed."""
 
 
 @by_backend

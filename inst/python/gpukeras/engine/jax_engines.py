@@ -23,8 +23,9 @@ from gpukeras.backend.jax_state import State, find_variables
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
+from gpukeras.engine.jax_microbatches import train_in_parts
 from gpukeras.engine.optimizer import find_rates
-from gpukeras.engine.programs import Logs, Shapes, UntraceableError, read_shapes
+from gpukeras.engine.programs import Logs, Shapes, UntraceableError, count_rows, read_shapes
 from gpukeras.engine.train_step import TrainingStep
 from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
 
@@ -147,12 +148,18 @@ class JaxEngines:
 
     def _one(self, state: State, rates: Any, data: Any) -> tuple[Logs, State]:
         """Traced: one step of the model, then of the monitor and the averages."""
-        step = getattr(self.model, f"{self._kind}_step")
         with nullcontext() if self._rates is None else self._rates.bound_to(rates):
-            logs, own = step(state[:-1], data)
+            logs, own = self._update(state[:-1], data)
         more = state[-1] if self._step is None else self._watch(own, state[-1], logs)
         after = (*map(tuple, own), tuple(more))
         return dict(logs), jax().tree.map(_like, after, state)
+
+    def _update(self, state: State, data: Any) -> tuple[Logs, Any]:
+        size = None if self._step is None else self._step.microbatch_size
+        if size is not None and size < count_rows(data):
+            return train_in_parts(self.model, state, data, size)
+        logs, after = getattr(self.model, f"{self._kind}_step")(state, data)
+        return logs, after
 
     def _watch(self, own: State, more: Sequence[Any], logs: Mapping[str, Any]) -> list[Any]:
         assert self._step is not None
