@@ -320,3 +320,13 @@ test_that("the refusal of a fork reads well", {
   the$pid <- 1L
   expect_snapshot(gpu_memory(), error = TRUE)
 })
+
+test_that("TensorFlow or JAX is enough", {
+  none <- list(list(wanted = "tensorflow>=2.16", found = ""))
+  jax <- list(list(wanted = "jax>=0.6", found = ""))
+  keras <- list(list(wanted = "keras>=3.0", found = ""))
+  expect_identical(choose_lacking(none, jax), none)
+  expect_identical(choose_lacking(none, list()), list())
+  expect_identical(choose_lacking(c(none, keras), keras), keras)
+  expect_identical(choose_lacking(list(), jax), list())
+})

@@ -22,6 +22,18 @@ test_that("each computer gets its build of TensorFlow, with the reason", {
   })
 })
 
+test_that("each computer gets its build of JAX, with the reason", {
+  expect_snapshot({
+    for (name in names(computers)) {
+      for (gpu in list("auto", TRUE, FALSE)) {
+        wanted <- choose_requirements(computers[[name]], gpu, new, "jax")
+        cat(sprintf("%s, gpu = %s: %s\n  %s\n", name, gpu, wanted$packages[1], wanted$reason))
+      }
+    }
+  })
+  expect_identical(choose_requirements(computers$linux, "auto", old, "jax")$packages[1], "jax>=0.6,<0.8")
+})
+
 test_that("versions go with each other, with the system and with reticulate", {
   expect_identical(
     choose_requirements(computers$linux, "auto", old),

@@ -199,6 +199,8 @@ test_that("a GPU that cannot be had is refused, with the way that there is", {
   expect_snapshot(error = TRUE, {
     check_gpu(TRUE, computer, call = NULL)
     check_gpu(TRUE, list(system = "Darwin", machine = "arm64", nvidia = ""), call = NULL)
+    check_gpu(TRUE, computer, "jax", call = NULL)
+    install_gpukeras(backend = "torch", dry_run = TRUE)
   })
   expect_silent(check_gpu("auto", computer))
 })

@@ -2,10 +2,11 @@
 
 import pytest
 
-from gpukeras.backend import devices
+from gpukeras.backend import devices, runtime
 from gpukeras.backend.config import (
     Device,
     SetupFacts,
+    choose_backend,
     choose_device,
     memory_in_effect,
     parse_device,
@@ -87,6 +88,21 @@ def test_a_device_that_is_not_there_names_wanted_and_found(wanted, gpus):
     assert wanted in caught.value.message
     assert "CPU:0" in caught.value.message
     assert "gpu_check()" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("requested", "imported", "value", "status", "reason"),
+    [
+        ("auto", False, "tensorflow", "unchanged", "as Keras is configured"),
+        ("tensorflow", True, "tensorflow", "unchanged", "as asked"),
+        ("jax", False, "jax", "applied", "as asked"),
+        ("jax", True, "tensorflow", "too late", "Keras has started on it; restart R"),
+    ],
+)
+def test_the_backend_changes_until_keras_is_imported(requested, imported, value, status, reason):
+    setting = choose_backend(requested, "tensorflow", imported)
+    assert (setting.value, setting.status) == (value, status)
+    assert reason in setting.reason
 
 
 def test_tensorflow_counts_visible_gpus_anew():
@@ -253,11 +269,11 @@ def test_float32_products_on_tensor_cores(wanted, capability, now, value, status
 
 @pytest.mark.tf
 def test_tf32_is_switched_for_real():
-    before = devices.tensor_float_32()
+    before = runtime.tensor_float_32()
     try:
         for allowed in (False, True):
             devices.setup(device="cpu", tf32=allowed)
-            assert devices.tensor_float_32() is allowed
+            assert runtime.tensor_float_32() is allowed
     finally:
         devices.setup(device="cpu", tf32=before)
 

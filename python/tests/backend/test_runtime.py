@@ -6,7 +6,7 @@ import pytest
 from children import run_script
 
 from gpukeras.backend import runtime
-from gpukeras.core.errors import DataError, RuntimeMissingError
+from gpukeras.core.errors import BackendError, DataError, RuntimeMissingError
 
 
 def test_importing_the_door_imports_no_tensorflow():
@@ -33,7 +33,7 @@ def test_another_backend_or_keras_2_is_refused():
     script = """
     import sys, types
     other = types.ModuleType("keras")
-    other.backend = types.SimpleNamespace(backend=lambda: "jax")
+    other.backend = types.SimpleNamespace(backend=lambda: "torch")
     sys.modules["keras"] = other
     from gpukeras.backend import runtime
     from gpukeras.core.errors import RuntimeMissingError
@@ -44,8 +44,8 @@ def test_another_backend_or_keras_2_is_refused():
         except RuntimeMissingError as error:
             answer.append(error.message)
     """
-    jax, keras_2 = run_script(script)
-    assert jax.endswith("found jax.")
+    torch, keras_2 = run_script(script)
+    assert torch.endswith("found torch.")
     assert keras_2.endswith("found Keras 2.")
 
 
@@ -131,12 +131,21 @@ def test_runtime_missing_is_an_error_of_gpukeras():
 
 
 @pytest.mark.tf
-def test_a_backend_that_is_not_installed_is_named_too():
-    if find_spec("jax"):
-        pytest.skip("jax is installed: the test above tells what is said then")
-    script = """
+@pytest.mark.parametrize(
+    ("backend", "lacks"),
+    [
+        ("torch", "gpukeras needs Keras 3 on the TensorFlow or JAX backend, not torch"),
+        pytest.param(
+            "jax",
+            "JAX cannot be imported",
+            marks=pytest.mark.skipif(find_spec("jax") is not None, reason="JAX is installed"),
+        ),
+    ],
+)
+def test_a_backend_that_is_not_installed_is_named(backend, lacks):
+    script = f"""
     import os
-    os.environ["KERAS_BACKEND"] = "jax"
+    os.environ["KERAS_BACKEND"] = "{backend}"
     from gpukeras.backend import runtime
     from gpukeras.core.errors import RuntimeMissingError
     try:
@@ -145,5 +154,37 @@ def test_a_backend_that_is_not_installed_is_named_too():
         answer = [error.message, error.hint]
     """
     message, hint = run_script(script)
-    assert message.startswith("gpukeras needs Keras 3 on the TensorFlow backend, not jax")
-    assert "KERAS_BACKEND=tensorflow" in hint
+    assert message.startswith(lacks)
+    assert ("KERAS_BACKEND" if backend == "torch" else "install_gpukeras") in hint
+
+
+@pytest.mark.parametrize(
+    ("variable", "file", "backend"),
+    [
+        ("jax", None, "jax"),
+        (None, '{"backend": "jax"}', "jax"),
+        ("tensorflow", '{"backend": "jax"}', "tensorflow"),
+        (None, '{"backend": "torch"}', "tensorflow"),  # gpukeras would have to refuse it
+        (None, "{", "tensorflow"),
+        (None, None, "tensorflow"),
+    ],
+)
+def test_the_backend_is_that_of_keras_configuration(tmp_path, monkeypatch, variable, file, backend):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr(runtime, "keras_imported", lambda: False)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    if variable:
+        monkeypatch.setenv("KERAS_BACKEND", variable)
+    if file:
+        (tmp_path / "keras.json").write_text(file)
+    runtime.find_configured.cache_clear()
+    assert runtime.backend() == backend
+    runtime.find_configured.cache_clear()
+
+
+def test_on_jax_functions_are_those_of_jax_and_tensorflow_is_refused(monkeypatch):
+    monkeypatch.setattr(runtime, "backend", lambda: "jax")
+    assert runtime.engine_names() == ("compiled", "keras")
+    with pytest.raises(BackendError, match="works on the TensorFlow backend only") as caught:
+        runtime.tensorflow()
+    assert 'gpu_setup(backend = "tensorflow")' in caught.value.hint

@@ -2,10 +2,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpukeras.core.errors import SpecError
 from gpukeras.engine import autotune
 from gpukeras.engine.autotune import EngineAutotuner, EngineFacts
 
 THREE = ("superstep", "keras", "compiled")
+
+
+JAX = ("compiled", "keras")
 
 
 @pytest.mark.parametrize(
@@ -13,6 +17,8 @@ THREE = ("superstep", "keras", "compiled")
     [
         (EngineFacts(), THREE, ""),
         (EngineFacts(requested="superstep"), ("superstep",), "as asked"),
+        (EngineFacts(available=JAX), ("compiled",), "on JAX XLA compiles every engine"),
+        (EngineFacts(available=JAX, model_jit=False), ("keras",), "on JAX XLA compiles"),
         (EngineFacts(jit=False), ("superstep", "keras"), ""),
         (EngineFacts(model_jit=False), THREE[:2], ""),
         (EngineFacts(jit=True), ("compiled",), "gpu_setup(jit = TRUE)"),
@@ -210,3 +216,9 @@ def test_a_call_takes_about_as_long_as_wanted(batch_s, left):
     count = autotune.choose_count(batch_s, left)
     assert 1 <= count <= left
     assert count == 1 or count * batch_s <= autotune.CALL_S * 1.001
+
+
+def test_an_engine_of_tensorflow_is_refused_on_jax():
+    with pytest.raises(SpecError, match='"superstep" runs on TensorFlow only') as caught:
+        autotune.choose_candidates(EngineFacts(requested="superstep", available=JAX))
+    assert 'engine = "compiled"' in caught.value.hint

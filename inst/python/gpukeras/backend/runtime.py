@@ -45,11 +45,12 @@ def backend() -> str:
     """
     if keras_imported():
         return str(sys.modules["keras.src.backend.config"].backend())
-    return os.environ.get("KERAS_BACKEND") or _configured_backend()
+    return os.environ.get("KERAS_BACKEND") or find_configured()
 
 
 @functools.cache
-def _configured_backend() -> str:
+def find_configured() -> str:
+    """Returns the backend in `keras.json`, or the one that is installed, TensorFlow first."""
     folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
     try:
         with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
