@@ -33,7 +33,7 @@
 #'   slower on a GPU, and cannot be switched off again. It needs a seed; without one the seed is 0.
 #'   To repeat a training within a session, call `gpu_setup()` again before it.
 #' @param backend The library that Keras runs on: `"tensorflow"`, `"jax"`, or `"auto"` for the one
-#'   that Keras is configured with (the variable `KERAS_BACKEND`, or [keras3::use_backend()]). It
+#'   that Keras is configured with (the variable `KERAS_BACKEND`, or `keras3::use_backend()`). It
 #'   cannot change once Keras has started. See the section on JAX.
 #' @section JAX:
 #' On JAX, models train, evaluate, predict, are saved and are loaded, and give the same numbers as
