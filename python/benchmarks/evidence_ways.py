@@ -22,7 +22,7 @@ from bench_models import EpochClock
 from evidence_cases import Case
 from evidence_models import Rows, make_model
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.data import dataset
 from gpukeras.data.loading.block import Block
 from gpukeras.engine import engine_cache
@@ -192,7 +192,7 @@ class LoopWay(Way):
         tf, case = runtime.tensorflow(), given.case
         with tf.device(f"/{given.device}"):  # labels as floats, see `LimitWay`
             arrays = tuple(tf.constant(part.astype("float32")) for part in given.rows)
-        runtime.build_state(self.model, tuple(array[: case.batch] for array in arrays))
+        tensor_ops.build_state(self.model, tuple(array[: case.batch] for array in arrays))
         self._block = Block(arrays, case.steps, case.batch)
         self._engines = Engines(self.model, "train", case.batch, given.device, static=static)
 
@@ -231,14 +231,14 @@ class LimitWay(Way):
         with tf.device(f"/{given.device}"):
             # Labels as floats, as TensorFlow keeps whole numbers of 32 bits in host memory.
             self._batch = tuple(tf.constant(part[:batch].astype("float32")) for part in given.rows)
-        runtime.build_state(self.model, self._batch)
+        tensor_ops.build_state(self.model, self._batch)
         self._program = tf.function(self._loop, jit_compile=compiled, autograph=False)
         self._compiled = compiled
 
     def warm(self, limit_s: float) -> None:
         """Traces and compiles."""
         on_cpu = self._compiled and self.given.device.startswith("CPU")
-        with runtime.threefry_dropout() if on_cpu else contextlib.nullcontext():
+        with tensor_ops.threefry_dropout() if on_cpu else contextlib.nullcontext():
             self.train(1)
 
     def train(self, epochs: int) -> list[float]:

@@ -19,7 +19,7 @@ import keras
 import pytest
 import routing
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tensor_ops
 from gpukeras.core.errors import GpuKerasError
 
 ENGINE = os.environ.get("PEER_ENGINE", "")
@@ -87,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
         route(name)
     # Keras' tests train layers that have a trainer: no models, and nobody else's either.
     trainer = keras.Model.__mro__[keras.Model.__mro__.index(keras.Model) + 1]
-    runtime.is_keras_model = lambda value: isinstance(value, (keras.Model, trainer))
+    tensor_ops.is_keras_model = lambda value: isinstance(value, (keras.Model, trainer))
     trainer.layers = Layers()
 
 

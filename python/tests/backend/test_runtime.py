@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 from children import run_script
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import BackendError, DataError, RuntimeMissingError
 
 
 def test_importing_the_door_imports_no_tensorflow():
-    script = "import sys; from gpukeras.backend import runtime; answer = runtime.imported()"
+    script = (
+        "import sys; from gpukeras.backend import runtime; answer = runtime.imported()"
+    )
     assert run_script(script) is False
 
 
@@ -18,7 +20,7 @@ def test_without_tensorflow_the_error_is_classed():
     script = """
     import sys
     sys.modules["tensorflow"] = None  # what Python itself does for a module that is not there
-    from gpukeras.backend import runtime
+    from gpukeras.backend import runtime, tensor_ops
     from gpukeras.core.errors import RuntimeMissingError
     try:
         runtime.tensorflow()
@@ -35,7 +37,7 @@ def test_another_backend_or_keras_2_is_refused():
     other = types.ModuleType("keras")
     other.backend = types.SimpleNamespace(backend=lambda: "torch")
     sys.modules["keras"] = other
-    from gpukeras.backend import runtime
+    from gpukeras.backend import runtime, tensor_ops
     from gpukeras.core.errors import RuntimeMissingError
     answer = []
     for other.__version__ in ("3.15.1", "2.15.0"):
@@ -52,7 +54,7 @@ def test_another_backend_or_keras_2_is_refused():
 @pytest.mark.tf
 def test_nothing_but_the_first_op_starts_tensorflow():
     script = """
-    from gpukeras.backend import runtime
+    from gpukeras.backend import runtime, tensor_ops
     steps = [
         lambda: runtime.keras(),
         lambda: runtime.physical_devices("CPU"),
@@ -114,7 +116,7 @@ def aligned(shape):
 def test_an_adopted_array_is_shared_and_read_only():
     array = aligned((8, 4))
     array[:] = 3
-    tensor = runtime.adopt_array(array)
+    tensor = tensor_ops.adopt_array(array)
     assert np.shares_memory(np.asarray(tensor), array)
     assert not array.flags.writeable
 
@@ -123,7 +125,7 @@ def test_an_adopted_array_is_shared_and_read_only():
 @pytest.mark.parametrize("spoil", [lambda a: a.ravel()[1:], lambda a: a.T])
 def test_memory_that_would_abort_the_process_is_refused(spoil):
     with pytest.raises(DataError, match="Memory to adopt must be C-ordered and aligned to 64"):
-        runtime.adopt_array(spoil(aligned((8, 4))))
+        tensor_ops.adopt_array(spoil(aligned((8, 4))))
 
 
 def test_runtime_missing_is_an_error_of_gpukeras():
@@ -146,7 +148,7 @@ def test_a_backend_that_is_not_installed_is_named(backend, lacks):
     script = f"""
     import os
     os.environ["KERAS_BACKEND"] = "{backend}"
-    from gpukeras.backend import runtime
+    from gpukeras.backend import runtime, tensor_ops
     from gpukeras.core.errors import RuntimeMissingError
     try:
         runtime.keras()

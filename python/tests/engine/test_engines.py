@@ -9,7 +9,7 @@ from children import run_script
 from small_fits import make_dataset, make_model
 
 from gpukeras import ModelError
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.engine import engine_cache
 from gpukeras.engine import engines as engine_module
 from gpukeras.engine.trip_counts import LoopChoice
@@ -205,7 +205,7 @@ def test_dropout_under_xla_keeps_its_rate():
     def dropped():
         return layer(tf.ones((200, 200)), training=True)
 
-    with runtime.threefry_dropout():
+    with tensor_ops.threefry_dropout():
         values = dropped().numpy()
     assert abs((values == 0).mean() - 0.25) < 0.01
     np.testing.assert_allclose(values[values > 0], 1 / 0.75, rtol=1e-6)

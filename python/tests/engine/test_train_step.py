@@ -3,7 +3,7 @@ import pytest
 from nightly import few
 from small_fits import make_model
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.engine import train_step as engine_train_step
 from gpukeras.models import losses
 
@@ -21,7 +21,7 @@ SIZES = [(64, 16), (70, 16), (64, 1), (7, 16)]  # rows, and those that go throug
 def built(**options):
     model = make_model(**options)
     model.compile(model.optimizer, model.loss, metrics=["accuracy"], weighted_metrics=["accuracy"])
-    runtime.build_state(model, (X[:4], Y[:4], WEIGHTS[:4]))
+    tensor_ops.build_state(model, (X[:4], Y[:4], WEIGHTS[:4]))
     return model
 
 
@@ -82,7 +82,7 @@ def test_a_loss_that_adds_up_its_rows_is_not_divided():
     for model, micro in zip(models, (None, 16), strict=True):
         loss = keras.losses.SparseCategoricalCrossentropy(reduction="sum")
         model.compile(keras.optimizers.SGD(1e-3), loss)
-        runtime.build_state(model, (X[:4], Y[:4], WEIGHTS[:4]))
+        tensor_ops.build_state(model, (X[:4], Y[:4], WEIGHTS[:4]))
         train(model, micro, 64, compiled=False)
     for one, other in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)

@@ -9,7 +9,7 @@ from profiled import SlowFunction, make_sleepy_model
 from small_fits import make_dataset, make_model
 
 from gpukeras import OutOfMemoryError, SpecError, api
-from gpukeras.backend import runtime, tracing
+from gpukeras.backend import runtime, tensor_ops, tracing
 from gpukeras.core.errors import ModelError
 from gpukeras.profiler.benchmark import StepTimes
 from gpukeras.profiler.bottleneck import judge
@@ -246,7 +246,7 @@ def state_of(model):
         "functions": [model.train_function, model.test_function, model.predict_function],
         "settings": [model.stop_training, model.steps_per_execution, model.jit_compile],
         "own": sorted(vars(model)),
-        "random": [each.numpy().tolist() for each in runtime.global_seed_state()],
+        "random": [each.numpy().tolist() for each in tensor_ops.global_seed_state()],
         "numpy": np.random.get_state()[1].tolist(),
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpukeras.backend import runtime, tracing
+from gpukeras.backend import runtime, tensor_ops, tracing
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.engines import Engines
 
@@ -45,7 +45,7 @@ def record(engine, folder, model):
     rows = ROWS * BATCHES
     x = np.random.default_rng(1).random((rows, 16), dtype="float32")
     block = Block((tf.constant(x), tf.constant(np.arange(rows) % 3)), BATCHES, ROWS)
-    runtime.build_state(model, tuple(array[:ROWS] for array in block.arrays))
+    tensor_ops.build_state(model, tuple(array[:ROWS] for array in block.arrays))
     engines = Engines(model, "train", ROWS, "CPU:0")
     engines.run(engine, block, 0, BATCHES)
     with tracing.profile(folder):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_fits import make_model
 
-from gpukeras.backend import runtime, tracing
+from gpukeras.backend import runtime, tensor_ops, tracing
 from gpukeras.diagnostics import usage
 from gpukeras.training import model_guard
 
@@ -20,7 +20,7 @@ def state_of(model):
     return {
         "variables": [id(each) for each in variables],
         "values": [each.numpy().tolist() for each in variables],
-        "devices": runtime.variable_devices(model),
+        "devices": tensor_ops.variable_devices(model),
         "optimizer": (id(optimizer), optimizer.built, float(optimizer.iterations)),
         "metrics": [id(each) for each in model.metrics],
         "metrics_built": [each.built for each in model.metrics if hasattr(each, "built")],

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from small_fits import make_dataset, make_model
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.engine import engines
 from gpukeras.engine import train_step as engine_train_step
 from gpukeras.engine.trip_counts import LoopChoice
@@ -66,7 +66,7 @@ def test_steps_that_loss_scaling_leaves_out_are_counted():
 
 def test_a_training_that_updates_nothing_any_more_ends():
     model = scaled()
-    runtime.build_state(model, make_dataset().batch(8))
+    tensor_ops.build_state(model, make_dataset().batch(8))
     watched = nan_guard.Health(model)
     watched.begin_epoch(0)
     watched.watch.steps.assign(99)
@@ -91,7 +91,7 @@ def test_a_step_without_the_optimizer_is_no_reason_to_stop():
 
 def test_averages_are_taken_back_with_the_weights():
     model = make_model()
-    runtime.build_state(model, make_dataset().batch(8))
+    tensor_ops.build_state(model, make_dataset().batch(8))
     averages = engine_train_step.Averages(model, 0.9)
     watched = nan_guard.Health(model, averages)
     watched.begin_epoch(0)
@@ -106,7 +106,7 @@ def test_averages_are_taken_back_with_the_weights():
 
 def test_an_epoch_is_taken_back_only_if_its_beginning_was_kept(monkeypatch):
     model = make_model()
-    runtime.build_state(model, make_dataset().batch(8))
+    tensor_ops.build_state(model, make_dataset().batch(8))
     watched = nan_guard.Health(model)
     watched.begin_epoch(0)  # which the training began with
     assert watched.rewind()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tensor_ops
 from gpukeras.core.errors import OutOfMemoryError
 
 
@@ -32,7 +32,7 @@ def explain_exhaustion(
 def memory_errors(explain: Callable[[], OutOfMemoryError]) -> Iterator[None]:
     """Raises the error that `explain` returns if a device runs out of memory."""
     try:
-        with runtime.memory_faults():
+        with tensor_ops.memory_faults():
             yield
-    except runtime.exhausted() as error:
+    except tensor_ops.exhausted() as error:
         raise explain() from error

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import cpp_log, devices, runtime
+from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.predict_loop import model_device
 
@@ -73,7 +73,7 @@ def open_call(model: Model, batch: Any) -> Call:
     try:
         with cpp_log.muted_cpp_log():
             call()
-    except runtime.refusals():
+    except tensor_ops.refusals():
         if not compiled:
             raise
         call = _trace(model, batch, False)

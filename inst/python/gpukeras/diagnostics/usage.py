@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime, tracing
+from gpukeras.backend import keras_private, runtime, tensor_ops, tracing
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -219,7 +219,7 @@ class _Reading:
         model = self.model
         eager = bool(model.run_eagerly)
         for part, reader in {
-            "variables": lambda: dict(Counter(runtime.variable_devices(model))),
+            "variables": lambda: dict(Counter(tensor_ops.variable_devices(model))),
             "eager": lambda: eager,
             "jit": lambda: bool(model.jit_compile) and not eager,
             "deterministic": tracing.deterministic,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.block import Block
 from gpukeras.distributed.replicated_step import ReplicatedStep
@@ -60,7 +60,7 @@ class ReplicatedEngines(Engines):
 
     def _program(self, arrays: Any, first: Any, count: Any) -> Logs:
         """Traced: steps over batches `first` to `first + count`."""
-        more = runtime.overrides(self.model, f"{self._kind}_step")
+        more = tensor_ops.overrides(self.model, f"{self._kind}_step")
         logs: Logs = {}
         self._step.begin()
         self._loop(arrays, first, count - int(more))

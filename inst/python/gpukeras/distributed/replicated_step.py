@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.sharding import BatchSharding
 from gpukeras.distributed.keras_internals import (
@@ -57,7 +57,7 @@ class ReplicatedStep:
     ) -> None:
         """Keeps the model's own step."""
         self._model, self._own = model, getattr(model, f"{kind}_step")
-        self._logs_more = runtime.overrides(model, f"{kind}_step")
+        self._logs_more = tensor_ops.overrides(model, f"{kind}_step")
         self._strategy, self.shares = strategy, shares
         self._reduction, self._watch, self._averages = reduction, watch, averages
         self._sums = sums_rows(model.loss)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpukeras.backend import devices, keras_private, runtime
+from gpukeras.backend import devices, keras_private, runtime, tensor_ops
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec
@@ -185,7 +185,7 @@ class Strategy:
                 hint='Use `engine = "auto"`.',
                 arg="engine",
             )
-        if model.run_eagerly or runtime.overrides(model, "make_train_function"):
+        if model.run_eagerly or tensor_ops.overrides(model, "make_train_function"):
             what = "is compiled with run_eagerly" if model.run_eagerly else "has its own function"
             raise ModelError(f"The model {what}, and such a one trains on one device.", arg="model")
 

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from gpukeras.backend import cpp_log, keras_private, runtime
+from gpukeras.backend import cpp_log, keras_private, runtime, tensor_ops
 
 STAND_IN_BYTES = 256 * 2**20  # of variables to duplicate; larger models compile in the foreground
 
@@ -64,11 +64,11 @@ class Compilation:
         """Whether the program can run without waiting.
 
         Raises:
-            One of `runtime.refusals()`: if XLA cannot compile it.
+            One of `tensor_ops.refusals()`: if XLA cannot compile it.
         """
         if self._thread.is_alive():
             return False
-        if isinstance(self._error, runtime.refusals()):
+        if isinstance(self._error, tensor_ops.refusals()):
             raise self._error
         return True  # after any other error the first real call compiles, or raises the error
 

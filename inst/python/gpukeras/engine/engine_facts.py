@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.autotune import EngineFacts
 
@@ -20,12 +20,12 @@ def read_engine_facts(model: Model, requested: str, callbacks: Sequence[Any] = (
         requested=requested,
         available=runtime.engine_names(),
         jit=setup.jit,
-        model_jit=runtime.allows_xla(model),
+        model_jit=tensor_ops.allows_xla(model),
         eager=bool(model.run_eagerly),
         deterministic=setup.deterministic,
         batch_hook=find_batch_hook(callbacks),
-        own_function=runtime.overrides(model, "make_train_function"),
-        own_step=any(runtime.overrides(model, name) for name in ("train_step", "test_step")),
+        own_function=tensor_ops.overrides(model, "make_train_function"),
+        own_step=any(tensor_ops.overrides(model, name) for name in ("train_step", "test_step")),
     )
 
 

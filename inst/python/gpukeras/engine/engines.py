@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpukeras.backend import cpp_log, devices, runtime
+from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
@@ -173,7 +173,7 @@ class Engines:
             batches: Number of batches of its later blocks; 0 for as many as this one.
 
         Raises:
-            UntraceableError, or one of `runtime.refusals()`: if it cannot run this model.
+            UntraceableError, or one of `tensor_ops.refusals()`: if it cannot run this model.
         """
         rows = batches * self.batch_size or count_rows(block.arrays)
         made = self._made.get(engine)
@@ -248,7 +248,7 @@ class Engines:
         traced = special if any_size or static else self._program
         program = tf.function(traced, autograph=False, jit_compile=compiled)
         scalars = [tf.TensorSpec([], tf.int32)] * (3 if any_size else 2)
-        with runtime.threefry_dropout() if on_cpu else contextlib.nullcontext():
+        with tensor_ops.threefry_dropout() if on_cpu else contextlib.nullcontext():
             try:
                 concrete = program.get_concrete_function(specs, *scalars)
             except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
@@ -279,7 +279,7 @@ class Engines:
 
         A user's own step may log more than the metrics, so its last call stands after the loop.
         """
-        if not runtime.overrides(self.model, f"{self._kind}_step"):
+        if not tensor_ops.overrides(self.model, f"{self._kind}_step"):
             self._loop(arrays, first, count)
             return self.model.get_metrics_result()
         self._loop(arrays, first, count - 1)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tensor_ops
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block, DataLoader
@@ -150,7 +150,7 @@ class EpochLoop:
         before = take_snapshot(model, more) if first else None
         try:
             yield survived
-        except runtime.exhausted() as error:
+        except tensor_ops.exhausted() as error:
             if self.back_off is None:
                 raise
             survived.append(0)
@@ -208,7 +208,7 @@ class EpochLoop:
 def wait_for(logs: Logs) -> None:
     """Waits until the device has done the work: calls on a GPU return earlier."""
     for value in list(logs.values())[:1]:
-        runtime.wait(value)
+        tensor_ops.wait(value)
 
 
 def draw(loader: DataLoader) -> Drawn:

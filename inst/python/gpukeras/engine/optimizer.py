@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.options import check_positive
@@ -53,9 +53,9 @@ class Rates:
         self._last, self._top = len(table) - 1, float(np.max(table))
         self._bound: tuple[Any, ...] = ()
         # XLA refuses variables of another device than the optimizer's.
-        self._table = runtime.variable_beside(iterations, table, "float32")
-        self._start = runtime.variable_beside(iterations, start)
-        self.factor = runtime.variable_beside(iterations, 1.0, "float32")
+        self._table = tensor_ops.variable_beside(iterations, table, "float32")
+        self._start = tensor_ops.variable_beside(iterations, start)
+        self.factor = tensor_ops.variable_beside(iterations, 1.0, "float32")
 
     @property
     def variables(self) -> tuple[Any, ...]:

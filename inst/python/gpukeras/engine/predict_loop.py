@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import ALIGNMENT, aligned_empty
@@ -72,7 +72,7 @@ def predict_rows(
             with closing(_map(work, range(output.written, len(source), size), workers)) as results:
                 for values, count in results:
                     output.write(values, count)
-        except runtime.exhausted():
+        except tensor_ops.exhausted():
             if size == 1 or fixed:
                 raise
             size = -(-size // 2)
@@ -233,7 +233,7 @@ def check_whole(fixed: int, last: int) -> None:
 
 def model_device(model: Model) -> str:
     """Returns the device of a built model's variables, such as "GPU:0"."""
-    names = runtime.variable_devices(model)
+    names = tensor_ops.variable_devices(model)
     return names[0] if names else "CPU:0"
 
 
@@ -251,9 +251,9 @@ def _predict(model: Model, features: Any) -> Any:
         model.predict_function = None
     _RANKS[model] = ranks
     try:
-        with runtime.memory_faults():
+        with tensor_ops.memory_faults():
             return model.predict_on_batch(features)
-    except runtime.refusals():
+    except tensor_ops.refusals():
         if not model.jit_compile:
             raise
     before = model.jit_compile
@@ -308,7 +308,7 @@ def _adopt(features: Any, device: str) -> Any:
         return features
     flags = features.flags  # adopted arrays, such as a dataset's rows, cannot be adopted again
     fit = features.ctypes.data % ALIGNMENT == 0 and flags.c_contiguous and flags.writeable
-    return runtime.adopt_array(features) if fit else features
+    return tensor_ops.adopt_array(features) if fit else features
 
 
 def _pieces(features: Any, rows: int, size: int) -> Iterator[Any]:

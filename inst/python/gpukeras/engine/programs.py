@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
@@ -71,7 +71,7 @@ class Program:
         """Whether it can run without waiting for the compiler.
 
         Raises:
-            One of `runtime.refusals()`: if XLA cannot compile it.
+            One of `tensor_ops.refusals()`: if XLA cannot compile it.
         """
         return self._compilation is None or self._compilation.is_done()
 
@@ -135,7 +135,7 @@ class UntraceableError(Exception):
 
 def engine_refusals(*more: type[BaseException]) -> tuple[type[BaseException], ...]:
     """Returns the errors of an engine that cannot run a model while another may, and `more`."""
-    return (UntraceableError, *runtime.refusals(), *more)
+    return (UntraceableError, *tensor_ops.refusals(), *more)
 
 
 def cut(arrays: Any, start: Any, rows: Any) -> Any:
@@ -188,7 +188,7 @@ def make_like(block: Block, rows: int) -> list[Any]:
     with tf.device(arrays[0].device):
         return [
             tf.identity(
-                runtime.adopt_array(
+                tensor_ops.adopt_array(
                     aligned_empty((rows, *array.shape[1:]), array.dtype.as_numpy_dtype)
                 )
             )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.programs import Logs, cut
 from gpukeras.models.losses import sums_rows
@@ -39,7 +39,7 @@ def single_replica(model: Model) -> Iterator[None]:
     """
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     found = [inner, *keras_private.inner_optimizers(inner)]
-    if runtime.in_strategy():
+    if tensor_ops.in_strategy():
         found = []
     found = [one for one in found if hasattr(one, REDUCING) and REDUCING not in vars(one)]
     for one in found:
@@ -64,7 +64,10 @@ class NonFiniteMonitor:
 
     def __init__(self, like: Any) -> None:
         """Creates counters on the device and with the dtype of the optimizer's step counter."""
-        self.steps, self.bad = runtime.variable_beside(like, 0), runtime.variable_beside(like, 0)
+        self.steps, self.bad = (
+            tensor_ops.variable_beside(like, 0),
+            tensor_ops.variable_beside(like, 0),
+        )
 
     @property
     def variables(self) -> list[Any]:
@@ -107,8 +110,8 @@ class Averages:
         """Starts with the current weights."""
         self._momentum, self._weights = momentum, model.trainable_weights
         self.shown = False
-        self._count = runtime.variable_beside(step_counter(model), 0)
-        self._averages = [runtime.variable_beside(weight, weight) for weight in self._weights]
+        self._count = tensor_ops.variable_beside(step_counter(model), 0)
+        self._averages = [tensor_ops.variable_beside(weight, weight) for weight in self._weights]
 
     @property
     def variables(self) -> list[Any]:
@@ -279,4 +282,4 @@ class TrainingStep:
 
 def can_split(model: Model) -> bool:
     """Whether a batch can be split into micro-batches: not if the model overrides its step."""
-    return not runtime.overrides(model, "train_step")
+    return not tensor_ops.overrides(model, "train_step")

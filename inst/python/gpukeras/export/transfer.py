@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tensor_ops
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import refused_value
@@ -48,7 +48,7 @@ def save_model(
         DataError: if the file cannot be written.
     """
     builder.refuse_old(model, arg)
-    if not runtime.is_keras_model(model):
+    if not tensor_ops.is_keras_model(model):
         hint = "Of Python objects only Keras 3 models and gpu_datasets cross: make it R's."
         raise refused_value(arg, model, "a Keras 3 model", hint)
     target = check_ending(path)

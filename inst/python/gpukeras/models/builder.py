@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -229,7 +229,7 @@ def check_model(model: Model, *, compiled: bool = True) -> None:
         ModelError: if it is a Keras 2 model, or not compiled.
     """
     refuse_old(model)
-    if not runtime.is_keras_model(model):
+    if not tensor_ops.is_keras_model(model):
         hint = "Make one with keras3, with reticulate, or with gpu_mlp()."
         raise refused_value("model", model, "a Keras 3 model", hint)
     if compiled and not model.compiled:
@@ -328,7 +328,7 @@ def check_rows(
 
 def _check_weights(model: Model, label: LabelRule | None, shape: tuple[int, ...]) -> None:
     """Checks weights, `shape` per row, against the losses; custom steps and losses may take any."""
-    if runtime.overrides(model, "train_step") or runtime.overrides(model, "compute_loss"):
+    if tensor_ops.overrides(model, "train_step") or tensor_ops.overrides(model, "compute_loss"):
         return
     known = weighed_outputs(model)
     own = {} if label is None or not label.weighed else outputs_by_name(label, list(known))
@@ -342,7 +342,7 @@ def _check_weights(model: Model, label: LabelRule | None, shape: tuple[int, ...]
 def _needs_labels(model: Model, step: str) -> bool:
     """Whether the loss of `compile()` is used; a custom step may have another loss."""
     own = (f"{step}_step", "compute_loss")
-    return model.loss is not None and not any(runtime.overrides(model, name) for name in own)
+    return model.loss is not None and not any(tensor_ops.overrides(model, name) for name in own)
 
 
 def check_call(model: Model, step: str) -> None:
@@ -351,7 +351,7 @@ def check_call(model: Model, step: str) -> None:
     Raises:
         ModelError: if it has neither.
     """
-    if has_call(model) or runtime.overrides(model, f"{step}_step"):
+    if has_call(model) or tensor_ops.overrides(model, f"{step}_step"):
         return
     raise ModelError(
         f"`model` has neither a `call()` nor a `{step}_step()` of its own.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason, list_some
@@ -29,7 +29,7 @@ def require_known_layers(model: Model) -> None:
     Raises:
         ModelError: naming the layers that it does not know.
     """
-    if not runtime.overrides(model, "train_step"):
+    if not tensor_ops.overrides(model, "train_step"):
         layers = find_unknown(model)
         if layers:
             raise compiled_before(layers)
@@ -75,7 +75,7 @@ def require_no_strategy(model: Model) -> None:
         ModelError: if it was: its variables and its functions belong to that strategy.
     """
     strategy = keras_private.strategy_of(model)
-    if strategy is None and not runtime.is_distributed(model.variables):
+    if strategy is None and not tensor_ops.is_distributed(model.variables):
         return
     kind = "a tf.distribute strategy" if strategy is None else f"a {type(strategy).__name__}"
     raise ModelError(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 
 KERAS_ROWS = 32  # of a batch of Keras' own evaluate()
@@ -34,7 +34,7 @@ def depends_on_batch(model: Model) -> bool:
     The mean of a loss over batches is the mean over rows if each row has a loss and a batch's loss
     is their mean. This is not known for a sum, and for losses and layers that are not Keras' own.
     """
-    if any(runtime.overrides(model, name) for name in ("test_step", "compute_loss")):
+    if any(tensor_ops.overrides(model, name) for name in ("test_step", "compute_loss")):
         return True
     if not all(_is_keras(type(layer)) for layer in keras_private.list_layers(model)):
         return True  # a custom layer may add to the loss when it is called

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.models.variables import other_optimizers
@@ -72,7 +72,7 @@ def state_variables(model: Model, more: Sequence[Any] = ()) -> dict[str, Any]:
         "weights": model.variables,
         "optimizer": [] if optimizer is None else optimizer.variables,
         "metrics": model.metrics_variables,
-        "random": runtime.global_seed_state(),
+        "random": tensor_ops.global_seed_state(),
         "step": more,
         "others": [each for one in other_optimizers(model) for each in one.variables],
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.block import as_data
@@ -33,7 +33,7 @@ def build_variables(model: Model, batch: tuple[Any, ...], wrapped: bool = False)
     """
     try:
         if has_call(model):
-            runtime.build_state(model, batch)
+            tensor_ops.build_state(model, batch)
         if not has_call(model) or not all(one.built for one in other_optimizers(model)):
             _trace_step(model, as_data(batch, wrapped))
     except (ValueError, TypeError, KeyError) as error:
@@ -52,15 +52,15 @@ def _unnamed_outputs(names: list[str]) -> ModelError:
 
 def _trace_step(model: Model, data: Any) -> None:
     """Traces a custom step, which creates its variables; errors appear when the step runs."""
-    if model.run_eagerly or not runtime.overrides(model, "train_step"):
+    if model.run_eagerly or not tensor_ops.overrides(model, "train_step"):
         return
     with suppress(*UNTRACEABLE):
-        runtime.trace(model.train_step, data)
+        tensor_ops.trace(model.train_step, data)
 
 
 def has_call(model: Model) -> bool:
     """Whether a model can be called on features; a model with a custom step may have no call."""
-    return runtime.overrides(model, "call")
+    return tensor_ops.overrides(model, "call")
 
 
 def other_optimizers(model: Model) -> list[Any]:

@@ -87,7 +87,7 @@ class Bench:
 
         Raises:
             DataError: if an epoch has no full batch.
-            UntraceableError, or one of `runtime.refusals()`: if the engine cannot run the model.
+            UntraceableError, or one of `tensor_ops.refusals()`: if the engine cannot run the model.
         """
         self._model, self._data, self._plan, self.engine = model, data, plan, engine
         self._emit = emit

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.profiler.attribution import attribute_windows, clip
 from gpukeras.profiler.trace.activity import CPU, Activity, Work
@@ -107,7 +107,7 @@ def _read_level(model: Model, path: str, above: str) -> list[ModelLayer]:
     found = []
     for layer in model.layers:
         name, inner = f"{above}{layer.name}", f"{path}/{layer.name}"
-        if runtime.is_keras_model(layer):
+        if tensor_ops.is_keras_model(layer):
             found += _read_level(layer, inner, f"{name}/")
         elif type(layer).__name__ != "InputLayer":
             found.append(ModelLayer(name, type(layer).__name__, inner))

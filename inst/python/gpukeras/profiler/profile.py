@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.backend.oom import explain_exhaustion, memory_errors
 from gpukeras.core.errors import DataError, GpuKerasError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
@@ -317,7 +317,7 @@ class _Profile:
         for engine in self._others() if requested == "auto" else (requested,):
             try:
                 rates.append(plan.batch_size / self._bench(engine, plan).measure().real_s)
-            except runtime.exhausted():
+            except tensor_ops.exhausted():
                 self.notes.append(f'"{advice.id}" with "{engine}" ran out of memory.')
             except engine_refusals(DataError) as error:
                 self.notes.append(f'"{advice.id}" with "{engine}" failed: {find_reason(error)}')

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import MapLoader, open_evaluation
@@ -92,7 +92,7 @@ class EvaluationLoop:
                 self._runner.begin(self._strategy.agreement.keep_step(blocks, exact))
                 logs = self._runner.advance()
                 break
-            except runtime.exhausted():
+            except tensor_ops.exhausted():
                 if self._loader.batch_size == 1 or self._fixed or self._strategy.replicas > 1:
                     raise
             self._model.reset_metrics()

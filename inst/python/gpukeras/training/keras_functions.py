@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpukeras.backend import devices, keras_private, runtime
+from gpukeras.backend import devices, keras_private, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
@@ -30,12 +30,12 @@ def count_weights(model: Model) -> int:
 
 def keras_steps(count: int) -> Any:
     """Returns a dataset of `count` steps for Keras; the rows are read separately."""
-    return runtime.count_steps(count)
+    return tensor_ops.count_steps(count)
 
 
 def endless_keras_steps() -> Any:
     """Returns a dataset for Keras that has no end."""
-    return runtime.count_steps(None)
+    return tensor_ops.count_steps(None)
 
 
 @contextmanager

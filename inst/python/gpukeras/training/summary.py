@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from operator import truediv
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.distributed.strategy import Strategy
@@ -78,7 +78,7 @@ def summarise(outcome: Outcome) -> FitReport:
         samples_per_s=max(map(truediv, done.epoch_rows, done.epoch_s), default=0.0),
         input_share=min(1.0, outcome.wait_s / outcome.elapsed_s),
         device=outcome.device,
-        variables=dict(Counter(runtime.variable_devices(outcome.model))),
+        variables=dict(Counter(tensor_ops.variable_devices(outcome.model))),
         precision=outcome.model.dtype_policy.name,
         peak_bytes=devices.peak_bytes(outcome.device),
         engine=engine,

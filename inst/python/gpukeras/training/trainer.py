@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.backend.oom import explain_exhaustion
 from gpukeras.checkpoint.manager import open_saver
 from gpukeras.checkpoint.state import TrainingState
@@ -141,7 +141,7 @@ class Trainer:
         each = bool(self.facts.batch_hook)
         self.keras_steps = KerasSteps(self.loader, self.runner, self.callbacks, each, self.together)
         held.callback(lambda: self.runner.close())
-        function = runtime.trainer_function(self.model, "train", self._run_keras_step)
+        function = tensor_ops.trainer_function(self.model, "train", self._run_keras_step)
         self.model.train_function = function
         self.model.history = None  # not that of an earlier training, if this one does not start
 
@@ -232,7 +232,7 @@ class Trainer:
             before=self.callback_manager.show_averages,
             strategy=self.strategy,
         )
-        self.model.test_function = runtime.trainer_function(self.model, "test", loop)
+        self.model.test_function = tensor_ops.trainer_function(self.model, "test", loop)
         return loop
 
     def _begin_epoch(self, epoch: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.backend.oom import explain_exhaustion
 from gpukeras.core.errors import ModelError, OutOfMemoryError, SpecError
 from gpukeras.core.keras_types import Model
@@ -214,7 +214,7 @@ class _Search:
             rate = self._measure_rate(size)
         except (runtime.tensorflow().errors.ResourceExhaustedError, MemoryError):
             return Point(size, None, None, FULL)
-        except runtime.refusals() as error:
+        except tensor_ops.refusals() as error:
             raise ModelError(
                 f'The engine "{self.engine}" cannot run this model: {find_reason(error)}.',
                 hint='Use `engine = "keras"`.',

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.data.sharding import BatchSharding
 from gpukeras.data.stage_timer import Clock, end_stage
@@ -95,8 +95,8 @@ class DataLoader(ABC):
     def _complete(self, arrays: tuple[Any, ...], key: tuple[int, int], device: str = "") -> Any:
         """Puts arrays on a device as the model takes them: augmented, with float features."""
         place = device or self._device
-        arrays = tuple(runtime.put(array, place) for array in arrays)
-        with runtime.device_scope(place):
+        arrays = tuple(tensor_ops.put(array, place) for array in arrays)
+        with tensor_ops.device_scope(place):
             end_stage("send", arrays)
             arrays = as_floats(
                 arrays if self._device_transform is None else self._device_transform(arrays, key)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.prefetch import letting_go
@@ -159,7 +159,7 @@ class MapLoader(DataLoader):
             return Block(self._complete_parts(gathered, key), batches, size, tail)
 
     def _gather_at(self, place: int, rows: np.ndarray) -> tuple[Any, ...]:
-        with runtime.device_scope(self._places[place]):
+        with tensor_ops.device_scope(self._places[place]):
             arrays = tuple(gather(rows) for gather in self._gatherers[place])
         end_stage("gather", arrays)
         return arrays
@@ -297,7 +297,8 @@ _NONE = (np.empty(0), np.empty(0))
 
 def _adopt(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
-        runtime.adopt_array(array) if isinstance(array, np.ndarray) else array for array in arrays
+        tensor_ops.adopt_array(array) if isinstance(array, np.ndarray) else array
+        for array in arrays
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.data.arrays import BLOCK_BYTES
 
 Rows = np.ndarray | slice  # row numbers in any order, or a range of them
@@ -70,20 +70,20 @@ class RowSource(ABC):
         block at a time, and gathered there; the plan requests this only if they fit.
         """
         if place == "CPU:0":
-            return lambda rows: runtime.adopt_array(self.gather(rows))
+            return lambda rows: tensor_ops.adopt_array(self.gather(rows))
         if place not in self._loaded:
             self._loaded[place] = self._load(place)
         loaded = self._loaded[place]
-        return lambda rows: runtime.take(loaded, rows)
+        return lambda rows: tensor_ops.take(loaded, rows)
 
     def _load(self, place: str) -> Any:
         """Loads all rows onto a device, with at most one block of them in host memory."""
         step = max(1, LOAD_BYTES // max(1, self.row_bytes))
         with runtime.on_device(place, soft=True):
-            loaded = runtime.allocate(self.shape, self.dtype)
+            loaded = tensor_ops.allocate(self.shape, self.dtype)
             for start in range(0, len(self), step):
                 rows = slice(start, min(start + step, len(self)))
-                loaded = runtime.store(loaded, start, self.gather(rows))
+                loaded = tensor_ops.store(loaded, start, self.gather(rows))
         return loaded
 
 
@@ -116,16 +116,16 @@ class MemoryRows(RowSource):
             # tensors (GatherV2 has no such kernel): it would gather the tensor on the host.
             return super().gatherer(place)
         tensor = self.tensor(place)
-        return lambda rows: runtime.take(tensor, rows)
+        return lambda rows: tensor_ops.take(tensor, rows)
 
     def tensor(self, place: str) -> Any:
         """Returns all rows as a tensor on a device; on the CPU without a copy."""
         if "CPU:0" not in self._tensors:
             with runtime.on_device("CPU:0", soft=True):
-                self._tensors["CPU:0"] = runtime.adopt_array(self.array)
+                self._tensors["CPU:0"] = tensor_ops.adopt_array(self.array)
         if place not in self._tensors:
             with runtime.on_device(place, soft=True):
-                self._tensors[place] = runtime.put(self._tensors["CPU:0"], place)
+                self._tensors[place] = tensor_ops.put(self._tensors["CPU:0"], place)
         return self._tensors[place]
 
 
