@@ -10,9 +10,7 @@ from gpukeras.core.errors import BackendError, DataError, RuntimeMissingError
 
 
 def test_importing_the_door_imports_no_tensorflow():
-    script = (
-        "import sys; from gpukeras.backend import runtime; answer = runtime.imported()"
-    )
+    script = "import sys; from gpukeras.backend import runtime; answer = runtime.imported()"
     assert run_script(script) is False
 
 

@@ -1,1 +1,1 @@
-"""Wraps TensorFlow and Keras: devices, precision, memory."""
+"""Wraps TensorFlow, JAX and Keras: devices, precision, memory."""

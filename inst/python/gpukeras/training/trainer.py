@@ -141,8 +141,8 @@ class Trainer:
         each = bool(self.facts.batch_hook)
         self.keras_steps = KerasSteps(self.loader, self.runner, self.callbacks, each, self.together)
         held.callback(lambda: self.runner.close())
-        function = tensor_ops.trainer_function(self.model, "train", self._run_keras_step)
-        self.model.train_function = function
+        step = self._run_keras_step
+        self.model.train_function = tensor_ops.trainer_function(self.model, "train", step)
         self.model.history = None  # not that of an earlier training, if this one does not start
 
     def _prepare_rows(self) -> None:

@@ -359,13 +359,7 @@ class StoredArray(ArrayFeatures):
     def encode(
         self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
-        """Encodes the rows, in memory or in another scratch file.
-
-        Args:
-            recipe: The encoding.
-            complete: Mask of the rows to take, or None for all.
-            notes: Collects whole numbers that lose digits, or None.
-        """
+        """Encodes the rows, in memory or in another scratch file; see `Features.encode()`."""
         values = self.features["values"]
         with RowsWriter(recipe.staged_shape, keep=self.keep, arg=self.arg) as writer:
             for rows in row_blocks(len(values), 8 * values[0].size):
