@@ -18,7 +18,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private
 from gpukeras.backend.jax_module import PREALLOCATE, jax
-from gpukeras.backend.jax_state import trainer_function as trainer_function
+from gpukeras.backend.jax_state import set_function as set_function
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 

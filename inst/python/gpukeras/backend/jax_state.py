@@ -65,8 +65,8 @@ def find_variables(
     return StateVariables(tuple(map(tuple, groups)), device)
 
 
-def trainer_function(model: Model, kind: str, function: Callable[[Any], Any]) -> Any:
-    """Makes a function that works on the model's variables one that Keras' JAX trainer can call.
+def set_function(model: Model, kind: str, function: Callable[[Any], Any]) -> None:
+    """Sets the function that Keras' trainer on JAX calls, from one that works on the variables.
 
     The trainer takes the variables' values into a state and hands that over. They are put back, and
     the trainer is told so: a callback that changes a variable between two batches is heeded.
@@ -85,4 +85,4 @@ def trainer_function(model: Model, kind: str, function: Callable[[Any], Any]) ->
         logs = function(iterator)
         return logs, variables.read()
 
-    return call
+    setattr(model, f"{kind}_function", call)

@@ -190,15 +190,15 @@ def count_steps(count: int | None) -> Any:
 
 
 @by_backend
-def trainer_function(model: Model, kind: str, function: Callable[[Any], Any]) -> Any:
-    """Returns a function as Keras' `fit()` or `evaluate()` calls it.
+def set_function(model: Model, kind: str, function: Callable[[Any], Any]) -> None:
+    """Sets the function that Keras' `fit()` or `evaluate()` calls.
 
     Args:
         model: The model.
         kind: "train" or "test".
         function: Maps the trainer's iterator to logs.
     """
-    return function
+    setattr(model, f"{kind}_function", function)
 
 
 @by_backend

@@ -67,7 +67,7 @@ def evaluate(
         rows = data.count(part)
         strategy.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, strategy=strategy)
-        model.test_function = tensor_ops.trainer_function(model, "test", loop)
+        tensor_ops.set_function(model, "test", loop)
         logs = model.evaluate(keras_steps(1), verbose=0, return_dict=True)
     elapsed_s = time.perf_counter() - began
     metrics = split_components(read_metrics(logs))

@@ -141,8 +141,7 @@ class Trainer:
         each = bool(self.facts.batch_hook)
         self.keras_steps = KerasSteps(self.loader, self.runner, self.callbacks, each, self.together)
         held.callback(lambda: self.runner.close())
-        step = self._run_keras_step
-        self.model.train_function = tensor_ops.trainer_function(self.model, "train", step)
+        tensor_ops.set_function(self.model, "train", self._run_keras_step)
         self.model.history = None  # not that of an earlier training, if this one does not start
 
     def _prepare_rows(self) -> None:
@@ -232,7 +231,7 @@ class Trainer:
             before=self.callback_manager.show_averages,
             strategy=self.strategy,
         )
-        self.model.test_function = tensor_ops.trainer_function(self.model, "test", loop)
+        tensor_ops.set_function(self.model, "test", loop)
         return loop
 
     def _begin_epoch(self, epoch: int) -> None:
