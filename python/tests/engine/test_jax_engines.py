@@ -29,7 +29,17 @@ EQUAL = (
     "images",
     "recurrent",
 )
-OURS = ("columns", "features", "resumed", "not_a_number", "batches", "refused", "parts")
+OURS = (
+    "columns",
+    "features",
+    "resumed",
+    "not_a_number",
+    "batches",
+    "refused",
+    "parts",
+    "several",
+    "streams",
+)
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed"),
@@ -68,6 +78,12 @@ def test_a_data_frame_is_learned_predicted_and_saved():
     assert "XLA compiles every engine" in found["reason"]
     assert found["val_accuracy"] == found["evaluated"] > 0.8
     assert found["same"]
+
+
+@pytest.mark.parametrize("name", ["several", "streams"])
+def test_several_inputs_and_rows_in_sequence_train_as_rows_in_memory(name):
+    found = found_in(name)
+    assert max(found.values()) < 1e-6
 
 
 def test_no_part_needs_tensorflow():

@@ -14,8 +14,10 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from grouped import CODES, IMAGE, PRICE, TABLE, build, two_heads  # noqa: E402
 from keras import layers, optimizers  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
+from streamed import Function, array, classes, rows_of, stream  # noqa: E402
 
 from gpukeras.core.errors import GpuKerasError  # noqa: E402
 from gpukeras.data import builder  # noqa: E402
@@ -154,6 +156,36 @@ def columns():
         "evaluated": evaluate.evaluate(model, data, "validation")["metrics"]["accuracy"],
         "same": bool(np.array_equal(first["values"], second["values"])),
         "tensorflow": "tensorflow" in sys.modules,
+    }
+
+
+def several():
+    """Two inputs and two outputs; weights and losses against Keras' own `fit()`."""
+    data, keras_model = build(), two_heads({"image": (4, 4, 2), "table": (3,)})
+    model = two_heads({"image": (4, 4, 2), "table": (3,)})
+    rows = {"price": PRICE, "cut": CODES - 1}
+    history = keras_model.fit(
+        [IMAGE, TABLE], rows, batch_size=8, epochs=2, shuffle=False, verbose=0
+    )
+    report = fit.fit(model, data, {"epochs": 2})
+    return {
+        "weights": distance(keras_model.get_weights(), model.get_weights()),
+        "loss": distance(history.history["loss"], report.history["loss"]),
+    }
+
+
+def streams():
+    """Rows that a function gives in chunks, against the same rows in memory."""
+    x, codes = rows_of()
+    held = builder.build_dataset(array(x), {"batch_size": 32, "shuffle": False}, classes(codes))
+    given = stream(Function(x, codes, [30, 50, 20]), batch_size=32, shuffle=False)
+    models = [make_model() for _ in range(2)]
+    for model, data in zip(models, (held, given), strict=True):
+        fit.fit(model, data, {"epochs": 2})
+    predicted = [predict.predict(model, data=held)["values"] for model in models]
+    return {
+        "weights": distance(*(model.get_weights() for model in models)),
+        "predicted": distance(*predicted),
     }
 
 

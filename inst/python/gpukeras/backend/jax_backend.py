@@ -238,9 +238,9 @@ def refusals() -> tuple[type[BaseException], ...]:
     return ()
 
 
-def exhausted() -> tuple[type[BaseException], ...]:
-    """Returns the errors that `memory_faults()` raises where memory does not suffice."""
-    return (JaxExhaustedError,)
+def exhausted(*more: type[BaseException]) -> tuple[type[BaseException], ...]:
+    """Returns the error that `memory_faults()` raises where memory does not suffice, and `more`."""
+    return (JaxExhaustedError, *more)
 
 
 @contextmanager

@@ -145,9 +145,9 @@ def refusals() -> tuple[type[BaseException], ...]:
 
 
 @by_backend
-def exhausted() -> tuple[type[BaseException], ...]:
-    """Returns the errors of work that does not fit into a device's memory."""
-    return (runtime.tensorflow().errors.ResourceExhaustedError,)
+def exhausted(*more: type[BaseException]) -> tuple[type[BaseException], ...]:
+    """Returns the errors of work that does not fit into a device's memory, and `more`."""
+    return (runtime.tensorflow().errors.ResourceExhaustedError, *more)
 
 
 @by_backend

@@ -212,7 +212,7 @@ class _Search:
             runtime.reset_memory_peak(self.device)
         try:
             rate = self._measure_rate(size)
-        except (runtime.tensorflow().errors.ResourceExhaustedError, MemoryError):
+        except tensor_ops.exhausted(MemoryError):
             return Point(size, None, None, FULL)
         except tensor_ops.refusals() as error:
             raise ModelError(

@@ -59,6 +59,8 @@ def build_unpack(
 
 def _build_spell(texts: Mapping[str, Sequence[str]]) -> Callable[[Any], Any]:
     """Builds the function that replaces codes by their texts, in host memory."""
+    if not texts:
+        return lambda features: features
     tf = runtime.tensorflow()
     with runtime.on_device("CPU:0", soft=True):
         tables = {name: tf.constant(list(own), tf.string) for name, own in texts.items()}
@@ -71,29 +73,28 @@ def _build_spell(texts: Mapping[str, Sequence[str]]) -> Callable[[Any], Any]:
                 name: tf.gather(table, tf.cast(features[name], tf.int32))
                 for name, table in tables.items()
             }
-        return {**features, **spelled} if tables else features
+        return {**features, **spelled}
 
     return spell
 
 
 def _unpack_features(parts: tuple[Part, ...], features: Any) -> dict[str, Any]:
-    tf = runtime.tensorflow()
-    return {part.name: tf.reshape(features[:, part.columns], (-1, *part.shape)) for part in parts}
+    reshape = runtime.keras().ops.reshape
+    return {part.name: reshape(features[:, part.columns], (-1, *part.shape)) for part in parts}
 
 
 def _unpack_labels(label: LabelRule, labels: Any) -> dict[str, Any]:
-    tf = runtime.tensorflow()
-    parts = {}
+    ops, parts = runtime.keras().ops, {}
     for output, columns in each_place(label):
-        values = tf.reshape(labels[:, columns], (-1, *output.rule.row_shape))
+        values = ops.reshape(labels[:, columns], (-1, *output.rule.row_shape))
         classes = output.rule.kind == "class"
-        parts[output.name] = tf.cast(values, tf.int32) if classes else values
+        parts[output.name] = ops.cast(values, "int32") if classes else values
     return parts
 
 
 def _unpack_weights(label: LabelRule, weights: Any) -> dict[str, Any]:
-    tf = runtime.tensorflow()
+    reshape = runtime.keras().ops.reshape
     return {
-        output.name: tf.reshape(weights[:, columns], (-1, *output.weight_shape))
+        output.name: reshape(weights[:, columns], (-1, *output.weight_shape))
         for output, columns in each_weight_place(label)
     }

@@ -155,7 +155,7 @@ def open_as_is(features: Mapping[str, Any], why: str) -> AsIsStream:
 
 def count_rows(element: Any) -> int:
     """Returns the rows of a batch of any structure."""
-    first = runtime.tensorflow().nest.flatten(element)[0]
+    first = runtime.tree().flatten(element)[0]
     return int(first.nrows() if hasattr(first, "nrows") else first.shape[0])
 
 
