@@ -134,3 +134,32 @@ test_that("with_device() enters and leaves the real device", {
   expect_identical(error$wanted, "GPU:31")
   expect_true("CPU:0" %in% unlist(error$found))
 })
+
+test_that("on JAX a data frame is learned, predicted, saved and loaded without TensorFlow", {
+  skip_without_tensorflow()
+  skip_if_not(reticulate::py_module_available("jax"), "The Python package jax is not installed.")
+  found <- in_new_session(function() {
+    library(gpukeras)
+    setup <- gpu_setup(backend = "jax", seed = 1)
+    data <- gpu_dataset(iris, y = "Species", validation = 0.2)
+    model <- gpu_mlp(data, units = 16, learning_rate = 0.05)
+    history <- gpu_fit(model, data, epochs = 5, verbose = 0)
+    tensorflow <- reticulate::py_eval("'tensorflow' in __import__('sys').modules")
+    file <- tempfile(fileext = ".keras")
+    gpu_save(model, file)
+    list(
+      setup = setup$settings[setup$settings$name == "backend", c("value", "status")],
+      engine = as.list(history$engine)$engine, classes = gpu_predict(model, iris, type = "class"),
+      same = identical(gpu_predict(gpu_load(file), iris), gpu_predict(model, iris)),
+      error = class(try(gpu_fit(model, data, tensorboard = tempdir(), verbose = 0), silent = TRUE)),
+      tensorflow = tensorflow, # saving loads it, where it is installed
+      late = gpu_setup(backend = "tensorflow")$settings$status[1]
+    )
+  })
+  expect_identical(unlist(found$setup, use.names = FALSE), c("jax", "applied"))
+  expect_identical(found$late, "too late")
+  expect_gt(mean(found$classes == iris$Species), 0.8)
+  expect_true(found$same)
+  expect_identical(found$error, "try-error")
+  expect_false(found$tensorflow)
+})

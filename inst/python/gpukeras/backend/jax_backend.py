@@ -8,6 +8,7 @@ raises RuntimeError, which `gpu_setup()` reports.
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -149,6 +150,13 @@ def threads() -> tuple[int, int]:
 def set_threads(intra: int, inter: int) -> None:
     """Refuses a number of threads: JAX has no such setting."""
     raise RuntimeError("JAX chooses its threads itself, one per core that the process may use")
+
+
+def set_seed(seed: int) -> None:
+    """Seeds Python, NumPy and Keras; Keras' own function would load TensorFlow besides."""
+    random.seed(seed)
+    np.random.seed(seed)
+    keras_private.set_global_seed(seed)
 
 
 def set_deterministic() -> None:

@@ -242,6 +242,16 @@ def jax_has_devices() -> bool:
     return bool(xla_bridge.backends_are_initialized())
 
 
+def set_global_seed(seed: int) -> None:
+    """Sets Keras' own seed, and drops the generator that was made from an earlier one."""
+    from keras.src.backend.common import global_state
+    from keras.src.random import seed_generator
+    from keras.src.utils import rng_utils
+
+    global_state.set_global_attribute(rng_utils.GLOBAL_RANDOM_SEED, seed)
+    global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
+
+
 def is_purged(variable: Any) -> bool:
     """Whether Keras' JAX trainer has taken a variable's value away."""
     return variable._value is None

@@ -316,6 +316,7 @@ def set_threads(intra: int, inter: int) -> None:
     threading.set_inter_op_parallelism_threads(inter)
 
 
+@by_backend
 def set_seed(seed: int) -> None:
     """Seeds Python, NumPy and TensorFlow."""
     keras().utils.set_random_seed(seed)
