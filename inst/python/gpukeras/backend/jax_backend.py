@@ -267,9 +267,9 @@ def allows_xla(model: Model) -> bool:
     return bool(model.jit_compile)
 
 
-def device_of(variable: Any) -> str:
-    """Returns the device of a Keras variable, such as "GPU:0"."""
-    device = next(iter(variable.value.devices()))
+def place_of(tensor: Any) -> str:
+    """Returns the device of an array, such as "GPU:0"."""
+    device = next(iter(tensor.devices()))
     kind = "CPU" if device.platform == "cpu" else "GPU"
     known = [one.device for one in physical_devices(kind)]
     return f"{kind}:{known.index(device)}"

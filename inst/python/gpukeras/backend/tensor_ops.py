@@ -215,6 +215,11 @@ def is_distributed(variables: Sequence[Any]) -> bool:
 
 
 @by_backend
+def place_of(tensor: Any) -> str:
+    """Returns the device of a tensor, such as "GPU:0"; "" where TensorFlow has none."""
+    return str(tensor.device).rpartition("device:")[2]
+
+
 def device_of(variable: Any) -> str:
     """Returns the device of a Keras variable, such as "GPU:0"; "" where TensorFlow has none."""
-    return str(variable.value.device).rpartition("device:")[2]
+    return place_of(variable.value)

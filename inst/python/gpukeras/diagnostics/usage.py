@@ -16,20 +16,18 @@ import itertools
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime, tensor_ops, tracing
-from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.base import Dataset
-from gpukeras.data.loading.block import Block, as_data
-from gpukeras.data.loading.loader import open_loader, sample_rows
-from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.diagnostics import jax_usage
+from gpukeras.diagnostics.batches import Source
 from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.models import builder
 from gpukeras.profiler import placement
@@ -102,77 +100,9 @@ def read_use(
     source = Source(data, device, batch_size)
     placed = runtime.on_device(device, soft=True)
     with placed, jit_policy(model), untouched(model, source.batch):
+        if runtime.backend() == "jax":
+            return jax_usage.read_steps(model, source, device, batches)
         return _Reading(model, source, device, batches).read()
-
-
-# Batches -----------------------------------------------------------------------------------------
-
-
-class Source:
-    """Batches on the device, from a dataset as gpukeras feeds it or from plain arrays.
-
-    Args:
-        data: See `read_use()`.
-        device: Device for the batches.
-        batch_size: Rows per batch, or None for the dataset's batch size (32 for arrays).
-    """
-
-    def __init__(self, data: Any, device: str, batch_size: int | None = None) -> None:
-        """Checks the data and chooses the batch size; copies nothing to the device."""
-        own = isinstance(data, Dataset)
-        self.sources = data.sources if own else tuple(MemoryRows(array) for array in data)
-        if not own and (len(data) < 2 or len({len(array) for array in data}) != 1):
-            raise DataError("Features and labels of one length are needed.", arg="data")
-        self._dataset = data if own else None
-        self._wrapped = own and data.wrapped
-        self._device = device
-        self.wait_s = 0.0
-        if self._dataset is not None:
-            self._plan = self._dataset.plan(device, batch_size)
-            self.batch_size = self._plan.batch_size
-        else:
-            self.batch_size = min(batch_size or 32, len(self.sources[0]))
-
-    def batch(self, rows: int) -> tuple[np.ndarray, ...]:
-        """Returns the first rows, in host memory."""
-        if self._dataset is not None:
-            first = sample_rows(self._dataset, rows)
-            return runtime.tensorflow().nest.map_structure(np.asarray, first)
-        return tuple(source.gather(slice(rows)) for source in self.sources)
-
-    def place(self, arrays: Iterable[np.ndarray]) -> Any:
-        """Copies arrays to the device in the structure that a step takes."""
-        tf = runtime.tensorflow()
-        with runtime.on_device(self._device, soft=True):
-            return as_data(tf.nest.map_structure(tf.constant, tuple(arrays)), self._wrapped)
-
-    def passes(self, count: int) -> Iterator[list[tuple[Any, ...]]]:
-        """Yields lists of at most `count` batches forever; `wait_s` is the last load time."""
-        blocks = self._copies(count) if self._dataset is None else self._blocks(count)
-        while True:
-            began = time.perf_counter()
-            block = next(blocks)
-            self.wait_s = time.perf_counter() - began
-            yield [self._cut(block.arrays, index) for index in range(block.batches)]
-
-    def _copies(self, count: int) -> Iterator[Block]:
-        rows = np.arange(count * self.batch_size) % len(self.sources[0])
-        arrays = [source.gather(rows) for source in self.sources]
-        while True:
-            yield Block(self.place(arrays), count, self.batch_size)
-
-    def _blocks(self, count: int) -> Iterator[Block]:
-        assert self._dataset is not None  # arrays use `_copies()`
-        loader = open_loader(self._dataset, self._plan, most=count)
-        for epoch in itertools.count():
-            for block in loader.epoch(epoch):
-                if not block.tail:
-                    yield block
-
-    def _cut(self, arrays: Any, index: int) -> Any:
-        first = index * self.batch_size
-        rows = slice(first, first + self.batch_size)
-        return runtime.tensorflow().nest.map_structure(lambda array: array[rows], arrays)
 
 
 # Reading -----------------------------------------------------------------------------------------

@@ -38,8 +38,8 @@ def compute_product(device: str) -> dict[str, Any]:
     random = np.random.default_rng(1)
     left, right = random.uniform(-1, 1, (2, SIZE, SIZE)).astype("float32")
     with runtime.on_device(device, soft=False):
-        result = runtime.tensorflow().linalg.matmul(left, right)
-        values, placed = result.numpy(), result.device
+        result = runtime.keras().ops.matmul(left, right)
+        values, placed = np.asarray(result), runtime.place_of(result)
     exact, sizes = multiply_twice(left, right)
     return judge_result(device, placed, measure_deviation(values, exact, sizes))
 
@@ -50,8 +50,8 @@ def compute_convolution(device: str) -> dict[str, Any]:
     images = random.uniform(-1, 1, (IMAGES, PIXELS, PIXELS, CHANNELS)).astype("float32")
     filters = random.uniform(-1, 1, (KERNEL, KERNEL, CHANNELS, FILTERS)).astype("float32")
     with runtime.on_device(device, soft=False):
-        result = runtime.tensorflow().nn.conv2d(images, filters, strides=1, padding="VALID")
-        values, placed = result.numpy(), result.device
+        result = runtime.keras().ops.conv(images, filters, data_format="channels_last")
+        values, placed = np.asarray(result), runtime.place_of(result)
     slide: Any = np.lib.stride_tricks.sliding_window_view  # NumPy 1.26's types allow one axis only
     windows = slide(images, (KERNEL, KERNEL), axis=(1, 2))
     patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, KERNEL * KERNEL * CHANNELS)
@@ -64,7 +64,8 @@ def compute_convolution(device: str) -> dict[str, Any]:
 def compute_fit(device: str) -> dict[str, Any]:
     """Trains a small Keras model for some steps and reads its full use of the device."""
     with runtime.on_device(device, soft=True):
-        model, data = make_model(jit=False), make_data()
+        # On JAX no step is fast without XLA, and there is no stage of its own for XLA.
+        model, data = make_model(jit=runtime.backend() == "jax"), make_data()
         use = usage.read_use(model, data, device, batch_size=BATCH)
     error = judge_use(device, use)
     return {"ok": not error, "error": error, "use": use}
@@ -86,6 +87,11 @@ STAGES: dict[str, Callable[[str], dict[str, Any]]] = {
     "fit": compute_fit,
     "fit_xla": compute_fit_xla,
 }
+
+
+def list_stages() -> list[str]:
+    """Returns the stages of the backend."""
+    return [name for name in STAGES if name != "fit_xla" or runtime.backend() != "jax"]
 
 
 def make_model(jit: bool) -> Any:
@@ -135,11 +141,11 @@ def judge_result(device: str, placed: str, deviation: float) -> dict[str, Any]:
 
     Args:
         device: The requested device, such as "GPU:0".
-        placed: TensorFlow's full name of the device that holds the result.
+        placed: The device that holds the result.
         deviation: Relative error of the result.
     """
     error = ""
-    if not placed.endswith(f"device:{device}"):
+    if placed != device:
         error = f"asked for {device}, computed on {placed}"
     elif not deviation <= TOLERANCE:  # NaN too
         error = f"the result is wrong: off by {deviation:.1e}, tolerance {TOLERANCE:.1e}"
@@ -173,10 +179,10 @@ def run_stage(name: str, device: str) -> None:
     _print({"stage": name, "event": "begin"})
     began = time.perf_counter()
     try:
-        runtime.tensorflow()
+        runtime.keras()
         began = time.perf_counter()  # excludes the import
         result = STAGES[name](device)
-    except Exception as error:  # any error of TensorFlow is reported
+    except Exception as error:  # any error of the backend is reported
         result = {"ok": False, "error": f"{type(error).__name__}: {find_reason(error)}"}
     seconds = time.perf_counter() - began
     _print({"stage": name, "event": "end", "seconds": seconds, **result})
@@ -246,10 +252,10 @@ def _print(message: Mapping[str, Any]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the requested stages, all by default."""
     parser = argparse.ArgumentParser(prog="gpukeras.diagnostics.probes.compute")
-    parser.add_argument("device", help="TensorFlow's name, such as GPU:0")
-    parser.add_argument("--stages", default=",".join(STAGES), help="names with commas between")
+    parser.add_argument("device", help="the device's name, such as GPU:0")
+    parser.add_argument("--stages", help="names with commas between")
     options = parser.parse_args(arguments)
-    names = options.stages.split(",")
+    names = options.stages.split(",") if options.stages else list_stages()
     if unknown := sorted(set(names) - set(STAGES)):
         parser.error(f"no such stage: {', '.join(unknown)}")
     for name in names:
