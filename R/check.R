@@ -6,7 +6,7 @@
 #' evidence and a fix to copy. The checks run in layers, the cheapest first, and end at the first
 #' proven cause:
 #'
-#' 1. files, environment variables and package metadata, without TensorFlow;
+#' 1. files, environment variables and package metadata, without TensorFlow or JAX;
 #' 2. the driver's own libraries, in a separate process;
 #' 3. TensorFlow's list of GPUs, in a separate process that logs the loader, and again with one
 #'    change at a time: the change that brings the GPU back is the cause;
@@ -17,6 +17,14 @@
 #' This takes less than a second without a GPU, and some 10 to 20 s with one. `gpu_check()` states a
 #' cause only if an error code or such a change proves it; otherwise the result is "not determined",
 #' never "no".
+#'
+#' If Keras runs on JAX (`gpu_setup(backend = "jax")`), the same layers ask JAX: the versions of jax,
+#' jaxlib and the CUDA plugin, the devices that JAX starts and what it says if it cannot, and the test
+#' computation, with XLA as always on JAX. JAX starts its devices to list them, so that happens in the
+#' separate process alone. With `model` and `data` the check then reports where the results of training
+#' steps are, the memory that their rows take and the kernels, but not the operations one by one. The
+#' causes in JAX were proven on JAX's own CUDA packages over a simulated driver, or on recorded and
+#' published messages; the check of JAX was never run on a GPU.
 #'
 #' @param model A compiled Keras model. With `data`, `gpu_check()` runs and traces some of its real
 #'   training steps in this session (which starts TensorFlow's devices). It reports where the
@@ -63,7 +71,8 @@ gpu_check <- function(model = NULL, data = NULL) {
 read_session <- function() {
   variables <- c(
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "KERAS_BACKEND",
-    "TF_FORCE_GPU_ALLOW_GROWTH", "XLA_FLAGS", "RETICULATE_PYTHON"
+    "TF_FORCE_GPU_ALLOW_GROWTH", "XLA_FLAGS", "RETICULATE_PYTHON", "JAX_PLATFORMS",
+    "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION"
   )
   environment <- Sys.getenv(variables, unset = NA, names = TRUE)
   facts <- list(
@@ -117,7 +126,9 @@ format.gpu_check <- function(x, ...) {
     if (nzchar(x$fix)) paste("Fix:", x$fix)
   )
   others <- x$findings[!x$findings$id %in% x$cause_id, ]
-  parts <- c("platform", "hardware", "driver", "python", "tensorflow", "gpus", "compute")
+  parts <- c(
+    "platform", "hardware", "driver", "python", "tensorflow", "jax", "gpus", "memory", "compute"
+  )
   notes <- others$status == "note" & !others$id %in% parts
   shown <- c(shown, format_findings(others[!notes, ]))
   fit_screen(shown, format_findings(others[notes, ]))

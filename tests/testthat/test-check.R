@@ -11,7 +11,7 @@ a_check <- function(...) {
     evidence = list("of CUDA_VISIBLE_DEVICES C reads '-1', Python reads nothing, R reads '-1'"),
     findings = list(
       a_finding("D1", "problem", "CUDA_VISIBLE_DEVICES hides every GPU.", "C reads '-1'", "Unset."),
-      a_finding("D6", "problem", "Keras does not compute with TensorFlow.", "jax", "Restart R."),
+      a_finding("D6", "problem", "Not TensorFlow nor JAX.", "torch", "Restart R."),
       a_finding("driver", "ok", "NVIDIA driver", "550.54.15, /dev/nvidia0"),
       a_finding("compute", "note", "Test computation", "not determined")
     ),
@@ -42,6 +42,23 @@ test_that("no proven cause is NA", {
 
 test_that("a check prints the verdict first, then cause, evidence, fix and findings", {
   expect_snapshot(new_gpu_check(a_check()))
+})
+
+test_that("a check of JAX prints JAX's parts", {
+  unplugged <- "jaxlib 0.7.1 is installed, and neither jax-cuda12-plugin nor jax-cuda13-plugin"
+  title <- "JAX is installed without its CUDA plugin."
+  fix <- "Restart R, then install_gpukeras(backend = \"jax\")."
+  expect_snapshot(new_gpu_check(a_check(
+    cause = title, cause_id = "J3", fix = fix, evidence = list(unplugged),
+    findings = list(
+      a_finding("J3", "problem", title, unplugged, fix),
+      a_finding("driver", "ok", "NVIDIA driver", "550.54.15, cuInit returns 0"),
+      a_finding("jax", "ok", "JAX", "0.7.1, jaxlib 0.7.1, no CUDA plugin"),
+      a_finding("gpus", "note", "GPUs in JAX", "not asked for (J3 was found before)"),
+      a_finding("memory", "ok", "GPU memory in JAX", "XLA_PYTHON_CLIENT_PREALLOCATE is false"),
+      a_finding("compute", "note", "Test computation", "not made (J3 was found before)")
+    )
+  )))
 })
 
 test_that("a check without a proven cause says what it does not know", {

@@ -50,9 +50,21 @@ def test_only_what_is_there_is_varied(cuda_build, environment, variations):
     assert child_probes.plan_listings(facts, environment) == variations
 
 
+def test_on_jax_only_what_is_there_is_varied():
+    facts = {"packages": {"jax-cuda12-plugin": "0.7.1"}, "keras": {"backend": "jax"}}
+    environment = {"LD_LIBRARY_PATH": "/x", "CUDA_VISIBLE_DEVICES": "0"}
+    assert child_probes.plan_listings(facts, environment) == [
+        "as it is",
+        "without LD_LIBRARY_PATH",
+        "without CUDA_VISIBLE_DEVICES",
+    ]
+    assert child_probes.plan_listings({}, {"LD_LIBRARY_PATH": "/x"}) == ["as it is"]
+
+
 def test_a_child_takes_little_memory_and_writes_only_where_it_may():
     with child_probes.quiet_environment() as environment:
         assert environment["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+        assert environment["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
         folder = environment["KERAS_HOME"]
         assert {environment[name] for name in ("TMPDIR", "CUDA_CACHE_PATH")} == {folder}
 

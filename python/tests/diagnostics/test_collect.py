@@ -84,7 +84,7 @@ def test_a_drivers_answer_names_the_cause(computer, settings, cause, said):
     assert (diagnosis["verdict"], diagnosis["cause_id"]) == ("NOT USED", cause)
     assert said in diagnosis["evidence"][0]
     assert any(found["facts"][part].get("simulated") is True for part in ("cuda", "nvml"))
-    assert found["facts"]["skipped"].keys() == {"tensorflow", "session", "compute"}
+    assert found["facts"]["skipped"].keys() == {"listings", "session", "compute"}
     assert found["facts"]["tensorflow"] == {"imported": False}
     statuses = {finding["id"]: finding["status"] for finding in diagnosis["findings"]}
     assert statuses["driver"] == ("ok" if cause == "A10" else "note")
@@ -293,7 +293,7 @@ def test_nothing_is_written_outside_the_temporary_folder(computer, tmp_path):
 
 
 def test_a_session_that_lists_a_gpu_needs_no_other_list():
-    assert explain_skip("tensorflow", LISTED) == "this session lists a GPU already"
+    assert explain_skip("listings", LISTED) == "this session lists a GPU already"
     assert explain_skip("session", LISTED) == ""
     assert explain_skip("compute", LISTED) == ""
 
@@ -301,7 +301,7 @@ def test_a_session_that_lists_a_gpu_needs_no_other_list():
 def test_a_proven_cause_ends_the_search():
     unseen = {"physical_gpus": None, "visible_gpus": None}
     broken = {"cuda": {"init": 803}, "tensorflow": unseen, "listings": None}
-    for layer in ("tensorflow", "session", "compute"):
+    for layer in ("listings", "session", "compute"):
         assert explain_skip(layer, change(LISTED, broken)) == "A5 was found before"
 
 

@@ -1,5 +1,5 @@
 import pytest
-from recorded import HEALTHY, UNLISTED, change
+from recorded import HEALTHY, JAX, JAX_UNLISTED, UNLISTED, change
 
 from gpukeras.diagnostics.findings import (
     describe_driver,
@@ -26,6 +26,18 @@ def test_a_healthy_computer_is_told_part_by_part():
         "training with XLA right",
     }
     assert {finding.status for finding in take_inventory(HEALTHY)} == {"ok"}
+
+
+def test_on_jax_the_parts_name_jax():
+    found = {finding.id: finding.evidence for finding in take_inventory(JAX)}
+    assert list(found)[4:] == ["jax", "gpus", "memory", "compute"]
+    assert found["jax"] == "0.7.1, jaxlib 0.7.1, CUDA 12 plugin 0.7.1"
+    assert found["gpus"] == "GPU:0 (in a new process)"
+    assert found["memory"] == "XLA_PYTHON_CLIENT_PREALLOCATE is false"
+    assert describe_gpus(JAX_UNLISTED) == "none listed (in a new process)"
+    assert describe_gpus({"keras": {"backend": "jax"}, "skipped": {"listings": "A1"}}) == (
+        "not asked for (A1)"
+    )
 
 
 def test_what_is_missing_is_a_note_and_never_a_no():

@@ -3,7 +3,7 @@ import copy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import HEALTHY, UNLISTED, change
+from recorded import HEALTHY, JAX, UNLISTED, change
 
 from gpukeras.diagnostics.report import format_check
 from gpukeras.diagnostics.verdict import diagnose, name_situation
@@ -156,6 +156,40 @@ def test_a_simulated_driver_confirms_nothing(part):
     assert "simulated" in diagnosis.evidence[-1]
     findings = {finding.id: finding.evidence for finding in diagnosis.findings}
     assert "(simulated)" in findings["driver"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "said"),
+    [
+        ({}, "CONFIRMED", "saw 420 kernels"),
+        ({"trace": None}, "CONFIRMED", "steps computed are there: 6 on GPU:0"),
+        ({"trace": None, "variables": {"CPU:0": 6}}, "UNPROVEN", "kernels or ops"),
+        ({"held_bytes": 100.0}, "UNPROVEN", "its memory in a training step"),
+        ({"held_bytes": None}, "UNPROVEN", "its memory in a training step"),
+    ],
+)
+def test_on_jax_rows_and_results_on_the_gpu_are_the_proof(changes, verdict, said):
+    use = change(JAX["proof"]["use"], changes)
+    if changes.get("variables"):
+        use["variables"] = changes["variables"]
+    diagnosis = diagnose({**JAX, "proof": {**JAX["proof"], "use": use}})
+    assert diagnosis.verdict == verdict
+    assert said in " ".join(diagnosis.evidence)
+    assert "TensorFlow" not in " ".join(diagnosis.evidence)
+    assert "soft placement" not in " ".join(diagnosis.evidence)
+
+
+@pytest.mark.parametrize(
+    ("listing", "situation"),
+    [
+        ({"gpus": [], "error": ""}, "unlisted"),
+        ({"gpus": [], "error": "RuntimeError: Unable to initialize backend 'cuda'"}, "failed"),
+        ({"gpus": None, "error": "killed by SIGSEGV"}, "unknown"),
+    ],
+)
+def test_a_plugin_that_cannot_start_is_a_gpu_that_fails(listing, situation):
+    facts = change(JAX, {"listings": {"as it is": listing}, "proof": None})
+    assert name_situation(facts) == situation
 
 
 # What is not determined --------------------------------------------------------------------------

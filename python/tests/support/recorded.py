@@ -3,8 +3,9 @@
 A case is `{"name", "origin", "base", "changes", "root" or "finding", "evidence"}`. `origin` says
 where its values are from: "run" (this program on a computer), "stub" (TensorFlow's real wheel over
 a driver that is simulated), "source" (a log, an issue or documentation). `base` is "healthy" (a GPU
-that works) or "unlisted" (the same computer, where TensorFlow lists no GPU). `changes` are merged
-into it.
+that works) or "unlisted" (the same computer, where TensorFlow lists no GPU), or the same with Keras
+on JAX: "jax" and "jax unlisted", of which no part was recorded on a GPU. `changes` are merged into
+it.
 """
 
 import json
@@ -31,7 +32,9 @@ def change(facts, *changes):
 
 
 UNLISTED = change(HEALTHY, UNLISTED_CHANGES)
-BASES = {"healthy": HEALTHY, "unlisted": UNLISTED}
+JAX = change(HEALTHY, json.loads((FOLDER / "healthy_jax.json").read_text()))
+JAX_UNLISTED = change(JAX, {"listings": {"as it is": {"gpus": []}}, "proof": None, "use": None})
+BASES = {"healthy": HEALTHY, "unlisted": UNLISTED, "jax": JAX, "jax unlisted": JAX_UNLISTED}
 
 
 def build_facts(case):
@@ -41,7 +44,7 @@ def build_facts(case):
 
 def read_cases():
     """All cases of all families."""
-    files = sorted(path for path in FOLDER.glob("*.json") if path.stem != "healthy")
+    files = sorted(path for path in FOLDER.glob("*.json") if not path.stem.startswith("healthy"))
     return [case for path in files for case in json.loads(path.read_text())]
 
 

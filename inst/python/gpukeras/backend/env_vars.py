@@ -15,6 +15,7 @@ from gpukeras.system import host
 
 FORCE_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 SYNCED = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "XLA_FLAGS", "KERAS_BACKEND")
+PREFIXES = ("TF_", "JAX_", "XLA_PYTHON_CLIENT_")  # synchronized too
 SHOWN = (
     *SYNCED,
     FORCE_GROWTH,
@@ -25,6 +26,10 @@ SHOWN = (
     "TF_MIN_GPU_MULTIPROCESSOR_COUNT",
     "RETICULATE_PYTHON",
     "CUDA_MPS_PIPE_DIRECTORY",
+    "JAX_PLATFORMS",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
 )
 
 
@@ -36,7 +41,7 @@ class EnvironmentChange:
         name: The variable.
         c: The C library's value, which R wrote; None if removed.
         python: The value in `os.environ`.
-        copied: Whether it was copied to Python; False once TensorFlow is imported.
+        copied: Whether it was copied to Python; False once the backend is imported.
     """
 
     name: str
@@ -48,10 +53,10 @@ class EnvironmentChange:
 def sync_environment() -> list[EnvironmentChange]:
     """Copies variables that R set after Python's start from C's environment to Python's.
 
-    It does so only until TensorFlow is imported, because TensorFlow reads its variables once.
+    It does so only until the backend is imported, because it reads its variables once.
     """
-    names = set(SYNCED) | {name for name in runtime.c_variables() if name.startswith("TF_")}
-    names |= {name for name in runtime.python_variables() if name.startswith("TF_")}
+    known = {*runtime.c_variables(), *runtime.python_variables()}
+    names = {*SYNCED, *(name for name in known if name.startswith(PREFIXES))}
     readings = [
         (name, runtime.c_environment(name), runtime.python_variables().get(name))
         for name in sorted(names)

@@ -198,6 +198,27 @@ def on_device(device: str, *, soft: bool = False) -> Iterator[None]:
         yield
 
 
+# For `gpu_check()` ------------------------------------------------------------------------------
+
+
+def jax_platforms() -> str | None:
+    """Returns the platforms that the imported JAX is configured to start; None for all."""
+    chosen = jax().config.jax_platforms
+    return None if chosen is None else str(chosen)
+
+
+def tensorflow_beside() -> dict[str, Any] | None:
+    """Returns TensorFlow's state where some code has imported it beside JAX, else None."""
+    tensorflow = sys.modules.get("tensorflow")
+    context = sys.modules.get("tensorflow.python.eager.context")
+    if tensorflow is None or context is None:
+        return None
+    started = keras_private.is_context_started(context.context())
+    gpus = tensorflow.config.get_visible_devices("GPU")
+    names = [gpu.name.removeprefix("/physical_device:") for gpu in gpus]
+    return {"started": started, "visible_gpus": names}
+
+
 # Tensors and models ------------------------------------------------------------------------------
 
 

@@ -11,11 +11,20 @@ from typing import Any
 
 from gpukeras.backend import cuda_preload, xla_cache
 from gpukeras.backend.env_vars import child_environment
+from gpukeras.backend.jax_module import PREALLOCATE
 from gpukeras.core.child_process import ChildEnd, run_child
+from gpukeras.diagnostics.jax_log import parse_jax_log
 from gpukeras.diagnostics.probes.compute import parse_stages
 from gpukeras.diagnostics.tf_log import VERBOSE, parse_log
 from gpukeras.system import packages
-from gpukeras.system.facts import find_fact, find_list
+from gpukeras.system.facts import (
+    find_backend,
+    find_fact,
+    find_list,
+    find_records,
+    find_session,
+    list_jax_plugins,
+)
 
 DRIVER_LIMIT_S = 20  # cuInit takes 0.1 to 3 s; a hanging driver never returns
 LISTING_LIMIT_S = 60
@@ -31,12 +40,17 @@ VARIATIONS: Mapping[str, Mapping[str, str | None]] = {
 
 
 @contextlib.contextmanager
-def quiet_environment() -> Iterator[dict[str, str]]:
-    """Yields a child environment: C's variables, with all output folders in a temporary folder."""
+def quiet_environment(backend: str = "tensorflow") -> Iterator[dict[str, str]]:
+    """Yields a child environment: C's variables, with all output folders in a temporary folder.
+
+    Args:
+        backend: Backend of Keras in the child processes.
+    """
     environment = child_environment() | {
         "PYTHONDONTWRITEBYTECODE": "1",
-        "KERAS_BACKEND": "tensorflow",
+        "KERAS_BACKEND": backend,
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # otherwise the child takes the whole card
+        PREALLOCATE: "false",  # the same for JAX
         xla_cache.SWITCH: "off",
     }
     with contextlib.ExitStack() as stack:
@@ -107,8 +121,9 @@ def read_driver_answers(facts: dict[str, Any], environment: Mapping[str, str]) -
 
 
 def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
-    """Lists TensorFlow's GPUs in new processes, one variation at a time until a GPU is listed."""
+    """Lists the backend's GPUs in new processes, one variation at a time until a GPU is listed."""
     facts["listings"] = {}
+    parse = parse_jax_log if find_backend(facts) == "jax" else parse_log
     for variation in plan_listings(facts, environment):
         changes = {**VERBOSE, **VARIATIONS[variation]}
         end = run_probe(
@@ -120,7 +135,7 @@ def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None
             "gpus": answer.get("gpus"),
             "version": answer.get("version", ""),
             "error": end.problem or answer.get("error", ""),
-            "log": parse_log(end.stderr),
+            "log": parse(end.stderr),
         }
         if answer.get("gpus"):
             break
@@ -129,19 +144,28 @@ def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None
 def plan_listings(facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
     """Returns the variations that apply here, in order; each takes a process of 3 to 6 s."""
     cuda_build = find_fact(facts, "build", "is_cuda_build") is True
+    has_cuda = cuda_build or bool(list_jax_plugins(facts))
     requested = {
         "as it is": True,
         "preloaded": cuda_build,
-        "without LD_LIBRARY_PATH": cuda_build and bool(environment.get("LD_LIBRARY_PATH")),
+        "without LD_LIBRARY_PATH": has_cuda and bool(environment.get("LD_LIBRARY_PATH")),
         "without CUDA_VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES" in environment,
     }
     return [variation for variation, worth in requested.items() if worth]
 
 
+def list_visible(facts: Mapping[str, Any]) -> list[str]:
+    """Returns the GPUs that can compute: of this session, or of a new process if it has no list."""
+    visible = find_list(find_session(facts), "visible_gpus")
+    if visible is None:
+        fresh = find_records(facts, "listings", "as it is", "gpus")
+        visible = [gpu.get("name") for gpu in fresh]
+    return list(map(str, visible))
+
+
 def read_proof(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Runs a product, a convolution and a small training on the first visible GPU in a child."""
-    visible = find_list(facts, "tensorflow", "visible_gpus") or ["GPU:0"]
-    facts["proof"] = prove_device(str(visible[0]), facts, environment)
+    facts["proof"] = prove_device(list_visible(facts)[0], facts, environment)
 
 
 def prove_device(

@@ -17,10 +17,12 @@ from typing import Any
 from gpukeras.backend import cuda_preload, runtime
 from gpukeras.backend.devices import current, short_name
 from gpukeras.backend.env_vars import read_environment, sync_environment
+from gpukeras.backend.jax_backend import jax_platforms, tensorflow_beside
 from gpukeras.core.errors import GpuKerasError, RuntimeMissingError
 from gpukeras.core.keras_types import Model
 from gpukeras.diagnostics import nvidia
 from gpukeras.diagnostics.child_probes import (
+    list_visible,
     quiet_environment,
     read_driver_answers,
     read_listings,
@@ -29,18 +31,23 @@ from gpukeras.diagnostics.child_probes import (
 from gpukeras.diagnostics.verdict import diagnose
 from gpukeras.system import host, packages
 from gpukeras.system.facts import (
+    find_backend,
     find_dict,
     find_fact,
     find_list,
     find_number,
     find_records,
+    find_session,
     find_text,
     is_simulated,
+    name_backend,
 )
 
 # GPU memory that a second TensorFlow needs before it computes: its CUDA context with cuDNN and
 # cuBLAS takes some 500 MiB, and TensorFlow leaves the rest of a small card to the system.
 CHILD_BYTES = 2**30
+# Facts on how TensorFlow was built and installed.
+OF_TENSORFLOW = ("build", "requirements", "installation", "compiler", "elsewhere", "libraries")
 EXCLUSIVE_PROCESS = 3  # NVML and CUDA: one process at a time may hold the GPU
 
 
@@ -63,8 +70,9 @@ def read_facts(
     seen_by_r = dict(readings) if isinstance(readings, Mapping) else {} if known else None
     facts: dict[str, Any] = {"session": known, "skipped": {}, "unread": {}}
     read_files(facts, seen_by_r, Path(root))
-    _read_into(facts, "tensorflow", read_imported)
-    with quiet_environment() as environment:
+    backend = find_backend(facts)
+    _read_into(facts, backend, read_imported)
+    with quiet_environment(backend) as environment:
         read_driver_answers(facts, environment)
         for name, read in LAYERS.items():
             reason = explain_skip(name, facts)
@@ -84,33 +92,39 @@ def explain_skip(layer: str, facts: Mapping[str, Any]) -> str:
     cause = diagnose(facts).cause_id
     if cause:
         return f"{cause} was found before"
-    if layer == "tensorflow" and find_list(facts, "tensorflow", "physical_gpus"):
+    if layer == "listings" and find_list(find_session(facts), "physical_gpus"):
         return "this session lists a GPU already"
     if layer == "session":
-        return explain_no_import(facts)
+        return explain_no_import(facts) or explain_no_start(facts)
     if layer == "compute":
         return explain_no_proof(facts)
     return ""
 
 
 def explain_no_import(facts: Mapping[str, Any]) -> str:
-    """Returns why TensorFlow is not imported here, such as a crash in a child process, or ""."""
-    if find_fact(facts, "tensorflow", "imported") is True:
+    """Returns why the backend is not imported here, such as a crash in a child process, or ""."""
+    if find_fact(find_session(facts), "imported") is True:
         return ""
     ends = [find_text(tried, "error") or "" for tried in find_dict(facts, "listings").values()]
     last = ends[-1] if ends else ""
     fatal = last.startswith(("killed", "did not end"))
-    return f"importing TensorFlow is not safe here: {last}" if fatal else ""
+    return f"importing {name_backend(facts)} is not safe here: {last}" if fatal else ""
+
+
+def explain_no_start(facts: Mapping[str, Any]) -> str:
+    """Returns why this session's GPUs are not listed: JAX would start them; or ""."""
+    jax = find_backend(facts) == "jax" and find_fact(facts, "jax", "started") is not True
+    return "JAX has not started in this session, and listing its devices would" if jax else ""
 
 
 def explain_no_proof(facts: Mapping[str, Any]) -> str:
     """Returns why no computation runs in a child process, or ""."""
-    if not find_list(facts, "tensorflow", "visible_gpus"):
-        return "TensorFlow lists no GPU that could compute"
+    if not list_visible(facts):
+        return f"{name_backend(facts)} lists no GPU that could compute"
     modes = [find_number(gpu, "compute_mode") for gpu in find_records(facts, "nvml", "devices")]
     if is_simulated(facts):
         return "the driver is simulated, nothing can be computed on it"
-    if find_fact(facts, "tensorflow", "started") is not True:
+    if find_fact(find_session(facts), "started") is not True:
         return ""
     if EXCLUSIVE_PROCESS in modes:
         return "the GPU admits one process at a time, and this session is the one"
@@ -159,7 +173,10 @@ def read_files(facts: dict[str, Any], seen_by_r: Mapping[str, str] | None, root:
     }
     for name, read in readers.items():
         _read_into(facts, name, read)
-    _read_into(facts, "libraries", lambda: packages.read_libraries(facts["build"] or {}))
+    if find_backend(facts) == "jax":  # then TensorFlow, if there is one, explains nothing
+        facts |= dict.fromkeys(OF_TENSORFLOW)
+    else:
+        _read_into(facts, "libraries", lambda: packages.read_libraries(facts["build"] or {}))
 
 
 def read_platform() -> dict[str, str]:
@@ -193,20 +210,27 @@ def _runs_from(program: Any) -> bool:
 
 def read_keras() -> dict[str, str]:
     """Returns the backend of the imported Keras, else the one it would choose under gpukeras."""
-    backend = getattr(sys.modules.get("keras"), "backend", None)
-    if backend is not None:
-        return {"backend": backend.backend()}
-    return {"backend": runtime.python_variables().get("KERAS_BACKEND", "tensorflow")}
+    return {"backend": runtime.backend()}
 
 
 # This session ------------------------------------------------------------------------------------
 
 
 def read_imported() -> dict[str, Any]:
-    """Reads TensorFlow's version and GPUs in this session if it is already imported."""
+    """Reads the backend's version and GPUs in this session if it is already imported."""
     if not runtime.imported():
         return {"imported": False}
-    return read_tensorflow()
+    return read_jax() if runtime.backend() == "jax" else read_tensorflow()
+
+
+def read_jax() -> dict[str, Any]:
+    """Returns the version of the imported JAX, its GPUs if it has started, and its settings."""
+    (version,) = runtime.backend_version().values()
+    found = {"imported": True, "version": version, "started": runtime.started()}
+    if found["started"]:
+        gpus = [short_name(gpu) for gpu in runtime.physical_devices("GPU")]
+        found |= {"physical_gpus": gpus, "visible_gpus": gpus}
+    return found | {"platforms": jax_platforms(), "tensorflow": tensorflow_beside()}
 
 
 def read_tensorflow() -> dict[str, Any]:
@@ -254,7 +278,7 @@ def read_own_use(facts: dict[str, Any], model: Model, data: Any) -> None:
 
 
 LAYERS: Mapping[str, Callable[[dict[str, Any], Mapping[str, str]], None]] = {
-    "tensorflow": read_listings,
+    "listings": read_listings,
     "session": read_session,
     "compute": read_proof,
 }

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpukeras.system.facts import (
     Facts,
+    count_fresh,
     count_gpus,
+    find_backend,
+    find_dict,
     find_fact,
     find_list,
     find_number,
     find_records,
+    find_session,
     find_text,
     is_cuda_build,
     is_simulated,
+    list_jax_plugins,
 )
 
 NOT_DETERMINED = "not determined"
@@ -43,7 +48,7 @@ class Finding:
 def take_inventory(facts: Facts) -> list[Finding]:
     """Returns one finding for each part, with status "note" if the part is missing or unknown."""
     findings = []
-    for name, title, look in INVENTORY:
+    for name, title, look in choose_inventory(facts):
         seen = look(facts)
         lacking = seen is None or seen.startswith(("none", "not "))
         status = "note" if lacking or (name == "driver" and fails_driver(facts)) else "ok"
@@ -118,13 +123,43 @@ def describe_tensorflow(facts: Facts) -> str | None:
     return version if known is None else f"{version}, {build[known]}"
 
 
+def describe_jax(facts: Facts) -> str | None:
+    """Describes the versions of JAX, jaxlib and the CUDA plugin."""
+    packages = find_dict(facts, "packages")
+    version = find_text(facts, "jax", "version") or find_text(packages, "jax")
+    if not version:
+        return None
+    plugins = [f"CUDA {cuda} plugin {found}" for cuda, found in list_jax_plugins(facts).items()]
+    library = find_text(packages, "jaxlib")
+    parts = [f"jaxlib {library}" if library else "", *(plugins or ["no CUDA plugin"])]
+    return ", ".join([version, *filter(None, parts)])
+
+
+def describe_memory(facts: Facts) -> str | None:
+    """Describes how JAX takes a GPU's memory, by the variables that it reads."""
+    names = [f"XLA_PYTHON_CLIENT_{name}" for name in ("PREALLOCATE", "MEM_FRACTION", "ALLOCATOR")]
+    readings = {name: find_dict(facts, "environment", name) for name in names}
+    known = {name: read.get("python") or read.get("c") for name, read in readings.items()}
+    texts = [f"{name} is {value}" for name, value in known.items() if value]
+    if not any(readings.values()):
+        return None
+    return ", ".join(texts) or "on demand, as gpukeras sets it before it imports JAX"
+
+
 def describe_gpus(facts: Facts) -> str | None:
-    """Describes the GPUs that TensorFlow lists in this session, and how many are visible."""
-    physical = find_list(facts, "tensorflow", "physical_gpus")
+    """Describes the GPUs that the backend lists in this session, and how many are visible.
+
+    JAX would start them: before it has, those of a new process are described.
+    """
+    physical = find_list(find_session(facts), "physical_gpus")
+    if physical is None and find_backend(facts) == "jax" and count_fresh(facts) is not None:
+        fresh = find_records(facts, "listings", "as it is", "gpus")
+        names = [find_text(gpu, "name") or "a GPU" for gpu in fresh]
+        return f"{', '.join(names) or 'none listed'} (in a new process)"
     if physical is None:
-        reason = find_text(facts, "skipped", "session")
+        reason = find_text(facts, "skipped", "listings") or find_text(facts, "skipped", "session")
         return f"not asked for ({reason})" if reason else None
-    visible = find_list(facts, "tensorflow", "visible_gpus")
+    visible = find_list(find_session(facts), "visible_gpus")
     if not physical:
         return "none listed"
     hidden = "" if visible is None or visible == physical else f" ({len(visible)} visible)"
@@ -159,9 +194,10 @@ def describe_product(facts: Facts) -> str | None:
         right = stage.get("name") == "product" and stage.get("ok") is True
         if right and error is not None and bound is not None:
             device = find_text(facts, "proof", "device")
+            how = " with soft placement off" if find_backend(facts) == "tensorflow" else ""
             return (
-                f"A matrix product on {device} with soft placement off deviates from NumPy by "
-                f"{error:.1e}, tolerance {bound:.1e}."
+                f"A matrix product on {device}{how} deviates from NumPy by {error:.1e}, "
+                f"tolerance {bound:.1e}."
             )
     return None
 
@@ -172,13 +208,30 @@ STAGE_NAMES = {
     "fit": "training",
     "fit_xla": "training with XLA",
 }
-INVENTORY: Sequence[tuple[str, str, Callable[[Facts], str | None]]] = (
+Part = tuple[str, str, Callable[[Facts], str | None]]
+COMPUTER: Sequence[Part] = (
     ("platform", "Operating system", describe_platform),
     ("hardware", "NVIDIA hardware", describe_hardware),
     ("driver", "NVIDIA driver", describe_driver),
     ("python", "Python", describe_python),
-    ("tensorflow", "TensorFlow", describe_tensorflow),
-    ("gpus", "GPUs in TensorFlow", describe_gpus),
-    ("compute", "Test computation", describe_proof),
 )
-PARTS = tuple(name for name, _, _ in INVENTORY)
+BACKENDS: Mapping[str, Sequence[Part]] = {
+    "tensorflow": (
+        ("tensorflow", "TensorFlow", describe_tensorflow),
+        ("gpus", "GPUs in TensorFlow", describe_gpus),
+    ),
+    "jax": (
+        ("jax", "JAX", describe_jax),
+        ("gpus", "GPUs in JAX", describe_gpus),
+        ("memory", "GPU memory in JAX", describe_memory),
+    ),
+}
+TEST: Part = ("compute", "Test computation", describe_proof)
+PARTS = tuple(
+    dict.fromkeys(name for part in (COMPUTER, *BACKENDS.values(), (TEST,)) for name, _, _ in part)
+)
+
+
+def choose_inventory(facts: Facts) -> Sequence[Part]:
+    """Returns the parts of a report on the backend that was asked."""
+    return (*COMPUTER, *BACKENDS[find_backend(facts)], TEST)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpukeras.diagnostics.findings import Finding, describe_product, take_inventory
 from gpukeras.diagnostics.rules.catalog import CAUSES
+from gpukeras.diagnostics.rules.jax import find_start_error
 from gpukeras.diagnostics.rules.rule import FAULTS, Cause, fill_fix
 from gpukeras.system.facts import (
     Facts,
@@ -15,9 +16,11 @@ from gpukeras.system.facts import (
     find_fact,
     find_list,
     find_number,
+    find_session,
     find_text,
     is_heavy,
     is_simulated,
+    name_backend,
 )
 from gpukeras.system.known_issues import find_bugs
 
@@ -48,7 +51,7 @@ class Diagnosis:
 def diagnose(facts: Facts) -> Diagnosis:
     """Diagnoses facts; a missing fact counts as not determined, never as "no"."""
     situation = name_situation(facts)
-    detected = [(cause, sign) for cause in CAUSES if (sign := cause.detect(facts))]
+    detected = [(cause, sign) for cause in CAUSES if (sign := cause.find(facts))]
     root = next((found for found in detected if situation in found[0].situations), None)
     root_id = root[0].id if root else None
     findings = [_report_cause(cause, sign, root_id, facts) for cause, sign in detected]
@@ -95,18 +98,21 @@ def list_bugs(facts: Facts, detected: Collection[str]) -> list[Finding]:
 
 
 def name_situation(facts: Facts) -> str:
-    """Names TensorFlow's state of GPU use.
+    """Names the backend's state of GPU use.
 
-    "works": a visible GPU computes correctly; "failed": it does not; "untested": it was not tested;
-    "hidden": GPUs are listed, none is visible; "late": this session lists none, but a new process
-    with the same environment does; "unlisted": none is listed; "unknown".
+    "works": a visible GPU computes correctly; "failed": it does not, or JAX cannot start on it;
+    "untested": it was not tested; "hidden": GPUs are listed, none is visible; "late": this session
+    lists none, but a new process with the same environment does; "unlisted": none is listed;
+    "unknown".
     """
-    physical, fresh = find_list(facts, "tensorflow", "physical_gpus"), count_fresh(facts)
+    physical, fresh = find_list(find_session(facts), "physical_gpus"), count_fresh(facts)
+    if find_start_error(facts) and not physical:
+        return "failed"
     if physical == [] and fresh:
         return "late"
-    # If TensorFlow is not imported here, the list of a child process counts.
+    # If the session has no list, the list of a child process counts.
     listed = fresh if physical is None else len(physical)
-    visible = find_list(facts, "tensorflow", "visible_gpus")
+    visible = find_list(find_session(facts), "visible_gpus")
     if listed if visible is None else visible:
         return name_proof(facts)
     if listed:
@@ -129,21 +135,22 @@ def judge_situation(situation: str, facts: Facts) -> tuple[str, tuple[str, ...]]
     """Returns verdict and evidence if no cause is proven."""
     if situation == "works":
         return judge_use(facts)
+    name = name_backend(facts)
     if situation in ("failed", "untested"):
         reason = find_text(facts, "proof", "error") or find_text(facts, "proof", "ended")
         reason = reason or find_text(facts, "skipped", "compute") or "no test was run"
         return "UNPROVEN", (
-            f"TensorFlow lists a GPU; whether it computes is not determined: {reason}.",
+            f"{name} lists a GPU; whether it computes is not determined: {reason}.",
         )
     if situation == "unknown":
         reason = explain_unknown(facts)
-        return "UNPROVEN", (f"Whether TensorFlow sees a GPU is not determined{reason}.",)
+        return "UNPROVEN", (f"Whether {name} sees a GPU is not determined{reason}.",)
     seen = "may use no GPU" if situation == "hidden" else "lists no GPU"
-    return "NOT USED", (f"TensorFlow {seen}; the cause is not determined.",)
+    return "NOT USED", (f"{name} {seen}; the cause is not determined.",)
 
 
 def explain_unknown(facts: Facts) -> str:
-    """Returns why TensorFlow's list of GPUs is unknown, as the end of a sentence."""
+    """Returns why the backend's list of GPUs is unknown, as the end of a sentence."""
     tried = find_dict(facts, "listings").values()
     errors = [error for listing in tried if (error := find_text(listing, "error"))]
     return f": {errors[-1]}" if errors else ""
@@ -194,8 +201,13 @@ def describe_numeric(use: Facts) -> str | None:
 
 def judge_memory(use: Facts) -> str:
     """Describes the memory that a training step took on the GPU, or ""."""
-    rise = find_number(use, "peak_rise_bytes")
+    rise, held = find_number(use, "peak_rise_bytes"), find_number(use, "held_bytes")
     expected = find_number(use, "expected_bytes")
+    if held is not None and expected and held >= expected:
+        return (
+            f"JAX held {held / 2**20:.1f} MiB more of the GPU's memory for a step's rows, which "
+            f"have {expected / 2**20:.1f} MiB."
+        )
     if rise is None or expected is None or rise < max(expected, 1):
         return ""
     return (
@@ -212,8 +224,18 @@ def judge_kernels(use: Facts) -> str:
         busy = find_number(use, "trace", "busy_share")
         share = "" if busy is None else f", {100 * busy:.0f} % of the time"
         return f"The profiler saw {kernels:.0f} kernels on the GPU's streams{share}."
+    if "held_bytes" in use:  # JAX: see jax_usage
+        return describe_variables(find_dict(use, "variables"))
     placed = list_heavy(use, "GPU")
     return f"TensorFlow placed on the GPU: {', '.join(placed)}." if placed else ""
+
+
+def describe_variables(devices: Facts) -> str:
+    """Describes the variables that JAX's steps left on GPUs alone, or ""."""
+    if not devices or not all(str(device).startswith("GPU") for device in devices):
+        return ""
+    counts = " and ".join(f"{count} on {device}" for device, count in devices.items())
+    return f"The variables that JAX's steps computed are there: {counts}."
 
 
 def list_heavy(use: Facts, kind: str) -> list[str]:

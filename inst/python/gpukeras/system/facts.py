@@ -62,6 +62,28 @@ def find_records(facts: Facts, *path: str) -> list[dict[str, Any]]:
     return [dict(item) for item in find_list(facts, *path) or () if isinstance(item, Mapping)]
 
 
+def find_backend(facts: Facts) -> str:
+    """Returns the backend of Keras that the check asks: "jax", or "tensorflow" for any other."""
+    return "jax" if find_text(facts, "keras", "backend") == "jax" else "tensorflow"
+
+
+def name_backend(facts: Facts) -> str:
+    """Returns the name of the backend that the check asks, "JAX" or "TensorFlow"."""
+    return "JAX" if find_backend(facts) == "jax" else "TensorFlow"
+
+
+def find_session(facts: Facts) -> dict[str, Any]:
+    """Returns what this session's backend says: `imported`, `started`, its version and GPUs."""
+    return find_dict(facts, find_backend(facts))
+
+
+def list_jax_plugins(facts: Facts) -> dict[int, str]:
+    """Returns the installed CUDA plugins of JAX: CUDA's major version, and the plugin's version."""
+    found = find_dict(facts, "packages")
+    names = {cuda: f"jax-cuda{cuda}-plugin" for cuda in (12, 13)}
+    return {cuda: found[name] for cuda, name in names.items() if isinstance(found.get(name), str)}
+
+
 def is_wsl(facts: Facts) -> bool:
     """Whether the system is Linux under WSL."""
     return "microsoft" in (find_text(facts, "platform", "release") or "").lower()
@@ -157,20 +179,20 @@ def list_capabilities(facts: Facts) -> list[tuple[int, ...]]:
 
 
 def count_listed(facts: Facts, variation: str) -> int | None:
-    """Counts the GPUs that TensorFlow listed in a child process; None without a list."""
+    """Counts the GPUs that the backend listed in a child process; None without a list."""
     gpus = find_list(facts, "listings", variation, "gpus")
     return None if gpus is None else len(gpus)
 
 
 def count_fresh(facts: Facts) -> int | None:
-    """Counts the GPUs that TensorFlow lists in a new gpukeras process; None if not tried."""
+    """Counts the GPUs that the backend lists in a new gpukeras process; None if not tried."""
     preloaded = count_listed(facts, "preloaded")
     return count_listed(facts, "as it is") if preloaded is None else preloaded
 
 
 def lists_none(facts: Facts) -> bool:
-    """Whether TensorFlow is known to list no GPU, here or in a new process."""
-    physical, fresh = find_list(facts, "tensorflow", "physical_gpus"), count_fresh(facts)
+    """Whether the backend is known to list no GPU, here or in a new process."""
+    physical, fresh = find_list(find_session(facts), "physical_gpus"), count_fresh(facts)
     return fresh == 0 if physical is None else physical == [] and not fresh
 
 

@@ -30,6 +30,12 @@ TURING = (7, 5)
 # Metadata of the wheels: `nvidia-cudnn-cu12` 8.9.7 in 2.16 and 2.17, >=9.3 from 2.18 on.
 BUILT_FOR_CUDNN = (((2, 18), (9, 3)), ((2, 16), (8, 9)))
 
+# For what TensorFlow lacks and JAX has; JAX, Installation: supported platforms.
+OR_JAX = (
+    ' Or train on JAX, which can use this GPU: install_gpukeras(backend = "jax"), then restart R '
+    'and begin with gpu_setup(backend = "jax").'
+)
+
 
 @dataclass(frozen=True)
 class KnownBug:
@@ -195,7 +201,7 @@ BLACKWELL_XLA = KnownBug(
     "XLA of this TensorFlow ends the process on a GPU of this generation.",
     "jit off",
     "Train without XLA: gpu_setup(jit = FALSE), compile(model, jit_compile = FALSE). Or use "
-    "NVIDIA's container nvcr.io/nvidia/tensorflow.",
+    "NVIDIA's container nvcr.io/nvidia/tensorflow." + OR_JAX,
 )
 # tensorflow-metal 1.x with TensorFlow 2.18 and later: tensorflow #81987, #84167, #63854
 METAL = KnownBug(

@@ -24,6 +24,8 @@ from typing import Any, BinaryIO
 from gpukeras.system import host
 from gpukeras.system.facts import WHEELS
 
+# Distributions with which JAX uses a GPU of NVIDIA, for CUDA 12 and for CUDA 13.
+JAX_PLUGINS = ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax-cuda13-plugin", "jax-cuda13-pjrt")
 PACKAGES = (
     *WHEELS,
     "tensorflow-metal",
@@ -33,6 +35,7 @@ PACKAGES = (
     "torch",
     "jax",
     "jaxlib",
+    *JAX_PLUGINS,
     "nvidia-ml-py",
 )
 # Libraries that TensorFlow opens on import, by CUDA's major version; cuDNN's is in build_info.

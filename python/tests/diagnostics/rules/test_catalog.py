@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import BASES, CASES, HEALTHY, UNLISTED, build_facts, change
+from recorded import BASES, CASES, HEALTHY, JAX, UNLISTED, build_facts, change
 
 from gpukeras.diagnostics.rules.catalog import CAUSES
 from gpukeras.diagnostics.rules.rule import STAGES, fill_fix
@@ -39,7 +39,7 @@ def find_claims(facts):
     for cause in CAUSES:  # in the order of their stages
         if found and cause.stage != found[0].stage:
             break
-        if situation in cause.situations and cause.detect(facts):
+        if situation in cause.situations and cause.find(facts):
             found.append(cause)
     return [cause.id for cause in found]
 
@@ -102,6 +102,7 @@ def test_causes_are_written_for_people(cause):
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
 def test_no_cause_is_detected_where_all_is_well_or_nothing_is_known(cause):
     assert cause.detect(HEALTHY) is None
+    assert cause.find(JAX) is None
     assert cause.detect({}) is None
 
 

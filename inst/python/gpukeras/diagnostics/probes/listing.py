@@ -1,7 +1,8 @@
-"""Lists TensorFlow's GPUs: `python -m gpukeras.diagnostics.probes.listing`.
+"""Lists the GPUs of Keras' backend: `python -m gpukeras.diagnostics.probes.listing`.
 
 It runs as a child process, because importing TensorFlow opens the driver: a bad driver may hang or
-abort the process, and only the parent can read its log. Listing starts no device. It prints one
+abort the process, and only the parent can read its log. Listing starts no device of TensorFlow, and
+all of JAX. It prints one
 line of JSON.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 from gpukeras.backend import cuda_preload, runtime
 from gpukeras.backend.devices import capability_text, short_name
+from gpukeras.backend.jax_module import jax
 from gpukeras.core.errors import RuntimeMissingError
 
 
@@ -30,6 +32,21 @@ def list_gpus() -> dict[str, Any]:
     }
 
 
+def list_jax_gpus() -> dict[str, Any]:
+    """Starts JAX and returns its version and GPUs; `gpus` is None if it cannot be imported."""
+    try:
+        version = jax().__version__
+    except Exception as error:  # JAX raises RuntimeError for a jaxlib of another version
+        message = getattr(error, "message", f"{type(error).__name__}: {error}")
+        return {"gpus": None, "version": "", "error": message}
+    try:
+        jax().devices()
+    except Exception as error:  # a plugin that cannot start keeps JAX from computing at all
+        return {"gpus": [], "version": version, "error": f"{type(error).__name__}: {error}"}
+    gpus = [describe_gpu(gpu) for gpu in runtime.physical_devices("GPU")]
+    return {"gpus": gpus, "version": version, "error": ""}
+
+
 def describe_gpu(gpu: Any) -> dict[str, str]:
     """Returns the device name, product name and compute capability of a physical GPU."""
     details = runtime.device_details(gpu)
@@ -41,4 +58,5 @@ def describe_gpu(gpu: Any) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(list_gpus()), flush=True)
+    found = list_jax_gpus() if runtime.backend() == "jax" else list_gpus()
+    print(json.dumps(found), flush=True)

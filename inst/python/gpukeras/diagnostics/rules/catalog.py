@@ -13,6 +13,7 @@ from gpukeras.diagnostics.rules import (
     driver_start,
     first_use,
     hardware,
+    jax,
     libraries,
     packages,
     session,
@@ -24,7 +25,7 @@ from gpukeras.diagnostics.rules.rule import STAGES, Cause
 
 _FAMILIES = (
     *(hardware, driver, shared_gpus, driver_start, packages),
-    *(libraries, visibility, session, first_use, usage),
+    *(libraries, visibility, session, jax, first_use, usage),
 )
 
 CAUSES: Sequence[Cause] = sorted(

@@ -295,6 +295,7 @@ CAUSES = (
         "Update the NVIDIA driver to {driver:525.60.13} or later, and reboot. In WSL: the driver "
         "in Windows.",
         explains=(*AT_FIRST_USE, *UNLISTED),
+        backend="tensorflow",
     ),
     # NVIDIA, CUDA Compatibility, PTX; CUDA Driver API, CUDA_ERROR_UNSUPPORTED_PTX_VERSION
     Cause(
@@ -304,5 +305,6 @@ CAUSES = (
         detect_no_jit,
         "Update the NVIDIA driver to {driver:555} or later, and reboot. In WSL: the driver in "
         "Windows.",
+        backend="tensorflow",
     ),
 )

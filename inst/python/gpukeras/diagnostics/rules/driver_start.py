@@ -18,7 +18,7 @@ from gpukeras.system.facts import Facts, find_dict, find_fact, find_number, find
 def _is_explained(facts: Facts) -> bool:
     """Whether another cause in the driver, or a variable, explains the error better."""
     known = [*driver.CAUSES, *shared_gpus.CAUSES]
-    if any(cause.detect(facts) for cause in known if cause.stage == "driver"):
+    if any(cause.find(facts) for cause in known if cause.stage == "driver"):
         return True
     return driver_works({"cuda": find_dict(facts, "cuda_shown")})
 

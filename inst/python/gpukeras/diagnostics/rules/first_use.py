@@ -1,10 +1,11 @@
-"""The cause for a listed card that fails to compute for an unknown reason (P1)."""
+"""The causes for a card on which computing fails for an unknown reason (P1, P2)."""
 
 from __future__ import annotations
 
 from gpukeras.diagnostics.rules import (
     driver,
     hardware,
+    jax,
     libraries,
     packages,
     session,
@@ -12,9 +13,9 @@ from gpukeras.diagnostics.rules import (
     visibility,
 )
 from gpukeras.diagnostics.rules.rule import Cause
-from gpukeras.system.facts import Facts, find_fact, find_logs, find_records, find_text
+from gpukeras.system.facts import Facts, find_fact, find_logs, find_records, find_session, find_text
 
-_FAMILIES = (hardware, driver, shared_gpus, packages, libraries, visibility, session)
+_FAMILIES = (hardware, driver, shared_gpus, packages, libraries, visibility, session, jax)
 REASONS = tuple(  # known reasons of a failed computation; each is more specific than P1
     cause for family in _FAMILIES for cause in family.CAUSES if "failed" in cause.situations
 )
@@ -24,7 +25,7 @@ def detect_failed_proof(facts: Facts) -> str | None:
     """Detects P1: a GPU is listed, and computing on it failed for no known reason."""
     if find_fact(facts, "proof", "ok") is not False or is_own_shortage(facts):
         return None
-    if any(cause.detect(facts) for cause in REASONS):
+    if any(cause.find(facts) for cause in REASONS) or jax.find_start_error(facts):
         return None
     stages = find_records(facts, "proof", "stages")
     failed = next((stage for stage in stages if stage.get("ok") is False), {})
@@ -37,8 +38,19 @@ def detect_failed_proof(facts: Facts) -> str | None:
 
 def is_own_shortage(facts: Facts) -> bool:
     """Whether a child process ran out of memory because this session's TensorFlow holds it."""
-    started = find_fact(facts, "tensorflow", "started") is True
+    started = find_fact(find_session(facts), "started") is True
     return started and any(log.get("out_of_memory") is True for log in find_logs(facts))
+
+
+def detect_failed_start(facts: Facts) -> str | None:
+    """Detects P2: JAX's CUDA plugin failed to start for no known reason."""
+    said = jax.find_said(facts, "plugin") or jax.find_said(facts, "check")
+    error = jax.find_start_error(facts) or said
+    known = (*REASONS, *jax.CAUSES)
+    if not error or any(cause.find(facts) for cause in known if cause.stage != "information"):
+        return None
+    device = jax.find_said(facts, "device")
+    return error + (f"; {device}" if device else "")
 
 
 CAUSES = (
@@ -51,5 +63,16 @@ CAUSES = (
         "Update the NVIDIA driver; close other programs that use the GPU (nvidia-smi lists them); "
         "then gpu_check() again.",
         explains=("failed",),
+    ),
+    # jax/_src/xla_bridge.py, discover_pjrt_plugins() and backends()
+    Cause(
+        "P2",
+        "first use",
+        "JAX's CUDA plugin failed to start.",
+        detect_failed_start,
+        "Update the NVIDIA driver; close other programs that use the GPU (nvidia-smi lists them); "
+        '{python} -m pip install --upgrade --force-reinstall "{jax}"; then gpu_check() again.',
+        explains=("failed", "unlisted"),
+        backend="jax",
     ),
 )

@@ -14,6 +14,7 @@ from gpukeras.system.facts import (
     find_list,
     find_number,
     find_records,
+    find_session,
     find_text,
     is_linux,
     is_wsl,
@@ -143,7 +144,7 @@ def detect_lost_gpu(facts: Facts) -> str | None:
     if GPU_IS_LOST in codes:
         return describe_nvml(GPU_IS_LOST)
     # If other GPUs remain, the lost one does not explain that TensorFlow lists none.
-    explains = len(lost) == len(records) or find_list(facts, "tensorflow", "physical_gpus")
+    explains = len(lost) == len(records) or find_list(find_session(facts), "physical_gpus")
     if not lost or not explains:
         return None
     return f"{describe_nvml(GPU_IS_LOST)} for GPU {', '.join(lost)} of {len(records)}"
@@ -153,7 +154,7 @@ def detect_ignored_gpu(facts: Facts) -> str | None:
     """Detects A14: TensorFlow ignores a GPU with under 8 multiprocessors next to a better one."""
     ignored = _list_ignored(facts)
     count = find_number(facts, "cuda", "count")
-    listed = find_list(facts, "tensorflow", "physical_gpus") or count_fresh(facts)
+    listed = find_list(find_session(facts), "physical_gpus") or count_fresh(facts)
     if not ignored or (not listed and (count is None or len(ignored) < count)):
         return None
     texts = [f"{name} (GPU {i}, {cores} multiprocessors)" for i, name, cores in ignored]
@@ -251,6 +252,7 @@ CAUSES = (
         'Sys.setenv(TF_MIN_GPU_MULTIPROCESSOR_COUNT = "1"). To use the other one only: '
         'Sys.setenv(CUDA_DEVICE_ORDER = "PCI_BUS_ID", CUDA_VISIBLE_DEVICES = "0"), numbered as in '
         "nvidia-smi -L.",
+        backend="tensorflow",
     ),
     # NVIDIA, NVML API Reference, nvmlClocksEventReasons
     Cause(

@@ -11,9 +11,17 @@ from gpukeras.diagnostics.rules.packages import (
     list_missing,
     select_needed,
 )
-from gpukeras.diagnostics.rules.rule import LATE, UNLISTED, Cause
+from gpukeras.diagnostics.rules.rule import LATE, UNLISTED, Cause, of_tensorflow
 from gpukeras.system import known_issues
-from gpukeras.system.facts import Facts, count_listed, find_dict, find_fact, find_list, find_text
+from gpukeras.system.facts import (
+    Facts,
+    count_listed,
+    find_dict,
+    find_fact,
+    find_list,
+    find_session,
+    find_text,
+)
 from gpukeras.system.known_issues import KnownBug
 
 PATH = "LD_LIBRARY_PATH"
@@ -109,7 +117,7 @@ def detect_late_path(facts: Facts) -> str | None:
     readings = find_dict(facts, "environment", PATH)
     before, now = (readings[who] or "unset" for who in ("start", "c"))
     change = f"{PATH} was {before} at the start and is {now} now"
-    own, fresh = find_list(facts, "tensorflow", "physical_gpus"), count_listed(facts, "as it is")
+    own, fresh = find_list(find_session(facts), "physical_gpus"), count_listed(facts, "as it is")
     if own == [] and fresh:
         return f"{change}; a process started now lists {fresh} GPU, this one none"
     listed = count_listed(facts, WITHOUT_PATH)
@@ -123,7 +131,7 @@ LOADED_FIRST = (
     "loads the wheels' own libraries first"
 )
 
-CAUSES = (
+CAUSES = of_tensorflow(
     Cause(
         "C9",
         "libraries",

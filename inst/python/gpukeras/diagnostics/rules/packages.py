@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gpukeras.diagnostics.rules.rule import REINSTALL, Cause
+from gpukeras.diagnostics.rules.rule import REINSTALL, Cause, of_tensorflow
 from gpukeras.system import known_issues
 from gpukeras.system.facts import (
     Facts,
@@ -21,6 +21,7 @@ from gpukeras.system.facts import (
     list_wheels,
     parse_numbers,
 )
+from gpukeras.system.known_issues import OR_JAX
 
 ARM = ("aarch64", "arm64")
 # The wheel of a library, by the start of its name (wheels for CUDA 12).
@@ -207,7 +208,7 @@ UNINSTALL = (
     "intel-tensorflow && "
 )
 
-CAUSES = (
+CAUSES = of_tensorflow(
     Cause(
         "C4",
         "platform",
@@ -230,7 +231,7 @@ CAUSES = (
         "build",
         "TensorFlow's package for 64-bit Arm is built without CUDA.",
         detect_arm_build,
-        "Use NVIDIA's container nvcr.io/nvidia/tensorflow, or a build from source.",
+        "Use NVIDIA's container nvcr.io/nvidia/tensorflow, or a build from source." + OR_JAX,
     ),
     # keras3 (R) #1079
     Cause(

@@ -164,8 +164,8 @@ CAUSES = (
         "use",
         "This training runs on the CPU: its model was built there.",
         detect_model_on_cpu,
-        'Build and compile the model anew, outside of with(tf$device("CPU"), ...) and after '
-        "gpu_setup().",
+        'Build and compile the model anew, outside of with_device("cpu", ...) and '
+        'with(tf$device("CPU"), ...), and after gpu_setup().',
         explains=("works",),
     ),
     # tf.config.set_soft_device_placement(); placement of the traced graph
@@ -177,6 +177,7 @@ CAUSES = (
         'Take with(tf$device("CPU"), ...) out of the model, its layers and its loss; '
         "tf$config$set_soft_device_placement(FALSE) makes TensorFlow name the first such op.",
         explains=("works",),
+        backend="tensorflow",
     ),
     # the kernels that this TensorFlow registers
     Cause(
@@ -186,6 +187,7 @@ CAUSES = (
         detect_no_gpu_kernels,
         "Replace these ops by others, or train this model on the CPU.",
         explains=("works",),
+        backend="tensorflow",
     ),
     # variable.device of the model's variables
     Cause(
@@ -193,8 +195,8 @@ CAUSES = (
         "use",
         "The model's weights are on the CPU.",
         detect_some_weights_on_cpu,
-        'Build and compile the model anew, outside of with(tf$device("CPU"), ...) and after '
-        "gpu_setup().",
+        'Build and compile the model anew, outside of with_device("cpu", ...) and '
+        'with(tf$device("CPU"), ...), and after gpu_setup().',
     ),
     # tf.config.set_soft_device_placement(); placement of the traced graph
     Cause(
@@ -204,6 +206,7 @@ CAUSES = (
         detect_some_ops_on_cpu,
         'Take with(tf$device("CPU"), ...) out of the model, its layers and its loss; '
         "tf$config$set_soft_device_placement(FALSE) makes TensorFlow name the first such op.",
+        backend="tensorflow",
     ),
     # the kernels that this TensorFlow registers
     Cause(
@@ -213,6 +216,7 @@ CAUSES = (
         detect_some_cpu_only_ops,
         "Do this before training (strings, lookups and resizing belong into the data), or use "
         "another op for it.",
+        backend="tensorflow",
     ),
     # tensorflow, matmul_op_real.cc: on GPUs half, bfloat16, float, double and complex only
     Cause(
@@ -221,5 +225,6 @@ CAUSES = (
         "A product runs on the CPU, because the GPU has no kernel for its type of numbers.",
         detect_integer_product,
         'Convert to float32 before it: tf$cast(x, "float32").',
+        backend="tensorflow",
     ),
 )

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpukeras.system.facts import Facts, find_records, find_text, list_capabilities
+from gpukeras.system.facts import (
+    Facts,
+    find_backend,
+    find_records,
+    find_text,
+    list_capabilities,
+    list_jax_plugins,
+)
 
 # Situations in which a cause can be the root: see verdict.name_situation().
 UNLISTED = ("unlisted", "unknown")
@@ -37,6 +44,10 @@ STAGES = {
 FAULTS = ("card", "first use", "compiler", "use")  # stages whose causes are problems in any case
 
 BLACKWELL, BLACKWELL_DRIVER = (10, 0), "570"  # the first driver that supports these cards
+JAX_CUDA = 12  # of the packages that install_gpukeras() installs: older drivers have it too
+REINSTALL_JAX = (
+    'Restart R, then install_gpukeras(backend = "jax"). Or: {python} -m pip install "{jax}"'
+)
 REINSTALL = '{python} -m pip install "tensorflow[and-cuda]=={version}"'
 
 
@@ -55,6 +66,7 @@ class Cause:
         explains: Situations in which this can be the root cause, in others it is only a finding;
             None for those of its stage.
         is_fault: Whether it is a problem even where it is not the root cause.
+        backend: Backend of Keras that it concerns, "tensorflow" or "jax"; "" for both.
     """
 
     id: str
@@ -64,6 +76,11 @@ class Cause:
     fix: str
     explains: tuple[str, ...] | None = None
     is_fault: bool = False
+    backend: str = ""
+
+    def find(self, facts: Facts) -> str | None:
+        """Returns the evidence, or None if it is not proven or of another backend."""
+        return self.detect(facts) if self.backend in ("", find_backend(facts)) else None
 
     @property
     def situations(self) -> tuple[str, ...]:
@@ -71,11 +88,16 @@ class Cause:
         return STAGES[self.stage] if self.explains is None else self.explains
 
 
+def of_tensorflow(*causes: Cause) -> tuple[Cause, ...]:
+    """Returns causes of TensorFlow alone."""
+    return tuple(replace(cause, backend="tensorflow") for cause in causes)
+
+
 def fill_fix(fix: str, facts: Facts) -> str:
     """Fills a fix with this session's Python, TensorFlow version and other fields.
 
     "{elsewhere}" is a Python with a CUDA build; "{driver:555}" is that driver version, or the newer
-    one that the card needs.
+    one that the card needs; "{jax}" is JAX with the CUDA of its plugin, of the installed version.
     """
     version = find_version(facts)
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
@@ -84,8 +106,16 @@ def fill_fix(fix: str, facts: Facts) -> str:
     python = f'"{executable}"' if executable else "python"
     newer = any(card >= BLACKWELL for card in list_capabilities(facts))
     fix = re.sub(r"\{driver:([\d.]+)\}", BLACKWELL_DRIVER if newer else r"\1", fix)
+    fix = fix.replace("{jax}", name_jax(facts))
     filled = fix.replace("{version}", version).replace("{python}", python)
     return filled.replace("{elsewhere}", find_elsewhere(facts) or "/path/to/python")
+
+
+def name_jax(facts: Facts) -> str:
+    """Returns the requirement of JAX with CUDA, such as "jax[cuda12]==0.7.1"."""
+    version = find_text(facts, "packages", "jax")
+    cuda = max(list_jax_plugins(facts), default=JAX_CUDA)
+    return f"jax[cuda{cuda}]" + (f"=={version}" if version else "")
 
 
 def find_elsewhere(facts: Facts) -> str:

@@ -13,13 +13,16 @@ from gpukeras.system.facts import (
     find_fact,
     find_list,
     find_records,
+    find_release,
     find_text,
     is_cuda_build,
     parse_numbers,
 )
+from gpukeras.system.known_issues import OR_JAX
 
 NUMPY_2 = (1, 38)  # "Internal updates for NumPy 2.0 (#1621)": reticulate's NEWS, 1.38.0
-MEANT = ("CUDA_", "LD_LIBRARY_PATH", "XLA_FLAGS", "KERAS_BACKEND", "TF_", "NVIDIA_")
+NEWER_PYTHON = (3, 14)  # metadata of TensorFlow 2.21: Python 3.10 to 3.13
+MEANT = ("CUDA_", "LD_LIBRARY_PATH", "XLA_", "KERAS_BACKEND", "TF_", "NVIDIA_", "JAX_")
 
 
 # Which Python ------------------------------------------------------------------------------------
@@ -86,9 +89,20 @@ def detect_other_python(facts: Facts) -> str | None:
 
 def detect_no_tensorflow(facts: Facts) -> str | None:
     """Detects C0: TensorFlow cannot be imported."""
-    if detect_ignored_request(facts) or detect_other_python(facts):
+    others = (detect_ignored_request, detect_other_python, detect_new_python)
+    if any(detect(facts) for detect in others):
         return None
     return find_import_error(facts) or None
+
+
+def detect_new_python(facts: Facts) -> str | None:
+    """Detects C21: a Python newer than any for which TensorFlow has packages."""
+    error, version = find_import_error(facts), find_text(facts, "python", "version")
+    if not error or parse_numbers(version) < NEWER_PYTHON or find_release(facts):
+        return None
+    if detect_ignored_request(facts) or detect_other_python(facts):
+        return None
+    return f"Python is {version}, TensorFlow's packages end with Python 3.13; {error}"
 
 
 # Late settings ------------------------------------------------------------------------------------
@@ -155,6 +169,7 @@ CAUSES = (
         detect_ignored_request,
         "Restart R, and load gpukeras before anything else uses Python; RETICULATE_PYTHON belongs "
         "in .Renviron.",
+        backend="tensorflow",
     ),
     # reticulate: Python Version Configuration
     Cause(
@@ -164,6 +179,7 @@ CAUSES = (
         detect_other_python,
         "Restart R, and name that Python before anything starts one: "
         'Sys.setenv(RETICULATE_PYTHON = "{elsewhere}")',
+        backend="tensorflow",
     ),
     # tensorflow.org/install/pip
     Cause(
@@ -173,6 +189,17 @@ CAUSES = (
         detect_no_tensorflow,
         '{python} -m pip install "tensorflow[and-cuda]"',
         is_fault=True,
+        backend="tensorflow",
+    ),
+    # wheels of TensorFlow 2.21.0: cp310 to cp313; of JAX 0.10 and later: cp314 too
+    Cause(
+        "C21",
+        "python",
+        "TensorFlow has no package for this version of Python.",
+        detect_new_python,
+        "Use Python 3.13 or older: install_gpukeras()." + OR_JAX,
+        is_fault=True,
+        backend="tensorflow",
     ),
     # CUDA C++ Programming Guide: CUDA_ERROR_NOT_INITIALIZED after fork()
     Cause(
@@ -202,6 +229,7 @@ CAUSES = (
         "This environment is made anew for each session, without links to CUDA's libraries.",
         detect_ephemeral,
         "Nothing: gpukeras loads them by itself, if it is loaded before TensorFlow.",
+        backend="tensorflow",
     ),
     # rstudio/tensorflow #121; keras3 #195; docs.posit.co
     Cause(
@@ -211,6 +239,7 @@ CAUSES = (
         detect_bare_rstudio,
         "Set them in .Renviron; LD_LIBRARY_PATH as rsession-ld-library-path in "
         "/etc/rstudio/rserver.conf.",
+        backend="tensorflow",
     ),
     # reticulate: Sys.setenv() writes C's environment, os.environ is a copy
     Cause(

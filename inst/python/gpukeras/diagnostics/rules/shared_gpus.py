@@ -30,6 +30,7 @@ from gpukeras.system.facts import (
     find_logs,
     find_number,
     find_records,
+    find_session,
     find_text,
     is_wsl,
 )
@@ -56,7 +57,7 @@ LOW_SHARE = 0.1
 
 def has_driver_fault(facts: Facts) -> bool:
     """Whether the driver itself is at fault, independent of sharing."""
-    return any(cause.detect(facts) for cause in driver.CAUSES if cause.stage == "driver")
+    return any(cause.find(facts) for cause in driver.CAUSES if cause.stage == "driver")
 
 
 # No access to the card ---------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def detect_none_shown(facts: Facts) -> str | None:
     if not shows_none(facts) or not seen or _is_limited(facts):
         return None
     earlier = [cause for cause in CAUSES if cause.stage == "driver" and cause.id != "B11"]
-    if has_driver_fault(facts) or any(cause.detect(facts) for cause in earlier):
+    if has_driver_fault(facts) or any(cause.find(facts) for cause in earlier):
         return None
     counted = find_number(facts, "cuda", "count") == 0
     answer = "cuDeviceGetCount counts 0" if counted else describe_cuinit(facts)
@@ -213,7 +214,7 @@ def list_others(facts: Facts, gpu: Facts) -> list[dict[str, Any]] | None:
     known, own = find_records(gpu, "processes"), find_number(facts, "python", "pid")
     mine = [process for process in known if process.get("pid") == own]
     # Process ids differ in a container, so a session that computes may not find itself.
-    if find_fact(facts, "tensorflow", "started") is True and not mine:
+    if find_fact(find_session(facts), "started") is True and not mine:
         return None
     others = [process for process in known if process not in mine]
     return sorted(others, key=lambda process: -(find_number(process, "bytes") or 0))
@@ -263,9 +264,9 @@ def detect_memory_taken(facts: Facts) -> str | None:
     if not free or not total or any(detect(facts) for detect in earlier):
         return None
     others = list_others(facts, gpu)
-    refused = find_dict(facts, "proof", "log").get("out_of_memory") is True
+    refused = any(log.get("out_of_memory") is True for log in find_logs(facts))
     low = free < min(LOW_SHARE * total, LOW_BYTES) or (refused and free < total / 2)
-    mine = find_fact(facts, "tensorflow", "started") is True
+    mine = find_fact(find_session(facts), "started") is True
     if not low or (not others and (mine or others == [] or not refused)):
         return None
     holder = f"most is held by {describe_process(others[0])}" if others else "NVML names no holder"
@@ -336,6 +337,7 @@ CAUSES = (
         "In a container: start it with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility. Elsewhere: "
         "reinstall the NVIDIA driver whole, and reboot; nvidia-smi must work.",
         explains=("unlisted",),
+        backend="tensorflow",
     ),
     # CUDA Driver API: cuInit, cuDeviceGetCount
     Cause(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gpukeras.diagnostics.rules.packages import OWNERS, is_cpu_build
-from gpukeras.diagnostics.rules.rule import REINSTALL, Cause
+from gpukeras.diagnostics.rules.rule import REINSTALL, Cause, of_tensorflow
 from gpukeras.system import known_issues
 from gpukeras.system.facts import (
     Facts,
@@ -20,7 +20,7 @@ from gpukeras.system.facts import (
     list_kernels,
     list_uncoded,
 )
-from gpukeras.system.known_issues import format_version
+from gpukeras.system.known_issues import OR_JAX, format_version
 
 STAGES = ("product", "convolution", "fit", "fit_xla")  # of the test computation, in order
 
@@ -173,7 +173,7 @@ def _names_library(said: str, wheel: str) -> bool:
     return any(stem in said or f"{stem[3:]}_status" in said for stem in stems)
 
 
-CAUSES = (
+CAUSES = of_tensorflow(
     Cause(
         "C12",
         "libraries",
@@ -218,7 +218,7 @@ CAUSES = (
         detect_no_kernels,
         'Restart R, then Sys.setenv(CUDA_CACHE_MAXSIZE = "4294967296") before Python starts, and '
         "let the first run take its half hour: later ones reuse it. Or use NVIDIA's container "
-        "nvcr.io/nvidia/tensorflow.",
+        "nvcr.io/nvidia/tensorflow." + OR_JAX,
         explains=("failed", "untested"),
     ),
     # tensorflow #58681

@@ -16,11 +16,14 @@ from gpukeras.system.facts import (
     find_fact,
     find_list,
     find_number,
+    find_session,
     find_text,
     hides_gpus,
+    name_backend,
 )
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+BACKENDS = ("tensorflow", "jax")  # that gpukeras trains on
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 TOO_LATE = re.compile(r"(?:Physical|Virtual) devices cannot be modified after being initialized")
 # The errors of every op after a device failed to start.
@@ -48,7 +51,7 @@ def describe_hiding(facts: Facts) -> str | None:
         return f"{described}; {answer} with it, and {shown:.0f} GPU without it"
     listed = count_listed(facts, f"without {VISIBLE}")
     if listed and not count_listed(facts, "as it is"):
-        return f"{described}; TensorFlow lists {listed} GPU without it"
+        return f"{described}; {name_backend(facts)} lists {listed} GPU without it"
     tried = find_dict(facts, "cuda_shown")
     return described if not tried and hides_gpus(readings["c"], count_gpus(facts)) else None
 
@@ -59,11 +62,11 @@ def _describe_removed(facts: Facts) -> str | None:
     before = [readings.get(who) for who in ("python", "start")]
     fresh = count_fresh(facts)
     hidden = [value for value in before if hides_gpus(value, count_gpus(facts))]
-    if not hidden or not fresh or find_list(facts, "tensorflow", "physical_gpus") != []:
+    if not hidden or not fresh or find_list(find_session(facts), "physical_gpus") != []:
         return None
     return (
-        f"{describe_readings(facts, VISIBLE)}: it was {hidden[0]!r} when TensorFlow read it, and a "
-        f"process started now lists {fresh} GPU"
+        f"{describe_readings(facts, VISIBLE)}: it was {hidden[0]!r} when {name_backend(facts)} "
+        f"read it, and a process started now lists {fresh} GPU"
     )
 
 
@@ -87,8 +90,8 @@ def detect_hidden_by_variable(facts: Facts) -> str | None:
 
 def detect_hidden_in_process(facts: Facts) -> str | None:
     """Detects D3: TensorFlow lists GPUs that are not visible to this process."""
-    physical = find_list(facts, "tensorflow", "physical_gpus")
-    visible = find_list(facts, "tensorflow", "visible_gpus")
+    physical = find_list(find_session(facts), "physical_gpus")
+    visible = find_list(find_session(facts), "visible_gpus")
     if not physical or visible is None or len(visible) >= len(physical) or detect_backend(facts):
         return None
     return f"TensorFlow lists {len(physical)} GPU, {len(visible)} of them visible in this process"
@@ -97,7 +100,7 @@ def detect_hidden_in_process(facts: Facts) -> str | None:
 def detect_late_growth(facts: Facts) -> str | None:
     """Detects D4: memory growth was requested after TensorFlow had started."""
     readings = find_dict(facts, "environment", GROWTH)
-    started = find_fact(facts, "tensorflow", "started") is True
+    started = find_fact(find_session(facts), "started") is True
     known = {"c", "python"} <= readings.keys() and started
     if known and readings["c"] != readings["python"]:
         return f"{describe_readings(facts, GROWTH)}, and TensorFlow has started"
@@ -116,14 +119,14 @@ def detect_poisoned(facts: Facts) -> str | None:
 
 def _list_own_errors(facts: Facts) -> list[str]:
     unread = [*find_dict(facts, "use", "unread").values(), find_text(facts, "unread", "use")]
-    own = [find_text(facts, "tensorflow", "start_error"), find_text(facts, "use", "error")]
+    own = [find_text(find_session(facts), "start_error"), find_text(facts, "use", "error")]
     return [text for text in (*own, *unread) if isinstance(text, str)]
 
 
 def detect_backend(facts: Facts) -> str | None:
-    """Detects D6: Keras uses another backend than TensorFlow."""
+    """Detects D6: Keras uses another backend than TensorFlow and JAX."""
     backend = find_text(facts, "keras", "backend")
-    if not backend or backend == "tensorflow":
+    if not backend or backend in BACKENDS:
         return None
     return f"Keras' backend is {backend}"
 
@@ -166,6 +169,7 @@ CAUSES = (
         detect_hidden_in_process,
         'Restart R, and leave out gpu_setup(device = "cpu") or set_visible_devices().',
         explains=("hidden",),
+        backend="tensorflow",
     ),
     # TensorFlow 2.21 over a driver that was made to fail
     Cause(
@@ -177,12 +181,13 @@ CAUSES = (
         'tf <- reticulate::import("tensorflow"); tf$config$set_visible_devices(list(), "GPU")',
         explains=("works",),
         is_fault=True,
+        backend="tensorflow",
     ),
     # keras.io/getting_started: configuring your backend
     Cause(
         "D6",
         "session",
-        "Keras does not compute with TensorFlow.",
+        "Keras computes with neither TensorFlow nor JAX.",
         detect_backend,
         'Restart R, then Sys.setenv(KERAS_BACKEND = "tensorflow") before Python starts.',
         explains=UNLISTED + LISTED,
@@ -195,6 +200,7 @@ CAUSES = (
         "Memory growth was asked for after TensorFlow had started, which is too late.",
         detect_late_growth,
         'Restart R and begin with gpu_setup(memory = "growth").',
+        backend="tensorflow",
     ),
     # TensorFlow 2.21 at each level
     Cause(
@@ -203,5 +209,6 @@ CAUSES = (
         "TensorFlow's own messages are switched off.",
         detect_silenced_log,
         'To see them in this session: restart R, then Sys.setenv(TF_CPP_MIN_LOG_LEVEL = "0").',
+        backend="tensorflow",
     ),
 )
