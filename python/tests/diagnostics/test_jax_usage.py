@@ -112,3 +112,23 @@ def test_training_of_ones_own_is_observed_and_the_model_is_restored():
     assert (use["device"], use["jit"]) == ("CPU:0", True)
     assert use["variables"].keys() == {"CPU:0"}
     assert (session["imported"], session["started"], session["physical_gpus"]) == (True, True, [])
+
+
+@needs_jax
+@pytest.mark.process
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_tensorflow_beside_jax_is_seen():
+    script = """
+    import jax
+    from gpukeras.backend.jax_backend import tensorflow_beside
+    answer = [tensorflow_beside()]
+    import tensorflow as tf
+    answer.append(tensorflow_beside())
+    tf.constant(1)
+    answer.append(tensorflow_beside()["started"])
+    """
+    nothing, imported, started = run_script(script, KERAS_BACKEND="jax", PYTHONPATH=PATHS)
+    assert nothing is None
+    assert imported["started"] is False
+    assert isinstance(imported["visible_gpus"], list)
+    assert started is True

@@ -196,6 +196,20 @@ def test_fixes_can_be_copied():
     assert fill_fix(fix, {}) == 'python -m pip install "tensorflow[and-cuda]"'
 
 
+def test_fixes_for_jax_keep_its_version_and_its_cuda():
+    fix = BY_ID["J8"].fix
+    assert '"/env/bin/python" -m pip' in fill_fix(fix, JAX)
+    assert '"jax[cuda12]==0.7.1"' in fill_fix(fix, JAX)
+    newer = change(JAX, {"packages": {"jax-cuda13-plugin": "0.7.1"}})
+    assert '"jax[cuda13]==0.7.1"' in fill_fix(fix, newer)
+    assert '"jax[cuda12]"' in fill_fix(fix, {})
+
+
+@pytest.mark.parametrize("cause", ["C3", "C16", "C17", "C21"])
+def test_what_tensorflow_lacks_and_jax_has_is_said(cause):
+    assert 'install_gpukeras(backend = "jax")' in BY_ID[cause].fix
+
+
 @pytest.mark.parametrize(
     ("cause", "capability", "driver"),
     [

@@ -191,7 +191,7 @@ CAUSES = (
         is_fault=True,
         backend="tensorflow",
     ),
-    # wheels of TensorFlow 2.21.0: cp310 to cp313; of JAX 0.10 and later: cp314 too
+    # wheels of TensorFlow 2.21.0: cp310 to cp313; of jaxlib 0.10.2: cp314 too
     Cause(
         "C21",
         "python",
