@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block, as_data
@@ -52,7 +52,7 @@ class Source:
 
     def place(self, arrays: Iterable[np.ndarray]) -> Any:
         """Copies arrays to the device in the structure that a step takes."""
-        put = functools.partial(runtime.put, device=self._device)
+        put = functools.partial(tensor_ops.put, device=self._device)
         with runtime.on_device(self._device, soft=True):
             return as_data(runtime.tree().map_structure(put, tuple(arrays)), self._wrapped)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.backend.jax_module import jax
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -46,7 +46,7 @@ def read_steps(model: Model, source: Source, device: str, batches: int) -> dict[
     readers: dict[str, Callable[[], Any]] = {
         "first_s": lambda: _time_step(model, next(passes)[0]),
         "median_s": lambda: median(_time_step(model, next(passes)[0]) for _ in range(batches)),
-        "variables": lambda: dict(Counter(runtime.variable_devices(model))),
+        "variables": lambda: dict(Counter(tensor_ops.variable_devices(model))),
         "held_bytes": lambda: _read_held(model, source, device),
         "expected_bytes": lambda: placement.choose_expected_bytes(
             source.batch(source.batch_size), []
@@ -126,7 +126,7 @@ def _compare_outputs(model: Model, source: Source, device: str) -> dict[str, Any
 
 def _outputs(model: Model, features: Any, device: str) -> list[np.ndarray]:
     def place(value: Any) -> Any:
-        return runtime.put(np.asarray(value), device)
+        return tensor_ops.put(np.asarray(value), device)
 
     state = [
         [place(variable.value) for variable in variables]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.messages import find_reason
 from gpukeras.diagnostics import usage
 
@@ -39,7 +39,7 @@ def compute_product(device: str) -> dict[str, Any]:
     left, right = random.uniform(-1, 1, (2, SIZE, SIZE)).astype("float32")
     with runtime.on_device(device, soft=False):
         result = runtime.keras().ops.matmul(left, right)
-        values, placed = np.asarray(result), runtime.place_of(result)
+        values, placed = np.asarray(result), tensor_ops.place_of(result)
     exact, sizes = multiply_twice(left, right)
     return judge_result(device, placed, measure_deviation(values, exact, sizes))
 
@@ -51,7 +51,7 @@ def compute_convolution(device: str) -> dict[str, Any]:
     filters = random.uniform(-1, 1, (KERNEL, KERNEL, CHANNELS, FILTERS)).astype("float32")
     with runtime.on_device(device, soft=False):
         result = runtime.keras().ops.conv(images, filters, data_format="channels_last")
-        values, placed = np.asarray(result), runtime.place_of(result)
+        values, placed = np.asarray(result), tensor_ops.place_of(result)
     slide: Any = np.lib.stride_tricks.sliding_window_view  # NumPy 1.26's types allow one axis only
     windows = slide(images, (KERNEL, KERNEL), axis=(1, 2))
     patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, KERNEL * KERNEL * CHANNELS)
