@@ -14,10 +14,9 @@ from gpukeras.core.options import DatasetSpec
 # Against 8 MiB, with 200 columns and 2 cores, blocks of 2, 4 and 16 MiB took 1.35, 1.05 and 0.95
 # times as long; two blocks are in memory at a time.
 BLOCK_BYTES = 8 * 2**20
-# The first batch of a compiled call takes 2 ms more than the others, 20 times per epoch in that
-# benchmark: blocks of 8, 16 and 32 MiB took 1.24, 1.08 and 0.98 times as long as bare XLA. The
-# compiler's working memory (70 MiB) is free again by then.
-COMPILED_BLOCK_BYTES = 24 * 2**20
+# The first batch of a compiled call takes 2 ms more than the others, so its blocks are larger. Two
+# of them and the rows stay within 0.6 of R's matrix (200,000 x 200).
+COMPILED_BLOCK_BYTES = 9 * 2**20
 BLOCK_BATCHES = 1024  # with batches of 32, about 45 ms of training; a call costs 0.3 to 1 ms
 # For rows that a tf.data pipeline makes during training. Training waits for the first block, so a
 # block is a small part of the epoch. A block costs about 1 ms.
@@ -254,7 +253,7 @@ def choose_capacity(batch_bytes: int, steps: int, engine: str = "") -> int:
     Args:
         batch_bytes: Bytes of one batch.
         steps: Batches per epoch.
-        engine: The engine that trains; "compiled" gets blocks of up to 24 MiB, others 8 MiB.
+        engine: The engine that trains; "compiled" gets blocks of up to 9 MiB, others 8 MiB.
     """
     most_bytes = COMPILED_BLOCK_BYTES if engine == "compiled" else BLOCK_BYTES
     most = max(1, min(steps, BLOCK_BATCHES, most_bytes // max(1, batch_bytes)))

@@ -74,6 +74,12 @@ class EpochLoop:
         if isinstance(self._blocks, Generator):
             self._blocks.close()  # the garbage collector would swallow an interrupt
 
+    def end(self) -> None:
+        """Closes the last epoch and frees the loader's memory: the model refers to the training."""
+        self.close()
+        if self.loader is not None:
+            self.loader.release()
+
     def _skip(self, done: int) -> None:
         while self.position < done:
             self._block = next(self._blocks, None)
@@ -177,6 +183,7 @@ class EpochLoop:
             return 0
         if trying:
             wait_for(self._logs)
+        chooser.started_s = chooser.started_s or self.engines.started_s
         chooser.record(count, self.agree_time(time.perf_counter() - began))
         self.engines.started_s = chooser.started_s
         if trying and chooser.choice:

@@ -140,7 +140,7 @@ class Trainer:
         self.runner = EpochLoop(engines, chooser, *hooks, self.loader, agreement.agree_time)
         each = bool(self.facts.batch_hook)
         self.keras_steps = KerasSteps(self.loader, self.runner, self.callbacks, each, self.together)
-        held.callback(lambda: self.runner.close())
+        held.callback(lambda: self.runner.end())
         tensor_ops.set_function(self.model, "train", self._run_keras_step)
         self.model.history = None  # not that of an earlier training, if this one does not start
 

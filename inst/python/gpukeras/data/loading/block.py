@@ -58,6 +58,7 @@ class DataLoader(ABC):
 
     steps: int | None
     exact: bool
+    _gatherers: tuple[tuple[Callable[..., Any], ...], ...] = ()
 
     def __init__(
         self,
@@ -87,6 +88,10 @@ class DataLoader(ABC):
     def suit(self, engine: str) -> None:
         """Sizes the next blocks, except one that is already made, for an engine."""
         self.capacity = self.capacity_for(engine) or self.capacity
+
+    def release(self) -> None:
+        """Frees the memory for further blocks, once no epoch follows."""
+        self._gatherers = ()
 
     @abstractmethod
     def settle(self, plan: PipelinePlan) -> PipelinePlan:

@@ -3,11 +3,10 @@
     rows by number:   epoch's order --> MapLoader ------+
     rows in sequence: chunks --> IterableLoader --------+--> Block (many batches) --> engine
 
-TensorFlow's multi-threaded gather collects the rows of a block outside the training program: inside
-XLA on a CPU, a gather becomes a loop over rows (28 us per row, measured). If the host gathers, a
-thread makes and sends the next block while the device works on the current one. This helps on a CPU
-too, as a compiled step leaves cores idle (a warm epoch of 200,000 x 200 took 0.81 to 0.93 times as
-long, 2 cores). A user's R function is called on R's main thread, between two calls of the engine.
+The rows of a block are gathered outside the training program: inside XLA on a CPU, a gather becomes
+a loop over rows (28 us per row, measured). If the host gathers, a thread makes and sends the next
+block while the device works on the current one, also on a CPU, where a compiled step leaves cores
+idle (a warm epoch of 200,000 x 200 took 0.81 to 0.93 times as long, 2 cores).
 
 `open_loader()` returns the loader that fits the dataset; both loaders have the same interface.
 """
@@ -92,8 +91,10 @@ class MapLoader(DataLoader):
         places = (plan.device,) if shares is None else shares.devices
         on_device = plan.mode == "resident" and not plan.device.startswith("CPU")
         self._places = places if on_device else ("CPU:0",) * len(places)
+        reuse = plan.device.startswith("CPU")  # for a GPU TensorFlow's threads gather faster
         self._gatherers = tuple(
-            tuple(source.gatherer(place) for source in dataset.sources) for place in self._places
+            tuple(s.reusing_gatherer() if reuse else s.gatherer(place) for s in dataset.sources)
+            for place in self._places
         )
 
     def epoch(self, number: int) -> Generator[Block, None, None]:

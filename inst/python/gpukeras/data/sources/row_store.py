@@ -15,6 +15,7 @@ import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.data.arrays import BLOCK_BYTES
+from gpukeras.data.sources.row_buffers import LEAST_BYTES, RowBuffers
 
 Rows = np.ndarray | slice  # row numbers in any order, or a range of them
 Gatherer = Callable[[np.ndarray], Any]  # maps row numbers to a tensor
@@ -76,6 +77,10 @@ class RowSource(ABC):
         loaded = self._loaded[place]
         return lambda rows: tensor_ops.take(loaded, rows)
 
+    def reusing_gatherer(self) -> Gatherer:
+        """Returns a gatherer for the CPU, which may use the memory of freed tensors again."""
+        return self.gatherer("CPU:0")
+
     def _load(self, place: str) -> Any:
         """Loads all rows onto a device, with at most one block of them in host memory."""
         step = max(1, LOAD_BYTES // max(1, self.row_bytes))
@@ -117,6 +122,16 @@ class MemoryRows(RowSource):
             return super().gatherer(place)
         tensor = self.tensor(place)
         return lambda rows: tensor_ops.take(tensor, rows)
+
+    def reusing_gatherer(self) -> Gatherer:
+        """Returns a gatherer with buffers of its own for large blocks."""
+        small, buffers = self.gatherer("CPU:0"), RowBuffers(self.array)
+
+        def gather(rows: np.ndarray) -> Any:
+            large = len(rows) * self.row_bytes >= LEAST_BYTES
+            return buffers.gather(rows) if large else small(rows)
+
+        return gather
 
     def tensor(self, place: str) -> Any:
         """Returns all rows as a tensor on a device; on the CPU without a copy."""
