@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpukeras.data.arrays import aligned_empty
+from gpukeras.core.memory import aligned_empty
 from gpukeras.data.sources import row_store
 from gpukeras.data.sources.row_buffers import RowBuffers
 

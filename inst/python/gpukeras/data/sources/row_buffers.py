@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
-from gpukeras.data.arrays import aligned_empty
+from gpukeras.backend import tensor_ops
+from gpukeras.core.memory import aligned_empty
 
 LEAST_BYTES = 2**20  # the C library reuses smaller blocks itself
 
@@ -41,7 +41,7 @@ class RowBuffers:
         # A mode other than "raise" writes into `out` directly.
         np.take(self._array, rows, axis=0, out=gathered, mode="clip")
         weakref.finalize(gathered, self._free.append, buffer).atexit = False
-        return runtime.adopt_array(gathered)
+        return tensor_ops.adopt_array(gathered)
 
     def _take_buffer(self, rows: int) -> np.ndarray:
         """Returns a free buffer; if none is large enough, they are of an earlier size."""
