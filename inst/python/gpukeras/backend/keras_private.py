@@ -7,7 +7,11 @@ so the tests of this module cover a new version of Keras.
 
 from __future__ import annotations
 
+import itertools
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 # Names for `vars()`; with setattr() Keras would track the value.
@@ -215,6 +219,22 @@ def call_flat(concrete: Any, tensors: Sequence[Any], captured: Sequence[Any]) ->
         captured: The captured values.
     """
     return concrete._call_flat(tensors, captured)
+
+
+@contextmanager
+def numbered_from(start: int) -> Iterator[None]:
+    """Numbers the functions that this thread traces from a start on, instead of by session.
+
+    TensorFlow counts all that it has ever named in the session. The numbers are in the names of
+    functions, and XLA finds a program on disk only under the same names.
+    """
+    ops: Any = sys.modules["tensorflow.python.framework.ops"]
+    before, numbers, thread = ops.uid, itertools.count(start), threading.get_ident()
+    ops.uid = lambda: next(numbers) if threading.get_ident() == thread else before()
+    try:
+        yield
+    finally:
+        ops.uid = before
 
 
 def separate_collective_keys(strategy: Any, distance: int) -> None:

@@ -29,6 +29,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.autotune import choose_count
+from gpukeras.engine.program_names import repeatable_names
 from gpukeras.engine.programs import (
     Logs,
     Program,
@@ -248,7 +249,9 @@ class Engines:
         traced = special if any_size or static else self._program
         program = tf.function(traced, autograph=False, jit_compile=compiled)
         scalars = [tf.TensorSpec([], tf.int32)] * (3 if any_size else 2)
-        with tensor_ops.threefry_dropout() if on_cpu else contextlib.nullcontext():
+        terms = self._kind, engine, any_size, self.batch_size, self._device, specs
+        dropout = tensor_ops.threefry_dropout if on_cpu else contextlib.nullcontext
+        with dropout(), repeatable_names(self.model, str(terms)):
             try:
                 concrete = program.get_concrete_function(specs, *scalars)
             except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
