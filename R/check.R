@@ -18,13 +18,13 @@
 #' cause only if an error code or such a change proves it; otherwise the result is "not determined",
 #' never "no".
 #'
-#' If Keras runs on JAX (`gpu_setup(backend = "jax")`), the same layers ask JAX: the versions of jax,
-#' jaxlib and the CUDA plugin, the devices that JAX starts and what it says if it cannot, and the test
-#' computation, with XLA as always on JAX. JAX starts its devices to list them, so that happens in the
-#' separate process alone. With `model` and `data` the check then reports where the results of training
-#' steps are, the memory that their rows take and the kernels, but not the operations one by one. The
-#' causes in JAX were proven on JAX's own CUDA packages over a simulated driver, or on recorded and
-#' published messages; the check of JAX was never run on a GPU.
+#' If Keras runs on JAX (`gpu_setup(backend = "jax")`), the same layers ask JAX: the versions of
+#' jax, jaxlib and the CUDA plugin, the devices that JAX starts and what it says if it cannot, and
+#' the test computation, with XLA as always on JAX. JAX starts its devices to list them, so that
+#' happens in the separate process alone. With `model` and `data` the check then reports where the
+#' results of training steps are, the memory that their rows take and the kernels, but not the
+#' operations one by one. The causes in JAX were proven on JAX's own CUDA packages over a simulated
+#' driver, or on recorded and published messages; the check of JAX was never run on a GPU.
 #'
 #' @param model A compiled Keras model. With `data`, `gpu_check()` runs and traces some of its real
 #'   training steps in this session (which starts TensorFlow's devices). It reports where the

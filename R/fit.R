@@ -32,13 +32,13 @@
 #' Keras trains it until you compile the model again. If you unfreeze a layer, compile the model
 #' again; otherwise an error names the layer.
 #'
-#' XLA keeps its programs for later sessions in the folder `xla` of
-#' `tools::R_user_dir("gpukeras", "cache")`, in a subfolder for each TensorFlow version and kind of
-#' CPU and GPU, and loads them several times faster than it builds them. When TensorFlow starts, the
-#' programs that were not used for longest are removed until the rest takes at most 1 GiB. The
-#' environment variable `GPUKERAS_XLA_CACHE`, set before TensorFlow starts, names another folder, or
-#' is `"off"`. No programs are kept if the folder cannot be written to, the disk is almost full, others
-#' may write to the folder, or you set `TF_XLA_FLAGS`.
+#' XLA keeps its programs for later sessions in the folder `xla` of `tools::R_user_dir("gpukeras",
+#' "cache")`, in a subfolder for each TensorFlow version and kind of CPU and GPU, and loads them
+#' several times faster than it builds them. When TensorFlow starts, the programs that were not used
+#' for longest are removed until the rest takes at most 1 GiB. The environment variable
+#' `GPUKERAS_XLA_CACHE`, set before TensorFlow starts, names another folder, or is `"off"`. No
+#' programs are kept if the folder cannot be written to, the disk is almost full, others may write
+#' to the folder, or you set `TF_XLA_FLAGS`.
 #'
 #' Callbacks that work on every batch (a custom class with `on_train_batch_end()`) or on every n-th
 #' batch (`save_freq = 100` of Keras' `ModelCheckpoint`) switch to `"keras"`. Keras' other callbacks

@@ -104,7 +104,7 @@ choose_build <- function(computer, gpu) {
   }
 }
 
-# The build of JAX for a computer, with the reason. JAX has wheels with CUDA for Linux, on arm64 too.
+# The build of JAX for a computer, with the reason. It has wheels with CUDA for Linux on arm64 too.
 choose_jax <- function(computer, gpu) {
   sees <- nzchar(computer$nvidia)
   if (computer$system != "Linux") {
