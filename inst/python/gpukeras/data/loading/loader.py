@@ -46,7 +46,6 @@ from gpukeras.data.streams.passthrough import count_rows
 
 EVALUATED_ROWS = 2**20  # assumed length of an epoch whose length is unknown
 
-
 # Row numbers, batches, whether the piece is the tail, and the key of its random numbers.
 Piece = tuple[np.ndarray, int, bool, tuple[int, int]]
 
