@@ -6,6 +6,7 @@ Importing this package before TensorFlow lets TensorFlow find the CUDA libraries
 
 from gpukeras.backend.import_hook import await_tensorflow
 from gpukeras.core.errors import (
+    BackendError,
     CheckpointError,
     ClusterError,
     CompressionError,
@@ -23,6 +24,7 @@ from gpukeras.core.errors import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "BackendError",
     "CheckpointError",
     "ClusterError",
     "CompressionError",

@@ -86,7 +86,7 @@ def test_several_inputs_and_rows_in_sequence_train_as_rows_in_memory(name):
     assert max(found.values()) < 1e-6
 
 
-def test_no_part_needs_tensorflow():
+def test_neither_training_nor_prediction_imports_tensorflow():
     assert not found_in("columns")["tensorflow"]
 
 
