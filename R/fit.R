@@ -30,7 +30,10 @@
 #' compile the model again after you change a number inside a layer, such as a dropout rate. If you
 #' freeze a layer after a training (`trainable`), the next training leaves it unchanged, whereas
 #' Keras trains it until you compile the model again. If you unfreeze a layer, compile the model
-#' again; otherwise an error names the layer.
+#' again; otherwise an error names the layer. A new model that is provably equal to an earlier one of
+#' the session (Keras' own layers, losses, metrics and optimizers, with the same settings, shapes and
+#' batches, on one device) uses its programs; the last 8 programs are kept. Learning rates may
+#' differ, unless they follow a schedule.
 #'
 #' XLA keeps its programs for later sessions in the folder `xla` of `tools::R_user_dir("gpukeras",
 #' "cache")`, in a subfolder for each TensorFlow version and kind of CPU and GPU, and loads them

@@ -93,10 +93,11 @@ def test_a_concrete_function_takes_other_captured_values():
     tf = runtime.tensorflow()
     weight = tf.Variable(2.0)
     concrete = tf.function(lambda x: weight * x).get_concrete_function(tf.TensorSpec([]))
-    assert keras_private.can_call_flat(concrete)
+    assert keras_private.can_call_captured(concrete)
     other = tf.Variable(5.0)
-    found = keras_private.call_flat(concrete, [tf.constant(3.0)], [other.handle])
-    assert float(tf.nest.flatten(found)[0]) == 15.0
+    for function in (concrete, keras_private.drop_captures(concrete)):
+        found = keras_private.call_captured(function, [tf.constant(3.0)], [other.handle])
+        assert float(found) == 15.0
     assert runtime.started()
     strategy = type("Strategy", (), {"_collective_key_base": 10})
     keras_private.separate_collective_keys(strategy, 100)

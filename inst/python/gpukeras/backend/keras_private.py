@@ -154,6 +154,11 @@ def loss_tracker(model: Any) -> Any:
     return model._loss_tracker
 
 
+def list_losses(compiled: Any | None) -> list[Any]:
+    """Returns the losses of a compiled model that was built."""
+    return [each.loss for each in getattr(compiled, "_flat_losses", None) or ()]
+
+
 def loss_options(loss: Any) -> Mapping[str, Any]:
     """Returns the arguments that a loss passes to its function."""
     return getattr(loss, "_fn_kwargs", {})
@@ -189,7 +194,12 @@ def variable_key(optimizer: Any) -> Callable[[Any], Any]:
 
 def knows_variable(optimizer: Any, variable: Any) -> bool:
     """Whether a built optimizer was built with a variable."""
-    return optimizer._var_key(variable) in optimizer._trainable_variables_indices
+    return find_slot(optimizer, variable) is not None
+
+
+def find_slot(optimizer: Any, variable: Any) -> int | None:
+    """Returns a variable's index in an optimizer; None where it was not built with it."""
+    return optimizer._trainable_variables_indices.get(optimizer._var_key(variable))
 
 
 def common_apply(optimizer: Any) -> Callable[..., Any]:
@@ -205,20 +215,32 @@ def is_context_started(context: Any) -> bool:
     return context._context_handle is not None
 
 
-def can_call_flat(concrete: Any) -> bool:
-    """Whether a concrete function accepts captured values other than its own."""
-    return callable(concrete._call_flat)
+def can_call_captured(function: Any) -> bool:
+    """Whether a traced function accepts captured values other than its own."""
+    return hasattr(getattr(function, "_inference_function", function), "call_with_captures")
 
 
-def call_flat(concrete: Any, tensors: Sequence[Any], captured: Sequence[Any]) -> Any:
-    """Calls a concrete function with other captured values than its own.
+def call_captured(function: Any, arguments: Sequence[Any], captured: Sequence[Any]) -> Any:
+    """Calls a traced function with other captured values than its own.
 
     Args:
-        concrete: The concrete function.
-        tensors: Its arguments, flat.
+        function: A concrete function, or what `drop_captures()` returned.
+        arguments: Its arguments.
         captured: The captured values.
     """
-    return concrete._call_flat(tensors, captured)
+    inner = getattr(function, "_inference_function", function)
+    return inner.call_with_captures(arguments, {}, captured)
+
+
+def drop_captures(concrete: Any) -> Any:
+    """Returns a concrete function without the values that it and its graphs captured."""
+    function = concrete._inference_function
+    within = [function]
+    while within:
+        each = within.pop()
+        within += each._children
+        each._cached_graph = None
+    return function
 
 
 @contextmanager

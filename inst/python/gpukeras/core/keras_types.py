@@ -18,6 +18,7 @@ class Variable(Protocol):
     shape: tuple[int, ...]
     trainable: bool
     constraint: Any
+    regularizer: Any
     value: Any
 
     def assign(self, value: Any) -> Any:
@@ -114,6 +115,9 @@ class Model(Protocol):
 
     def count_params(self) -> int:
         """Returns the number of weights."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config()` takes."""
 
     def get_compile_config(self) -> Mapping[str, Any] | None:
         """Returns what `compile_from_config()` takes."""

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpukeras.backend import cpp_log, keras_private, runtime, tensor_ops
+from gpukeras.engine.trace_cache import Traced
 
 STAND_IN_BYTES = 256 * 2**20  # of variables to duplicate; larger models compile in the foreground
 
@@ -30,31 +31,30 @@ class Compilation:
     """The compilation of a traced program, in its own thread.
 
     Args:
-        concrete: The program, made with `jit_compile`.
-        calls: Flat arguments of each call; one call compiles one executable.
+        traced: The program, made with `jit_compile`.
+        calls: Arguments of each call; one call compiles one executable.
         captured: The replacements of its captured inputs, and the stand-ins that own them.
     """
 
     def __init__(
-        self, concrete: Any, calls: Sequence[Sequence[Any]], captured: Sequence[Any]
+        self, traced: Traced, calls: Sequence[Sequence[Any]], captured: Sequence[Any]
     ) -> None:
         """Starts the thread."""
-        self._work: tuple[Any, ...] | None = (concrete, calls, list(captured))
+        self._work: tuple[Any, ...] | None = (traced, calls, list(captured))
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._compile, name="gpukeras-xla", daemon=False)
         self._thread.start()
 
     def _compile(self) -> None:
         assert self._work is not None  # set to None only below
-        concrete, calls, captured = self._work
-        handles = [getattr(each, "handle", each) for each in captured]
+        traced, calls, captured = self._work
         try:
             with (
                 cpp_log.muted_cpp_log(),
-                runtime.tensorflow().device(handles[0].device if handles else None),
+                runtime.tensorflow().device(captured[0].device if captured else None),
             ):
-                for tensors in calls:
-                    keras_private.call_flat(concrete, list(tensors), handles)
+                for arguments in calls:
+                    traced.call_on(captured, arguments)
         except Exception as error:
             self._error = error
         finally:
@@ -82,31 +82,29 @@ class Compilation:
         self._thread.join()
 
 
-def begin_compiling(concrete: Any, calls: Sequence[Sequence[Any]]) -> Compilation | None:
+def begin_compiling(traced: Traced, calls: Sequence[Sequence[Any]]) -> Compilation | None:
     """Starts to compile a program in the background.
 
     Args:
-        concrete: A concrete function that was made with `jit_compile`.
-        calls: Flat arguments of each call, see `Compilation`.
+        traced: A program that was made with `jit_compile`.
+        calls: Arguments of each call, see `Compilation`.
 
     Returns:
         The compilation, or None where the first call must compile: the model is large, the
         program captures more than variables, or this TensorFlow has other internals.
     """
     try:
-        captured = _make_stand_ins(concrete)
-        if captured is None or not keras_private.can_call_flat(concrete):
+        captured = _make_stand_ins(traced.captured)
+        if captured is None or not keras_private.can_call_captured(traced.function):
             return None
-        return Compilation(concrete, calls, captured)
+        return Compilation(traced, calls, captured)
     except (AttributeError, TypeError, runtime.tensorflow().errors.ResourceExhaustedError):
         return None
 
 
-def _make_stand_ins(concrete: Any) -> list[Any] | None:
+def _make_stand_ins(known: Sequence[Any]) -> list[Any] | None:
     """Returns a stand-in for each captured variable; other tensors stay as they are."""
     tf = runtime.tensorflow()
-    variables = {id(variable.handle): variable for variable in concrete.graph.variables}
-    known = [variables.get(id(tensor), tensor) for tensor in concrete.captured_inputs]
     if not all(_can_stand_in(each) for each in known):
         return None
     if sum(_count_bytes(each) for each in known if hasattr(each, "handle")) > STAND_IN_BYTES:

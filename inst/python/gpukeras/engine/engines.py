@@ -9,7 +9,8 @@ The engines run the same Keras step on the same blocks of batches:
 None is always best (XLA's convolutions on a CPU are 8 times slower than oneDNN's), so in the first
 epoch each trains real batches for a short time, and the fastest continues. No work is wasted: these
 are updates of the same model. An engine is only tried where it can win and the steps left can pay
-for its tracing; XLA compiles in a thread, see `async_compile`, while the fastest so far trains.
+for its tracing, which equal models share, see `trace_cache`; XLA compiles in a thread, see
+`async_compile`, while the fastest so far trains.
 
 The loop's first batch is a run-time value. So is its trip count, and one program serves calls of
 any size; but on a GPU XLA has to know the count, see `trip_counts`, and compiles a few programs.
@@ -43,6 +44,7 @@ from gpukeras.engine.programs import (
     make_static,
     read_shapes,
 )
+from gpukeras.engine.trace_cache import open_traced
 from gpukeras.engine.trip_counts import choose_loop
 from gpukeras.system import host
 
@@ -104,7 +106,7 @@ class Engines:
         self._step = getattr(model, f"{kind}_step") if step is None else step
         self._keras_function = self._take_function(step)
         self._made: dict[str, Program] = {}
-        self._single: Step | None = None
+        self._tail: Program | None = None
         self.ran: set[str] = set()
         self.chosen = ""
         self.started_s = self.prepared_s = 0.0
@@ -206,13 +208,15 @@ class Engines:
         """Runs the short last batch of an epoch."""
         if engine == "keras":
             return self._keras_function(iter([block.arrays]))
-        made = self._made.get("superstep")
-        if made is not None and not made.rows and made.takes(block):
-            return made.run(block.arrays, 0, 1, count_rows(block.arrays))
-        if self._single is None:
-            single = runtime.tensorflow().function(reduce_retracing=True, autograph=False)
-            self._single = single(self._step)
-        return self._single(block.arrays)
+        made, rows = self._made.get("superstep"), count_rows(block.arrays)
+        if made is None or made.rows or not made.takes(block):
+            if self._tail is None or not self._tail.takes(block):
+                try:
+                    self._tail = self._open("superstep", block, 0)
+                except UntraceableError:  # for a step that needs to know its number of rows
+                    return self._keras_function(iter([block.arrays]))
+            made = self._tail
+        return made.run(block.arrays, 0, 1, rows)
 
     def _run_keras(self, block: Block, first: int, count: int) -> Logs:
         size, nest = self.batch_size, runtime.tensorflow().nest
@@ -235,31 +239,38 @@ class Engines:
         return logs
 
     def _make(self, engine: str, block: Block, rows: int) -> Program:
-        """Traces an engine's program for blocks of `rows` rows."""
+        """Opens an engine's program for blocks of `rows` rows, which it will use from now on."""
+        any_size = self._any_size and engine == "superstep"
+        self._made[engine] = self._open(engine, block, 0 if any_size else rows)
+        return self._made[engine]
+
+    def _open(self, engine: str, block: Block, rows: int) -> Program:
+        """Opens a program, an equal model's or a new one, for blocks of `rows` rows; 0 for any."""
         tf = runtime.tensorflow()
-        compiled, any_size = engine == "compiled", self._any_size and engine == "superstep"
-        first_dimension = None if any_size else rows
         specs = tf.nest.map_structure(
-            lambda array: tf.TensorSpec([first_dimension, *array.shape[1:]], array.dtype),
+            lambda array: tf.TensorSpec([rows or None, *array.shape[1:]], array.dtype),
             block.arrays,
         )
-        on_cpu = compiled and self._device.startswith("CPU")
+        compiled, on_cpu = engine == "compiled", self._device.startswith("CPU")
         static = compiled and self._static
-        special = self._program_of_any_size if any_size else self._program_of_known_count
-        traced = special if any_size or static else self._program
-        program = tf.function(traced, autograph=False, jit_compile=compiled)
-        scalars = [tf.TensorSpec([], tf.int32)] * (3 if any_size else 2)
-        terms = self._kind, engine, any_size, self.batch_size, self._device, specs
-        dropout = tensor_ops.threefry_dropout if on_cpu else contextlib.nullcontext
-        with dropout(), repeatable_names(self.model, str(terms)):
-            try:
-                concrete = program.get_concrete_function(specs, *scalars)
-            except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
-                raise UntraceableError(find_reason(error)) from error
-        rows = 0 if any_size else rows
+        special = self._program_of_known_count if rows else self._program_of_any_size
+        loop = special if static or not rows else self._program
+        program = tf.function(loop, autograph=False, jit_compile=compiled)
+        scalars = [tf.TensorSpec([], tf.int32)] * (2 if rows else 3)
+        terms = self._kind, engine, static, self.batch_size, self._device, specs
+        dropout = tensor_ops.threefry_dropout if compiled and on_cpu else contextlib.nullcontext
+
+        def trace() -> Any:
+            with dropout(), repeatable_names(self.model, str(terms)):
+                return program.get_concrete_function(specs, *scalars)
+
+        try:
+            traced = open_traced(self.model, self._step, terms, trace)
+        except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
+            raise UntraceableError(find_reason(error)) from error
+        self.started_s = self.started_s or traced.saved_s
         kind = StaticProgram if static else Program
-        self._made[engine] = kind(concrete, read_shapes(block, rows), rows, self.batch_size)
-        return self._made[engine]
+        return kind(traced, read_shapes(block, rows), rows, self.batch_size)
 
     def _program_of_known_count(self, arrays: Any, first: Any, count: Any) -> Logs:
         """Traced: as `_program()`, with a number of batches that XLA knows."""

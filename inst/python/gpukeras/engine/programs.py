@@ -9,6 +9,7 @@ from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
+from gpukeras.engine.trace_cache import Traced
 from gpukeras.engine.trip_counts import choose_sizes, split_count
 
 Logs = Mapping[str, Any]
@@ -20,17 +21,17 @@ class Program:
     """The program of an engine; its number of batches is a run-time value.
 
     Args:
-        concrete: The traced function. It takes arrays, the first batch and the number of batches;
+        traced: The traced function. It takes arrays, the first batch and the number of batches;
             where rows are any number, the batch size too.
         shapes: Shapes of its array arguments.
         rows: Their number of rows; 0 for any number.
         batch_size: Rows per batch.
     """
 
-    def __init__(self, concrete: Any, shapes: Shapes, rows: int, batch_size: int) -> None:
+    def __init__(self, traced: Traced, shapes: Shapes, rows: int, batch_size: int) -> None:
         """Starts without a compilation in the background."""
         self.shapes, self.rows, self._batch_size = shapes, rows, batch_size
-        self._concrete = concrete
+        self._traced = traced
         self._compilation: Compilation | None = None
 
     def takes(self, block: Block) -> bool:
@@ -48,13 +49,13 @@ class Program:
         """
         constant = runtime.tensorflow().constant
         sizes = [] if self.rows else [constant(size or self._batch_size)]
-        return self._concrete(arrays, constant(first), constant(count), *sizes)
+        return self._traced(arrays, constant(first), constant(count), *sizes)
 
-    def prepare(self, arrays: Sequence[Any], batches: int) -> None:
+    def prepare(self, arrays: Any, batches: int) -> None:
         """Begins to compile in the background what calls of up to `batches` need.
 
         Args:
-            arrays: Flat arrays of the right shapes.
+            arrays: Arrays of the right shapes.
             batches: The number of batches.
         """
         self._begin(arrays, (0,))  # which changes no variable
@@ -80,10 +81,10 @@ class Program:
         if self._compilation is not None:
             self._compilation.wait()
 
-    def _begin(self, arrays: Sequence[Any], counts: Sequence[int]) -> None:
+    def _begin(self, arrays: Any, counts: Sequence[int]) -> None:
         constant = runtime.tensorflow().constant
-        calls = [[*arrays, constant(0), constant(count)] for count in counts]
-        self._compilation = begin_compiling(self._concrete, calls)
+        calls = [(arrays, constant(0), constant(count)) for count in counts]
+        self._compilation = begin_compiling(self._traced, calls)
 
 
 class StaticProgram(Program):
@@ -92,9 +93,9 @@ class StaticProgram(Program):
     A call runs the largest that are ready. Only that of a single batch is waited for.
     """
 
-    def __init__(self, concrete: Any, shapes: Shapes, rows: int, batch_size: int) -> None:
+    def __init__(self, traced: Traced, shapes: Shapes, rows: int, batch_size: int) -> None:
         """Starts with single batches."""
-        super().__init__(concrete, shapes, rows, batch_size)
+        super().__init__(traced, shapes, rows, batch_size)
         self.sizes: tuple[int, ...] = (1,)
         self._tried: tuple[int, ...] = (1,)
 
@@ -106,7 +107,7 @@ class StaticProgram(Program):
             first += part
         return logs
 
-    def prepare(self, arrays: Sequence[Any], batches: int) -> None:
+    def prepare(self, arrays: Any, batches: int) -> None:
         """Begins to compile the programs, largest first; see `Program.prepare()`."""
         self._begin(arrays, choose_sizes(batches))
         self._tried = choose_sizes(batches)
@@ -116,8 +117,7 @@ class StaticProgram(Program):
         sizes = choose_sizes(min(batches, block.batches))
         if self.is_ready() and len(sizes) > len(self._tried):
             self._tried = sizes
-            arrays = runtime.tensorflow().nest.flatten(block.arrays)
-            self._begin(arrays, [size for size in sizes if size not in self.sizes])
+            self._begin(block.arrays, [size for size in sizes if size not in self.sizes])
 
     def is_ready(self) -> bool:
         """Whether no program is being compiled; then those that were are used."""
@@ -179,18 +179,15 @@ def read_shapes(block: Block, rows: int | None = None) -> Shapes:
     )
 
 
-def make_like(block: Block, rows: int) -> list[Any]:
+def make_like(block: Block, rows: int) -> Any:
     """Returns tensors like a block's arrays, with `rows` rows of any content."""
     tf = runtime.tensorflow()
-    arrays = tf.nest.flatten(block.arrays)
     if rows == count_rows(block.arrays):
-        return arrays
-    with tf.device(arrays[0].device):
-        return [
-            tf.identity(
-                tensor_ops.adopt_array(
-                    aligned_empty((rows, *array.shape[1:]), array.dtype.as_numpy_dtype)
-                )
-            )
-            for array in arrays
-        ]
+        return block.arrays
+
+    def make(array: Any) -> Any:
+        empty = aligned_empty((rows, *array.shape[1:]), array.dtype.as_numpy_dtype)
+        return tf.identity(tensor_ops.adopt_array(empty))
+
+    with tf.device(tf.nest.flatten(block.arrays)[0].device):
+        return tf.nest.map_structure(make, block.arrays)

@@ -204,6 +204,12 @@ class TrainingStep:
         return self._averages is not None
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is only the step of the model's class and the check of its loss."""
+        own = getattr(self._own, "__func__", None) is type(self._model).train_step
+        return own and self.microbatch_size is None and not self.averaging
+
+    @property
     def parts(self) -> tuple[Any, ...]:
         """The objects that it uses besides the model."""
         return self._watch, self._averages

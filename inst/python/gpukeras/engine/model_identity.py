@@ -1,0 +1,226 @@
+"""Describes all that a model's traced step depends on, so that equal models are found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import devices, keras_private, runtime
+from gpukeras.core.keras_types import Model
+
+KERAS = "keras.src."
+OURS = "gpukeras.engine.train_step", "gpukeras.models.losses"  # replace methods for all models
+# Their tables and numbers are in no setting and no variable.
+REFUSED = "keras.src.layers.preprocessing"
+REPLACED = {"build", "quantize", "loss"}  # by Keras itself; `loss` is the compiled one
+UNSET = "_exclude_from_weight_decay_pattern", "_exclude_from_weight_decay_cache"
+NAMED = ("name", "keras_history", "input_layers", "output_layers")  # settings with layers' names
+NAMES = ("name", "_name", "_path", "_parent_path")  # attributes that no step depends on
+# `weighing_rows()` replaces `update_state` of the losses' metrics while a step is traced.
+PASSING = ("_called", "_losses", "_self_update_uid", "_tracked", "update_state")
+MOST_NUMBERS = 1000  # of an attribute that is compared
+
+
+def describe_model(model: Model, step: Any) -> str | None:
+    """Returns all that a compiled model's steps depend on, or None if that is not known.
+
+    Models of equal descriptions do the same with variables of their own. Names of layers are left
+    out where nothing depends on them.
+
+    Args:
+        model: A compiled model whose variables exist.
+        step: What is traced, see `Engines`.
+    """
+    try:
+        parts = _list_parts(model)
+        if not _is_known(model, parts):
+            return None
+        state, compiled = list_state(model, step), dict(model.get_compile_config() or {})
+        for part in _walk(compiled.get("optimizer")):
+            part.pop("name", None)
+            if isinstance(part.get("learning_rate"), float):  # the value of a variable
+                part.pop("learning_rate")
+        described = [
+            _number_layers(model, model.get_config()),
+            compiled,
+            _describe_variables(model),
+            [[str(one.shape), str(one.dtype), one.device] for one in state],
+            _describe_parts(parts, state),
+            _describe_session(model),
+        ]
+        if not all(map(_is_serialized_class, _walk(described))):
+            return None
+        return json.dumps(described, sort_keys=True)
+    except (TypeError, ValueError, NotImplementedError, AttributeError):
+        return None
+
+
+def list_state(model: Model, step: Any) -> list[Any]:
+    """Returns TensorFlow's variables that a step may use, each once, in the same order for equals.
+
+    Args:
+        model: A compiled model whose variables exist.
+        step: What is traced, see `Engines`.
+    """
+    variables = [*model.variables, *getattr(model.optimizer, "variables", ())]
+    variables += [*model.metrics_variables, *getattr(step, "variables", ())]
+    return list({id(one): one for one in map(_unwrap, variables)}.values())
+
+
+def _unwrap(variable: Any) -> Any:
+    # TensorFlow's variables have a method of this name, and are the value of Keras' variables.
+    return variable if callable(variable.value) else variable.value
+
+
+# Keras' own code -------------------------------------------------------------------------------
+
+
+def _list_parts(model: Model) -> list[Any]:
+    """Returns the objects that run in a model's steps besides itself."""
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    layers = keras_private.list_layers(model, include_self=False)
+    losses = keras_private.compiled_loss(model)
+    found = [
+        *layers,
+        *(one for layer in (model, *layers) for one in keras_private.list_operations(layer)),
+        *(model.optimizer, inner),
+        *model.metrics,
+        *getattr(keras_private.compiled_metrics(model), "metrics", ()),
+        *(losses, *keras_private.list_losses(losses)),
+    ]
+    return list({id(part): part for part in found}.values())
+
+
+def _is_known(model: Model, parts: Sequence[Any]) -> bool:
+    """Whether a model consists of Keras' own code, on one device."""
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    rate = keras_private.learning_rate(inner)
+    return (
+        bool(keras_private.list_losses(keras_private.compiled_loss(model)))
+        and _keeps_methods(model)
+        and all(_keeps_methods(part) and _calls_keras(part) for part in parts)
+        and (hasattr(rate, "value") or _keeps_methods(rate))
+        and not keras_private.inner_optimizers(inner)
+        and not any(vars(inner).get(name) for name in UNSET)
+        and keras_private.strategy_of(model) is None
+        and not runtime.tensorflow().distribute.has_strategy()
+    )
+
+
+def _keeps_methods(part: Any) -> bool:
+    """Whether an object is of a class of Keras' own, and has its methods, or gpukeras' for all."""
+    kind = type(part)
+    own = {name: value for name, value in vars(part).items() if name not in REPLACED}
+    replaced = [value for name, value in own.items() if callable(getattr(kind, name, None))]
+    return (
+        kind.__module__.startswith(KERAS)
+        and not kind.__module__.startswith(REFUSED)
+        and all(_module_of(value) in OURS for value in replaced)
+    )
+
+
+def _calls_keras(part: Any) -> bool:
+    """Whether all functions and objects that an object may call are Keras' own, or gpukeras'."""
+    modules = [_module_of(value) for value in vars(part).values() if callable(value)]
+    return all(module in OURS or module.startswith(KERAS) for module in modules)
+
+
+def _module_of(value: Any) -> str:
+    return str((value if isinstance(value, FunctionType) else type(value)).__module__)
+
+
+def _is_serialized_class(config: Mapping[str, Any]) -> bool:
+    """Whether a serialized object is of a class of Keras'; a dict without a class is a setting."""
+    if "class_name" not in config:
+        return True
+    module, name = str(config.get("module")).split(".")[0], config["class_name"]
+    return module in ("keras", "builtins") and name not in ("function", "__lambda__")
+
+
+# Descriptions ----------------------------------------------------------------------------------
+
+
+def _describe_variables(model: Model) -> list[Any]:
+    """Describes a model's variables, and their places in its optimizer."""
+    serialize = runtime.keras().saving.serialize_keras_object
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    described = [
+        [bool(one.trainable), serialize(one.constraint), serialize(one.regularizer)]
+        for one in model.variables
+    ]
+    return [described, [keras_private.find_slot(inner, one) for one in model.trainable_variables]]
+
+
+def _describe_parts(parts: Sequence[Any], state: Sequence[Any]) -> list[Any]:
+    """Describes attributes, also those that are no settings; variables by their places."""
+    places = {id(variable): f"variable {place}" for place, variable in enumerate(state)}
+    left_out = {*NAMES, *PASSING}
+    return [
+        [type(part).__name__]
+        + [
+            [name, _describe(value, places)]
+            for name, value in sorted(vars(part).items())
+            if name not in left_out
+        ]
+        for part in parts
+    ]
+
+
+def _describe(value: Any, places: Mapping[int, str]) -> Any:
+    """Describes an attribute as JSON; objects by their class, as they are parts or settings.
+
+    Raises:
+        ValueError: for a large array: its numbers may be part of the program.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_describe(each, places) for each in value]
+    if hasattr(value, "value") and hasattr(value, "assign"):
+        return places.get(id(_unwrap(value)), "unknown variable")
+    if isinstance(value, np.ndarray) or runtime.tensorflow().is_tensor(value):
+        if np.size(value) > MOST_NUMBERS:
+            raise ValueError("an array")
+        return np.asarray(value).tolist()
+    return type(value).__name__
+
+
+def _describe_session(model: Model) -> list[Any]:
+    """Describes what Keras and the session decide for all models."""
+    config = runtime.keras().config
+    session = [config.floatx(), config.epsilon(), config.image_data_format(), devices.current()]
+    frozen = [bool(layer.trainable) for layer in keras_private.list_layers(model)]
+    return [str(session), type(model).__name__, model.jit_compile, model.run_eagerly, frozen]
+
+
+# Names -----------------------------------------------------------------------------------------
+
+
+def _walk(value: Any) -> Iterator[dict[str, Any]]:
+    """Yields all dicts within nested dicts and lists."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _walk(each)
+
+
+def _number_layers(model: Model, config: Any) -> Any:
+    """Replaces the names of layers by their numbers; logs of several outputs have their names."""
+    if len(model.inputs or ()) != 1 or len(model.outputs or ()) != 1:
+        return config
+    layers = keras_private.list_layers(model)
+    return _rename(config, {layer.name: f"layer {place}" for place, layer in enumerate(layers)})
+
+
+def _rename(value: Any, names: dict[str, str], named: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {key: _rename(each, names, key in NAMED) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rename(each, names, named) for each in value]
+    return names.get(value, value) if named and isinstance(value, str) else value

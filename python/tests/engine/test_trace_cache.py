@@ -1,0 +1,173 @@
+"""Models of equal structure share programs, and train as if they had traced their own."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from small_fits import make_dataset, make_model
+
+from gpukeras.engine import trace_cache
+from gpukeras.engine.model_identity import list_state
+from gpukeras.training import evaluate
+from gpukeras.training import fit as training_fit
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(autouse=True)
+def nothing_shared():
+    trace_cache._shared.clear()
+
+
+def with_dropout(rate=0.1):
+    import keras
+
+    return make_model(optimizer="adam", layers=[keras.layers.Dropout(rate, seed=2)])
+
+
+def train(model, engine, data):
+    training_fit.fit(model, data, {"epochs": 2, "engine": engine})
+    return [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+
+
+@pytest.mark.parametrize("engine", ["superstep", "compiled"])
+def test_a_shared_program_trains_bit_by_bit_as_a_traced_one(engine):
+    data, others = make_dataset(100, validation=0.2), make_dataset(100, seed=2, validation=0.2)
+    traced = train(with_dropout(), engine, data)
+    assert trace_cache._shared
+    before = list(trace_cache._shared)
+    model = with_dropout()
+    shared = train(model, engine, data)
+    assert list(trace_cache._shared) == before
+    again = train(model, engine, others)
+    trace_cache._shared.clear()
+    fresh = with_dropout()
+    for one, other in zip(shared, train(fresh, engine, data), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(again, train(fresh, engine, others), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(traced, shared, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def normalized():
+    import keras
+
+    layers = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)]
+    return make_model(optimizer="adam", layers=layers)
+
+
+def recurrent():
+    import keras
+
+    layers = [keras.layers.Reshape((4, 2)), keras.layers.LSTM(3, recurrent_dropout=0.1, seed=1)]
+    return make_model(optimizer="rmsprop", layers=layers)
+
+
+def compiled_with(optimizer):
+    model = with_dropout()
+    model.compile(optimizer, model.loss, metrics=["accuracy"])
+    return model
+
+
+def frozen():
+    model = normalized()
+    model.layers[0].trainable = model.layers[1].trainable = False
+    model.compile("adam", model.loss)
+    return model
+
+
+def scaling():
+    import keras
+
+    return compiled_with(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()))
+
+
+def accumulating():
+    import keras
+
+    options = {"gradient_accumulation_steps": 2, "use_ema": True}
+    return compiled_with(keras.optimizers.Adam(**options))
+
+
+MODELS = [normalized, recurrent, frozen, scaling, accumulating]
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_five_equal_models_train_as_if_each_was_alone(make):
+    data = [make_dataset(100, seed=seed, validation=0.2) for seed in range(5)]
+    together = [fit_and_evaluate(make(), each) for each in data]
+    assert len(trace_cache._shared) == 3  # to train, to validate, to evaluate
+    for each, (weights, logs) in list(zip(data, together, strict=True))[1::3]:
+        trace_cache._shared.clear()
+        alone, said = fit_and_evaluate(make(), each)
+        assert said == logs
+        for one, other in zip(alone, weights, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def fit_and_evaluate(model, data):
+    report = training_fit.fit(model, data, {"epochs": 2, "engine": "superstep"})
+    state = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+    return state, (report.history, evaluate.evaluate(model, data)["metrics"])
+
+
+def test_models_of_other_rates_share_programs_and_keep_their_rates():
+    import keras
+
+    data, found = make_dataset(100), []
+    for clear in (False, True):
+        for rate in (0.1, 0.01):
+            if clear:
+                trace_cache._shared.clear()
+            found.append(train(compiled_with(keras.optimizers.Adam(rate)), "superstep", data))
+    assert len(trace_cache._shared) == 1
+    for one, other in zip((*found[0], *found[1]), (*found[2], *found[3]), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_unlike_models_and_batches_share_nothing():
+    train(with_dropout(), "superstep", make_dataset(100))
+    found = len(trace_cache._shared)
+    train(with_dropout(0.2), "superstep", make_dataset(100))
+    assert len(trace_cache._shared) == 2 * found
+    train(with_dropout(), "superstep", make_dataset(100, batch_size=20))
+    assert len(trace_cache._shared) == 3 * found
+
+
+def test_a_step_of_the_users_is_not_shared():
+    model = with_dropout()
+    own = model.train_step
+    model.train_step = lambda data: own(data)
+    train(model, "superstep", make_dataset(100))
+    assert not trace_cache._shared
+
+
+def test_averages_belong_to_one_training():
+    training_fit.fit(with_dropout(), make_dataset(100), {"epochs": 1, "ema": 0.9})
+    assert not trace_cache._shared
+
+
+def test_a_shared_program_keeps_no_weights_and_the_oldest_goes(monkeypatch):
+    monkeypatch.setattr(trace_cache, "MOST_PROGRAMS", 1)
+    model = with_dropout()
+    train(model, "superstep", make_dataset(100))
+    weights = weakref.ref(model.trainable_variables[0].value.handle)
+    del model
+    gc.collect()
+    assert len(trace_cache._shared) == 1
+    assert weights() is None
+
+
+def test_a_program_that_captures_other_numbers_is_not_shared():
+    import tensorflow as tf
+
+    model = with_dropout()
+    numbers = tf.Variable([1.0])
+    concrete = tf.function(lambda: numbers + 1).get_concrete_function()
+    traced = trace_cache.hold(concrete)
+    state = list_state(model, None)
+    assert trace_cache._share("key", traced, state, 0.0) is traced
+    assert not trace_cache._shared
+    assert float(traced()[0]) == 2.0
