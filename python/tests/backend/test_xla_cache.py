@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,6 @@ HOME = Path("/home/me")
         ({"GPUKERAS_XLA_CACHE": "/some where", "XDG_CACHE_HOME": "/x"}, "linux", "/some where"),
         ({"GPUKERAS_XLA_CACHE": "off"}, "linux", None),
         ({"GPUKERAS_XLA_CACHE": "OFF"}, "linux", None),
-        ({"GPUKERAS_XLA_CACHE": "/a", "TF_XLA_FLAGS": "--mine"}, "linux", None),
     ],
 )
 def test_the_folder_is_named_or_that_of_r(variables, system, folder):
@@ -43,11 +43,11 @@ def test_unlike_computers_have_folders_of_their_own(tmp_path):
     for number, flags in enumerate(["sse avx2", "sse avx2 avx512f", "sse"]):
         file = tmp_path / str(number)
         file.write_text(f"processor: 0\nflags\t: {flags}\n")
-        names.add(xla_cache.name_kind("2.21.0", xla_cache.read_cpu(file)))
-    names.add(xla_cache.name_kind("2.21.0", xla_cache.read_cpu(tmp_path / "0"), "a GPU"))
+        names.add(xla_cache.name_kind("jax-0.7.1", xla_cache.read_cpu(file)))
+    names.add(xla_cache.name_kind("jax-0.7.1", xla_cache.read_cpu(tmp_path / "0"), "a GPU"))
     assert len(names) == 4
     assert xla_cache.read_cpu(tmp_path / "none")
-    assert all(name.startswith("tensorflow-2.21.0-") for name in names)
+    assert all(name.startswith("jax-0.7.1-") for name in names)
 
 
 def test_gpus_are_told_apart_by_model_and_driver(tmp_path):
@@ -70,12 +70,23 @@ with cpp_log.muted_cpp_log():
 """
 
 
-def start(**variables):
+JAX_CODE = """
+from gpukeras.backend.jax_module import jax
+found = []
+jax().monitoring.register_event_listener(lambda name, **_: found.append(name.split("/")[-1]))
+print(jax().jit(lambda x: jax().numpy.sin(x) * 2)(jax().numpy.ones(3)).shape)
+folder = jax().config.jax_compilation_cache_dir
+print(found.count("cache_hits"), found.count("cache_misses"), folder)
+"""
+needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
+
+
+def start(code=CODE, **variables):
     path = os.pathsep.join(each for each in sys.path if each)
     left_out = ("TF_XLA_FLAGS", "GPUKERAS_XLA_CACHE", "R_USER_CACHE_DIR")
     others = {name: value for name, value in os.environ.items() if name not in left_out}
     return subprocess.Popen(
-        [sys.executable, "-c", CODE],
+        [sys.executable, "-c", code],
         env={**others, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -95,6 +106,44 @@ def test_two_processes_at_once_and_a_third_share_a_program_in_silence(tmp_path):
     (program,) = kind.iterdir()
     assert xla_cache_files.is_whole(program)
     assert (folder.stat().st_mode | kind.stat().st_mode) & 0o077 == 0
+
+
+@needs_jax
+def test_jax_finds_its_programs_again_and_replaces_a_damaged_one(tmp_path):
+    def run():
+        output, errors = start(JAX_CODE, GPUKERAS_XLA_CACHE=str(tmp_path / "a b")).communicate()
+        assert errors == ""
+        shape, counts = output.splitlines()
+        assert shape == "(3,)"
+        return tuple(map(int, counts.split()[:2]))
+
+    hits, compiled = run()
+    assert hits == 0
+    assert compiled > 0
+    assert run() == (compiled, 0)
+    (kind,) = (tmp_path / "a b").iterdir()
+    assert kind.name.startswith("jax-")
+    assert kind.stat().st_mode & 0o077 == 0
+    program = next(kind.glob("jit__lambda*"))
+    program.chmod(0o600)
+    program.write_bytes(program.read_bytes()[:-1])
+    assert run() == (compiled - 1, 1)
+    assert run() == (compiled, 0)
+
+
+@needs_jax
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({"GPUKERAS_XLA_CACHE": "off"}, "None"),
+        ({"JAX_COMPILATION_CACHE_DIR": "{tmp}/own"}, "{tmp}/own"),
+    ],
+)
+def test_jax_keeps_no_programs_if_asked_or_where_the_user_says(tmp_path, variables, folder):
+    variables = {name: value.format(tmp=tmp_path) for name, value in variables.items()}
+    output, errors = start(JAX_CODE, **variables).communicate()
+    assert errors == ""
+    assert output.split()[-1] == folder.format(tmp=tmp_path)
 
 
 @pytest.mark.tf
@@ -127,3 +176,11 @@ def test_such_a_folder_is_not_used_and_that_is_told(tmp_path, monkeypatch):
     with pytest.warns(RuntimeWarning, match="XLA_CACHE is not used: cache can be written to by"):
         xla_cache.prepare_cache()
     assert "TF_XLA_FLAGS" not in os.environ
+
+
+def test_flags_of_the_users_own_stay(tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_XLA_FLAGS", "--mine")
+    monkeypatch.setenv("GPUKERAS_XLA_CACHE", str(tmp_path / "cache"))
+    xla_cache.prepare_cache()
+    assert os.environ["TF_XLA_FLAGS"] == "--mine"
+    assert not (tmp_path / "cache").exists()

@@ -2,6 +2,7 @@
 
 import os
 import time
+import zlib
 
 import pytest
 
@@ -13,7 +14,7 @@ WHOLE = b"\x0a\x03key" + b"\x1a\xc8\x01" + bytes(200)
 
 def keep(folder, name, content=WHOLE, age_s=0.0):
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{files.PROGRAM}{name}"
+    file = folder / (name if name.endswith(files.JAX_PROGRAM) else f"{files.PROGRAM}{name}")
     file.write_bytes(content)
     used = time.time() - age_s
     os.utime(file, (used, used))
@@ -36,11 +37,26 @@ def test_a_damaged_program_is_found_by_the_lengths_of_its_fields(tmp_path, conte
     assert files.is_whole(keep(tmp_path, "1.pb", content)) is whole
 
 
+JAX = zlib.compress(bytes(200))
+
+
+@pytest.mark.parametrize(
+    ("content", "whole"),
+    [(JAX, True), (files.ZSTANDARD, True), (b"", False), (JAX[:-1], False), (b"text", False)],
+)
+def test_a_damaged_program_of_jax_is_found_by_unpacking_it(tmp_path, content, whole):
+    file = keep(tmp_path, "jit_one-1-cache", content)
+    assert files.is_whole(file) is whole
+    if os.name == "posix" and whole:
+        assert file.stat().st_mode & 0o777 == 0o400
+        assert files.is_whole(file)
+
+
 def test_the_least_recently_used_programs_of_all_kinds_go(tmp_path):
-    one, other = tmp_path / "tensorflow-1", tmp_path / "tensorflow-2"
-    ages = {keep(one, "1.pb", age_s=30): 30, keep(other, "2.pb", age_s=10): 10}
-    ages |= {keep(one, "3.pb", age_s=20): 20, keep(other, "4.pb", age_s=40): 40}
-    files.clean(tmp_path, 2 * len(WHOLE) + 1)
+    one, other = tmp_path / "tensorflow-1", tmp_path / "jax-1"
+    ages = {keep(one, "1.pb", age_s=30): 30, keep(other, "2-cache", JAX, age_s=10): 10}
+    ages |= {keep(one, "3.pb", age_s=20): 20, keep(other, "4-cache", JAX, age_s=40): 40}
+    files.clean(tmp_path, len(WHOLE) + len(JAX) + 1)
     assert sorted(age for file, age in ages.items() if file.exists()) == [10, 20]
     files.clean(tmp_path)
     assert sorted(age for file, age in ages.items() if file.exists()) == [10, 20]
@@ -49,6 +65,7 @@ def test_the_least_recently_used_programs_of_all_kinds_go(tmp_path):
 def test_damaged_and_abandoned_programs_go_and_all_else_stays(tmp_path):
     kind = tmp_path / "tensorflow-1"
     gone = [keep(kind, "1.pb", b""), keep(kind, "2.tmp", age_s=2 * files.UNFINISHED_S)]
+    gone.append(keep(tmp_path / "jax-1", "jit-cache", JAX[:-1]))
     own = tmp_path / "mine" / "photo.jpg"
     own.parent.mkdir()
     own.write_bytes(WHOLE)
@@ -56,7 +73,7 @@ def test_damaged_and_abandoned_programs_go_and_all_else_stays(tmp_path):
     (kind / f"{files.PROGRAM}link.pb").symlink_to(own)
     stay = [keep(kind, "3.tmp"), own, kind / "notes.txt", kind / f"{files.PROGRAM}link.pb"]
     files.clean(tmp_path, 0)
-    assert [file.exists() for file in gone] == [False, False]
+    assert not any(file.exists() for file in gone)
     assert [file.exists() for file in stay] == [True] * 4
 
 

@@ -6,6 +6,7 @@ import functools
 import os
 from typing import Any
 
+from gpukeras.backend import xla_cache
 from gpukeras.core.errors import RuntimeMissingError
 
 PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
@@ -14,6 +15,8 @@ PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 @functools.cache
 def jax() -> Any:
     """Returns the jax module, imported on first use; a GPU's memory then grows on demand.
+
+    It keeps its programs on disk, see `xla_cache`.
 
     Raises:
         RuntimeMissingError: if it cannot be imported.
@@ -26,4 +29,5 @@ def jax() -> Any:
             f"JAX cannot be imported: {error}.",
             hint='Install it into the Python that is used: install_gpukeras(backend = "jax").',
         ) from error
+    xla_cache.prepare_jax_cache(module)
     return module

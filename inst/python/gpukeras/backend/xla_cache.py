@@ -3,12 +3,13 @@
 They lie in the folder for caches that R gives gpukeras; `GPUKERAS_XLA_CACHE` names another folder,
 or is "off". The program of a small model takes 0.4 MB, and makes its compilation 7 times shorter
 (from 5.1 s to 0.7 s, measured on a busy computer). Programs contain instructions of a CPU or a GPU,
-and different computers may share a home folder: each TensorFlow version with each kind of CPU and
-GPU has its own subfolder. `xla_cache_files` bounds their size.
+and different computers may share a home folder: each version of TensorFlow or JAX with each kind of
+CPU and GPU has its own subfolder. `xla_cache_files` bounds their size.
 
 TensorFlow writes a program beside its place and renames it, so several processes share a folder. A
 program that it cannot read or write is an error of the training, which is why the folder is tried
-and damaged programs are removed before it starts.
+and damaged programs are removed before it starts. JAX compiles anew what it cannot read, with a
+warning.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Set
 from pathlib import Path
+from typing import Any
 
 from gpukeras.backend import xla_cache_files
 from gpukeras.system import packages
@@ -38,12 +40,12 @@ def find_folder(variables: Mapping[str, str], system: str, home: Path) -> Path |
     Without the variable it is `tools::R_user_dir("gpukeras", "cache")` and "xla".
 
     Args:
-        variables: The environment; with flags of the user's own for XLA nothing is changed.
+        variables: The environment.
         system: The operating system, as `sys.platform` names it.
         home: The user's home folder.
     """
     named = variables.get(SWITCH, "")
-    if variables.get(FLAGS) or named.lower() in OFF:
+    if named.lower() in OFF:
         return None
     if named:
         return Path(named).expanduser().resolve()
@@ -61,9 +63,9 @@ def write_flags(folder: Path, cpu_only: bool) -> str:
 
 
 def name_kind(version: str, cpu: str, gpu: str = "") -> str:
-    """Returns a folder's name for a TensorFlow version, a CPU's features and a GPU."""
+    """Returns a folder's name for a version, such as "jax-0.7.1", a CPU's features and a GPU."""
     found = f"{cpu}\n{gpu}" if gpu else cpu
-    return f"{xla_cache_files.KIND}{version}-{hashlib.sha256(found.encode()).hexdigest()[:12]}"
+    return f"{version}-{hashlib.sha256(found.encode()).hexdigest()[:12]}"
 
 
 def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
@@ -106,26 +108,61 @@ def find_risk(folder: Path) -> str:
 
 
 def prepare_cache() -> None:
-    """Sets the flags, before TensorFlow starts; warns of a named folder that others can write to.
-
-    A folder that cannot be used is left out without a word.
-    """
-    whole = find_folder(os.environ, sys.platform, Path(os.path.expanduser("~")))
-    if whole is None:
+    """Sets the flags, before TensorFlow starts; with flags of the user's own nothing is changed."""
+    if os.environ.get(FLAGS):
         return
     tensorflow, gpus = packages.find_tensorflow(), read_gpus()
     version = "" if tensorflow is None else packages.find_version(tensorflow.parent)
     one_gpu = len(gpus) == 1
-    folder = whole / name_kind(version, read_cpu(), next(iter(gpus)) if one_gpu else "")
+    folder = open_folder(f"tensorflow-{version}", next(iter(gpus)) if one_gpu else "")
+    if folder is not None:
+        os.environ[FLAGS] = write_flags(folder, cpu_only=not one_gpu)
+
+
+def prepare_jax_cache(jax: Any) -> None:
+    """Makes JAX keep its programs, small ones too; a folder of the user's own is not changed.
+
+    A small model has dozens of programs, each compiled in less than JAX's limit of a second. JAX's
+    key of a program names the GPU.
+
+    Args:
+        jax: The module.
+    """
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    folder = open_folder(f"jax-{jax.__version__}")
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        # Of a program that another process is just writing, or that the disk has no room for.
+        message = "Error (reading|writing) persistent compilation cache"
+        warnings.filterwarnings("ignore", message)
+
+
+def open_folder(version: str, gpu: str = "") -> Path | None:
+    """Returns the folder of a kind of programs, made and cleaned; None if none are to be kept.
+
+    A folder that cannot be used is left out without a word; of a folder named by the user that
+    others can write to, this warns.
+
+    Args:
+        version: See `name_kind()`.
+        gpu: See `name_kind()`.
+    """
+    whole = find_folder(os.environ, sys.platform, Path(os.path.expanduser("~")))
+    if whole is None:
+        return None
+    folder = whole / name_kind(version, read_cpu(), gpu)
     for place in (whole, folder):
         if risk := find_risk(place):
             _warn(f"{place.name} {risk}, and programs in it would be run")
-            return
-    if xla_cache_files.can_keep(folder):
-        xla_cache_files.clean(whole)
-        os.environ[FLAGS] = write_flags(folder, cpu_only=not one_gpu)
+            return None
+    if not xla_cache_files.can_keep(folder):
+        return None
+    xla_cache_files.clean(whole)
+    return folder
 
 
 def _warn(why: str) -> None:
     if os.environ.get(SWITCH):
-        warnings.warn(f"{SWITCH} is not used: {why}.", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{SWITCH} is not used: {why}.", RuntimeWarning, stacklevel=4)

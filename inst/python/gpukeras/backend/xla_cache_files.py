@@ -8,18 +8,22 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-KIND = "tensorflow-"  # how the names of the subfolders begin
-PROGRAM = "xla_compile_cache__"  # how XLA's names of programs begin
+PROGRAM = "xla_compile_cache__"  # how the names of TensorFlow's programs begin
+JAX_PROGRAM = "-cache"  # how the names of JAX's programs end
+PATTERNS = (f"tensorflow-*/{PROGRAM}*", f"jax-*/*{JAX_PROGRAM}")
 MOST_BYTES = 2**30
 LEAST_FREE_BYTES = 256 * 2**20  # on the disk; TensorFlow fails where it cannot write a program
 TRIED_BYTES = 4 * 2**20  # written to find out whether a quota allows a program
 UNFINISHED_S = 3600.0  # age from which a program that was not renamed belongs to a killed process
 CUT_OFF = 2**50  # in place of a number that is not there: a length beyond the end of any file
+ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its data begin
 EXECUTABLE = 3  # number of the field with the machine code in XlaSerializedCacheEntry
 
 
@@ -59,9 +63,10 @@ def clean(whole: Path, most_bytes: int = MOST_BYTES) -> None:
     for file in _list_programs(whole):
         with contextlib.suppress(OSError):
             found = file.stat()
-            if file.suffix == ".pb" and is_whole(file):
+            finished = file.suffix == ".pb" or file.name.endswith(JAX_PROGRAM)
+            if finished and is_whole(file):
                 kept.append((max(found.st_atime, found.st_mtime), found.st_size, file))
-            elif file.suffix == ".pb" or time.time() - found.st_mtime > UNFINISHED_S:
+            elif finished or time.time() - found.st_mtime > UNFINISHED_S:
                 file.unlink()
     excess = sum(size for _, size, _ in kept) - most_bytes
     for _, size, file in sorted(kept):
@@ -74,16 +79,42 @@ def clean(whole: Path, most_bytes: int = MOST_BYTES) -> None:
 
 def _list_programs(whole: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
-        for file in whole.glob(f"{KIND}*/{PROGRAM}*"):
+        for file in (found for pattern in PATTERNS for found in whole.glob(pattern)):
             if file.is_file() and not file.is_symlink():
                 yield file
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a program's file ends where its fields say and has machine code.
+    """Whether a program's file was written to its end.
 
-    A file that a crash of the computer has cut off makes each training of its model fail.
+    A file that a crash of the computer has cut off makes each training of its model on TensorFlow
+    fail, and JAX never replaces it.
     """
+    return _is_whole_on_jax(file) if file.name.endswith(JAX_PROGRAM) else _has_machine_code(file)
+
+
+def _is_whole_on_jax(file: Path) -> bool:
+    """Whether compressed data are complete; of zstandard's, which Python cannot read, not asked.
+
+    What was found whole is made read-only, and not unpacked again.
+    """
+    if not file.stat().st_mode & stat.S_IWUSR:
+        return True
+    content, unpacked = file.read_bytes(), zlib.decompressobj()
+    if not content.startswith(ZSTANDARD):
+        try:
+            unpacked.decompress(content)
+        except zlib.error:
+            return False
+        if not unpacked.eof:
+            return False
+    if os.name == "posix":  # elsewhere it could not be removed
+        file.chmod(stat.S_IRUSR)
+    return True
+
+
+def _has_machine_code(file: Path) -> bool:
+    """Whether a protocol buffer ends where its fields say and has the field of machine code."""
     size, seen = file.stat().st_size, set()
     with open(file, "rb") as content:
         while content.tell() < size:
