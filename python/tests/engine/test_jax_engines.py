@@ -3,19 +3,10 @@
 The machine's packages decide whether JAX is there; `python/requirements-dev.txt` names it.
 """
 
-import functools
-import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
-from children import CORE
+from jax_runs import needs_jax, run_part
 from nightly import few
 
-SUPPORT = Path(__file__).parents[1] / "support"
 EQUAL = (
     "adam_dropout",
     "own_step",
@@ -40,27 +31,11 @@ OURS = (
     "several",
     "streams",
 )
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed"),
-]
-
-
-@functools.cache
-def run_parts(names):
-    paths = os.pathsep.join([str(CORE), str(SUPPORT)])
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": paths}
-    command = [sys.executable, str(SUPPORT / "jax_child.py"), *names]
-    child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    lines = [line for line in child.stdout.splitlines() if line.startswith('{"part"')]
-    return {one["part"]: one for one in map(json.loads, lines)}, child.stderr
+pytestmark = [pytest.mark.process, needs_jax]
 
 
 def found_in(name, group=OURS):
-    records, stderr = run_parts(group)
-    assert name in records, stderr[-3000:]
-    assert "failed" not in records[name], records[name]["failed"]
-    return records[name]["found"]
+    return run_part("jax_child", name, group)
 
 
 @pytest.mark.parametrize("name", few(EQUAL, "adam_dropout", "own_step"))

@@ -1,20 +1,18 @@
 """What gpukeras does on JAX, in a process of its own: jax_child.py PART...
 
-Keras has one backend in a process, and the tests' is TensorFlow. Each part prints a line of JSON:
-its name, and what it found or the error that it ended with.
+Keras has one backend in a process, and the tests' is TensorFlow; see `jax_runs`.
 """
 
-import json
 import os
 import sys
 import tempfile
-import traceback
 
 os.environ["KERAS_BACKEND"] = "jax"
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from grouped import CODES, IMAGE, PRICE, TABLE, build, two_heads  # noqa: E402
+from jax_runs import report  # noqa: E402
 from keras import layers, optimizers  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
 from streamed import Function, array, classes, rows_of, stream  # noqa: E402
@@ -291,14 +289,9 @@ def refused():
     return found
 
 
-def main(names):
-    for name in names:
-        try:
-            found = equal(name) if name in CASES else globals()[name]()
-            print(json.dumps({"part": name, "found": found}), flush=True)
-        except Exception:
-            print(json.dumps({"part": name, "failed": traceback.format_exc()}), flush=True)
+def part(name):
+    return equal(name) if name in CASES else globals()[name]()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    report(part, sys.argv[1:])

@@ -10,7 +10,8 @@ from gpukeras.backend import keras_private
 from gpukeras.backend.jax_module import jax
 from gpukeras.core.keras_types import Model
 
-State = tuple[tuple[Any, ...], ...]
+# Lists, as Keras' trainer has them: its loss scaling fails on others.
+State = tuple[list[Any], ...]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class StateVariables:
 
     def read(self) -> State:
         """Returns the values."""
-        return tuple(tuple(map(self._read, group)) for group in self.groups)
+        return tuple(list(map(self._read, group)) for group in self.groups)
 
     def write(self, state: State) -> None:
         """Puts values into the variables."""

@@ -60,10 +60,26 @@ def open_engines(
     kept = _kept(model)
     if kind in kept and kept[kind][0].equal(terms) and kept[kind][1].model is model:
         return kept[kind][1]
-    engines = ENGINES[runtime.backend()](model, kind, batch_size, device, step)
+    engines = make_engines(model, kind, batch_size, device, step)
     if step is None or not step.averaging:  # averages are of one training, and as large as weights
         kept[kind] = terms, engines
     return engines
+
+
+def make_engines(
+    model: Model, kind: str, batch_size: int, device: str, step: TrainingStep | None = None
+) -> Engines:
+    """Returns new engines of the backend that Keras runs on; see `Engines`.
+
+    Args:
+        model: See `Engines`.
+        kind: See `Engines`.
+        batch_size: See `Engines`.
+        device: See `Engines`.
+        step: See `Engines`.
+    """
+    made: Engines = ENGINES[runtime.backend()](model, kind, batch_size, device, step)
+    return made
 
 
 def open_watch(model: Model) -> NonFiniteMonitor:

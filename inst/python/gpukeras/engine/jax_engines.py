@@ -23,6 +23,7 @@ from gpukeras.backend.jax_state import State, find_variables
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
+from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.jax_microbatches import train_in_parts
 from gpukeras.engine.optimizer import find_rates
 from gpukeras.engine.programs import Logs, Shapes, UntraceableError, count_rows, read_shapes
@@ -75,6 +76,18 @@ class JaxEngines:
     def prepare(self, engine: str, block: Block, batches: int = 0) -> bool:
         """Returns True: the first call compiles."""
         return True
+
+    def warm(self, block: Block, engine: str, batch_s: float) -> None:
+        """Compiles the programs of a known length, by training: later calls can be timed.
+
+        Args:
+            block: A block.
+            engine: The engine.
+            batch_s: Seconds of a batch.
+        """
+        if self._static and engine == "compiled":
+            for size in choose_sizes(choose_count(batch_s, block.batches)):
+                self._run_loop(block, 0, size)
 
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
         """Runs batches of a block; returns the metrics after them.
@@ -130,13 +143,10 @@ class JaxEngines:
         self, state: State, rates: Any, arrays: Any, first: Any, count: Any
     ) -> tuple[Logs, State]:
         """Traced: steps over `count` batches from `first` on; a number is a known trip count."""
-        lax, tree, size = jax().lax, runtime.tree(), self.batch_size
+        lax, size = jax().lax, self.batch_size
 
         def batch(index: Any) -> Any:
-            def cut(array: Any) -> Any:
-                return lax.dynamic_slice_in_dim(array, index * size, size)
-
-            return tree.map_structure(cut, arrays)
+            return cut(arrays, index * size, size)
 
         def body(index: Any, carried: Any) -> Any:
             return self._one(carried[1], rates, batch(first + index))
@@ -151,8 +161,8 @@ class JaxEngines:
         with nullcontext() if self._rates is None else self._rates.bound_to(rates):
             logs, own = self._update(state[:-1], data)
         more = state[-1] if self._step is None else self._watch(own, state[-1], logs)
-        after = (*map(tuple, own), tuple(more))
-        return dict(logs), jax().tree.map(_like, after, state)
+        after = (*map(list, own), list(more))
+        return dict(logs), keep_dtypes(after, state)
 
     def _update(self, state: State, data: Any) -> tuple[Logs, Any]:
         size = None if self._step is None else self._step.microbatch_size
@@ -170,6 +180,14 @@ class JaxEngines:
         return [scope.get_current_value(variable) for variable in self.variables]
 
 
-def _like(value: Any, before: Any) -> Any:
-    """Traced: the value with the dtype of the one before; otherwise a second call would retrace."""
-    return jax().lax.convert_element_type(value, before.dtype)
+def cut(arrays: Any, start: Any, rows: int) -> Any:
+    """Slices `rows` rows of each array of a nested structure, from any start, by one program."""
+    lax = jax().lax
+    return jax().tree.map(lambda array: lax.dynamic_slice_in_dim(array, start, rows), arrays)
+
+
+def keep_dtypes(after: State, before: State) -> State:
+    """Traced: a state with the dtypes of the one before; otherwise a second call would retrace."""
+    convert = jax().lax.convert_element_type
+    kept: State = jax().tree.map(lambda new, old: convert(new, old.dtype), after, before)
+    return kept

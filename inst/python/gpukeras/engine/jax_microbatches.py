@@ -36,13 +36,13 @@ def train_in_parts(model: Model, state: Any, data: Any, size: int) -> tuple[Mapp
         sums = jax().tree.map(lambda total, one: total + share * one, sums, found)
         return sums, other, metrics
 
-    carried = (jax().tree.map(jax().numpy.zeros_like, list(trainable)), other, metrics)
+    carried = (jax().tree.map(jax().numpy.zeros_like, trainable), other, metrics)
     whole, rest = divmod(rows, size)
     carried = jax().lax.fori_loop(0, whole, lambda i, held: add(i * size, size, held), carried)
     if rest:
         carried = add(whole * size, rest, carried)
     sums, other, metrics = carried
-    trainable, optimizer = model.optimizer.stateless_apply(optimizer, sums, list(trainable))
+    trainable, optimizer = model.optimizer.stateless_apply(optimizer, sums, trainable)
     with runtime.keras().StatelessScope(list(zip(model.metrics_variables, metrics, strict=True))):
         logs = model.get_metrics_result()
     return logs, (trainable, other, optimizer, metrics)
@@ -54,9 +54,9 @@ def _gradients(model: Model, state: Any, data: Any) -> tuple[Any, Any, Any]:
     x, y, weights = runtime.keras().utils.unpack_x_y_sample_weight(data)
     compute = jax().value_and_grad(keras_private.loss_and_updates(model), has_aux=True)
     (_, (loss, predicted, other, metrics)), found = compute(
-        list(trainable),
-        list(other),
-        list(metrics),
+        trainable,
+        other,
+        metrics,
         x,
         y,
         weights,
@@ -64,4 +64,4 @@ def _gradients(model: Model, state: Any, data: Any) -> tuple[Any, Any, Any]:
         optimizer_variables=optimizer,
     )
     _, metrics = keras_private.update_metrics(model, metrics, loss, x, y, predicted, weights)
-    return list(found), tuple(other), tuple(metrics)
+    return list(found), list(other), list(metrics)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpukeras.backend import runtime, tensor_ops
+from gpukeras.core.errors import ModelError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
@@ -163,6 +164,21 @@ def make_static(count: Any) -> Any:
     """Traced: makes XLA compile a number in, as it does with shapes."""
     tf = runtime.tensorflow()
     return tf.shape(tf.zeros([count], tf.bool))[0]
+
+
+def find_loss(logs: Any) -> Any:
+    """Returns the loss that a training step gives.
+
+    Raises:
+        ModelError: if a step of the user's own gives none.
+    """
+    if isinstance(logs, Mapping) and "loss" in logs:
+        return logs["loss"]
+    raise ModelError(
+        "The model's own train_step() gives no `loss`.",
+        hint='Let it return a dictionary with "loss".',
+        arg="model",
+    )
 
 
 def count_rows(arrays: Any) -> int:

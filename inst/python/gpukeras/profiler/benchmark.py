@@ -23,7 +23,7 @@ from gpukeras.data.loading.profile import WHAT, StageClock, order_stages
 from gpukeras.data.plan import BLOCK_BATCHES, PipelinePlan
 from gpukeras.data.stage_timer import Clock
 from gpukeras.engine.autotune import choose_count
-from gpukeras.engine.engines import Engines
+from gpukeras.engine.engine_cache import make_engines
 from gpukeras.engine.epoch_loop import Drawn, calibrate, draw, wait_for
 from gpukeras.engine.programs import Logs
 from gpukeras.models import builder
@@ -94,7 +94,7 @@ class Bench:
         emit("starting")
         self._loader = self._open(self._choose_most())
         self._loader.suit(engine)
-        self._engines = Engines(model, "train", plan.batch_size, plan.device)
+        self._engines = make_engines(model, "train", plan.batch_size, plan.device)
         with closing(draw(self._loader)) as blocks:
             self._block, _ = next(blocks)
         self._time(1)  # traces and compiles

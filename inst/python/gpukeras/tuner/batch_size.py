@@ -31,6 +31,7 @@ from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine.autotune import choose_candidates
+from gpukeras.engine.engine_cache import make_engines
 from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
@@ -225,7 +226,7 @@ class _Search:
     def _measure_rate(self, size: int) -> float:
         """Returns rows per second: the median over blocks, the gathering of rows included."""
         loader = open_loader(self.data, self.data.plan(self.device, size))
-        engines = Engines(self.model, "train", size, self.device)
+        engines = make_engines(self.model, "train", size, self.device)
         blocks = draw(loader)
         block, _ = next(blocks)
         self._time(engines, block, 1)  # traces and places ops

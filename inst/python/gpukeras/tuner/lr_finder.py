@@ -1,24 +1,21 @@
 """The learning-rate range test: trains one batch per rate and restores the model.
 
-Rates rise by a constant factor, one batch each. One call runs many steps: a loop inside a
-TensorFlow graph sets the rate, resets Keras' running mean of the loss, trains a batch and records
-its loss.
+Rates rise by a constant factor, one batch each. One call runs many steps, see `rate_loop`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.oom import explain_exhaustion, memory_errors
-from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import Spec, check_count, check_number, option
 from gpukeras.data.base import Dataset
@@ -28,7 +25,7 @@ from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.epoch_loop import draw
 from gpukeras.engine.optimizer import find_optimizer, read_rate
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.programs import cut
+from gpukeras.engine.rate_loop import RateLoop, open_rate_loop
 from gpukeras.models import builder
 from gpukeras.training.batch_size_memo import remembered_size
 from gpukeras.training.keras_functions import build_on
@@ -170,13 +167,11 @@ class _Test:
 
     def run(self, loader: Any) -> None:
         """Trains a batch per rate until the rates end, the loss diverges or `on_event` stops it."""
-        blocks, program = draw(loader), None
-        with rate_variable(self.model) as rate, closing(blocks):
+        blocks = draw(loader)
+        with open_rate_loop(self.model, self.batch_size) as loop, closing(blocks):
             try:
                 while self._is_going():
-                    block, _ = next(blocks)
-                    program = program or self._build(rate, block)
-                    self._run_block(program, block)
+                    self._run_block(loop, next(blocks)[0])
             except KeyboardInterrupt:
                 if not self.interrupted:  # ended by `on_event`: the rates tried so far count
                     raise
@@ -192,15 +187,14 @@ class _Test:
             return False
         return choose_end(self.losses)[1] == "completed"
 
-    def _run_block(self, program: Callable[..., Any], block: Block) -> None:
-        tf, first = runtime.tensorflow(), 0
+    def _run_block(self, loop: RateLoop, block: Block) -> None:
+        first = 0
         while first < block.batches and self._is_going():
             done = len(self.losses)
             left = min(block.batches - first, len(self.rates) - done)
             count = choose_count(self._batch_s, left)
             began = time.perf_counter()
-            rates = tf.constant(self.rates[done : done + count])
-            losses = program(block.arrays, tf.constant(first), rates).numpy()
+            losses = loop(block, first, self.rates[done : done + count])
             if done:  # the first call also traces
                 self._batch_s = (time.perf_counter() - began) / count
             self.losses += losses.astype(np.float64).tolist()
@@ -211,65 +205,3 @@ class _Test:
         event = {"kind": kind, "step": len(self.losses), "steps": len(self.rates)}
         if self.on_event is not None and self.on_event(event) is True:
             self.interrupted = True
-
-    def _build(self, rate: Any, block: Block) -> Callable[..., Any]:
-        """Returns `program(arrays, first, rates)`: losses from batch `first` on, one per rate."""
-        tf, size = runtime.tensorflow(), self.batch_size
-
-        def program(arrays: tuple[Any, ...], first: Any, rates: Any) -> Any:
-            count = tf.shape(rates)[0]
-
-            def body(index: Any, losses: Any) -> tuple[Any, Any]:
-                rate.assign(tf.cast(rates[index], rate.dtype))
-                loss = self._step(cut(arrays, (first + index) * size, size))
-                return index + 1, losses.write(index, loss)
-
-            losses = tf.TensorArray(tf.float32, count, element_shape=[])
-            _, losses = tf.while_loop(lambda index, _: index < count, body, (0, losses))
-            return losses.stack()
-
-        if self.model.run_eagerly:
-            return program
-        specs = tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), block.arrays)
-        traced = tf.function(program, autograph=False)
-        return traced.get_concrete_function(
-            specs, tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.float32)
-        )
-
-    def _step(self, batch: Any) -> Any:
-        """Trains a batch and returns its loss (traced), not the mean over the epoch so far."""
-        for metric in self.model.metrics:
-            metric.reset_state()
-        logs = self.model.train_step(batch)
-        if not isinstance(logs, Mapping) or "loss" not in logs:
-            raise ModelError(
-                "The model's own train_step() gives no `loss`.",
-                hint='Let it return a dictionary with "loss".',
-                arg="model",
-            )
-        return runtime.tensorflow().cast(logs["loss"], "float32")
-
-
-@contextmanager
-def rate_variable(model: Model) -> Iterator[Any]:
-    """Yields the variable of the optimizer's rate: its own, or one that replaces its schedule.
-
-    Keras' public setter is avoided: it removes the rate's variable from the optimizer's variables.
-    """
-    optimizer, tf = find_optimizer(model, "learning_rate"), runtime.tensorflow()
-    own = keras_private.learning_rate(optimizer)
-    if isinstance(own, runtime.keras().Variable):
-        before = own.numpy()
-        try:
-            yield own
-        finally:
-            own.assign(before)
-        return
-    with tf.device(keras_private.step_count(optimizer).value.device):
-        rate = tf.Variable(0.0, trainable=False)
-    # Keras calls a rate that is neither variable nor schedule.
-    keras_private.set_learning_rate(optimizer, rate.read_value)
-    try:
-        yield rate
-    finally:
-        keras_private.set_learning_rate(optimizer, own)
