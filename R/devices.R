@@ -41,7 +41,8 @@
 #' matrices, files of numbers and R functions. Schedules, clipping, averages, early stopping,
 #' checkpoints and callbacks work. An error says so where something needs TensorFlow: tf.data
 #' pipelines, image and TFRecord files, texts, augmentation, several devices, TensorBoard files,
-#' profiles, compression and export. This has run on CPUs only.
+#' compression and export. gpu_profile() reads the kernels of JAX's trace if TensorFlow is installed too;
+#' otherwise it gives times without them. This has run on CPUs only.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded

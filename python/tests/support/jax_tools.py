@@ -12,6 +12,7 @@ from small_fits import make_dataset, make_model  # noqa: E402
 
 from gpukeras.backend import keras_private  # noqa: E402
 from gpukeras.engine.optimizer import find_optimizer  # noqa: E402
+from gpukeras.profiler import profile  # noqa: E402
 from gpukeras.tuner import batch_size, lr_finder  # noqa: E402
 
 ROWS = 200
@@ -79,6 +80,26 @@ def sizes():
         "rates": [point.rows_per_s for point in found.points],
         "recommended": found.recommended,
         "engine": found.engine,
+        "changed": distance(before, model.get_weights()),
+    }
+
+
+# Measurements ------------------------------------------------------------------------------------
+
+
+def profiled():
+    """A profile with the kernels of the layers, of one in another too."""
+    inner = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64, name="deep")], name="inner")
+    stack = [keras.Input((5,)), keras.layers.Dense(8, name="first"), inner]
+    model = keras.Sequential([*stack, keras.layers.Dense(3, "softmax", name="last")])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    before = model.get_weights()
+    found = profile.profile(model, make_dataset(2000), {})
+    return {
+        "verdict": found.verdict,
+        "sum": sum(share for share in found.shares.values() if share),
+        "layers": {row.layer: [row.forward_s, row.backward_s] for row in found.layers},
+        "notes": found.notes,
         "changed": distance(before, model.get_weights()),
     }
 

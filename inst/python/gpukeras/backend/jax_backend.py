@@ -20,6 +20,7 @@ import numpy as np
 from gpukeras.backend import keras_private
 from gpukeras.backend.jax_module import PREALLOCATE, jax
 from gpukeras.backend.jax_state import set_function as set_function
+from gpukeras.core.errors import BackendError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 
@@ -196,6 +197,28 @@ def on_device(device: str, *, soft: bool = False) -> Iterator[None]:
     """Makes new arrays on `device`; JAX never places an operation elsewhere."""
     with device_scope(device):
         yield
+
+
+# Traces ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def profile(folder: str) -> Iterator[None]:
+    """Writes a profiler trace of the work inside the context into a folder."""
+    options = jax().profiler.ProfileOptions()
+    options.host_tracer_level, options.python_tracer_level = 2, 0
+    with jax().profiler.trace(folder, profiler_options=options):
+        yield
+
+
+def mark_step(number: int) -> Any:
+    """Returns a context whose work a trace shows as a step of a number."""
+    return jax().profiler.StepTraceAnnotation("train", step_num=number)
+
+
+def trace_errors() -> tuple[type[BaseException], ...]:
+    """Returns the errors of a profiler that cannot record or be read."""
+    return (OSError, jax().errors.JaxRuntimeError, BackendError)
 
 
 # For `gpu_check()` ------------------------------------------------------------------------------

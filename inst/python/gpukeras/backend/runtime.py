@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
@@ -109,6 +109,30 @@ def _import_tensorflow() -> Any:
         ) from error
     # Every training has its own functions: TensorFlow would report many trainings as retracing.
     tf.get_logger().addFilter(lambda record: "tf.function retracing" not in record.getMessage())
+    return tf
+
+
+def reader() -> Any:
+    """Returns TensorFlow to read files with; beside JAX it is TensorFlow without GPUs.
+
+    Raises:
+        BackendError: if Keras runs on JAX, and TensorFlow is not installed.
+        RuntimeMissingError, ForkError: see `tensorflow()`.
+    """
+    return _import_reader() if backend() == "jax" else tensorflow()
+
+
+@functools.cache
+def _import_reader() -> Any:
+    fork_guard.check_process()
+    if find_spec("tensorflow") is None:
+        raise BackendError(
+            "This reads with TensorFlow, also where Keras runs on JAX, and it is not installed.",
+            hint="Install it beside JAX: install_gpukeras(), or pip install tensorflow-cpu.",
+        )
+    tf = _import_tensorflow()
+    with suppress(RuntimeError):  # other code has started it
+        tf.config.set_visible_devices([], "GPU")  # the memory is JAX's
     return tf
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from gpukeras.backend import runtime
+from gpukeras.backend.runtime import by_backend
 
 
 def trace_message(program: bool = False) -> Any:
     """Returns an empty message: a profiler trace (XSpace), or a compiled program (HloProto)."""
-    runtime.tensorflow()
+    runtime.reader()
     from tensorflow.compiler.xla.service import hlo_pb2
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     return hlo_pb2.HloProto() if program else xplane_pb2.XSpace()
 
 
+@by_backend
 @contextmanager
 def profile(folder: str) -> Iterator[None]:
     """Writes a profiler trace of the work inside the context into a folder."""
@@ -27,6 +29,20 @@ def profile(folder: str) -> Iterator[None]:
         yield
     finally:
         profiler.stop()
+
+
+@by_backend
+def mark_step(number: int) -> AbstractContextManager[None]:
+    """Returns a context whose work a trace shows as a step of a number."""
+    trace = runtime.tensorflow().profiler.experimental.Trace
+    found: AbstractContextManager[None] = trace("train", step_num=number, _r=1)
+    return found
+
+
+@by_backend
+def trace_errors() -> tuple[type[BaseException], ...]:
+    """Returns the errors of a profiler that cannot record."""
+    return (OSError, runtime.tensorflow().errors.OpError)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from gpukeras.backend import runtime, tracing
+from gpukeras.backend import tracing
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import DataLoader
@@ -142,12 +142,12 @@ class Bench:
             Marked calls per round.
         """
         self._emit("tracing")
-        tf, calls = runtime.tensorflow(), self._split_calls(steps)
+        calls = self._split_calls(steps)
         rounds = max(1, min(ROUNDS, int(ROUNDS_S / (steps * self.step_s))))
         marks = list(enumerate(calls * rounds))
         with tracing.profile(folder):
             for number, count in marks:
-                with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
+                with tracing.mark_step(number):
                     logs = self._run(count)
                     if number == len(marks) - 1:  # earlier, a GPU may compute on past the mark
                         wait_for(logs)

@@ -192,7 +192,8 @@ class _Profile:
         kernels_s = (parts["kernels"] or 0.0) * times.real_s
         named = read_layers(self.model)
         layers = window.list_layers(named, kernels_s)
-        if not self.model.run_eagerly:  # in eager mode no op carries its layer's name
+        xla = self.engine == "compiled" or self.model.jit_compile
+        if not (xla or self.model.run_eagerly):  # in eager mode no op carries its layer's name
             self.notes += explain_cheap_ops(layers, self.plan.device)
         facts = self._advice_facts(parts, cost, layers)
         self.notes += explain_short_epoch(facts)

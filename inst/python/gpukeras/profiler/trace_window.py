@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import tensor_ops, tracing
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import find_reason
 from gpukeras.profiler.attribution import StepShares, shares
@@ -126,8 +125,6 @@ def read_window(bench: Bench, folder: str, device: str, steps: int) -> Window:
     Raises:
         ResourceExhaustedError: if a step does not fit into the device's memory.
     """
-    unavailable: tuple[Any, ...] = (OSError, runtime.tensorflow().errors.OpError)
-    memory = runtime.tensorflow().errors.ResourceExhaustedError
     before = list_traces(folder)
     try:
         calls = bench.trace(folder, steps)
@@ -135,11 +132,11 @@ def read_window(bench: Bench, folder: str, device: str, steps: int) -> Window:
         if not written:
             return Window(None, None, "the profiler wrote no trace", steps)
         activity = read_activity(max(written, key=lambda each: each[1])[0])
-    except memory:
+    except tensor_ops.exhausted():
         raise
     except DataError as error:
         return Window(None, None, error.message.rstrip("."), steps)
-    except unavailable as error:
+    except tracing.trace_errors() as error:
         return Window(None, None, f"no trace could be recorded: {find_reason(error)}", steps)
     return open_window(activity, device, steps, calls)
 

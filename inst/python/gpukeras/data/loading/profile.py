@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.core.errors import SpecError
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import DataLoader
@@ -80,7 +80,7 @@ class StageClock(Clock):
 def _wait(arrays: Sequence[Any]) -> int:
     """Waits for the features, and returns their number of rows."""
     first = runtime.tree().flatten(arrays)[0]
-    first[:1].numpy()
+    tensor_ops.wait(first[:1])
     return len(first)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend import tracing
+from gpukeras.profiler.trace.op_scopes import from_jax
 
 METADATA_PLANE = "/host:metadata"
 NUMBERED = re.compile(r"^(.*)\(\d+\)$")  # "module(14)": a program's name and number
@@ -77,7 +78,7 @@ def read_program(content: bytes) -> dict[str, Instruction]:
     named = {}
     for one in everything.values():
         source = _find_source(one, everything, inside)
-        scope = _scope(source)
+        scope = from_jax(_scope(source))
         kind = source.metadata.op_type if scope else ""
         named[one.name] = Instruction(one.opcode, scope, kind)
     return named

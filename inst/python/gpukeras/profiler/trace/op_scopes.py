@@ -4,6 +4,9 @@ Keras opens a name scope twice per call of a layer (Keras 3: once to build, once
 TensorFlow appends a number to names that are taken. So the ops of the layers "dense" and "dense_1"
 are in the scopes "dense_1" and "dense_1_2". This module replays the numbering to match scopes with
 layers.
+
+On JAX a scope has its layer's name, without a number and without the model's name, in the brackets
+of JAX's transformations: "jit(step)/transpose(jvp(dense_1))/dot_general".
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ NUMBERED = re.compile(r"^(.+)_\d+$")
 INLINED = re.compile(r"/(?:body|cond|then|else)/_\d+/|^(?:Stateful)?PartitionedCall(?:_\d+)?/")
 IMPLEMENTATION = re.compile(r"^_(?:Mkl)?(?:Native)?")
 BACKWARD = {"gradient_tape", "gradients"}
+ANY_MODEL = "model()"  # in place of the model's name, which JAX's scopes lack
+JITTED = re.compile(r"^(?:jit\(\w*\)/)?(?:(?:while|body|closed_call|cond|branch_\w+)/)*")
+TRANSFORMED = re.compile(r"^(transpose\()?jvp\((\w+)\)+/(.+)$")
 ENTERED = (2, 1, 3)  # how often a scope may be entered per call, the likeliest first
 
 
@@ -38,6 +44,22 @@ class Node:
     scopes: dict[str, str] = field(default_factory=dict)
 
 
+def from_jax(name: str) -> str:
+    """Returns the name of JAX's op as TensorFlow would build it; other names as they are.
+
+    Args:
+        name: Such as "jit(step)/while/body/transpose(jvp(dense))/dot_general".
+    """
+    if not name.startswith("jit("):
+        return name
+    inner = JITTED.sub("", name)
+    found = TRANSFORMED.match(inner)
+    if found is None:
+        return inner
+    way = "gradient_tape/" if found[1] else ""
+    return f"{way}{ANY_MODEL}/{found[2]}/{found[3]}"
+
+
 def build_tree(paths: Iterable[str]) -> dict[str, Node]:
     """Returns the trees of layers for paths such as "model/inner/dense", by the models' names."""
     roots: dict[str, Node] = {}
@@ -54,14 +76,16 @@ def settle(roots: dict[str, Node], scopes: Iterable[str]) -> None:
     paths = [scope.split("/") for scope in scopes]
     for root in roots.values():
         reached = [parts[at + 1 :] for parts in paths if (at := _find_root(root, parts)) >= 0]
-        _settle_node(root, reached)
+        _settle_node(root, reached, any(ANY_MODEL in parts for parts in paths))
 
 
-def _settle_node(node: Node, paths: Sequence[Sequence[str]]) -> None:
+def _settle_node(node: Node, paths: Sequence[Sequence[str]], exact: bool) -> None:
     seen = {parts[0] for parts in paths if len(parts) > 1}  # the last part is the op itself
-    node.scopes = assign_scopes(list(node.inner), seen)
+    own = {name: name for name in node.inner}
+    node.scopes = own if exact else assign_scopes(list(node.inner), seen)
     for name, child in node.inner.items():
-        _settle_node(child, [p[1:] for p in paths if p and node.scopes.get(p[0]) == name])
+        inner = [p[1:] for p in paths if p and node.scopes.get(p[0]) == name]
+        _settle_node(child, inner, exact)
 
 
 def assign_scopes(layers: Sequence[str], seen: Iterable[str]) -> dict[str, str]:
@@ -119,7 +143,9 @@ def find_layer(roots: dict[str, Node], scope: str) -> str:
 
 def _find_root(root: Node, parts: Sequence[str]) -> int:
     for at, part in enumerate(parts[:-1]):
-        if part == root.name or (part.startswith(root.name) and _is_numbered(part, root.name)):
+        if part in (root.name, ANY_MODEL) or (
+            part.startswith(root.name) and _is_numbered(part, root.name)
+        ):
             return at
     return -1
 
@@ -145,6 +171,7 @@ def is_backward(scope: str) -> bool:
 def shorten(scope: str) -> str:
     """Returns an op's name without the loops around it, which repeat the name; for display."""
     inner = INLINED.split(scope)[-1]
+    inner = inner.replace(f"{ANY_MODEL}/", "", 1)
     return inner.replace("gradient_tape/while/", "gradient_tape/", 1).removeprefix("while/")
 
 

@@ -1,0 +1,46 @@
+"""Names of ops of TensorFlow and JAX are matched with layers."""
+
+import pytest
+
+from gpukeras.profiler.trace.op_scopes import (
+    build_tree,
+    find_layer,
+    from_jax,
+    is_backward,
+    settle,
+    shorten,
+)
+
+LOOP = "jit(_loop)/while/body/"
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "backward", "shown"),
+    [
+        (LOOP + "jvp(dense)/dot_general", "model/dense", False, "dense/dot_general"),
+        (LOOP + "jvp(dense_1)/add", "model/dense_1", False, "dense_1/add"),
+        (
+            "jit(step)/transpose(jvp(inner))/dense/jit(_var)/mul",
+            "model/inner/dense",
+            True,
+            "gradient_tape/inner/dense/jit(_var)/mul",
+        ),
+        (LOOP + "transpose(jvp(compile_loss))/mse/neg", "model", True,
+         "gradient_tape/compile_loss/mse/neg"),
+        (LOOP + "adam/add", "", False, "adam/add"),
+        ("jit(step)/reduce_sum", "", False, "reduce_sum"),
+        ("copy.24", "", False, "copy.24"),
+    ],
+)  # fmt: skip
+def test_a_name_of_jax_gives_its_layer(name, layer, backward, shown):
+    roots = build_tree(["model/dense", "model/dense_1", "model/inner/dense"])
+    scopes = [from_jax(f"{LOOP}jvp({one})/mul") for one in ("dense_1", "inner")]
+    settle(roots, [from_jax(name), *scopes])
+    scope = from_jax(name)
+    assert find_layer(roots, scope) == layer
+    assert is_backward(scope) is backward
+    assert shorten(scope) == shown
+
+
+def test_a_name_of_tensorflow_stays():
+    assert from_jax("while/body/_1/model/dense_1/MatMul") == "while/body/_1/model/dense_1/MatMul"
