@@ -39,10 +39,15 @@
 #' On JAX, models train, evaluate, predict, are saved and are loaded, and give the same numbers as
 #' Keras' own `fit()` on JAX; on a computer without TensorFlow too. Rows come from data frames,
 #' matrices, files of numbers and R functions. Schedules, clipping, averages, early stopping,
-#' checkpoints and callbacks work. An error says so where something needs TensorFlow: tf.data
-#' pipelines, image and TFRecord files, texts, augmentation, several devices, TensorBoard files,
-#' compression and export. gpu_profile() reads the kernels of JAX's trace if TensorFlow is installed too;
-#' otherwise it gives times without them. This has run on CPUs only.
+#' checkpoints, callbacks, half precision and the searches [gpu_batch_size()] and
+#' [gpu_learning_rate()] work, and XLA's programs are kept between sessions.
+#'
+#' If TensorFlow is installed too, it reads images and texts for JAX, on the CPU, and
+#' [gpu_profile()] reads the kernels of JAX's trace; without it, a profile has times without
+#' kernels. An error of class `gpukeras_error_backend` says so where something needs Keras on
+#' TensorFlow: tf.data pipelines, TFRecord files, texts that stay texts, augmentation, several
+#' devices, TensorBoard files, [gpu_cost()], pruning, distillation and [gpu_export()]. This has run
+#' on CPUs only.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded

@@ -2,17 +2,28 @@
 
 import os
 import sys
+import tempfile
+from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from jax_runs import report  # noqa: E402
+from pictures import encode_bmp, write  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
 
 from gpukeras.backend import keras_private  # noqa: E402
+from gpukeras.compression import pruning  # noqa: E402
+from gpukeras.core.errors import GpuKerasError  # noqa: E402
+from gpukeras.data import builder  # noqa: E402
+from gpukeras.data.loading.loader import open_loader  # noqa: E402
 from gpukeras.engine.optimizer import find_optimizer  # noqa: E402
+from gpukeras.export import export  # noqa: E402
+from gpukeras.models.builder import build_mlp  # noqa: E402
 from gpukeras.profiler import profile  # noqa: E402
+from gpukeras.profiler.cost import model_cost  # noqa: E402
+from gpukeras.training import fit  # noqa: E402
 from gpukeras.tuner import batch_size, lr_finder  # noqa: E402
 
 ROWS = 200
@@ -82,6 +93,97 @@ def sizes():
         "engine": found.engine,
         "changed": distance(before, model.get_weights()),
     }
+
+
+# Rows that TensorFlow reads ----------------------------------------------------------------------
+
+
+def labels_of(codes, *levels):
+    return {"name": "y", "kind": "factor", "values": codes, "levels": list(levels)}
+
+
+def images():
+    """Files of images, decoded with and without cropping: their levels, and a training on them."""
+    folder, found = Path(tempfile.mkdtemp()), {}
+    for number in range(8):
+        image = np.full((9, 7, 3), 60 + 120 * (number % 2), np.uint8)
+        write(folder / ("cat", "dog")[number % 2] / f"{number}.bmp", encode_bmp(image))
+    for crop in (False, True):
+        features = {"kind": "images", "paths": str(folder), "image_size": [8, 8]}
+        features["crop_to_aspect_ratio"] = crop
+        data = builder.build_dataset(features, {"batch_size": 4, "shuffle": False})
+        block = next(open_loader(data, data.plan("CPU:0")).epoch(0))
+        levels, labels = (np.asarray(array) for array in block.arrays)
+        stack = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2, "softmax")]
+        model = keras.Sequential(stack)
+        model.compile("adam", "sparse_categorical_crossentropy")
+        history = fit.fit(model, data, {"epochs": 2}).history
+        spread = float(np.ptp(levels, axis=(1, 2, 3)).max())
+        means = levels.mean(axis=(1, 2, 3)).tolist()
+        found[str(crop)] = [means, labels.tolist(), spread, len(history["loss"])]
+    return {**found, "gpus": len(sys.modules["tensorflow"].config.get_visible_devices("GPU"))}
+
+
+def texts():
+    """A column of texts."""
+    words = ["good fine", "bad poor", "fine", "poor bad bad"]
+    codes = np.arange(40, dtype=np.int32) % 4
+    column = {"name": "said", "kind": "factor", "values": 1 + codes, "levels": words}
+    features = {"kind": "columns", "columns": [column]}
+    labels = labels_of(1 + codes % 2, "good", "bad")
+    text = {"columns": "said"}
+    data = builder.build_dataset(features, {"batch_size": 8}, labels, text=text)
+    model = build_mlp(data, {"units": [8], "learning_rate": 0.05})
+    return fit.fit(model, data, {"epochs": 10}).history["accuracy"][-1]
+
+
+def refused():
+    """The messages where TensorFlow alone can do the work."""
+    array = {"kind": "array", "values": np.zeros((16, 8, 8, 3), order="F"), "names": []}
+    labels = labels_of(1 + np.arange(16, dtype=np.int32) % 2, "a", "b")
+    stack = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2, "softmax")]
+    model = keras.Sequential(stack)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    given = {
+        "augment": lambda: fit.fit(
+            model,
+            builder.assemble(array, {}, labels, augment={"flip": "horizontal"}),
+            {},
+        ),
+        "prune": lambda: pruning.prune(make_model(), make_dataset(ROWS), {"epochs": 1}),
+        "cost": lambda: model_cost.model_cost(make_model(), 32),
+        "export": lambda: export.export_model(make_model(), tempfile.mkdtemp() + "/model"),
+    }
+    found = {}
+    for name, call in given.items():
+        try:
+            call()
+            found[name] = ["", ""]
+        except GpuKerasError as error:
+            found[name] = [type(error).__name__, error.message, error.hint]
+    return found
+
+
+def precision():
+    """Half precision, with the scaled loss of float16, against Keras' own `fit()`."""
+    data, found = make_dataset(ROWS, shuffle=False), {}
+    x, y = data.arrays
+    for policy in ("mixed_bfloat16", "mixed_float16"):
+        keras.config.set_dtype_policy(policy)
+        one, other = make_model(optimizer="adam"), make_model(optimizer="adam")
+        keras.config.set_dtype_policy("float32")
+        one.fit(x, y, batch_size=32, epochs=2, shuffle=False, verbose=0)
+        fit.fit(other, data, {"epochs": 2})
+        kind = type(other.optimizer).__name__
+        found[policy] = [kind, distance(one.get_weights(), other.get_weights())]
+    return found
+
+
+def interrupted():
+    """A training that its listener ends, as R's interrupt does."""
+    model = make_model()
+    found = fit.fit(model, make_dataset(ROWS), {"epochs": 500}, on_event=lambda event: True)
+    return {"stopped": found.stopped, "epochs": len(found.history["loss"])}
 
 
 # Measurements ------------------------------------------------------------------------------------

@@ -252,6 +252,12 @@ def adopt_array(array: np.ndarray) -> Any:
     return tensor
 
 
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that runs as a program, one for each shape of its arguments."""
+    program: Callable[..., Any] = jax().jit(function)
+    return program
+
+
 def put(value: Any, device: str) -> Any:
     """Returns an array on a device; copied if it is elsewhere."""
     return jax().device_put(value, find_device(device))

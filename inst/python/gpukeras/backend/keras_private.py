@@ -207,6 +207,13 @@ def common_apply(optimizer: Any) -> Callable[..., Any]:
     return optimizer._common_apply
 
 
+def tensorflow_functions() -> Any:
+    """Returns Keras' functions on tensors of TensorFlow, whatever its backend."""
+    from keras.src.backend import tensorflow
+
+    return tensorflow
+
+
 # TensorFlow --------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,13 @@ def trace(step: Callable[[Any], Any], data: Any) -> None:
 
 
 @by_backend
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that runs as a program, one for each shape of its arguments."""
+    program: Callable[..., Any] = runtime.tensorflow().function(function, autograph=False)
+    return program
+
+
+@by_backend
 def device_scope(device: str) -> Any:
     """Returns a context whose tensors are made on a device."""
     return runtime.tensorflow().device(f"/{device}")

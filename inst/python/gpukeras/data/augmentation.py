@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import (
     MOST_SEED,
@@ -296,10 +296,10 @@ class _DeviceTransform:
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
-        self._program = runtime.tensorflow().function(self._run, autograph=False)
+        self._program = tensor_ops.traced(self._run)
 
     def __call__(self, arrays: Arrays, key: tuple[int, int] = (0, 0)) -> Arrays:
-        with runtime.tensorflow().device(arrays[0].device):
+        with tensor_ops.device_scope(tensor_ops.place_of(arrays[0])):
             arrays = self._program(tuple(arrays), self._draw(len(arrays[0]), key))
         end_stage(self.stage, arrays)
         return arrays
@@ -310,7 +310,7 @@ class _DeviceTransform:
     def _run(self, arrays: Arrays, draws: dict[str, Any]) -> Arrays:
         rows, *others = arrays
         if self._recipe.kind == "images":  # first, as few operations take bytes on a GPU
-            rows = runtime.tensorflow().cast(rows, np.float32)
+            rows = runtime.keras().ops.cast(rows, "float32")
         return (self._scale(self._crop(rows, draws)), *self._spread(others))
 
     def _crop(self, rows: Any, draws: dict[str, Any]) -> Any:
@@ -331,7 +331,8 @@ class _DeviceTransform:
         label = self._recipe.label
         if label is None or not self._recipe.mixes_classes or not others:
             return others
-        return [runtime.tensorflow().one_hot(others[0], label.units), *others[1:]]
+        one_hot = runtime.keras().ops.one_hot
+        return [one_hot(others[0], label.units, dtype="float32"), *others[1:]]
 
 
 class _Varying(_DeviceTransform):
@@ -340,6 +341,7 @@ class _Varying(_DeviceTransform):
     stage = "augment"
 
     def __init__(self, recipe: Recipe, spec: AugmentSpec, batch_size: int) -> None:
+        runtime.tensorflow()  # JAX has no such transformation of images
         super().__init__(recipe)
         self._spec, self._batch_size = spec, batch_size
         self._layers = _build_layers(spec, choose_value_range(recipe, spec))
@@ -362,8 +364,7 @@ class _Varying(_DeviceTransform):
         """Crops and moves each image by its random numbers; whole pixels change no value."""
         if "moves" not in draws:
             return super()._crop(rows, draws)
-        tf = runtime.tensorflow()
-        moved = tf.raw_ops.ImageProjectiveTransformV3(
+        moved = (tf := runtime.tensorflow()).raw_ops.ImageProjectiveTransformV3(
             images=rows,
             transforms=draws["moves"],
             output_shape=self._recipe.shape[:2],

@@ -160,7 +160,7 @@ def learn_text(column: Mapping[str, Any], keep: np.ndarray, spec: TextSpec, arg:
 
 def _learn_tokens(texts: np.ndarray, counts: np.ndarray, spec: TextSpec) -> tuple[str, ...]:
     """Returns the most frequent tokens; each text counts as often as it occurs."""
-    rows, tf = np.repeat(np.arange(len(texts)), counts), runtime.tensorflow()
+    rows, tf = np.repeat(np.arange(len(texts)), counts), runtime.reader()
     with tf.device("/CPU:0"):
         # Keras would learn the weights of "tf_idf" text by text, 1 ms each.
         layer = _make_layer(spec, "int" if spec.output == "int" else "count", spec.max_tokens)
@@ -226,8 +226,8 @@ def encode_text(
 
 def vectorise(rule: TextRule, texts: np.ndarray) -> np.ndarray:
     """Returns the features of different texts (float32), one row per text."""
-    with runtime.tensorflow().device("/CPU:0"):
-        values = build_layer(rule)(texts).numpy().astype(np.float32)
+    with runtime.reader().device("/CPU:0"):
+        values = np.asarray(build_layer(rule)(texts)).astype(np.float32)
     return values * np.array(rule.weights, np.float32) if rule.weights else values
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import keras_private, runtime
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.prefetch import map_ahead
 from gpukeras.data.sources.image.paths import ImageFiles
@@ -145,7 +145,7 @@ def explain_problem(message: str) -> str:
 
 
 def _file_errors() -> tuple[type[Exception], ...]:
-    errors = runtime.tensorflow().errors
+    errors = runtime.reader().errors
     return (
         errors.InvalidArgumentError,
         errors.NotFoundError,
@@ -164,7 +164,7 @@ def _chunks(count: int, form: ImageForm) -> Iterator[slice]:
 @functools.lru_cache(maxsize=8)
 def build_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray]:
     """Returns a function from paths to rows: one graph decodes and resizes files in parallel."""
-    tf = runtime.tensorflow()
+    tf = runtime.reader()
     load = _map_strings(
         lambda path: decode_content(tf.io.read_file(path), form), form.shape, tf.uint8
     )
@@ -182,7 +182,7 @@ def build_watched_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray
 
     On a slow disk it takes longer than `build_decoder()`: no file is decoded while another is read.
     """
-    tf = runtime.tensorflow()
+    tf = runtime.reader()
     read = _map_strings(tf.io.read_file, (), tf.string)
     to_rows = _map_strings(lambda content: decode_content(content, form), form.shape, tf.uint8)
 
@@ -202,7 +202,7 @@ def _map_strings(work: Callable[[Any], Any], shape: tuple[int, ...], dtype: Any)
 
     Each result has the given dtype and shape.
     """
-    tf = runtime.tensorflow()
+    tf = runtime.reader()
     spec, parallel = tf.TensorSpec(shape, dtype), 2 * (os.cpu_count() or 2)
 
     def work_all(strings: Any) -> Any:
@@ -222,7 +222,7 @@ def decode_content(content: Any, form: ImageForm) -> Any:
     Returns:
         Tensor of uint8 in the form's shape, rounded to integer grey levels.
     """
-    tf = runtime.tensorflow()
+    tf = runtime.reader()
     image = _decode_file(tf, content, form.shape[2])
     return _to_bytes(tf, _resize(tf, image, form), form)
 
@@ -243,7 +243,7 @@ def _decode_file(tf: Any, content: Any, channels: int) -> Any:
 
 
 def _add_alpha(image: Any) -> Any:
-    tf = runtime.tensorflow()
+    tf = runtime.reader()
     return tf.concat([image, tf.fill([*tf.unstack(tf.shape(image)[:2]), 1], np.uint8(255))], -1)
 
 
@@ -252,7 +252,13 @@ def _resize(tf: Any, image: Any, form: ImageForm) -> Any:
     if not form.crop_to_aspect_ratio:
         return tf.image.resize(image, form.shape[:2], form.interpolation)
     smart_resize = runtime.keras().preprocessing.image.smart_resize
-    return smart_resize(image, form.shape[:2], form.interpolation, data_format="channels_last")
+    return smart_resize(
+        image,
+        form.shape[:2],
+        form.interpolation,
+        data_format="channels_last",
+        backend_module=keras_private.tensorflow_functions(),
+    )
 
 
 def _to_bytes(tf: Any, image: Any, form: ImageForm) -> Any:

@@ -1,0 +1,21 @@
+"""TensorFlow reads images and texts for JAX, see `jax_tools`."""
+
+import pytest
+from jax_runs import needs_jax, run_part
+
+pytestmark = [pytest.mark.process, pytest.mark.tf, needs_jax]
+PARTS = ("images", "texts")
+
+
+def test_images_are_decoded_resized_and_trained_on():
+    found = run_part("jax_tools", "images", PARTS)
+    assert found.pop("gpus") == 0  # their memory is JAX's
+    for means, labels, spread, epochs in found.values():
+        assert means == pytest.approx([60.0] * 4 + [180.0] * 4)
+        assert labels == [0] * 4 + [1] * 4
+        assert spread == 0.0
+        assert epochs == 2
+
+
+def test_texts_become_features():
+    assert run_part("jax_tools", "texts", PARTS) == 1.0

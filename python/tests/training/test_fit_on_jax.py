@@ -1,0 +1,28 @@
+"""What surrounds a training works on JAX, or says that it needs TensorFlow; see `jax_tools`."""
+
+import pytest
+from jax_runs import needs_jax, run_part
+
+pytestmark = [pytest.mark.process, needs_jax]
+PARTS = ("precision", "interrupted", "refused")
+
+
+def test_half_precision_trains_as_keras_does():
+    found = run_part("jax_tools", "precision", PARTS)
+    assert found["mixed_bfloat16"][0] == "Adam"
+    assert found["mixed_float16"][0] == "LossScaleOptimizer"
+    assert max(distance for _, distance in found.values()) < 1e-6
+
+
+def test_a_training_can_be_interrupted():
+    found = run_part("jax_tools", "interrupted", PARTS)
+    assert found["stopped"] == "interrupted"
+    assert found["epochs"] < 500
+
+
+@pytest.mark.parametrize("name", ["augment", "prune", "cost", "export"])
+def test_what_needs_tensorflow_says_so(name):
+    kind, message, hint = run_part("jax_tools", "refused", PARTS)[name]
+    assert kind == "BackendError"
+    assert "and Keras runs on JAX here" in message
+    assert hint == 'Start a new session with gpu_setup(backend = "tensorflow").'
