@@ -137,12 +137,13 @@ bench-compression: setup-bench ## measure what smaller models gain and lose, on 
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
 	python/benchmarks/bench_compression.py $(OPTIONS)
 
-# The Python core alone. EVIDENCE_PYTHON names a Python that has TensorFlow, pytest and hypothesis
-# already. OPTIONS such as --only dense_small or --seconds 300; --on-cpu --quick tries it without a GPU.
+# The Python core alone. BACKEND=jax proves it through JAX. EVIDENCE_PYTHON names a Python that has
+# TensorFlow (or JAX with CUDA, and Keras) and pytest already. OPTIONS such as --only dense_small or
+# --seconds 300; --on-cpu --quick tries it without a GPU.
 gpu-evidence: ## on a computer with an NVIDIA GPU: prove and measure it, in 10 minutes at most
 	@if [ -z "$(EVIDENCE_PYTHON)" ]; then tools/setup.sh test-python; fi
 	@PYTHONPATH=inst/python TF_CPP_MIN_LOG_LEVEL=2 $(or $(EVIDENCE_PYTHON),.venv/bin/python) \
-	python/benchmarks/gpu_evidence.py $(OPTIONS)
+	python/benchmarks/gpu_evidence.py $(if $(BACKEND),--backend $(BACKEND)) $(OPTIONS)
 
 # Renamed only when complete, so that a failure leaves the old contract in place.
 contract: setup-contract ## write inst/python/contract.json from the Python core

@@ -18,13 +18,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 from evidence_cases import LEAST_S, Case, choose_cases, is_enough, limit_case, share_time
 from evidence_models import make_rows
-from evidence_questions import ARRAYS, ASKED, KNOWN, LIMIT, NO_TIME, PIPELINE
+from evidence_questions import ARRAYS, ASKED, KNOWN, NO_TIME
 
 from gpukeras.backend import devices, runtime
 from gpukeras.core.errors import GpuKerasError
@@ -74,7 +75,7 @@ class Measured:
     Args:
         way: How it trains.
         epochs: Of each turn.
-        bytes: Most that it added to what TensorFlow held of the GPU's memory while it was warmed
+        bytes: Most that it added to what the backend held of the GPU's memory while it was warmed
             up, or None.
         step_s: Seconds of a step, one figure a turn.
         turns: When each turn began and ended.
@@ -154,7 +155,7 @@ def describe_error(error: BaseException) -> str:
 def _measure(case: Case, clock: Clock, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     place = "cpu" if options.on_cpu else "gpu"
     devices.setup(device=place, precision=case.precision, tf32=case.tf32)
-    from evidence_ways import Given  # not before: it imports TensorFlow
+    from evidence_ways import Given  # not before: it imports Keras
 
     device, rows = devices.current().device, make_rows(case.model, case.rows)
     given = Given(case, rows, device, options.quick, folder)
@@ -184,17 +185,18 @@ def list_ways(given: Any, chosen: Callable[[], str]) -> dict[str, Callable[[], A
         chosen: Gives the engine that gpukeras chose; the later ways take it too, so that they
             differ in one thing.
     """
-    from evidence_ways import PLACES, KerasWay, LimitWay, LoopWay, OurWay, PipelineWay
+    from evidence_ways import PLACES, KerasWay, LoopWay, OurWay
 
+    own = import_module(f"evidence_{runtime.backend()}")
     if given.case.loops:
         loops = {KNOWN: lambda: LoopWay(given, True), ASKED: lambda: LoopWay(given, False)}
-        return {**loops, LIMIT: lambda: LimitWay(given, True)}
+        return {**loops, **own.list_limits(given, lambda: True)}
     ours = {
         PLACES[place]: lambda place=place: OurWay(given, place, chosen())
         for place in given.case.places
     }
-    limit = {LIMIT: lambda: LimitWay(given, chosen() == "compiled")}
-    return {ARRAYS: lambda: KerasWay(given), PIPELINE: lambda: PipelineWay(given), **ours, **limit}
+    keras = {ARRAYS: lambda: KerasWay(given), **own.list_peers(given)}
+    return {**keras, **ours, **own.list_limits(given, lambda: chosen() == "compiled")}
 
 
 def warm_ways(given: Any, clock: Clock) -> tuple[dict[str, Measured], dict[str, str]]:
@@ -218,15 +220,15 @@ def warm_ways(given: Any, clock: Clock) -> tuple[dict[str, Measured], dict[str, 
 
 def warm(make: Callable[[], Any], given: Any, clock: Clock) -> Measured:
     """A way that has done what is done once."""
-    from evidence_ways import hold_memory
+    from evidence_ways import added_memory, hold_memory
 
     before = hold_memory(given.device)
     way = make()
     way.warm(CHOOSING * clock.share_s)
     epoch_s = min(way.train(EPOCHS[0]))
-    peak = devices.peak_bytes(given.device)
+    added = added_memory(before, given.device)
     epochs = int(np.clip(clock.turn_s / max(epoch_s, 1e-6), *EPOCHS))
-    return Measured(way, epochs, None if before is None or peak is None else peak - before)
+    return Measured(way, epochs, added)
 
 
 def take_turns(ways: dict[str, Measured], clock: Clock) -> dict[str, str]:

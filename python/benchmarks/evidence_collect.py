@@ -31,7 +31,8 @@ def collect_cases(
     Args:
         cases: Their names, in the order of their worth.
         flags: "on_cpu", "quick".
-        environment: Of the processes; EVIDENCE_FOLDER is where they write.
+        environment: Of the processes; EVIDENCE_FOLDER is where they write, and KERAS_BACKEND what
+            Keras runs on.
         limit_s: Seconds for all of them.
     """
     began = time.monotonic()
@@ -52,7 +53,8 @@ def collect_cases(
             left = []
         waiting = (left if end["problem"] else []) + later
     found |= {name: {"problem": NO_TIME} for name in cases if name not in found}
-    marks = {flag: flag in flags for flag in ("on_cpu", "quick")}
+    marks: dict[str, Any] = {flag: flag in flags for flag in ("on_cpu", "quick")}
+    marks |= {"backend": environment.get("KERAS_BACKEND", "tensorflow")}
     return {"seconds": round(time.monotonic() - began, 1), "problem": "", **marks, "found": found}
 
 

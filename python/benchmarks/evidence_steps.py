@@ -1,4 +1,4 @@
-"""The steps of `gpu_evidence.py` that need TensorFlow, each in a process of its own.
+"""The steps of `gpu_evidence.py` that train a model, each in a process of its own.
 
 `evidence_steps.py use|trace` prints one line of JSON.
 """
@@ -14,14 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import devices, tracing
+from gpukeras.backend import devices, runtime, tracing
+from gpukeras.backend.jax_module import jax
 from gpukeras.data import dataset
-from gpukeras.diagnostics import check
+from gpukeras.diagnostics import check, jax_usage
 from gpukeras.models import builder
 from gpukeras.profiler.trace import gpu_summary
 
 ROWS, COLUMNS, CLASSES = 100_000, 64, 10
 BATCH, SEED = 256, 1
+HOSTNAMES = 4  # the field of XSpace
 
 
 def make_rows() -> tuple[np.ndarray, np.ndarray]:
@@ -57,14 +59,63 @@ def run_trace() -> dict[str, Any]:
     model = builder.build_mlp(data, {})
     x, y = (array[: 20 * BATCH] for array in data.arrays[:2])
     model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # compiled before it is traced
-    with tracing.profile(str(folder / "profile")):
+    with open_profile(str(folder / "profile")):
         model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
     found = next((folder / "profile").rglob("*.xplane.pb"))
-    space = tracing.trace_message()
-    space.ParseFromString(found.read_bytes())
-    space.ClearField("hostnames")
-    (folder / "trace.xplane.pb").write_bytes(space.SerializeToString())
-    return gpu_summary.read_trace(found).to_facts()
+    (folder / "trace.xplane.pb").write_bytes(without_field(found.read_bytes(), HOSTNAMES))
+    return read_trace(found)
+
+
+def open_profile(folder: str) -> Any:
+    """A context whose work is traced."""
+    return jax().profiler.trace(folder) if runtime.backend() == "jax" else tracing.profile(folder)
+
+
+def read_trace(path: Path) -> dict[str, Any]:
+    """What a trace holds, by the backend's own reader."""
+    if runtime.backend() != "jax":
+        return gpu_summary.read_trace(path).to_facts()
+    return jax_usage.count_kernels(jax().profiler.ProfileData.from_file(str(path)).planes)
+
+
+def without_field(message: bytes, number: int) -> bytes:
+    """A Protobuf message without one of its fields.
+
+    Args:
+        message: As it is written: a tag before each field, with the number and kind of it.
+        number: The field's.
+
+    Raises:
+        ValueError: if it is not a message.
+    """
+    kept, place = [], 0
+    while place < len(message):
+        tag, end = _read_varint(message, place)
+        if tag & 7 == 2:  # its length, and so many bytes
+            length, end = _read_varint(message, end)
+            end += length
+        elif tag & 7 == 0:
+            _, end = _read_varint(message, end)
+        elif tag & 7 in (1, 5):
+            end += {1: 8, 5: 4}[tag & 7]
+        else:
+            raise ValueError("not a Protobuf message")
+        if end > len(message):
+            raise ValueError("a Protobuf message that is cut off")
+        if tag >> 3 != number:
+            kept.append(message[place:end])
+        place = end
+    return b"".join(kept)
+
+
+def _read_varint(message: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while place < len(message):
+        byte = message[place]
+        value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
+        if byte < 128:
+            return value, place
+    raise ValueError("a Protobuf message that is cut off")
 
 
 STEPS = {"use": run_use, "trace": run_trace}

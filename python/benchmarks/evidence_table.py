@@ -38,7 +38,8 @@ def _check_rows(check: Mapping[str, Any]) -> list[tuple[str, str]]:
     verdict = check.get("verdict") or check.get("problem") or "not run"
     cause = f": {check['cause']}" if check.get("cause") else ""
     found = {item["id"]: item["evidence"] for item in check.get("findings") or ()}
-    shown = [("hardware", "GPU"), ("driver", "driver"), ("tensorflow", "TensorFlow")]
+    shown = [("hardware", "GPU"), ("driver", "driver")]
+    shown += [("tensorflow", "TensorFlow"), ("jax", "JAX")]
     rows = [(title, found[name]) for name, title in shown if name in found]
     rows += [("gpu_check()", verdict + cause)]
     return rows + [("evidence", line) for line in check.get("evidence") or ()]

@@ -10,7 +10,6 @@ epoch, but for the limit: the same step again and again on one batch that is on 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.data import dataset
 from gpukeras.data.loading.block import Block
 from gpukeras.engine import engine_cache
-from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.training import fit
 
@@ -108,22 +106,6 @@ class KerasWay(Way):
         self.model.fit(x, y, batch_size=self.given.case.batch, **options)
 
 
-class PipelineWay(KerasWay):
-    """`model.fit()` on a tf.data pipeline made as TensorFlow's guide advises."""
-
-    def __init__(self, given: Given) -> None:
-        """Makes the pipeline; its rows stay in host memory."""
-        super().__init__(given)
-        tf = runtime.tensorflow()
-        with tf.device("/CPU:0"):
-            rows = tf.data.Dataset.from_tensor_slices(given.rows)
-            shuffled = rows.cache().shuffle(given.case.rows)
-            self._data = shuffled.batch(given.case.batch).prefetch(tf.data.AUTOTUNE)
-
-    def _fit(self, **options: Any) -> None:
-        self.model.fit(self._data, shuffle=False, **options)  # it shuffles by itself
-
-
 class OurWay(Way):
     """`training.fit()`, which is `gpu_fit()`.
 
@@ -189,17 +171,17 @@ class LoopWay(Way):
     def __init__(self, given: Given, static: bool) -> None:
         """Puts the rows on the device."""
         super().__init__(given)
-        tf, case = runtime.tensorflow(), given.case
-        with tf.device(f"/{given.device}"):  # labels as floats, see `LimitWay`
-            arrays = tuple(tf.constant(part.astype("float32")) for part in given.rows)
+        case, arrays = given.case, put_rows(given, given.case.rows)
         tensor_ops.build_state(self.model, tuple(array[: case.batch] for array in arrays))
         self._block = Block(arrays, case.steps, case.batch)
-        self._engines = Engines(self.model, "train", case.batch, given.device, static=static)
+        engines = engine_cache.ENGINES[runtime.backend()]
+        self._engines = engines(self.model, "train", case.batch, given.device, static=static)
 
     def warm(self, limit_s: float) -> None:
         """Traces and compiles the programs of all lengths."""
         self._run(1)
-        self._engines.warm(self._block, self.engine, self._run(1))
+        if runtime.backend() == "tensorflow":  # XLA compiles in a thread
+            self._engines.warm(self._block, self.engine, self._run(1))
         self.train(1)
 
     def train(self, epochs: int) -> list[float]:
@@ -214,54 +196,6 @@ class LoopWay(Way):
     def describe(self) -> dict[str, str]:
         """The engine."""
         return {"engine": self.engine}
-
-
-class LimitWay(Way):
-    """The step alone, in a loop within one program, on one batch that is on the device already.
-
-    Args:
-        given: What it is made from.
-        compiled: Whether XLA compiles the program.
-    """
-
-    def __init__(self, given: Given, compiled: bool) -> None:
-        """Puts the batch on the device."""
-        super().__init__(given)
-        tf, batch = runtime.tensorflow(), given.case.batch
-        with tf.device(f"/{given.device}"):
-            # Labels as floats, as TensorFlow keeps whole numbers of 32 bits in host memory.
-            self._batch = tuple(tf.constant(part[:batch].astype("float32")) for part in given.rows)
-        tensor_ops.build_state(self.model, self._batch)
-        self._program = tf.function(self._loop, jit_compile=compiled, autograph=False)
-        self._compiled = compiled
-
-    def warm(self, limit_s: float) -> None:
-        """Traces and compiles."""
-        on_cpu = self._compiled and self.given.device.startswith("CPU")
-        with tensor_ops.threefry_dropout() if on_cpu else contextlib.nullcontext():
-            self.train(1)
-
-    def train(self, epochs: int) -> list[float]:
-        """One call an epoch."""
-        seconds = []
-        for _ in range(epochs):
-            began = time.perf_counter()
-            self._program(*self._batch)["loss"].numpy()  # not before the device is done
-            seconds.append(time.perf_counter() - began)
-        return seconds
-
-    def _loop(self, x: Any, y: Any) -> Any:
-        def body(index: Any) -> tuple[Any]:
-            self.model.train_step((x, y))
-            return (index + 1,)
-
-        tf = runtime.tensorflow()
-        tf.while_loop(lambda index: index < self.given.case.steps, body, (tf.constant(0),))
-        return self.model.get_metrics_result()
-
-    def describe(self) -> dict[str, str]:
-        """Whether XLA compiled it."""
-        return {"engine": "compiled" if self._compiled else "superstep"}
 
 
 class StopWhenChosen(runtime.keras().callbacks.Callback):
@@ -286,7 +220,30 @@ class StopWhenChosen(runtime.keras().callbacks.Callback):
         self.model.stop_training = bool(engines.chosen) or self.late
 
 
-def hold_memory(device: str) -> float | None:
-    """Bytes that TensorFlow holds of a GPU's memory; the peak is counted anew from here."""
+def put_rows(given: Given, count: int) -> tuple[Any, ...]:
+    """The first rows on the device; labels as floats, as TensorFlow keeps int32 in host memory."""
+    return tuple(
+        tensor_ops.put(part[:count].astype("float32"), given.device) for part in given.rows
+    )
+
+
+def hold_memory(device: str) -> tuple[float, float] | None:
+    """Bytes that the backend holds of a GPU's memory, and their peak, counted anew if possible."""
+    if device.startswith("CPU"):
+        return None
     devices.reset_peak(device)
-    return devices.peak_bytes(device)
+    found = runtime.memory_info(device)
+    return float(found["current"]), float(found["peak"])
+
+
+def added_memory(before: tuple[float, float] | None, device: str) -> float | None:
+    """The most bytes that were added since; None where an earlier peak, which JAX keeps, hides it.
+
+    Args:
+        before: Of `hold_memory()`.
+        device: The device.
+    """
+    peak = devices.peak_bytes(device)
+    if before is None or peak is None or peak <= before[1]:
+        return None
+    return peak - before[0]

@@ -6,6 +6,9 @@ Everything runs in child processes with time limits, in 10 minutes at most toget
 to evidence/: `healthy.json` (the facts of the check, without names), `trace.xplane.pb`,
 `results.json` and `results.md`. Without an NVIDIA GPU it says so, writes nothing, and succeeds.
 
+`--backend jax` proves the same through JAX, and writes to evidence/jax/. It needs NumPy, JAX with
+CUDA, Keras and pytest alone.
+
 `--on-cpu` goes the same way on any computer, to try the command itself: nothing of it is evidence
 of a GPU, every table says so, and results alone are written, only where `--out` says. `--quick`
 makes the models and rows tiny, `--only` takes the cases whose names match a pattern.
@@ -41,6 +44,7 @@ STEPS: Mapping[str, tuple[float, float]] = {
     "trace": (60.0, 30.0),
 }
 LEAST_S = 10.0  # to begin a step
+OTHER_TESTS = {"tensorflow": "jax", "jax": "tf"}  # the mark of tests that need the other backend
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,6 +67,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--backend", default="tensorflow", choices=list(OTHER_TESTS))
     parser.add_argument("--steps", nargs="+", default=list(STEPS), choices=list(STEPS))
     parser.add_argument("--only", default="", metavar="PATTERN")
     parser.add_argument("--seconds", type=float, default=BUDGET_S)
@@ -70,16 +75,16 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--on-cpu", action="store_true")
     options = parser.parse_args(arguments)
     if options.out is None and not options.on_cpu:
-        options.out = HERE / "evidence"
+        options.out = HERE / "evidence" / ("jax" if options.backend == "jax" else "")
     return options
 
 
 def collect(options: argparse.Namespace) -> dict[str, Any]:
     """Runs the steps one after another, as far as the time goes."""
     deadline, scale = time.monotonic() + options.seconds, min(1.0, options.seconds / BUDGET_S)
-    results: dict[str, Any] = {"on_cpu": options.on_cpu, "check": {}}
+    results: dict[str, Any] = {"backend": options.backend, "on_cpu": options.on_cpu, "check": {}}
     with tempfile.TemporaryDirectory(prefix="gpukeras-") as folder:
-        environment = make_environment(folder, options.on_cpu)
+        environment = make_environment(folder, options.on_cpu, options.backend)
         for place, name in enumerate(options.steps):
             later = [scale * STEPS[one][1] for one in options.steps[place + 1 :]]
             limit = allot(deadline - time.monotonic(), STEPS[name][0], later)
@@ -95,11 +100,17 @@ def collect(options: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def make_environment(folder: str, on_cpu: bool) -> dict[str, str]:
+def make_environment(folder: str, on_cpu: bool, backend: str = "tensorflow") -> dict[str, str]:
     """The environment of the steps; without a GPU nothing may be taken for one's work."""
     path = os.pathsep.join((str(CORE), str(TESTS / "support"), str(HERE)))
-    hidden = {"CUDA_VISIBLE_DEVICES": "-1"} if on_cpu else {}
-    return {**os.environ, "PYTHONPATH": path, "EVIDENCE_FOLDER": folder, **hidden}
+    own = {"PYTHONPATH": path, "EVIDENCE_FOLDER": folder, "KERAS_BACKEND": backend}
+    if backend == "jax":
+        # Keras, or a test, may import JAX before gpukeras does, which sets the same.
+        own["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    if on_cpu:
+        own |= {"jax": {"JAX_PLATFORMS": "cpu"}, "tensorflow": {}}[backend]
+        own["CUDA_VISIBLE_DEVICES"] = "-1"
+    return {**os.environ, **own}
 
 
 def run_step(
@@ -109,20 +120,22 @@ def run_step(
     from gpukeras.core.child_process import run_child
 
     if name == "cases":
-        cases = [case.name for case in choose_cases(options.only)]
+        cases = [case.name for case in choose_cases(options.only, backend=options.backend)]
         flags = [flag for flag in ("on_cpu", "quick") if getattr(options, flag)]
         return collect_cases(cases, flags, environment, limit_s)
-    end = run_child(sys.executable, list_arguments(name), environment, limit_s)
-    return read_step(name, asdict(end))
+    began = time.monotonic()
+    end = run_child(sys.executable, list_arguments(name, options.backend), environment, limit_s)
+    return read_step(name, asdict(end), time.monotonic() - began)
 
 
-def list_arguments(name: str) -> tuple[str, ...]:
+def list_arguments(name: str, backend: str = "tensorflow") -> tuple[str, ...]:
     """What Python runs for a step."""
     if name == "check":
         return ("-m", "gpukeras", "check", "--json")
     if name == "tests":
         files = find_gpu_tests()
-        return ("-m", "pytest", *files, "-v", "-m", "gpu", "-p", "no:cacheprovider")
+        marks = f"gpu and not {OTHER_TESTS[backend]}"
+        return ("-m", "pytest", *files, "-v", "-m", marks, "-p", "no:cacheprovider")
     return (str(HERE / "evidence_steps.py"), name)
 
 
@@ -132,9 +145,9 @@ def find_gpu_tests() -> list[str]:
     return [str(file) for file in files if "mark.gpu" in file.read_text(encoding="utf-8")]
 
 
-def read_step(name: str, end: Mapping[str, Any]) -> dict[str, Any]:
+def read_step(name: str, end: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """A step's answer, or how it ended without one."""
-    record = {"seconds": round(end["seconds"], 1), "problem": end["problem"]}
+    record = {"seconds": round(seconds, 1), "problem": end["problem"]}
     if name == "tests":
         return {**record, **read_tests(end["stdout"], end["problem"])}
     begin = end["stdout"].find("{")

@@ -1,19 +1,23 @@
 """Small models and datasets that several test files use."""
 
 import atexit
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
 
 import pytest
-from hypothesis import settings
 from small_fits import make_dataset, make_model
 
-# The same cases on every machine and every run; `--hypothesis-profile=default` looks for new ones.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.load_profile("repeatable")
+# The tests on a GPU need no hypothesis, and run on computers where it is missing.
+with contextlib.suppress(ModuleNotFoundError):
+    from hypothesis import settings
 
+    # The same cases on every machine and every run; `--hypothesis-profile=default` looks for new
+    # ones.
+    settings.register_profile("repeatable", derandomize=True, deadline=None)
+    settings.load_profile("repeatable")
 
 # All processes of a run share XLA's programs, and the user's own stay as they are.
 if "GPUKERAS_XLA_CACHE" not in os.environ:

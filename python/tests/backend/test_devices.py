@@ -198,6 +198,7 @@ def test_what_r_sets_reaches_python_until_tensorflow_is_imported():
 
 
 @pytest.mark.gpu
+@pytest.mark.tf
 @needs_gpu
 def test_a_real_gpu_is_set_up():
     script = """

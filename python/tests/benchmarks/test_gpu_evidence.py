@@ -1,6 +1,8 @@
 """What `make gpu-evidence` does without a GPU, and how it tells what it found with one."""
 
 import json
+import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import evidence_cases
@@ -9,6 +11,7 @@ import gpu_evidence
 import pytest
 from children import needs_no_gpu, run_python
 from computers import make_computer
+from evidence_questions import ARRAYS, BARE, LIMIT, STEPS
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RESULTS = {
@@ -82,9 +85,24 @@ def test_steps_that_were_not_run_are_told_too():
     ],
 )
 def test_a_steps_answer_is_read_whatever_it_printed(name, stdout, record):
-    end = {"seconds": 1.04, "problem": "", "stdout": stdout, "stderr": "said"}
+    end = {"problem": "", "stdout": stdout, "stderr": "said"}
     expected = {"seconds": 1.0, "problem": "", **record}
-    assert gpu_evidence.read_step(name, end) == expected
+    assert gpu_evidence.read_step(name, end, 1.04) == expected
+
+
+def test_a_step_is_a_process_of_its_own_whose_answer_is_read(monkeypatch):
+    script = "import os; print('{\"backend\": \"' + os.environ['KERAS_BACKEND'] + '\"}')"
+    monkeypatch.setattr(gpu_evidence, "list_arguments", lambda name, backend: ("-c", script))
+    options = gpu_evidence.read_options(["--on-cpu", "--backend", "jax"])
+    environment = gpu_evidence.make_environment("folder", True, "jax")
+    record = gpu_evidence.run_step("use", options, environment, 60.0)
+    assert record["seconds"] > 0
+    assert (record["problem"], record["backend"]) == ("", "jax")
+
+
+def test_the_other_backends_tests_are_left_out():
+    assert "gpu and not jax" in gpu_evidence.list_arguments("tests")
+    assert "gpu and not tf" in gpu_evidence.list_arguments("tests", "jax")
 
 
 def test_facts_are_written_apart_and_without_names(tmp_path, monkeypatch):
@@ -155,6 +173,9 @@ def test_evidence_of_a_gpu_has_a_place_and_that_of_a_cpu_only_where_it_was_asked
     assert read([]).out == BENCHMARKS / "evidence"
     assert read(["--on-cpu"]).out is None
     assert read(["--on-cpu", "--out", str(tmp_path)]).out == tmp_path
+    assert read(["--backend", "jax"]).out == BENCHMARKS / "evidence" / "jax"
+    hidden = gpu_evidence.make_environment("folder", True, "jax")
+    assert (hidden["CUDA_VISIBLE_DEVICES"], hidden["JAX_PLATFORMS"]) == ("-1", "cpu")
     assert gpu_evidence.make_environment("folder", True)["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
@@ -190,3 +211,34 @@ def test_the_whole_way_goes_on_a_cpu_and_says_that_it_is_no_evidence(tmp_path):
     assert text.startswith("# CPU: not evidence of a GPU\n")
     assert "## XLA (CPU: not evidence of a GPU)" in text
     assert "1 of 1 cases measured (CPU: not evidence of a GPU)" in text
+
+
+@pytest.mark.jax
+@pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
+def test_the_whole_way_goes_on_jax_without_tensorflow(tmp_path):
+    blocked = tmp_path / "blocked" / "tensorflow"
+    blocked.mkdir(parents=True)
+    (blocked / "__init__.py").write_text("raise ImportError('TensorFlow is not to be used')\n")
+    only = ("--steps", "cases", "--only", "^dense_small$", "--seconds", "250")
+    environment = gpu_evidence.make_environment(str(tmp_path), True, "jax")
+    paths = os.pathsep.join([str(blocked.parent), environment["PYTHONPATH"]])
+    program = (
+        f"import gpu_evidence, sys; gpu_evidence.CORE = {paths!r}; sys.exit(gpu_evidence.main())"
+    )
+    arguments = ("--on-cpu", "--quick", "--backend", "jax", *only, "--out", str(tmp_path))
+    child = run_python("-c", program, *arguments, PYTHONPATH=paths)
+    assert child.returncode == 0, child.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["backend"] == results["cases"]["backend"] == "jax"
+    ways = {way["way"]: way for way in results["cases"]["found"]["dense_small"]["ways"]}
+    ours = ["gpukeras", "gpukeras, staged", "gpukeras, streamed"]
+    assert list(ways) == [ARRAYS, STEPS, *ours, LIMIT, BARE]
+    for way in ways.values():
+        assert "problem" not in way, way
+        assert way["step_s"] > 0
+    best = ways[STEPS]
+    assert str(best["steps"]) in best["searched"]
+    text = (tmp_path / "results.md").read_text()
+    assert text.startswith("# CPU: not evidence of a GPU\n")
+    assert f"| times {STEPS} |" in text
+    assert f"| {STEPS}: {best['steps']} |" in text

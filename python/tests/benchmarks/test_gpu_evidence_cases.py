@@ -43,6 +43,17 @@ def test_cases_are_chosen_by_a_pattern():
     assert len(choose_cases()) == len(CASES)
 
 
+def test_on_jax_xla_compiles_every_case():
+    names = [case.name for case in choose_cases(backend="jax")]
+    assert set(CASES) - set(names) == {
+        "dense_small_no_xla",
+        "dense_small_xla",
+        "convolutional_no_xla",
+        "convolutional_xla",
+    }
+    assert {"dense_small_loops", "dense_small_graphs"} <= set(names)
+
+
 def test_quick_cases_are_small_and_say_so():
     for case in choose_cases(quick=True):
         assert case.rows <= 8 * 1024

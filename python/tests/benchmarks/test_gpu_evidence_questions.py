@@ -1,7 +1,7 @@
 """The tables of `make gpu-evidence`: what was measured, what failed, what found no time."""
 
 import evidence_questions
-from evidence_questions import ARRAYS, LIMIT, NO_TIME, PIPELINE
+from evidence_questions import ARRAYS, LIMIT, NO_TIME, PIPELINE, STEPS
 
 
 def make_way(way, step_s, **more):
@@ -54,6 +54,16 @@ def test_a_table_compares_each_way_with_keras_and_with_the_limit():
         f"{same} gpukeras | 1.000 | 256,000 | 4.00 | 2.00 | 80 % | 93 % | 50 MiB |",
         f"{same} limit: step alone | 0.800 | 320,000 | 5.00 | 2.50 | 100 % | - | - |",
     ]
+
+
+def test_on_jax_keras_with_its_best_steps_is_compared_with():
+    ways = [make_way(ARRAYS, 0.004), make_way(STEPS, 0.002, steps=32), OURS]
+    lines = table(
+        {"backend": "jax", "found": {"dense_small": {"ways": ways}}}, "Where the data lives\n"
+    )
+    assert f"| times {ARRAYS} | times {STEPS} |" in lines[0]
+    assert f"| {STEPS}: 32 | 2.000 | 128,000 | 2.00 | 1.00 |" in lines[3]
+    assert "| gpukeras | 1.000 | 256,000 | 4.00 | 2.00 |" in lines[4]
 
 
 def test_a_question_with_a_base_tells_the_same_way_there():

@@ -10,6 +10,7 @@ from nightly import few
 EQUAL = (
     "adam_dropout",
     "own_step",
+    "loss_scale",
     "sgd",
     "batch_norm",
     "regularizer",

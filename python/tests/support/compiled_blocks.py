@@ -2,23 +2,23 @@
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.data.loading.block import Block
-from gpukeras.engine.engines import Engines
+from gpukeras.engine.engine_cache import ENGINES
 from gpukeras.models.variables import build_variables
 
 BATCHES = 40
 
 
-def make_block(batches=BATCHES, size=4):
-    tf, rng = runtime.tensorflow(), np.random.default_rng(1)
-    x = rng.normal(size=(batches * size, 5)).astype(np.float32)
-    return Block((tf.constant(x), tf.constant((x[:, 0] > 0).astype(np.int32))), batches, size)
+def make_block(batches=BATCHES, size=4, device="CPU:0"):
+    x = np.random.default_rng(1).normal(size=(batches * size, 5)).astype(np.float32)
+    arrays = (x, (x[:, 0] > 0).astype(np.int32))
+    return Block(tuple(tensor_ops.put(array, device) for array in arrays), batches, size)
 
 
 def make_engines(model, block, device="CPU:0", **options):
     build_variables(model, tuple(array[:4] for array in block.arrays))
-    return Engines(model, "train", 4, device, **options)
+    return ENGINES[runtime.backend()](model, "train", 4, device, **options)
 
 
 def prepare(engines, block):

@@ -2,7 +2,7 @@
 
 DEVICE is "gpu", or "cpu" to try these parts where there is no GPU. Each part prints a line of JSON:
 its name and what it found, or the error that it ended with. Parts that limit or split the device's
-memory must come alone, because TensorFlow takes such things once.
+memory must come alone, because TensorFlow takes such things once. Keras runs on KERAS_BACKEND.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 from compiled_blocks import make_block, make_engines, prepare
 from small_fits import make_dataset, make_model
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.data.loading import loader
 from gpukeras.monitor.monitor import start_monitor
 from gpukeras.profiler.profile import profile
@@ -32,7 +32,8 @@ def set_up(**options):
     return devices.setup(device=KIND, **options)
 
 
-def fit(engine="superstep", data=None, model=None, **more):
+def fit(engine="", data=None, model=None, **more):
+    engine = engine or runtime.engine_names()[0]
     model = make_model() if model is None else model
     data = make_dataset(ROWS, batch_size=BATCH) if data is None else data
     report = training_fit.fit(model, data, {"epochs": 3, "engine": engine}, **more)
@@ -85,7 +86,7 @@ def precision():
 def xla():
     """The same training by each engine, products in full float32."""
     set_up(tf32=False, seed=1)
-    return {engine: fit(engine) for engine in ("keras", "superstep", "compiled")}
+    return {engine: fit(engine) for engine in runtime.engine_names()}
 
 
 def loops():
@@ -93,9 +94,10 @@ def loops():
     set_up(tf32=False)
     found = {}
     for name, static in (("known", True), ("asked", False)):
-        block, model = make_block(), make_model()
-        engines = make_engines(model, block, devices.current().device, static=static)
-        program = prepare(engines, block)
+        device, model = devices.current().device, make_model()
+        block = make_block(device=device)
+        engines = make_engines(model, block, device, static=static)
+        program = prepare(engines, block) if runtime.backend() == "tensorflow" else None
         engines.run("compiled", block, 0, block.batches)
         weights = [float(value) for weight in model.get_weights() for value in weight.ravel()]
         found[name] = {"sizes": getattr(program, "sizes", ()), "weights": weights}
@@ -110,7 +112,7 @@ def prefetch():
         data = make_dataset(ROWS, batch_size=BATCH, cache=cache)
         plan = data.plan(devices.current().device)
         blocks = list(loader.open_loader(data, plan).epoch(0))
-        places = {array.device for block in blocks for array in block.arrays}
+        places = {tensor_ops.place_of(array) for block in blocks for array in block.arrays}
         rows = sum(block.batches * BATCH for block in blocks)
         found[cache] = {"mode": plan.mode, "ahead": plan.ahead, "places": sorted(places)}
         found[cache]["rows"] = rows
@@ -120,14 +122,13 @@ def prefetch():
 def monitor():
     """Samples while the device multiplies matrices."""
     set_up()
-    tf = runtime.tensorflow()
     size = 4096 if KIND == "gpu" else 256
-    with tf.device(f"/{devices.current().device}"):
-        matrix = tf.random.normal((size, size))
+    matrix = np.random.default_rng(1).normal(size=(size, size)).astype(np.float32)
+    matrix = tensor_ops.put(matrix, devices.current().device)
     running = start_monitor(0.1)
     end = time.monotonic() + (BUSY_S if KIND == "gpu" else 0.2)
     while time.monotonic() < end:
-        tf.linalg.matmul(matrix, matrix)[0, 0].numpy()
+        tensor_ops.wait(runtime.keras().ops.matmul(matrix, matrix)[0, 0])
     record = running.stop()
     columns = ("utilization_percent", "memory_bytes", "power_w", "temperature_c")
     gpus = [

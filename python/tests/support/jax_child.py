@@ -95,6 +95,9 @@ CASES = {
     "decay": between(
         optimizer=lambda: optimizers.SGD(optimizers.schedules.ExponentialDecay(0.1, 2, 0.5))
     ),
+    "loss_scale": between(
+        optimizer=lambda: optimizers.LossScaleOptimizer(optimizers.SGD(0.1), initial_scale=8.0)
+    ),
     "own_step": own_step,
     "images": images,
     "recurrent": recurrent,

@@ -47,6 +47,8 @@ class JaxEngines:
         batch_size: int,
         device: str,
         step: TrainingStep | None = None,
+        *,
+        static: bool | None = None,
     ) -> None:
         """Finds the variables; traces nothing."""
         self.model, self._kind, self.batch_size = model, kind, batch_size
@@ -56,7 +58,8 @@ class JaxEngines:
         self.ran: set[str] = set()
         self.chosen, self.started_s, self.prepared_s = "", 0.0, 0.0
         self._shapes: set[Shapes] = set()
-        self._static = choose_loop(device, devices.current().deterministic).static
+        chosen = choose_loop(device, devices.current().deterministic).static
+        self._static = chosen if static is None else static
         fixed = (4,) if self._static else ()
         self._program = jax().jit(self._loop, donate_argnums=0, static_argnums=fixed)
         self._single: Any = None
