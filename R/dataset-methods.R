@@ -54,7 +54,9 @@ names.gpu_dataset <- function(x) {
   }
   rows <- list(data = check_alive(x)$handle, rows = as.list(numbers))
   taken <- call_core("take_rows", rows, call = quote(x[i, ]))
-  if (length(taken$names) > 0) colnames(taken$x) <- unlist(taken$names)
+  if (length(taken$names) > 0) {
+    dimnames(taken$x)[[length(dim(taken$x))]] <- unlist(taken$names)
+  }
   drop_null(taken[c("x", "y", "weights")])
 }
 

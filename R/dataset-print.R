@@ -11,13 +11,13 @@ format_cost <- function(stages) {
 }
 
 # The number of streamed rows is not known before the first epoch.
-format_rows <- function(plan) {
+format_rows <- function(plan, unit = "rows") {
   if (plan$rows == 0) {
     return("<gpu_dataset> rows in sequence, not counted yet")
   }
   sprintf(
     "<gpu_dataset> %s training and %s",
-    format_count(plan$rows), count_of(plan$validation_rows, "validation rows")
+    format_count(plan$rows), count_of(plan$validation_rows, paste("validation", unit))
   )
 }
 
@@ -59,6 +59,20 @@ format_features <- function(x) {
       count_of(count("category"), "categories")
     ),
     sprintf(", and %s", unlist(Map(count_of, others, names(others)))) |> paste(collapse = "")
+  )
+}
+
+# Windows of time series: their rows, and the rows to predict.
+format_windows <- function(rule) {
+  if (is.null(rule)) {
+    return(NULL)
+  }
+  ahead <- if (rule$horizon > 0) sprintf(", then %s to predict", count_of(rule$horizon, "rows"))
+  stride <- if (rule$stride > 1) sprintf(", one every %s", count_of(rule$stride, "rows"))
+  known <- unlist(rule$known)
+  paste0(
+    count_of(rule$window, "rows"), ahead, stride,
+    if (length(known) > 0) sprintf("; known ahead: %s", shorten(known, 8))
   )
 }
 

@@ -55,6 +55,7 @@ format.gpu_recipe <- function(x, ...) {
   formula <- x$formula %||% ""
   format_fields(
     "<gpu_recipe>",
+    windows = format_windows(x$windows),
     format_inputs(x),
     columns = if (length(x$columns) > 0) format_rules(x$columns),
     format_outputs(x$label),

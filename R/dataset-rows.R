@@ -78,13 +78,21 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
     y <- parts$y
     own <- parts$label %||% own
   }
-  features <- as_features(known_columns(data, recipe, call), arg, call, recorded_zones(recipe))
+  features <- as_new_rows(data, recipe, arg, call)
   if (identical(features$kind, "table") && (is.null(y) || rlang::is_string(y))) {
     features$label <- y %||% file_label(formula, call)
     y <- NULL
   }
   rows <- new_source(features, if (!is.null(y)) as_labels(y, own, call), FALSE, formula, arg)
   inform_dropped(stage_rows(rows, list(shuffle = FALSE), weights, recipe = source, call = call))
+}
+
+# New rows as arguments of the core, with the columns that the recipe names.
+as_new_rows <- function(data, recipe, arg, call = caller_env()) {
+  if (is.data.frame(data) && !is.null(recipe$windows)) {
+    return(as_window_features(data, recipe, arg, call))
+  }
+  as_features(known_columns(data, recipe, call), arg, call, recorded_zones(recipe))
 }
 
 # Says how many rows were left out of a dataset that is not printed.

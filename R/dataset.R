@@ -43,7 +43,8 @@
 #'   operating system keeps in memory while there is room. `TRUE` keeps the rows of a function or a
 #'   pipeline, so that it runs for one epoch only; `FALSE` runs it again in each epoch, which is
 #'   also what `"auto"` does with functions and pipelines.
-#' @param validation Share of the rows to hold out for validation, drawn at random.
+#' @param validation Share of the rows to hold out for validation, drawn at random; the last ones in
+#'   time of time series.
 #' @param encode How to encode factors and texts: as `"onehot"` columns, as `"codes"` from 0, or as
 #'   `"hash"`: 0/1 columns of `hash_bins` bins, for many levels, without unknown levels. A named
 #'   vector such as `c(city = "hash")` sets it for some columns; the others are one-hot. `"none"`
@@ -169,6 +170,8 @@
 #' gpu_dataset(as.matrix(iris[1:4]), iris$Species, batch_size = 32)
 #' gpu_dataset(Ozone ~ ., data = airquality, na = "drop")
 #' gpu_dataset(price ~ day, data.frame(price = 1:9, day = Sys.Date() - 1:9))
+#' carbon <- data.frame(month = 1:468, ppm = as.numeric(datasets::co2))
+#' gpu_dataset(carbon, y = "ppm", window = 24, horizon = 12, time = "month", validation = 0.2)
 #' @export
 gpu_dataset <- function(x, ...) {
   UseMethod("gpu_dataset")
@@ -198,18 +201,6 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
     weights = weights, class_weight = class_weight, recipe = check_prepared(recipe, source),
     augment = as_augment(augment), map = map, text = as_text(text)
   )
-}
-
-#' @rdname gpu_dataset
-#' @export
-gpu_dataset.data.frame <- function(x, y = NULL, ...) {
-  check_names(x)
-  if (rlang::is_string(y) || is.character(y) && length(y) < nrow(x)) {
-    for (column in y) check_column(column, x, "y")
-    formula <- sum_formula(label_of(y), list(quote(.)), caller_env())
-    return(gpu_dataset(formula, data = x, ...))
-  }
-  gpu_dataset.default(x, y, ...)
 }
 
 #' @rdname gpu_dataset
@@ -359,7 +350,8 @@ format.gpu_dataset <- function(x, ...) {
   plan <- x$plan
   shard <- unlist(plan$shard)
   format_fields(
-    format_rows(plan),
+    format_rows(plan, if (is.null(x$windows)) "rows" else "windows"),
+    windows = format_windows(x$windows),
     format_inputs(x),
     if (!identical(x$kind, "batches")) format_outputs(x$label),
     batches = format_batches(plan),

@@ -18,7 +18,8 @@
 #'   with several outputs, a named list of these; `type = "class"` then returns classes for outputs
 #'   that have classes, and numbers for the others. If the shape of an output row varies by batch,
 #'   as with padded sequences, a list with the array of each batch. If training had `na = "drop"`,
-#'   rows with a missing value get `NA`; a [gpu_dataset()] has already dropped them.
+#'   rows with a missing value get `NA`; a [gpu_dataset()] has already dropped them. For windows of
+#'   time series, a data frame: see the section on time series of [gpu_dataset()].
 #' @section Classes:
 #' The loss determines how `type = "class"` reads an output. For
 #' `"sparse_categorical_crossentropy"` it is the position of the largest value along the last
@@ -58,11 +59,10 @@ as_new_features <- function(newdata, recipe, call = caller_env()) {
   if (is.data.frame(newdata)) {
     check_names(newdata, "newdata", call)
   }
-  newdata <- if (is.data.frame(newdata) && nzchar(recipe$formula %||% "")) {
-    select_features(recipe$formula, newdata, call)
-  } else {
-    known_columns(newdata, recipe, call)
+  if (!is.data.frame(newdata) || !nzchar(recipe$formula %||% "")) {
+    return(as_new_rows(newdata, recipe, "newdata", call))
   }
+  newdata <- select_features(recipe$formula, newdata, call)
   as_features(newdata, "newdata", call, recorded_zones(recipe))
 }
 
@@ -78,6 +78,10 @@ as_prediction <- function(record, buffer) {
   values <- if (identical(record$values, "buffer")) buffer$take() else record$values
   if (length(record$missing) > 0) {
     values[slice.index(values, 1) %in% record$missing] <- NA
+  }
+  if (!is.null(record$forecast)) {
+    values <- if (isTRUE(record$logical)) values == 1 else values
+    return(as_forecast(values, record$forecast))
   }
   levels <- unlist(record$levels)
   if (length(levels) > 0) {

@@ -167,6 +167,7 @@ def _describe_dataset(data: Dataset) -> dict[str, Any]:
         "columns": data.recipe.columns,
         "inputs": data.recipe.inputs,
         "groups": data.recipe.groups,
+        "windows": data.recipe.windows,
         "label": data.recipe.label,
         "centred": data.recipe.center is not None,
         "scaled": data.recipe.scale is not None,

@@ -267,7 +267,7 @@ def take(tensor: Any, rows: Any) -> Any:
     """Gathers rows of a tensor on its device; NumPy does so on a CPU, and compiles nothing."""
     if next(iter(tensor.devices())).platform != "cpu":
         return jax().numpy.take(tensor, rows, axis=0)
-    found = aligned_empty((len(rows), *tensor.shape[1:]), tensor.dtype)
+    found = aligned_empty((*np.shape(rows), *tensor.shape[1:]), tensor.dtype)
     return adopt_array(np.take(np.asarray(tensor), rows, axis=0, out=found, mode="clip"))
 
 

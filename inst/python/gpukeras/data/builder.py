@@ -14,12 +14,15 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset, build_dataset
 from gpukeras.data.map_fn import trace_map, unmapped
 from gpukeras.data.preprocessing.multi_input import input_parts
-from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.preprocessing.recipe import AS_IS, WINDOWS, Recipe
 from gpukeras.data.preprocessing.weights import Weights
 from gpukeras.data.saved.reader import build_saved
 from gpukeras.data.streams.builder import STREAM_KINDS, build_stream
+from gpukeras.data.windows import build_windows
 
-TEXT_KINDS = ("columns", "table", "records", "generator", "saved")  # `build_saved()` refuses `text`
+BUILDERS: dict[str, Callable[..., MapDataset]] = {"saved": build_saved, WINDOWS: build_windows}
+# `build_saved()` refuses `text`.
+TEXT_KINDS = ("columns", WINDOWS, "table", "records", "generator", "saved")
 
 
 def assemble(
@@ -67,7 +70,7 @@ def assemble(
         _check_own(labels, weights, arg)
         data = build_stream(features, options, recipe, arg, text=text, class_weight=class_weight)
     else:
-        build = build_saved if kind == "saved" else build_dataset
+        build = BUILDERS.get(kind, build_dataset)
         data = build(
             features,
             options,
@@ -175,4 +178,5 @@ def take_rows(data: MapDataset, rows: Sequence[float]) -> dict[str, Any]:
     places = np.asarray(rows, np.int64) - 1
     parts = [source.gather(places) for source in data.sources]
     names = data.recipe.feature_names or data.recipe.names
+    names = names if parts[0].shape[-1] == len(names) else ()  # several inputs side by side
     return {**dict(zip(("x", "y", "weights"), parts, strict=False)), "names": names}

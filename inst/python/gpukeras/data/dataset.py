@@ -100,7 +100,7 @@ class MapDataset(Dataset):
         facts = PipelineFacts(
             rows=len(self.train_rows),
             validation_rows=len(self.validation_rows),
-            row_bytes=self.row_bytes,
+            row_bytes=-(-sum(source.stored_bytes for source in self.sources) // max(1, len(self))),
             device=device,
             free_bytes=devices.free_bytes(device),
             na=self.na,

@@ -35,7 +35,7 @@ class PipelineFacts:
     Args:
         rows: Training rows.
         validation_rows: Validation rows.
-        row_bytes: Bytes of one staged row with label and weight.
+        row_bytes: Bytes of one staged row with label and weight; windows share their rows.
         device: The device that trains the model, such as "GPU:0".
         free_bytes: Free memory of that device, or None if unknown.
         na: The policy for missing values: "error", "impute" or "drop".

@@ -25,6 +25,7 @@ from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.multi_input import InputsFeatures
 from gpukeras.data.sources.registry import open_features
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
+from gpukeras.data.sources.windows import WindowRows
 from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
@@ -60,7 +61,8 @@ def predict(
         See `targets.decode`, `values` being "buffer" where they are in that memory; and `missing`,
         the numbers from 1 of rows without a prediction, because training left out such rows. They
         keep their place. For a model with several outputs: `{outputs}`, such a record of each, with
-        its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each.
+        its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each. For
+        windows of time series, with `forecast`, see `windows.describe_forecasts()`.
     """
     check_choice("type", type, ("response", "class"))
     recipe, rows, complete = _open_rows(model, features, data)
@@ -84,6 +86,8 @@ def predict(
     ]
     if not single:
         return {"outputs": records}
+    if isinstance(rows, WindowRows):
+        records[0] |= _describe_forecasts(rows, recipe, records[0])
     in_buffer = held is not None and "values" in records[0] and held.holds(records[0]["values"])
     return {**records[0], "values": "buffer"} if in_buffer else records[0]
 
@@ -185,6 +189,15 @@ def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray 
     blank = MemoryRows(np.zeros((1, *recipe.staged_shape), np.float32))
     blank.texts = rows.texts
     return blank, np.zeros(0, dtype=bool) if complete is None else complete
+
+
+def _describe_forecasts(
+    rows: WindowRows, recipe: Recipe, record: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns `{forecast}` if a model's output has one number for each label of a window."""
+    numbers = 0 if recipe.label is None else recipe.label.units
+    fits = rows.forecasts is not None and np.size(record["values"]) == numbers * len(rows)
+    return {"forecast": rows.forecasts()} if fits and rows.forecasts is not None else {}
 
 
 def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:

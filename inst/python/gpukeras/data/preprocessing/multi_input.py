@@ -1,8 +1,8 @@
 """Maps several inputs to their numbers in one row, with NumPy only.
 
 Inputs are flattened side by side into one row of numbers, so that plans, shuffles, scratch files,
-saved datasets and streams handle a single array. An input is a group of a data frame's columns, or
-an element of a list (see `sources.multi_input`).
+saved datasets and streams handle a single array. An input is a group of a data frame's columns, an
+element of a list (see `sources.multi_input`), or a window of rows beside what is known ahead.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Part:
 def input_parts(recipe: Recipe) -> tuple[Part, ...]:
     """Returns the inputs in a row; none if the model has a single input, which takes the row."""
     shapes = {part.name: part.recipe.shape for part in recipe.inputs} or _group_shapes(recipe)
+    shapes = shapes or _window_shapes(recipe)
     parts, start = [], 0
     for name, shape in shapes.items():
         stop = start + math.prod(shape)
@@ -48,6 +49,15 @@ def _group_shapes(recipe: Recipe) -> dict[str, tuple[int, ...]]:
     return {
         group.name: (sum(widths[column] for column in group.columns),) for group in recipe.groups
     }
+
+
+def _window_shapes(recipe: Recipe) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of windows and of what is known ahead; none without the latter."""
+    rule = recipe.windows
+    if rule is None or not rule.known:
+        return {}
+    ahead = sum(len(column.features) for column in recipe.columns if column.name in rule.known)
+    return {"window": (rule.window, len(recipe.feature_names)), "known": (rule.horizon, ahead)}
 
 
 def group_columns(recipe: Recipe, given: Any, arg: str) -> Recipe:

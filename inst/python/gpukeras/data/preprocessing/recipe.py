@@ -17,8 +17,10 @@ from gpukeras.core.errors import DataError
 from gpukeras.data.arrays import column_name
 from gpukeras.data.preprocessing.columns import ColumnRule
 from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.windows import WindowRule
 
 STRINGS = "strings"  # the recipe kind of texts that stay texts
+WINDOWS = "windows"  # the recipe kind of windows of time series
 AS_IS = "batches"  # the recipe kind of batches that are passed on unchanged
 
 
@@ -53,10 +55,10 @@ class Recipe:
     """The encoding of features and labels.
 
     Args:
-        kind: "array", "strings", "columns", "images", "inputs" (several inputs, see `multi_input`)
-            or "batches" (passed on unchanged).
+        kind: "array", "strings", "columns", "images", "inputs" (several inputs, see `multi_input`),
+            "windows" (of the rows of a data frame) or "batches" (passed on unchanged).
         shape: Shape of one row of features as the model takes it.
-        columns: One rule per column, for "columns".
+        columns: One rule per column, for "columns" and "windows".
         center: Subtracted from an array's last axis, or None.
         scale: Divides an array's or an image's last axis, or None.
         fill: Replaces missing values along an array's last axis, or None if none are imputed.
@@ -73,6 +75,7 @@ class Recipe:
         groups: The columns of each input, in the order of `columns`; none for a single input.
         inputs: The encodings of "inputs", in their order in a row.
         listed: Whether the inputs were given without names: the model gets a list of them.
+        windows: How rows become windows, or None.
     """
 
     kind: str
@@ -94,6 +97,7 @@ class Recipe:
     groups: tuple[Group, ...] = ()
     inputs: tuple[Input, ...] = ()
     listed: bool = False
+    windows: WindowRule | None = None
 
     @property
     def has_texts(self) -> bool:
@@ -151,6 +155,7 @@ KINDS = {
     "columns": "a data frame",
     "images": "image files",
     STRINGS: "texts",
+    WINDOWS: "a data frame of time series",
     "inputs": "a named list of inputs",
 }
 

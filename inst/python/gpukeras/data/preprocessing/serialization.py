@@ -16,7 +16,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.multi_input import input_parts
+from gpukeras.data.preprocessing.recipe import WINDOWS, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 
 FORMAT = "gpukeras recipe"
@@ -120,6 +121,7 @@ def _number(value: Any, kind: type, where: str) -> Any:
 def _check_widths(recipe: Recipe) -> None:
     """Refuses a recipe with lost values, as it would encode rows differently."""
     columns = recipe.kind == "columns" and recipe.shape != (len(recipe.feature_names),)
+    columns = columns or (recipe.kind == WINDOWS and not _fits_windows(recipe))
     if columns or not recipe.shape:
         raise _broken("recipe$shape")
     _check_parts(recipe)
@@ -129,6 +131,14 @@ def _check_widths(recipe: Recipe) -> None:
         learned = getattr(recipe, name)
         if learned is not None and len(learned) != recipe.raw_shape[-1]:
             raise _broken(f"recipe${name}")
+
+
+def _fits_windows(recipe: Recipe) -> bool:
+    if recipe.windows is None:
+        return False
+    width = sum(math.prod(part.shape) for part in input_parts(recipe))
+    plain = (recipe.windows.window, len(recipe.feature_names))
+    return recipe.shape == ((width,) if width else plain)
 
 
 def _check_parts(recipe: Recipe) -> None:

@@ -32,7 +32,7 @@ from gpukeras.core.safe_files import FULL, open_regular
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.files.errors import path_error
-from gpukeras.data.preprocessing.recipe import AS_IS
+from gpukeras.data.preprocessing.recipe import AS_IS, WINDOWS
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.data.saved.manifest import MANIFEST, Manifest, parse_manifest
 from gpukeras.data.saved.shards import FORMATS, GROUP_BYTES, Shard, create_shard
@@ -192,6 +192,12 @@ def open_rows(data: Any) -> RowReader:
     if data.recipe.kind == AS_IS or data.recipe.has_texts:
         what = "texts" if data.recipe.has_texts else data.obstacle
         raise SpecError(f"`data` gives {what}: only rows of numbers can be saved.", arg="data")
+    if data.recipe.kind == WINDOWS:
+        raise SpecError(
+            "`data` gives windows, which share their rows: they cannot be saved one by one.",
+            hint="Save the data frame, and the recipe by gpu_recipe().",
+            arg="data",
+        )
     if isinstance(data, IterableDataset):
         names = zip(("x", "y", "w"), data.sources, strict=False)
         return BlockReader(_stream_blocks(data), {name: _field(source) for name, source in names})

@@ -24,6 +24,7 @@ from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource
 from gpukeras.data.sources.sparse import open_sparse
 from gpukeras.data.sources.spill import DiskRows, RowsWriter
 from gpukeras.data.sources.strings import StringFeatures, keeps_text, open_kept
+from gpukeras.data.sources.windows import WindowFeatures
 
 Given = Mapping[str, Any]
 
@@ -163,7 +164,7 @@ def open_features(
         features: `{kind: "array", values, names}`, `{kind: "columns", columns}`,
             `{kind: "npy", path}`, `{kind: "sparse", dim, p, i, x, names}`, or of kind "table" (see
             `table.source`), "images" (`image.source`), "records"
-            (`tfrecord.source`) or "inputs" (`multi_input`).
+            (`tfrecord.source`), "inputs" (`multi_input`) or "windows" (`windows`).
         arg: Name of the user's argument, for error messages.
         spec: The dataset options for reading files.
         recipe: Recipe that encodes them, if it is known.
@@ -206,6 +207,7 @@ OPENERS: dict[str, Callable[..., Features]] = {
     "inputs": lambda features, arg, spec, recipe, _: InputsFeatures(
         features, arg, open_features, spec, recipe
     ),
+    "windows": lambda features, arg, _, recipe, text: WindowFeatures(features, arg, recipe, text),
 }
 
 

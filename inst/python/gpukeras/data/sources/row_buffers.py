@@ -33,20 +33,22 @@ class RowBuffers:
     def gather(self, rows: np.ndarray) -> Any:
         """Returns a tensor of the given rows, whose memory returns here when it is freed.
 
+        Row numbers may have several axes, always the same ones after the first.
+
         The tensor and its slices refer to the array that is given away here, and they alone do:
         NumPy's slices would refer to the buffer.
         """
-        buffer = self._take_buffer(len(rows))
+        buffer = self._take_buffer(rows.shape)
         gathered = buffer[: len(rows)]
         # A mode other than "raise" writes into `out` directly.
         np.take(self._array, rows, axis=0, out=gathered, mode="clip")
         weakref.finalize(gathered, self._free.append, buffer).atexit = False
         return tensor_ops.adopt_array(gathered)
 
-    def _take_buffer(self, rows: int) -> np.ndarray:
+    def _take_buffer(self, rows: tuple[int, ...]) -> np.ndarray:
         """Returns a free buffer; if none is large enough, they are of an earlier size."""
         while self._free:
             buffer = self._free.pop()
-            if len(buffer) >= rows:
+            if len(buffer) >= rows[0]:
                 return buffer
-        return aligned_empty((rows, *self._array.shape[1:]), self._array.dtype)
+        return aligned_empty((*rows, *self._array.shape[1:]), self._array.dtype)

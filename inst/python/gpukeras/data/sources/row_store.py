@@ -56,6 +56,11 @@ class RowSource(ABC):
         return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes of all rows as a device would hold them."""
+        return len(self) * self.row_bytes
+
+    @property
     def resident_bytes(self) -> int:
         """Host memory of the source in bytes: none where each block is read from files."""
         return 0
@@ -128,7 +133,7 @@ class MemoryRows(RowSource):
         small, buffers = self.gatherer("CPU:0"), RowBuffers(self.array)
 
         def gather(rows: np.ndarray) -> Any:
-            large = len(rows) * self.row_bytes >= LEAST_BYTES
+            large = rows.size * self.row_bytes >= LEAST_BYTES
             return buffers.gather(rows) if large else small(rows)
 
         return gather
