@@ -9,7 +9,9 @@ from gpukeras.data.preprocessing.windows import WindowRule
 
 
 def rule(**options):
-    return WindowRule(**{"window": 4, "horizon": 2, "time": "when", "targets": ("load",), **options})
+    return WindowRule(
+        **{"window": 4, "horizon": 2, "time": "when", "targets": ("load",), **options}
+    )
 
 
 def series(rows=10, groups="AB", without=(), gaps="refuse"):
@@ -31,9 +33,8 @@ def test_a_window_longer_than_every_group_says_how_long_the_longest_is():
     said = "`window` = 9 with `horizon` = 2 needs 11 rows one step apart, .* group `A`, has 10"
     with pytest.raises(DataError, match=said):
         windows.find_windows(series(), rule(window=9))
+    one = order_series(make_columns(10, "A")[0], [], "refuse", None, "x")
     with pytest.raises(DataError, match="`window` = 11 needs 11 rows .* of `x`, has 10"):
-        columns = make_columns(10, "A")
-        one = order_series(columns[0], [], "refuse", None, "x")
         windows.find_windows(one, rule(window=11, horizon=0, targets=()))
 
 
@@ -106,7 +107,7 @@ COLUMNS = {column["name"]: column for column in [*make_columns(4), numbers("hori
         ({"time": "site"}, "`time` names `site`, which is a factor, not a time"),
         ({"group": ("site", "site")}, "`group` names `site`, which stands there twice"),
         ({"targets": ("day",)}, "`y` names `day`, which is a factor: windows predict numbers"),
-        ({"targets": ("load",), "known": ("load",)}, "`y` names `load`, which `time`"),
+        ({"targets": ("load",), "known": ("load",)}, "names `load`, which `time`, `group` or `known` names too"),
         ({"targets": (), "horizon": 2}, "`horizon` of windows needs `y`"),
         ({"targets": (), "horizon": 0, "known": ("day",)}, "`known` needs `y`"),
         ({"targets": ("horizon",)}, "rename the column"),
