@@ -3,7 +3,7 @@
     bench_data.py [--quick] [--only REGEX] [--size-gib 4] [--json PATH]
 
 --quick: small data, to see that everything runs; no promise can be judged by it. --only: cases
-whose name matches: csv, parquet, gather, generator, images, memory-csv, memory-parquet,
+whose name matches: csv, parquet, gather, windows, generator, images, memory-csv, memory-parquet,
 memory-glob. Needs gpukeras on PYTHONPATH, and the generators R with gpukeras installed.
 Each case runs in a process of its own; within it the ways take turns, and medians count.
 """
@@ -40,6 +40,28 @@ def gather_rows(quick: bool) -> list[Row]:
         compare(what, found, "gpukeras", "plain gather", 0.5),
         compare(what, found, "gpukeras", "Keras' array adapter", 1.0),
     ]
+
+
+def window_rows(quick: bool) -> list[Row]:
+    """Shuffled windows of a time series, and their memory beside that of the rows alone."""
+    rows = 20_000 if quick else 1_000_000
+    found = run_program("data_windows.py", "time", rows // 5, 1)
+    what = "windows of 96 rows x 20 columns"
+    time = f"{what}, {rows // 5:,} rows: one epoch of batches"
+    peaks = [
+        run_program("data_windows.py", "memory", way, rows)["peak_bytes"] / MIB
+        for way in ("windows", "rows")
+    ]
+    ratio = peaks[0] / peaks[1]
+    memory = Row(
+        f"{what}, {rows:,} rows: peak memory of an epoch",
+        f"{peaks[0]:.0f} MiB",
+        f"{peaks[1]:.0f} MiB (the rows without windows)",
+        f"{ratio:.2f}",
+        "at most 1.2",
+        ratio <= 1.2,
+    )
+    return [compare(time, found, "gpukeras", "timeseries_dataset_from_array", 5.0), memory]
 
 
 def image_rows(quick: bool) -> list[Row]:
@@ -96,6 +118,7 @@ def plan_cases(quick: bool, size_bytes: float) -> dict[str, Callable[[], list[Ro
         "csv": lambda: table_rows("csv", quick),
         "parquet": lambda: table_rows("parquet", quick),
         "gather": lambda: gather_rows(quick),
+        "windows": lambda: window_rows(quick),
         "generator": lambda: generator_rows(quick),
         "images": lambda: image_rows(quick),
         "memory-csv": lambda: memory_rows("csv", 1, size_bytes),
