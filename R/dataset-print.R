@@ -68,7 +68,7 @@ format_windows <- function(rule) {
     return(NULL)
   }
   ahead <- if (rule$horizon > 0) sprintf(", then %s to predict", count_of(rule$horizon, "rows"))
-  stride <- if (rule$stride > 1) sprintf(", one every %s", count_of(rule$stride, "rows"))
+  stride <- if (rule$stride > 1) sprintf(", a window every %s", count_of(rule$stride, "rows"))
   known <- unlist(rule$known)
   paste0(
     count_of(rule$window, "rows"), ahead, stride,

@@ -37,7 +37,8 @@
 #' columns are read, other columns may be `NA`.
 #'
 #' Times are one step apart up to a thousandth of a step: round times that are not. Daily rows are
-#' better a `Date`, because days of a time zone may have 23 or 25 hours. `na = "drop"`, `weights`,
+#' better a `Date`, because days of a time zone may have 23 or 25 hours; months, which differ in days,
+#' are better numbered. `na = "drop"`, `weights`,
 #' `class_weight`, `inputs`, `cache = "disk"` and [gpu_dataset_save()] do not apply to windows.
 #' @rdname gpu_dataset
 #' @export
@@ -116,14 +117,14 @@ as_forecast <- function(values, forecast) {
   values <- array(as.vector(values), c(windows, ahead, length(targets)))
   groups <- lapply(forecast$groups, function(column) rep(restore_column(column), each = ahead))
   names(groups) <- vapply(forecast$groups, `[[`, "", "name")
-  predicted <- lapply(seq_along(targets), function(target) as.vector(t(slice_target(values, target))))
+  predicted <- lapply(seq_along(targets), function(target) {
+    as.vector(t(matrix(values[, , target], windows, ahead)))
+  })
   names(predicted) <- targets
   time <- stats::setNames(list(restore_column(forecast$time)), forecast$time$name)
   columns <- c(groups, time, list(horizon = rep(seq_len(ahead), windows)), predicted)
   structure(columns, class = "data.frame", row.names = .set_row_names(windows * ahead))
 }
-
-slice_target <- function(values, target) matrix(values[, , target], dim(values)[1], dim(values)[2])
 
 # The values of a column as they were in R; the reverse of as_column().
 restore_column <- function(column) {
