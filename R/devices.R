@@ -46,7 +46,8 @@
 #' [gpu_profile()] reads the kernels of JAX's trace; without it, a profile has times without
 #' kernels. An error of class `gpukeras_error_backend` says so where something needs Keras on
 #' TensorFlow: tf.data pipelines, TFRecord files, texts that stay texts, augmentation, several
-#' devices, TensorBoard files, [gpu_cost()], pruning, distillation and [gpu_export()]. This has run
+#' devices, TensorBoard files, [gpu_cost()], smaller models ([gpu_quantize()], [gpu_prune()],
+#' [gpu_distill()], [gpu_separable()]) and [gpu_export()]. This has run
 #' on CPUs only.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and

@@ -14,12 +14,12 @@ from pictures import encode_bmp, write  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
 
 from gpukeras.backend import keras_private  # noqa: E402
-from gpukeras.compression import pruning  # noqa: E402
+from gpukeras.compression import pruning, quantization  # noqa: E402
 from gpukeras.core.errors import GpuKerasError  # noqa: E402
 from gpukeras.data import builder  # noqa: E402
 from gpukeras.data.loading.loader import open_loader  # noqa: E402
 from gpukeras.engine.optimizer import find_optimizer  # noqa: E402
-from gpukeras.export import export  # noqa: E402
+from gpukeras.export import export, transfer  # noqa: E402
 from gpukeras.models.builder import build_mlp  # noqa: E402
 from gpukeras.profiler import profile  # noqa: E402
 from gpukeras.profiler.cost import model_cost  # noqa: E402
@@ -144,6 +144,8 @@ def refused():
     stack = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2, "softmax")]
     model = keras.Sequential(stack)
     model.compile("adam", "sparse_categorical_crossentropy")
+    fitted = make_model()
+    fit.fit(fitted, make_dataset(ROWS), {"epochs": 1})
     given = {
         "augment": lambda: fit.fit(
             model,
@@ -151,6 +153,7 @@ def refused():
             {},
         ),
         "prune": lambda: pruning.prune(make_model(), make_dataset(ROWS), {"epochs": 1}),
+        "quantize": lambda: quantization.quantize(fitted, make_dataset(ROWS), {}),
         "cost": lambda: model_cost.model_cost(make_model(), 32),
         "export": lambda: export.export_model(make_model(), tempfile.mkdtemp() + "/model"),
     }
@@ -184,6 +187,19 @@ def interrupted():
     model = make_model()
     found = fit.fit(model, make_dataset(ROWS), {"epochs": 500}, on_event=lambda event: True)
     return {"stopped": found.stopped, "epochs": len(found.history["loss"])}
+
+
+# Between backends --------------------------------------------------------------------------------
+
+ROW = np.linspace(-1, 1, 5 * ROWS, dtype=np.float32).reshape(ROWS, 5)
+
+
+def written():
+    """A model's file, and what it predicts where it was trained."""
+    model, path = make_model(optimizer="adam"), os.environ["MOVED_MODEL"]
+    fit.fit(model, make_dataset(ROWS), {"epochs": 2})
+    transfer.save_model(model, path)
+    return model.predict(ROW, verbose=0).tolist()
 
 
 # Measurements ------------------------------------------------------------------------------------

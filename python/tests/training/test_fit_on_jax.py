@@ -20,7 +20,7 @@ def test_a_training_can_be_interrupted():
     assert found["epochs"] < 500
 
 
-@pytest.mark.parametrize("name", ["augment", "prune", "cost", "export"])
+@pytest.mark.parametrize("name", ["augment", "prune", "quantize", "cost", "export"])
 def test_what_needs_tensorflow_says_so(name):
     kind, message, hint = run_part("jax_tools", "refused", PARTS)[name]
     assert kind == "BackendError"

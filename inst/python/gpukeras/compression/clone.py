@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model, Optimizer
@@ -115,7 +117,8 @@ def _explained(arg: str) -> Iterator[None]:
 def copy_variables(model: Model, copy: Any) -> None:
     """Copies the values of a model's variables to a copy with the same variables."""
     for own, other in zip(model.variables, copy.variables, strict=True):
-        other.assign(own)
+        # A copy in memory: on JAX both would share an array, and a step of one takes it away.
+        other.assign(np.array(own.numpy()))
     renew_means(copy)
 
 

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from gpukeras.backend import keras_private, runtime
 from gpukeras.compression.clone import copy_model, copy_optimizer
 from gpukeras.compression.layer_options import check_excluded, check_names
@@ -161,7 +163,7 @@ def compare_layers(
     for old, new in zip(leaf_layers(model), leaf_layers(copy), strict=True):
         kind = type(old).__name__
         if layer_mode(new) and not layer_mode(old):
-            bits = 8.0 * max(weight.value.dtype.size for weight in old.weights)
+            bits = 8.0 * max(np.dtype(weight.dtype).itemsize for weight in old.weights)
             unit = "bits in products" if spec.mode == "float8" else "bits a weight"
             change = f"to {spec.mode}"
             changed.append(LayerChange(old.name, kind, change, bits, BITS[spec.mode], unit))
