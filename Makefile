@@ -109,10 +109,11 @@ check: setup-check ## run R CMD check --as-cran on the package
 check-matrix: check ## run R CMD check --as-cran here and on Debian 13 (needs root)
 	@tools/debian13.sh check
 
-# OPTIONS such as --quick, --only dense_small or --json PATH; bench is another name for it.
+# OPTIONS such as --quick, --only dense_small or --json PATH; bench is another name for it. Promises
+# are judged on a quiet computer only; what other processes took is in each record.
 bench: bench-fit
 
-bench-fit: setup-bench install ## measure gpukeras against Keras from R (some 20 minutes)
+bench-fit: setup-bench install ## measure gpukeras against Keras from R, on both backends (an hour)
 	@Rscript python/benchmarks/bench_fit.R $(OPTIONS)
 
 # OPTIONS such as --only small_frozen or --repeats 1.

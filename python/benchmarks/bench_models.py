@@ -85,6 +85,20 @@ def lstm(shape: tuple[int, ...]) -> keras.Model:
     return _compiled(shape, [keras.layers.LSTM(32)], keras.optimizers.Adam())
 
 
+def transformer(shape: tuple[int, ...]) -> keras.Model:
+    """A block of attention and one of two dense layers, over sequences."""
+    keras.utils.set_random_seed(SEED)
+    layers, width = keras.layers, 32
+    given = keras.Input(tuple(int(size) for size in shape))
+    x = layers.Dense(width)(given)
+    attended = layers.MultiHeadAttention(4, width // 4)(x, x)
+    x = layers.LayerNormalization()(layers.Add()([x, attended]))
+    wide = layers.Dense(width)(layers.Dense(2 * width, "relu")(x))
+    x = layers.LayerNormalization()(layers.Add()([x, wide]))
+    output = layers.Dense(CLASSES, "softmax")(layers.GlobalAveragePooling1D()(x))
+    return _compile(keras.Model(given, output), keras.optimizers.Adam())
+
+
 def convolutional(shape: tuple[int, ...]) -> keras.Model:
     layers = keras.layers
     return _compiled(
@@ -103,5 +117,9 @@ def _compiled(shape: tuple[int, ...], hidden: list[Any], optimizer: Any) -> kera
     keras.utils.set_random_seed(SEED)
     output = keras.layers.Dense(CLASSES, "softmax")
     model = keras.Sequential([keras.Input(tuple(int(size) for size in shape)), *hidden, output])
+    return _compile(model, optimizer)
+
+
+def _compile(model: keras.Model, optimizer: Any) -> keras.Model:
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model

@@ -22,6 +22,23 @@ keras3_fit <- function(model, data, batch, epochs) {
   read_clock(clock)
 }
 
+# Keras as it is called best from R here: by keras3 where that is installed.
+usual_fit <- function(model, data, batch, epochs) {
+  fit <- if (requireNamespace("keras3", quietly = TRUE)) keras3_fit else keras_from_r
+  fit(model, data, batch, epochs)
+}
+
+# An expert's setting of Keras: the `steps_per_execution` that is fastest, and what was tried.
+search_steps <- function(make, data, batch) {
+  searching <- reticulate::import("steps_search")
+  seconds <- searching$search(make, data$x, data$y, as.integer(batch))
+  list(steps = searching$best_of(seconds), searched_s = seconds)
+}
+
+set_steps <- function(model, steps) {
+  reticulate::import("steps_search")$set_steps(model, as.integer(steps))
+}
+
 tfdatasets_fit <- function(model, data, batch, epochs) {
   clock <- the_models()$EpochClock()
   rows <- tfdatasets::tensor_slices_dataset(list(data$x, data$y)) |>
@@ -116,14 +133,21 @@ bare_xla <- function(model, data, batch, epochs) {
   limit$train(data$x, data$y, batch, epochs, dropout = 0.1, metrics = TRUE)
 }
 
+bare_scan <- function(model, data, batch, epochs) {
+  limit <- reticulate::import("bench_limit_jax")
+  limit$train(data$x, data$y, batch, epochs, dropout = 0.1, metrics = TRUE)
+}
+
 # All --------------------------------------------------------------------------------------------
 
 dense <- c("dense_small", "dense_wide")
 
 # `cases`: those that it is for. `needs`: R packages beyond gpukeras. `base`: may be what the others
 # are compared with. `few`: its first epochs are all that counts. `once`: not in every repetition.
-# `share`: of the rows, where that must do; its epochs are scaled. `most_s`: where it may hang.
-# `prepare`: makes of the data what `fit` gets, before the clock starts.
+# `expert`: Keras at its best `steps_per_execution`, which is searched before the clock starts.
+# `backend`: of Keras, TensorFlow if not named. `share`: of the rows, where that must do; its epochs
+# are scaled. `most_s`: where it may hang. `prepare`: makes of the data what `fit` gets, before the
+# clock starts.
 methods <- list(
   keras3 = list(label = "keras3 fit()", fit = keras3_fit, needs = "keras3", base = TRUE),
   keras = list(label = "Keras fit() from R", fit = keras_from_r, base = TRUE),
@@ -137,7 +161,13 @@ methods <- list(
     label = "Keras fit(), R generator", fit = keras_generator, cases = dense, share = 0.1,
     once = TRUE, few = TRUE, most_s = 120
   ),
+  steps = list(label = "Keras fit(), best steps", fit = usual_fit, expert = TRUE),
+  jax_keras = list(label = "Keras on JAX fit()", fit = usual_fit, backend = "jax"),
+  jax_steps = list(
+    label = "Keras on JAX fit(), best steps", fit = usual_fit, backend = "jax", expert = TRUE
+  ),
   auto = list(label = "gpukeras", fit = gpukeras_fit()),
+  jax_auto = list(label = "gpukeras on JAX", fit = gpukeras_fit(), backend = "jax"),
   parquet = list(
     label = "gpukeras, Parquet", fit = gpukeras_fit(open = open_parquet), cases = dense,
     prepare = write_parquet, once = TRUE
@@ -157,10 +187,21 @@ methods <- list(
     label = "gpukeras, superstep", fit = gpukeras_fit("superstep"), once = TRUE, few = TRUE
   ),
   engine_compiled = list(
-    label = "gpukeras, compiled", fit = gpukeras_fit("compiled"), once = TRUE, few = TRUE
+    label = "gpukeras, compiled", fit = gpukeras_fit("compiled"), once = TRUE
   ),
-  limit = list(label = "bare XLA loop (limit)", fit = bare_xla, cases = dense, few = TRUE)
+  limit = list(label = "bare XLA loop (limit)", fit = bare_xla, cases = dense),
+  jax_limit = list(
+    label = "bare lax.scan (limit)", fit = bare_scan, cases = dense, backend = "jax"
+  )
 )
+
+# What is compared in memory too.
+compared <- c("steps", "jax_keras", "jax_steps", "auto", "jax_auto", "limit", "jax_limit")
+
+backend_of <- function(name) {
+  backend <- methods[[name]]$backend
+  if (is.null(backend)) "tensorflow" else backend
+}
 
 # Packages that a method needs and R does not find.
 missing_packages <- function(method) {

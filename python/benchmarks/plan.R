@@ -30,6 +30,9 @@ list_installed <- function() {
   names(Filter(function(method) length(ours$missing_packages(method)) == 0, ours$methods))
 }
 
+# Packages of R that some way needs and that are missing.
+list_missing <- function() unique(unlist(lapply(ours$methods, ours$missing_packages)))
+
 # Every run, in order: repetitions outermost.
 plan_jobs <- function(options) {
   rounds <- lapply(seq_len(options$reps), plan_round, options)
@@ -39,7 +42,7 @@ plan_jobs <- function(options) {
 
 plan_round <- function(round, options) {
   names <- Filter(function(name) repeats(name, round), list_installed())
-  jobs <- unlist(lapply(names(measured$cases), plan_case, names, options), recursive = FALSE)
+  jobs <- unlist(lapply(names(measured$cases), plan_case, names, options, round), recursive = FALSE)
   c(jobs, plan_start(options))
 }
 
@@ -50,9 +53,9 @@ repeats <- function(name, round) {
   round == 1 || !once
 }
 
-plan_case <- function(case, names, options) {
+plan_case <- function(case, names, options, round) {
   wanted <- Filter(function(name) has_method(case, name, options), names)
-  lapply(wanted, function(name) plan_fit(case, name, "time", options))
+  lapply(wanted, function(name) c(plan_fit(case, name, "time", options), round = round))
 }
 
 # --quick shows of one model that all ways run.
@@ -75,19 +78,21 @@ plan_fit <- function(case, name, measure, options, epochs = count_epochs(case, n
 count_epochs <- function(case, name, options) {
   size <- measured$cases[[case]]
   method <- ours$methods[[name]]
-  few <- isTRUE(method$few) || isTRUE(method$base) && is.null(size$promises$total)
+  keras <- isTRUE(method$base) || isTRUE(method$expert) || name == "jax_keras"
+  few <- isTRUE(method$few) || keras && is.null(size$promises$total)
   if (options$quick) 3L else if (few) min(few_epochs, size$epochs) else size$epochs
 }
 
 # The peak is reached in the first two epochs, and hardly varies: one run each. Only what is left to
-# train decides which engines "auto" tries, so it gets all epochs.
+# train decides which engines "auto" tries, so it gets all epochs. A part of the rows tells nothing.
 plan_memory <- function(options) {
-  promised <- Filter(function(case) !is.null(case$promises$memory), measured$cases)
-  unlist(lapply(names(promised), function(case) {
-    list(
-      plan_fit(case, choose_base(), "memory", options, epochs = 2L),
-      plan_fit(case, "auto", "memory", options)
-    )
+  unlist(lapply(names(Filter(function(case) isTRUE(case$memory), measured$cases)), function(case) {
+    whole <- setdiff(c(choose_base(), ours$compared), names(measured$cases[[case]]$shares))
+    names <- Filter(function(name) has_method(case, name, options), whole)
+    lapply(names, function(name) {
+      epochs <- if (name == "auto") count_epochs(case, name, options) else 2L
+      plan_fit(case, name, "memory", options, epochs)
+    })
   }), recursive = FALSE)
 }
 

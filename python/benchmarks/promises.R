@@ -4,14 +4,24 @@ records <- new.env()
 sys.source("records.R", records)
 plan <- new.env()
 sys.source("plan.R", plan)
+busy <- new.env()
+sys.source("load.R", busy)
 
-print_promises <- function(runs, quick) {
+# `refused`: why nothing may be judged, or "".
+print_promises <- function(runs, quick, refused) {
   cases <- plan$measured$cases
   rows <- c(
-    lapply(names(cases), function(case) case_rows(runs, case, cases[[case]])),
-    list(predict_rows(runs), start_rows(runs), fits_rows(runs))
+    lapply(names(cases), function(case) {
+      judge(case_rows(runs, case, cases[[case]]), records$pick(runs, case), refused)
+    }),
+    list(
+      judge(predict_rows(runs), records$pick(runs, "predict"), refused),
+      judge(start_rows(runs), records$pick(runs, "start"), refused),
+      judge(fits_rows(runs), records$pick(runs, "fits"), refused)
+    )
   )
   rows <- do.call(rbind, unlist(rows, recursive = FALSE))
+  if (nzchar(refused)) cat(sprintf("\nNo promise is judged: %s.\n", refused))
   if (!is.null(rows)) {
     if (quick) rows$verdict <- ""
     cat("\n| what | gpukeras | compared with | ratio | promised | |\n|---|---|---|---|---|---|\n")
@@ -20,6 +30,18 @@ print_promises <- function(runs, quick) {
   for (run in Filter(function(run) !is.null(run$error), runs)) {
     cat(sprintf("\nFAILED: %s/%s, %s: %s\n", run$case, run$method, run$measure, run$error))
   }
+}
+
+# The rows with what the load during their runs leaves of the verdicts.
+judge <- function(rows, runs, refused) {
+  reason <- busy$refuse(runs)
+  lapply(Filter(Negate(is.null), rows), function(row) {
+    if (row$verdict %in% c("kept", "BROKEN")) {
+      if (nzchar(refused)) row$verdict <- ""
+      if (!nzchar(refused) && nzchar(reason)) row$verdict <- paste("not judged:", reason)
+    }
+    row
+  })
 }
 
 # A line, or NULL where something was not measured. The ratio is how many times faster gpukeras is;
@@ -45,41 +67,89 @@ add_line <- function(what, ours, other, ratio, promise = NULL, most = TRUE, unit
 
 # Training ----------------------------------------------------------------------------------------
 
+# Keras as an expert calls it first, then the limits, then Keras' default.
 case_rows <- function(runs, case, size) {
-  base <- plan$choose_base()
-  named <- plan$ours$methods[[base]]$label
   Filter(Negate(is.null), c(
-    list(warm_row(runs, case, size, base, named), total_row(runs, case, size, base, named)),
-    lapply(c("parquet", "generator"), streamed_row, runs, case, size, base, named),
+    list(
+      versus(runs, case, size, "auto", "steps", size$promises$steps),
+      versus(runs, case, size, "auto", "jax_steps", size$promises$jax),
+      versus(runs, case, size, "jax_auto", "jax_steps")
+    ),
+    total_rows(runs, case, size),
+    list(
+      versus(runs, case, size, "auto", "limit", size$promises$limit, most = TRUE),
+      versus(runs, case, size, "jax_auto", "jax_limit", size$promises$limit, most = TRUE),
+      never_slower(runs, case, size, "auto", c(plan$choose_base(), "steps")),
+      never_slower(runs, case, size, "jax_auto", c("jax_keras", "jax_steps")),
+      memory_row(runs, case, size, "auto", plan$choose_base()),
+      memory_row(runs, case, size, "jax_auto", "jax_keras"),
+      versus(runs, case, size, "auto", plan$choose_base()),
+      versus(runs, case, size, "auto", "jax_keras")
+    ),
+    lapply(c("parquet", "generator"), streamed_row, runs, case, size),
     lapply(c("parquet", "generator"), against_array, runs, case, size),
     list(
-      against_generator(runs, case, size), limit_row(runs, case, size), best_row(runs, case, size),
-      compile_row(runs, case, size), memory_row(runs, case, size)
+      against_generator(runs, case, size), best_row(runs, case, size), compile_row(runs, case, size)
     )
   ))
 }
 
-warm_row <- function(runs, case, size, base, named) {
+name_method <- function(runs, case, name) {
+  steps <- records$best_steps(runs, case, name)
+  paste0(plan$ours$methods[[name]]$label, if (nzchar(steps)) paste0(": ", steps))
+}
+
+what_of <- function(size, name, what) {
+  sprintf("%s%s: %s", size$label, if (name == "jax_auto") ", on JAX" else "", what)
+}
+
+# A warm epoch of one method and of another.
+versus <- function(runs, case, size, ours, other, promise = NULL, most = FALSE) {
   compare(
-    paste0(size$label, ": warm epoch"), records$warm_s(runs, case, "auto"),
-    records$warm_s(runs, case, base), named, size$promises$warm
+    what_of(size, ours, "warm epoch"), records$warm_s(runs, case, ours),
+    records$warm_s(runs, case, other), name_method(runs, case, other), promise, most
   )
 }
 
-total_row <- function(runs, case, size, base, named) {
+# Only where it is promised: as a multiple of the faster way to call Keras.
+never_slower <- function(runs, case, size, ours, others) {
+  if (is.null(size$promises$same)) {
+    return(NULL)
+  }
+  found <- records$fastest(runs, case, others)
+  named <- if (is.na(found)) "" else name_method(runs, case, names(found))
+  compare(
+    what_of(size, ours, "warm epoch"), records$warm_s(runs, case, ours), found[[1]],
+    paste("the faster,", named), size$promises$same,
+    most = TRUE
+  )
+}
+
+# A later session finds on disk what the first one compiles: that is what is promised.
+total_rows <- function(runs, case, size) {
   epochs <- max(0, unlist(lapply(records$pick(runs, case, "auto", "time"), `[[`, "epochs")))
-  compare(
-    sprintf("%s: %d epochs in all", size$label, epochs),
-    records$total_s(runs, case, "auto", epochs), records$total_s(runs, case, base, epochs), named,
-    size$promises$total,
-    digits = 1
+  row <- function(ours, other, first, promise = NULL) {
+    compare(
+      what_of(size, ours, sprintf(
+        "%d epochs in all, %s session", epochs, if (first) "the first" else "a later"
+      )),
+      records$total_s(runs, case, ours, epochs, first), records$total_s(runs, case, other, epochs),
+      name_method(runs, case, other), promise,
+      digits = 1
+    )
+  }
+  list(
+    row("auto", "steps", FALSE, size$promises$total), row("auto", "steps", TRUE),
+    row("auto", plan$choose_base(), FALSE), row("jax_auto", "jax_steps", FALSE),
+    row("jax_auto", "jax_steps", TRUE)
   )
 }
 
-streamed_row <- function(way, runs, case, size, base, named) {
+streamed_row <- function(way, runs, case, size) {
   compare(
     sprintf("%s, %s: warm epoch", size$label, source_name(way)), records$warm_s(runs, case, way),
-    records$warm_s(runs, case, base), paste(named, "on the matrix"), size$promises$warm
+    records$warm_s(runs, case, "steps"),
+    paste(name_method(runs, case, "steps"), "on the matrix")
   )
 }
 
@@ -101,14 +171,6 @@ against_generator <- function(runs, case, size) {
 
 source_name <- function(way) c(parquet = "Parquet", generator = "R generator cached")[[way]]
 
-limit_row <- function(runs, case, size) {
-  compare(
-    paste0(size$label, ": warm epoch"), records$warm_s(runs, case, "auto"),
-    records$warm_s(runs, case, "limit"), "bare XLA loop", size$promises$limit,
-    most = TRUE
-  )
-}
-
 best_row <- function(runs, case, size) {
   best <- records$best_engine(runs, case)
   compare(
@@ -128,13 +190,13 @@ compile_row <- function(runs, case, size) {
   )
 }
 
-memory_row <- function(runs, case, size) {
-  found <- records$memory_share(runs, case, "auto")
-  other <- records$memory_share(runs, case, plan$choose_base())
+memory_row <- function(runs, case, size, ours, other) {
+  found <- records$memory_share(runs, case, ours)
+  against <- records$memory_share(runs, case, other)
   if (!is.na(found)) {
     add_line(
-      paste0(size$label, ": memory beyond the R array"), paste(records$number(found), "of it"),
-      paste0(records$number(other), ", ", plan$ours$methods[[plan$choose_base()]]$label),
+      what_of(size, ours, "memory beyond the R array"), paste(records$number(found), "of it"),
+      paste0(records$number(against), ", ", plan$ours$methods[[other]]$label),
       found, size$promises$memory
     )
   }

@@ -21,11 +21,26 @@ warm_epoch <- function(run) {
 
 warm_s <- function(runs, case, method) middle(pick(runs, case, method, "time"), warm_epoch)
 
-# Only runs of all rows and epochs tell.
-total_s <- function(runs, case, method, epochs) {
-  middle(pick(runs, case, method, "time"), function(run) {
+# Only runs of all rows and epochs tell. `first`: of first sessions alone, which compile what later
+# ones find on disk, or of later ones alone; NULL for both.
+total_s <- function(runs, case, method, epochs, first = NULL) {
+  timed <- pick(runs, case, method, "time")
+  if (!is.null(first)) timed <- Filter(function(run) (run$round == 1) == first, timed)
+  middle(timed, function(run) {
     if (run$rows == run$full_rows && run$epochs == epochs) run$total_s
   })
+}
+
+# The faster one of several methods, named; those that were not measured are left out.
+fastest <- function(runs, case, methods) {
+  found <- vapply(methods, function(name) warm_s(runs, case, name), 0)
+  if (all(is.na(found))) stats::setNames(NA_real_, "") else sort(found)[1]
+}
+
+# The numbers of steps that repetitions found best.
+best_steps <- function(runs, case, method) {
+  runs <- pick(runs, case, method, "time")
+  paste(unique(unlist(lapply(runs, `[[`, "steps"))), collapse = ", ")
 }
 
 memory_share <- function(runs, case, method) {

@@ -18,6 +18,8 @@ make_data <- function(rows, shape, classes = 10) {
   list(x = x, y = as.array(max.col(scores, "first") - 1L)) # without a dim it crosses as a list
 }
 
+some_steps <- 32L
+
 make_model <- function(job) ours$the_models()[[job$model]](job$shape)
 
 seconds_of <- function(f) {
@@ -32,25 +34,31 @@ measure_time <- function(job) {
   method <- ours$methods[[job$method]]
   data <- make_data(job$rows, job$shape)
   if (!is.null(method$prepare)) data <- method$prepare(data)
-  model <- make_model(job)
+  make <- function() make_model(job)
+  found <- if (isTRUE(method$expert)) ours$search_steps(make, data, job$batch)
+  model <- make()
+  if (!is.null(found)) ours$set_steps(model, found$steps)
   gc()
   result <- NULL
   total_s <- seconds_of(function() result <<- method$fit(model, data, job$batch, job$epochs))
-  c(list(total_s = total_s), result)
+  c(list(total_s = total_s), found, result)
 }
 
 # Memory ------------------------------------------------------------------------------------------
 
 # Bytes by which the process grows at most, once TensorFlow, XLA's compiler and their threads and
-# arenas are there: a fit on a few batches brings them in.
+# arenas are there: a fit on a few batches brings them in. A search of `steps_per_execution` would
+# bring in all memory before, so some number of steps stands for the best one.
 measure_memory <- function(job) {
   warm_up(job)
   data <- make_data(job$rows, job$shape)
+  method <- ours$methods[[job$method]]
   model <- make_model(job)
+  if (isTRUE(method$expert)) ours$set_steps(model, some_steps)
   gc()
   known <- reset_peak()
   before <- memory_bytes("VmRSS")
-  result <- ours$methods[[job$method]]$fit(model, data, job$batch, job$epochs)
+  result <- method$fit(model, data, job$batch, job$epochs)
   extra <- if (known) memory_bytes("VmHWM") - before else NA
   c(list(extra_bytes = extra, data_bytes = 8 * length(data$x)), result)
 }

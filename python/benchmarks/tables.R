@@ -8,6 +8,12 @@ sys.source("plan.R", plan)
 print_tables <- function(runs, options) {
   cat(sprintf("\n%s, %d cores, %s\n", R.version.string, parallel::detectCores(), Sys.Date()))
   cat(sprintf("compared with: %s\n", plan$ours$methods[[plan$choose_base()]]$label))
+  instead <- c(keras3 = ": Keras is called through reticulate")
+  for (name in plan$list_missing()) {
+    cat(sprintf("The R package %s is not installed%s.\n", name, plan$or_else(
+      as.list(instead)[[name]], ": what needs it is left out"
+    )))
+  }
   if (options$quick) {
     cat("--quick: a twentieth of the rows, 3 epochs, one run: no promise can be judged by this.\n")
   }
@@ -29,13 +35,26 @@ summarise_method <- function(name, runs, case) {
   most <- max(0, unlist(lapply(records$pick(runs, case, measure = "time"), `[[`, "epochs")))
   data.frame(
     method = name, label = plan$ours$methods[[name]]$label,
-    total_s = records$total_s(runs, case, name, most),
     warm_s = records$warm_s(runs, case, name),
+    total_s = records$total_s(runs, case, name, most),
     memory = records$memory_share(runs, case, name),
     loss = records$middle(timed, function(run) run$loss[length(run$loss)]),
-    engine = records$all_engines(timed),
+    chosen = paste0(records$all_engines(timed), records$best_steps(runs, case, name)),
+    busy = describe_load(records$pick(runs, case, name)),
     runs = describe_runs(records$pick(runs, case, name))
   )
+}
+
+# The highest 1-minute load average, and the most cores that others took.
+describe_load <- function(runs) {
+  highest <- function(of) {
+    found <- suppressWarnings(as.numeric(unlist(lapply(runs, of))))
+    if (all(is.na(found))) NA_real_ else max(found, na.rm = TRUE)
+  }
+  load <- highest(function(run) run$load[c("load_before", "load_after")])
+  others <- highest(function(run) run$load$others)
+  stolen <- highest(function(run) run$load$stolen)
+  paste(records$number(c(load, others, stolen), 1), collapse = "/")
 }
 
 describe_runs <- function(runs) {
@@ -43,14 +62,21 @@ describe_runs <- function(runs) {
   paste0(length(runs), if (failed > 0) sprintf(", %d failed", failed))
 }
 
+# Ratios to Keras as an expert calls it come first.
 format_case <- function(table) {
-  against <- table[match(plan$choose_base(), table$method), ]
+  ratios <- function(figure) {
+    lapply(c("steps", plan$choose_base()), function(name) {
+      times(table[[figure]][match(name, table$method)] / table[[figure]])
+    })
+  }
+  warm <- ratios("warm_s")
+  total <- ratios("total_s")
   data.frame(
     method = table$label,
-    total = records$number(table$total_s, 1), faster = times(against$total_s / table$total_s),
-    `warm epoch` = records$number(table$warm_s, 3), faster = times(against$warm_s / table$warm_s),
+    `warm epoch` = records$number(table$warm_s, 3), `x best` = warm[[1]], `x default` = warm[[2]],
+    total = records$number(table$total_s, 1), `x best` = total[[1]], `x default` = total[[2]],
     memory = records$number(table$memory), loss = records$number(table$loss, 3),
-    engine = table$engine, runs = table$runs, check.names = FALSE
+    chosen = table$chosen, load = table$busy, runs = table$runs, check.names = FALSE
   )
 }
 
@@ -58,6 +84,8 @@ times <- function(x) ifelse(is.na(x), "-", sprintf("%.1fx", x))
 
 notes <- c(
   "",
+  "x best, x default: how many times as fast as Keras on TensorFlow with its best",
+  "  steps_per_execution, which a search in front of the clock found, and at its default.",
   "total: building the dataset, staging, tracing, compiling and all epochs; of those that trained",
   "  all rows and epochs. Not in it: starting R and Python, importing TensorFlow, making the data",
   "  and the model, writing the Parquet file.",
@@ -67,6 +95,9 @@ notes <- c(
   "  data: staged and converted copies, blocks or buffers of rows, compiled programs, what",
   "  allocators keep. Not in it: the data, TensorFlow, XLA's compiler and their threads, which",
   "  fits on a few batches brought in before.",
+  "chosen: gpukeras' engine, or Keras' best steps_per_execution (for memory: 32).",
+  "load: the highest 1-minute load average before or after a run, our own work included; the most",
+  "  cores that other processes took during a run; cores that the computer's host took.",
   "loss: of the last epoch; near each other, they show that the same was trained, where they",
   "  trained as long (the limit leaves out the short last batch)."
 )
