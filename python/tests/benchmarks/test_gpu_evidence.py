@@ -96,7 +96,7 @@ def test_a_step_is_a_process_of_its_own_whose_answer_is_read(monkeypatch):
     options = gpu_evidence.read_options(["--on-cpu", "--backend", "jax"])
     environment = gpu_evidence.make_environment("folder", True, "jax")
     record = gpu_evidence.run_step("use", options, environment, 60.0)
-    assert record["seconds"] > 0
+    assert record.keys() == {"seconds", "problem", "backend"}
     assert (record["problem"], record["backend"]) == ("", "jax")
 
 
