@@ -183,6 +183,32 @@ def test_ragged_batches_train_as_keras_does():
     np.testing.assert_allclose(report.history["loss"], expected.history["loss"], rtol=1e-5)
 
 
+def sequences_in_batches(how):
+    tf = runtime.tensorflow()
+    parts = [
+        tf.data.Dataset.from_tensor_slices(pair) for pair in zip(SEQUENCES, TARGETS, strict=True)
+    ]
+    shapes = tf.TensorSpec((None, 4), tf.float32), tf.TensorSpec((1,), tf.float32)
+    rows = tf.data.Dataset.from_generator(
+        lambda: (row for part in parts for row in part), output_signature=shapes
+    )
+    if how == "one length":
+        batches = rows.padded_batch(8, padded_shapes=([12, 4], [1]))
+    else:
+        sizes = [8, 8, 8]
+        batches = rows.bucket_by_sequence_length(lambda x, y: tf.shape(x)[0], [6, 10], sizes)
+    return batches.apply(tf.data.experimental.assert_cardinality(len(LENGTHS)))
+
+
+@pytest.mark.parametrize(("how", "engine"), [("one length", "superstep"), ("buckets", "keras")])
+def test_rows_padded_to_one_length_run_many_batches_a_call(how, engine):
+    theirs, mine = sequence_model(), sequence_model()
+    expected = theirs.fit(sequences_in_batches(how), epochs=2, verbose=0, shuffle=False)
+    report = fit.fit(mine, data_of(sequences_in_batches(how)), {"epochs": 2})
+    assert report.engine.engine == engine
+    np.testing.assert_allclose(report.history["loss"], expected.history["loss"], rtol=1e-5)
+
+
 # Refusals ----------------------------------------------------------------------------------------
 
 
