@@ -103,8 +103,9 @@ def judge(record: dict[str, Any] | None) -> tuple[str, str]:
         return "passes", ""
     if record.get("refusal"):
         return "refused", record["refusal"]
-    reason = explain(record["test"])
-    return ("explained", reason) if reason else ("differs", " ".join(record["error"].split())[:200])
+    error = " ".join(record["error"].split())[:200]
+    reason = explain(record["test"], error)
+    return ("explained", reason) if reason else ("differs", error)
 
 
 def compare(wanted: list[str], records: Records) -> Found:

@@ -62,9 +62,18 @@ def features_of(x: Any, model: Any) -> dict[str, Any]:
     if isinstance(x, (list, tuple)):
         names = compatibility.read_parts(model)["inputs"]
         return _by_name(x, names, "input", lambda named: features_of(named, model))
-    if isinstance(x, runtime.tensorflow().SparseTensor):
-        return sparse_features(runtime.tensorflow().sparse.to_dense(x).numpy())
+    for kind, dense in SPARSE.items():
+        if type(x).__name__ == kind:
+            return sparse_features(np.asarray(dense(x)))
     return {"kind": "array", "values": np.asarray(x), "names": []}
+
+
+# Matrices of TensorFlow, SciPy and JAX that leave zeros out, by the names of their classes.
+SPARSE: dict[str, Callable[[Any], Any]] = {
+    "SparseTensor": lambda x: runtime.tensorflow().sparse.to_dense(x),
+    "coo_matrix": lambda x: x.toarray(),
+    "BCOO": lambda x: x.todense(),
+}
 
 
 def sparse_features(dense: np.ndarray) -> dict[str, Any]:

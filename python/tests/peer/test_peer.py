@@ -4,6 +4,7 @@ import json
 
 import peer
 import pytest
+from explained import is_rounding
 
 
 def source(folder, version):
@@ -65,3 +66,15 @@ def test_a_failure_outlasts_what_is_written_after_it(tmp_path):
     path.write_text("\n".join(map(json.dumps, lines)))
     found = peer.read_records(path)
     assert {name: one["outcome"] for name, one in found.items()} == {"a": "failed", "b": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("error", "explained"),
+    [
+        ("AssertionError: 22.225841522216797 != 22.22584342956543", True),
+        ("AssertionError: 22.225841522216797 != 22.22594342956543", False),
+        ("AssertionError: 22.5 != None", False),
+    ],
+)
+def test_only_a_rounding_is_explained_by_rounding(error, explained):
+    assert is_rounding(error) == explained
