@@ -37,14 +37,14 @@
 #' columns are read, other columns may be `NA`.
 #'
 #' Times are one step apart up to a thousandth of a step: round times that are not. Daily rows are
-#' better a `Date`, because days of a time zone may have 23 or 25 hours; months, which differ in days,
-#' are better numbered. `na = "drop"`, `weights`,
-#' `class_weight`, `inputs`, `cache = "disk"` and [gpu_dataset_save()] do not apply to windows.
+#' better a `Date`, because days of a time zone may have 23 or 25 hours; number months, which differ
+#' in days. `na = "drop"`, `weights`, `class_weight`, `inputs`, `cache = "disk"` and
+#' [gpu_dataset_save()] do not apply to windows.
 #' @rdname gpu_dataset
 #' @export
-gpu_dataset.data.frame <- function(x, y = NULL, ..., window = NULL, horizon = NULL, stride = NULL,
-                                   group = NULL, time = NULL, known = NULL, gaps = NULL,
-                                   step = NULL) {
+gpu_dataset.data.frame <- function(x, y = NULL, ..., window = NULL, horizon = NULL, # nolint
+                                   stride = NULL, group = NULL, time = NULL, known = NULL,
+                                   gaps = NULL, step = NULL) {
   check_names(x)
   options <- drop_null(list(
     window = window, horizon = horizon, stride = stride, group = group, time = time,
@@ -110,7 +110,9 @@ as_window_features <- function(data, recipe, arg, call = caller_env()) {
 }
 
 # Predictions as a data frame: a row for each window and row ahead.
-as_forecast <- function(values, forecast) {
+as_forecast <- function(values, record) {
+  forecast <- record$forecast
+  values <- if (isTRUE(record$logical)) values == 1 else values
   ahead <- as.integer(forecast$horizon)
   targets <- unlist(forecast$targets)
   windows <- length(values) / ahead / length(targets)

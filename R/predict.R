@@ -80,8 +80,7 @@ as_prediction <- function(record, buffer) {
     values[slice.index(values, 1) %in% record$missing] <- NA
   }
   if (!is.null(record$forecast)) {
-    values <- if (isTRUE(record$logical)) values == 1 else values
-    return(as_forecast(values, record$forecast))
+    return(as_forecast(values, record))
   }
   levels <- unlist(record$levels)
   if (length(levels) > 0) {

@@ -107,7 +107,10 @@ COLUMNS = {column["name"]: column for column in [*make_columns(4), numbers("hori
         ({"time": "site"}, "`time` names `site`, which is a factor, not a time"),
         ({"group": ("site", "site")}, "`group` names `site`, which stands there twice"),
         ({"targets": ("day",)}, "`y` names `day`, which is a factor: windows predict numbers"),
-        ({"targets": ("load",), "known": ("load",)}, "names `load`, which `time`, `group` or `known` names too"),
+        (
+            {"targets": ("load",), "known": ("load",)},
+            "names `load`, which `time`, `group` or `known` names too",
+        ),
         ({"targets": (), "horizon": 2}, "`horizon` of windows needs `y`"),
         ({"targets": (), "horizon": 0, "known": ("day",)}, "`known` needs `y`"),
         ({"targets": ("horizon",)}, "rename the column"),
