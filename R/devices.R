@@ -42,13 +42,14 @@
 #' checkpoints, callbacks, half precision and the searches [gpu_batch_size()] and
 #' [gpu_learning_rate()] work, and XLA's programs are kept between sessions.
 #'
-#' If TensorFlow is installed too, it reads images and texts for JAX, on the CPU, and
-#' [gpu_profile()] reads the kernels of JAX's trace; without it, a profile has times without
-#' kernels. An error of class `gpukeras_error_backend` says so where something needs Keras on
-#' TensorFlow: tf.data pipelines, TFRecord files, texts that stay texts, augmentation, several
-#' devices, TensorBoard files, [gpu_cost()], smaller models ([gpu_quantize()], [gpu_prune()],
-#' [gpu_distill()], [gpu_separable()]) and [gpu_export()]. This has run
-#' on CPUs only.
+#' If TensorFlow is installed too, it reads image files, texts and TFRecord files for JAX, writes the
+#' TensorBoard files of [gpu_fit()], all on the CPU, and [gpu_profile()] reads the kernels of JAX's
+#' trace; without it, a profile has times without kernels.
+#'
+#' An error of class `gpukeras_error_backend` names what needs Keras on TensorFlow, and what to do
+#' instead: tf.data pipelines, models of texts, `augment` and `map` of [gpu_dataset()], several
+#' devices, [gpu_cluster()], [gpu_cost()], smaller models ([gpu_quantize()], [gpu_prune()],
+#' [gpu_distill()], [gpu_separable()]) and [gpu_export()]. This has run on CPUs only.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded

@@ -1,10 +1,10 @@
-"""TensorFlow reads images and texts for JAX, see `jax_tools`."""
+"""TensorFlow reads files and writes TensorBoard's for JAX, see `jax_tools`."""
 
 import pytest
 from jax_runs import needs_jax, run_part
 
 pytestmark = [pytest.mark.process, pytest.mark.tf, needs_jax]
-PARTS = ("images", "texts")
+PARTS = ("images", "texts", "records", "board")
 
 
 def test_images_are_decoded_resized_and_trained_on():
@@ -19,3 +19,15 @@ def test_images_are_decoded_resized_and_trained_on():
 
 def test_texts_become_features():
     assert run_part("jax_tools", "texts", PARTS) == 1.0
+
+
+def test_tfrecord_files_are_read_and_trained_on():
+    found = run_part("jax_tools", "records", PARTS)
+    assert found["labels"] == [0, 1] * 12
+    assert all(loss > 0 for loss in found["losses"])
+
+
+def test_tensorboard_files_hold_the_history():
+    found = run_part("jax_tools", "board", PARTS)
+    assert found["files"] == pytest.approx(found["history"], rel=1e-6)
+    assert found["histograms"] == 4

@@ -7,6 +7,7 @@ from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
 
+import examples  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from jax_runs import report  # noqa: E402
@@ -14,10 +15,11 @@ from pictures import encode_bmp, write  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
 
 from gpukeras.backend import keras_private  # noqa: E402
-from gpukeras.compression import pruning, quantization  # noqa: E402
+from gpukeras.compression import distillation, pruning, quantization, separable  # noqa: E402
 from gpukeras.core.errors import GpuKerasError  # noqa: E402
 from gpukeras.data import builder  # noqa: E402
 from gpukeras.data.loading.loader import open_loader  # noqa: E402
+from gpukeras.distributed import session  # noqa: E402
 from gpukeras.engine.optimizer import find_optimizer  # noqa: E402
 from gpukeras.export import export, transfer  # noqa: E402
 from gpukeras.models.builder import build_mlp  # noqa: E402
@@ -137,25 +139,62 @@ def texts():
     return fit.fit(model, data, {"epochs": 10}).history["accuracy"][-1]
 
 
+def records():
+    """Files of TFRecord: their labels, and a training on them."""
+    path = Path(tempfile.mkdtemp()) / "rows.tfrecord"
+    rows = [{"age": 0.5 + place % 7, "label": place % 2} for place in range(24)]
+    examples.write(path, rows)
+    described = {"age": "float32", "label": "factor"}
+    features = {"kind": "records", "paths": str(path), "description": described, "label": "label"}
+    data = builder.assemble(features, {"batch_size": 8, "shuffle": False})
+    labels = [
+        np.asarray(block.arrays[1]) for block in open_loader(data, data.plan("CPU:0")).epoch(0)
+    ]
+    model = build_mlp(data, {"units": [8]})
+    history = fit.fit(model, data, {"epochs": 2}).history
+    return {"labels": np.concatenate(labels)[:24].tolist(), "losses": history["loss"]}
+
+
+def board():
+    """TensorBoard's files: the losses in them, and those of the history."""
+    folder, model = tempfile.mkdtemp(), make_model()
+    spec = {"folder": folder, "histograms": 1}
+    report = fit.fit(model, make_dataset(ROWS), {"epochs": 2, "tensorboard": spec})
+    import tensorflow as tf
+
+    found, names = [], set()
+    for path in Path(folder).glob("train/events*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                names.add(value.tag)
+                if value.tag == "epoch_loss":
+                    found.append(float(tf.make_ndarray(value.tensor)))
+    histograms = sum(name.endswith("/histogram") for name in names)
+    return {"files": found, "history": report.history["loss"], "histograms": histograms}
+
+
 def refused():
     """The messages where TensorFlow alone can do the work."""
+    codes = np.arange(16, dtype=np.int32) % 4
+    labels = labels_of(1 + codes % 2, "a", "b")
+    texts = {"kind": "strings", "values": 1 + codes[:, None], "levels": ["a", "b", "c", "d"]}
+    data, model, folder = make_dataset(ROWS), make_model(), tempfile.mkdtemp()
     array = {"kind": "array", "values": np.zeros((16, 8, 8, 3), order="F"), "names": []}
-    labels = labels_of(1 + np.arange(16, dtype=np.int32) % 2, "a", "b")
-    stack = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2, "softmax")]
-    model = keras.Sequential(stack)
-    model.compile("adam", "sparse_categorical_crossentropy")
-    fitted = make_model()
-    fit.fit(fitted, make_dataset(ROWS), {"epochs": 1})
     given = {
-        "augment": lambda: fit.fit(
-            model,
-            builder.assemble(array, {}, labels, augment={"flip": "horizontal"}),
-            {},
-        ),
-        "prune": lambda: pruning.prune(make_model(), make_dataset(ROWS), {"epochs": 1}),
-        "quantize": lambda: quantization.quantize(fitted, make_dataset(ROWS), {}),
-        "cost": lambda: model_cost.model_cost(make_model(), 32),
-        "export": lambda: export.export_model(make_model(), tempfile.mkdtemp() + "/model"),
+        "augment": lambda: builder.assemble(array, {}, labels, augment={"flip": "horizontal"}),
+        "cluster": lambda: session.join_cluster({"workers": ["127.0.0.1:9001"], "index": 1}),
+        "cost": lambda: model_cost.model_cost(model, 32),
+        "devices": lambda: fit.fit(model, data, {}, devices=2),
+        "distill": lambda: distillation.distill(model, data),
+        "litert": lambda: export.export_model(model, f"{folder}/model.tflite"),
+        "map": lambda: builder.assemble(array, {}, labels, map=lambda rows: rows),
+        "onnx": lambda: export.export_model(model, f"{folder}/model.onnx"),
+        "pipeline": lambda: builder.assemble({"kind": "tfdata", "dataset": None}, {}),
+        "prune": lambda: pruning.prune(model, data),
+        "quantize": lambda: quantization.quantize(model, data),
+        "savedmodel": lambda: export.export_model(model, f"{folder}/model"),
+        "separate": lambda: separable.separate(model, data),
+        "texts": lambda: builder.assemble(texts, {}, labels),
     }
     found = {}
     for name, call in given.items():

@@ -3,6 +3,8 @@
 import pytest
 from jax_runs import needs_jax, run_part
 
+from gpukeras.backend.features import FEATURES
+
 pytestmark = [pytest.mark.process, needs_jax]
 PARTS = ("precision", "interrupted", "refused")
 
@@ -20,9 +22,13 @@ def test_a_training_can_be_interrupted():
     assert found["epochs"] < 500
 
 
-@pytest.mark.parametrize("name", ["augment", "prune", "quantize", "cost", "export"])
-def test_what_needs_tensorflow_says_so(name):
+NEEDED = [key for key, feature in FEATURES.items() if not feature.beside]
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_what_needs_keras_on_tensorflow_says_so_in_the_users_words(name):
     kind, message, hint = run_part("jax_tools", "refused", PARTS)[name]
     assert kind == "BackendError"
-    assert "and Keras runs on JAX here" in message
-    assert hint == 'Start a new session with gpu_setup(backend = "tensorflow").'
+    asked = f"{FEATURES[name].name} needs Keras on TensorFlow, and Keras runs on JAX here."
+    assert message == asked
+    assert hint.endswith('tart a new session with gpu_setup(backend = "tensorflow").')

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private
+from gpukeras.backend.features import require_feature
 from gpukeras.compression.clone import copy_model
 from gpukeras.compression.layer_options import check_excluded, is_named
 from gpukeras.compression.masks import (
@@ -70,6 +71,7 @@ def prune(
         ModelError: if there is nothing to prune, or Keras cannot copy the model.
         CompressionError: if the metric got worse by more than `max_drop`.
     """
+    require_feature("prune")
     spec = PruneSpec.from_dict(options or {})
     builder.check_model(model, compiled=spec.epochs > 0)
     check_requested(spec, data, validation)

@@ -341,7 +341,6 @@ class _Varying(_DeviceTransform):
     stage = "augment"
 
     def __init__(self, recipe: Recipe, spec: AugmentSpec, batch_size: int) -> None:
-        runtime.tensorflow()  # JAX has no such transformation of images
         super().__init__(recipe)
         self._spec, self._batch_size = spec, batch_size
         self._layers = _build_layers(spec, choose_value_range(recipe, spec))

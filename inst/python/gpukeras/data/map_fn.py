@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import describe, refused_value
@@ -29,6 +30,7 @@ def trace_map(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Callabl
     """
     if not callable(function):
         raise refused_value("map", function, "a Keras layer or a function")
+    require_feature("map")
     tf = runtime.tensorflow()
     spec = tf.TensorSpec([None, *shape], tf.float32)
     try:

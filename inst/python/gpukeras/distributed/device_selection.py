@@ -34,6 +34,12 @@ def parse_devices(requested: Any) -> str | int | tuple[str, ...]:
     )
 
 
+def asks_several(requested: str | int | tuple[str, ...]) -> bool:
+    """Whether more than one device is asked for, whatever devices there are."""
+    count = requested if isinstance(requested, int) else len(requested)
+    return requested != "all" and count > 1
+
+
 def choose_devices(
     requested: str | int | tuple[str, ...], gpus: Sequence[str], cpus: Sequence[str]
 ) -> tuple[str, ...]:

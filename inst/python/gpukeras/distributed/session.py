@@ -15,6 +15,7 @@ from typing import Any
 
 from gpukeras.backend import devices, runtime
 from gpukeras.backend.env_vars import sync_environment
+from gpukeras.backend.features import require_feature
 from gpukeras.checkpoint.fingerprint import read_versions
 from gpukeras.core.errors import ClusterError
 from gpukeras.core.messages import find_reason
@@ -72,6 +73,7 @@ def join_cluster(options: Mapping[str, Any]) -> dict[str, Any]:
         ClusterError: if TensorFlow has started, a worker does not join or differs from the others.
     """
     global _current
+    require_feature("cluster")
     spec = read_cluster(options, runtime.c_variables() or runtime.python_variables())
     if _current is not None:
         if spec.workers != _current.spec.workers or spec.index != _current.spec.index:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpukeras.backend import devices, keras_private, runtime, tensor_ops
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec
@@ -21,7 +22,7 @@ from gpukeras.data.sharding import BatchSharding, check_batch_size, round_batch_
 from gpukeras.distributed import session
 from gpukeras.distributed.cluster_config import CONTROL
 from gpukeras.distributed.consensus import DistributedConsensus, LocalConsensus
-from gpukeras.distributed.device_selection import choose_devices, parse_devices
+from gpukeras.distributed.device_selection import asks_several, choose_devices, parse_devices
 from gpukeras.distributed.engines import ReplicatedEngines
 from gpukeras.distributed.keras_internals import (
     Reduction,
@@ -217,14 +218,18 @@ def open_strategy(requested: Any = None, trains: bool = False) -> Strategy:
     if requested is None:
         launched = trains and CONTROL in runtime.python_variables()
         return Strategy(notes=(NOT_JOINED,) if launched else ())
+    wanted = parse_devices(requested)
+    if asks_several(wanted):
+        require_feature("devices")
     names = choose_devices(
-        parse_devices(requested),
+        wanted,
         [devices.short_name(one) for one in runtime.logical_devices("GPU")],
         [devices.short_name(one) for one in runtime.logical_devices("CPU")],
     )
     if len(names) == 1:
         _check_single(names[0])
         return Strategy()
+    require_feature("devices")
     require_versions()
     return Strategy(open_mirrored(names), BatchSharding(len(names), 0, names))
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.backend.features import require_feature
 from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
@@ -134,6 +135,7 @@ def export_model(
     builder.check_model(model, compiled=False)
     name, target = choose_format(format, path), Path(path).expanduser().absolute()
     form = FORMATS[name]
+    require_feature(name)
     check_packages(form)
     _check_place(target, form, check_flag("overwrite", overwrite))
     rows = read_samples(model, data)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import Spec, check_choice, check_count, option
 from gpukeras.data.arrays import EXACT_FLOAT32, column_fault, row_blocks
@@ -160,6 +161,7 @@ def learn_text(column: Mapping[str, Any], keep: np.ndarray, spec: TextSpec, arg:
 
 def _learn_tokens(texts: np.ndarray, counts: np.ndarray, spec: TextSpec) -> tuple[str, ...]:
     """Returns the most frequent tokens; each text counts as often as it occurs."""
+    require_feature("text")
     rows, tf = np.repeat(np.arange(len(texts)), counts), runtime.reader()
     with tf.device("/CPU:0"):
         # Keras would learn the weights of "tf_idf" text by text, 1 ms each.

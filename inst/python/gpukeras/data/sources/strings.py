@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
@@ -41,6 +42,7 @@ class StringFeatures(Features):
 
     def __init__(self, features: Mapping[str, Any], arg: str) -> None:
         """Stores the features."""
+        require_feature("texts")
         self.features, self.arg = features, arg
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
@@ -101,6 +102,7 @@ def _build(
     if na == "impute" and recipe is None:
         raise _needs_rows("na", '`na` = "impute"')
     if features["kind"] == "tfdata":
+        require_feature("pipeline")
         given = getattr(features["dataset"], "element_spec", None)
         why = find_obstacle(given, features.get("batched"))
         if why:
@@ -243,6 +245,7 @@ def _drain(
 
 
 def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk]:
+    require_feature("pipeline")
     given, layout = _open_tf(features, None)
     size = given.elements.batch_rows or len(given.peek()[0])
     size = size if given.elements.batched else 32

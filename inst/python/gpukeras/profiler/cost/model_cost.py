@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend import keras_private
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_positive
@@ -113,6 +114,7 @@ def model_cost(
         SpecError: for a value that is not a Keras model, or options out of range.
         ModelError: if the model has no input shape and none is given, or cannot be called.
     """
+    require_feature("cost")
     builder.check_model(model, compiled=False)
     size = BATCH if batch_size is None else check_count("batch_size", batch_size)
     room = None if memory is None else check_positive("memory", memory) * MIB

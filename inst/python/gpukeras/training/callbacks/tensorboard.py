@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime, tracing
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -101,7 +102,7 @@ class EventFiles:
         """Returns TensorFlow's writer of a run."""
         if run not in self._writers:
             with runtime.on_device("CPU:0", soft=True):  # also inside with_device("GPU:0", )
-                writer = runtime.tensorflow().summary.create_file_writer(
+                writer = runtime.reader().summary.create_file_writer(
                     os.path.join(self._folder, run),
                     # An attacker cannot put a link at a name that cannot be guessed.
                     filename_suffix=f".{secrets.token_hex(8)}.v2",
@@ -119,7 +120,7 @@ class EventFiles:
             values: An array or number for each tag.
             step: Their position on the time axis: the epoch, counted from 0.
         """
-        summary = runtime.tensorflow().summary
+        summary = runtime.reader().summary
         writer, metadata = self.open(run), _metadata(plugin)
         with runtime.on_device("CPU:0", soft=True), writer.as_default():
             for tag, value in values.items():
@@ -135,7 +136,7 @@ class EventFiles:
 
 def _metadata(plugin: str) -> Any:
     """Returns metadata with the plugin's name; the plugin's own message, version 0, is empty."""
-    metadata = runtime.tensorflow().compat.v1.SummaryMetadata()
+    metadata = runtime.reader().compat.v1.SummaryMetadata()
     metadata.plugin_data.plugin_name = plugin
     metadata.data_class = 1 if plugin == "scalars" else 2  # DATA_CLASS_SCALAR, _TENSOR
     return metadata
@@ -189,7 +190,7 @@ class TraceWindow:
         """Starts the trace, unless another profile is running, which is not disturbed."""
         try:
             self._held.enter_context(self._trace())
-        except (runtime.tensorflow().errors.OpError, OSError) as error:
+        except (runtime.reader().errors.OpError, OSError) as error:
             self.problem = find_reason(error)
             return
         self._timer = threading.Timer(self._seconds, self.close)
@@ -203,7 +204,7 @@ class TraceWindow:
         with self._lock:
             try:
                 self._held.close()
-            except (runtime.tensorflow().errors.OpError, OSError) as error:
+            except (runtime.reader().errors.OpError, OSError) as error:
                 self.problem = find_reason(error)
 
     @contextmanager
@@ -248,6 +249,7 @@ class Board:
         Raises:
             SpecError: if the folder cannot be written.
         """
+        require_feature("tensorboard")
         self.spec = spec
         self._model, self._progress, self._loader = model, progress, loader
         self._traced = min(progress.epoch + 1, epochs - 1)
@@ -255,7 +257,7 @@ class Board:
         self._began, self._waited_s, self._failure = 0.0, 0.0, ""
         try:
             self._files.open("train")
-        except runtime.tensorflow().errors.OpError as error:
+        except runtime.reader().errors.OpError as error:
             raise SpecError(
                 f"The folder of `tensorboard` cannot be written: {find_reason(error)}.",
                 hint="Give a folder that is there or can be made.",
@@ -290,7 +292,7 @@ class Board:
             return
         try:
             self._write(epoch)
-        except (runtime.tensorflow().errors.OpError, OSError) as error:
+        except (runtime.reader().errors.OpError, OSError) as error:
             self._failure = f"{find_reason(error)} (epoch {epoch + 1})"
 
     def close(self) -> None:
@@ -298,7 +300,7 @@ class Board:
         self._window.close()
         try:
             self._files.close()
-        except (runtime.tensorflow().errors.OpError, OSError) as error:
+        except (runtime.reader().errors.OpError, OSError) as error:
             self._failure = self._failure or find_reason(error)
 
     def _write(self, epoch: int) -> None:

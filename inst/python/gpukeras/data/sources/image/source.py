@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import (
@@ -139,6 +140,7 @@ class ImageFeatures(Features):
         recipe: Recipe | None = None,
     ) -> None:
         """Stores the arguments; reads no data."""
+        require_feature("images")
         self.arg = files.arg
         self.files = files
         self._spec, self._keep = spec, keep

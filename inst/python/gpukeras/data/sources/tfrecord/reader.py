@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError
 from gpukeras.data.files.errors import Skipped, Tally, check_unchanged, file_error, read_stamp
 from gpukeras.data.files.paths import check_file
@@ -45,6 +46,7 @@ class RecordFiles:
 
     def __init__(self, paths: tuple[Path, ...], arg: str, on_error: str = "stop") -> None:
         """Checks that the files exist."""
+        require_feature("records")
         self.arg, self._skips = arg, on_error == "skip"
         self._missing = Tally()
         self.paths = tuple(path for path in paths if self._is_there(path))
@@ -68,7 +70,7 @@ class RecordFiles:
             try:
                 for record in self._open(path).take(1):
                     return path, record.numpy()
-            except runtime.tensorflow().errors.OpError as error:
+            except runtime.reader().errors.OpError as error:
                 if not self._skips:
                     raise self._broken(path, 0, str(error)) from error
         raise DataError(f"`{self.arg}` has no records.", hint="Check the files.", arg=self.arg)
@@ -102,7 +104,7 @@ class RecordFiles:
 
     def _batches(self, path: Path, size: int) -> Iterator[Any]:
         """Yields batches of records up to the first broken record."""
-        tf, packed = runtime.tensorflow(), _is_packed(path)
+        tf, packed = runtime.reader(), _is_packed(path)
         done = length = 0
         try:
             for batch in self._open(path).batch(size).prefetch(2):
@@ -122,7 +124,7 @@ class RecordFiles:
 
     def _read_to_fault(self, path: Path, done: int, size: int) -> tuple[Any, str]:
         """Returns the complete records before the broken one, and TensorFlow's message."""
-        tf, rest = runtime.tensorflow(), []
+        tf, rest = runtime.reader(), []
         message = "the file changed while it was read"
         try:
             for record in self._open(path).skip(done).take(size):
@@ -134,7 +136,7 @@ class RecordFiles:
     def _parse(
         self, path: Path, batch: Any, done: int, parse: Parse, explain: Explain
     ) -> Iterator[Arrays]:
-        errors = runtime.tensorflow().errors
+        errors = runtime.reader().errors
         try:
             yield parse(batch)
             return
@@ -164,7 +166,7 @@ class RecordFiles:
         return True
 
     def _open(self, path: Path) -> Any:
-        tf = runtime.tensorflow()
+        tf = runtime.reader()
         with tf.device("/CPU:0"):
             return tf.data.TFRecordDataset(str(path), "GZIP" if _is_packed(path) else "")
 

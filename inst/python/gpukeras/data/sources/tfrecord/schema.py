@@ -185,7 +185,7 @@ def _is_number(text: Any) -> bool:
 
 def _read_kinds(record: bytes, path: Path, arg: str) -> dict[str, tuple[str, int, bytes]]:
     """Returns the kind, the length, and the first value if bytes, of each feature of a record."""
-    message = runtime.tensorflow().train.Example()
+    message = runtime.reader().train.Example()
     try:
         message.ParseFromString(record)
     except Exception as error:  # google.protobuf is not a direct dependency
@@ -279,7 +279,7 @@ def build_parser(
         fields: The fields to read.
         image_shape: Height, width and channels of images.
     """
-    tf, shape = runtime.tensorflow(), image_shape or (0, 0, 0)
+    tf, shape = runtime.reader(), image_shape or (0, 0, 0)
     spec = {name: tf.io.FixedLenFeature(*_stored(tf, field)) for name, field in fields.items()}
 
     def parse(records: Any) -> Any:

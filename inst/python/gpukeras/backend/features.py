@@ -1,0 +1,67 @@
+"""Names what needs TensorFlow where Keras runs on JAX, in the user's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from gpukeras.backend import runtime
+from gpukeras.core.errors import BackendError
+
+SESSION = 'start a new session with gpu_setup(backend = "tensorflow")'
+INSTALL = "install TensorFlow beside JAX: install_gpukeras(), or pip install tensorflow-cpu"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What a user asks for.
+
+    Args:
+        name: The function or argument, at the start of a sentence.
+        instead: What to do without TensorFlow, or "".
+        beside: Whether TensorFlow need only be installed; otherwise Keras must run on it.
+    """
+
+    name: str
+    instead: str = ""
+    beside: bool = False
+
+
+FEATURES = {
+    "augment": Feature("`augment` of gpu_dataset()", "Put layers such as RandomFlip in the model"),
+    "cluster": Feature("gpu_cluster()", "Train on one device"),
+    "cost": Feature("gpu_cost()"),
+    "devices": Feature("`devices`, for more than one device,", "Leave it out"),
+    "distill": Feature("gpu_distill()"),
+    "images": Feature("Image files in gpu_dataset()", beside=True),
+    "litert": Feature('gpu_export(format = "litert")'),
+    "map": Feature("`map` of gpu_dataset()", "Make the function a layer of the model"),
+    "onnx": Feature('gpu_export(format = "onnx")'),
+    "pipeline": Feature("A tf.data pipeline", "Give gpu_dataset() a function that makes batches"),
+    "prune": Feature("gpu_prune()"),
+    "quantize": Feature("gpu_quantize()"),
+    "records": Feature("TFRecord files in gpu_dataset()", beside=True),
+    "savedmodel": Feature('gpu_export(format = "savedmodel")'),
+    "separate": Feature("gpu_separable()"),
+    "tensorboard": Feature("`tensorboard` of gpu_fit()", beside=True),
+    "text": Feature("`text` of gpu_dataset()", beside=True),
+    "texts": Feature("A model of texts", "Encode the texts by gpu_dataset(text = )"),
+}
+
+
+def require_feature(key: str) -> None:
+    """Refuses what needs TensorFlow where Keras runs on JAX.
+
+    Args:
+        key: A key of `FEATURES`.
+
+    Raises:
+        BackendError: naming the feature, and what to do.
+    """
+    feature = FEATURES[key]
+    if runtime.backend() != "jax" or (feature.beside and find_spec("tensorflow") is not None):
+        return
+    needs = "TensorFlow, which is not installed" if feature.beside else "Keras on TensorFlow"
+    fix = INSTALL if feature.beside else SESSION
+    hint = f"{feature.instead}, or {fix}." if feature.instead else f"{fix[0].upper()}{fix[1:]}."
+    raise BackendError(f"{feature.name} needs {needs}, and Keras runs on JAX here.", hint=hint)
