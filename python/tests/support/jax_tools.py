@@ -7,6 +7,7 @@ from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
 
+import costed  # noqa: E402
 import examples  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
@@ -183,7 +184,6 @@ def refused():
     given = {
         "augment": lambda: builder.assemble(array, {}, labels, augment={"flip": "horizontal"}),
         "cluster": lambda: session.join_cluster({"workers": ["127.0.0.1:9001"], "index": 1}),
-        "cost": lambda: model_cost.model_cost(model, 32),
         "devices": lambda: fit.fit(model, data, {}, devices=2),
         "distill": lambda: distillation.distill(model, data),
         "litert": lambda: export.export_model(model, f"{folder}/model.tflite"),
@@ -259,6 +259,29 @@ def profiled():
         "notes": found.notes,
         "changed": distance(before, model.get_weights()),
     }
+
+
+def cost():
+    """What models cost, and XLA's own count of their forward pass."""
+    import jax
+
+    found = costed.cost_all()
+    for name, model in costed.build_models().items():
+        state = [[one.value for one in model.trainable_variables]]
+        state.append([one.value for one in model.non_trainable_variables])
+        rows = jax.ShapeDtypeStruct((8, *model.input_shape[1:]), "float32")
+        lowered = jax.jit(model.stateless_call).lower(*state, rows)
+        found[name]["xla"] = lowered.compile().cost_analysis()["flops"] / 8
+    return found
+
+
+def open_cost():
+    """The message for a model of series whose length is not known, and its cost for one."""
+    model = keras.Sequential([keras.Input((None, 4)), keras.layers.Dense(2)])
+    try:
+        model_cost.model_cost(model)
+    except GpuKerasError as error:
+        return [error.message, error.hint, model_cost.model_cost(model, input_shape=[5, 4]).flops]
 
 
 if __name__ == "__main__":

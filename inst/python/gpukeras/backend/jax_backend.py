@@ -258,6 +258,23 @@ def traced(function: Callable[..., Any]) -> Callable[..., Any]:
     return program
 
 
+def make_spec(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Returns the shape and dtype of an array without its values, for traces."""
+    return jax().ShapeDtypeStruct(shape, dtype)
+
+
+def dtype_bytes(dtype: Any) -> int:
+    """Returns the bytes of a number of a dtype, such as "bfloat16"."""
+    return int(jax().numpy.dtype(dtype).itemsize)
+
+
+def build_by_call(model: Model, shape: tuple[int | None, ...], dtype: str) -> None:
+    """Creates a model's variables by a symbolic call on inputs of a shape; runs nothing."""
+    import keras
+
+    model(keras.KerasTensor(shape, dtype))
+
+
 def put(value: Any, device: str) -> Any:
     """Returns an array on a device; copied if it is elsewhere."""
     return jax().device_put(value, find_device(device))

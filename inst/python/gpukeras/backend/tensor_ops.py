@@ -51,6 +51,27 @@ def traced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @by_backend
+def make_spec(shape: tuple[int | None, ...], dtype: Any) -> Any:
+    """Returns the shape and dtype of a tensor without its values, for traces."""
+    return runtime.tensorflow().TensorSpec(shape, dtype)
+
+
+@by_backend
+def dtype_bytes(dtype: Any) -> int:
+    """Returns the bytes of a number of a dtype, such as "bfloat16"."""
+    return int(runtime.tensorflow().as_dtype(dtype).size)
+
+
+@by_backend
+def build_by_call(model: Model, shape: tuple[int | None, ...], dtype: str) -> None:
+    """Creates a model's variables by a traced call on inputs of a shape; runs nothing."""
+    spec = make_spec(shape, dtype)
+    runtime.tensorflow().function(
+        lambda batch: model(batch), autograph=False
+    ).get_concrete_function(spec)
+
+
+@by_backend
 def device_scope(device: str) -> Any:
     """Returns a context whose tensors are made on a device."""
     return runtime.tensorflow().device(f"/{device}")

@@ -42,8 +42,9 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_number, option
 from gpukeras.data.base import Dataset
 from gpukeras.models import builder
-from gpukeras.profiler.cost.graph import Seen, input_specs, trace_model
+from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import keras_kind, layer_flops
+from gpukeras.profiler.cost.watcher import Seen
 from gpukeras.training import fit
 from gpukeras.training.listener import OnEvent
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.profiler.cost.graph import Seen, Traced
 from gpukeras.profiler.cost.layer_flops import Call, keras_kind
-from gpukeras.profiler.cost.op_flops import names, tensor_shape
+from gpukeras.profiler.cost.op_flops import element_bytes, names, tensor_shape
+from gpukeras.profiler.cost.watcher import Seen, Traced
 
 VIEWS = names(
     """
@@ -52,8 +52,9 @@ def sum_kept(traced: Traced) -> Kept:
     """Returns the activations of the forward pass that the gradients in a trace read."""
     by_layer: dict[int, float | None] = {id(seen.layer): 0 for seen in traced.seen}
     fixed = largest = 0.0
-    for tensor, seen in _kept_tensors(traced):
-        size = math.prod(tensor_shape(tensor)) * max(1, tensor.dtype.size)
+    pairs = _kept_tensors(traced) if traced.kept is None else traced.kept
+    for tensor, seen in pairs:
+        size = math.prod(tensor_shape(tensor)) * max(1, element_bytes(tensor.dtype))
         own = _recurrent_bytes(seen) if seen else None
         if own is not None:
             continue

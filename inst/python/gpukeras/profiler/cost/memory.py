@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.profiler.cost.activations import Kept
-from gpukeras.profiler.cost.graph import Traced
-from gpukeras.profiler.cost.op_flops import tensor_shape
+from gpukeras.profiler.cost.op_flops import element_bytes, tensor_shape
+from gpukeras.profiler.cost.watcher import Traced
 
 PROBE = 64  # rows and columns of the matrix that an unbuilt optimizer is built on
 MIB = 2**20
@@ -128,17 +128,13 @@ def _row_bytes(traced: Traced | None, kept: Kept | None) -> float | None:
     if len(known) < len(kept.by_layer):
         return None
     tensors = [*traced.inputs, *traced.outputs]
-    ends = [math.prod(tensor_shape(one)) * one.dtype.size for one in tensors]
+    ends = [math.prod(tensor_shape(one)) * element_bytes(one.dtype) for one in tensors]
     found = sum(known) + sum(ends) / traced.rows + 2 * kept.largest_bytes
     return None if math.isnan(found) else float(found)
 
 
 def _sum_bytes(variables: Any) -> float:
-    return float(sum(math.prod(one.shape) * _element_bytes(one.dtype) for one in variables))
-
-
-def _element_bytes(dtype: str) -> float:
-    return runtime.tensorflow().as_dtype(dtype).size
+    return float(sum(math.prod(one.shape) * tensor_ops.dtype_bytes(one.dtype) for one in variables))
 
 
 # Optimizer ---------------------------------------------------------------------------------------

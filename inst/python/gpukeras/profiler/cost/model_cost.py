@@ -1,7 +1,7 @@
 """Counts what a model costs before training: parameters, FLOPs, activations, memory, by layer.
 
 It runs nothing and needs no data. The model is traced (`graph`), layers of Keras are counted by
-closed formulas (`layer_flops`), others by their TensorFlow operations (`op_flops`), and kept
+closed formulas (`layer_flops`), others by their operations (`op_flops`, `jaxpr_flops`), and kept
 activations by the gradient operations that read them (`activations`). A count that is unknown is
 None with a note, never 0.
 """
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend import keras_private
-from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_positive
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import builder
 from gpukeras.profiler.cost.activations import Kept, sum_kept
-from gpukeras.profiler.cost.graph import Seen, Traced, input_specs, trace_model
+from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import has_formula, layer_flops
 from gpukeras.profiler.cost.memory import MIB, read_need
 from gpukeras.profiler.cost.op_flops import OPEN, count_ops
 from gpukeras.profiler.cost.suggestions import Suggestion, suggest_memory, suggest_savings
+from gpukeras.profiler.cost.watcher import Seen, Traced
 
 BATCH = 32  # Keras' own default
 STEP = 3  # training step / forward pass: the backward pass takes about twice the forward pass
@@ -114,7 +114,6 @@ def model_cost(
         SpecError: for a value that is not a Keras model, or options out of range.
         ModelError: if the model has no input shape and none is given, or cannot be called.
     """
-    require_feature("cost")
     builder.check_model(model, compiled=False)
     size = BATCH if batch_size is None else check_count("batch_size", batch_size)
     room = None if memory is None else check_positive("memory", memory) * MIB

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.profiler.cost.layer_flops import SOFTMAX
@@ -47,15 +48,30 @@ EACH = names(
 REDUCED = names("Sum Mean Prod Max Min EuclideanNorm SegmentSum UnsortedSegmentSum")
 
 
+@dataclass(frozen=True)
+class CountedOp:
+    """An operation of JAX, see `jaxpr_flops`.
+
+    Args:
+        type: Its name.
+        flops: Its FLOPs; None if it is unknown.
+    """
+
+    type: str
+    flops: float | None
+
+
 def op_flops(op: Any) -> float | None:
     """Returns the FLOPs of an operation of a graph.
 
     Args:
-        op: A `tf.Operation`; it is only read.
+        op: A `tf.Operation`, which is only read, or a `CountedOp`.
 
     Returns:
         None for an unknown operation, NaN if a dimension is open.
     """
+    if isinstance(op, CountedOp):
+        return op.flops
     floating = any(out.dtype.is_floating or out.dtype.is_complex for out in op.outputs)
     opaque = any(out.dtype.name in ("variant", "resource") for out in op.outputs)
     if op.type in FREE or op.type == "VarHandleOp" or not (floating or opaque):
@@ -74,10 +90,18 @@ def count_ops(ops: Iterable[Any]) -> tuple[float, list[str]]:
 
 def tensor_shape(tensor: Any) -> tuple[float, ...]:
     """Returns a tensor's static shape; NaN for an unknown dimension or an unknown rank."""
+    if isinstance(tensor.shape, tuple):  # of JAX or Keras
+        return tuple(math.nan if size is None else size for size in tensor.shape)
     rank = tensor.shape.rank
     if rank is None:
         return (math.nan,)
     return tuple(math.nan if size is None else size for size in tensor.shape.as_list())
+
+
+def element_bytes(dtype: Any) -> int:
+    """Returns the bytes of a number of TensorFlow's or NumPy's dtype; 0 for a resource."""
+    found = getattr(dtype, "itemsize", None)
+    return int(dtype.size if found is None else found)
 
 
 def _count(op: Any) -> float | None:

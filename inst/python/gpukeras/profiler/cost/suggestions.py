@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.core.messages import count_of, mib, percent
-from gpukeras.profiler.cost.graph import Seen
 from gpukeras.profiler.cost.layer_flops import Call, attention_scores, keras_kind, layer_flops
 from gpukeras.profiler.cost.memory import MemoryNeed
+from gpukeras.profiler.cost.watcher import Seen
 
 DOMINATES = 0.2  # share of the model's FLOPs or parameters from which a change pays off
 WORTH = 2.0  # least factor by which a change must reduce a layer's FLOPs
