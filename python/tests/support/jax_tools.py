@@ -15,8 +15,15 @@ from jax_runs import report  # noqa: E402
 from pictures import encode_bmp, write  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
 
-from gpukeras.backend import keras_private  # noqa: E402
-from gpukeras.compression import distillation, pruning, quantization, separable  # noqa: E402
+from gpukeras.backend import keras_private, tensor_ops  # noqa: E402
+from gpukeras.compression import (  # noqa: E402
+    distillation,
+    masks,
+    pruning,
+    quantization,
+    separable,
+    sparsity_schedule,
+)
 from gpukeras.core.errors import GpuKerasError  # noqa: E402
 from gpukeras.data import builder  # noqa: E402
 from gpukeras.data.loading.loader import open_loader  # noqa: E402
@@ -185,15 +192,11 @@ def refused():
         "augment": lambda: builder.assemble(array, {}, labels, augment={"flip": "horizontal"}),
         "cluster": lambda: session.join_cluster({"workers": ["127.0.0.1:9001"], "index": 1}),
         "devices": lambda: fit.fit(model, data, {}, devices=2),
-        "distill": lambda: distillation.distill(model, data),
         "litert": lambda: export.export_model(model, f"{folder}/model.tflite"),
         "map": lambda: builder.assemble(array, {}, labels, map=lambda rows: rows),
         "onnx": lambda: export.export_model(model, f"{folder}/model.onnx"),
         "pipeline": lambda: builder.assemble({"kind": "tfdata", "dataset": None}, {}),
-        "prune": lambda: pruning.prune(model, data),
-        "quantize": lambda: quantization.quantize(model, data),
         "savedmodel": lambda: export.export_model(model, f"{folder}/model"),
-        "separate": lambda: separable.separate(model, data),
         "texts": lambda: builder.assemble(texts, {}, labels),
     }
     found = {}
@@ -282,6 +285,101 @@ def open_cost():
         model_cost.model_cost(model)
     except GpuKerasError as error:
         return [error.message, error.hint, model_cost.model_cost(model, input_shape=[5, 4]).flops]
+
+
+# Smaller models ----------------------------------------------------------------------------------
+
+
+def trained(**options):
+    model = make_model(optimizer="adam")
+    fit.fit(model, make_dataset(ROWS), {"epochs": 5, **options})
+    return model
+
+
+def pruned():
+    """Models pruned in one step, by growing masks with each engine, and by whole units."""
+    model, data, found = trained(), make_dataset(ROWS, validation=0.2), {}
+    for name, options in {
+        "once": {"epochs": 0},
+        "keras": {"epochs": 4, "fit": {"engine": "keras"}},
+        "compiled": {"epochs": 4, "fit": {"engine": "compiled"}},
+        "units": {"epochs": 1, "structured": True, "sparsity": 0.5},
+    }.items():
+        made = pruning.prune(model, data, {"sparsity": 0.8, **options})
+        small, report = made["model"], made["report"]
+        before = [np.count_nonzero(kernel) for kernel in small.get_weights()[::2]]
+        fit.fit(small, data, {"epochs": 1})
+        found[name] = {
+            "zeros": 1 - sum(before) / sum(w.size for w in small.get_weights()[::2]),
+            "stay": before == [np.count_nonzero(kernel) for kernel in small.get_weights()[::2]],
+            "shapes": [list(w.shape) for w in small.get_weights()],
+            "flops": [report.before.flops, report.after.flops],
+            "runs": [one.runs for one in report.after.latency],
+            "drop": report.drop,
+            "variables": len(small.optimizer.variables),
+        }
+    return found
+
+
+def growing():
+    """Masks that only the steps of a training have grown, with each engine."""
+    found, weights = {}, []
+    for engine in ("keras", "compiled"):
+        model, data = make_model(optimizer="adam"), make_dataset(ROWS)
+        kernels, optimizer = masks.list_kernels(model), model.optimizer
+        ramp = sparsity_schedule.plan_ramp(14, 0.5)  # of 21 steps
+        growth = sparsity_schedule.Growth(kernels, optimizer.iterations, ramp)
+        with tensor_ops.stepping(optimizer, growth.state):
+            fit.fit(model, data, {"epochs": 3, "engine": engine})
+        kept = masks.read_masks(model)
+        found[engine] = masks.sparsity(kept)
+        weights.append(model.get_weights())
+        found[f"{engine} zeros"] = all(
+            not np.any(np.asarray(kernel.variable)[~kept[kernel.path]]) for kernel in kernels
+        )
+    return {**found, "apart": distance(*weights)}
+
+
+def quantized():
+    """Models of fewer bits, and how far they predict from the original and from Keras' own."""
+    model, data, found = trained(), make_dataset(ROWS, validation=0.2), {}
+    for mode in ("int8", "int4", "float8"):
+        made = quantization.quantize(model, data, {"mode": mode})
+        other = keras.models.clone_model(model)
+        other.set_weights(model.get_weights())
+        other.quantize(mode)
+        small = made["model"].predict(ROW, verbose=0)
+        found[mode] = {
+            "original": distance([small], [model.predict(ROW, verbose=0)]),
+            "keras": distance([small], [other.predict(ROW, verbose=0)]),
+            "layers": len(made["report"].layers),
+            "part": made["report"].after.part,
+        }
+    return found
+
+
+def distilled():
+    """A student: its units, its losses, and that its teacher stayed as it was."""
+    teacher, data = trained(), make_dataset(ROWS, validation=0.2)
+    before = teacher.get_weights()
+    made = distillation.distill(teacher, data, {"epochs": 5, "width": 0.5})
+    losses = made["report"].training.history["loss"]
+    return {
+        "units": made["model"].layers[0].units,
+        "losses": losses,
+        "changed": distance(before, teacher.get_weights()),
+        "own": "compute_loss" in vars(made["model"]),
+    }
+
+
+def separated():
+    """A convolution replaced: its kind and the FLOPs."""
+    keras.utils.set_random_seed(1)
+    stack = [keras.Input((8, 8, 4)), keras.layers.Conv2D(16, 3), keras.layers.Flatten()]
+    model = keras.Sequential([*stack, keras.layers.Dense(2, "softmax")])
+    made = separable.separate(model)
+    kinds = [type(layer).__name__ for layer in made["model"].layers]
+    return {"kinds": kinds, "flops": [made["report"].before.flops, made["report"].after.flops]}
 
 
 if __name__ == "__main__":

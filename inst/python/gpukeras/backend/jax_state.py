@@ -66,6 +66,12 @@ def find_variables(
     return StateVariables(tuple(map(tuple, groups)), device)
 
 
+def find_weights(model: Model) -> StateVariables:
+    """Returns the variables of a model's call, in the order of Keras' `stateless_call()`."""
+    groups = (model.trainable_variables, model.non_trainable_variables)
+    return StateVariables(tuple(map(tuple, groups)))
+
+
 def set_function(model: Model, kind: str, function: Callable[[Any], Any]) -> None:
     """Sets the function that Keras' trainer on JAX calls, from one that works on the variables.
 

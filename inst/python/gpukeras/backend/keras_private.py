@@ -172,6 +172,20 @@ def step_count(optimizer: Any) -> Any:
     return optimizer._iterations
 
 
+@contextmanager
+def lend_variables(optimizer: Any, variables: Sequence[Any]) -> Iterator[None]:
+    """A context in which an optimizer's variables include others, as the last ones."""
+    own = optimizer._variables
+    lent = {id(one) for one in variables}
+    optimizer.__dict__["_variables"] = [*own, *variables]
+    try:
+        yield
+    finally:
+        made = [one for one in optimizer._variables if id(one) not in lent]
+        own.extend(one for one in made if all(one is not old for old in list(own)))
+        optimizer.__dict__["_variables"] = own
+
+
 def learning_rate(optimizer: Any) -> Any:
     """Returns an optimizer's rate: a variable, a schedule or a function; None if it has none."""
     return getattr(optimizer, LEARNING_RATE, None)

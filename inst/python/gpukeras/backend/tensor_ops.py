@@ -15,7 +15,7 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.runtime import by_backend
 from gpukeras.core.errors import DataError
-from gpukeras.core.keras_types import Model
+from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.memory import ALIGNMENT
 
 
@@ -51,6 +51,19 @@ def traced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @by_backend
+def widest_float() -> str:
+    """Returns the dtype of the most precise numbers that the backend computes with."""
+    return "float64"
+
+
+@by_backend
+@contextmanager
+def stepping(optimizer: Optimizer, variables: Sequence[Any]) -> Iterator[None]:
+    """A context in which training steps may change these variables; TensorFlow's always may."""
+    yield
+
+
+@by_backend
 def make_spec(shape: tuple[int | None, ...], dtype: Any) -> Any:
     """Returns the shape and dtype of a tensor without its values, for traces."""
     return runtime.tensorflow().TensorSpec(shape, dtype)
@@ -75,6 +88,26 @@ def build_by_call(model: Model, shape: tuple[int | None, ...], dtype: str) -> No
 def device_scope(device: str) -> Any:
     """Returns a context whose tensors are made on a device."""
     return runtime.tensorflow().device(f"/{device}")
+
+
+@by_backend
+def predictor(model: Model, compiled: bool) -> Callable[[Any], Any]:
+    """Returns a program that maps rows to a model's outputs; `compiled` by XLA."""
+    # The rows are an argument: captured values may be constant-folded.
+    function: Callable[[Any], Any] = runtime.tensorflow().function(
+        lambda rows: model(rows, training=False), jit_compile=compiled, autograph=False
+    )
+    return function
+
+
+@by_backend
+def outline(model: Model, batch: Any) -> list[tuple[int | None, ...]]:
+    """Returns the shapes of a model's outputs for a batch; computes nothing."""
+    tf = runtime.tensorflow()
+    specs = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), batch)
+    graph = tf.function(lambda rows: model(rows, training=False), autograph=False)
+    found = graph.get_concrete_function(specs).structured_outputs
+    return [tuple(one.shape) for one in runtime.tree().flatten(found)]
 
 
 @by_backend

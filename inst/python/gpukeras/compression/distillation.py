@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpukeras.backend.features import require_feature
 from gpukeras.compression.clone import clone_layers, copy_compile, copy_model
 from gpukeras.compression.distillation_loss import (
     list_losses,
@@ -97,7 +96,6 @@ def distill(
             also for a student that Keras cannot copy.
         CompressionError: if the student is worse than the teacher by more than `max_drop`.
     """
-    require_feature("distill")
     began, spec = time.perf_counter(), DistillSpec.from_dict(options or {})
     builder.check_model(teacher)
     builder.check_encoding(teacher, data.recipe)

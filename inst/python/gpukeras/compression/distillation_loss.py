@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.engine_cache import ATTRIBUTE
@@ -44,7 +44,7 @@ def list_losses(model: Model) -> list[Any]:
     if isinstance(given, Mapping):
         return [given.get(name) for name in names]
     if isinstance(given, (list, tuple)):
-        return list(runtime.tensorflow().nest.flatten(given))
+        return flatten(given)
     return [given] * max(1, len(names))
 
 
@@ -181,15 +181,15 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
         own = own_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
         if not training:
             return own
-        tf = runtime.tensorflow()
-        taught = [tf.stop_gradient(one) for one in flatten(teacher(x, training=False))]
+        ops = runtime.keras().ops
+        taught = [ops.stop_gradient(one) for one in flatten(teacher(x, training=False))]
         arranged = arrange_weights(keras_private.compiled_loss(student), y_pred, sample_weight)
         said, weights = flatten(y_pred), flatten(arranged)
         distance = sum(
             share * each(taught[place], said[place], pick_weights(weights, place))
             for (place, share), each in zip(pairs, distances, strict=True)
         )
-        return alpha * own + (1.0 - alpha) * tf.cast(distance, own.dtype)
+        return alpha * own + (1.0 - alpha) * ops.cast(distance, own.dtype)
 
     vars(student).pop(ATTRIBUTE, None)  # earlier programs were traced without the teacher
     vars(student)["compute_loss"] = compute_loss
@@ -223,13 +223,8 @@ def match_outputs(teacher: Model, student: Model, batch: Any) -> None:
     Raises:
         ModelError: naming the shapes.
     """
-    tf = runtime.tensorflow()
-    shapes = []
-    for model in (teacher, student):
-        call = tf.function(lambda rows, model=model: model(rows, training=False), autograph=False)
-        specs = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), batch)
-        found = flatten(call.get_concrete_function(specs).structured_outputs)
-        shapes.append([tuple(one.shape[1:]) for one in found])
+    found = [tensor_ops.outline(model, batch) for model in (teacher, student)]
+    shapes = [[shape[1:] for shape in each] for each in found]
     if shapes[0] != shapes[1]:
         raise ModelError(
             f"`student` gives outputs of shape {_text(shapes[1])}, and `teacher` of shape "

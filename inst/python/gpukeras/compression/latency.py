@@ -1,6 +1,6 @@
 """Measures the latency of a prediction: the compiled call alone, as a server would run it.
 
-The timed work is one call of the model traced as a `tf.function`, until its outputs are in host
+The timed work is one call of the model as a program of the backend, until its outputs are in host
 memory; the input is already on the device. Models are timed in turns, and every other round in
 reverse order, so that other load on the computer affects all of them alike.
 """
@@ -65,9 +65,8 @@ def open_call(model: Model, batch: Any) -> Call:
     XLA compiles it if it compiles the model (and the session allows it), unless XLA refuses the
     model.
     """
-    tf, device = runtime.tensorflow(), model_device(model)
-    with runtime.on_device(device, soft=True):
-        batch = tf.nest.map_structure(tf.identity, batch)
+    device = model_device(model)
+    batch = runtime.tree().map_structure(lambda rows: tensor_ops.put(rows, device), batch)
     compiled = bool(getattr(model, "jit_compile", False)) and devices.current().jit is not False
     call = _trace(model, batch, compiled)
     try:
@@ -81,14 +80,8 @@ def open_call(model: Model, batch: Any) -> Call:
 
 
 def _trace(model: Model, batch: Any, compiled: bool) -> Call:
-    tf = runtime.tensorflow()
-
-    # The batch is an argument: captured values may be constant-folded.
-    @tf.function(jit_compile=compiled, autograph=False)
-    def predict(rows: Any) -> Any:
-        return model(rows, training=False)
-
-    return lambda: [output.numpy() for output in tf.nest.flatten(predict(batch))]
+    predict, nest = tensor_ops.predictor(model, compiled), runtime.tree()
+    return lambda: [np.asarray(output) for output in nest.flatten(predict(batch))]
 
 
 def _take_turns(calls: Sequence[Call]) -> list[list[float]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.engine import engine_cache
@@ -56,7 +56,7 @@ class Mask:
         before: Called first, inside the step; may change `keep`. None for no call.
 
     Attributes:
-        keep: The mask as a TensorFlow variable, on the device of the weights.
+        keep: The mask as a Keras variable, on the device of the weights.
     """
 
     def __init__(
@@ -67,9 +67,8 @@ class Mask:
         before: Callable[[Mask], None] | None = None,
     ) -> None:
         """Places the mask on the device of the weights."""
-        tf = runtime.tensorflow()
-        with tf.device(variable.value.device):  # XLA accepts no variables of another device
-            self.keep = tf.Variable(keep, trainable=False, dtype=tf.bool)
+        # XLA accepts no variables of another device.
+        self.keep = tensor_ops.variable_beside(variable, keep, "bool")
         self.own, self._before = own, before
 
     def __call__(self, value: Any) -> Any:
@@ -81,9 +80,10 @@ class Mask:
 
     def cover(self, value: Any) -> Any:
         """Returns a value with zeros where the mask has them; they also replace NaN."""
-        tf = runtime.tensorflow()
-        value = tf.convert_to_tensor(value)
-        return tf.where(self.keep, value, tf.zeros_like(value))
+        ops = runtime.keras().ops
+        # Both converted, as where() takes a variable's first value for a constant on JAX.
+        keep, value = ops.convert_to_tensor(self.keep), ops.convert_to_tensor(value)
+        return ops.where(keep, value, ops.zeros_like(value))
 
 
 def list_kernels(model: Model) -> list[Kernel]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.compression.clone import set_aside
 from gpukeras.compression.latency import Latency, measure_latencies
 from gpukeras.core.errors import ModelError, SpecError
@@ -134,16 +134,17 @@ def read_batch(model: Model, data: Dataset | None, rows: int) -> Any:
         data: The dataset, or None for zeros.
         rows: Number of rows.
     """
-    tf = runtime.tensorflow()
+    nest, keras = runtime.tree(), runtime.keras()
+
+    def make_zeros(spec: Any) -> Any:
+        shape = (rows, *(size or 1 for size in spec.shape[1:]))
+        return keras.ops.zeros(shape, keras.backend.standardize_dtype(spec.dtype))
+
     if data is None:
-        specs = input_specs(model)
-        return tf.nest.map_structure(
-            lambda spec: tf.zeros((rows, *(size or 1 for size in spec.shape[1:])), spec.dtype),
-            specs,
-        )
+        return nest.map_structure(make_zeros, input_specs(model))
     given = sample_rows(data, rows)[0]
-    places = tf.range(rows) % len(tf.nest.flatten(given)[0])
-    return tf.nest.map_structure(lambda array: tf.gather(array, places), given)
+    places = np.arange(rows) % len(nest.flatten(given)[0])
+    return nest.map_structure(lambda array: tensor_ops.take(array, places), given)
 
 
 def read_flops(model: Model) -> float | None:

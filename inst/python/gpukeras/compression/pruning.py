@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private
-from gpukeras.backend.features import require_feature
+from gpukeras.backend import keras_private, tensor_ops
 from gpukeras.compression.clone import copy_model
 from gpukeras.compression.layer_options import check_excluded, is_named
 from gpukeras.compression.masks import (
@@ -71,7 +70,6 @@ def prune(
         ModelError: if there is nothing to prune, or Keras cannot copy the model.
         CompressionError: if the metric got worse by more than `max_drop`.
     """
-    require_feature("prune")
     spec = PruneSpec.from_dict(options or {})
     builder.check_model(model, compiled=spec.epochs > 0)
     check_requested(spec, data, validation)
@@ -166,11 +164,13 @@ def _train_masks(
         part=spec.ramp,
         every=spec.frequency,
     )
-    growth = Growth(
-        kernels, keras_private.step_count(find_optimizer(model, "schedule")), ramp, _is_whole(spec)
-    )
+    optimizer = find_optimizer(model, "schedule")
+    growth = Growth(kernels, keras_private.step_count(optimizer), ramp, _is_whole(spec))
     options = late_stopping(spec, -(-ramp.last // epoch_steps))
-    report = fine_tune(model, data, spec, options=options, validation=validation, on_event=on_event)
+    with tensor_ops.stepping(optimizer, growth.state):
+        report = fine_tune(
+            model, data, spec, options=options, validation=validation, on_event=on_event
+        )
     if report.stopped == "completed":
         growth.finish()  # loss scaling may have skipped the last update
     return report, _explain_training(report)

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.backend.features import require_feature
 from gpukeras.compression.clone import copy_model, copy_optimizer
 from gpukeras.compression.layer_options import check_excluded, check_names
 from gpukeras.compression.metrics import SCALES
@@ -80,7 +79,6 @@ def quantize(
         ModelError: if the model cannot be copied, or none of its layers can be quantized.
         CompressionError: if its metric falls by more than `max_drop`.
     """
-    require_feature("quantize")
     began, spec = time.perf_counter(), QuantizeSpec.from_dict(options or {})
     builder.check_model(model, compiled=data is not None)
     check_requested(spec, data, validation)

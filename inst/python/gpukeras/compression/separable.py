@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.backend.features import require_feature
 from gpukeras.compression.clone import (
     check_built,
     check_graph,
@@ -97,7 +96,6 @@ def separate(
         ModelError: if no layer gains, or the layers cannot be reconnected.
         CompressionError: if the metric gets worse by more than `max_drop`.
     """
-    require_feature("separate")
     began, spec = time.perf_counter(), SeparateSpec.from_dict(options or {})
     builder.check_model(model, compiled=data is not None)
     check_graph(model)

@@ -16,7 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.backend import runtime
+import numpy as np
+
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.compression.masks import Kernel, Mask, own_constraint, set_mask
 
 POWERS = {"cubic": 3, "linear": 1, "constant": 0}  # 0: all of it at the first step
@@ -94,26 +96,30 @@ class Growth:
         self, kernels: Sequence[Kernel], iterations: Any, ramp: Ramp, whole: bool = False
     ) -> None:
         """Sets a mask on each kernel; the first mask triggers the updates."""
-        tf = runtime.tensorflow()
         self._ramp, self._whole, self._iterations = ramp, whole, iterations
         self._variables = [kernel.variable for kernel in kernels]
-        with tf.device(iterations.value.device):
-            self._start = tf.Variable(iterations.value, trainable=False)
+        self._start = int(np.asarray(iterations))
         self._masks = _set_masks(kernels, self._grow)
+
+    @property
+    def state(self) -> list[Any]:
+        """The masks' variables, which steps change."""
+        return [mask.keep for mask in self._masks]
 
     def _grow(self, mask: Mask) -> None:
         """Updates all masks if the step is due; traced, called once per step."""
-        tf, ramp = runtime.tensorflow(), self._ramp
-        step = tf.cast(self._iterations.value - self._start, "int32") + 1
-        regular = tf.equal((step - ramp.first) % ramp.every, 0) & (step >= ramp.first)
-        due = (regular & (step <= ramp.last)) | tf.equal(step, ramp.last)
+        ops, ramp = runtime.keras().ops, self._ramp
+        step = ops.cast(self._iterations, "int32") - self._start + 1
+        regular = ops.logical_and((step - ramp.first) % ramp.every == 0, step >= ramp.first)
+        due = ops.logical_or(ops.logical_and(regular, step <= ramp.last), step == ramp.last)
 
-        def update() -> Any:
-            share = ramp.share(tf.cast(step, "float32"))
-            _update_masks(self._variables, self._masks, share, self._whole)
-            return tf.constant(0)
+        def update() -> list[Any]:
+            share = ramp.share(ops.cast(step, "float32"))
+            return _find_masks(self._variables, self._masks, share, self._whole)
 
-        tf.cond(due, update, lambda: tf.constant(0))
+        found = ops.cond(due, update, lambda: [ops.convert_to_tensor(one) for one in self.state])
+        for variable, keep in zip(self.state, found, strict=True):
+            variable.assign(keep)
 
     def finish(self) -> None:
         """Sets the final share of zeros, in case steps were skipped."""
@@ -149,40 +155,50 @@ def _set_masks(kernels: Sequence[Kernel], before: Callable[[Mask], None] | None)
 
 
 def _update_masks(variables: Sequence[Any], masks: Sequence[Mask], share: Any, whole: bool) -> None:
-    """Computes new masks from the current weights (traced)."""
-    tf = runtime.tensorflow()
+    """Sets new masks from the current weights."""
+    found = _find_masks(variables, masks, share, whole)
+    for mask, keep in zip(masks, found, strict=True):
+        mask.keep.assign(keep)
+
+
+def _find_masks(
+    variables: Sequence[Any], masks: Sequence[Mask], share: Any, whole: bool
+) -> list[Any]:
+    """Returns new masks from the current weights (traced)."""
+    ops = runtime.keras().ops
     sizes = [
-        tf.abs(tf.cast(mask.cover(variable.value), "float32"))
+        ops.abs(ops.cast(mask.cover(variable.value), "float32"))
         for variable, mask in zip(variables, masks, strict=True)
     ]
     thresholds = _find_thresholds(sizes, share, whole)
-    for mask, size, threshold in zip(masks, sizes, thresholds, strict=True):
-        mask.keep.assign(tf.logical_and(mask.keep, size > threshold))
+    return [
+        ops.logical_and(ops.convert_to_tensor(mask.keep), size > threshold)
+        for mask, size, threshold in zip(masks, sizes, thresholds, strict=True)
+    ]
 
 
-def _keep_now(kernel: Kernel) -> Any:
-    tf = runtime.tensorflow()
+def _keep_now(kernel: Kernel) -> np.ndarray:
     constraint = kernel.variable.constraint
     if isinstance(constraint, Mask):
-        return tf.identity(constraint.keep)
-    return tf.ones(kernel.variable.shape, tf.bool)
+        return np.asarray(constraint.keep)
+    return np.ones(kernel.variable.shape, bool)
 
 
 def _find_thresholds(sizes: Sequence[Any], share: Any, whole: bool) -> list[Any]:
     """Returns for each kernel the largest magnitude to prune (traced); below 0 to prune none."""
-    tf = runtime.tensorflow()
-    ordered = [tf.sort(tf.reshape(size, [-1])) for size in sizes]
+    ops = runtime.keras().ops
+    ordered = [ops.sort(ops.reshape(size, (-1,))) for size in sizes]
     if not whole:
         return [_take(each, share) for each in ordered]
-    threshold = _take(tf.sort(tf.concat(ordered, 0)), share)
-    return [tf.minimum(threshold, _take(each, 1.0 - LEAST_LEFT)) for each in ordered]
+    threshold = _take(ops.sort(ops.concatenate(ordered, 0)), share)
+    return [ops.minimum(threshold, _take(each, 1.0 - LEAST_LEFT)) for each in ordered]
 
 
 def _take(ordered: Any, share: Any) -> Any:
     """Returns the last of this share of some numbers in rising order; -1 for a share of 0."""
-    tf = runtime.tensorflow()
+    ops = runtime.keras().ops
     total = int(ordered.shape[0])
-    # In float64: float32 cannot count the weights of a large model.
-    count = tf.cast(tf.round(tf.cast(share, "float64") * total), "int32")
-    count = tf.minimum(count, total - 1)
-    return tf.where(count > 0, tf.gather(ordered, tf.maximum(count - 1, 0)), -1.0)
+    # float32 cannot count the weights of a large model; JAX has no other by default.
+    wide = ops.cast(share, tensor_ops.widest_float())
+    count = ops.minimum(ops.cast(ops.round(wide * total), "int32"), total - 1)
+    return ops.where(count > 0, ops.take(ordered, ops.maximum(count - 1, 0)), -1.0)

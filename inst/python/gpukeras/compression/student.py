@@ -165,7 +165,7 @@ def _layers_inside(layer: Any) -> bool:
 def read_groups(model: Model) -> Groups:
     """Returns which widths of a sequential or functional model stay equal, and which are fixed."""
     graph, groups = keras_private.functional_of(model) or model, Groups()
-    nest = runtime.tensorflow().nest
+    nest = runtime.tree()
     widths: dict[int, Part] = {}
     for tensor in nest.flatten(graph.inputs):
         widths[id(tensor)] = ("input", tensor.name)

@@ -112,7 +112,8 @@ def _hide(jaxpr: Any, watcher: _ScopeWatcher) -> None:
 
 def _kept(jaxpr: Any, watcher: _ScopeWatcher) -> Iterator[tuple[Any, Seen | None]]:
     """Yields what the backward pass reads of the forward pass, once, with the layer."""
-    made, done = {}, set()
+    made: dict[Any, Any] = {}
+    done = set[Any]()
     for equation in jaxpr.eqns:
         stack = str(equation.source_info.name_stack)
         if BACKWARD not in stack:
