@@ -48,7 +48,7 @@
 #'
 #' An error of class `gpukeras_error_backend` names what needs Keras on TensorFlow, and what to do
 #' instead: tf.data pipelines, models of texts, `augment` and `map` of [gpu_dataset()], several
-#' devices, [gpu_cluster()] and [gpu_export()]. This has run on CPUs only.
+#' devices, [gpu_cluster()], and [gpu_export()] but for StableHLO. This has run on CPUs only.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded

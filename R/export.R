@@ -92,7 +92,8 @@ format_needs <- function(needs) {
 #' Export a model for other programs, and check the file
 #'
 #' Writes the model's forward pass as a SavedModel (TensorFlow, TensorFlow Serving), ONNX (ONNX
-#' Runtime, and most others) or LiteRT (phones and small devices; TensorFlow Lite until 2024).
+#' Runtime, and most others), LiteRT (phones and small devices; TensorFlow Lite until 2024) or
+#' StableHLO (JAX, without Keras).
 #' Another process, which has neither Keras' classes nor the session's, then runs the file on some
 #' rows, and its predictions are compared with the model's. If they differ, an error is raised and
 #' nothing is written.
@@ -105,14 +106,19 @@ format_needs <- function(needs) {
 #'   installed.
 #' - `"onnx"`: `pip install tf2onnx onnx onnxruntime` in the Python that gpukeras uses (tested:
 #'   tf2onnx 1.17, onnx 1.23, onnxruntime 1.31 with TensorFlow 2.21 and NumPy 1.26).
+#' - `"stablehlo"`: Keras on JAX (`gpu_setup(backend = "jax")`), and `pip install flatbuffers`. The
+#'   file holds the weights, takes any number of rows, and is made for CPUs and NVIDIA GPUs; it was
+#'   run on CPUs only.
+#'
+#' The first three need Keras on TensorFlow.
 #'
 #' If LiteRT cannot run a model with any batch size, such as a model with an LSTM, the model is
 #' exported for one row at a time, and `$notes` says so. Half precision cannot be exported to
 #' LiteRT, and layers of [gpu_quantize()] may not.
 #' @param model A Keras 3 model with weights; it need not be compiled.
 #' @param path Path of the file, or for `"savedmodel"` of the folder.
-#' @param format `"savedmodel"`, `"onnx"` or `"litert"`; by default the path's suffix determines it:
-#'   `.onnx`, `.tflite`, or a folder.
+#' @param format `"savedmodel"`, `"onnx"`, `"litert"` or `"stablehlo"`; by default the path's suffix
+#'   determines it: `.onnx`, `.tflite`, `.stablehlo`, or a folder.
 #' @param overwrite Whether to replace a file, or the folder of an earlier SavedModel. A folder that
 #'   holds anything else is never deleted.
 #' @param data A [gpu_dataset()] on whose first 16 rows both models are compared. `NULL` draws
@@ -125,6 +131,7 @@ format_needs <- function(needs) {
 #'   `$max_difference`, `$allowed`, `$tolerance`, `$tolerance_reason`, `$runner` (the program that
 #'   ran the file), `$code` (lines of Python that run it), `$notes`, `$seconds`.
 #' @section Errors:
+#' `gpukeras_error_backend` if the format needs Keras on another backend;
 #' `gpukeras_error_runtime_missing` if the format needs Python packages that are not installed;
 #' `gpukeras_error_model` if the model cannot be exported, or the file cannot be run or predicts
 #' something else (with `$max_difference` and `$allowed`); `gpukeras_error_data` if the path exists
@@ -135,8 +142,8 @@ format_needs <- function(needs) {
 #' model <- gpu_mlp(train)
 #' gpu_export(model, tempfile("cars-", fileext = ".tflite"), data = train)
 #' @export
-gpu_export <- function(model, path, format = c("savedmodel", "onnx", "litert"), overwrite = FALSE,
-                       data = NULL, tolerance = NULL) {
+gpu_export <- function(model, path, format = c("savedmodel", "onnx", "litert", "stablehlo"),
+                       overwrite = FALSE, data = NULL, tolerance = NULL) {
   model <- check_model(model)
   check_string(path)
   if (missing(format)) format <- "auto"

@@ -29,7 +29,7 @@ from gpukeras.data import builder  # noqa: E402
 from gpukeras.data.loading.loader import open_loader  # noqa: E402
 from gpukeras.distributed import session  # noqa: E402
 from gpukeras.engine.optimizer import find_optimizer  # noqa: E402
-from gpukeras.export import export, transfer  # noqa: E402
+from gpukeras.export import export, stablehlo, transfer  # noqa: E402
 from gpukeras.models.builder import build_mlp  # noqa: E402
 from gpukeras.profiler import profile  # noqa: E402
 from gpukeras.profiler.cost import model_cost  # noqa: E402
@@ -285,6 +285,44 @@ def open_cost():
         model_cost.model_cost(model)
     except GpuKerasError as error:
         return [error.message, error.hint, model_cost.model_cost(model, input_shape=[5, 4]).flops]
+
+
+# Export ------------------------------------------------------------------------------------------
+
+
+def exported():
+    """Models as StableHLO files: how far the loaded program predicts from the model, by size."""
+    layers, found, folder = keras.layers, {}, Path(tempfile.mkdtemp())
+    one, other = keras.Input((4,), name="one"), keras.Input((3,), name="other")
+    both = layers.Dense(2)(layers.Concatenate()([layers.Dense(3)(one), other]))
+    text = keras.Input((None,), dtype="int32", name="words")
+    seen = layers.Embedding(9, 8)(text)
+    seen = layers.GlobalAveragePooling1D()(layers.MultiHeadAttention(2, 4)(seen, seen))
+    image = [keras.Input((8, 8, 3)), layers.Conv2D(4, 3), layers.BatchNormalization()]
+    made = {
+        "dense": make_model(),
+        "images": keras.Sequential([*image, layers.MaxPooling2D(), layers.Flatten()]),
+        "series": keras.Sequential([keras.Input((9, 4)), layers.LSTM(8), layers.Dense(1)]),
+        "several": keras.Model({"one": one, "other": other}, [both, layers.Dense(1)(both)]),
+        "open": keras.Model(text, layers.Dense(2)(seen)),
+    }
+    for name, model in made.items():
+        report = export.export_model(model, str(folder / f"{name}.stablehlo"))
+        loaded, inputs = stablehlo.read_stablehlo(report.path)
+        apart = []
+        for rows in (1, 7):
+            given = {
+                tensor.name: np.ones(
+                    (rows, *(size or 5 for size in tensor.shape[1:])), tensor.dtype
+                )
+                for tensor in model.inputs
+            }
+            known = model(given if len(given) > 1 else next(iter(given.values())))
+            outputs = loaded.call(given)
+            apart.append(distance(outputs, known if isinstance(known, list) else [known]))
+        found[name] = [max(apart), report.max_difference, report.runner, inputs]
+    exec("\n".join(report.code), {"rows": np.ones((2, 3), np.int32)})  # as the report says
+    return found
 
 
 # Smaller models ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Names what needs TensorFlow where Keras runs on JAX, in the user's words."""
+"""Names what needs another backend of Keras than its own, in the user's words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from gpukeras.backend import runtime
 from gpukeras.core.errors import BackendError
 
-SESSION = 'start a new session with gpu_setup(backend = "tensorflow")'
+SESSION = 'start a new session with gpu_setup(backend = "{}")'
 INSTALL = "install TensorFlow beside JAX: install_gpukeras(), or pip install tensorflow-cpu"
 
 
@@ -19,12 +19,14 @@ class Feature:
     Args:
         name: The function or argument, at the start of a sentence.
         instead: What to do without TensorFlow, or "".
-        beside: Whether TensorFlow need only be installed; otherwise Keras must run on it.
+        beside: Whether TensorFlow need only be installed; otherwise Keras must run on `backend`.
+        backend: The backend that it needs.
     """
 
     name: str
     instead: str = ""
     beside: bool = False
+    backend: str = "tensorflow"
 
 
 FEATURES = {
@@ -38,6 +40,7 @@ FEATURES = {
     "pipeline": Feature("A tf.data pipeline", "Give gpu_dataset() a function that makes batches"),
     "records": Feature("TFRecord files in gpu_dataset()", beside=True),
     "savedmodel": Feature('gpu_export(format = "savedmodel")'),
+    "stablehlo": Feature('gpu_export(format = "stablehlo")', backend="jax"),
     "tensorboard": Feature("`tensorboard` of gpu_fit()", beside=True),
     "text": Feature("`text` of gpu_dataset()", beside=True),
     "texts": Feature("A model of texts", "Encode the texts by gpu_dataset(text = )"),
@@ -45,7 +48,7 @@ FEATURES = {
 
 
 def require_feature(key: str) -> None:
-    """Refuses what needs TensorFlow where Keras runs on JAX.
+    """Refuses what needs another backend than Keras', or TensorFlow beside JAX.
 
     Args:
         key: A key of `FEATURES`.
@@ -54,9 +57,12 @@ def require_feature(key: str) -> None:
         BackendError: naming the feature, and what to do.
     """
     feature = FEATURES[key]
-    if runtime.backend() != "jax" or (feature.beside and find_spec("tensorflow") is not None):
+    own = runtime.backend()
+    if own == feature.backend or (feature.beside and find_spec("tensorflow") is not None):
         return
-    needs = "TensorFlow, which is not installed" if feature.beside else "Keras on TensorFlow"
-    fix = INSTALL if feature.beside else SESSION
+    wanted = f"Keras on {runtime.FRAMEWORKS[feature.backend]}"
+    needs = "TensorFlow, which is not installed" if feature.beside else wanted
+    fix = INSTALL if feature.beside else SESSION.format(feature.backend)
     hint = f"{feature.instead}, or {fix}." if feature.instead else f"{fix[0].upper()}{fix[1:]}."
-    raise BackendError(f"{feature.name} needs {needs}, and Keras runs on JAX here.", hint=hint)
+    here = runtime.FRAMEWORKS.get(own, own)
+    raise BackendError(f"{feature.name} needs {needs}, and Keras runs on {here} here.", hint=hint)

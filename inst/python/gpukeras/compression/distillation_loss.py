@@ -234,5 +234,5 @@ def match_outputs(teacher: Model, student: Model, batch: Any) -> None:
         )
 
 
-def _text(shapes: list[tuple[int, ...]]) -> str:
+def _text(shapes: list[tuple[int | None, ...]]) -> str:
     return ", ".join(" x ".join(map(str, shape)) or "single numbers" for shape in shapes)

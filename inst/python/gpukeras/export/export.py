@@ -47,6 +47,7 @@ from gpukeras.export.parity import (
     read_samples,
 )
 from gpukeras.export.safe_load import refused
+from gpukeras.export.stablehlo import write_stablehlo
 from gpukeras.models import builder
 
 LIMIT_S = 300.0  # of the child process, which may have to import TensorFlow
@@ -64,7 +65,7 @@ class ExportReport:
 
     Args:
         path: The file or folder, absolute.
-        format: "savedmodel", "onnx" or "litert".
+        format: "savedmodel", "onnx", "litert" or "stablehlo".
         title: The format's name.
         bytes: Size of the file or of all files of the folder.
         model: The model's name.
@@ -119,7 +120,7 @@ def export_model(
     Args:
         model: A built Keras model; it need not be compiled.
         path: The file, or for "savedmodel" the folder.
-        format: "savedmodel", "onnx", "litert", or "auto": by the path's suffix.
+        format: "savedmodel", "onnx", "litert", "stablehlo", or "auto": by the path's suffix.
         overwrite: Whether a file, or the folder of an earlier export, is replaced.
         data: A dataset on whose first rows both are compared; None draws random rows.
         tolerance: See `ExportReport`; None chooses by the precision of the model.
@@ -127,6 +128,7 @@ def export_model(
     Raises:
         SpecError: for a bad option, or if random rows cannot be drawn.
         DataError: if the path is taken or cannot be written.
+        BackendError: if the format needs Keras on another backend.
         RuntimeMissingError: if the format needs packages that are not installed.
         ModelError: if Keras or the converter cannot export the model, the file cannot be run, or
             its predictions differ.
@@ -235,7 +237,10 @@ def _export(model: Model, path: Path, form: Format, **options: Any) -> None:
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            model.export(str(path), format=form.keras, verbose=False, **options)
+            if form.keras:
+                model.export(str(path), format=form.keras, verbose=False, **options)
+            else:
+                write_stablehlo(model, str(path))
     except OSError:
         raise
     except Exception as error:  # converters may raise anything

@@ -19,7 +19,7 @@ class Format:
 
     Args:
         title: Its name for messages.
-        keras: Keras' name for it.
+        keras: Keras' name for it; "" if gpukeras writes it.
         suffix: Suffix of its files, or "" for a folder.
         needs: Python packages that convert and run it: name to import, pip's requirement. The
             versions are those tested with TensorFlow 2.21, Keras 3.15 and NumPy 1.26.
@@ -60,6 +60,15 @@ def _code_litert(path: str, inputs: Sequence[str]) -> list[str]:
     ]
 
 
+def _code_stablehlo(path: str, inputs: Sequence[str]) -> list[str]:
+    given = ", ".join(f"{name!r}: rows" for name in inputs)
+    return [
+        "from jax import export",
+        f'model = export.deserialize(bytearray(open({path!r}, "rb").read()))',
+        f"model.call({{{given}}})",
+    ]
+
+
 FORMATS = {
     "savedmodel": Format("SavedModel", "tf_saved_model", "", (), _code_saved_model),
     "onnx": Format(
@@ -74,8 +83,11 @@ FORMATS = {
         _code_onnx,
     ),
     "litert": Format("LiteRT", "litert", ".tflite", (), _code_litert),
+    "stablehlo": Format(
+        "StableHLO", "", ".stablehlo", (("flatbuffers", "flatbuffers>=23"),), _code_stablehlo
+    ),
 }
-OTHERS = (".keras", ".h5", ".onnx", ".tflite")  # not allowed for a folder
+OTHERS = (".keras", ".h5", ".onnx", ".tflite", ".stablehlo")  # not allowed for a folder
 
 
 def choose_format(name: str, path: str) -> str:

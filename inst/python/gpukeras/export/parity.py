@@ -103,10 +103,10 @@ def read_samples(model: Model, data: Any = None) -> Any:
         SpecError: if random rows cannot be drawn.
         ModelError: if the dataset does not fit the model.
     """
-    tf = runtime.tensorflow()
+    nest = runtime.tree()
     if data is not None:
         compatibility.check_input(model, data.recipe)
-        return tf.nest.map_structure(np.asarray, sample_rows(data, ROWS)[0])
+        return nest.map_structure(np.asarray, sample_rows(data, ROWS)[0])
     inputs = read_inputs(model)
     if inputs is None:
         raise SpecError(
@@ -115,7 +115,7 @@ def read_samples(model: Model, data: Any = None) -> Any:
             arg="data",
         )
     rng = np.random.default_rng(SEED)
-    return tf.nest.map_structure(lambda spec: draw_rows(rng, spec.shape, spec.dtype), inputs)
+    return nest.map_structure(lambda spec: draw_rows(rng, spec.shape, spec.dtype), inputs)
 
 
 def read_inputs(model: Model) -> Any:
@@ -150,8 +150,8 @@ def draw_rows(rng: np.random.Generator, shape: Sequence[int | None], dtype: str)
 
 
 def name_rows(model: Model, rows: Any) -> dict[str, np.ndarray]:
-    """Returns rows by the names of the model's inputs, in the order of `tf.nest.flatten()`."""
-    flat = [np.asarray(values) for values in runtime.tensorflow().nest.flatten(rows)]
+    """Returns rows by the names of the model's inputs, in the order of Keras' `tree.flatten()`."""
+    flat = [np.asarray(values) for values in runtime.tree().flatten(rows)]
     if isinstance(rows, Mapping):
         return dict(zip(sorted(rows), flat, strict=True))
     inputs = getattr(model, "inputs", None) or []
@@ -163,6 +163,6 @@ def name_rows(model: Model, rows: Any) -> dict[str, np.ndarray]:
 
 def predict_samples(model: Model, rows: Any) -> list[np.ndarray]:
     """Returns a model's predictions for rows, an array for each output."""
-    tf = runtime.tensorflow()
-    outputs = model(tf.nest.map_structure(tf.constant, rows), training=False)
-    return [np.asarray(values) for values in tf.nest.flatten(outputs)]
+    nest, convert = runtime.tree(), runtime.keras().ops.convert_to_tensor
+    outputs = model(nest.map_structure(convert, rows), training=False)
+    return [np.asarray(values) for values in nest.flatten(outputs)]

@@ -20,6 +20,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.messages import count_of
+from gpukeras.export.stablehlo import call_stablehlo, read_stablehlo
 
 Rows = Mapping[str, np.ndarray]
 Ran = tuple[str, Sequence[np.ndarray], Sequence[str]]  # program, outputs, names of inputs
@@ -71,7 +72,19 @@ def open_litert(path: str) -> tuple[str, Any]:
     return f"TensorFlow Lite {tf.__version__}", tf.lite.Interpreter(path)
 
 
-RUNNERS = {"savedmodel": run_saved_model, "onnx": run_onnx, "litert": run_litert}
+def run_stablehlo(path: str, rows: Rows) -> Ran:
+    """Runs a StableHLO file with JAX."""
+    exported, inputs = read_stablehlo(path)
+    outputs = call_stablehlo(exported, match_inputs(inputs, rows))
+    return f"JAX {importlib.metadata.version('jax')}", outputs, inputs
+
+
+RUNNERS = {
+    "savedmodel": run_saved_model,
+    "onnx": run_onnx,
+    "litert": run_litert,
+    "stablehlo": run_stablehlo,
+}
 
 
 def match_inputs(inputs: Sequence[str], rows: Rows) -> dict[str, np.ndarray]:
