@@ -64,7 +64,9 @@
 #' @param augment For images (arrays of four dimensions too): a list of `flip` (`"horizontal"`,
 #'   `"vertical"`, `"both"`), `rotation` (share of a full turn), `zoom`, `translation`, `crop`
 #'   (height and width), `brightness`, `contrast`, `mixup` (its alpha). Augmentation runs on the
-#'   device, with new random numbers in each epoch, on training rows only.
+#'   device, with new random numbers in each epoch, on training rows only. With equal seeds, crops,
+#'   moves and mixup are the same on TensorFlow and JAX; the random numbers of brightness, contrast
+#'   and a flip alone differ between them.
 #' @param map A Keras layer or model, or a function of a tensor, applied on the device to the
 #'   features of a block of batches, in training and in prediction. It is traced once, so R is not
 #'   called again.

@@ -47,8 +47,7 @@
 #' trace; without it, a profile has times without kernels.
 #'
 #' An error of class `gpukeras_error_backend` names what needs Keras on TensorFlow, and what to do
-#' instead: tf.data pipelines, models of texts, `augment` and `map` of [gpu_dataset()], several
-#' devices, [gpu_cluster()], and [gpu_export()] but for StableHLO. This has run on CPUs only.
+#' instead: tf.data pipelines, models of texts, `map` of [gpu_dataset()], several devices, [gpu_cluster()], and [gpu_export()] but for StableHLO. This has run on CPUs only.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded

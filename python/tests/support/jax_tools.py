@@ -11,6 +11,7 @@ import costed  # noqa: E402
 import examples  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+import varied  # noqa: E402
 from jax_runs import report  # noqa: E402
 from pictures import encode_bmp, write  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
@@ -189,7 +190,6 @@ def refused():
     data, model, folder = make_dataset(ROWS), make_model(), tempfile.mkdtemp()
     array = {"kind": "array", "values": np.zeros((16, 8, 8, 3), order="F"), "names": []}
     given = {
-        "augment": lambda: builder.assemble(array, {}, labels, augment={"flip": "horizontal"}),
         "cluster": lambda: session.join_cluster({"workers": ["127.0.0.1:9001"], "index": 1}),
         "devices": lambda: fit.fit(model, data, {}, devices=2),
         "litert": lambda: export.export_model(model, f"{folder}/model.tflite"),
@@ -285,6 +285,31 @@ def open_cost():
         model_cost.model_cost(model)
     except GpuKerasError as error:
         return [error.message, error.hint, model_cost.model_cost(model, input_shape=[5, 4]).flops]
+
+
+# Images ------------------------------------------------------------------------------------------
+
+
+def augmented():
+    """Pictures varied in each way, from the same rows as on TensorFlow; see `varied`."""
+    return {name: varied.vary(name).tolist() for name in varied.CASES}
+
+
+def augmented_fit():
+    """A training on varied images, with each engine."""
+    rng, found = np.random.default_rng(1), {}
+    values = np.asfortranarray(rng.random((40, 8, 8, 3)))
+    labels = labels_of(1 + np.arange(40, dtype=np.int32) % 2, "a", "b")
+    augment = {"flip": "both", "rotation": 0.1, "brightness": 0.2, "value_range": [0, 1]}
+    for engine in ("keras", "compiled"):
+        keras.utils.set_random_seed(1)
+        features = {"kind": "array", "values": values, "names": []}
+        data = builder.assemble(features, {"batch_size": 8, "seed": 1}, labels, augment=augment)
+        stack = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2, "softmax")]
+        model = keras.Sequential(stack)
+        model.compile("adam", "sparse_categorical_crossentropy")
+        found[engine] = fit.fit(model, data, {"epochs": 2, "engine": engine}).history["loss"]
+    return found
 
 
 # Export ------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ class Feature:
 
 
 FEATURES = {
-    "augment": Feature("`augment` of gpu_dataset()", "Put layers such as RandomFlip in the model"),
     "cluster": Feature("gpu_cluster()", "Train on one device"),
     "devices": Feature("`devices`, for more than one device,", "Leave it out"),
     "images": Feature("Image files in gpu_dataset()", beside=True),

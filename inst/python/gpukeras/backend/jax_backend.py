@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private
+from gpukeras.backend.jax_images import resample as resample
 from gpukeras.backend.jax_module import PREALLOCATE, jax
 from gpukeras.backend.jax_state import find_weights
 from gpukeras.backend.jax_state import set_function as set_function

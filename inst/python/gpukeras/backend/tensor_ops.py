@@ -118,6 +118,29 @@ def put(value: Any, device: str) -> Any:
 
 
 @by_backend
+def resample(images: Any, moves: Any, size: tuple[int, int], smooth: bool) -> Any:
+    """Returns images whose pixels are read from elsewhere; beyond the image by reflection.
+
+    Args:
+        images: Float images, (rows, height, width, channels).
+        moves: For each row the first eight numbers of the matrix that maps (column, row, 1) of the
+            new image to that of the old one.
+        size: Height and width of the new images.
+        smooth: Whether to interpolate between four pixels; otherwise the nearest is taken.
+    """
+    tf = runtime.tensorflow()
+    moved = tf.raw_ops.ImageProjectiveTransformV3(
+        images=images,
+        transforms=moves,
+        output_shape=size,
+        fill_value=0.0,
+        interpolation="BILINEAR" if smooth else "NEAREST",
+        fill_mode="REFLECT",
+    )
+    return tf.ensure_shape(moved, [images.shape[0], *size, images.shape[-1]])
+
+
+@by_backend
 def take(tensor: Any, rows: Any) -> Any:
     """Gathers rows of a tensor on its device, with several threads on a CPU."""
     return runtime.tensorflow().gather(tensor, rows)

@@ -15,7 +15,10 @@ bounds.
 Crop, flip, rotation, zoom and translation together are one resampling (`augmentation_geometry`).
 Keras' layers would resample once each, which on a CPU costs 3 to 4 ms for an image of 224 x 224
 and blurs it once more. Keras' RandomCrop also crops all images of a call at the same place; here
-each image is cropped at a different place. XLA compiles none of this.
+each image is cropped at a different place. On TensorFlow, XLA compiles none of this.
+
+NumPy draws the numbers of the resampling and of mixup, so both are the same on TensorFlow and JAX;
+Keras' layers draw theirs by the backend's own generator.
 """
 
 from __future__ import annotations
@@ -350,10 +353,8 @@ class _Varying(_DeviceTransform):
 
     def _run(self, arrays: Arrays, draws: dict[str, Any]) -> Arrays:
         rows, *others = super()._run(arrays, draws)
-        seeds = runtime.tensorflow().unstack(draws["seeds"])
-        for layer, seed in zip(self._layers, seeds, strict=False):
-            _seed(layer, seed)
-            rows = layer(rows, training=True)
+        for number, layer in enumerate(self._layers):
+            rows = _run_seeded(layer, draws["seeds"][number], rows)
         arrays = (rows, *others)
         if "share" not in draws:
             return arrays
@@ -363,15 +364,8 @@ class _Varying(_DeviceTransform):
         """Crops and moves each image by its random numbers; whole pixels change no value."""
         if "moves" not in draws:
             return super()._crop(rows, draws)
-        moved = (tf := runtime.tensorflow()).raw_ops.ImageProjectiveTransformV3(
-            images=rows,
-            transforms=draws["moves"],
-            output_shape=self._recipe.shape[:2],
-            fill_value=0.0,
-            interpolation="NEAREST" if self._spec.keeps_values else "BILINEAR",
-            fill_mode="REFLECT",
-        )
-        return tf.ensure_shape(moved, [rows.shape[0], *self._recipe.shape])
+        size = (self._recipe.shape[0], self._recipe.shape[1])
+        return tensor_ops.resample(rows, draws["moves"], size, not self._spec.keeps_values)
 
 
 def _build_layers(spec: AugmentSpec, value_range: tuple[float, float]) -> list[Any]:
@@ -388,12 +382,14 @@ def _build_layers(spec: AugmentSpec, value_range: tuple[float, float]) -> list[A
     return made
 
 
-def _seed(layer: Any, seed: Any) -> None:
-    tf, state = runtime.tensorflow(), layer.generator.state
-    state.assign(tf.cast(tf.stack([seed, 0]), state.dtype))
+def _run_seeded(layer: Any, seed: Any, rows: Any) -> Any:
+    keras, state = runtime.keras(), layer.generator.state
+    start = keras.ops.cast(keras.ops.stack([seed, 0]), state.dtype)
+    with keras.StatelessScope(state_mapping=[(state, start)]):
+        return layer(rows, training=True)
 
 
 def _mix(values: Any, share: Any, partner: Any) -> Any:
-    tf = runtime.tensorflow()
-    share = tf.reshape(share, [-1] + [1] * (len(values.shape) - 1))
-    return share * values + (1.0 - share) * tf.gather(values, partner)
+    ops = runtime.keras().ops
+    share = ops.reshape(share, [-1] + [1] * (len(values.shape) - 1))
+    return share * values + (1.0 - share) * ops.take(values, partner, axis=0)

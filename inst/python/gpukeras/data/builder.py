@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import SpecError
 from gpukeras.data.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.base import Dataset
@@ -110,7 +109,6 @@ def _vary(
             arg=arg,
         )
     if augment:
-        require_feature("augment")
         data.augment = AugmentSpec.from_dict({"seed": data.spec.seed, **augment})
         _check_displaced(data)
     recipe = choose_augmented(data.recipe, data.augment)
