@@ -42,12 +42,14 @@
 #' checkpoints, callbacks, half precision and the searches [gpu_batch_size()] and
 #' [gpu_learning_rate()] work, and XLA's programs are kept between sessions.
 #'
-#' If TensorFlow is installed too, it reads image files, texts and TFRecord files for JAX, writes the
-#' TensorBoard files of [gpu_fit()], all on the CPU, and [gpu_profile()] reads the kernels of JAX's
-#' trace; without it, a profile has times without kernels.
+#' If TensorFlow is installed too, it does for JAX, on the CPU: reading image files, texts, TFRecord
+#' files and tf.data pipelines, and writing the TensorBoard files of [gpu_fit()]; and [gpu_profile()]
+#' reads the kernels of JAX's trace. Without it, a profile has times without kernels.
 #'
 #' An error of class `gpukeras_error_backend` names what needs Keras on TensorFlow, and what to do
-#' instead: tf.data pipelines, models of texts, `map` of [gpu_dataset()], several devices, [gpu_cluster()], and [gpu_export()] but for StableHLO. This has run on CPUs only.
+#' instead: models of texts, tf.data pipelines of texts or of rows whose shape varies, `map` of
+#' [gpu_dataset()], several devices, [gpu_cluster()], and the formats of [gpu_export()] other than
+#' StableHLO. This has run on CPUs only.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded

@@ -1,4 +1,4 @@
-"""Models are made smaller on JAX as on TensorFlow, see `jax_tools`."""
+"""Models are made smaller on JAX as on TensorFlow, see `jax_models`."""
 
 import pytest
 from jax_runs import needs_jax, run_part
@@ -9,7 +9,7 @@ PARTS = ("pruned", "growing", "quantized", "distilled", "separated")
 
 @pytest.mark.parametrize("name", ["once", "keras", "compiled"])
 def test_pruned_weights_stay_zero_in_further_training(name):
-    found = run_part("jax_tools", "pruned", PARTS)[name]
+    found = run_part("jax_models", "pruned", PARTS)[name]
     assert found["zeros"] == pytest.approx(0.8, abs=0.01)
     assert found["stay"]
     assert found["drop"] is not None
@@ -17,19 +17,19 @@ def test_pruned_weights_stay_zero_in_further_training(name):
 
 
 def test_the_optimizer_has_its_own_variables_again_after_pruning():
-    found = run_part("jax_tools", "pruned", PARTS)
+    found = run_part("jax_models", "pruned", PARTS)
     assert {one["variables"] for one in found.values()} == {2 + 2 * 4}  # of Adam
 
 
 def test_structured_pruning_takes_units():
-    found = run_part("jax_tools", "pruned", PARTS)["units"]
+    found = run_part("jax_models", "pruned", PARTS)["units"]
     before, after = found["flops"]
     assert after < before
     assert found["shapes"][0][1] < 8
 
 
 def test_masks_grow_within_the_steps_of_every_engine():
-    found = run_part("jax_tools", "growing", PARTS)
+    found = run_part("jax_models", "growing", PARTS)
     assert found["keras"] == found["compiled"] == pytest.approx(0.5, abs=0.02)
     assert found["keras zeros"]
     assert found["compiled zeros"]
@@ -38,7 +38,7 @@ def test_masks_grow_within_the_steps_of_every_engine():
 
 @pytest.mark.parametrize(("mode", "apart"), [("int8", 0.02), ("int4", 0.1), ("float8", 0.1)])
 def test_quantized_models_predict_as_keras_does(mode, apart):
-    found = run_part("jax_tools", "quantized", PARTS)[mode]
+    found = run_part("jax_models", "quantized", PARTS)[mode]
     assert found["layers"] == 2
     assert found["part"] == "validation"
     assert 0 < found["original"] < apart
@@ -47,7 +47,7 @@ def test_quantized_models_predict_as_keras_does(mode, apart):
 
 
 def test_a_student_learns_and_its_teacher_stays():
-    found = run_part("jax_tools", "distilled", PARTS)
+    found = run_part("jax_models", "distilled", PARTS)
     assert found["units"] == 4
     assert found["losses"][-1] < found["losses"][0]
     assert found["changed"] == 0.0
@@ -55,6 +55,6 @@ def test_a_student_learns_and_its_teacher_stays():
 
 
 def test_convolutions_become_separable():
-    found = run_part("jax_tools", "separated", PARTS)
+    found = run_part("jax_models", "separated", PARTS)
     assert found["kinds"][0] == "SeparableConv2D"
     assert found["flops"][1] < found["flops"][0]

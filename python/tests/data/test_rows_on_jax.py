@@ -4,7 +4,7 @@ import pytest
 from jax_runs import needs_jax, run_part
 
 pytestmark = [pytest.mark.process, pytest.mark.tf, needs_jax]
-PARTS = ("images", "texts", "records", "board")
+PARTS = ("images", "texts", "records", "board", "pipelines", "broken_pipeline")
 
 
 def test_images_are_decoded_resized_and_trained_on():
@@ -31,3 +31,15 @@ def test_tensorboard_files_hold_the_history():
     found = run_part("jax_tools", "board", PARTS)
     assert found["files"] == pytest.approx(found["history"], rel=1e-6)
     assert found["histograms"] == 4
+
+
+@pytest.mark.parametrize("name", ["batches", "rows", "steps", "named", "kept"])
+def test_tf_data_pipelines_train_as_the_same_rows_in_memory_do(name):
+    apart = run_part("jax_tools", "pipelines", PARTS)[name]
+    assert apart < (0.05 if name == "steps" else 1e-5)  # other epochs: 224 rows of 200
+
+
+def test_a_pipeline_that_fails_is_named():
+    kind, message = run_part("jax_tools", "broken_pipeline", PARTS)
+    assert kind == "DataError"
+    assert message.startswith("The tf.data dataset failed in epoch 1")

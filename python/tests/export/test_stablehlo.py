@@ -1,4 +1,4 @@
-"""Models on JAX become StableHLO files, see `jax_tools`."""
+"""Models on JAX become StableHLO files, see `jax_models`."""
 
 import pytest
 from jax_runs import needs_jax, run_part
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.process, needs_jax]
 
 @pytest.mark.parametrize("name", ["dense", "images", "series", "several", "open"])
 def test_a_loaded_file_predicts_any_number_of_rows_as_the_model_does(name):
-    apart, difference, runner, inputs = run_part("jax_tools", "exported")[name]
+    apart, difference, runner, inputs = run_part("jax_models", "exported")[name]
     assert apart < 1e-6
     assert difference < 1e-5
     assert runner.startswith("JAX ")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
 
-import costed  # noqa: E402
 import examples  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
@@ -16,24 +15,15 @@ from jax_runs import report  # noqa: E402
 from pictures import encode_bmp, write  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
 
-from gpukeras.backend import keras_private, tensor_ops  # noqa: E402
-from gpukeras.compression import (  # noqa: E402
-    distillation,
-    masks,
-    pruning,
-    quantization,
-    separable,
-    sparsity_schedule,
-)
+from gpukeras.backend import keras_private  # noqa: E402
 from gpukeras.core.errors import GpuKerasError  # noqa: E402
 from gpukeras.data import builder  # noqa: E402
 from gpukeras.data.loading.loader import open_loader  # noqa: E402
 from gpukeras.distributed import session  # noqa: E402
 from gpukeras.engine.optimizer import find_optimizer  # noqa: E402
-from gpukeras.export import export, stablehlo, transfer  # noqa: E402
+from gpukeras.export import export, transfer  # noqa: E402
 from gpukeras.models.builder import build_mlp  # noqa: E402
 from gpukeras.profiler import profile  # noqa: E402
-from gpukeras.profiler.cost import model_cost  # noqa: E402
 from gpukeras.training import fit  # noqa: E402
 from gpukeras.tuner import batch_size, lr_finder  # noqa: E402
 
@@ -182,6 +172,63 @@ def board():
     return {"files": found, "history": report.history["loss"], "histograms": histograms}
 
 
+def ragged_pipeline():
+    import tensorflow as tf
+
+    rows = tf.ragged.constant([[1.0], [2.0, 3.0]])
+    return {"kind": "tfdata", "dataset": tf.data.Dataset.from_tensor_slices((rows, [0, 1]))}
+
+
+def pipelines():
+    """Trainings on tf.data pipelines against those on the same rows in memory."""
+    import tensorflow as tf
+
+    data, found = make_dataset(ROWS, shuffle=False), {}
+    x, y = (np.asarray(array) for array in data.arrays)
+    slices = tf.data.Dataset.from_tensor_slices((x, y))
+    expected = make_model(optimizer="adam")
+    fit.fit(expected, data, {"epochs": 2})
+    for name, (dataset, more) in {
+        "batches": (slices.batch(32), {}),
+        "rows": (slices, {"batched": False}),
+        "steps": (slices.repeat().batch(32), {"steps": 7}),
+        "named": (slices.map(lambda x, y: ({"first": x[:2], "rest": x[2:]}, y)).batch(32), {}),
+        "kept": (slices.batch(32), {"cache": True}),
+    }.items():
+        options = {"shuffle": False, "batch_size": 32}
+        if more.pop("cache", False):
+            options["cache"] = "keep"
+        features = {"kind": "tfdata", "dataset": dataset, **more}
+        given = builder.assemble(features, options)
+        if name == "named":
+            rows = [
+                np.asarray(block.arrays[0]["rest"])
+                for block in open_loader(given, given.plan("CPU:0")).epoch(0)
+            ]
+            found[name] = float(np.max(np.abs(np.concatenate(rows)[:ROWS] - x[:, 2:])))
+            continue
+        model = make_model(optimizer="adam")
+        history = fit.fit(model, given, {"epochs": 2}).history
+        assert len(history["loss"]) == 2
+        found[name] = distance(model.get_weights(), expected.get_weights())
+    return found
+
+
+def broken_pipeline():
+    """The error of a pipeline that fails in its second batch."""
+    import tensorflow as tf
+
+    def check(place):
+        with tf.control_dependencies([tf.debugging.assert_less(tf.cast(place, tf.int32), 40)]):
+            return tf.ones([5]), tf.identity(place % 2)
+
+    given = {"kind": "tfdata", "dataset": tf.data.Dataset.range(64).map(check).batch(32)}
+    try:
+        fit.fit(make_model(), builder.assemble(given, {"shuffle": False}), {"epochs": 1})
+    except GpuKerasError as error:
+        return [type(error).__name__, error.message]
+
+
 def refused():
     """The messages where TensorFlow alone can do the work."""
     codes = np.arange(16, dtype=np.int32) % 4
@@ -195,7 +242,7 @@ def refused():
         "litert": lambda: export.export_model(model, f"{folder}/model.tflite"),
         "map": lambda: builder.assemble(array, {}, labels, map=lambda rows: rows),
         "onnx": lambda: export.export_model(model, f"{folder}/model.onnx"),
-        "pipeline": lambda: builder.assemble({"kind": "tfdata", "dataset": None}, {}),
+        "pipeline as it is": lambda: builder.assemble(ragged_pipeline(), {}),
         "savedmodel": lambda: export.export_model(model, f"{folder}/model"),
         "texts": lambda: builder.assemble(texts, {}, labels),
     }
@@ -264,29 +311,6 @@ def profiled():
     }
 
 
-def cost():
-    """What models cost, and XLA's own count of their forward pass."""
-    import jax
-
-    found = costed.cost_all()
-    for name, model in costed.build_models().items():
-        state = [[one.value for one in model.trainable_variables]]
-        state.append([one.value for one in model.non_trainable_variables])
-        rows = jax.ShapeDtypeStruct((8, *model.input_shape[1:]), "float32")
-        lowered = jax.jit(model.stateless_call).lower(*state, rows)
-        found[name]["xla"] = lowered.compile().cost_analysis()["flops"] / 8
-    return found
-
-
-def open_cost():
-    """The message for a model of series whose length is not known, and its cost for one."""
-    model = keras.Sequential([keras.Input((None, 4)), keras.layers.Dense(2)])
-    try:
-        model_cost.model_cost(model)
-    except GpuKerasError as error:
-        return [error.message, error.hint, model_cost.model_cost(model, input_shape=[5, 4]).flops]
-
-
 # Images ------------------------------------------------------------------------------------------
 
 
@@ -310,139 +334,6 @@ def augmented_fit():
         model.compile("adam", "sparse_categorical_crossentropy")
         found[engine] = fit.fit(model, data, {"epochs": 2, "engine": engine}).history["loss"]
     return found
-
-
-# Export ------------------------------------------------------------------------------------------
-
-
-def exported():
-    """Models as StableHLO files: how far the loaded program predicts from the model, by size."""
-    layers, found, folder = keras.layers, {}, Path(tempfile.mkdtemp())
-    one, other = keras.Input((4,), name="one"), keras.Input((3,), name="other")
-    both = layers.Dense(2)(layers.Concatenate()([layers.Dense(3)(one), other]))
-    text = keras.Input((None,), dtype="int32", name="words")
-    seen = layers.Embedding(9, 8)(text)
-    seen = layers.GlobalAveragePooling1D()(layers.MultiHeadAttention(2, 4)(seen, seen))
-    image = [keras.Input((8, 8, 3)), layers.Conv2D(4, 3), layers.BatchNormalization()]
-    made = {
-        "dense": make_model(),
-        "images": keras.Sequential([*image, layers.MaxPooling2D(), layers.Flatten()]),
-        "series": keras.Sequential([keras.Input((9, 4)), layers.LSTM(8), layers.Dense(1)]),
-        "several": keras.Model({"one": one, "other": other}, [both, layers.Dense(1)(both)]),
-        "open": keras.Model(text, layers.Dense(2)(seen)),
-    }
-    for name, model in made.items():
-        report = export.export_model(model, str(folder / f"{name}.stablehlo"))
-        loaded, inputs = stablehlo.read_stablehlo(report.path)
-        apart = []
-        for rows in (1, 7):
-            given = {
-                tensor.name: np.ones(
-                    (rows, *(size or 5 for size in tensor.shape[1:])), tensor.dtype
-                )
-                for tensor in model.inputs
-            }
-            known = model(given if len(given) > 1 else next(iter(given.values())))
-            outputs = loaded.call(given)
-            apart.append(distance(outputs, known if isinstance(known, list) else [known]))
-        found[name] = [max(apart), report.max_difference, report.runner, inputs]
-    exec("\n".join(report.code), {"rows": np.ones((2, 3), np.int32)})  # as the report says
-    return found
-
-
-# Smaller models ----------------------------------------------------------------------------------
-
-
-def trained(**options):
-    model = make_model(optimizer="adam")
-    fit.fit(model, make_dataset(ROWS), {"epochs": 5, **options})
-    return model
-
-
-def pruned():
-    """Models pruned in one step, by growing masks with each engine, and by whole units."""
-    model, data, found = trained(), make_dataset(ROWS, validation=0.2), {}
-    for name, options in {
-        "once": {"epochs": 0},
-        "keras": {"epochs": 4, "fit": {"engine": "keras"}},
-        "compiled": {"epochs": 4, "fit": {"engine": "compiled"}},
-        "units": {"epochs": 1, "structured": True, "sparsity": 0.5},
-    }.items():
-        made = pruning.prune(model, data, {"sparsity": 0.8, **options})
-        small, report = made["model"], made["report"]
-        before = [np.count_nonzero(kernel) for kernel in small.get_weights()[::2]]
-        fit.fit(small, data, {"epochs": 1})
-        found[name] = {
-            "zeros": 1 - sum(before) / sum(w.size for w in small.get_weights()[::2]),
-            "stay": before == [np.count_nonzero(kernel) for kernel in small.get_weights()[::2]],
-            "shapes": [list(w.shape) for w in small.get_weights()],
-            "flops": [report.before.flops, report.after.flops],
-            "runs": [one.runs for one in report.after.latency],
-            "drop": report.drop,
-            "variables": len(small.optimizer.variables),
-        }
-    return found
-
-
-def growing():
-    """Masks that only the steps of a training have grown, with each engine."""
-    found, weights = {}, []
-    for engine in ("keras", "compiled"):
-        model, data = make_model(optimizer="adam"), make_dataset(ROWS)
-        kernels, optimizer = masks.list_kernels(model), model.optimizer
-        ramp = sparsity_schedule.plan_ramp(14, 0.5)  # of 21 steps
-        growth = sparsity_schedule.Growth(kernels, optimizer.iterations, ramp)
-        with tensor_ops.stepping(optimizer, growth.state):
-            fit.fit(model, data, {"epochs": 3, "engine": engine})
-        kept = masks.read_masks(model)
-        found[engine] = masks.sparsity(kept)
-        weights.append(model.get_weights())
-        found[f"{engine} zeros"] = all(
-            not np.any(np.asarray(kernel.variable)[~kept[kernel.path]]) for kernel in kernels
-        )
-    return {**found, "apart": distance(*weights)}
-
-
-def quantized():
-    """Models of fewer bits, and how far they predict from the original and from Keras' own."""
-    model, data, found = trained(), make_dataset(ROWS, validation=0.2), {}
-    for mode in ("int8", "int4", "float8"):
-        made = quantization.quantize(model, data, {"mode": mode})
-        other = keras.models.clone_model(model)
-        other.set_weights(model.get_weights())
-        other.quantize(mode)
-        small = made["model"].predict(ROW, verbose=0)
-        found[mode] = {
-            "original": distance([small], [model.predict(ROW, verbose=0)]),
-            "keras": distance([small], [other.predict(ROW, verbose=0)]),
-            "layers": len(made["report"].layers),
-            "part": made["report"].after.part,
-        }
-    return found
-
-
-def distilled():
-    """A student: its units, its losses, and that its teacher stayed as it was."""
-    teacher, data = trained(), make_dataset(ROWS, validation=0.2)
-    before = teacher.get_weights()
-    made = distillation.distill(teacher, data, {"epochs": 5, "width": 0.5})
-    losses = made["report"].training.history["loss"]
-    return {
-        "units": made["model"].layers[0].units,
-        "losses": losses,
-        "changed": distance(before, teacher.get_weights()),
-        "own": "compute_loss" in vars(made["model"]),
-    }
-
-
-def separated():
-    """A convolution replaced: its kind and the FLOPs."""
-    keras.utils.set_random_seed(1)
-    stack = [keras.Input((8, 8, 4)), keras.layers.Conv2D(16, 3), keras.layers.Flatten()]
-    model = keras.Sequential([*stack, keras.layers.Dense(2, "softmax")])
-    made = separable.separate(model)
-    kinds = [type(layer).__name__ for layer in made["model"].layers]
-    return {"kinds": kinds, "flops": [made["report"].before.flops, made["report"].after.flops]}
 
 
 if __name__ == "__main__":

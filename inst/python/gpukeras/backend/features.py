@@ -36,7 +36,11 @@ FEATURES = {
     "litert": Feature('gpu_export(format = "litert")'),
     "map": Feature("`map` of gpu_dataset()", "Make the function a layer of the model"),
     "onnx": Feature('gpu_export(format = "onnx")'),
-    "pipeline": Feature("A tf.data pipeline", "Give gpu_dataset() a function that makes batches"),
+    "pipeline": Feature("A tf.data pipeline in gpu_dataset()", beside=True),
+    "pipeline as it is": Feature(
+        "A tf.data pipeline of texts or of rows whose shape varies",
+        "Give gpu_dataset() a function that makes batches",
+    ),
     "records": Feature("TFRecord files in gpu_dataset()", beside=True),
     "savedmodel": Feature('gpu_export(format = "savedmodel")'),
     "stablehlo": Feature('gpu_export(format = "stablehlo")', backend="jax"),

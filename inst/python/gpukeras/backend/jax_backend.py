@@ -19,11 +19,16 @@ import numpy as np
 
 from gpukeras.backend import keras_private
 from gpukeras.backend.jax_images import resample as resample
+from gpukeras.backend.jax_models import build_by_call as build_by_call
+from gpukeras.backend.jax_models import dtype_bytes as dtype_bytes
+from gpukeras.backend.jax_models import make_spec as make_spec
+from gpukeras.backend.jax_models import outline as outline
+from gpukeras.backend.jax_models import predictor as predictor
+from gpukeras.backend.jax_models import stepping as stepping
 from gpukeras.backend.jax_module import PREALLOCATE, jax
-from gpukeras.backend.jax_state import find_weights
 from gpukeras.backend.jax_state import set_function as set_function
 from gpukeras.core.errors import BackendError
-from gpukeras.core.keras_types import Model, Optimizer
+from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 
 SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
@@ -260,48 +265,14 @@ def traced(function: Callable[..., Any]) -> Callable[..., Any]:
     return program
 
 
+def take_over(tensor: Any) -> np.ndarray:
+    """Returns a tensor of TensorFlow as an array, without a copy."""
+    return np.asarray(tensor)
+
+
 def widest_float() -> str:
     """Returns the dtype of the most precise numbers that the backend computes with."""
     return "float32"
-
-
-@contextmanager
-def stepping(optimizer: Optimizer, variables: Sequence[Any]) -> Iterator[None]:
-    """A context in which training steps may change these variables: as the optimizer's own."""
-    with keras_private.lend_variables(optimizer, variables):
-        yield
-
-
-def make_spec(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Returns the shape and dtype of an array without its values, for traces."""
-    return jax().ShapeDtypeStruct(shape, dtype)
-
-
-def dtype_bytes(dtype: Any) -> int:
-    """Returns the bytes of a number of a dtype, such as "bfloat16"."""
-    return int(jax().numpy.dtype(dtype).itemsize)
-
-
-def build_by_call(model: Model, shape: tuple[int | None, ...], dtype: str) -> None:
-    """Creates a model's variables by a symbolic call on inputs of a shape; runs nothing."""
-    import keras
-
-    model(keras.KerasTensor(shape, dtype))
-
-
-def predictor(model: Model, compiled: bool) -> Callable[[Any], Any]:
-    """Returns a program that maps rows to a model's outputs; XLA compiles all of JAX."""
-    variables = find_weights(model)
-    call = jax().jit(lambda state, rows: model.stateless_call(*state, rows, training=False)[0])
-    return lambda rows: call(variables.read(), rows)
-
-
-def outline(model: Model, batch: Any) -> list[tuple[int, ...]]:
-    """Returns the shapes of a model's outputs for a batch; computes nothing."""
-    call = jax().eval_shape
-    state = find_weights(model).read()
-    found = call(lambda *given: model.stateless_call(*given, training=False)[0], *state, batch)
-    return [tuple(one.shape) for one in jax().tree.leaves(found)]
 
 
 def put(value: Any, device: str) -> Any:

@@ -1,4 +1,4 @@
-"""A model costs on JAX what it costs on TensorFlow, see `jax_tools`."""
+"""A model costs on JAX what it costs on TensorFlow, see `jax_models`."""
 
 import costed
 import pytest
@@ -15,7 +15,7 @@ def on_tensorflow():
 
 @pytest.mark.parametrize("name", ["dense", "images", "series"])
 def test_layers_cost_the_same_on_both_backends(on_tensorflow, name):
-    found, expected = run_part("jax_tools", "cost", PARTS)[name], on_tensorflow[name]
+    found, expected = run_part("jax_models", "cost", PARTS)[name], on_tensorflow[name]
     assert found["layers"] == expected["layers"]
     assert found["flops"] == expected["flops"]
     assert found["notes"] == expected["notes"] == []
@@ -25,12 +25,12 @@ def test_layers_cost_the_same_on_both_backends(on_tensorflow, name):
 
 @pytest.mark.parametrize("name", ["dense", "images"])  # XLA counts one step of a loop
 def test_the_count_is_close_to_that_of_xla(name):
-    found = run_part("jax_tools", "cost", PARTS)[name]
+    found = run_part("jax_models", "cost", PARTS)[name]
     assert found["flops"] == pytest.approx(found["xla"], rel=0.1)
 
 
 def test_an_open_dimension_needs_the_shape_of_a_row():
-    message, hint, flops = run_part("jax_tools", "open_cost", PARTS)
+    message, hint, flops = run_part("jax_models", "open_cost", PARTS)
     assert message.endswith("inputs of shape ? x 4: a dimension is open.")
     assert hint == "Give the shape of a row as `input_shape`."
     assert flops == 5 * (2 * 4 * 2 + 2)

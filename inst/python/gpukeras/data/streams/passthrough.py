@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukeras.backend import runtime
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.data.plan import PipelinePlan, StreamFacts
@@ -75,7 +76,7 @@ def _is_ragged(part: Any) -> bool:
 
 
 def _leaves(spec: Any) -> list[Any]:
-    return runtime.tensorflow().nest.flatten(spec)
+    return runtime.reader().nest.flatten(spec)
 
 
 # Building ----------------------------------------------------------------------------------------
@@ -96,6 +97,7 @@ def build_as_is(
         SpecError: for an option that needs rows of one shape.
         DataError: for a recipe that encodes, or elements that are neither batches nor rows.
     """
+    require_feature("pipeline as it is")
     _check_options(spec, why)
     if recipe is not None and not keeps_values(recipe):
         raise DataError(
@@ -161,7 +163,7 @@ def count_rows(element: Any) -> int:
 
 def count_bytes(element: Any) -> int:
     """Returns the bytes of a batch's tensors; a text counts 8, its reference."""
-    parts = runtime.tensorflow().nest.flatten(element, expand_composites=True)
+    parts = runtime.reader().nest.flatten(element, expand_composites=True)
     return sum(int(part.shape.num_elements() or 0) * (part.dtype.size or 8) for part in parts)
 
 

@@ -10,12 +10,12 @@ Elements are `x`, `(x, y)` or `(x, y, weights)`, each a tensor of numbers, batch
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import check_count, refused_value
@@ -44,7 +44,7 @@ class TfStream:
             SpecError: if it is not a tf.data dataset, or is infinite and `steps` is not given.
             DataError: for elements that cannot be trained on.
         """
-        if not isinstance(dataset, runtime.tensorflow().data.Dataset):
+        if not isinstance(dataset, runtime.reader().data.Dataset):
             raise refused_value("x", dataset, "a tf.data.Dataset")
         self.dataset = disable_prefetch(dataset)
         self.elements = parse_elements(dataset.element_spec, batched)
@@ -129,7 +129,7 @@ class TfStream:
 
     def _encode(self, recipe: Recipe, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         """Encodes a block in the dataset's graph; bytes stay bytes and become floats later."""
-        tf = runtime.tensorflow()
+        tf = runtime.reader()
         x = tf.reshape(parts[0], (-1, *self.elements.row_shape))
         if recipe.center is not None:
             x = (tf.cast(x, tf.float64) - recipe.center) / recipe.scale
@@ -151,7 +151,7 @@ def disable_prefetch(dataset: Any) -> Any:
     """
     if not keras_private.uses_py_function(dataset):
         return dataset
-    options = runtime.tensorflow().data.Options()
+    options = runtime.reader().data.Options()
     options.experimental_optimization.apply_default_optimizations = False  # fuses map and batch
     options.experimental_optimization.inject_prefetch = False
     return dataset.with_options(options)
@@ -240,15 +240,15 @@ class TfPass:
         return int(arrays[0].shape[0])
 
     def _cut(self, arrays: tuple[Any, ...], first: bool) -> Iterator[HostBlock]:
-        tf, rows, size = runtime.tensorflow(), self._count(arrays), self._batch_size
+        tf, rows, size = runtime.reader(), self._count(arrays), self._batch_size
         full, room = rows // size, size * self._capacity
         if rows == room:
-            yield arrays, full, False
+            yield _give(arrays), full, False
             return
         if full:
-            yield tuple(_pad(tf, array, room) for array in arrays), full, False
+            yield _give(_pad(tf, array, room) for array in arrays), full, False
         if rows % size and not (self._drop_last and (full or not first)):
-            yield tuple(array[full * size :] for array in arrays), 1, True
+            yield _give(array[full * size :] for array in arrays), 1, True
 
 
 def check_steps(steps: Any, cardinality: int, batched: bool = True) -> int | None:
@@ -307,12 +307,16 @@ def pull_element(puller: Puller, epoch: int, idle: Callable[[], None] = lambda: 
     """
     try:
         return puller.pull(idle)
-    except runtime.tensorflow().errors.OpError as error:
+    except runtime.reader().errors.OpError as error:
         raise DataError(
             f"The tf.data dataset failed in epoch {epoch}: {find_reason(error)}.",
             arg="x",
             epoch=epoch,
         ) from error
+
+
+def _give(arrays: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(map(tensor_ops.take_over, arrays))
 
 
 def _pad(tf: Any, array: Any, room: int) -> Any:

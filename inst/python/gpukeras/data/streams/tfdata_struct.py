@@ -156,7 +156,7 @@ def _unname(dataset: Any, recipe: Recipe | None) -> Any:
 
 
 def _join(values: Mapping[str, Any], slots: Sequence[Slot], batched: bool) -> Any:
-    tf = runtime.tensorflow()
+    tf = runtime.reader()
     rows = (-1,) if batched else ()
     parts = [
         tf.reshape(tf.cast(values[slot.name], tf.float32), (*rows, slot.width)) for slot in slots
