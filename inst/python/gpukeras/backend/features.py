@@ -32,7 +32,7 @@ class Feature:
 FEATURES = {
     "cluster": Feature("gpu_cluster()", "Train on one device"),
     "devices": Feature("`devices`, for more than one device,", "Leave it out"),
-    "images": Feature("Image files in gpu_dataset()", beside=True),
+    "images": Feature("Reading image files", beside=True),
     "litert": Feature('gpu_export(format = "litert")'),
     "map": Feature("`map` of gpu_dataset()", "Make the function a layer of the model"),
     "onnx": Feature('gpu_export(format = "onnx")'),
@@ -41,7 +41,7 @@ FEATURES = {
         "A tf.data pipeline of texts or of rows whose shape varies",
         "Give gpu_dataset() a function that makes batches",
     ),
-    "records": Feature("TFRecord files in gpu_dataset()", beside=True),
+    "records": Feature("Reading TFRecord files", beside=True),
     "savedmodel": Feature('gpu_export(format = "savedmodel")'),
     "stablehlo": Feature('gpu_export(format = "stablehlo")', backend="jax"),
     "tensorboard": Feature("`tensorboard` of gpu_fit()", beside=True),

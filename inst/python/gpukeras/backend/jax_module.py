@@ -31,3 +31,11 @@ def jax() -> Any:
         ) from error
     xla_cache.prepare_jax_cache(module)
     return module
+
+
+def jax_export() -> Any:
+    """Returns JAX's module that writes and reads programs as files."""
+    jax()
+    from jax import export
+
+    return export

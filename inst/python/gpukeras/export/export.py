@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.backend.features import require_feature
 from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
@@ -29,7 +28,7 @@ from gpukeras.core.options import check_flag, check_positive
 from gpukeras.data.files.errors import path_error
 from gpukeras.diagnostics.child_probes import parse_answer, quiet_environment, run_probe
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.export.formats import FORMATS, Format, check_packages, choose_format
+from gpukeras.export.formats import FORMATS, Format, choose_format, open_format
 from gpukeras.export.keras_file import (
     check_target,
     explain_error,
@@ -128,17 +127,14 @@ def export_model(
     Raises:
         SpecError: for a bad option, or if random rows cannot be drawn.
         DataError: if the path is taken or cannot be written.
-        BackendError: if the format needs Keras on another backend.
-        RuntimeMissingError: if the format needs packages that are not installed.
+        BackendError, RuntimeMissingError: if the format needs another backend, or packages.
         ModelError: if Keras or the converter cannot export the model, the file cannot be run, or
             its predictions differ.
     """
     began = time.perf_counter()
     builder.check_model(model, compiled=False)
     name, target = choose_format(format, path), Path(path).expanduser().absolute()
-    form = FORMATS[name]
-    require_feature(name)
-    check_packages(form)
+    form = open_format(name)
     _check_place(target, form, check_flag("overwrite", overwrite))
     rows = read_samples(model, data)
     limit, reason = _read_tolerance(model, tolerance)

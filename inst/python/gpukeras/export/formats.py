@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import RuntimeMissingError, SpecError
 from gpukeras.core.options import check_choice
 
@@ -114,6 +115,21 @@ def choose_format(name: str, path: str) -> str:
             f"`path` must be a folder for {form.title}, not a {suffix} file.", hint=hint, arg="path"
         )
     return name
+
+
+def open_format(name: str) -> Format:
+    """Returns a format that Keras' backend and the installed packages can write.
+
+    Args:
+        name: A key of `FORMATS`.
+
+    Raises:
+        BackendError: if Keras runs on another backend.
+        RuntimeMissingError: see `check_packages()`.
+    """
+    require_feature(name)
+    check_packages(FORMATS[name])
+    return FORMATS[name]
 
 
 def check_packages(form: Format) -> None:

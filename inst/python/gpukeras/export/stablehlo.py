@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.backend.jax_module import jax
+from gpukeras.backend.jax_module import jax, jax_export
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.export.parity import read_inputs
@@ -31,8 +31,7 @@ def write_stablehlo(model: Model, path: str) -> None:
     Raises:
         ModelError: if the model does not tell the shape of its input.
     """
-    from jax import export
-
+    export = jax_export()
     structure, nest = read_inputs(model), runtime.tree()
     if structure is None:
         raise ModelError("it does not tell the shape of its input", arg="model")
@@ -52,8 +51,7 @@ def write_stablehlo(model: Model, path: str) -> None:
 
 def _open_shape(place: int, shape: tuple[int | None, ...], scope: Any) -> tuple[Any, ...]:
     """Returns an input's shape with a symbol for each open dimension; rows have the same one."""
-    from jax import export
-
+    export = jax_export()
     sizes = [
         "rows",
         *(f"d{place}_{axis}" if n is None else str(n) for axis, n in enumerate(shape[1:])),
@@ -64,8 +62,7 @@ def _open_shape(place: int, shape: tuple[int | None, ...], scope: Any) -> tuple[
 
 def read_stablehlo(path: str) -> tuple[Any, list[str]]:
     """Returns a file's program and the names of its inputs."""
-    from jax import export
-
+    export = jax_export()
     exported = export.deserialize(bytearray(Path(path).read_bytes()))
     (inputs,), _ = jax().tree.unflatten(exported.in_tree, exported.in_avals)
     return exported, list(inputs)
