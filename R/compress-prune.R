@@ -10,7 +10,7 @@
 #' is `sparsity * (1 - (1 - t / n)^3)` with the cubic schedule of Zhu and Gupta (2017), where n is
 #' the last step of the `ramp`. Biases, normalisations, embeddings and the small kernels of
 #' depthwise convolutions are not pruned. A file with many zeros compresses well, but the model does
-#' not compute less: TensorFlow multiplies by zeros too.
+#' not compute less: TensorFlow and JAX multiply by zeros too.
 #'
 #' With `structured = TRUE`, whole units and filters are removed at once, those whose weights have
 #' the smallest norm (Li et al. 2017). A smaller model is built from the rest and trained further.

@@ -19,7 +19,7 @@
 #' - `$report`: all of it as the core reports it.
 #'
 #' @section How latency is measured:
-#' One measurement is a call of the model as a compiled TensorFlow function, from rows on the device
+#' One measurement is a call of the model as a program of TensorFlow or JAX, from rows on the device
 #' to numbers in memory, without the overhead of [gpu_predict()]. After a warm-up, each model is
 #' called 30 to 300 times, alternating between the two. Times of less than a millisecond are mostly
 #' TensorFlow's overhead.

@@ -11,7 +11,7 @@ GpuKerasError                  R: gpukeras_error
 ├── CompressionError           gpukeras_error_compression
 ├── ForkError                  gpukeras_error_fork             TensorFlow in a forked process
 ├── GeneratorError             gpukeras_error_generator        the user's function failed
-├── BackendError               gpukeras_error_backend          works on TensorFlow only
+├── BackendError               gpukeras_error_backend          needs another backend of Keras
 └── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
 
 Messages name what was expected and what was found (types, shapes, counts, names), never data.
