@@ -82,8 +82,8 @@ class LimitWay(Way):
 
     def _loop(self, state: Any, batch: Any) -> Any:
         def body(state: Any, _: Any) -> Any:
-            logs, after = self.model.train_step(tuple(map(list, state)), batch)
-            after = tuple(map(tuple, after))
+            logs, after = self.model.train_step(state, batch)
+            after = tuple(map(list, after))
             return jax().tree.map(lambda new, old: new.astype(old.dtype), after, state), logs
 
         state, logs = jax().lax.scan(body, state, length=self.given.case.steps)

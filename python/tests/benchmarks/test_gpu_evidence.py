@@ -231,7 +231,7 @@ def test_the_whole_way_goes_on_jax_without_tensorflow(tmp_path):
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["backend"] == results["cases"]["backend"] == "jax"
     ways = {way["way"]: way for way in results["cases"]["found"]["dense_small_32"]["ways"]}
-    assert list(ways) == [ARRAYS, STEPS, "gpukeras", LIMIT, BARE]
+    assert set(ways) == {ARRAYS, STEPS, "gpukeras", LIMIT, BARE}
     for way in ways.values():
         assert "problem" not in way, way
         assert way["step_s"] > 0

@@ -35,6 +35,7 @@ NEEDED = {
     "EarlyStoppingSpec": {"patience": 3},
     "CheckpointSpec": {"folder": "run"},
     "BoardSpec": {"folder": "run"},
+    "WindowRule": {"time": "when"},
     "ClusterSpec": {"workers": ("a:1000", "b:1000")},
     "RingCost": {"latency_s": 1e-5, "bytes_per_s": 1e9},
     "NodesCost": {"inside": RING, "between": RING},
@@ -48,6 +49,7 @@ ARGS = {
     "folder": {"checkpoint", "tensorboard"},
     "timeout_s": {"timeout"},
     "source": {"workers"},
+    "targets": {"y"},
 }
 
 

@@ -14,6 +14,7 @@ from gpukeras.data.preprocessing import recipe as preprocessing_recipe
 from gpukeras.data.preprocessing.columns import ColumnRule
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule, Output
+from gpukeras.data.preprocessing.windows import GAPS, WindowRule
 
 WORDS = st.text(max_size=6)
 PLAIN = {
@@ -22,10 +23,25 @@ PLAIN = {
     int: st.integers(0, 40),
     float: st.floats(allow_nan=False, allow_infinity=False),
 }
+NAMES = st.lists(st.text(min_size=1, max_size=6), max_size=2, unique=True).map(tuple)
+WINDOWS = st.builds(
+    WindowRule,
+    window=st.integers(1, 40),
+    horizon=st.integers(0, 40),
+    stride=st.integers(1, 40),
+    time=st.text(min_size=1, max_size=6),
+    group=NAMES,
+    targets=NAMES,
+    known=NAMES,
+    gaps=st.sampled_from(GAPS),
+    step=st.none() | st.floats(1e-3, 1e3),
+)
 
 
 def values_of(hint, least=0):
     """Anything that a field of this type can hold; in one that may be None, no empty tuple."""
+    if hint is WindowRule:
+        return WINDOWS
     if is_dataclass(hint):
         return st.builds(hint, **fields_of(hint))
     inner = get_args(hint)

@@ -26,10 +26,10 @@ HORIZON = "horizon"  # a column of predictions: which of the rows ahead
 
 
 def _check_names(arg: str, names: Any) -> tuple[str, ...]:
-    names = (names,) if isinstance(names, str) else tuple(names or ())
-    if not all(isinstance(name, str) for name in names):
+    names = (names,) if isinstance(names, str) else () if names is None else names
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise SpecError(f"`{arg}` must be the names of columns.", arg=arg)
-    return names
+    return tuple(names)
 
 
 def _check_name(arg: str, name: Any) -> str:
