@@ -12,6 +12,16 @@ def build_models():
         def call(self, x):
             return keras.ops.tanh(keras.ops.matmul(x, self.w))
 
+    class Pictures(layers.Layer):
+        def build(self, shape):
+            self.filters = self.add_weight(shape=(3, 3, shape[-1], 6), name="filters")
+            self.mixed = self.add_weight(shape=(6, 5), name="mixed")
+
+        def call(self, x):
+            ops = keras.ops
+            seen = ops.max_pool(ops.conv(x, self.filters), (2, 2), (2, 2))
+            return ops.mean(ops.einsum("bhwc,cd->bhwd", seen, self.mixed), (1, 2))
+
     inner = keras.Sequential([keras.Input((64,)), layers.Dense(16, "relu")], name="inner")
     models = {
         "dense": [keras.Input((20,)), layers.Dense(64, "relu"), layers.Dropout(0.1), inner, Own()],
@@ -23,6 +33,7 @@ def build_models():
             layers.Flatten(),
             layers.Dense(4),
         ],
+        "operations": [keras.Input((16, 16, 3)), Pictures()],
         "series": [keras.Input((9, 4)), layers.LSTM(8), layers.Dense(1)],
     }
     made = {name: keras.Sequential(stack) for name, stack in models.items()}

@@ -23,7 +23,14 @@ def test_layers_cost_the_same_on_both_backends(on_tensorflow, name):
     assert 0.5 < found["total"] / expected["total"] < 2
 
 
-@pytest.mark.parametrize("name", ["dense", "images"])  # XLA counts one step of a loop
+def test_operations_of_a_layer_of_ones_own_cost_the_same(on_tensorflow):
+    found = run_part("jax_models", "cost", PARTS)["operations"]
+    assert found["layers"][0][3] == "operations"
+    assert found["flops"] == pytest.approx(on_tensorflow["operations"]["flops"], rel=0.01)
+    assert found["notes"] == []
+
+
+@pytest.mark.parametrize("name", ["dense", "images", "operations"])  # XLA counts one step of a loop
 def test_the_count_is_close_to_that_of_xla(name):
     found = run_part("jax_models", "cost", PARTS)[name]
     assert found["flops"] == pytest.approx(found["xla"], rel=0.1)
