@@ -9,14 +9,14 @@
 #' some tenths of a second, or several seconds for a model of hundreds of layers.
 #'
 #' @section How FLOPs are counted:
-#' A multiplication and the addition after it count as two. A dense layer with `c` inputs takes
-#' `2 c units`; a convolution `2 k c filters` for each output position (`k`: the size of its
-#' window); an LSTM `8 units (c + units)` for each step; multi-head attention takes four projections
-#' and `2 (key_dim + value_dim)` for each head and pair of positions. A bias, a function such as
-#' relu or tanh, and each product of the gates take one per number, a softmax five. Keras' own
-#' layers are counted by such formulas; other layers (custom ones, lambda layers) by their
-#' operations in TensorFlow or JAX. If a layer cannot be counted, its value is `NA`, never 0, and the totals
-#' say so.
+#' A multiplication and the addition after it count as two. A dense layer with `c` inputs takes `2 c
+#' units`; a convolution `2 k c filters` for each output position (`k`: the size of its window); an
+#' LSTM `8 units (c + units)` for each step; multi-head attention takes four projections and `2
+#' (key_dim + value_dim)` for each head and pair of positions. A bias, a function such as relu or
+#' tanh, and each product of the gates take one per number, a softmax five. Keras' own layers are
+#' counted by such formulas; other layers (custom ones, lambda layers) by their operations in
+#' TensorFlow or JAX. If a layer cannot be counted, its value is `NA`, never 0, and the totals say
+#' so.
 #'
 #' A training step takes about three times the forward pass, because the backward pass computes two
 #' products for each product of the forward pass. Time need not follow FLOPs: [gpu_batch_size()]
@@ -25,9 +25,9 @@
 #' @section How memory is estimated:
 #' The estimate adds up the weights, their gradients, the optimizer's state (Adam: two numbers per
 #' weight), and for each row of the batch: inputs, outputs, kept activations and twice the largest
-#' of them. Kept activations are the tensors that the gradients read, as TensorFlow or JAX traces them
-#' for this model, in the model's precision. In trials on a CPU, training took 0.8 to 1.2 times the
-#' estimate, and with LSTM layers 1.6 times. The estimate excludes what libraries take for
+#' of them. Kept activations are the tensors that the gradients read, as TensorFlow or JAX traces
+#' them for this model, in the model's precision. In trials on a CPU, training took 0.8 to 1.2 times
+#' the estimate, and with LSTM layers 1.6 times. The estimate excludes what libraries take for
 #' themselves (the CUDA context, cuDNN's workspaces), and XLA may keep less. [gpu_batch_size()]
 #' measures it.
 #'

@@ -43,8 +43,9 @@
 #' [gpu_learning_rate()] work, and XLA's programs are kept between sessions.
 #'
 #' If TensorFlow is installed too, it does for JAX, on the CPU: reading image files, texts, TFRecord
-#' files and tf.data pipelines, and writing the TensorBoard files of [gpu_fit()]; and [gpu_profile()]
-#' reads the kernels of JAX's trace. Without it, a profile has times without kernels.
+#' files and tf.data pipelines, and writing the TensorBoard files of [gpu_fit()]; and
+#' [gpu_profile()] reads the kernels of JAX's trace. Without it, a profile has times without
+#' kernels.
 #'
 #' An error of class `gpukeras_error_backend` names what needs Keras on TensorFlow, and what to do
 #' instead: models of texts, tf.data pipelines of texts or of rows whose shape varies, `map` of

@@ -30,18 +30,19 @@
 #' compile the model again after you change a number inside a layer, such as a dropout rate. If you
 #' freeze a layer after a training (`trainable`), the next training leaves it unchanged, whereas
 #' Keras trains it until you compile the model again. If you unfreeze a layer, compile the model
-#' again; otherwise an error names the layer. A new model that is provably equal to an earlier one of
-#' the session (Keras' own layers, losses, metrics and optimizers, with the same settings, shapes and
-#' batches, on one device) uses its programs; the last 8 programs are kept. Learning rates may
+#' again; otherwise an error names the layer. A new model that is provably equal to an earlier one
+#' of the session (Keras' own layers, losses, metrics and optimizers, with the same settings, shapes
+#' and batches, on one device) uses its programs; the last 8 programs are kept. Learning rates may
 #' differ, unless they follow a schedule.
 #'
 #' XLA keeps its programs for later sessions in the folder `xla` of `tools::R_user_dir("gpukeras",
-#' "cache")`, in a subfolder for each version of TensorFlow or JAX and kind of CPU and GPU, and loads
-#' them several times faster than it builds them. When TensorFlow or JAX starts, the programs that
-#' were not used for longest are removed until the rest takes at most 1 GiB. The environment variable
-#' `GPUKERAS_XLA_CACHE`, set before that, names another folder, or is `"off"`. No programs are kept
-#' if the folder cannot be written to, the disk is almost full, others may write to the folder, or
-#' you set `TF_XLA_FLAGS`. JAX uses the folder in `JAX_COMPILATION_CACHE_DIR` where you name one.
+#' "cache")`, in a subfolder for each version of TensorFlow or JAX and kind of CPU and GPU, and
+#' loads them several times faster than it builds them. When TensorFlow or JAX starts, the programs
+#' that were not used for longest are removed until the rest takes at most 1 GiB. The environment
+#' variable `GPUKERAS_XLA_CACHE`, set before that, names another folder, or is `"off"`. No programs
+#' are kept if the folder cannot be written to, the disk is almost full, others may write to the
+#' folder, or you set `TF_XLA_FLAGS`. JAX uses the folder in `JAX_COMPILATION_CACHE_DIR` where you
+#' name one.
 #'
 #' Callbacks that work on every batch (a custom class with `on_train_batch_end()`) or on every n-th
 #' batch (`save_freq = 100` of Keras' `ModelCheckpoint`) switch to `"keras"`. Keras' other callbacks
