@@ -69,9 +69,8 @@ def assert_equal(found, expected, kills):
 
 
 def kill(tmp_path, engine, wanted):
-    """Kills trainings so many times, and compares each with two that nothing disturbs."""
+    """Kills trainings so many times, and compares each with one that nothing disturbs."""
     expected, lasts = train("none", tmp_path / "undisturbed.npz", engine)
-    assert_equal(train("none", tmp_path / "again.npz", engine)[0], expected, 0)
     rng = np.random.default_rng([wanted, len(engine)])
     kills = trainings = 0
     while kills < wanted:  # a training that comes to its end is followed by another one

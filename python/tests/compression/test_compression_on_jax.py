@@ -7,7 +7,7 @@ pytestmark = [pytest.mark.process, needs_jax]
 PARTS = ("pruned", "growing", "quantized", "distilled", "separated")
 
 
-@pytest.mark.parametrize("name", ["once", "keras", "compiled"])
+@pytest.mark.parametrize("name", ["once", "compiled"])
 def test_pruned_weights_stay_zero_in_further_training(name):
     found = run_part("jax_models", "pruned", PARTS)[name]
     assert found["zeros"] == pytest.approx(0.8, abs=0.01)

@@ -49,6 +49,7 @@ OTHERS = (
 )
 
 MORE = (
+    "averages",
     "batch_norm",
     "keras_averages",
     "loss_scale",

@@ -7,8 +7,10 @@ import pytest
 
 from gpukeras.compression.masks import Mask, set_mask
 from gpukeras.engine import model_identity
+from gpukeras.models.variables import build_variables
 
 pytestmark = pytest.mark.tf
+ROWS = np.zeros((2, 5), "float32"), np.zeros(2, "int32")
 
 
 def describe_model(model):
@@ -37,7 +39,7 @@ def build(
     inner.trainable = not freeze
     optimizer = optimizer or keras.optimizers.Adam()
     model.compile(optimizer, loss, metrics=list(metrics), **(compiled or {}))
-    model.train_on_batch(np.zeros((2, 5), "float32"), np.zeros(2, "int32"))
+    build_variables(model, ROWS)
     return model
 
 
@@ -87,7 +89,7 @@ def of_other_slots():
     optimizer = keras.optimizers.Adam()
     optimizer.build(model.trainable_variables[::-1])
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    model.train_on_batch(np.zeros((2, 5), "float32"), np.zeros(2, "int32"))
+    build_variables(model, ROWS)
     return model
 
 

@@ -89,7 +89,6 @@ def _take_turns(calls: Sequence[Call]) -> list[list[float]]:
     times: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
     began = time.perf_counter()
-    gc.collect()
     enabled = gc.isenabled()
     gc.disable()
     try:
