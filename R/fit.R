@@ -15,9 +15,10 @@
 #' large convolutions take most of the time. A separate thread builds the program of `"compiled"`
 #' while the fastest engine so far trains, so training never waits for the compiler. The program is
 #' built only if the remaining batches can make up for the build time. A model with operations that
-#' XLA rejects trains without it. The history reports which engine was chosen, why, and the measured
-#' times. Dropout draws different numbers in the compiled engine, so set `engine` if runs must
-#' repeat bit for bit.
+#' XLA rejects trains without it. If XLA's program won, a later training of an equal model on this
+#' computer starts with it, as far as the batches pay for its start. The history reports which
+#' engine was chosen, why, and the measured times. Dropout draws different numbers in the compiled
+#' engine, so set `engine` if runs must repeat bit for bit.
 #'
 #' On a GPU, XLA waits for the host in each step of a program whose number of steps it does not
 #' know. There `"compiled"` consists of programs of 1, 8, 64 and 512 steps, as far as calls are that

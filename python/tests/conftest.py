@@ -10,6 +10,8 @@ import tempfile
 import pytest
 from small_fits import make_dataset, make_model
 
+from gpukeras.engine import known_choices
+
 # The tests on a GPU need no hypothesis, and run on computers where it is missing.
 with contextlib.suppress(ModuleNotFoundError):
     from hypothesis import settings
@@ -42,6 +44,12 @@ def pytest_collection_modifyitems(items):
         used = vars(item.module).values()
         if any(each is subprocess or getattr(each, "__module__", "") in STARTERS for each in used):
             item.add_marker("process")
+
+
+@pytest.fixture(autouse=True)
+def measures_engines(monkeypatch):
+    # No test starts with the engine that won in another one.
+    monkeypatch.setattr(known_choices, "LASTING", ())
 
 
 @pytest.fixture

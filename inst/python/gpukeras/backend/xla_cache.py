@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import stat
 import sys
 import warnings
@@ -105,6 +106,15 @@ def find_risk(folder: Path) -> str:
     if found.st_uid not in (os.geteuid(), 0):
         return "belongs to another user"
     return "can be written to by all users" if found.st_mode & stat.S_IWOTH else ""
+
+
+def find_kept_folder() -> Path | None:
+    """Returns the folder in which TensorFlow keeps programs, if gpukeras has told it so."""
+    found = re.search(re.escape(FOLDER_FLAG) + '"([^"]+)"', os.environ.get(FLAGS, ""))
+    whole = find_folder(os.environ, sys.platform, Path(os.path.expanduser("~")))
+    if found is None or whole is None or Path(found[1]).parent != whole:
+        return None
+    return Path(found[1])
 
 
 def prepare_cache() -> None:

@@ -189,17 +189,18 @@ def choose_fastest(trials: tuple[Trial, ...], skipped: tuple[str, ...]) -> Engin
     """Returns the fastest engine tried, with the times; names engines that could not pay off."""
     ran = sorted((t for t in trials if t.batch_s is not None), key=lambda t: t.batch_s or 0.0)
     best, others = ran[0], ran[1:]
-    reason = f"{_micro(best)} a batch"
+    reason = f"{format_batch_time(best.batch_s)} a batch"
     if others:
-        figures = " and ".join(f"{_micro(t)} ({t.engine})" for t in others)
+        figures = " and ".join(f"{format_batch_time(t.batch_s)} ({t.engine})" for t in others)
         reason = f"measured fastest: {reason} against {figures}"
     if skipped:
         reason += f"; too few batches left to pay for trying {' and '.join(skipped)}"
     return EngineChoice(best.engine, reason, trials)
 
 
-def _micro(trial: Trial) -> str:
-    return f"{1e6 * (trial.batch_s or 0.0):,.0f} us"
+def format_batch_time(seconds: float | None) -> str:
+    """Returns the time of a batch in microseconds."""
+    return f"{1e6 * (seconds or 0.0):,.0f} us"
 
 
 class EngineAutotuner:
@@ -212,6 +213,7 @@ class EngineAutotuner:
         started_s: Seconds of the first engine's start if it was traced in an earlier training; 0
             otherwise.
         facts: If they ask for determinism, no decision that changes results depends on times.
+        settled: Whether the first candidate that runs the model is the choice.
 
     Attributes:
         started_s: Seconds of the first engine's start, in this training or an earlier one.
@@ -227,10 +229,12 @@ class EngineAutotuner:
         reason: str = "",
         started_s: float = 0.0,
         facts: EngineFacts | None = None,
+        *,
+        settled: bool = False,
     ) -> None:
         """Starts with the first candidate."""
         facts = facts or EngineFacts()
-        self._first = facts.deterministic
+        self._settled, self._first = settled, settled or facts.deterministic
         self._fixed = FIXED_BATCHES if facts.deterministic and facts.own_step else 0
         self.started_s = started_s
         self._waiting = list(candidates[1:])
@@ -291,6 +295,8 @@ class EngineAutotuner:
         """Excludes the engine on trial or in preparation; returns False if there is no other."""
         self.trials += (Trial(self.preparing or self.engine, 0.0, None, why),)
         self.preparing = ""
+        if self._settled:  # by what no longer holds: measure
+            self._settled, self._first, self._reason = False, False, ""
         if not self._waiting and not any(t.batch_s for t in self.trials):
             return False
         self._go_on()

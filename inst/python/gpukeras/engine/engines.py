@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
@@ -44,7 +44,7 @@ from gpukeras.engine.programs import (
     make_static,
     read_shapes,
 )
-from gpukeras.engine.trace_cache import open_traced
+from gpukeras.engine.trace_cache import make_key, open_traced
 from gpukeras.engine.trip_counts import choose_loop
 from gpukeras.system import host
 
@@ -123,6 +123,11 @@ class Engines:
         function = getattr(model, name)
         setattr(model, name, before)
         return function
+
+    @property
+    def identity(self) -> Hashable | None:
+        """What engines of equal models share; None if that is unknown."""
+        return make_key(self.model, self._step, (self._kind, self.batch_size, self._device))
 
     @property
     def variables(self) -> Sequence[Any]:

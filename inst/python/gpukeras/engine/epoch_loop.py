@@ -15,6 +15,7 @@ from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block, DataLoader
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.engines import Engines
+from gpukeras.engine.known_choices import keep_choice
 from gpukeras.engine.programs import Logs, engine_refusals
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
@@ -188,6 +189,7 @@ class EpochLoop:
         self.engines.started_s = chooser.started_s
         if trying and chooser.choice:
             self.engines.chosen = chooser.choice.engine
+            keep_choice(self.engines, chooser.choice)
             self._suit()
         return count
 

@@ -63,7 +63,7 @@ def open_traced(model: Model, step: Any, terms: Sequence[Any], trace: Callable[[
         terms: What the program depends on besides them.
         trace: Returns a concrete function of the model's step.
     """
-    state, key = list_state(model, step), _make_key(model, step, terms)
+    state, key = list_state(model, step), make_key(model, step, terms)
     if key is not None and key in _shared:
         _shared.move_to_end(key)
         traced, places = _shared[key]
@@ -80,8 +80,14 @@ def hold(concrete: Any) -> Traced:
     return Traced(concrete, tuple(variables.get(id(each), each) for each in captured))
 
 
-def _make_key(model: Model, step: Any, terms: Sequence[Any]) -> Hashable | None:
-    """Returns what equal programs have in common; None for a step that is not only Keras' own."""
+def make_key(model: Model, step: Any, terms: Sequence[Any]) -> Hashable | None:
+    """Returns what equal programs have in common; None for a step that is not only Keras' own.
+
+    Args:
+        model: A compiled model whose variables exist.
+        step: What is traced, see `Engines`.
+        terms: What the program depends on besides them.
+    """
     if not getattr(step, "is_plain", getattr(step, "__self__", None) is model):
         return None
     described = describe_model(model, step)

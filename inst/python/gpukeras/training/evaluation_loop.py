@@ -12,9 +12,10 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import MapLoader, open_evaluation
 from gpukeras.distributed.strategy import Strategy
-from gpukeras.engine.autotune import EngineAutotuner, choose_evaluation_candidates
+from gpukeras.engine.autotune import choose_evaluation_candidates
 from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.epoch_loop import EpochLoop
+from gpukeras.engine.known_choices import open_autotuner
 from gpukeras.engine.predict_loop import check_whole, fixed_rows
 from gpukeras.engine.programs import Logs
 from gpukeras.models import builder
@@ -75,7 +76,7 @@ class EvaluationLoop:
         engines = strategy.open_evaluation(self._model, self._loader.batch_size, self._device)
         candidates = choose_evaluation_candidates(facts)
         passes = (self._loader.steps or 1) * max(1, self._epochs - self._epoch)
-        chooser = EngineAutotuner(candidates, passes, "", engines.started_s, facts)
+        chooser = open_autotuner(engines, candidates, passes, "", facts)
         self._runner = EpochLoop(engines, chooser, agree_time=strategy.agreement.agree_time)
 
     @property

@@ -32,6 +32,7 @@ from gpukeras.engine.autotune import EngineAutotuner, choose_candidates
 from gpukeras.engine.engine_facts import explain_test_hook, read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import EpochLoop
+from gpukeras.engine.known_choices import open_autotuner
 from gpukeras.engine.optimizer import read_rate
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.engine.train_step import can_split
@@ -130,9 +131,8 @@ class Trainer:
         self.callback_manager = held.enter_context(manager)
         self.health = Health(self.model, self.callback_manager.averages)
         facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
-        self.facts = replace(
-            facts, replicas=self.strategy.replicas, text=self.data.recipe.has_texts
-        )
+        replicas, text = self.strategy.replicas, self.data.recipe.has_texts
+        self.facts = replace(facts, replicas=replicas, text=text)
         if state is not None and state.engine and self.facts.requested == "auto":
             self.facts = replace(self.facts, requested=state.engine)
         engines, chooser = self._open_engines()
@@ -179,7 +179,7 @@ class Trainer:
         short = not self.loader.exact or self.plan.last_batch < self.plan.batch_size
         engines.expect(steps * self.spec.epochs, short and fixed_rows(self.model) is None)
         batches = steps * max(1, left)
-        return engines, EngineAutotuner(candidates, batches, reason, engines.started_s, self.facts)
+        return engines, open_autotuner(engines, candidates, batches, reason, self.facts)
 
     # Through Keras --------------------------------------------------------------------------------
 

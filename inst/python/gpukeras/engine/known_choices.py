@@ -1,0 +1,172 @@
+"""Remembers which engine was measured fastest, for later trainings of equal models.
+
+A training of many batches measures its engines, see `autotune`, and until XLA has compiled its
+program the slower one trains. A later training of an equal model on the same computer starts with
+the engine that won. Choices lie in one small file beside the programs that XLA keeps, see
+`xla_cache`; without that folder they last as long as the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpukeras.backend import xla_cache
+from gpukeras.core.safe_files import open_regular, private_folder
+from gpukeras.engine.autotune import (
+    EngineAutotuner,
+    EngineChoice,
+    EngineFacts,
+    format_batch_time,
+)
+
+FILE = "engine-choices.json"
+MOST_CHOICES = 200  # the oldest are forgotten
+MOST_BYTES = 2**20  # of a file that is read; one of that many choices has a tenth of it
+LASTING = ("compiled",)  # the engine that is slow to start; the others are tried first anyway
+# A start from a kept program takes about half as long as tracing and compiling a first one.
+START_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class KnownChoice:
+    """The engine that won a measurement, and the one that came second.
+
+    Args:
+        engine: The winner.
+        batch_s: Its seconds per batch.
+        other: The second.
+        other_s: Its seconds per batch.
+        start_s: Seconds of the winner's start.
+    """
+
+    engine: str
+    batch_s: float
+    other: str
+    other_s: float
+    start_s: float
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no measurement gives: the file may be damaged."""
+        times = self.batch_s, self.other_s, self.start_s
+        if self.engine not in LASTING or not isinstance(self.other, str):
+            raise ValueError("not an engine that is remembered")
+        if not all(isinstance(one, float) and math.isfinite(one) and one > 0 for one in times):
+            raise ValueError("not a time")
+
+    @property
+    def reason(self) -> str:
+        """Why the engine trains."""
+        times = format_batch_time(self.batch_s), format_batch_time(self.other_s)
+        return (
+            f"measured fastest in an earlier training on this computer: {times[0]} a batch "
+            f"against {times[1]} ({self.other})"
+        )
+
+    def pays(self, batches: int) -> bool:
+        """Whether the engine saves more in so many batches than its start takes."""
+        return (self.other_s - self.batch_s) * batches > START_SHARE * self.start_s
+
+
+def to_known(choice: EngineChoice) -> KnownChoice | None:
+    """Returns what is to be remembered of a choice, or None: only a measured one is."""
+    ran = sorted((t for t in choice.trials if t.batch_s), key=lambda t: t.batch_s or 0.0)
+    if len(ran) < 2 or ran[0].engine != choice.engine or choice.engine not in LASTING:
+        return None
+    first, second = ran[:2]
+    times = float(first.batch_s or 0.0), float(second.batch_s or 0.0)
+    return KnownChoice(first.engine, times[0], second.engine, times[1], float(first.start_s))
+
+
+def open_autotuner(
+    engines: Any,
+    candidates: tuple[str, ...],
+    batches: int,
+    reason: str,
+    facts: EngineFacts,
+) -> EngineAutotuner:
+    """Returns the autotuner of a training; it starts with the engine that won before, if it pays.
+
+    Args:
+        engines: The model's engines.
+        candidates: Engines to measure, cheapest first.
+        batches: Batches of all epochs.
+        reason: Why other engines are not candidates, or "".
+        facts: See `EngineAutotuner`.
+    """
+    known = _recall(engines, candidates)
+    if known is None or not known.pays(batches):
+        return EngineAutotuner(candidates, batches, reason, engines.started_s, facts)
+    order = (known.engine, *(one for one in candidates if one != known.engine))
+    return EngineAutotuner(order, batches, known.reason, engines.started_s, facts, settled=True)
+
+
+def keep_choice(engines: Any, choice: EngineChoice) -> None:
+    """Remembers a measured choice; a disk that cannot be written to changes nothing."""
+    known = to_known(choice)
+    if known is None or (key := _find_key(engines)) is None:
+        return
+    file = _find_file()
+    _choices(file)[key] = known
+    if file is not None:
+        with contextlib.suppress(OSError):
+            write_choices(file, {**read_choices(file), key: known})  # others have written too
+
+
+def _recall(engines: Any, candidates: tuple[str, ...]) -> KnownChoice | None:
+    if not set(LASTING) & set(candidates[1:]):
+        return None
+    choices = _choices(_find_file())
+    key = _find_key(engines) if choices else None
+    return None if key is None else choices.get(key)
+
+
+def _find_key(engines: Any) -> str | None:
+    """Returns a digest of what equal models on this device share, or None if that is unknown."""
+    identity: Hashable | None = engines.identity
+    return None if identity is None else hashlib.sha256(repr(identity).encode()).hexdigest()
+
+
+def _find_file() -> Path | None:
+    folder = xla_cache.find_kept_folder()
+    return None if folder is None else folder / FILE
+
+
+@cache
+def _choices(file: Path | None) -> dict[str, KnownChoice]:
+    """Returns the session's choices: at first those of the file."""
+    return {} if file is None else read_choices(file)
+
+
+def read_choices(file: Path) -> dict[str, KnownChoice]:
+    """Returns the choices of a file; of a damaged or missing one none."""
+    try:
+        with open_regular(file) as opened:
+            found = json.loads(opened.read(MOST_BYTES))
+        return {key: _read_choice(one) for key, one in dict(found).items()}
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+
+
+def _read_choice(found: Mapping[str, Any]) -> KnownChoice:
+    return KnownChoice(**found)
+
+
+def write_choices(file: Path, choices: Mapping[str, KnownChoice]) -> None:
+    """Writes the newest choices beside the file and renames, so that no reader sees half of it.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    kept = dict(list(choices.items())[-MOST_CHOICES:])
+    with private_folder(file) as folder:
+        made = folder / FILE
+        made.write_text(json.dumps({key: asdict(one) for key, one in kept.items()}))
+        made.replace(file)

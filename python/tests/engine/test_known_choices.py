@@ -1,0 +1,182 @@
+"""A later training of an equal model starts with the engine that won, if the file is sound."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from children import CORE, run_script
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpukeras.engine import known_choices
+from gpukeras.engine.autotune import EngineChoice, EngineFacts, Trial
+from gpukeras.engine.known_choices import KnownChoice
+
+SUPPORT = Path(__file__).parents[1] / "support"
+KNOWN = KnownChoice("compiled", 6e-5, "superstep", 5e-4, 2.0)
+THREE = ("superstep", "keras", "compiled")
+SLOW, FAST = Trial("superstep", 0.4, 5e-4), Trial("compiled", 2.0, 6e-5)
+
+
+class Engines:
+    """Engines of a model that is described by a word, or by nothing."""
+
+    def __init__(self, identity="one"):
+        self.identity, self.started_s = identity, 0.0
+
+
+@pytest.fixture
+def file(monkeypatch, tmp_path):
+    monkeypatch.setattr(known_choices, "LASTING", ("compiled",))
+    monkeypatch.setattr(known_choices, "_find_file", lambda: tmp_path / known_choices.FILE)
+    known_choices._choices.cache_clear()
+    yield tmp_path / known_choices.FILE
+    known_choices._choices.cache_clear()
+
+
+def open_new(engines, batches=10**5, candidates=THREE):
+    """As in a new session."""
+    known_choices._choices.cache_clear()
+    return known_choices.open_autotuner(engines, candidates, batches, "", EngineFacts())
+
+
+@pytest.mark.parametrize(
+    ("engine", "trials", "found"),
+    [
+        ("compiled", (SLOW, FAST), KNOWN),
+        ("compiled", (SLOW, Trial("keras", 0.0, None, "refused"), FAST), KNOWN),
+        ("compiled", (FAST,), None),  # nothing to compare it with
+        ("superstep", (SLOW, Trial("compiled", 2.0, 9e-4)), None),  # is tried first anyway
+        ("keras", (SLOW, FAST), None),  # settled for another reason
+        ("compiled", (), None),
+    ],
+)
+def test_only_a_measured_victory_of_the_slow_starter_is_remembered(file, engine, trials, found):
+    assert known_choices.to_known(EngineChoice(engine, "", trials)) == found
+
+
+def test_a_later_session_starts_with_the_winner_and_says_why(file):
+    known_choices.keep_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    chooser = open_new(Engines())
+    assert chooser.engine == "compiled"
+    chooser.record(1, 0.3)
+    assert chooser.choice.engine == "compiled"
+    assert chooser.choice.reason == (
+        "measured fastest in an earlier training on this computer: 60 us a batch against 500 us "
+        "(superstep)"
+    )
+    assert not file.parent.joinpath("engine-choices.json.new").exists()
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize(
+    ("engines", "batches", "candidates"),
+    [
+        (Engines("another"), 10**5, THREE),
+        (Engines(None), 10**5, THREE),  # a model with code of the user's
+        (Engines(), 1000, THREE),  # saves 0.44 s, and its start takes 1 s
+        (Engines(), 10**5, THREE[:2]),  # XLA is not allowed
+    ],
+)
+def test_what_does_not_apply_is_not_used(file, engines, batches, candidates):
+    known_choices.keep_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    assert open_new(engines, batches, candidates).engine == "superstep"
+
+
+def test_a_winner_that_is_refused_now_is_measured_against_no_more(file):
+    known_choices.keep_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    chooser = open_new(Engines())
+    assert chooser.refuse("XLA has no kernel")
+    assert chooser.engine == "superstep"
+    while chooser.choice is None:
+        chooser.record(chooser.count(10**5), chooser.count(10**5) * 5e-4)
+    assert chooser.choice.engine == "superstep"
+    assert "earlier training" not in chooser.choice.reason
+
+
+def test_the_oldest_are_forgotten_and_other_sessions_choices_stay(file, monkeypatch):
+    monkeypatch.setattr(known_choices, "MOST_CHOICES", 3)
+    for name in "abcd":
+        known_choices.keep_choice(Engines(name), EngineChoice("compiled", "", (SLOW, FAST)))
+    assert [open_new(Engines(name)).engine for name in "ad"] == ["superstep", "compiled"]
+    known_choices.write_choices(file, {"other": KNOWN})  # another session, since this one has read
+    known_choices.keep_choice(Engines("e"), EngineChoice("compiled", "", (SLOW, FAST)))
+    assert list(known_choices.read_choices(file))[0] == "other"
+    assert len(known_choices.read_choices(file)) == 2
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+
+
+@given(changes=st.dictionaries(st.sampled_from([*asdict(KNOWN), "more"]), JUNK, min_size=1))
+def test_a_damaged_file_is_no_file(tmp_path_factory, changes):
+    file = tmp_path_factory.mktemp("choices") / known_choices.FILE
+    found = {**asdict(KNOWN), **changes}
+    file.write_text(json.dumps({"key": found}))
+    for known in known_choices.read_choices(file).values():
+        assert known.engine == "compiled"
+        assert all(0 < one < float("inf") for one in (known.batch_s, known.other_s, known.start_s))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "[1]", "{", '{"a": 1}', "[" * 10**5, "\0"])
+def test_what_is_no_table_is_no_file(tmp_path, content):
+    file = tmp_path / known_choices.FILE
+    file.write_text(content)
+    assert known_choices.read_choices(file) == {}
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    file = tmp_path / known_choices.FILE
+    os.mkfifo(file)
+    assert known_choices.read_choices(file) == {}
+
+
+def test_a_folder_that_cannot_be_written_to_changes_nothing(file, monkeypatch):
+    missing = file.parent / "missing" / file.name
+    monkeypatch.setattr(known_choices, "_find_file", lambda: missing)
+    known_choices._choices.cache_clear()
+    known_choices.keep_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    assert not missing.exists()
+    chooser = known_choices.open_autotuner(Engines(), THREE, 10**5, "", EngineFacts())
+    assert chooser.engine == "compiled"  # this session knows
+
+
+SESSION = """
+import numpy as np
+from gpukeras.backend import runtime
+from gpukeras.engine import known_choices
+from gpukeras.engine.autotune import EngineChoice, Trial
+from gpukeras.training import fit
+from small_fits import make_dataset, make_model
+
+data, model = make_dataset(2000, batch_size=1, shuffle=False), make_model()
+if not known_choices._choices(known_choices._find_file()):
+    trials = Trial("superstep", 0.4, 5e-4), Trial("compiled", 0.1, 6e-5)
+
+    def keep(epoch, logs):
+        engines = vars(model)["_gpukeras_engines"]["train"][1]
+        known_choices.keep_choice(engines, EngineChoice("compiled", "", trials))
+
+    hook = runtime.keras().callbacks.LambdaCallback(on_epoch_end=keep)
+    fit.fit(model, data, {"epochs": 1, "engine": "superstep"}, callbacks=[hook])
+    answer = None
+else:
+    report = fit.fit(model, data, {"epochs": 2})
+    answer = [report.engine.engine, report.engine.reason, len(report.history["loss"])]
+"""
+
+
+@pytest.mark.tf
+def test_a_session_trains_with_what_another_has_measured(tmp_path):
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, (CORE, SUPPORT)))}
+    found = [run_script(SESSION, GPUKERAS_XLA_CACHE=str(tmp_path), **paths) for _ in range(2)]
+    assert found[0] is None
+    assert found[1][0] == "compiled"
+    assert found[1][1].startswith("measured fastest in an earlier training on this computer: 60 us")
+    assert found[1][2] == 2
