@@ -2,11 +2,9 @@
 
 table_suffix <- "[.](csv|tsv|txt)([.](gz|bz2))?$|[.](parquet|feather|arrow|ipc)$"
 records_suffix <- "[.]tfrecords?([.]gz)?$"
-image_suffix <- "[.](jpe?g|png|gif|bmp)$"
+image_suffix <- "[.](jpe?g|png|gif|bmp|tiff?)$"
 saved_manifest <- "gpukeras-dataset.json" # written by gpu_dataset_save()
 
-#' @param columns For tables in files: names of the feature columns; `NULL` takes all columns except
-#'   the label and the weights. Other columns are not read.
 #' @param format Format of the files: `"csv"`, `"parquet"`, `"feather"` (also called Arrow), or
 #'   `"auto"`: by their suffixes.
 #' @param image_size Height and width to resize images to, 224 x 224 by default.

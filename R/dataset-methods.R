@@ -22,7 +22,8 @@ dim.gpu_dataset <- function(x) {
 names.gpu_dataset <- function(x) {
   x <- unclass(x)
   parts <- if (length(x$inputs) > 0) x$inputs else x$columns
-  names <- if (length(parts) > 0) lapply(parts, `[[`, "name") else x$names
+  own <- if (nzchar(x$path_column %||% "")) x$path_column else x$names
+  names <- if (length(parts) > 0) lapply(parts, `[[`, "name") else own
   if (length(names) > 0) as.character(unlist(names))
 }
 

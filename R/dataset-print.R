@@ -89,6 +89,10 @@ format_scaling <- function(x) {
 }
 
 format_label <- function(label) {
+  if (length(label$pixels) > 0) {
+    shape <- paste(unlist(label$shape), collapse = " x ")
+    return(sprintf("mask images, %s, %d classes a pixel", shape, length(label$pixels)))
+  }
   switch(label$kind %||% "none",
     none = "none",
     number = sprintf("numbers from %s to %s", signif(label$minimum, 4), signif(label$maximum, 4)),

@@ -83,7 +83,8 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
     features$label <- y %||% file_label(formula, call)
     y <- NULL
   }
-  rows <- new_source(features, if (!is.null(y)) as_labels(y, own, call), FALSE, formula, arg)
+  labels <- if (!is.null(y)) as_recipe_labels(y, own, recipe, call)
+  rows <- new_source(features, labels, FALSE, formula, arg)
   inform_dropped(stage_rows(rows, list(shuffle = FALSE), weights, recipe = source, call = call))
 }
 
@@ -92,7 +93,7 @@ as_new_rows <- function(data, recipe, arg, call = caller_env()) {
   if (is.data.frame(data) && !is.null(recipe$windows)) {
     return(as_window_features(data, recipe, arg, call))
   }
-  as_features(known_columns(data, recipe, call), arg, call, recorded_zones(recipe))
+  as_recipe_features(known_columns(data, recipe, call), recipe, arg, call)
 }
 
 # Says how many rows were left out of a dataset that is not printed.

@@ -44,13 +44,18 @@
 #' @export
 gpu_dataset.data.frame <- function(x, y = NULL, ..., window = NULL, horizon = NULL, # nolint
                                    stride = NULL, group = NULL, time = NULL, known = NULL,
-                                   gaps = NULL, step = NULL) {
+                                   gaps = NULL, step = NULL, image = NULL, columns = NULL,
+                                   classes = NULL) {
   check_names(x)
+  recipe <- recipe_record(list(...)$recipe)
+  if (!is.null(image %||% columns %||% classes) || !is.null(image_column(recipe))) {
+    return(image_frame(x, y, image, columns, classes, recipe, ...))
+  }
   options <- drop_null(list(
     window = window, horizon = horizon, stride = stride, group = group, time = time,
     known = known, gaps = gaps, step = step
   ))
-  rule <- windows_of(list(...)$recipe)
+  rule <- recipe$windows
   if (length(options) > 0 || !is.null(rule)) {
     return(window_dataset(x, c(options, list(targets = y)), rule, ...))
   }

@@ -207,12 +207,17 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
 
 #' @rdname gpu_dataset
 #' @export
-gpu_dataset.formula <- function(x, data, ...) {
-  if (!missing(data) && is.character(data)) {
+gpu_dataset.formula <- function(x, data, ..., image = NULL, classes = NULL) {
+  if (!missing(data) && is.character(data) && is.null(image)) {
     return(formula_files(x, data, ...))
   }
   check_data_frame(data)
   parts <- split_formula(x, data, env = environment(x))
+  image <- image %||% image_column(recipe_record(list(...)$recipe))
+  if (!is.null(image)) {
+    check_image_column(image, names(parts$x), caller_env())
+    return(image_dataset(parts, image, classes, ..., arg = "data"))
+  }
   source <- new_source(
     as_features(parts$x, "data", zones = zones_of(list(...)$recipe)),
     if (!is.null(parts$y)) as_labels(parts$y, parts$label),

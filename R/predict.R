@@ -63,7 +63,7 @@ as_new_features <- function(newdata, recipe, call = caller_env()) {
     return(as_new_rows(newdata, recipe, "newdata", call))
   }
   newdata <- select_features(recipe$formula, newdata, call)
-  as_features(newdata, "newdata", call, recorded_zones(recipe))
+  as_recipe_features(newdata, recipe, "newdata", call)
 }
 
 # A prediction as R values. Large values are in the buffer.

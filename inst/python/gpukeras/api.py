@@ -168,6 +168,7 @@ def _describe_dataset(data: Dataset) -> dict[str, Any]:
         "inputs": data.recipe.inputs,
         "groups": data.recipe.groups,
         "windows": data.recipe.windows,
+        "path_column": data.recipe.path_column,
         "label": data.recipe.label,
         "centred": data.recipe.center is not None,
         "scaled": data.recipe.scale is not None,

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from gpukeras import SpecError
 from gpukeras.backend import runtime
 from gpukeras.data import augmentation
-from gpukeras.data.augmentation import AugmentSpec, build_device_transform, choose_augmented
+from gpukeras.data.augmentation import AugmentSpec, choose_augmented
+from gpukeras.data.augmentation_transform import build_device_transform
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 

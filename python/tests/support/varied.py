@@ -3,7 +3,8 @@
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.data.augmentation import AugmentSpec, build_device_transform, choose_augmented
+from gpukeras.data.augmentation import AugmentSpec, choose_augmented
+from gpukeras.data.augmentation_transform import build_device_transform
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 

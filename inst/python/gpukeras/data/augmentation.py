@@ -1,21 +1,7 @@
-"""Casts, crops and augments the rows of a block on the device.
-
-    build_device_transform(recipe, spec, training, batch_size)
-        --> device_transform(arrays, (epoch, block)) --> arrays
+"""The options of augmentation, the recipe of augmented rows, and the random numbers of a block.
 
 The random numbers depend only on the seed, the epoch and the block's number: each epoch varies the
-images anew, and a training run can be repeated. Evaluation casts, scales and crops at the centre;
-it never augments.
-
-Flip, brightness and contrast use Keras' layers RandomFlip, RandomBrightness and RandomContrast.
-RandomFlip in both directions flips an image both ways or not at all, so two layers are used, one
-for each direction. RandomContrast with one number only strengthens contrast, so it gets both
-bounds.
-
-Crop, flip, rotation, zoom and translation together are one resampling (`augmentation_geometry`).
-Keras' layers would resample once each, which on a CPU costs 3 to 4 ms for an image of 224 x 224
-and blurs it once more. Keras' RandomCrop also crops all images of a call at the same place; here
-each image is cropped at a different place. On TensorFlow, XLA compiles none of this.
+images anew, and a training run can be repeated. `augmentation_transform` applies them.
 
 NumPy draws the numbers of the resampling and of mixup, so both are the same on TensorFlow and JAX;
 Keras' layers draw theirs by the backend's own generator.
@@ -23,13 +9,12 @@ Keras' layers draw theirs by the backend's own generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import (
     MOST_SEED,
@@ -42,7 +27,6 @@ from gpukeras.core.options import (
 )
 from gpukeras.data import augmentation_geometry
 from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.stage_timer import end_stage
 
 FLIPS = {
     "none": (),
@@ -52,9 +36,6 @@ FLIPS = {
 }
 MAX_ALPHA = 100.0  # beyond it every image is half and half
 USES = ("layers", "crop", "flip", "rotation", "zoom", "translation", "share", "partner")
-
-Arrays = tuple[Any, ...]
-DeviceTransform = Callable[..., Arrays]  # (arrays, (epoch, block)) to arrays
 
 
 # Options -----------------------------------------------------------------------------------------
@@ -130,7 +111,7 @@ class AugmentSpec(Spec):
 
     @property
     def resamples(self) -> bool:
-        """Whether rows are resampled; a flip alone is faster as a layer."""
+        """Whether rows are resampled; a flip alone is faster as a layer, see `draws_moves()`."""
         return self.crop is not None or not self.keeps_values
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -140,6 +121,8 @@ class AugmentSpec(Spec):
 
 def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:
     """Returns the recipe of augmented rows, with their shape after the crop and mixed labels.
+
+    Of several inputs, the one of image files is cropped. Masks are cropped as their images.
 
     Args:
         recipe: The learned recipe, without augmentation.
@@ -155,19 +138,46 @@ def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:
     mixed = recipe.mixed or spec.mixup > 0
     if spec.crop is None:
         return replace(recipe, mixed=mixed)
-    whole = recipe.raw_shape
+    image = image_recipe(recipe)
+    whole = image.raw_shape
     if spec.crop[0] > whole[0] or spec.crop[1] > whole[1]:
         raise SpecError(
             f"`crop` is {spec.crop[0]} x {spec.crop[1]}, more than the images' "
             f"{whole[0]} x {whole[1]}.",
             arg="augment",
         )
-    shape = spec.output_shape(whole)
-    return replace(recipe, shape=shape, uncropped=(whole[0], whole[1]), mixed=mixed)
+    cropped = replace(image, shape=spec.output_shape(whole), uncropped=(whole[0], whole[1]))
+    made, label = _replace_images(recipe, cropped), recipe.label
+    if label is not None and label.pixels:
+        label = replace(label, shape=spec.crop)
+    return replace(made, mixed=mixed, label=label)
+
+
+def image_recipe(recipe: Recipe) -> Recipe:
+    """Returns the recipe of the input of image files, or of the rows themselves."""
+    return recipe if recipe.images is None else recipe.images.recipe
+
+
+def _replace_images(recipe: Recipe, images: Recipe) -> Recipe:
+    """Returns the recipe with another one for its images."""
+    if recipe.images is None:
+        return images
+    inputs = tuple(
+        replace(part, recipe=images) if part is recipe.images else part for part in recipe.inputs
+    )
+    width = sum(math.prod(part.recipe.shape) for part in inputs)
+    return replace(recipe, inputs=inputs, shape=(width,))
+
+
+def draws_moves(spec: AugmentSpec, recipe: Recipe) -> bool:
+    """Whether rows are resampled by matrices, which masks need to be flipped as their images."""
+    masks = recipe.label is not None and bool(recipe.label.pixels)
+    return spec.resamples or (masks and spec.flip != "none")
 
 
 def _check_rows(recipe: Recipe, spec: AugmentSpec) -> None:
-    images = len(recipe.shape) == 3 and recipe.kind in ("images", "array")
+    image = image_recipe(recipe)
+    images = len(image.shape) == 3 and image.kind in ("images", "array")
     if spec.moves and not images:
         raise SpecError(
             f"`augment` needs image files or an array of 4 dimensions, not rows of {recipe.shape}.",
@@ -178,6 +188,12 @@ def _check_rows(recipe: Recipe, spec: AugmentSpec) -> None:
         raise SpecError(
             "`augment` takes no images with indicators of missing values.",
             hint='Use `na = "error"` or `na = "drop"`.',
+            arg="augment",
+        )
+    if spec.mixup and recipe.label is not None and recipe.label.pixels:
+        raise SpecError(
+            "`mixup` mixes a number or a class for each row, not the pixels of masks.",
+            hint="Leave it out.",
             arg="augment",
         )
     if spec.mixup and recipe.label is None:
@@ -192,6 +208,7 @@ def choose_value_range(recipe: Recipe, spec: AugmentSpec) -> tuple[float, float]
     """
     if spec.value_range is not None:
         return spec.value_range
+    recipe = image_recipe(recipe)
     if recipe.kind != "images" and (spec.brightness or spec.contrast):
         name = "brightness" if spec.brightness else "contrast"
         raise SpecError(
@@ -230,8 +247,9 @@ def draw_numbers(
         use: np.random.default_rng([spec.seed, *key, number]) for number, use in enumerate(USES)
     }
     draws = {"seeds": streams["layers"].integers(2**31 - 1, size=8, dtype=np.int32)}
-    if spec.resamples:
-        draws["moves"] = augmentation_geometry.flatten(_draw_moves(spec, recipe, rows, streams))
+    if draws_moves(spec, recipe):
+        moves = _draw_moves(spec, image_recipe(recipe), rows, streams)
+        draws["moves"] = augmentation_geometry.flatten(moves)
     if spec.mixup:
         draws["share"] = streams["share"].beta(spec.mixup, spec.mixup, rows).astype(np.float32)
         own = np.arange(rows, dtype=np.int32).reshape(-1, min(rows, batch_size))
@@ -264,132 +282,3 @@ def _draw_moves(
         shares = streams["translation"].uniform(-spec.translation, spec.translation, (rows, 2))
         moves @= augmentation_geometry.shift(*(shares * [size[1], size[0]]).T)
     return moves
-
-
-# Finishing ---------------------------------------------------------------------------------------
-
-
-def build_device_transform(
-    recipe: Recipe, spec: AugmentSpec | None, training: bool, batch_size: int
-) -> DeviceTransform | None:
-    """Builds the function that prepares a block's rows for the model, on the rows' device.
-
-    Args:
-        recipe: The rows' recipe, from `choose_augmented()` if rows are augmented.
-        spec: The options of augmentation, or None.
-        training: Whether rows are augmented; otherwise they are cast, scaled and cropped at the
-            centre, and the classes of a recipe with mixup become one-hot columns all the same.
-        batch_size: Rows per batch; mixup mixes only rows of the same batch.
-
-    Returns:
-        `device_transform(arrays, (epoch, block)) -> arrays` for blocks of full batches or one
-        shorter batch; None if there is nothing to do.
-    """
-    if training and spec is not None and (spec.moves or spec.mixup):
-        return _Varying(recipe, spec, batch_size)
-    if recipe.kind == "images" or recipe.uncropped or recipe.mixes_classes:
-        return _DeviceTransform(recipe)
-    return None
-
-
-class _DeviceTransform:
-    """Cast, scaling and centre crop of a block; one graph for each block shape."""
-
-    stage = "cast"
-
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
-        self._program = tensor_ops.traced(self._run)
-
-    def __call__(self, arrays: Arrays, key: tuple[int, int] = (0, 0)) -> Arrays:
-        with tensor_ops.device_scope(tensor_ops.place_of(arrays[0])):
-            arrays = self._program(tuple(arrays), self._draw(len(arrays[0]), key))
-        end_stage(self.stage, arrays)
-        return arrays
-
-    def _draw(self, rows: int, key: tuple[int, int]) -> dict[str, np.ndarray]:
-        return {}
-
-    def _run(self, arrays: Arrays, draws: dict[str, Any]) -> Arrays:
-        rows, *others = arrays
-        if self._recipe.kind == "images":  # first, as few operations take bytes on a GPU
-            rows = runtime.keras().ops.cast(rows, "float32")
-        return (self._scale(self._crop(rows, draws)), *self._spread(others))
-
-    def _crop(self, rows: Any, draws: dict[str, Any]) -> Any:
-        if self._recipe.uncropped is None:
-            return rows
-        (high, wide), (height, width) = self._recipe.uncropped, self._recipe.shape[:2]
-        top, left = (high - height) // 2, (wide - width) // 2
-        return rows[:, top : top + height, left : left + width]
-
-    def _scale(self, rows: Any) -> Any:
-        scale = self._recipe.scale
-        if self._recipe.kind != "images" or scale is None:  # arrays are scaled when they are staged
-            return rows
-        return rows / np.array(scale, np.float32)
-
-    def _spread(self, others: list[Any]) -> list[Any]:
-        """Returns labels and weights; classes as one-hot columns if training mixes them."""
-        label = self._recipe.label
-        if label is None or not self._recipe.mixes_classes or not others:
-            return others
-        one_hot = runtime.keras().ops.one_hot
-        return [one_hot(others[0], label.units, dtype="float32"), *others[1:]]
-
-
-class _Varying(_DeviceTransform):
-    """Cast, scaling and augmentation of each row, in one graph and so one stage."""
-
-    stage = "augment"
-
-    def __init__(self, recipe: Recipe, spec: AugmentSpec, batch_size: int) -> None:
-        super().__init__(recipe)
-        self._spec, self._batch_size = spec, batch_size
-        self._layers = _build_layers(spec, choose_value_range(recipe, spec))
-
-    def _draw(self, rows: int, key: tuple[int, int]) -> dict[str, np.ndarray]:
-        return draw_numbers(self._spec, self._recipe, rows, self._batch_size, key)
-
-    def _run(self, arrays: Arrays, draws: dict[str, Any]) -> Arrays:
-        rows, *others = super()._run(arrays, draws)
-        for number, layer in enumerate(self._layers):
-            rows = _run_seeded(layer, draws["seeds"][number], rows)
-        arrays = (rows, *others)
-        if "share" not in draws:
-            return arrays
-        return tuple(_mix(array, draws["share"], draws["partner"]) for array in arrays)
-
-    def _crop(self, rows: Any, draws: dict[str, Any]) -> Any:
-        """Crops and moves each image by its random numbers; whole pixels change no value."""
-        if "moves" not in draws:
-            return super()._crop(rows, draws)
-        size = (self._recipe.shape[0], self._recipe.shape[1])
-        return tensor_ops.resample(rows, draws["moves"], size, not self._spec.keeps_values)
-
-
-def _build_layers(spec: AugmentSpec, value_range: tuple[float, float]) -> list[Any]:
-    """Builds Keras' layers in float32 in any session, as half precision has only 11 bits."""
-    layers = runtime.keras().layers
-    common = {"dtype": "float32", "data_format": "channels_last", "seed": spec.seed}
-    ways = () if spec.resamples else FLIPS[spec.flip]
-    made = [layers.RandomFlip(way, **common) for way in ways]
-    if spec.brightness:
-        made.append(layers.RandomBrightness(spec.brightness, value_range=value_range, **common))
-    if spec.contrast:
-        bounds = (spec.contrast, spec.contrast)
-        made.append(layers.RandomContrast(bounds, value_range=value_range, **common))
-    return made
-
-
-def _run_seeded(layer: Any, seed: Any, rows: Any) -> Any:
-    keras, state = runtime.keras(), layer.generator.state
-    start = keras.ops.cast(keras.ops.stack([seed, 0]), state.dtype)
-    with keras.StatelessScope(state_mapping=[(state, start)]):
-        return layer(rows, training=True)
-
-
-def _mix(values: Any, share: Any, partner: Any) -> Any:
-    ops = runtime.keras().ops
-    share = ops.reshape(share, [-1] + [1] * (len(values.shape) - 1))
-    return share * values + (1.0 - share) * ops.take(values, partner, axis=0)

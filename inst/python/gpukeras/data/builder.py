@@ -141,6 +141,8 @@ def _check_displaced(data: Dataset) -> None:
     if stays or label is None:
         return
     rules = [output.rule for output in label.outputs] or [label]
+    if label.pixels:  # masks are moved as their images
+        return
     if any(len(rule.row_shape) > 1 for rule in rules):
         raise SpecError(
             "`augment` moves the pixels of `x`, but not those of `y`.",

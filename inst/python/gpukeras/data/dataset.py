@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices
-from gpukeras.core.errors import DataError
+from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_some, epoch_order, split_rows
 from gpukeras.data.base import Dataset
@@ -29,6 +29,7 @@ from gpukeras.data.preprocessing.multi_output import (
     take_labels,
 )
 from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.targets import MASKS
 from gpukeras.data.preprocessing.weights import (
     Weights,
     check_weights,
@@ -37,6 +38,7 @@ from gpukeras.data.preprocessing.weights import (
     weigh_outputs,
 )
 from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.image.masks import read_masks, refuse_without_images
 from gpukeras.data.sources.registry import open_features, open_labels, place_rows
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 
@@ -177,6 +179,8 @@ def build_dataset(
     na = choose_policy(spec.na, None if recipe is None else recipe.na)
     complete = _choose_rows(na, given, labels, recipe)
     labels = None if labels is None else take_labels(labels, complete)
+    if labels is not None and labels["kind"] == MASKS:
+        labels = _read_masks(labels, given, complete, recipe, spec)
     rows = given.rows if complete is None else int(complete.sum())
     parts = split_rows(rows, spec.validation, spec.seed)
     groups, keep = features.get("groups"), np.zeros(rows, dtype=bool)
@@ -193,11 +197,33 @@ def build_dataset(
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
     encoded = given.encode(recipe, complete, notes)
-    sources = (place_rows(encoded, spec.cache, arg), *map(MemoryRows, arrays))
+    sources = (place_rows(encoded, spec.cache, arg), *map(_as_rows, arrays))
     dropped, said = given.rows - rows, (*given.notes, *remarks, *notes.sentences)
     return MapDataset(
         sources, recipe, spec, *shares, na=na, dropped=dropped, skipped=given.skipped, notes=said
     )
+
+
+def _as_rows(values: np.ndarray | RowSource) -> RowSource:
+    return values if isinstance(values, RowSource) else MemoryRows(values)
+
+
+def _read_masks(
+    labels: Mapping[str, Any],
+    given: Features,
+    complete: np.ndarray | None,
+    recipe: Recipe | None,
+    spec: DatasetSpec,
+) -> dict[str, Any]:
+    images, rule = given.images(complete), None if recipe is None else recipe.label
+    if images is None:
+        raise refuse_without_images(labels, given.arg)
+    if rule is not None and not rule.pixels:
+        raise DataError(
+            f"`{labels['arg']}` has mask images where training had {rule.kind} labels.",
+            arg=labels["arg"],
+        )
+    return read_masks(labels, images, rule, spec.cache)
 
 
 def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:
@@ -259,16 +285,38 @@ def _encode_labels(
     weighing: tuple[Weights | None, np.ndarray | None, str | Mapping[str, float] | None],
     keep: np.ndarray,
     notes: Notes,
-) -> tuple[Recipe, list[np.ndarray]]:
+) -> tuple[Recipe, list[np.ndarray | RowSource]]:
     """Returns the recipe with the labels' range, and the labels and weights that exist."""
     if labels is None:
         return recipe, []
     if recipe.label is None:
         raise DataError("`y` was given, but training had no labels.", arg="y")
     weights, complete, class_weight = weighing
+    if labels["kind"] == MASKS:
+        return _weigh_masks(recipe, labels["values"], weights, complete, class_weight)
     codes = encode_labels(recipe.label, labels, notes)
     label = weigh_outputs(measure_ranges(recipe.label, codes), weights)
     recipe = replace(recipe, label=label)
     packed = None if weights is None else pack_weights(label, weights, complete)
     weight = row_weights(packed, class_weight, label, codes, keep)
     return recipe, [codes] if weight is None else [codes, weight]
+
+
+def _weigh_masks(
+    recipe: Recipe,
+    masks: RowSource,
+    weights: Weights | None,
+    complete: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+) -> tuple[Recipe, list[np.ndarray | RowSource]]:
+    """Returns the recipe, and the masks with the weights of their rows or pixels, if any."""
+    assert recipe.label is not None  # learned, or checked
+    if class_weight is not None:
+        raise SpecError(
+            "`class_weight` weighs rows, and a mask has a class for each pixel.",
+            hint="Give `weights`: an array of one for each pixel, rows first.",
+            arg="class_weight",
+        )
+    label = weigh_outputs(recipe.label, weights)
+    packed = [] if weights is None else [pack_weights(label, weights, complete)]
+    return replace(recipe, label=label), [masks, *packed]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.data.augmentation import build_device_transform
+from gpukeras.data.augmentation_transform import build_device_transform
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import DeviceTransform, as_floats
 from gpukeras.data.loading.unpacking import build_unpack

@@ -82,4 +82,4 @@ def check_numbers(data: Any, arg: str) -> None:
 
 def _label_essence(label: LabelRule) -> tuple[Any, ...]:
     outputs = [(output.name, _label_essence(output.rule)) for output in label.outputs]
-    return (label.levels, outputs)
+    return (label.levels, label.pixels, outputs)

@@ -49,7 +49,12 @@ def _read_codes(output: np.ndarray, reading: str) -> np.ndarray:
 
 
 def _as_given(rule: LabelRule | None, codes: np.ndarray) -> np.ndarray:
-    """Returns classes in the shape of the labels, which may lack a last axis of 1 or have one."""
+    """Returns classes in the shape of the labels, which may lack a last axis of 1 or have one.
+
+    Classes of mask images are the values of their pixels.
+    """
+    if rule is not None and codes.max(initial=0) < len(rule.pixels):
+        codes = np.asarray(rule.pixels, np.int32)[codes]
     shape = codes.shape[1:] if rule is None else rule.row_shape
     shape = shape if math.prod(shape) == math.prod(codes.shape[1:]) else codes.shape[1:]
     return codes.reshape(-1, *(shape if math.prod(shape) > 1 else ()))

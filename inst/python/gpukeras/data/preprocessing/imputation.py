@@ -13,7 +13,7 @@ import numpy as np
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import check_features, column_fault, column_name, row_blocks
-from gpukeras.data.preprocessing.targets import CATEGORIES, each_label
+from gpukeras.data.preprocessing.targets import CATEGORIES, MASKS, each_label
 
 
 def choose_policy(asked: str, learned: str | None) -> str:
@@ -130,6 +130,8 @@ def miss_labels(labels: Mapping[str, Any]) -> np.ndarray:
 
 
 def _miss_label(labels: Mapping[str, Any]) -> np.ndarray:
+    if labels["kind"] == MASKS:
+        return np.asarray(labels["values"].missing)
     if labels["kind"] == "matrix":
         return np.isnan(labels["values"]).reshape(len(labels["values"]), -1).any(axis=1)
     return is_missing(labels)

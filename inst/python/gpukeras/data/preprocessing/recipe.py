@@ -9,6 +9,7 @@ describes the columns, and `targets` the labels.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,7 @@ class Recipe:
         na: The policy for missing values: "error", "impute" or "drop".
         names: Column names of an array, for messages.
         interpolation: How images were resized, "" for no images.
+        path_column: The column of a data frame that holds the paths of images, or "".
         crop_to_aspect_ratio: Whether images were first cropped to the aspect ratio of `shape`.
         uncropped: Height and width of rows before their crop to `shape`, or None without a crop.
         mixed: Whether training used mixup, so that classes are one-hot columns.
@@ -90,6 +92,7 @@ class Recipe:
     na: str = "error"
     names: tuple[str, ...] = field(default=(), compare=False)
     interpolation: str = ""
+    path_column: str = ""
     crop_to_aspect_ratio: bool = False
     uncropped: tuple[int, int] | None = None
     mixed: bool = False
@@ -120,12 +123,20 @@ class Recipe:
     @property
     def staged_shape(self) -> tuple[int, ...]:
         """Shape of one encoded row as stored, before the device crops it."""
+        if self.inputs:
+            return (sum(math.prod(part.recipe.staged_shape) for part in self.inputs),)
         return (*(self.uncropped or self.shape[:-1]), self.shape[-1])
 
     @property
     def raw_shape(self) -> tuple[int, ...]:
         """Shape of one row of an array as given, before indicators and a crop."""
         return (*self.staged_shape[:-1], self.staged_shape[-1] - len(self.marked))
+
+    @property
+    def images(self) -> Input | None:
+        """The input of image files that stands beside others; None if there is none."""
+        found = (part for part in self.inputs if part.recipe.kind == "images")
+        return next(found, None)
 
     @property
     def mixes_classes(self) -> bool:

@@ -3,7 +3,8 @@
 Labels are dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
 "character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix": several numbers
 per row, in any shape, such as a mask's height and width. They are read in blocks, so that the extra
-memory beside labels and encoding does not grow with the number of rows.
+memory beside labels and encoding does not grow with the number of rows. Labels of the kind "masks"
+are image files, see `sources.image.masks`.
 
 Labels of several outputs are `{kind: "outputs", outputs: [{name, labels}], listed}`: see
 `multi_output`.
@@ -34,6 +35,7 @@ from gpukeras.data.preprocessing.column_order import order_columns
 
 CATEGORIES = ("factor", "character")
 MOST = 10_000  # larger whole numbers are amounts rather than classes
+MASKS = "masks"  # the kind of labels that are image files
 SEVERAL = "outputs"  # the kind of labels and of their rule for several outputs
 NO_WEIGHTS = (0,)  # the shape of a row's weights for an output without any
 
@@ -58,6 +60,7 @@ class LabelRule:
         outputs: The rules of several outputs, in the order of their columns.
         shape: Shape of one row of the labels as given; if empty, a "matrix" has `(units,)`.
         listed: Whether several outputs were given without names: the model gets a list of labels.
+        pixels: The value of a mask's pixels for each class, for labels that are image files.
     """
 
     kind: str
@@ -73,6 +76,7 @@ class LabelRule:
     outputs: tuple[Output, ...] = ()
     shape: tuple[int, ...] = ()
     listed: bool = False
+    pixels: tuple[int, ...] = ()
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -157,6 +161,8 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
     Raises:
         DataError: for fewer than two levels, or values that are missing or infinite.
     """
+    if y["kind"] == MASKS:
+        return _mask_rule(y)
     if y["kind"] in CATEGORIES:
         levels = tuple(y["levels"])
         if len(levels) < 2:
@@ -176,6 +182,12 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
         scale=float(deviation[0]),
         shape=shape,
     )
+
+
+def _mask_rule(y: Mapping[str, Any]) -> LabelRule:
+    shape, highest = tuple(y["values"].shape[1:]), len(y["pixels"]) - 1
+    kind = "binary" if highest == 1 else "number"
+    return LabelRule(kind, maximum=float(highest), shape=shape, pixels=tuple(y["pixels"]))
 
 
 def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:

@@ -99,6 +99,10 @@ class Features(ABC):
         """Returns the weights in the data, or None; call it once."""
         return None
 
+    def images(self, complete: np.ndarray | None = None) -> tuple[Any, Any] | None:
+        """Returns the image files of the rows to use and the form of their rows, or None."""
+        return None
+
     def complete_rows(
         self, labels: Mapping[str, Any] | None, known: Collection[str] | None = None
     ) -> np.ndarray:

@@ -2,6 +2,7 @@
 
     {image: array, table: columns} --encode()--> rows of float32: [image, flattened | table]
 
+Rows of image files stay bytes, and are put beside the others block by block, see `input_rows`.
 `unpacking` splits each row into one tensor per input, on the device.
 """
 
@@ -21,6 +22,7 @@ from gpukeras.data.arrays import Notes, check_lengths, row_blocks
 from gpukeras.data.preprocessing.multi_output import check_part_names
 from gpukeras.data.preprocessing.recipe import Input, Recipe, check_form
 from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.input_rows import InputRows
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 
 KIND = "inputs"
@@ -32,7 +34,7 @@ INSIDE = (
     "npy",
     "stored",
     "strings",
-)  # kinds of features that an input may have
+)  # kinds of features that an input may have, beside a column of images
 
 
 class InputsFeatures(Features):
@@ -41,8 +43,8 @@ class InputsFeatures(Features):
     Args:
         features: `{kind: "inputs", inputs: [{name, features, scale}], listed}`: per input, its
             features in the format of `sources` and whether to standardise its numbers (default: as
-            in `spec`); `listed` is true if the inputs had no names and are called "input_1",
-            "input_2" and so on.
+            in `spec`; images are scaled to 0 to 1); `listed` is true if the inputs had no names and
+            are called "input_1", "input_2" and so on.
         arg: Name of the user's argument, for error messages.
         open_part: Opens the features of one input: `sources.open_features()`.
         spec: The dataset options for reading.
@@ -143,6 +145,9 @@ class InputsFeatures(Features):
                 raises.
         """
         self._check_inputs(recipe)
+        if recipe.images is not None:
+            encoded = ((part.recipe, self.inputs[part.name]) for part in recipe.inputs)
+            return InputRows([each.encode(own, complete, notes) for own, each in encoded])
         rows = self.rows if complete is None else int(complete.sum())
         packed, start = aligned_empty((rows, *recipe.shape)), 0
         texts: dict[str, Sequence[str]] = {}
@@ -156,6 +161,11 @@ class InputsFeatures(Features):
         made = MemoryRows(packed)
         made.texts = texts
         return made
+
+    def images(self, complete: np.ndarray | None = None) -> tuple[Any, Any] | None:
+        """Returns the image files of the rows to use and the form of their rows, or None."""
+        found = (each.images(complete) for each in self.inputs.values())
+        return next((images for images in found if images is not None), None)
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
         """Returns the mask of rows without a missing feature, and the incomplete rows per input."""
@@ -207,7 +217,8 @@ class InputsFeatures(Features):
 
 
 def _check_kind(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
-    if features["kind"] not in INSIDE:
+    column = features["kind"] == "images" and features.get("column")
+    if features["kind"] not in INSIDE and not column:
         raise DataError(
             f"`{arg}` cannot be one of several inputs: it is not rows in memory.",
             hint="Inputs are matrices, arrays, data frames, sparse matrices and .npy files.",

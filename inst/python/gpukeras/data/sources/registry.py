@@ -15,8 +15,9 @@ from gpukeras.data.preprocessing.column_order import order_columns
 from gpukeras.data.preprocessing.encoding import count_rows, learn_array, learn_columns, transform
 from gpukeras.data.preprocessing.imputation import count_missing
 from gpukeras.data.preprocessing.recipe import Recipe, check_form
-from gpukeras.data.preprocessing.targets import SEVERAL
+from gpukeras.data.preprocessing.targets import MASKS, SEVERAL
 from gpukeras.data.sources.base import Features
+from gpukeras.data.sources.image.paths import list_column
 from gpukeras.data.sources.image.source import open_images
 from gpukeras.data.sources.multi_input import InputsFeatures
 from gpukeras.data.sources.npy import open_npy, read_npy_labels
@@ -212,9 +213,14 @@ OPENERS: dict[str, Callable[..., Features]] = {
 
 
 def open_labels(labels: Given | None) -> Given | None:
-    """Returns labels in the form of `multi_output.learn_labels()`; reads those in files."""
-    if not labels or labels["kind"] not in ("npy", SEVERAL):
+    """Returns labels in the form of `multi_output.learn_labels()`; reads those in files.
+
+    Masks are only listed: `masks.read_masks()` reads them with the size of their images.
+    """
+    if not labels or labels["kind"] not in ("npy", MASKS, SEVERAL):
         return labels
+    if labels["kind"] == MASKS:
+        return {**labels, "values": list_column(labels["values"], labels["arg"], labels["arg"])}
     if labels["kind"] == "npy":
         return read_npy_labels(labels)
     outputs = [{**part, "labels": open_labels(part["labels"])} for part in labels["outputs"]]

@@ -47,7 +47,7 @@ BAD = {
     "png flipped": "is damaged, cut short",
     "bmp cut": "is damaged, cut short",
     "gif cut": "is damaged, cut short",
-    "jpg text": "is no JPEG, PNG, GIF or BMP image",
+    "jpg text": "is no JPEG, PNG, GIF, BMP or TIFF image",
     "jpg empty": "is empty",
 }
 

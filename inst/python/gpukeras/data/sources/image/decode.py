@@ -11,6 +11,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,31 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.prefetch import map_ahead
+from gpukeras.data.sources.image import tiff
 from gpukeras.data.sources.image.paths import ImageFiles
+from gpukeras.data.sources.image.png import is_palette, read_bits, read_palette_as_grey
 from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
 from gpukeras.data.stage_timer import end_stage, is_watched
 
 CHUNK_BYTES = 8 * 2**20  # of rows per chunk: enough for many cores, little memory
 WORKERS = 3  # chunks decoded in parallel
 FILE_HINT = 'Mend or remove the file; `on_error = "skip"` leaves damaged files of a folder out.'
-PROBLEMS = {  # part of TensorFlow's message: our message
+JPEG_MASK = "A JPEG is no mask"  # parts of the messages of masks' decoder
+COLOURS, TOO_HIGH = "The channels of a mask differ", "A mask has values above 255"
+PROBLEMS = {  # part of TensorFlow's message, or of a decoder's of ours: what we say
     "No such file": "is gone.",
     "Permission denied": "cannot be opened: Permission denied.",
     "Input is empty": "is empty.",
-    "Unknown image file format": "is no JPEG, PNG, GIF or BMP image.",
+    "Unknown image file format": "is no JPEG, PNG, GIF, BMP or TIFF image.",
+    "tifffile is needed": "is a TIFF, which needs the Python package tifffile.",
+    "'imagecodecs' package": "is a compressed TIFF, which needs the Python package imagecodecs.",
+    tiff.OTHER_PIXELS: "has other pixels than unsigned integers of 8 or 16 bits.",
+    tiff.OTHER_CHANNELS: "has more than 4 channels.",
+    JPEG_MASK: "is a JPEG, which changes the classes of a mask: save masks as PNG or TIFF.",
+    COLOURS: "has colours: a mask has one channel, whose values are the classes.",
+    TOO_HIGH: "has values above 255: the classes of a mask are numbers from 0 to 255.",
 }
+BYTES, FLOATS, MASK = "bytes", "floats", "mask"  # what `ImageForm.values` may be
 
 
 @dataclass(frozen=True)
@@ -41,11 +54,19 @@ class ImageForm:
         shape: Height, width, channels.
         interpolation: See `ImageSpec`.
         crop_to_aspect_ratio: See `ImageSpec`.
+        values: `BYTES`, grey levels from 0 to 255 (uint8); `FLOATS`, the same with fractions, for
+            files of 16 bits (float32); `MASK`, the numbers of a mask as stored (uint8).
     """
 
     shape: tuple[int, int, int]
     interpolation: str
     crop_to_aspect_ratio: bool
+    values: str = BYTES
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the rows."""
+        return np.float32 if self.values == FLOATS else np.uint8
 
 
 class ImageRows(RowSource):
@@ -61,18 +82,18 @@ class ImageRows(RowSource):
     def __init__(self, files: ImageFiles, form: ImageForm) -> None:
         """Stores the files and the form."""
         reason = f"decoded anew for each block from {files.describe()}"
-        super().__init__((len(files), *form.shape), np.uint8, reason)
+        super().__init__((len(files), *form.shape), form.dtype, reason)
         self.files = files
         self.form = form
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows; decodes a row once even if it repeats, as in padding."""
         numbers, places = np.unique(row_numbers(rows, len(self)), return_inverse=True)
-        decoded = aligned_empty((len(numbers), *self.form.shape), np.uint8)
+        decoded = aligned_empty((len(numbers), *self.form.shape), self.dtype)
         end_stage("gather")
         for part in _chunks(len(numbers), self.form):
             decoded[part] = decode(self.files, numbers[part], self.form)
-        out = aligned_empty((len(places), *self.form.shape), np.uint8)
+        out = aligned_empty((len(places), *self.form.shape), self.dtype)
         np.take(decoded, places, axis=0, out=out)
         end_stage("gather")
         return out
@@ -111,7 +132,7 @@ def decode(
             False. If None, such a file is an error.
 
     Returns:
-        Array of uint8, rows first.
+        Array of the form's dtype, rows first.
 
     Raises:
         DataError: for a file that is gone, damaged or no image; names it.
@@ -121,7 +142,7 @@ def decode(
         return build(form)([os.fsencode(files.paths[number]) for number in numbers])
     except _file_errors():  # the error of a batch does not name the file
         rows = [_decode_one(files, number, form, good) for number in numbers.tolist()]
-        return np.concatenate([np.empty((0, *form.shape), np.uint8), *rows])
+        return np.concatenate([np.empty((0, *form.shape), form.dtype), *rows])
 
 
 def _decode_one(
@@ -133,7 +154,7 @@ def _decode_one(
         if good is None:
             raise files.error(number, explain_problem(str(error)), FILE_HINT) from error
         good[number] = False
-        return np.empty((0, *form.shape), np.uint8)
+        return np.empty((0, *form.shape), form.dtype)
 
 
 def explain_problem(message: str) -> str:
@@ -166,7 +187,7 @@ def build_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray]:
     """Returns a function from paths to rows: one graph decodes and resizes files in parallel."""
     tf = runtime.reader()
     load = _map_strings(
-        lambda path: decode_content(tf.io.read_file(path), form), form.shape, tf.uint8
+        lambda path: decode_content(tf.io.read_file(path), form), form.shape, form.dtype
     )
 
     def run(paths: list[bytes]) -> np.ndarray:
@@ -184,7 +205,7 @@ def build_watched_decoder(form: ImageForm) -> Callable[[list[bytes]], np.ndarray
     """
     tf = runtime.reader()
     read = _map_strings(tf.io.read_file, (), tf.string)
-    to_rows = _map_strings(lambda content: decode_content(content, form), form.shape, tf.uint8)
+    to_rows = _map_strings(lambda content: decode_content(content, form), form.shape, form.dtype)
 
     def run(paths: list[bytes]) -> np.ndarray:
         with tf.device("/CPU:0"):
@@ -220,31 +241,78 @@ def decode_content(content: Any, form: ImageForm) -> Any:
         form: Target shape and resizing options.
 
     Returns:
-        Tensor of uint8 in the form's shape, rounded to integer grey levels.
+        Tensor of the form's dtype and shape; of `BYTES` rounded to integer grey levels.
     """
     tf = runtime.reader()
-    image = _decode_file(tf, content, form.shape[2])
-    return _to_bytes(tf, _resize(tf, image, form), form)
+    content = _tiff_as_png(tf, content, form)
+    image = _decode_mask(tf, content) if form.values == MASK else _decode_file(tf, content, form)
+    return _to_values(tf, _resize(tf, image, form), form)
 
 
-def _decode_file(tf: Any, content: Any, channels: int) -> Any:
-    """Decodes an image (the first frame of a GIF) to uint8, as Keras does."""
+def _tiff_as_png(tf: Any, content: Any, form: ImageForm) -> Any:
+    """Replaces a TIFF by a PNG of 16 bits: 8 bits are multiplied by 257, but not in masks."""
+
+    def convert() -> Any:
+        read = partial(tiff.read_tiff, raw=form.values == MASK)
+        pixels = tf.numpy_function(read, [content], tf.uint16)
+        pixels.set_shape((None, None, None))
+        return tf.io.encode_png(pixels, compression=0)
+
+    known = _begins(tf, content, tiff.MAGICS)
+    return tf.cond(known, convert, lambda: content)
+
+
+def _begins(tf: Any, content: Any, magics: tuple[bytes, ...]) -> Any:
+    length = len(magics[0])
+    start = tf.strings.substr(tf.strings.join([content, " " * length]), 0, length)
+    return tf.reduce_any([tf.equal(start, magic) for magic in magics])
+
+
+def _decode_file(tf: Any, content: Any, form: ImageForm) -> Any:
+    """Decodes an image (the first frame of a GIF): uint8, as Keras does, or floats to 255."""
+    channels, floats = form.shape[2], form.values == FLOATS
 
     def native(count: int) -> Any:
-        return tf.io.decode_image(content, count, expand_animations=False)
+        dtype = tf.float32 if floats else tf.uint8
+        image = tf.io.decode_image(content, count, dtype, expand_animations=False)
+        return image * 255.0 if floats else image  # 16 bits: 65,535 becomes 255
 
     if channels == 3:
         return native(3)
     convert = tf.image.rgb_to_grayscale if channels == 1 else _add_alpha
     lacking = (b"GI", b"BM") if channels == 1 else (b"GI", b"\xff\xd8")  # TensorFlow refuses these
-    begins = tf.strings.substr(tf.strings.join([content, "  "]), 0, 2)
-    known = tf.reduce_any([tf.equal(begins, magic) for magic in lacking])
+    known = _begins(tf, content, lacking)
     return tf.cond(known, lambda: convert(native(3)), lambda: native(channels))
 
 
 def _add_alpha(image: Any) -> Any:
     tf = runtime.reader()
-    return tf.concat([image, tf.fill([*tf.unstack(tf.shape(image)[:2]), 1], np.uint8(255))], -1)
+    opaque = tf.fill([*tf.unstack(tf.shape(image)[:2]), 1], tf.constant(255, image.dtype))
+    return tf.concat([image, opaque], -1)
+
+
+def _decode_mask(tf: Any, content: Any) -> Any:
+    """Decodes a mask to the numbers as stored, (height, width, 1), float32."""
+    content, factor = tf.numpy_function(_read_mask, [content], (tf.string, tf.float32))
+    content.set_shape(())
+    pixels = tf.io.decode_image(content, 0, tf.float32, expand_animations=False)
+    pixels = tf.round(pixels * factor)
+    first, count = pixels[..., :1], tf.shape(pixels)[-1]
+    colours = pixels[..., : (count - 1) // 2 * 2 + 1]  # without the alpha channel, if any
+    grey = tf.debugging.assert_equal(colours, tf.broadcast_to(first, tf.shape(colours)), COLOURS)
+    low = tf.debugging.assert_less_equal(first, 255.0, TOO_HIGH)
+    with tf.control_dependencies([grey, low]):
+        return tf.identity(first)
+
+
+def _read_mask(content: bytes) -> tuple[bytes, np.float32]:
+    """Returns a mask without its palette, and what its decoded values from 0 to 1 stand for."""
+    if content[:2] == b"\xff\xd8":
+        raise ValueError(JPEG_MASK)
+    bits = read_bits(content)
+    if bits < 8 and not is_palette(content):  # grey levels: one bit is 0 or 255
+        bits = 8
+    return read_palette_as_grey(content), np.float32(2**bits - 1)
 
 
 def _resize(tf: Any, image: Any, form: ImageForm) -> Any:
@@ -261,9 +329,10 @@ def _resize(tf: Any, image: Any, form: ImageForm) -> Any:
     )
 
 
-def _to_bytes(tf: Any, image: Any, form: ImageForm) -> Any:
+def _to_values(tf: Any, image: Any, form: ImageForm) -> Any:
     if image.dtype == tf.uint8:
         return tf.ensure_shape(image, form.shape)
-    if form.interpolation != "bilinear":  # only bilinear stays within the input's range
+    if form.interpolation not in ("bilinear", "nearest"):  # others leave the input's range
         image = tf.clip_by_value(image, 0.0, 255.0)
-    return tf.ensure_shape(tf.cast(image + 0.5, tf.uint8), form.shape)
+    image = image if form.values == FLOATS else image + 0.5
+    return tf.ensure_shape(tf.cast(image, form.dtype), form.shape)

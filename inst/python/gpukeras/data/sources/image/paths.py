@@ -1,5 +1,7 @@
 """Lists image files: those of a folder with one subfolder per class, or files given by path.
 
+Paths may be a column of a data frame; errors then name the column and the row.
+
 This module reads file names only. The order is that of Keras' `image_dataset_from_directory()`
 without shuffling: classes by name, subfolders of a class by path, files of a folder by name.
 """
@@ -16,9 +18,10 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
+from gpukeras.data.sources.image import tiff
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # as Keras'
-LAYOUT_HINT = "It needs one subfolder a class, with JPEG, PNG, GIF or BMP files in each."
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", *tiff.SUFFIXES)  # as Keras', and TIFF
+LAYOUT_HINT = "It needs one subfolder a class, with JPEG, PNG, GIF, BMP or TIFF files in each."
 PATH_HINT = "Check the path and its permissions."
 
 
@@ -32,6 +35,8 @@ class ImageFiles:
         folder: The folder that contains the class folders, or "".
         classes: Names of the class folders, sorted; empty for files without classes.
         codes: Class number of each file from 1 (int32), or None.
+        column: The column of a data frame that holds the paths, or "". A path may be missing: "".
+        numbers: The row of each path in that data frame, from 1 (int64), or None.
     """
 
     paths: tuple[str, ...]
@@ -39,6 +44,8 @@ class ImageFiles:
     folder: str = ""
     classes: tuple[str, ...] = ()
     codes: np.ndarray | None = None
+    column: str = ""
+    numbers: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Number of files."""
@@ -47,7 +54,39 @@ class ImageFiles:
     def take(self, marked: np.ndarray) -> ImageFiles:
         """Returns the files selected by a mask, with all classes."""
         paths = tuple(path for path, taken in zip(self.paths, marked, strict=True) if taken)
-        return replace(self, paths=paths, codes=None if self.codes is None else self.codes[marked])
+        codes = None if self.codes is None else self.codes[marked]
+        numbers = None if self.numbers is None else self.numbers[marked]
+        return replace(self, paths=paths, codes=codes, numbers=numbers)
+
+    __getitem__ = take  # as an array
+
+    @property
+    def missing(self) -> np.ndarray:
+        """Mask of the missing paths."""
+        return np.array([not path for path in self.paths], dtype=bool)
+
+    def check_present(self) -> None:
+        """Checks that no path is missing.
+
+        Raises:
+            DataError: naming the column and the first such row.
+        """
+        missing = self.missing
+        if not missing.any():
+            return
+        row, count = self._row(int(missing.argmax())), int(missing.sum())
+        more = f" and {count_of(count - 1, 'other')}" if count > 1 else ""
+        raise DataError(
+            f"`{self.arg}`: the column `{self.column}` has no path in row {row:,}{more}.",
+            hint='`na = "drop"` leaves such rows out.',
+            arg=self.arg,
+            column=self.column,
+            row=row,
+            missing=count,
+        )
+
+    def _row(self, number: int) -> int:
+        return number + 1 if self.numbers is None else int(self.numbers[number])
 
     def name(self, number: int) -> str:
         """Returns a file's name for messages: relative to the folder of classes, if any."""
@@ -67,9 +106,13 @@ class ImageFiles:
             problem: What is wrong with it, as the rest of a sentence.
             hint: What to do about it, or "".
         """
-        message = f"`{self.arg}`: the image {self.name(number)} {problem}"
+        row, details = self._row(number), {"column": self.column} if self.column else {}
+        where = f" in row {row:,}" if self.column else ""
+        if self.column not in ("", self.arg):
+            where += f" of the column `{self.column}`"
+        message = f"`{self.arg}`: the image {self.name(number)}{where} {problem}"
         path = self.paths[number]
-        return DataError(message, hint=hint, arg=self.arg, path=path, row=number + 1)
+        return DataError(message, hint=hint, arg=self.arg, path=path, row=row, **details)
 
 
 def list_images(paths: str | Sequence[str], arg: str) -> ImageFiles:
@@ -90,11 +133,30 @@ def list_images(paths: str | Sequence[str], arg: str) -> ImageFiles:
         raise DataError(f"`{arg}` names no image files.", arg=arg)
     if len(named) == 1 and os.path.isdir(named[0]):
         return _list_classes(named[0], arg)
-    files = ImageFiles(tuple(named), arg)
-    for number, path in enumerate(named):
-        if os.path.isdir(path):
+    return _check_files(ImageFiles(tuple(named), arg))
+
+
+def list_column(paths: str | Sequence[str], column: str, arg: str) -> ImageFiles:
+    """Lists the files of a column of a data frame.
+
+    Args:
+        paths: The column's values, "" for a missing one.
+        column: The column's name.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: for a file that does not exist or is a folder; names the column and the row.
+    """
+    named = (paths,) if isinstance(paths, str) else tuple(paths)
+    numbers = np.arange(1, len(named) + 1)
+    return _check_files(ImageFiles(named, arg, column=column, numbers=numbers))
+
+
+def _check_files(files: ImageFiles) -> ImageFiles:
+    for number, path in enumerate(files.paths):
+        if path and os.path.isdir(path):
             raise files.error(number, "is a folder.", "Give one folder, or image files.")
-        if not os.path.exists(path):
+        if path and not os.path.exists(path):
             raise files.error(number, "does not exist.", PATH_HINT)
     return files
 

@@ -4,15 +4,15 @@
 
 A uint8 row takes a quarter of float32's memory and transfer. It is rounded to integer grey levels,
 so it differs from Keras' float32 by at most half a level. The device casts to float32 and scales
-(`augment`).
+(`augment`). If a file has 16 bits, all rows are float32 from 0 to 255, and nothing is rounded.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,10 @@ from gpukeras.core.options import (
 from gpukeras.data.arrays import Notes
 from gpukeras.data.preprocessing.recipe import Recipe, check_form
 from gpukeras.data.sources.base import Features
-from gpukeras.data.sources.image.decode import ImageForm, ImageRows, decode_all
-from gpukeras.data.sources.image.paths import ImageFiles, list_images
+from gpukeras.data.sources.image import tiff
+from gpukeras.data.sources.image.decode import FLOATS, ImageForm, ImageRows, decode_all
+from gpukeras.data.sources.image.headers import has_deep
+from gpukeras.data.sources.image.paths import ImageFiles, list_column, list_images
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.data.sources.spill import RowsWriter
 
@@ -141,8 +143,12 @@ class ImageFeatures(Features):
     ) -> None:
         """Stores the arguments; reads no data."""
         require_feature("images")
+        if any(path.lower().endswith(tiff.SUFFIXES) for path in files.paths):
+            tiff.require_tifffile()
         self.arg = files.arg
         self.files = files
+        if files.column:  # rows without a path can be dropped
+            self.refuses = ""
         self._spec, self._keep = spec, keep
         self._form = spec.form if recipe is None else self._form_of(recipe)
         self._kept: tuple[ImageForm, RowSource] | None = None
@@ -190,12 +196,24 @@ class ImageFeatures(Features):
             scale=(255.0,) * form.shape[2] if spec.scale else None,
             interpolation=form.interpolation,
             crop_to_aspect_ratio=form.crop_to_aspect_ratio,
+            path_column=self.files.column,
         )
+
+    def images(self, complete: np.ndarray | None = None) -> tuple[ImageFiles, ImageForm]:
+        """Returns the files of the rows to use, and the form of their rows."""
+        return self.files if complete is None else self.files.take(complete), self._form
+
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Returns the mask of rows with a path, and how many have none."""
+        if not self.files.column:
+            return super().count_missing(known)
+        missing = self.files.missing
+        return ~missing, {self.files.column: int(missing.sum())}
 
     def encode(
         self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
-        """Returns the rows as uint8; decodes all of them now unless they are decoded on access.
+        """Returns the rows; decodes all of them now unless they are decoded on access.
 
         Args:
             recipe: The recipe to apply.
@@ -221,6 +239,9 @@ class ImageFeatures(Features):
         self, files: ImageFiles, form: ImageForm, good: np.ndarray | None = None
     ) -> RowSource:
         """Returns the rows of files; with `good`, skips damaged files and clears their flags."""
+        files.check_present()
+        if has_deep(files.paths):
+            form = replace(form, values=FLOATS)
         blocks = decode_all(files, form, good)
         if self._keep != "none":
             return _keep_rows(blocks, files, form, self._keep)
@@ -252,7 +273,8 @@ def open_images(
 
     Args:
         features: `{kind: "images", paths, ...}`: a folder with one subfolder per class, or image
-            files; the other entries are fields of `ImageSpec`.
+            files; with `column`, the values of that column of a data frame. The other entries are
+            fields of `ImageSpec`.
         arg: Name of the user's argument, for error messages.
         spec: Dataset options: `cache` chooses the storage of decoded rows, `on_error` the treatment
             of a damaged file. Only files of a class folder can be skipped: files given by path must
@@ -264,13 +286,16 @@ def open_images(
         DataError: if there are no files, or a folder cannot be read.
     """
     spec = spec or DatasetSpec()
-    options = {name: value for name, value in features.items() if name not in ("kind", "paths")}
-    image_spec, files = ImageSpec.from_dict(options), list_images(features["paths"], arg)
+    paths, column = features["paths"], features.get("column")
+    others = ("kind", "paths", "column")
+    options = {name: value for name, value in features.items() if name not in others}
+    image_spec = ImageSpec.from_dict(options)
+    files = list_column(paths, column, arg) if column else list_images(paths, arg)
     if spec.on_error == "skip" and files.codes is None:
         raise SpecError(
             f'`on_error` = "skip" needs a folder of classes: `{arg}` names files, and none can be '
             "left out.",
-            hint="Leave damaged files out of the vector.",
+            hint="Leave damaged files out of it yourself.",
             arg="on_error",
         )
     keep = KEEPS.get(spec.cache, "auto")
@@ -293,7 +318,7 @@ def _check_classes(files: ImageFiles) -> None:
 def _keep_rows(
     blocks: Iterator[np.ndarray], files: ImageFiles, form: ImageForm, keep: str
 ) -> RowSource:
-    with RowsWriter(form.shape, np.uint8, keep, files.arg, len(files)) as writer:
+    with RowsWriter(form.shape, form.dtype, keep, files.arg, len(files)) as writer:
         for rows in blocks:
             writer.write(rows)
     return writer.finish()
