@@ -1,0 +1,94 @@
+"""TIFF files of every kind of pixels that are read, and the others."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+
+from gpukeras.core.errors import RuntimeMissingError
+from gpukeras.data.sources.image import tiff
+
+BANDS = {"photometric": "minisblack", "planarconfig": "contig"}
+
+
+def test_a_missing_tifffile_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tifffile", None)
+    with pytest.raises(RuntimeMissingError, match="tifffile is needed to read TIFF") as caught:
+        tiff.require_tifffile()
+    assert "pip install tifffile" in caught.value.hint
+
+
+def written(pixels, **options):
+    file = io.BytesIO()
+    pytest.importorskip("tifffile").imwrite(file, pixels, **options)
+    return file.getvalue()
+
+
+def random(shape, dtype):
+    return np.random.default_rng(0).integers(0, np.iinfo(dtype).max, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options"),
+    [
+        ((7, 5), np.uint8, {}),
+        ((7, 5), np.uint16, {"compression": "zlib"}),
+        ((7, 5), np.uint16, {"bigtiff": True, "byteorder": ">"}),
+        ((7, 5, 3), np.uint8, {"photometric": "rgb"}),
+        ((7, 5, 4), np.uint16, {"photometric": "rgb", "extrasamples": ["unassalpha"]}),
+        ((7, 5, 2), np.uint8, BANDS),
+    ],
+)
+def test_pixels_are_those_of_the_file(raw, shape, dtype, options):
+    pixels = random(shape, dtype)
+    found = tiff.read_tiff(written(pixels, **options), raw)
+    expected = pixels.reshape(*shape[:2], -1).astype(np.uint16)
+    if dtype == np.uint8 and not raw:
+        expected = expected * 257
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_planes_pages_and_bits():
+    planes = random((3, 7, 5), np.uint8)
+    content = written(planes, photometric="rgb", planarconfig="separate")
+    np.testing.assert_array_equal(tiff.read_tiff(content, True), np.moveaxis(planes, 0, -1))
+    pages = random((2, 7, 5), np.uint16)
+    content = written(pages, photometric="minisblack")
+    np.testing.assert_array_equal(tiff.read_tiff(content)[..., 0], pages[0])
+    bits = random((7, 5), np.uint8) > 100
+    content = written(bits, photometric="minisblack")
+    np.testing.assert_array_equal(tiff.read_tiff(content)[..., 0], bits * 65535)
+    np.testing.assert_array_equal(tiff.read_tiff(content, True)[..., 0], bits)
+
+
+def test_white_that_is_zero_is_turned_and_a_palette_looked_up_unless_raw():
+    pixels = random((7, 5), np.uint8)
+    content = written(pixels, photometric="miniswhite")
+    np.testing.assert_array_equal(tiff.read_tiff(content)[..., 0], 65535 - 257 * pixels.astype(int))
+    np.testing.assert_array_equal(tiff.read_tiff(content, True)[..., 0], pixels)
+    colours = random((3, 256), np.uint16)
+    content = written(pixels, photometric="palette", colormap=colours)
+    np.testing.assert_array_equal(tiff.read_tiff(content), np.moveaxis(colours[:, pixels], 0, -1))
+    np.testing.assert_array_equal(tiff.read_tiff(content, True)[..., 0], pixels)
+
+
+def test_other_pixels_and_damage_are_refused():
+    cases = [
+        (written(np.zeros((4, 4), np.float32)), tiff.OTHER_PIXELS),
+        (written(np.zeros((4, 4), np.int16)), tiff.OTHER_PIXELS),
+        (written(np.zeros((4, 4, 5), np.uint8), **BANDS), tiff.OTHER_CHANNELS),
+        (written(np.zeros((40, 40), np.uint8))[:200], None),
+        (b"II*\0", None),
+    ]
+    for content, message in cases:
+        with pytest.raises(ValueError, match=message):
+            tiff.read_tiff(content)
+
+
+def test_sizes_are_read(tmp_path):
+    path = tmp_path / "a.tif"
+    path.write_bytes(written(np.zeros((7, 5, 3), np.uint16), photometric="rgb"))
+    assert tiff.read_size(str(path)) == (7, 5, 16)
