@@ -67,12 +67,12 @@ image_dataset <- function(parts, image, classes = NULL, ..., image_size = NULL, 
 }
 
 # A data frame of images: of the columns that are named, or those of the recipe.
-image_frame <- function(x, y, image, columns, classes, recipe, ..., inputs = NULL,
+image_frame <- function(x, y, image, columns, classes, record, ..., inputs = NULL,
                         call = caller_env()) {
-  known <- image_column(recipe)
+  known <- image_column(record)
   if (!is.null(known)) {
-    parts <- split_new_rows(recipe$formula, x, call)
-    parts$formula <- recipe$formula
+    parts <- split_new_rows(record$formula, x, call)
+    parts$formula <- record$formula
     return(image_dataset(parts, known, classes, ..., inputs = inputs, call = call))
   }
   if (is.null(image)) {

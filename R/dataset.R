@@ -215,7 +215,7 @@ gpu_dataset.formula <- function(x, data, ..., image = NULL, classes = NULL) {
   parts <- split_formula(x, data, env = environment(x))
   image <- image %||% image_column(recipe_record(list(...)$recipe))
   if (!is.null(image)) {
-    check_image_column(image, names(parts$x), caller_env())
+    check_image_column(image, names(parts$x), rlang::current_env())
     return(image_dataset(parts, image, classes, ..., arg = "data"))
   }
   source <- new_source(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tabled
 from tabled import SIZE, build, counts, image_features, input_features, mask_labels, write_table
 
 from gpukeras import SpecError
@@ -105,6 +106,12 @@ def test_mixup_mixes_all_inputs_alike(table):
     scaled = (labels - numbers.mean()) / numbers.std()
     np.testing.assert_allclose(parts["columns"][:, 0], scaled, rtol=1e-4, atol=1e-5)
     assert not np.allclose(parts["image"], plain["image"])
+
+
+def test_engines_train_on_the_same_rows(tmp_path):
+    found = tabled.train(tmp_path, ("keras", "superstep", "compiled"))
+    for engine in ("superstep", "compiled"):
+        assert found[engine] == pytest.approx(found["keras"], rel=1e-4)
 
 
 def test_nothing_is_left_to_do_for_numbers(table):

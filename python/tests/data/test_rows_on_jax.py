@@ -1,10 +1,12 @@
 """TensorFlow reads files and writes TensorBoard's for JAX, see `jax_tools`."""
 
+import numpy as np
 import pytest
+import tabled
 from jax_runs import needs_jax, run_part
 
 pytestmark = [pytest.mark.process, pytest.mark.tf, needs_jax]
-PARTS = ("images", "texts", "records", "board", "pipelines", "broken_pipeline")
+PARTS = ("images", "table", "texts", "records", "board", "pipelines", "broken_pipeline")
 
 
 def test_images_are_decoded_resized_and_trained_on():
@@ -15,6 +17,14 @@ def test_images_are_decoded_resized_and_trained_on():
         assert labels == [0] * 4 + [1] * 4
         assert spread == 0.0
         assert epochs == 2
+
+
+def test_a_table_of_images_trains_with_masks_and_columns(tmp_path):
+    found, expected = run_part("jax_tools", "table", PARTS), tabled.train(tmp_path)
+    both = found["masks"], expected["masks"]
+    apart = [np.not_equal(*masks).mean() for masks in zip(*both, strict=True)]
+    assert np.max(apart) < 0.01  # a place that is rounded otherwise
+    assert found["compiled"] == pytest.approx(found["keras"], rel=1e-4)
 
 
 def test_texts_become_features():

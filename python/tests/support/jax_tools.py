@@ -10,6 +10,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 import examples  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+import tabled  # noqa: E402
 import varied  # noqa: E402
 from jax_runs import report  # noqa: E402
 from pictures import encode_bmp, write  # noqa: E402
@@ -123,6 +124,11 @@ def images():
         means = levels.mean(axis=(1, 2, 3)).tolist()
         found[str(crop)] = [means, labels.tolist(), spread, len(history["loss"])]
     return {**found, "gpus": len(sys.modules["tensorflow"].config.get_visible_devices("GPU"))}
+
+
+def table():
+    """A table of images with masks, and with a column beside them."""
+    return tabled.train(Path(tempfile.mkdtemp()))
 
 
 def texts():

@@ -8,6 +8,8 @@ from pictures import write
 
 from gpukeras.backend import runtime
 from gpukeras.data import builder
+from gpukeras.data.loading.loader import open_loader
+from gpukeras.training import evaluate, fit
 
 SIZE = (12, 16)
 OPTIONS = {"batch_size": 4, "seed": 1, "shuffle": False}
@@ -96,3 +98,28 @@ def counts(table):
 def build(features, labels=None, recipe=None, augment=None, **options):
     given = {**OPTIONS, **options}
     return builder.assemble(features, given, labels, recipe=recipe, augment=augment)
+
+
+def train(folder, engines=("keras", "compiled")):
+    """Trainings on masks and on two inputs with engines: losses, and the masks of an epoch."""
+    import keras
+
+    table, found = write_table(folder), {}
+    moves = {"crop": (8, 10), "flip": "both", "rotation": 0.1}
+    data = build(image_features(table), mask_labels(table), augment=moves)
+    blocks = open_loader(data, data.plan("CPU:0")).epoch(1)
+    found["masks"] = [np.asarray(block.arrays[1]).tolist() for block in blocks]
+    both = build(input_features(table), counts(table), augment=moves)
+    image, columns = keras.Input((8, 10, 3), name="image"), keras.Input((1,), name="columns")
+    for engine in engines:
+        keras.utils.set_random_seed(1)
+        stack = [keras.Input((8, 10, 3)), keras.layers.Conv2D(2, 3, padding="same")]
+        model = keras.Sequential([*stack, keras.layers.Softmax()])
+        model.compile("adam", "sparse_categorical_crossentropy")
+        losses = fit.fit(model, data, {"epochs": 2, "engine": engine}).history["loss"]
+        joined = keras.layers.Concatenate()([keras.layers.Flatten()(image), columns])
+        model = keras.Model([image, columns], keras.layers.Dense(1)(joined))
+        model.compile("sgd", "huber")
+        more = fit.fit(model, both, {"epochs": 2, "engine": engine}).history["loss"]
+        found[engine] = [*losses, *more, evaluate.evaluate(model, both)["metrics"]["loss"]]
+    return found

@@ -27,6 +27,7 @@ from gpukeras.data.stage_timer import end_stage, is_watched
 
 CHUNK_BYTES = 8 * 2**20  # of rows per chunk: enough for many cores, little memory
 WORKERS = 3  # chunks decoded in parallel
+ROW_HINT = "Mend the file, or leave its row out."
 FILE_HINT = 'Mend or remove the file; `on_error = "skip"` leaves damaged files of a folder out.'
 JPEG_MASK = "A JPEG is no mask"  # parts of the messages of masks' decoder
 COLOURS, TOO_HIGH = "The channels of a mask differ", "A mask has values above 255"
@@ -152,7 +153,8 @@ def _decode_one(
         return build_decoder(form)([os.fsencode(files.paths[number])])
     except _file_errors() as error:
         if good is None:
-            raise files.error(number, explain_problem(str(error)), FILE_HINT) from error
+            hint = ROW_HINT if files.column else FILE_HINT
+            raise files.error(number, explain_problem(str(error)), hint) from error
         good[number] = False
         return np.empty((0, *form.shape), form.dtype)
 
