@@ -37,9 +37,9 @@ saved_manifest <- "gpukeras-dataset.json" # written by gpu_dataset_save()
 #' `arr_delay ~ .`. [gpu_predict()] and [gpu_evaluate()] take paths as well.
 #' @section Images:
 #' `x` may be a folder with one subfolder per class. The names of the subfolders become the levels,
-#' in alphabetical order. JPEG, PNG, GIF (the first frame) and BMP files are read; other and hidden
-#' files are ignored. For [gpu_predict()], `x` may also be paths of image files. All cores decode
-#' and resize the images once. The images are kept as bytes: in memory up to 256 MiB, in a scratch
+#' in alphabetical order. JPEG, PNG, GIF (the first frame), BMP and TIFF files are read; other and
+#' hidden files are ignored. For [gpu_predict()], `x` may also be paths of image files. All cores
+#' decode and resize the images once. The images are kept as bytes: in memory up to 256 MiB, in a scratch
 #' file beyond. With `cache = FALSE` they are decoded again in each epoch. Values are 0 to 255, as
 #' in Keras, or 0 to 1 with `scale = TRUE`; the device converts them to floats.
 #'

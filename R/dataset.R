@@ -11,7 +11,8 @@
 #'   * a numeric matrix, or an array of up to five dimensions (rows first);
 #'   * a named list of these and of data frames, one element for each of the model's inputs: see the
 #'     section on several inputs and outputs;
-#'   * a data frame with numeric, integer, logical, factor and character columns, dates and times;
+#'   * a data frame with numeric, integer, logical, factor and character columns, dates and times,
+#'     or with a column of paths of images: see the section on images of a data frame;
 #'   * a formula such as `price ~ .`, or a [recipe][gpukeras-tidymodels], with `data`;
 #'   * a sparse matrix of the Matrix package;
 #'   * the path of one or several files (globs such as `"flights/*.parquet"` too), or a folder: see
@@ -129,8 +130,8 @@
 #' [gpu_fit()], [gpu_evaluate()] and [gpu_predict()] and gets lists, as from Keras. The same holds
 #' for a `tf.data` pipeline whose `x` or `y` is a tuple. An output without a loss needs no labels.
 #' `weights` weigh a row in the losses of all outputs, or are a named list like `y`, with weights
-#' for some or all outputs; `class_weight` and `mixup` need a single output, `map` and `augment` a
-#' single input. [gpu_predict()] then takes such a list (or a data frame, if columns were grouped)
+#' for some or all outputs; `class_weight` and `mixup` need a single output, `map` a single input,
+#' and `augment` one too, or the images of a data frame. [gpu_predict()] then takes such a list (or a data frame, if columns were grouped)
 #' and returns a named list, one element per output. [gpu_mlp()] makes a branch for each input and a
 #' head for each output.
 #' @section Dates and times:
