@@ -190,3 +190,11 @@ python_path <- function() {
 
 # The same for all handles to one Python object.
 python_key <- function(handle) as.character(reticulate::py_id(handle))
+
+# Whether a Python object has one of these attributes.
+has_python <- function(handle, names) {
+  any(vapply(names, function(name) reticulate::py_has_attr(handle, name), NA))
+}
+
+# An R value as Python's, by the conversion of the package that it belongs to.
+as_python <- function(x) reticulate::r_to_py(x)

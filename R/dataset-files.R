@@ -160,12 +160,12 @@ absolute_paths <- function(path) {
   enc2utf8(normalizePath(path, winslash = "/", mustWork = FALSE))
 }
 
-# The label and the features of a formula for files, whose columns R does not know.
+# The label and the features of a formula for files and databases, whose columns R does not know.
 formula_columns <- function(formula, call) {
   parts <- formula_parts(formula)
   if (!all(vapply(c(parts$labels, parts$features), is.name, NA))) {
     abort_gpukeras(
-      "A formula for files can only name columns, or all of them by `.`.",
+      "A formula for files and databases can only name columns, or all of them by `.`.",
       code = "data", hint = "Compute other terms first, and save them as columns.",
       arg = "formula", call = call
     )

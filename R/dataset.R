@@ -17,6 +17,8 @@
 #'   * a sparse matrix of the Matrix package;
 #'   * the path of one or several files (globs such as `"flights/*.parquet"` too), or a folder: see
 #'     the sections on files and on images;
+#'   * a connection to a database, a lazy table of dplyr, or an object of Arrow: see the section on
+#'     databases and Arrow;
 #'   * a function that returns one batch per call: see the section on functions;
 #'   * a `tf.data.Dataset`, such as one from tfdatasets.
 #' @param y Labels, one per row: a factor or character vector (classes), a logical or 0/1 vector
@@ -211,6 +213,10 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
 gpu_dataset.formula <- function(x, data, ..., image = NULL, classes = NULL) {
   if (!missing(data) && is.character(data) && is.null(image)) {
     return(formula_files(x, data, ...))
+  }
+  if (!missing(data) && is_row_stream(data)) {
+    columns <- formula_columns(x, rlang::current_env())
+    return(gpu_dataset(data, columns$label, ..., columns = columns$features))
   }
   check_data_frame(data)
   parts <- split_formula(x, data, env = environment(x))

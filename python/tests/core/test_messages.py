@@ -1,6 +1,14 @@
 import pytest
 
-from gpukeras.core.messages import LENGTH, count_of, find_reason, list_some, mib, percent
+from gpukeras.core.messages import (
+    LENGTH,
+    count_of,
+    find_reason,
+    hide_credentials,
+    list_some,
+    mib,
+    percent,
+)
 
 
 @pytest.mark.parametrize(("share", "text"), [(0, "0 %"), (0.125, "12 %"), (1, "100 %")])
@@ -54,3 +62,18 @@ def test_many_names_are_cut():
 def test_bytes_are_mebibytes():
     assert mib(2**30) == "1,024 MiB"
     assert mib(3 * 2**19, 1) == "1.5 MiB"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("at postgresql://me:pass@word@host:1/db failed", "at postgresql://***@host:1/db failed"),
+        ("host=a password=pass user=me", "host=a password=*** user=me"),
+        ("PASSWORD = 'a b' port=1", "PASSWORD = *** port=1"),
+        ('Pwd="a;b";Server=c', "Pwd=***;Server=c"),
+        ("access_key=abc, token=def;", "access_key=***, token=***;"),
+        ("password authentication failed", "password authentication failed"),
+    ],
+)
+def test_credentials_are_hidden(said, shown):
+    assert hide_credentials(said) == shown

@@ -10,6 +10,12 @@ _AROUND = re.compile(
     r"transformation with iterator: \S+: ",
     re.MULTILINE,
 )
+# Passwords in what a database's driver says: in URLs, and as settings of a connection.
+_SECRETS = re.compile(
+    r"(?<=://)\S+(?=@)|((?:password|passwd|pwd|passphrase|secret|token|\w*_key)\s*=\s*)"
+    r"(?:'[^']*'|\"[^\"]*\"|[^\s;,&)'\"]+)",
+    re.IGNORECASE,
+)
 _IN_FRONT = "Exception encountered"  # the line that Keras puts before a layer's error
 
 
@@ -55,3 +61,8 @@ def find_reason(error: BaseException) -> str:
     lines = [line.strip() for line in _AROUND.sub("", str(error)).splitlines()]
     told = [line for line in lines if line and not line.startswith(_IN_FRONT)]
     return (told or [type(error).__name__])[0][:LENGTH].rstrip(".")
+
+
+def hide_credentials(text: str) -> str:
+    """Replaces passwords, and user names in URLs, by "***"."""
+    return _SECRETS.sub(lambda found: f"{found[1] or ''}***", text)

@@ -76,16 +76,20 @@ def path_error(path: Path, arg: str, text: str, hint: str = "", **details: Any) 
     return DataError(f"`{arg}`: {text}", hint=hint, arg=arg, path=str(path), **details)
 
 
-def file_error(path: Path, arg: str, problem: str, hint: str = "", **details: Any) -> DataError:
+def file_error(
+    path: Path | None, arg: str, problem: str, hint: str = "", **details: Any
+) -> DataError:
     """Returns an error about a file; the message names the file without its folder.
 
     Args:
-        path: The file.
+        path: The file, or None for rows of a stream, which the argument alone names.
         arg: Name of the user's argument, for error messages.
         problem: What is wrong, as the rest of a sentence.
         hint: What to do about it, or "".
         **details: Fields of the error, such as `row` and `column`.
     """
+    if path is None:
+        return DataError(f"`{arg}` {problem}", hint=hint, arg=arg, **details)
     return path_error(path, arg, f"the file {path.name} {problem}", hint, **details)
 
 

@@ -69,7 +69,7 @@ def _unify_family(family: str, first: pa.DataType, later: pa.DataType) -> pa.Dat
 
 
 def choose_columns(
-    names: Sequence[str], asked: Sequence[str] | str | None, arg: str, path: Path
+    names: Sequence[str], asked: Sequence[str] | str | None, arg: str, path: Path | None
 ) -> tuple[str, ...]:
     """Returns the columns to read, in the order requested; all by default.
 
@@ -77,7 +77,7 @@ def choose_columns(
         names: Names of the file's columns.
         asked: Columns requested, or None for all.
         arg: Name of the user's argument, for error messages.
-        path: The file.
+        path: The file, or None for a stream.
 
     Raises:
         DataError: if two columns of the file share a name, or a requested column does not exist.
@@ -98,14 +98,14 @@ def choose_columns(
     return requested
 
 
-def missing_column(name: str, names: Sequence[str], arg: str, path: Path) -> DataError:
+def missing_column(name: str, names: Sequence[str], arg: str, path: Path | None) -> DataError:
     """Returns the error for a column that a file lacks; the hint lists similar names.
 
     Args:
         name: The column.
         names: Names of the file's columns.
         arg: Name of the user's argument, for error messages.
-        path: The file.
+        path: The file, or None for a stream.
     """
     lower = {known.lower(): known for known in reversed(names)}
     near = [lower[close] for close in get_close_matches(str(name).lower(), lower, 3, 0.6)]
@@ -152,13 +152,13 @@ def check_same_names(
             raise file_error(path, arg, problem, hint, column=name, row=1)
 
 
-def check_types(schema: pa.Schema, arg: str, path: Path) -> None:
+def check_types(schema: pa.Schema, arg: str, path: Path | None) -> None:
     """Checks that all columns can be features or labels.
 
     Args:
         schema: Schema of the columns.
         arg: Name of the user's argument, for error messages.
-        path: The file.
+        path: The file, or None for a stream.
 
     Raises:
         DataError: for the first column that cannot; names it.

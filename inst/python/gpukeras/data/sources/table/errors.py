@@ -149,13 +149,14 @@ def find_row(files: Sequence[Path], row: int, arg: str, form: str) -> tuple[Path
     return None
 
 
-def name_row(error: DataError, path: Path, row: int) -> DataError:
+def name_row(error: DataError, path: Path | None, row: int) -> DataError:
     """Returns a copy of an error that names the first faulty row and its file.
 
     Args:
         error: The error.
-        path: The file.
+        path: The file, or None for rows of a stream.
         row: Number of the row in the file, from 1.
     """
-    message = f"{error.message.removesuffix('.')}; the first is in row {row:,} of {path.name}."
-    return DataError(message, hint=error.hint, **{**error.details, "row": row, "path": str(path)})
+    of, file = ("", {}) if path is None else (f" of {path.name}", {"path": str(path)})
+    message = f"{error.message.removesuffix('.')}; the first is in row {row:,}{of}."
+    return DataError(message, hint=error.hint, **{**error.details, "row": row, **file})

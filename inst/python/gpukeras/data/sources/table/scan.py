@@ -14,6 +14,7 @@ from gpukeras.data.arrays import check_some
 from gpukeras.data.files.arrow import pa, row_bytes
 from gpukeras.data.files.arrow_columns import to_column
 from gpukeras.data.files.paths import compression_of
+from gpukeras.data.files.stream import R_CHUNKS
 from gpukeras.data.preprocessing.columns import Learning, kind_of
 from gpukeras.data.sources.table.spool import Spool
 from gpukeras.data.sources.table.summaries import LevelUnion, NumberSummary
@@ -137,7 +138,7 @@ class Scan:
     """The rows of files, read once and stored for later passes.
 
     Args:
-        reader: Reader of the files, see `files.table.open_table()`.
+        reader: Reader of the rows, see `files.table.open_table()` and `files.stream`.
         arg: Name of the user's argument, for error messages.
         watch: Statistics to collect during the pass.
         again: Whether files that decode quickly may be read again instead of stored.
@@ -154,7 +155,8 @@ class Scan:
         anew = reader.batches if again else None
         self.spool = Spool(reader.schema, arg, anew, expected_bytes(reader))
         try:
-            for batch in read_ahead(reader.batches()):
+            batches = reader.batches()
+            for batch in batches if reader.format == R_CHUNKS else read_ahead(batches):
                 self.spool.write(batch)
                 watch.add(batch)
             self.spool.finish()

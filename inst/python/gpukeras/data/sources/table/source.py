@@ -19,6 +19,7 @@ from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes
+from gpukeras.data.files.stream import open_stream
 from gpukeras.data.files.table import open_table
 from gpukeras.data.files.time_zones import utc_offsets
 from gpukeras.data.preprocessing.columns import Learning, take_rows
@@ -46,7 +47,8 @@ class TableFeatures(Features):
     Args:
         features: `{kind: "table", paths, format, columns, label, weights}`; the last four may be
             missing: the format follows from the suffix, and all columns except label and weights
-            are features. `label` may name several columns, one per output.
+            are features. `label` may name several columns, one per output. Instead of paths,
+            `stream` gives rows that come once, see `files.stream.open_stream()`.
         arg: Name of the user's argument, for error messages.
         spec: The dataset options for reading and learning.
         recipe: Recipe that encodes the rows, if it is known: then only its columns are read.
@@ -76,15 +78,27 @@ class TableFeatures(Features):
         self._scan: Scan | None = None
 
     def _open(self, features: Mapping[str, Any]) -> None:
-        paths, asked = _texts(features["paths"]) or [], _texts(features.get("columns"))
+        asked = _texts(features.get("columns"))
+        if features.get("stream") is not None:
+            reader = open_stream(features["stream"], self.arg)
+            try:
+                self.reader: Any = reader.select(self._choose(reader.names, asked))
+            except BaseException:
+                reader.close()
+                raise
+            return
+        paths = _texts(features["paths"]) or []
         how = {"format": features.get("format") or "auto", "on_error": self._spec.on_error}
-        reader = open_table(paths, self.arg, **how)
-        check_names(reader.names, self.arg)
-        self.columns = choose_columns(reader.names, self._beside, asked, self._recipe, self.arg)
-        requested = [*self.columns, *(name for name in self._beside if name not in self.columns)]
-        if set(requested) != set(reader.names):
-            reader = open_table(paths, self.arg, columns=requested, **how)
-        self.reader = reader
+        self.reader = open_table(paths, self.arg, **how)
+        requested = self._choose(self.reader.names, asked)
+        if set(requested) != set(self.reader.names):
+            self.reader = open_table(paths, self.arg, columns=requested, **how)
+
+    def _choose(self, names: Sequence[str], asked: Sequence[str] | None) -> list[str]:
+        """Chooses the feature columns; returns them and the columns beside them."""
+        check_names(names, self.arg)
+        self.columns = choose_columns(names, self._beside, asked, self._recipe, self.arg)
+        return [*self.columns, *(name for name in self._beside if name not in self.columns)]
 
     @property
     def _beside(self) -> list[str]:
@@ -214,8 +228,8 @@ class TableFeatures(Features):
         if row is None or self.skipped:
             return error
         row = row if complete is None else int(np.flatnonzero(complete)[row - 1]) + 1
-        if len(files) == 1:
-            return name_row(error, files[0], row)
+        if len(files) < 2:
+            return name_row(error, files[0] if files else None, row)
         found = find_row(files, row, self.arg, self.reader.format)
         return error if found is None else name_row(error, *found)
 

@@ -92,7 +92,7 @@ class RecordTable(TableFeatures):
         arg, recipe = self.arg, self._recipe
         self.columns = choose_columns(reader.names, self._beside, None, recipe, arg)
         self._records = reader.only({*self.columns, *self._beside})
-        self.reader = self._records  # type: ignore[assignment] # has all that is asked of one
+        self.reader = self._records  # has all that is asked of a reader
 
     def _take_label(self, name: str) -> Mapping[str, Any]:
         """Returns the label column; levels of integer classes are in numeric order."""

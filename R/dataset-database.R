@@ -1,0 +1,170 @@
+# Datasets of a database's rows: DBI connections and dplyr's lazy tables. The core asks for one chunk
+# of rows after another and stores them; see files/r_chunks.py.
+
+chunk_cells <- 2e6 # of a chunk; as doubles 16 MB
+chunk_rows <- c(first = 1000, least = 256, most = 50000)
+
+#' @param query,table For a connection: the query whose rows to take, or the name of a table (a
+#'   string, or `DBI::Id()`).
+#' @section Databases and Arrow:
+#' `x` may be a connection of the package DBI (RSQLite, RPostgres, RPostgreSQL, duckdb, odbc and
+#' others) with a `query` or a `table`, or a lazy table of dplyr, `dplyr::tbl(con, "flights")`, with
+#' any verbs of dbplyr. It may also be a Table, RecordBatchReader, Dataset or query of the package
+#' arrow, a stream of nanoarrow, or a Python object with an Arrow C stream: a table of pyarrow or
+#' polars, a relation of DuckDB, or a connection of DuckDB or ADBC with a `query`. `y`, `weights` and
+#' `columns` name columns, as for tables in files, and a formula that only names columns takes such
+#' a source as `data`.
+#'
+#' The query runs once, when the dataset is made. Its rows come in chunks and are kept in the order
+#' in which they came: in memory up to 128 MiB, in a scratch file of R's temporary folder beyond. The
+#' dataset needs no connection afterwards. SQL promises an order only with `ORDER BY`: without it,
+#' the same `seed` may split and shuffle other rows in another session.
+#'
+#' `NULL` is a missing value, like `NA` and `NaN`. 64-bit integers are read exactly, and a warning
+#' says if some exceed 2^53 (RPostgreSQL itself makes doubles of them). Times keep their zone. Texts are categories, as in a data frame.
+#' Columns of other types, such as blobs and arrays, are an error unless `columns` leaves them out.
+#' In SQLite, the first values of a column without a type decide on it; `CAST` in the query does so
+#' too.
+#'
+#' If the database fails midway, an error of class `gpukeras_error_data` says so, with the number of
+#' the last row in its field `row`, and no row is kept. Passwords in the driver's message are masked.
+#' Neither the connection nor the query is stored in the dataset or its recipe.
+#' @rdname gpu_dataset
+#' @export
+gpu_dataset.DBIConnection <- function(x, y = NULL, ..., query = NULL, table = NULL, # nolint
+                                      columns = NULL, weights = NULL) {
+  check_connection(x)
+  result <- query_rows(x, as_query(x, query, table))
+  on.exit(result$close())
+  stream_dataset(list(call = result$give), y, ..., columns = columns, weights = weights)
+}
+
+#' @export
+gpu_dataset.tbl_sql <- function(x, y = NULL, ...) {
+  gpu_dataset(dbplyr::remote_con(x), y, ..., query = dbplyr::remote_query(x))
+}
+
+# The dataset of rows that come once, see files/stream.py. Without names, all columns but the label
+# and the weights are features.
+stream_dataset <- function(stream, y = NULL, ..., columns = NULL, weights = NULL,
+                           call = caller_env()) {
+  check_column_names(y, "y", call)
+  check_column_names(columns, "columns", call)
+  check_column_names(weights, "weights", call)
+  named <- list(columns = as_names(columns), label = as_names(y), weights = weights)
+  features <- c(list(kind = "table", stream = stream), drop_null(named))
+  gpu_dataset.default(new_source(features, scale = TRUE), ...)
+}
+
+check_column_names <- function(names, arg, call) {
+  if (!is.null(names) && (!is.character(names) || anyNA(names))) {
+    abort_spec(names, arg, "names of columns", call)
+  }
+}
+
+# Whether `x` is a source of rows in sequence, with names for its columns.
+is_row_stream <- function(x) {
+  inherits(x, c("DBIConnection", "tbl_sql", arrow_classes)) || is_python_stream(x)
+}
+
+check_connection <- function(con, call = caller_env()) {
+  # RPostgreSQL has no method for some of its objects.
+  valid <- tryCatch(DBI::dbIsValid(con), error = function(condition) TRUE)
+  if (!valid) {
+    abort_gpukeras(
+      "`x` is a connection that is closed.",
+      code = "data", hint = "Open it again, by DBI::dbConnect().", arg = "x", call = call
+    )
+  }
+}
+
+# The query as text.
+as_query <- function(con, query, table, call = caller_env()) {
+  if (is.null(query) == is.null(table)) {
+    abort_gpukeras(
+      "A connection needs one of `query` and `table`.",
+      code = "spec", arg = "query", call = call,
+      hint = 'For example table = "flights", or query = "SELECT * FROM flights".'
+    )
+  }
+  if (is.null(query)) {
+    return(paste("SELECT * FROM", DBI::dbQuoteIdentifier(con, table)))
+  }
+  if (!rlang::is_string(query)) {
+    abort_spec(query, "query", "one string", call)
+  }
+  sub(";\\s*$", "", as.character(query))
+}
+
+# The rows of a query as a function that gives a chunk per call, and one that releases the result.
+# The query starts with the first call, so that the core reports its errors like later ones.
+query_rows <- function(con, query) {
+  force(query)
+  open <- if (inherits(con, "PostgreSQLConnection")) open_cursor else open_result
+  result <- NULL
+  size <- chunk_rows[["first"]]
+  give <- function(names) {
+    first <- is.null(result)
+    if (first) result <<- open(con, query)
+    chunk <- result$fetch(size)
+    size <<- min(chunk_rows[["most"]], max(chunk_rows[["least"]], chunk_cells %/% length(chunk)))
+    if (nrow(chunk) > 0 || first) as_chunk(chunk, names)
+  }
+  list(
+    give = function(names = NULL) keep_condition(keep_reason(give(names))),
+    close = function() if (!is.null(result)) try(result$close(), silent = TRUE)
+  )
+}
+
+# An error of the database as its reason. The core makes an error of it that names the row.
+keep_reason <- function(code) {
+  tryCatch(code, error = function(condition) list(failed = said_by(condition)))
+}
+
+open_result <- function(con, query) {
+  result <- DBI::dbSendQuery(con, query)
+  list(
+    fetch = function(rows) DBI::dbFetch(result, n = rows),
+    close = function() DBI::dbClearResult(result)
+  )
+}
+
+# RPostgreSQL holds the whole result of a query in memory, but not that of a cursor. WITH HOLD needs
+# no transaction, and leaves one of the user's alone.
+open_cursor <- function(con, query) {
+  name <- basename(tempfile("gpukeras_"))
+  # dbGetQuery() of RPostgreSQL gives NULL where the connection is lost.
+  run <- function(statement, read) {
+    result <- DBI::dbSendQuery(con, statement)
+    on.exit(DBI::dbClearResult(result))
+    if (read) DBI::dbFetch(result, n = -1)
+  }
+  run(paste("DECLARE", name, "NO SCROLL CURSOR WITH HOLD FOR", query), read = FALSE)
+  list(
+    fetch = function(rows) run(sprintf("FETCH %d FROM %s", as.integer(rows), name), read = TRUE),
+    close = function() run(paste("CLOSE", name), read = FALSE)
+  )
+}
+
+# A chunk as the core takes it: the columns named, or all. A column that cannot be a feature has no
+# values; it is an error only where it is chosen.
+as_chunk <- function(frame, names = NULL) {
+  places <- if (is.null(names)) seq_along(frame) else match(unlist(names), names(frame))
+  columns <- lapply(places, function(place) chunk_column(frame[[place]], names(frame)[place]))
+  list(columns = columns, rows = nrow(frame))
+}
+
+chunk_column <- function(x, name) {
+  if (inherits(x, "integer64")) { # the bits of doubles, which the core reads
+    return(list(name = name, kind = "integer64", values = as.array(as.double(unclass(x)))))
+  }
+  x <- if (inherits(x, c("AsIs", "POSIXlt"))) plain_column(x) else x
+  kind <- column_kind(x) %||% "other"
+  values <- switch(kind,
+    other = list(rows = length(x)),
+    time = list(values = as.array(as.double(x)), zone = time_zone(x)),
+    duration = list(values = as.array(as.double(x, units = "secs"))),
+    column_values(x, kind)
+  )
+  c(list(name = name, kind = kind), values)
+}

@@ -1,0 +1,213 @@
+"""Rows that come once: of Arrow objects, queries and addresses."""
+
+import ctypes
+import threading
+from datetime import date, datetime, timezone
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pytest
+
+from gpukeras import DataError, SpecError
+from gpukeras.data.files.arrow_columns import to_column
+from gpukeras.data.files.stream import R_CHUNKS, STREAM, broken_off, open_stream
+
+
+def small(rows=1000):
+    return pa.table({"a": np.arange(float(rows)), "s": ["x", None] * (rows // 2)})
+
+
+def read(reader):
+    return pa.Table.from_batches(list(reader.batches()), reader.schema)
+
+
+class Capsule:
+    """An object of another library: it has a C stream, and nothing else."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__()
+
+
+@pytest.mark.parametrize("make", [lambda t: t, pa.Table.to_reader, pads.dataset, Capsule])
+def test_an_object_of_arrow_gives_its_rows(make):
+    reader = open_stream(make(small()), "x")
+    assert (reader.names, reader.known_rows, reader.files) == (("a", "s"), None, ())
+    assert reader.format == STREAM
+    assert read(reader) == small()
+
+
+def test_an_address_is_moved():
+    memory = ctypes.create_string_buffer(64)  # more than a struct ArrowArrayStream
+    small().to_reader()._export_to_c(ctypes.addressof(memory))
+    reader = open_stream({"address": str(ctypes.addressof(memory))}, "x")
+    assert reader.format == R_CHUNKS  # what is behind an address may need this thread
+    assert read(reader) == small()
+
+
+def test_rows_of_an_object_are_read_here_where_asked():
+    assert open_stream({"source": small(), "here": True}, "x").format == R_CHUNKS
+
+
+def test_only_the_columns_chosen_are_read_in_their_order():
+    table = small().append_column("b", pa.array([b"z"] * 1000))
+    reader = open_stream(table, "x").select(["s", "a"])
+    assert read(reader) == table.select(["s", "a"])
+
+
+def test_a_column_that_cannot_be_read_is_an_error_where_it_is_chosen():
+    reader = open_stream(pa.table({"a": [1.0], "b": [b"z"]}), "x")
+    with pytest.raises(DataError, match="`x` has a column `b` of type binary") as found:
+        reader.select(["a", "b"])
+    assert found.value.details == {"arg": "x", "column": "b"}
+
+
+def test_two_columns_of_a_name_are_refused():
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(DataError, match="several columns named `a`"):
+        open_stream(twice, "x")
+
+
+def test_large_batches_are_cut():
+    table = pa.table({str(column): np.zeros(100_000) for column in range(30)})
+    assert max(batch.nbytes for batch in open_stream(table, "x").batches()) < 5 * 2**20
+
+
+def test_rows_come_once():
+    reader = open_stream(small(), "x")
+    read(reader)
+    with pytest.raises(DataError, match="came once"):
+        read(reader)
+
+
+def test_whole_numbers_beyond_2_53_are_noted():
+    reader = open_stream(pa.table({"big": [2**53 + 1, 1]}), "x")
+    read(reader)
+    assert reader.notes == ("Column `big` of `x` has whole numbers beyond 2^53: they are rounded.",)
+
+
+def test_a_stream_that_breaks_off_names_the_row_and_hides_what_is_secret():
+    batch = small().to_batches()[0]
+
+    def failing():
+        yield batch
+        raise ConnectionError("lost postgres://me:geheim@host/db at value '17'\nmore")
+
+    reader = open_stream(pa.RecordBatchReader.from_batches(batch.schema, failing()), "x")
+    with pytest.raises(DataError) as found:
+        read(reader)
+    assert found.value.details["row"] == 1000
+    assert "broke off behind row 1,000" in found.value.message
+    for hidden in ("geheim", "17", "more"):
+        assert hidden not in str(found.value)
+    assert found.value.__cause__ is None
+    assert found.value.__suppress_context__
+
+
+def test_what_the_driver_says_is_cut_after_secrets_are_hidden():
+    error = broken_off("x", 0, ValueError("x" * 180 + " password='open sesame and much more'"))
+    assert "sesame" not in str(error)
+
+
+def test_damaged_strings_are_an_error():
+    raw = pa.py_buffer(b"\xff\xfe")
+    offsets = pa.py_buffer(np.array([0, 2], np.int32).tobytes())
+    text = pa.StringArray.from_buffers(1, offsets, raw)
+    with pytest.raises(DataError, match="cannot be read"):
+        read(open_stream(pa.table({"s": text}), "x"))
+
+
+@pytest.mark.parametrize("given", [12, object(), {"source": "flights"}])
+def test_what_has_no_stream_is_refused(given):
+    with pytest.raises(SpecError, match="gives no Arrow stream"):
+        open_stream(given, "x")
+
+
+# Databases -------------------------------------------------------------------------------------
+
+QUERY = """
+SELECT * FROM (VALUES
+  (1::BIGINT, 9007199254740993::BIGINT, 0.5::DOUBLE, TRUE, 'a', DATE '2024-02-29',
+   TIMESTAMPTZ '2024-03-31 01:30:00+00', 1.25::DECIMAL(9, 2)),
+  (2, NULL, 'NaN', NULL, NULL, NULL, NULL, NULL)
+) AS t(i, big, x, l, s, d, z, n)
+"""
+
+
+@pytest.fixture
+def duck():
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def sqlite():
+    dbapi = pytest.importorskip("adbc_driver_sqlite.dbapi")
+    connection = dbapi.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (a, b)")
+        cursor.execute("INSERT INTO t VALUES (1, 2.5), (2, NULL)")
+    yield connection
+    connection.close()
+
+
+def test_every_type_of_duckdb_arrives(duck):
+    table = read(open_stream({"connection": duck, "query": QUERY}, "x"))
+    columns = {name: to_column(name, table[name]) for name in table.column_names}
+    kinds = [column["kind"] for column in columns.values()]
+    assert kinds == [
+        *("integer", "integer", "numeric", "logical"),
+        *("character", "date", "time", "numeric"),
+    ]
+    assert table["big"].to_pylist() == [2**53 + 1, None]
+    assert np.isnan(table["x"][1].as_py())  # NaN is no NULL
+    assert table["x"].null_count == 0
+    assert table["d"].to_pylist() == [date(2024, 2, 29), None]
+    assert table["z"][0].as_py() == datetime(2024, 3, 31, 1, 30, tzinfo=timezone.utc)
+    assert columns["n"]["values"][0] == 1.25
+
+
+def test_a_relation_of_duckdb_gives_its_rows(duck):
+    assert read(open_stream(duck.sql("SELECT range AS a FROM range(5)"), "x")).num_rows == 5
+
+
+def test_adbc_gives_its_rows_and_releases_its_cursor(sqlite):
+    table = read(open_stream({"connection": sqlite, "query": "SELECT * FROM t"}, "x"))
+    assert table.to_pydict() == {"a": [1, 2], "b": [2.5, None]}
+    with sqlite.cursor() as cursor:
+        cursor.execute("DROP TABLE t")  # it is locked while a result is open
+
+
+@pytest.mark.parametrize("name", ["duck", "sqlite"])
+def test_a_query_that_is_refused_is_an_error(name, request):
+    connection = request.getfixturevalue(name)
+    for query in ("SELEC 1", "SELECT * FROM missing"):
+        with pytest.raises(DataError, match="`x` cannot be read") as found:
+            open_stream({"connection": connection, "query": query}, "x")
+        assert found.value.details == {"arg": "x", "row": 0}
+
+
+@pytest.mark.parametrize("name", ["duck", "sqlite"])
+def test_a_closed_connection_is_an_error(name, request):
+    connection = request.getfixturevalue(name)
+    connection.close()
+    with pytest.raises(DataError, match="`x` cannot be read"):
+        open_stream({"connection": connection, "query": "SELECT 1 AS a"}, "x")
+
+
+def test_a_query_runs_once_on_a_thread_of_the_reader(duck):
+    seen = []
+
+    def watched(value: int) -> int:
+        seen.append(threading.get_ident())
+        return value
+
+    duck.create_function("watched", watched, ["BIGINT"], "BIGINT")
+    query = "SELECT watched(range) AS a FROM range(10)"
+    assert read(open_stream({"connection": duck, "query": query}, "x")).num_rows == 10
+    assert len(seen) == 10
