@@ -1,7 +1,7 @@
 # Datasets of a database's rows: DBI connections and dplyr's lazy tables. The core asks for one chunk
 # of rows after another and stores them; see files/r_chunks.py.
 
-chunk_cells <- 2e6 # of a chunk; as doubles 16 MB
+chunk_cells <- 5e5 # of a chunk; as doubles 4 MB
 chunk_rows <- c(first = 1000, least = 256, most = 50000)
 
 #' @param query,table For a connection: the query whose rows to take, or the name of a table (a
@@ -16,7 +16,7 @@ chunk_rows <- c(first = 1000, least = 256, most = 50000)
 #' a source as `data`.
 #'
 #' The query runs once, when the dataset is made. Its rows come in chunks and are kept in the order
-#' in which they came: in memory up to 128 MiB, in a scratch file of R's temporary folder beyond. The
+#' in which they came: in memory up to 32 MiB, in a scratch file of R's temporary folder beyond. The
 #' dataset needs no connection afterwards. SQL promises an order only with `ORDER BY`: without it,
 #' the same `seed` may split and shuffle other rows in another session.
 #'

@@ -19,21 +19,22 @@ speaker="gpukeras setup"
 
 to_run="reticulate callr cli rlang jsonlite"
 to_test="$to_run testthat withr"
-seen="ggplot2 bit64 Matrix png recipes"  # tests that need one of them are skipped without it
+# Tests that need one of them are skipped without it.
+seen="ggplot2 bit64 Matrix png recipes RSQLite dbplyr RPostgreSQL"
 r_packages="" programs="" python_tools=no compiler=no
 useful_r="" useful_programs=""
 
 case ${1:-} in
     demo | bench) r_packages=$to_run useful_r="ggplot2" ;;
     test)         r_packages=$to_test python_tools=yes compiler=yes
-                  useful_r=$seen useful_programs="chromium" ;;
-    test-r)       r_packages=$to_test useful_r=$seen useful_programs="chromium" ;;
-    test-python)  python_tools=yes compiler=yes ;;
+                  useful_r=$seen useful_programs="chromium postgresql" ;;
+    test-r)       r_packages=$to_test useful_r=$seen useful_programs="chromium postgresql" ;;
+    test-python)  python_tools=yes compiler=yes useful_programs="postgresql" ;;
     contract)     ;;
     format)       python_tools=yes ;;
     lint)         r_packages="$to_test lintr" useful_r=$seen python_tools=yes ;;
     coverage)     r_packages="$to_test covr" python_tools=yes compiler=yes
-                  useful_r=$seen useful_programs="chromium" ;;
+                  useful_r=$seen useful_programs="chromium postgresql" ;;
     doc)          r_packages="$to_test $seen roxygen2 knitr rmarkdown" programs="pandoc"
                   useful_programs="chromium" ;;
     site)         r_packages="$to_run ggplot2 knitr rmarkdown pkgdown" programs="pandoc" ;;
@@ -92,6 +93,12 @@ find_python() {
     return 1
 }
 
+# Debian keeps the programs of PostgreSQL's server off the path.
+has_program() {
+    command -v "$1" >/dev/null ||
+        { [ "$1" = postgresql ] && ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }
+}
+
 look() {
     lacks_r=no no_r_packages="" no_programs="" lacks_python=no no_useful=""
     if [ -n "$r_packages" ]; then
@@ -108,7 +115,7 @@ look() {
         command -v "$program" >/dev/null || no_programs="$no_programs $program"
     done
     for program in $useful_programs; do
-        command -v "$program" >/dev/null || no_useful="$no_useful$program "
+        has_program "$program" || no_useful="$no_useful$program "
     done
     if [ $compiler = yes ] && ! can_compile; then no_programs="$no_programs gcc libc6-dev"; fi
     # A virtual environment breaks when its interpreter is removed or replaced.
@@ -187,6 +194,7 @@ left_out() {
     case $1 in
         chromium)       echo "no page is opened in a browser, and no PDF is made of one" ;;
         tidy)           echo "the HTML of the help pages is not validated" ;;
+        postgresql)     echo "no rows come from a PostgreSQL server" ;;
         r-cran-v8)      echo "formulas in help pages are not rendered" ;;
         r-cran-ggplot2) echo "plots are drawn by base R alone" ;;
         *)              echo "tests that need it are skipped" ;;

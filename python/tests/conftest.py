@@ -34,6 +34,7 @@ STARTERS = {
     "channels",
     "checkpointed",
     "computers",
+    "postgres",
     "savings",
     "stub_driver",
 }

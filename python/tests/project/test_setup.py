@@ -55,7 +55,7 @@ REQUIRED = [
     "knitr",
     "rmarkdown",
 ]
-USEFUL = ["ggplot2", "bit64", "matrix", "png", "recipes"]
+USEFUL = ["ggplot2", "bit64", "matrix", "png", "recipes", "rsqlite", "dbplyr", "rpostgresql"]
 
 
 class Computer:

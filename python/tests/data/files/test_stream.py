@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
+from postgres import PASSWORD, explain_missing, serve
 
 from gpukeras import DataError, SpecError
 from gpukeras.data.files.arrow_columns import to_column
@@ -211,3 +212,73 @@ def test_a_query_runs_once_on_a_thread_of_the_reader(duck):
     query = "SELECT watched(range) AS a FROM range(10)"
     assert read(open_stream({"connection": duck, "query": query}, "x")).num_rows == 10
     assert len(seen) == 10
+
+
+# PostgreSQL ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    pytest.importorskip("adbc_driver_postgresql.dbapi")
+    if explain_missing():
+        pytest.skip(explain_missing())
+    with serve() as server:
+        yield server
+
+
+def connect(server):
+    from adbc_driver_postgresql import dbapi
+
+    return dbapi.connect(server.url)
+
+
+def test_every_type_of_postgresql_arrives(postgres):
+    query = """
+        SELECT g AS i, (2::int8 ^ 62)::int8 + 1 AS big, g / 2.0::float8 AS x, g = 1 AS l,
+            CASE WHEN g = 1 THEN 'é' END AS s, DATE '2024-02-28' + g AS d,
+            TIMESTAMPTZ '2024-03-31 00:30+00' AS z, TIMESTAMP '2024-03-31 02:30' AS t,
+            'NaN'::float8 AS n, NULL::int8 AS m, '\\x00'::bytea AS b
+        FROM generate_series(1, 2) AS g
+    """
+    with connect(postgres) as connection:
+        reader = open_stream({"connection": connection, "query": query}, "x")
+        table = read(reader.select([name for name in reader.names if name != "b"]))
+    kinds = {name: to_column(name, table[name])["kind"] for name in table.column_names}
+    assert kinds == {
+        **{"i": "integer", "big": "integer", "x": "numeric", "l": "logical", "s": "character"},
+        **{"d": "date", "z": "time", "t": "time", "n": "numeric", "m": "integer"},
+    }
+    assert table["big"].to_pylist() == [2**62 + 1] * 2
+    assert table["s"].to_pylist() == ["é", None]
+    assert table["n"].null_count == 0
+    assert table["m"].null_count == 2
+    assert table["z"].type.tz == "UTC"
+
+
+def test_a_server_that_dies_midway_is_an_error_with_the_row(postgres, tmp_path, monkeypatch):
+    monkeypatch.setenv("R_SESSION_TMPDIR", str(tmp_path))  # where scratch files go
+    with serve() as server, connect(server) as connection:
+        rows = "generate_series(1, 10000000)"
+        query = f"SELECT g::float8 AS a, g::float8 AS y FROM {rows} AS g"
+        stream = open_stream({"connection": connection, "query": query}, "x")
+        batches = stream.batches()
+        first = next(batches).num_rows
+        server.stop()
+        with pytest.raises(DataError, match="broke off behind row") as found:
+            for _ in batches:
+                pass
+    assert found.value.details["row"] >= first
+    for secret in (PASSWORD, "tester"):
+        assert secret not in str(found.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_query_that_fails_midway_names_the_row_and_no_value(postgres):
+    query = """
+        SELECT 1 / (g - 700000) AS a, repeat('b', 100) AS b FROM generate_series(1, 1000000) AS g
+    """
+    with connect(postgres) as connection:
+        reader = open_stream({"connection": connection, "query": query}, "x")
+        with pytest.raises(DataError, match="division by zero") as found:
+            read(reader)
+    assert 0 < found.value.details["row"] < 700_000

@@ -125,10 +125,12 @@ class WholeColumn:
         return {**self._empty, "values": values}
 
 
-def expected_bytes(reader: Any) -> int:
-    """Estimates the memory of all batches of a reader, in bytes."""
+def expected_bytes(reader: Any) -> int | None:
+    """Estimates the memory of all batches of a reader, in bytes; None for a stream."""
     if reader.known_rows is not None:
         return reader.known_rows * row_bytes(reader.schema)
+    if not reader.files:
+        return None
     # Text files are about as large as their columns in memory, compressed files a quarter of it.
     files = [Path(file) for file in reader.files]
     return sum(file.stat().st_size * (4 if compression_of(file) else 1) for file in files)

@@ -2,9 +2,10 @@
 
     files --reader--> Spool.write() ... finish() --> Spool.batches(), repeatedly
 
-Up to 128 MiB of batches stay in memory. Beyond that, CSV goes to a scratch file (an uncompressed
-Arrow stream), because parsing it costs most; files that decode quickly are read again. The scratch
-file is read, not mapped: mapped pages would count as memory of this process.
+Up to 128 MiB of batches stay in memory, or 32 MiB of a stream, whose size is unknown. Beyond that,
+CSV and streams go to a scratch file (an uncompressed Arrow stream), because parsing CSV costs most
+and a stream comes once; files that decode quickly are read again. The scratch file is read, not
+mapped: mapped pages would count as memory of this process.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from gpukeras.data.files.arrow import ipc, pa
 from gpukeras.data.sources.spill import check_disk, disk_full, scratch_folder
 
 MEMORY_BYTES = 128 * 2**20  # of batches in memory; encoded rows take memory too
+# The same where the size is not known before: the allocator does not return all memory, and what
+# makes the batches, such as a database's driver, needs some of its own.
+UNKNOWN_BYTES = 32 * 2**20
 
 
 class Spool:
@@ -32,7 +36,7 @@ class Spool:
         schema: Schema of all batches; dictionaries may differ.
         arg: Name of the user's argument, for error messages.
         anew: Function that reads the files again, or None to store the batches.
-        expected: Estimated size of all batches in bytes.
+        expected: Estimated size of all batches in bytes, or None if it is unknown.
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class Spool:
         schema: pa.Schema,
         arg: str,
         anew: Callable[[], Iterator[pa.RecordBatch]] | None = None,
-        expected: int = 0,
+        expected: int | None = 0,
     ) -> None:
         """Starts without batches."""
         self.rows = 0
@@ -50,7 +54,10 @@ class Spool:
         self._path: Path | None = None
         self._writer: Any = None
         self._sink: Any = None
-        if expected > MEMORY_BYTES:  # the allocator does not return all memory
+        self._limit = UNKNOWN_BYTES if expected is None else MEMORY_BYTES
+        if (
+            expected is not None and expected > self._limit
+        ):  # the allocator does not return all memory
             self._overflow()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -61,7 +68,7 @@ class Spool:
         elif self._kept is not None:
             self._kept.append(batch)
             self._bytes += batch.nbytes
-            if self._bytes > MEMORY_BYTES:
+            if self._bytes > self._limit:
                 self._overflow()
 
     def finish(self) -> None:
