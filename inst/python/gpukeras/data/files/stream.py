@@ -22,7 +22,7 @@ from gpukeras.data.files.r_chunks import ChunkReader
 from gpukeras.data.files.schema import check_types, choose_columns
 
 STREAM, R_CHUNKS = "stream", "r chunks"  # formats; an R function runs on the calling thread only
-QUERY_ROWS = 2**16  # rows that DuckDB puts into a batch
+QUERY_ROWS = 2**14  # rows that DuckDB puts into a batch
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # Methods of a query that give a reader: of DuckDB, newest first, and of ADBC's cursors.
 FETCH = ("to_arrow_reader", "fetch_record_batch")
