@@ -36,14 +36,26 @@ a_sparse_matrix <- function(rows = 60, columns = 3) {
   methods::as(x, "CsparseMatrix")
 }
 
+# What is asked once in a run of all files: hundreds of tests ask for it.
+known <- new.env()
+
 # TensorFlow and Keras through the core's door, which mutes what C++ says at their import.
 runtime <- function() {
-  path <- system.file("python", package = "gpukeras", mustWork = TRUE)
-  reticulate::import_from_path("gpukeras.backend.runtime", path = path, convert = FALSE)
+  if (is.null(known$runtime)) {
+    path <- system.file("python", package = "gpukeras", mustWork = TRUE)
+    known$runtime <- reticulate::import_from_path(
+      "gpukeras.backend.runtime", path = path, convert = FALSE
+    )
+  }
+  known$runtime
 }
 
 has_tensorflow <- function() {
-  !is.null(tryCatch(runtime()$tensorflow(), error = function(condition) NULL))
+  if (is.null(known$tensorflow)) {
+    found <- tryCatch(runtime()$tensorflow(), error = function(condition) NULL)
+    known$tensorflow <- !is.null(found)
+  }
+  known$tensorflow
 }
 
 import_keras <- function() {

@@ -18,9 +18,7 @@ local_answer <- function(value, frame = parent.frame()) {
 # Skips where the real core cannot run.
 skip_without_tensorflow <- function() {
   skip_where_fast()
-  # Through the core's door, which mutes what C++ says at the import.
-  missing <- is.null(tryCatch(runtime()$tensorflow(), error = function(condition) NULL))
-  testthat::skip_if(missing, "TensorFlow is not installed")
+  testthat::skip_if_not(has_tensorflow(), "TensorFlow is not installed")
 }
 
 # `make test-fast` runs what needs no TensorFlow and no further process.

@@ -9,3 +9,4 @@ if (!nzchar(Sys.getenv("GPUKERAS_XLA_CACHE"))) {
     .local_envir = teardown_env()
   )
 }
+withr::defer(close_second_session(), teardown_env())

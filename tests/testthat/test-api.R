@@ -113,11 +113,13 @@ test_that("once Python starts, the core prepares for TensorFlow before anyone im
   run <- start_r(c(
     "library(gpukeras)",
     "invisible(reticulate::py_config())",
-    "invisible(reticulate::import('tensorflow'))",
+    "search <- 'bool(__import__(\"importlib.util\").util.find_spec(\"tensorflow\"))'",
+    "stopifnot(reticulate::py_eval(search))", # with which an import begins
     "preload <- reticulate::import('gpukeras.backend.cuda_preload')",
+    "stopifnot(!gpukeras:::tensorflow_runs())",
     "cat(preload$done$status)"
   ))
-  expect_identical(run$status, 0L)
+  expect_identical(run$status, 0L, info = toString(readLines(run$err)))
   expect_true(readLines(run$out, warn = FALSE) %in% c("done", "not needed", "failed"))
 })
 
@@ -158,12 +160,13 @@ an_environment <- function(home, name, packages = FALSE) {
   normalizePath(path)
 }
 
+# core() is where every call takes its Python; TensorFlow, which comes later, is not needed for that.
 test_that("the environment r-gpukeras is taken where nothing else was chosen", {
   skip_on_os("windows")
   skip_without_tensorflow()
   path <- an_environment(local_bare(), "r-gpukeras", packages = TRUE)
   said <- run_bare(c(
-    "library(gpukeras)", "invisible(gpu_devices())",
+    "library(gpukeras)", "invisible(gpukeras:::core())",
     "cat(dirname(dirname(reticulate::py_config()$python)))"
   ))
   expect_identical(normalizePath(said[length(said)]), path)
@@ -195,7 +198,7 @@ test_that("a Python that was chosen is kept, whatever environment is there", {
   chosen <- python_path()
   withr::local_envvar(RETICULATE_PYTHON = chosen)
   said <- run_bare(c(
-    "library(gpukeras)", "invisible(gpu_devices())", "cat(reticulate::py_config()$python)"
+    "library(gpukeras)", "invisible(gpukeras:::core())", "cat(reticulate::py_config()$python)"
   ))
   expect_identical(said[length(said)], chosen)
 })
@@ -208,7 +211,7 @@ test_that("use_python() after library(gpukeras) is kept too", {
   chosen <- python_path()
   said <- run_bare(c(
     "library(gpukeras)", sprintf("reticulate::use_python('%s', required = TRUE)", chosen),
-    "invisible(gpu_devices())", "cat(reticulate::py_config()$python)"
+    "invisible(gpukeras:::core())", "cat(reticulate::py_config()$python)"
   ))
   expect_identical(said[length(said)], chosen)
 })

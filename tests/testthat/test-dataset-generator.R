@@ -262,31 +262,29 @@ test_that("rows that lack values are dropped from each batch, and counted", {
 test_that("an interrupt in the function keeps the history, and nothing hangs", {
   skip_without_tensorflow()
   skip_on_os("windows")
-  done <- withr::local_tempfile()
-  lines <- c(
-    "library(gpukeras)",
-    "interrupt <- function() tools::pskill(Sys.getpid(), tools::SIGINT)",
-    "called <- 0",
-    "give <- function() {",
-    "  called <<- called + 1",
-    "  if (called == stop_at) { interrupt(); Sys.sleep(60) }",
-    "  list(matrix(sin(1:60), 20), rep(c('a', 'b'), 10))",
-    "}",
-    "stop_at <- 0",
-    "data <- gpu_dataset(give, steps = 5)",
-    "model <- gpu_mlp(data, units = 4)",
-    "stop_at <- called + 12",
-    "fit <- gpu_fit(model, data, epochs = 50, verbose = 0)",
-    "answer <- function(code) tryCatch(code, interrupt = function(condition) 'interrupted')",
-    "stop_at <- called + 3",
-    "first <- answer(gpu_evaluate(model, data))",
-    "stop_at <- called + 3",
-    "second <- answer(gpu_dataset(give, steps = 5, cache = TRUE))",
-    sprintf("writeLines(c(fit$stopped, fit$epochs, first, second), '%s')", done)
-  )
-  start_r(lines, wait = FALSE)
-  expect_true(wait_until(function() file.size(done) %in% 20:99))
-  expect_equal(readLines(done), c("interrupted", "2", "interrupted", "interrupted"))
+  found <- in_second_session(function() {
+    called <- 0
+    stop_at <- 0
+    give <- function() {
+      called <<- called + 1
+      if (called == stop_at) {
+        tools::pskill(Sys.getpid(), tools::SIGINT)
+        Sys.sleep(60)
+      }
+      list(matrix(sin(1:60), 20), rep(c("a", "b"), 10))
+    }
+    data <- gpu_dataset(give, steps = 5)
+    model <- gpu_mlp(data, units = 4)
+    stop_at <- called + 12
+    fit <- gpu_fit(model, data, epochs = 50, verbose = 0)
+    answer <- function(code) tryCatch(code, interrupt = function(condition) "interrupted")
+    stop_at <- called + 3
+    first <- answer(gpu_evaluate(model, data))
+    stop_at <- called + 3
+    second <- answer(gpu_dataset(give, steps = 5, cache = TRUE))
+    list(fit$stopped, fit$epochs, first, second)
+  })
+  expect_identical(found, list("interrupted", 2L, "interrupted", "interrupted"))
 })
 
 # tf.data -----------------------------------------------------------------------------------------
@@ -338,23 +336,18 @@ test_that("an R function inside a tf.data pipeline does not wait for ever", {
     utils::packageVersion("reticulate") < "1.40",
     "This reticulate ends the process when TensorFlow's threads call R functions"
   )
-  lines <- c(
-    "library(gpukeras)",
-    "tf <- reticulate::import('tensorflow')",
-    "x <- matrix(sin(1:180), 60)",
-    "twice <- function(row, y) {",
-    "  made <- tf$py_function(function(row) row * 2, list(row), tf$float64)",
-    "  reticulate::tuple(tf$ensure_shape(made, list(3L)), y)",
-    "}",
-    "slices <- tf$data$Dataset$from_tensor_slices(reticulate::tuple(x, x[, 1]))",
-    "data <- gpu_dataset(slices$map(twice)$batch(20L))",
-    "model <- gpu_mlp(data, units = 4)",
-    "fit <- gpu_fit(model, data, epochs = 2, verbose = 0)",
-    "cat(fit$rows)"
-  )
-  child <- start_r(lines, timeout = 600)
-  expect_identical(child$status, 0L, info = paste(readLines(child$err), collapse = "\n"))
-  expect_identical(readLines(child$out, warn = FALSE), "120")
+  rows <- in_second_session(function() {
+    tf <- reticulate::import("tensorflow")
+    x <- matrix(sin(1:180), 60)
+    twice <- function(row, y) {
+      made <- tf$py_function(function(row) row * 2, list(row), tf$float64)
+      reticulate::tuple(tf$ensure_shape(made, list(3L)), y)
+    }
+    slices <- tf$data$Dataset$from_tensor_slices(reticulate::tuple(x, x[, 1]))
+    data <- gpu_dataset(slices$map(twice)$batch(20L))
+    gpu_fit(gpu_mlp(data, units = 4), data, epochs = 2, verbose = 0)$rows
+  })
+  expect_equal(rows, 120)
 })
 
 test_that("what tfdatasets makes is a tf.data dataset", {

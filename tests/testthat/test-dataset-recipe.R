@@ -118,16 +118,9 @@ test_that("another session predicts the same from the saved recipe and model", {
   folder <- withr::local_tempdir()
   model$save(file.path(folder, "model.keras"))
   saveRDS(gpu_recipe(model), file.path(folder, "recipe.rds"))
-  saveRDS(frame, file.path(folder, "frame.rds"))
-  child <- start_r(c(
-    "library(gpukeras)",
-    sprintf("folder <- %s", deparse(folder)),
-    "frame <- readRDS(file.path(folder, 'frame.rds'))",
-    "keras <- reticulate::import('keras')",
-    "model <- keras$models$load_model(file.path(folder, 'model.keras'))",
-    "recipe <- readRDS(file.path(folder, 'recipe.rds'))",
-    "saveRDS(gpu_predict(model, frame, recipe = recipe), file.path(folder, 'out.rds'))"
-  ))
-  expect_identical(child$status, 0L)
-  expect_identical(readRDS(file.path(folder, "out.rds")), gpu_predict(model, frame))
+  predicted <- in_second_session(function(folder, frame) {
+    model <- reticulate::import("keras")$models$load_model(file.path(folder, "model.keras"))
+    gpu_predict(model, frame, recipe = readRDS(file.path(folder, "recipe.rds")))
+  }, list(folder, frame))
+  expect_identical(predicted, gpu_predict(model, frame))
 })

@@ -193,23 +193,20 @@ test_that("errors name the function that the user called", {
 test_that("an interrupt is neither lost nor the end of the script", {
   skip_where_fast()
   folder <- withr::local_tempdir()
-  child <- start_r(wait = FALSE, lines = c(
-    "library(gpukeras)", "x <- matrix(sin(1:640), ncol = 10)",
-    "data <- gpu_dataset(x, x[, 1], batch_size = 32)", "model <- gpu_mlp(data)",
-    "cat('pid', Sys.getpid(), '\\n')",
-    "for (run in 1:6) {",
-    sprintf("log <- reticulate::import('keras')$callbacks$CSVLogger(paste0('%s/', run))", folder),
-    "fit <- gpu_fit(model, data, 30000, engine = 'superstep', callbacks = list(log), verbose = 0)",
-    "cat(fit$stopped, '\\n')", "}"
-  ))
-  said <- function() length(readLines(child$out))
-  for (run in 1:6) { # each after another number of epochs
+  # Each after another number of epochs.
+  deep_in <- function(run) {
     log <- file.path(folder, run)
-    wait_until(function() file.exists(log) && length(readLines(log, warn = FALSE)) > 20 * run)
-    pid <- as.integer(sub("pid ", "", grep("^pid", readLines(child$out), value = TRUE)))
-    tools::pskill(pid, tools::SIGINT)
-    wait_until(function() said() > run || !tools::pskill(pid, 0))
+    function() file.exists(log) && length(readLines(log, warn = FALSE)) > 20 * run
   }
-  tools::pskill(pid, tools::SIGKILL)
-  expect_identical(readLines(child$out)[-1], rep("interrupted ", 6))
+  found <- in_second_session(function(folder) {
+    x <- matrix(sin(1:640), ncol = 10)
+    data <- gpu_dataset(x, x[, 1], batch_size = 32)
+    model <- gpu_mlp(data)
+    vapply(1:6, function(run) {
+      log <- reticulate::import("keras")$callbacks$CSVLogger(file.path(folder, run))
+      fit <- gpu_fit(model, data, 30000, engine = "superstep", callbacks = list(log), verbose = 0)
+      fit$stopped
+    }, "")
+  }, list(folder), when = lapply(1:6, deep_in))
+  expect_identical(found, rep("interrupted", 6))
 })

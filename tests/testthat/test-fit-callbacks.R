@@ -209,28 +209,18 @@ test_that("an interrupt in a function ends the training as any other", {
 test_that("Ctrl-C in a function ends the training", {
   skip_on_os("windows")
   skip_without_tensorflow()
-  child <- start_r(wait = FALSE, lines = c(
-    "library(gpukeras)",
-    "x <- matrix(sin(1:4000), ncol = 20)",
-    "data <- gpu_dataset(x, x[, 1], batch_size = 20)",
-    "model <- gpu_mlp(data)",
-    "wait <- function(epoch) {",
-    "  if (epoch == 2) cat('pid', Sys.getpid(), '\\n')",
-    "  if (epoch == 2) Sys.sleep(3600)",
-    "}",
-    "fit <- gpu_fit(model, data, 9, engine = 'keras', on_epoch_end = wait, verbose = 0)",
-    "cat(fit$stopped, fit$epochs, '\\n')"
-  ))
-  line_with <- function(pattern) {
-    if (file.exists(child$out)) grep(pattern, readLines(child$out, warn = FALSE), value = TRUE)
-  }
-  began <- wait_until(function() length(line_with("^pid")) > 0)
-  pid <- as.integer(sub("pid ", "", line_with("^pid")))
-  withr::defer(tools::pskill(pid, tools::SIGKILL))
-  expect_true(began, info = toString(readLines(child$err, warn = FALSE)))
-  tools::pskill(pid, tools::SIGINT)
-  ended <- wait_until(function() length(line_with("^interrupted 2")) > 0)
-  expect_true(ended, info = toString(readLines(child$err, warn = FALSE)))
+  here <- withr::local_tempfile()
+  found <- in_second_session(function(here) {
+    x <- matrix(sin(1:4000), ncol = 20)
+    data <- gpu_dataset(x, x[, 1], batch_size = 20)
+    wait <- function(epoch) {
+      if (epoch == 2) file.create(here)
+      if (epoch == 2) Sys.sleep(3600)
+    }
+    fit <- gpu_fit(gpu_mlp(data), data, 9, engine = "keras", on_epoch_end = wait, verbose = 0)
+    list(fit$stopped, fit$epochs)
+  }, list(here), when = list(function() file.exists(here)))
+  expect_identical(found, list("interrupted", 2L))
 })
 
 test_that("warnings and messages in a function are R's own", {

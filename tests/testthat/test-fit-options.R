@@ -301,64 +301,47 @@ test_that("a damaged checkpoint is passed over, and all of them an error", {
 
 # Interrupting -------------------------------------------------------------------------------------
 
+# Enough rows that an interrupt comes within an epoch.
+many_rows <- function() matrix(sin(1:80000), ncol = 20)
+
 test_that("an interrupt gives the history so far, and the script goes on", {
   skip_on_os("windows")
   skip_without_tensorflow()
-  log <- withr::local_tempfile()
-  child <- start_r(wait = FALSE, lines = c(
-    "library(gpukeras)",
-    "x <- matrix(sin(1:400000), ncol = 20)",
-    "data <- gpu_dataset(x, x[, 1], batch_size = 20)",
-    "model <- gpu_mlp(data)",
-    sprintf("log <- reticulate::import('keras')$callbacks$CSVLogger('%s')", log),
-    "cat('pid', Sys.getpid(), '\\n')",
-    "fit <- gpu_fit(model, data, 100000, engine = 'keras', callbacks = list(log), verbose = 0)",
-    "cat(class(fit)[1], fit$stopped, fit$epochs == nrow(as.data.frame(fit, wide = TRUE)), '\\n')",
-    "cat(is.finite(gpu_predict(model, x[1, , drop = FALSE])), '\\n')",
-    "cat(gpu_fit(model, data, 1, engine = 'superstep', verbose = 0)$stopped, 'again\\n')"
-  ))
-  line_with <- function(pattern) grep(pattern, readLines(child$out, warn = FALSE), value = TRUE)
-  training <- function() file.exists(log) && length(readLines(log, warn = FALSE)) > 2
-  began <- wait_until(training)
-  pid <- as.integer(sub("pid ", "", line_with("^pid")))
-  withr::defer(tools::pskill(pid, tools::SIGKILL))
-  expect_true(began, info = toString(readLines(child$err, warn = FALSE)))
-  tools::pskill(pid, tools::SIGINT)
-  wait_until(function() length(line_with("again")) > 0 || !tools::pskill(pid, 0))
-  expect_identical(
-    readLines(child$out, warn = FALSE)[-1],
-    c("gpu_history interrupted TRUE ", "TRUE ", "completed again"),
-    info = toString(readLines(child$err, warn = FALSE))
-  )
+  file <- withr::local_tempfile()
+  training <- function() file.exists(file) && length(readLines(file, warn = FALSE)) > 2
+  found <- in_second_session(function(x, file) {
+    data <- gpu_dataset(x, x[, 1], batch_size = 20)
+    model <- gpu_mlp(data)
+    log <- reticulate::import("keras")$callbacks$CSVLogger(file)
+    fit <- gpu_fit(model, data, 100000, engine = "keras", callbacks = list(log), verbose = 0)
+    list(
+      class(fit)[1], fit$stopped, fit$epochs == nrow(as.data.frame(fit, wide = TRUE)),
+      is.finite(gpu_predict(model, x[1, , drop = FALSE])),
+      gpu_fit(model, data, 1, engine = "superstep", verbose = 0)$stopped
+    )
+  }, list(many_rows(), file), when = list(training))
+  expect_identical(found, list("gpu_history", "interrupted", TRUE, TRUE, "completed"))
 })
 
 test_that("an interrupt with a checkpoint gives the history, and training goes on later", {
   skip_on_os("windows")
   skip_without_tensorflow()
   folder <- file.path(withr::local_tempdir(), "run")
-  child <- start_r(wait = FALSE, lines = c(
-    "library(gpukeras)",
-    "x <- matrix(sin(1:400000), ncol = 20)",
-    "data <- gpu_dataset(x, x[, 1], batch_size = 20, seed = 1)",
-    sprintf("folder <- '%s'", folder),
-    "cat('pid', Sys.getpid(), '\\n')",
-    "model <- gpu_mlp(data, seed = 1)",
-    "fit <- gpu_fit(model, data, 100000, checkpoint = folder, verbose = FALSE)",
-    "cat(class(fit)[1], fit$stopped, fit$epochs == read_history(folder)$epochs, '\\n')",
-    "more <- gpu_fit(model, data, fit$epochs + 1, checkpoint = folder, verbose = FALSE)",
-    "# The epoch that was interrupted is trained to its end.",
-    "resumed <- more$resumed_epochs >= fit$epochs - 1",
-    "cat(more$stopped, resumed && more$epochs == fit$epochs + 1, '\\n')"
-  ))
-  lines <- function() if (file.exists(child$out)) readLines(child$out, warn = FALSE)
-  began <- wait_until(function() length(dir(folder, "^checkpoint")) > 1)
-  pid <- as.integer(sub("pid ", "", grep("^pid", lines(), value = TRUE)))
-  withr::defer(tools::pskill(pid, tools::SIGKILL))
-  expect_true(began, info = toString(readLines(child$err, warn = FALSE)))
-  tools::pskill(pid, tools::SIGINT)
-  wait_until(function() length(lines()) > 2 || !tools::pskill(pid, 0))
-  expect_identical(
-    lines()[-1], c("gpu_history interrupted TRUE ", "completed TRUE "),
-    info = toString(readLines(child$err, warn = FALSE))
-  )
+  found <- in_second_session(function(x, folder) {
+    data <- gpu_dataset(x, x[, 1], batch_size = 20, seed = 1)
+    model <- gpu_mlp(data, seed = 1)
+    fit <- gpu_fit(
+      model, data, 100000, engine = "superstep", checkpoint = folder, verbose = FALSE
+    )
+    stored <- read_history(folder)$epochs
+    more <- gpu_fit(
+      model, data, fit$epochs + 1, engine = "superstep", checkpoint = folder, verbose = FALSE
+    )
+    list(
+      class(fit)[1], fit$stopped, fit$epochs == stored, more$stopped,
+      # The epoch that was interrupted is trained to its end.
+      more$resumed_epochs >= fit$epochs - 1 && more$epochs == fit$epochs + 1
+    )
+  }, list(many_rows(), folder), when = list(function() length(dir(folder, "^checkpoint")) > 1))
+  expect_identical(found, list("gpu_history", "interrupted", TRUE, "completed", TRUE))
 })

@@ -158,18 +158,12 @@ test_that("a saved model finds its recipe in the session, and takes it in anothe
   gpu_save(model, path, verbose = FALSE)
   expect_identical(gpu_predict(gpu_load(path), cars_frame()), gpu_predict(model, cars_frame()))
   saveRDS(gpu_recipe(model), file.path(folder, "recipe.rds"))
-  saveRDS(cars_frame(), file.path(folder, "cars.rds"))
-  child <- start_r(c(
-    "library(gpukeras)",
-    sprintf("setwd(%s)", deparse(folder)),
-    "model <- gpu_load('cars.keras')",
-    "cars <- readRDS('cars.rds')",
-    "without <- tryCatch(gpu_predict(model, cars), gpukeras_error_data = conditionMessage)",
-    "with <- gpu_predict(model, cars, recipe = readRDS('recipe.rds'))",
-    "saveRDS(list(without, with, gpu_predict(model, cars)), 'out.rds')"
-  ))
-  expect_identical(child$status, 0L)
-  out <- readRDS(file.path(folder, "out.rds"))
+  out <- in_second_session(function(folder, cars) {
+    model <- gpu_load(file.path(folder, "cars.keras"))
+    refused <- tryCatch(gpu_predict(model, cars), gpukeras_error_data = conditionMessage)
+    recipe <- readRDS(file.path(folder, "recipe.rds"))
+    list(refused, gpu_predict(model, cars, recipe = recipe), gpu_predict(model, cars))
+  }, list(folder, cars_frame()))
   expect_match(out[[1]], "which[[:space:]]+is not here")
   expect_identical(out[[2]], gpu_predict(model, cars_frame()))
   expect_identical(out[[3]], out[[2]])

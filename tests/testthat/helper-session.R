@@ -1,0 +1,45 @@
+# A second R session, for what another session must do, and for what an interrupt from outside ends.
+# One with TensorFlow takes seconds to start, so all files share it; who needs a session that has
+# done nothing yet, or that dies, starts its own by start_r().
+
+second <- new.env()
+
+# The session, idle and with gpukeras attached. One that a failed test left at work is ended.
+second_session <- function() {
+  if (is.null(second$session) || second$session$get_state() != "idle") {
+    close_second_session()
+    env <- c(
+      callr::rcmd_safe_env(),
+      RETICULATE_PYTHON = python_path(), TF_CPP_MIN_LOG_LEVEL = "3"
+    )
+    second$session <- callr::r_session$new(callr::r_session_options(env = env))
+    second$session$run(function() suppressMessages(library(gpukeras)))
+  }
+  second$session
+}
+
+close_second_session <- function() {
+  if (!is.null(second$session)) second$session$kill()
+  second$session <- NULL
+}
+
+# Runs a function there, and gives what it returns. Each time `when` has come, an interrupt is sent:
+# `when` is a list of functions that say whether.
+in_second_session <- function(f, args = list(), when = list()) {
+  session <- second_session()
+  session$call(f, args)
+  for (condition in when) {
+    stopifnot(wait_until(function() condition() || session$poll_process(0) == "ready"))
+    session$interrupt()
+  }
+  said <- NULL
+  ended <- wait_until(function() {
+    session$poll_process(1000)
+    said <<- session$read()
+    !is.null(said) && said$code != 301 # which is a message
+  })
+  if (!ended) close_second_session()
+  testthat::expect_true(ended)
+  if (!is.null(said$error)) stop(said$error)
+  said$result
+}
