@@ -13,9 +13,24 @@ second_session <- function() {
       RETICULATE_PYTHON = python_path(), TF_CPP_MIN_LOG_LEVEL = "3"
     )
     second$session <- callr::r_session$new(callr::r_session_options(env = env))
-    second$session$run(function() suppressMessages(library(gpukeras)))
+    second$began <- second$session$run(begin_second)
   }
   second$session
+}
+
+# What is true while the session begins, for test-api.R.
+begin_second <- function() {
+  started <- function() gpu_setup(seed = 1)$already_started
+  library(gpukeras)
+  facts <- list(python = reticulate::py_available())
+  facts$devices <- gpu_devices()
+  facts$memory <- gpu_memory()
+  facts$listed <- started()
+  data <- gpu_dataset(mpg ~ ., mtcars)
+  facts$staged <- started()
+  gpu_mlp(data)
+  facts$built <- started()
+  facts
 }
 
 close_second_session <- function() {

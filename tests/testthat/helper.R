@@ -25,3 +25,13 @@ skip_without_tensorflow <- function() {
 skip_where_fast <- function() {
   testthat::skip_if(identical(Sys.getenv("GPUKERAS_TESTS"), "fast"), "Left out by make test-fast")
 }
+
+# `make test-nightly` runs what takes long, and differs little from what `make test` runs.
+is_nightly <- function() identical(Sys.getenv("GPUKERAS_TESTS"), "nightly")
+
+skip_unless_nightly <- function() {
+  testthat::skip_if_not(is_nightly(), "Left to make test-nightly")
+}
+
+# Of a vector of cases the first `count`, in `make test-nightly` all.
+few <- function(cases, count) if (is_nightly()) cases else utils::head(cases, count)

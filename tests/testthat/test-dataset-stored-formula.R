@@ -209,20 +209,28 @@ test_that("a function of the user's with the name of one of R's is the one that 
   expect_identical(take("y ~ log(a)")[[1]], base::log(rows()$a))
 })
 
-test_that("gpu_run() takes the functions of a formula along, and back", {
+# Forged files -------------------------------------------------------------------------------------
+
+test_that("gpu_run() takes the functions of a formula along, and back, and no forged ones", {
   skip_without_tensorflow()
   twice <- function(x) 2 * x
-  train <- gpu_dataset(mpg ~ twice(hp) + wt, data = mtcars)
-  model <- gpu_mlp(train)
-  gpu_fit(model, train, epochs = 1, verbose = FALSE)
+  model <- trained(gpu_dataset(mpg ~ twice(hp) + wt, data = mtcars))
   here <- gpu_predict(model, mtcars)
-  predict_there <- function(model, data) list(model, gpu_predict(model, data))
-  result <- gpu_run(predict_there, list(model, mtcars))
+  marker <- withr::local_tempfile()
+  path <- withr::local_tempfile(fileext = ".keras")
+  gpu_save(trained(gpu_dataset(mpg ~ hp + wt, data = mtcars)), path, verbose = FALSE)
+  forge(path, "mpg ~ hp + wt", sprintf("mpg ~ pmax(hp, system('touch %s')) + wt", marker))
+  predict_there <- function(model, forged, data) {
+    list(model, gpu_predict(model, data), try(gpu_predict(forged, data), silent = TRUE))
+  }
+  result <- gpu_run(predict_there, list(model, gpu_load(path), mtcars))
   expect_equal(result[[2]], here)
   expect_equal(gpu_predict(result[[1]], mtcars), here)
+  refused <- attr(result[[3]], "condition")
+  expect_s3_class(refused, "gpukeras_error_data")
+  expect_match(one_line(refused), "holds `system()`", fixed = TRUE)
+  expect_false(file.exists(marker))
 })
-
-# Forged files -------------------------------------------------------------------------------------
 
 test_that("a forged model or dataset runs nothing, and says what it holds", {
   skip_without_tensorflow()
@@ -250,8 +258,7 @@ test_that("a forged model or dataset runs nothing, and says what it holds", {
     quote(gpu_predict(forged, mtcars)), quote(gpu_evaluate(forged, mtcars)),
     quote(gpu_predict(second, mtcars)), quote(gpu_evaluate(second, mtcars)),
     quote(gpu_fit(second, data, validation = mtcars, epochs = 1, verbose = FALSE)),
-    quote(gpu_predict(bare, mtcars, recipe = readRDS(old))),
-    quote(gpu_run(function(model, rows) gpu_predict(model, rows), list(forged, mtcars)))
+    quote(gpu_predict(bare, mtcars, recipe = readRDS(old)))
   )) {
     error <- expect_error(eval(use), class = "gpukeras_error_data")
     expect_match(one_line(error), "holds `system()`", fixed = TRUE)

@@ -25,13 +25,27 @@ message_without <- function(expr, folder) {
 # What pip and Python say themselves differs from version to version.
 without_pip <- function(message) sub(": .* (Without access)", ": <...> \\1", message)
 
+# Runs the printed command in `folder`, against a package index of `wheels` alone; gives the folder
+# that it fills. The environment's own Python has pip, whichever runs this session.
+fetch_by <- function(command, wheels, folder) {
+  withr::local_envvar(PIP_NO_INDEX = "1", PIP_FIND_LINKS = wheels)
+  work <- file.path(folder, "elsewhere")
+  dir.create(work)
+  withr::local_dir(work)
+  expect_match(command, "^python3[.][0-9]+ -m pip download ")
+  words <- scan(text = command, what = "", quote = "\"", quiet = TRUE)
+  said <- run_python(environment_python(file.path(folder, "environments/own")), words[-1])
+  expect_identical(said$status, 0L, info = toString(said$lines))
+  file.path(work, "wheels")
+}
+
 test_that("an environment is made, mended, kept and renewed", {
   skip_where_fast()
   skip_on_os("windows")
   folder <- normalizePath(withr::local_tempdir())
   wheels <- write_wheels(file.path(folder, "wheels"),
     "tensorflow-cpu" = "2.21.0", "tensorflow" = "2.21.0", "gk-one" = "1.0", "gk-two" = "1.0",
-    "gk-two" = "2.0"
+    "gk-two" = "2.0", "gk-three" = c("1.0", "gk-two>=2")
   )
   path <- file.path(folder, "environments/own")
 
@@ -69,11 +83,6 @@ test_that("an environment is made, mended, kept and renewed", {
   )))
   expect_identical(fingerprint(path), before)
 
-  # A new one that fails brings the old one back.
-  message_without(install_from(wheels, path, "gk-absent", new = TRUE), folder)
-  expect_identical(fingerprint(path), before)
-  expect_identical(list.files(dirname(path), all.files = TRUE, no.. = TRUE), "own")
-
   # Only what is too old is replaced.
   plan <- install_from(wheels, path, c("gk-one", "gk-two>=2"))
   expect_identical(vapply(plan$lacking, `[[`, "", "install"), "gk-two>=2")
@@ -84,22 +93,56 @@ test_that("an environment is made, mended, kept and renewed", {
   expect_snapshot(cat(message_without(install_from(wheels, path, "gk-absent"), folder)))
   unlink(paste0(path, ".before"), recursive = TRUE)
 
-  # Anew: the other build takes the place of the first.
-  install_from(wheels, path, "tensorflow>=2.21,<2.22", new = TRUE)
-  expect_identical(versions_in(path, "tensorflow"), "2.21.0")
+  # Anew, of what the printed command fetches, without a network: the other build takes the place of
+  # the first.
+  packages <- c("tensorflow>=2.21,<2.22", "gk-three>=1")
+  plan <- install_gpukeras(path, packages = packages, new = TRUE, dry_run = TRUE)
+  fetched <- fetch_by(plan$download, wheels, folder)
+  expect_length(list.files(fetched), 3)
+  install_from(fetched, path, packages, new = TRUE)
+  expect_identical(
+    versions_in(path, c("tensorflow", "gk-two", "gk-three")), "2.21.0 2.0 1.0"
+  )
   expect_false(file.exists(file.path(
     Sys.glob(file.path(path, "lib/python3*/site-packages")), "gk_one_module.py"
   )))
   expect_identical(list.files(dirname(path), all.files = TRUE, no.. = TRUE), "own")
 })
 
-test_that("a first installation that fails leaves nothing", {
-  skip_where_fast()
+test_that("an environment that is not completed is removed, and the one before is back", {
+  folder <- withr::local_tempdir()
+  path <- file.path(folder, "own")
+  make <- function(text, fails = FALSE) {
+    dir.create(path)
+    writeLines(text, file.path(path, "file"))
+    if (fails) stop("not completed")
+  }
+  expect_error(replace_environment(path, make("first", fails = TRUE)), "not completed")
+  expect_identical(list.files(folder), character())
+  replace_environment(path, make("first"))
+  expect_error(replace_environment(path, make("second", fails = TRUE)), "not completed")
+  expect_identical(readLines(file.path(path, "file")), "first")
+  replace_environment(path, make("second"))
+  expect_identical(readLines(file.path(path, "file")), "second")
+  expect_identical(list.files(folder), "own")
+})
+
+# The same with environments, which take seconds each to make.
+test_that("an installation that fails leaves nothing, or what was there", {
+  skip_unless_nightly()
   skip_on_os("windows")
   folder <- normalizePath(withr::local_tempdir())
-  wheels <- write_wheels(file.path(folder, "wheels"), "gk-one" = c("1.0", "gk-absent"))
-  message_without(install_from(wheels, file.path(folder, "own"), "gk-one"), folder)
+  wheels <- write_wheels(
+    file.path(folder, "wheels"), "gk-one" = c("1.0", "gk-absent"), "gk-two" = "1.0"
+  )
+  path <- file.path(folder, "own")
+  message_without(install_from(wheels, path, "gk-one"), folder)
   expect_identical(list.files(folder), "wheels")
+  install_from(wheels, path, "gk-two")
+  before <- fingerprint(path)
+  message_without(install_from(wheels, path, "gk-absent", new = TRUE), folder)
+  expect_identical(fingerprint(path), before)
+  expect_setequal(list.files(folder, all.files = TRUE, no.. = TRUE), c("own", "wheels"))
 })
 
 test_that("an environment that Python cannot make is named", {
@@ -125,28 +168,6 @@ test_that("a folder that is no environment is never touched", {
     expect_match(message, "is no virtual environment")
   }
   expect_identical(readLines(file.path(path, "file")), "mine")
-})
-
-test_that("the printed command fetches the packages, and they are installed without a network", {
-  skip_where_fast()
-  skip_on_os("windows")
-  folder <- normalizePath(withr::local_tempdir())
-  mirror <- write_wheels(
-    file.path(folder, "mirror"), "gk-one" = c("1.0", "gk-two>=1"), "gk-two" = "1.5"
-  )
-  path <- file.path(folder, "own")
-  plan <- install_gpukeras(path, python = a_starter(), packages = "gk-one>=1,<2", dry_run = TRUE)
-  expect_match(plan$download, "^python3[.][0-9]+ -m pip download ")
-  withr::local_envvar(PIP_NO_INDEX = "1", PIP_FIND_LINKS = mirror)
-  withr::local_dir(folder)
-  words <- scan(text = plan$download, what = "", quote = "\"", quiet = TRUE)
-  said <- run_python(python_path(), c("-I", words[-1])) # an interpreter with pip
-  skip_if(any(grepl("No module named pip", said$lines)), "pip is not installed")
-  expect_identical(said$status, 0L, info = toString(said$lines))
-  expect_identical(length(list.files("wheels")), 2L)
-  withr::local_envvar(PIP_NO_INDEX = NA, PIP_FIND_LINKS = NA)
-  install_from("wheels", path, "gk-one>=1,<2")
-  expect_identical(versions_in(path, c("gk-one", "gk-two")), "1.0 1.5")
 })
 
 test_that("an environment that this session uses is not changed under it", {
