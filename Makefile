@@ -64,9 +64,10 @@ test-python: setup-test-python ## run the tests of the Python core
 test-r: setup-test-r install ## run the tests of the R package
 	@$(TESTTHAT)
 
-# OPTIONS such as -k fuzz.
-test-nightly: setup-test-python ## run the long tables of cases, and search for unknown defects (hours)
-	@$(PYTEST) -m nightly python/tests $(OPTIONS)
+# OPTIONS such as -k fuzz. R's tests run with their long tables, the others of them too.
+test-nightly: setup-test install ## run the long tables of cases, and search for unknown defects (hours)
+	@failed=0; GPUKERAS_TESTS=nightly $(TESTTHAT) || failed=1; \
+	$(PYTEST) -m nightly python/tests $(OPTIONS) || failed=1; exit $$failed
 
 # KERAS_SOURCE is a git clone or an unpacked tree of the installed version. OPTIONS such as
 # --engines auto,keras or --only early_stopping.

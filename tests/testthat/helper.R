@@ -35,3 +35,6 @@ skip_unless_nightly <- function() {
 
 # Of a vector of cases the first `count`, in `make test-nightly` all.
 few <- function(cases, count) if (is_nightly()) cases else utils::head(cases, count)
+
+# The engines that make the same updates: what R adds to a training is seen on one.
+few_engines <- function() few(c("superstep", "keras", "compiled"), 1)

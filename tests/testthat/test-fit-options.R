@@ -13,7 +13,7 @@ short_fit <- function(..., epochs = 3, validation = 0.25, rate = 0.01, engine = 
 
 test_that("a schedule sets the rate of each step, and the optimizer has its own again", {
   skip_without_tensorflow()
-  for (engine in c("keras", "superstep", "compiled")) {
+  for (engine in few_engines()) {
     done <- short_fit(schedule = schedule_exponential(0.02, decay = 0.5), engine = engine)
     expect_equal(done$fit$learning_rate, 0.02 * 0.5^((8 * 1:3 - 1) / 8), tolerance = 1e-5)
     expect_equal(rate_of(done$model), 0.01, tolerance = 1e-6)
@@ -59,7 +59,7 @@ test_that("clipping bounds an update in each of its ways", {
 
 test_that("averages of the weights are validated, and stay", {
   skip_without_tensorflow()
-  for (engine in c("keras", "superstep")) {
+  for (engine in few_engines()) {
     done <- short_fit(ema = 0.9, engine = engine)
     measured <- gpu_evaluate(done$model, done$data, part = "validation")[["loss"]]
     expect_equal(done$fit$history$val_loss[3], measured, tolerance = 1e-5)
@@ -114,7 +114,7 @@ test_that("a loss that is no number stops with a warning, and the weights of bef
   skip_without_tensorflow()
   silence_tensorflow()
   data <- line()
-  for (engine in c("keras", "superstep", "compiled")) {
+  for (engine in few_engines()) {
     model <- gpu_mlp(data, units = 4, optimizer = "sgd", learning_rate = 1000, seed = 1)
     before <- gpu_predict(model, a_matrix(5))
     warned <- NULL
@@ -163,7 +163,7 @@ test_that("a loss may be an R function of tensors, or a Keras object", {
     gpu_fit(own_model(loss, metrics), data, 2, engine = engine, verbose = FALSE)$history
   }
   expected <- losses("mse", list("mae"))
-  for (engine in c("keras", "superstep", "compiled")) {
+  for (engine in few_engines()) {
     found <- losses(squared, list(absolute), engine)
     expect_equal(found$loss, expected$loss, tolerance = 1e-4)
     expect_equal(found[[2]], expected$mae, tolerance = 1e-4)
