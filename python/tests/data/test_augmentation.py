@@ -371,9 +371,8 @@ def test_partners_are_rows_of_the_same_batch_each_once(batches, size, seed):
 
 @pytest.mark.parametrize("alpha", [0.001, 0.2, 1.0, 8.0])
 def test_shares_follow_the_beta_distribution(alpha):
-    share = augmentation.draw_numbers(AugmentSpec(mixup=alpha), IMAGES, 20_000, 20_000, (1, 1))[
-        "share"
-    ]
+    spec = AugmentSpec(mixup=alpha)
+    share = augmentation.draw_numbers(spec, IMAGES, 20_000, 20_000, (1, 1))["share"]
     assert np.isfinite(share).all()
     assert abs(share.mean() - 0.5) < 0.02
     assert abs(share.var() - 1 / (4 * (2 * alpha + 1))) < 0.01

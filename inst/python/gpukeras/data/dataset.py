@@ -178,9 +178,7 @@ def build_dataset(
     _check_counts(given.rows, labels, weights, class_weight, arg)
     na = choose_policy(spec.na, None if recipe is None else recipe.na)
     complete = _choose_rows(na, given, labels, recipe)
-    labels = None if labels is None else take_labels(labels, complete)
-    if labels is not None and labels["kind"] == MASKS:
-        labels = _read_masks(labels, given, complete, recipe, spec)
+    labels = _take_labels(labels, given, complete, recipe, spec)
     rows = given.rows if complete is None else int(complete.sum())
     parts = split_rows(rows, spec.validation, spec.seed)
     groups, keep = features.get("groups"), np.zeros(rows, dtype=bool)
@@ -208,13 +206,19 @@ def _as_rows(values: np.ndarray | RowSource) -> RowSource:
     return values if isinstance(values, RowSource) else MemoryRows(values)
 
 
-def _read_masks(
-    labels: Mapping[str, Any],
+def _take_labels(
+    labels: Mapping[str, Any] | None,
     given: Features,
     complete: np.ndarray | None,
     recipe: Recipe | None,
     spec: DatasetSpec,
-) -> dict[str, Any]:
+) -> Mapping[str, Any] | None:
+    """Returns the labels of the rows to take; masks are read as large as their images."""
+    if labels is None:
+        return None
+    labels = take_labels(labels, complete)
+    if labels["kind"] != MASKS:
+        return labels
     images, rule = given.images(complete), None if recipe is None else recipe.label
     if images is None:
         raise refuse_without_images(labels, given.arg)
