@@ -194,7 +194,7 @@ as_image_labels <- function(y, arg, classes = NULL, call = caller_env()) {
     paths <- as_path_list(stats::setNames(list(y), arg), arg, "y", call)
     return(list(
       kind = "masks", name = arg, arg = arg, values = paths,
-      classes = if (!is.null(classes)) as.list(classes)
+      classes = if (!is.null(classes)) as.list(unname(classes))
     ))
   }
   if (is_named_list(y) && any(vapply(y, are_masks, NA))) {

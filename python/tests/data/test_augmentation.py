@@ -111,12 +111,6 @@ def test_value_ranges(recipe, options, expected):
 # Without augmentation ----------------------------------------------------------------------------
 
 
-def test_nothing_to_do_is_none():
-    assert build_device_transform(ARRAY, None, True, 8) is None
-    assert build_device_transform(ARRAY, AugmentSpec(), True, 8) is None
-    assert build_device_transform(ARRAY, AugmentSpec(flip="both"), False, 8) is None
-
-
 @pytest.mark.tf
 @pytest.mark.parametrize("training", [True, False])
 def test_images_become_float32(training):

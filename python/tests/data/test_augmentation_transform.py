@@ -5,13 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tabled
-from tabled import SIZE, build, counts, image_features, input_features, mask_labels, write_table
+from tabled import (
+    OPTIONS,
+    SIZE,
+    build,
+    counts,
+    image_features,
+    input_features,
+    mask_labels,
+    write_table,
+)
 
 from gpukeras import SpecError
 from gpukeras.backend import runtime
+from gpukeras.data import builder
 from gpukeras.data.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.augmentation_transform import build_device_transform
 from gpukeras.data.loading.loader import open_evaluation, open_loader
+from gpukeras.data.preprocessing.recipe import Recipe
 
 pytestmark = pytest.mark.tf
 MOVES = {
@@ -64,6 +75,13 @@ def test_masks_are_cropped_at_the_centre_in_evaluation(table):
     assert again.recipe.label.shape == (8, 10)
     ((_, kept),) = (block.arrays for block in open_evaluation(again, "CPU:0").epoch(0))
     np.testing.assert_array_equal(np.asarray(kept), np.asarray(masks))
+
+
+def test_nothing_to_do_is_none():
+    array = Recipe("array", (12, 10, 3))
+    assert build_device_transform(array, None, True, 8) is None
+    assert build_device_transform(array, AugmentSpec(), True, 8) is None
+    assert build_device_transform(array, AugmentSpec(flip="both"), False, 8) is None
 
 
 def test_masks_are_not_mixed(table):
@@ -121,3 +139,14 @@ def test_nothing_is_left_to_do_for_numbers(table):
     with pytest.raises(SpecError, match="`augment` needs image files or an array"):
         choose_augmented(numbers, AugmentSpec(flip="both"))
     assert recipe.images.recipe.shape == (*SIZE, 3)
+
+
+def test_weights_of_pixels_are_not_moved(table):
+    def weighed(weights, augment):
+        given = image_features(table), OPTIONS, mask_labels(table)
+        return builder.assemble(*given, weights=weights, augment=augment)
+
+    with pytest.raises(SpecError, match="moves the pixels of masks, but not their `weights`"):
+        weighed(np.ones((8, *SIZE)), {"flip": "both"})
+    assert len(weighed(np.ones((8, *SIZE)), {"brightness": 0.1}).sources) == 3
+    assert weighed(np.ones((8, 1, 1)), {"flip": "both"}).sources[2].shape == (8, 1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -142,11 +143,21 @@ def _check_displaced(data: Dataset) -> None:
         return
     rules = [output.rule for output in label.outputs] or [label]
     if label.pixels:  # masks are moved as their images
+        _check_pixel_weights(data)
         return
     if any(len(rule.row_shape) > 1 for rule in rules):
         raise SpecError(
             "`augment` moves the pixels of `x`, but not those of `y`.",
             hint="Vary both alike in a function that gives list(x, y), or in a tf.data pipeline.",
+            arg="augment",
+        )
+
+
+def _check_pixel_weights(data: Dataset) -> None:
+    if len(data.sources) > 2 and math.prod(data.sources[2].shape[1:]) > 1:
+        raise SpecError(
+            "`augment` moves the pixels of masks, but not their `weights`.",
+            hint="Give one weight for each row, as an array with dimensions of 1.",
             arg="augment",
         )
 

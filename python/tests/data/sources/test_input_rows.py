@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from tabled import SIZE, build, counts, input_features, write_table
+from tabled import SIZE, build, counts, image_features, input_features, write_table
 
+from gpukeras import DataError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.sources.input_rows import InputRows
 from gpukeras.data.sources.row_store import MemoryRows
@@ -49,3 +50,11 @@ def test_images_stay_bytes_wherever_they_are(tmp_path, cache):
     assert pixels.max() == 200
     age = table["age"]
     np.testing.assert_allclose(rows[:, -1], (age - age.mean()) / age.std(), rtol=1e-5)
+
+
+@pytest.mark.tf
+def test_rows_of_another_kind_are_refused(tmp_path):
+    table = write_table(tmp_path)
+    recipe = build(input_features(table), counts(table)).recipe
+    with pytest.raises(DataError, match="must be a data frame with a column of images, as in"):
+        build(image_features(table), counts(table), recipe)

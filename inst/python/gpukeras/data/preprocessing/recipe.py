@@ -162,12 +162,14 @@ class Recipe:
 # Features ----------------------------------------------------------------------------------------
 
 
+IMAGE_TABLE = "image table"  # no kind of its own: "inputs", of which one is images
 KINDS = {
     "columns": "a data frame",
     "images": "image files",
     STRINGS: "texts",
     WINDOWS: "a data frame of time series",
     "inputs": "a named list of inputs",
+    IMAGE_TABLE: "a data frame with a column of images",
 }
 
 
@@ -190,7 +192,8 @@ def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> N
         DataError: if either differs.
     """
     if kind != recipe.kind:
-        raise DataError(f"`{arg}` must be {_compare_kinds(recipe.kind, kind)}.", arg=arg)
+        expected = IMAGE_TABLE if recipe.images is not None else recipe.kind
+        raise DataError(f"`{arg}` must be {_compare_kinds(expected, kind)}.", arg=arg)
     if tuple(shape) != recipe.raw_shape:
         raise DataError(
             f"Each row of `{arg}` must have shape {recipe.raw_shape}, not {tuple(shape)}.", arg=arg
