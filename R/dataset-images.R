@@ -82,17 +82,21 @@ image_frame <- function(x, y, image, columns, classes, record, ..., inputs = NUL
       code = "spec", arg = arg, call = call
     )
   }
-  if (!is.null(y) && !is.character(y) || length(y) >= max(2, nrow(x))) {
-    abort_spec(y, "y", "the name of the column of labels, beside `image`", call)
-  }
   columns <- columns %||% unlist(inputs, use.names = FALSE)
-  used <- list(y = y, image = image, columns = columns)
-  for (arg in names(used)) for (column in used[[arg]]) check_column(column, x, arg, call)
-  check_image_column(image, names(x), call)
+  check_image_names(x, y, image, columns, call)
   label <- if (!is.null(y)) label_of(y)
   features <- lapply(c(image, setdiff(columns, image)), as.name)
   parts <- split_formula(sum_formula(label, features, caller_env()), x, caller_env(), call)
   image_dataset(parts, image, classes, ..., inputs = inputs, call = call)
+}
+
+check_image_names <- function(x, y, image, columns, call) {
+  if (!is.null(y) && !is.character(y) || length(y) >= max(2, nrow(x))) {
+    abort_spec(y, "y", "the name of the column of labels, beside `image`", call)
+  }
+  used <- list(y = y, image = image, columns = columns)
+  for (arg in names(used)) for (column in used[[arg]]) check_column(column, x, arg, call)
+  check_image_column(image, names(x), call)
 }
 
 # The column of images that a recipe names, of the rows or of one of several inputs; NULL for none.

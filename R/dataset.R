@@ -133,9 +133,9 @@
 #' for a `tf.data` pipeline whose `x` or `y` is a tuple. An output without a loss needs no labels.
 #' `weights` weigh a row in the losses of all outputs, or are a named list like `y`, with weights
 #' for some or all outputs; `class_weight` and `mixup` need a single output, `map` a single input,
-#' and `augment` one too, or the images of a data frame. [gpu_predict()] then takes such a list (or a data frame, if columns were grouped)
-#' and returns a named list, one element per output. [gpu_mlp()] makes a branch for each input and a
-#' head for each output.
+#' and `augment` one too, or the images of a data frame. [gpu_predict()] then takes such a list (or
+#' a data frame, if columns were grouped) and returns a named list, one element per output.
+#' [gpu_mlp()] makes a branch for each input and a head for each output.
 #' @section Dates and times:
 #' One date or time column of a data frame becomes several features:
 #'
