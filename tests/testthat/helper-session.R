@@ -58,3 +58,12 @@ in_second_session <- function(f, args = list(), when = list()) {
   if (!is.null(said$error)) stop(said$error)
   said$result
 }
+
+# Runs a function there that ends the process by SIGKILL.
+end_second_session <- function(f, args = list()) {
+  session <- second_session()
+  session$call(f, args)
+  session$wait(600000)
+  testthat::expect_identical(session$get_exit_status(), -9L)
+  close_second_session()
+}

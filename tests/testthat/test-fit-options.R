@@ -236,41 +236,6 @@ checkpointed <- function(epochs, ..., folder) {
   list(fit = fit, predictions = gpu_predict(model, a_matrix(10)))
 }
 
-test_that("a training goes on from its checkpoint in another process, to the same weights", {
-  skip_on_os("windows")
-  skip_without_tensorflow()
-  path <- withr::local_tempdir()
-  folder <- file.path(path, "run")
-  child <- start_r(c(
-    "library(gpukeras)",
-    "x <- matrix(sin(1:600), 200, 3)",
-    "data <- gpu_dataset(x, drop(x %*% c(1, -2, 3)), batch_size = 20, validation = 0.25, seed = 1)",
-    "model <- gpu_mlp(data, units = 8, seed = 1)",
-    "die <- function(epoch) if (epoch == 3) tools::pskill(Sys.getpid(), tools::SIGKILL)",
-    "gpu_fit(model, data, 5, engine = 'superstep', early_stopping = 50, verbose = FALSE,",
-    sprintf("  checkpoint = '%s', callbacks = list(on_epoch_begin = die))", folder)
-  ))
-  expect_identical(child$status, 137L)
-  before <- read_history(folder)
-  expect_identical(before$epochs, 2L)
-  expect_length(before$history$loss, 2)
-
-  undisturbed <- checkpointed(5, early_stopping = 50, folder = file.path(path, "other"))
-  resumed <- checkpointed(5, early_stopping = 50, folder = folder)
-  expect_identical(resumed$fit$resumed_epochs, 2L)
-  expect_identical(resumed$fit$epochs, 5L)
-  expect_match(resumed$fit$notes, "Resumed after epoch 2", all = FALSE)
-  expect_identical(resumed$fit$history$loss[1:2], before$history$loss)
-  expect_identical(resumed$fit$history, undisturbed$fit$history)
-  expect_identical(resumed$predictions, undisturbed$predictions)
-  expect_equal(as.data.frame(read_history(folder)), as.data.frame(resumed$fit))
-  expect_setequal(dir(folder), c(sprintf("checkpoint-%06d.gpukeras", 3:5), "history.json"))
-
-  nothing_left <- checkpointed(5, early_stopping = 50, folder = folder)
-  expect_identical(nothing_left$fit$resumed_epochs, 5L)
-  expect_identical(nothing_left$predictions, resumed$predictions)
-})
-
 test_that("a checkpoint takes options, and a path as R writes it", {
   skip_on_os("windows")
   skip_without_tensorflow()
@@ -344,4 +309,40 @@ test_that("an interrupt with a checkpoint gives the history, and training goes o
     )
   }, list(many_rows(), folder), when = list(function() length(dir(folder, "^checkpoint")) > 1))
   expect_identical(found, list("gpu_history", "interrupted", TRUE, "completed", TRUE))
+})
+
+# Last, as it ends the session that the interrupts are tried in.
+test_that("a training goes on from its checkpoint in another process, to the same weights", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  path <- withr::local_tempdir()
+  folder <- file.path(path, "run")
+  end_second_session(function(folder) {
+    x <- matrix(sin(1:600), 200, 3)
+    data <- gpu_dataset(x, drop(x %*% c(1, -2, 3)), batch_size = 20, validation = 0.25, seed = 1)
+    model <- gpu_mlp(data, units = 8, seed = 1)
+    die <- function(epoch) if (epoch == 3) tools::pskill(Sys.getpid(), tools::SIGKILL)
+    gpu_fit(
+      model, data, 5, engine = "superstep", early_stopping = 50, verbose = FALSE,
+      checkpoint = folder, callbacks = list(on_epoch_begin = die)
+    )
+  }, list(folder))
+  before <- read_history(folder)
+  expect_identical(before$epochs, 2L)
+  expect_length(before$history$loss, 2)
+
+  undisturbed <- checkpointed(5, early_stopping = 50, folder = file.path(path, "other"))
+  resumed <- checkpointed(5, early_stopping = 50, folder = folder)
+  expect_identical(resumed$fit$resumed_epochs, 2L)
+  expect_identical(resumed$fit$epochs, 5L)
+  expect_match(resumed$fit$notes, "Resumed after epoch 2", all = FALSE)
+  expect_identical(resumed$fit$history$loss[1:2], before$history$loss)
+  expect_identical(resumed$fit$history, undisturbed$fit$history)
+  expect_identical(resumed$predictions, undisturbed$predictions)
+  expect_equal(as.data.frame(read_history(folder)), as.data.frame(resumed$fit))
+  expect_setequal(dir(folder), c(sprintf("checkpoint-%06d.gpukeras", 3:5), "history.json"))
+
+  nothing_left <- checkpointed(5, early_stopping = 50, folder = folder)
+  expect_identical(nothing_left$fit$resumed_epochs, 5L)
+  expect_identical(nothing_left$predictions, resumed$predictions)
 })

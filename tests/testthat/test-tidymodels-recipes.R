@@ -150,32 +150,50 @@ test_that("gpu_recipe() says what prepares rows, and holds it", {
   expect_identical(tail(format(gpu_recipe(plain)), 1), "prepared: by a recipe without steps")
 })
 
-test_that("a saved model finds its recipe in the session, and takes it in another", {
-  skip_without_recipes()
+# A model that was saved with its recipe.
+local_cars <- function(frame = parent.frame()) {
   model <- trained(gpu_dataset(a_recipe(), data = cars_frame(), seed = 1))
-  folder <- withr::local_tempdir()
-  path <- file.path(folder, "cars.keras")
-  gpu_save(model, path, verbose = FALSE)
-  expect_identical(gpu_predict(gpu_load(path), cars_frame()), gpu_predict(model, cars_frame()))
+  folder <- withr::local_tempdir(.local_envir = frame)
+  gpu_save(model, file.path(folder, "cars.keras"), verbose = FALSE)
   saveRDS(gpu_recipe(model), file.path(folder, "recipe.rds"))
-  out <- in_second_session(function(folder, cars) {
-    model <- gpu_load(file.path(folder, "cars.keras"))
-    refused <- tryCatch(gpu_predict(model, cars), gpukeras_error_data = conditionMessage)
-    recipe <- readRDS(file.path(folder, "recipe.rds"))
-    list(refused, gpu_predict(model, cars, recipe = recipe), gpu_predict(model, cars))
-  }, list(folder, cars_frame()))
-  expect_match(out[[1]], "which[[:space:]]+is not here")
-  expect_identical(out[[2]], gpu_predict(model, cars_frame()))
-  expect_identical(out[[3]], out[[2]])
-})
+  list(model = model, folder = folder)
+}
 
-test_that("a model whose recipe is not here says where to take it from", {
+# What is predicted where the recipe is not: nothing, then by the recipe, then by the one it has.
+predict_elsewhere <- function(folder, rows) {
+  model <- gpu_load(file.path(folder, "cars.keras"))
+  refused <- tryCatch(gpu_predict(model, rows), gpukeras_error_data = conditionMessage)
+  recipe <- readRDS(file.path(folder, "recipe.rds"))
+  list(refused, gpu_predict(model, rows, recipe = recipe), gpu_predict(model, rows))
+}
+
+expect_elsewhere <- function(found, model) {
+  expect_match(found[[1]], "which[[:space:]]+is not here")
+  expect_identical(found[[2]], gpu_predict(model, cars_frame()))
+  expect_identical(found[[3]], found[[2]])
+}
+
+test_that("a saved model finds its recipe in the session, and takes it where it is not", {
   skip_without_recipes()
-  model <- trained(gpu_dataset(a_recipe(), data = cars_frame(), seed = 1))
+  cars <- local_cars()
+  expected <- gpu_predict(cars$model, cars_frame())
+  loaded <- gpu_load(file.path(cars$folder, "cars.keras"))
+  expect_identical(gpu_predict(loaded, cars_frame()), expected)
   before <- the$prepared
   withr::defer(the$prepared <- before)
   the$prepared <- list() # as in another session
-  expect_snapshot(error = TRUE, gpu_predict(model, cars_frame()))
+  expect_snapshot(error = TRUE, gpu_predict(cars$model, cars_frame()))
+  found <- predict_elsewhere(cars$folder, cars_frame())
+  the$prepared <- before
+  expect_elsewhere(found, cars$model)
+})
+
+test_that("another session takes the recipe of a saved model", {
+  skip_unless_nightly()
+  skip_without_recipes()
+  cars <- local_cars()
+  found <- in_second_session(predict_elsewhere, list(cars$folder, cars_frame()))
+  expect_elsewhere(found, cars$model)
 })
 
 test_that("what a recipe cannot do is said", {
