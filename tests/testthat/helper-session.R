@@ -18,11 +18,16 @@ second_session <- function() {
   second$session
 }
 
-# What is true while the session begins, for test-api.R.
+# What is true while the session begins, for test-api.R. Its processor is two devices, which
+# test-devices-several.R trains on.
 begin_second <- function() {
   started <- function() gpu_setup(seed = 1)$already_started
   library(gpukeras)
   facts <- list(python = reticulate::py_available())
+  tf <- reticulate::import("tensorflow")
+  halves <- replicate(2, tf$config$LogicalDeviceConfiguration())
+  cpu <- tf$config$list_physical_devices("CPU")[[1]]
+  tf$config$set_logical_device_configuration(cpu, halves)
   facts$devices <- gpu_devices()
   facts$memory <- gpu_memory()
   facts$listed <- started()

@@ -1,5 +1,5 @@
 # Training on several devices and in several processes, as R users do it. Without GPUs a processor
-# is split in two, which only a fresh process can do.
+# is split in two, which a process can do only before TensorFlow starts: the second session has.
 
 two_names <- c("CPU:0", "CPU:1")
 
@@ -116,38 +116,51 @@ kept <- function(name, code) {
     class = class(e)[1], arg = e$arg, message = conditionMessage(e)))", name, code)
 }
 
+# Trains on two halves of a processor. `alone` says that this session must make them itself.
+train_on_two <- function(alone) {
+  if (alone) {
+    tf <- reticulate::import("tensorflow")
+    halves <- replicate(2, tf$config$LogicalDeviceConfiguration())
+    cpu <- tf$config$list_physical_devices("CPU")[[1]]
+    tf$config$set_visible_devices(list(), "GPU")
+    tf$config$set_logical_device_configuration(cpu, halves)
+  }
+  library(gpukeras)
+  kept <- function(code) {
+    tryCatch(code, gpukeras_error = function(e) {
+      list(class = class(e)[1], arg = e$arg, message = conditionMessage(e))
+    })
+  }
+  both <- c("CPU:0", "CPU:1")
+  data <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 6, seed = 1)
+  one <- gpu_mlp(data, units = 4, seed = 1)
+  two <- gpu_mlp(data, units = 4, seed = 1)
+  gpu_fit(one, data, epochs = 3, engine = "superstep", verbose = FALSE)
+  fit <- gpu_fit(two, data, epochs = 3, devices = both, verbose = FALSE)
+  list(
+    values = cbind(gpu_predict(one, data), gpu_predict(two, data)),
+    metrics = cbind(gpu_evaluate(one, data), gpu_evaluate(two, data, devices = both)),
+    fit = fit[c("replicas", "workers", "devices", "micro_batch", "reasons")],
+    speed = grep("^speed", format(fit), value = TRUE),
+    rate = gpu_fit(
+      two, data, epochs = 1, devices = both, rate_scaling = "sqrt", verbose = FALSE
+    )$reasons[["learning_rate"]],
+    odd = kept(gpu_fit(two, data, batch_size = 7, devices = both)),
+    compiled = kept(gpu_fit(two, data, engine = "compiled", devices = both)),
+    other = kept(gpu_fit(two, data, devices = "CPU:1")),
+    number = kept(gpu_fit(two, data, devices = 2)),
+    again = gpu_fit(two, data, epochs = 1, engine = "superstep", verbose = FALSE)$replicas
+  )
+}
+
 test_that("two devices learn what one does, and share out evaluation too", {
   skip_without_tensorflow()
-  file <- withr::local_tempfile()
-  lines <- c(
-    "tf <- reticulate::import('tensorflow')",
-    "halves <- replicate(2, tf$config$LogicalDeviceConfiguration())",
-    "cpu <- tf$config$list_physical_devices('CPU')[[1]]",
-    "tf$config$set_visible_devices(list(), 'GPU')",
-    "tf$config$set_logical_device_configuration(cpu, halves)",
-    "library(gpukeras)",
-    "both <- c('CPU:0', 'CPU:1'); told <- list()",
-    "data <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 6, seed = 1)",
-    "one <- gpu_mlp(data, units = 4, seed = 1); two <- gpu_mlp(data, units = 4, seed = 1)",
-    "gpu_fit(one, data, epochs = 3, engine = 'superstep', verbose = FALSE)",
-    "fit <- gpu_fit(two, data, epochs = 3, devices = both, verbose = FALSE)",
-    "told$values <- cbind(gpu_predict(one, data), gpu_predict(two, data))",
-    "told$metrics <- cbind(gpu_evaluate(one, data), gpu_evaluate(two, data, devices = both))",
-    "told$fit <- fit[c('replicas', 'workers', 'devices', 'micro_batch', 'reasons')]",
-    "told$speed <- grep('^speed', format(fit), value = TRUE)",
-    "told$rate <- gpu_fit(two, data, epochs = 1, devices = both, rate_scaling = 'sqrt',",
-    "  verbose = FALSE)$reasons[['learning_rate']]",
-    kept("odd", "gpu_fit(two, data, batch_size = 7, devices = both)"),
-    kept("compiled", "gpu_fit(two, data, engine = 'compiled', devices = both)"),
-    kept("other", "gpu_fit(two, data, devices = 'CPU:1')"),
-    kept("number", "gpu_fit(two, data, devices = 2)"),
-    "again <- gpu_fit(two, data, epochs = 1, engine = 'superstep', verbose = FALSE)",
-    "told$again <- again$replicas",
-    sprintf("saveRDS(told, '%s')", file)
-  )
-  process <- start_r(lines)
-  expect_identical(process$status, 0L, info = paste(readLines(process$err), collapse = "\n"))
-  told <- readRDS(file)
+  # Where there is a GPU, it must be hidden.
+  told <- if (has_gpu()) {
+    in_new_session(train_on_two, list(alone = TRUE))
+  } else {
+    in_second_session(train_on_two, list(alone = FALSE))
+  }
   expect_equal(told$values[, 1], told$values[, 2], tolerance = 1e-5)
   expect_equal(told$metrics[, 1], told$metrics[, 2], tolerance = 1e-5)
   expect_identical(as.integer(told$fit[c("replicas", "workers", "micro_batch")]), c(2L, 1L, 3L))
