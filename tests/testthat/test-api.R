@@ -153,7 +153,7 @@ an_environment <- function(home, name, packages = FALSE) {
   normalizePath(path)
 }
 
-# core() is where every call takes its Python; TensorFlow, which comes later, is not needed for that.
+# core() is where every call takes its Python; TensorFlow, which comes later, is not needed.
 test_that("the environment r-gpukeras is taken where nothing else was chosen", {
   skip_on_os("windows")
   skip_without_tensorflow()
