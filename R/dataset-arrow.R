@@ -1,5 +1,5 @@
-# Datasets of Arrow's record batches: of the packages arrow and nanoarrow, and of Python objects. The
-# rows cross to pyarrow through the Arrow C stream, without a copy in R.
+# Datasets of Arrow's record batches: of the packages arrow and nanoarrow, and of Python objects.
+# The rows cross to pyarrow through the Arrow C stream, without a copy in R.
 
 arrow_classes <- c(
   "ArrowTabular", "RecordBatchReader", "Dataset", "arrow_dplyr_query", "nanoarrow_array_stream"
@@ -28,7 +28,7 @@ arrow_dataset <- function(x, y = NULL, ...) {
 }
 
 #' @export
-gpu_dataset.nanoarrow_array_stream <- function(x, y = NULL, ...) { # nolint: object_name_linter.
+gpu_dataset.nanoarrow_array_stream <- function(x, y = NULL, ...) { # nolint
   address <- getExportedValue("nanoarrow", "nanoarrow_pointer_addr_chr")(x)
   stream_dataset(list(address = address), y, ...)
 }

@@ -1,5 +1,5 @@
-# Datasets of a database's rows: DBI connections and dplyr's lazy tables. The core asks for one chunk
-# of rows after another and stores them; see files/r_chunks.py.
+# Datasets of a database's rows: DBI connections and dplyr's lazy tables. The core asks for one
+# chunk of rows after another and stores them; see files/r_chunks.py.
 
 chunk_cells <- 5e5 # of a chunk; as doubles 4 MB
 chunk_rows <- c(first = 1000, least = 256, most = 50000)
@@ -11,36 +11,44 @@ chunk_rows <- c(first = 1000, least = 256, most = 50000)
 #' others) with a `query` or a `table`, or a lazy table of dplyr, `dplyr::tbl(con, "flights")`, with
 #' any verbs of dbplyr. It may also be a Table, RecordBatchReader, Dataset or query of the package
 #' arrow, a stream of nanoarrow, or a Python object with an Arrow C stream: a table of pyarrow or
-#' polars, a relation of DuckDB, or a connection of DuckDB or ADBC with a `query`. `y`, `weights` and
-#' `columns` name columns, as for tables in files, and a formula that only names columns takes such
-#' a source as `data`.
+#' polars, a relation of DuckDB, or a connection of DuckDB or ADBC with a `query`. `y`, `weights`
+#' and `columns` name columns, as for tables in files, and a formula that only names columns takes
+#' such a source as `data`.
 #'
 #' The query runs once, when the dataset is made. Its rows come in chunks and are kept in the order
-#' in which they came: in memory up to 32 MiB, in a scratch file of R's temporary folder beyond. The
-#' dataset needs no connection afterwards. SQL promises an order only with `ORDER BY`: without it,
-#' the same `seed` may split and shuffle other rows in another session.
+#' in which they came: in memory up to 32 MiB, in a scratch file of R's temporary folder beyond.
+#' What is then encoded is kept as for tables in files, and the dataset needs no connection any
+#' more. SQL promises an order only with `ORDER BY`: without it, the same `seed` may split and
+#' shuffle other rows in another session.
 #'
 #' `NULL` is a missing value, like `NA` and `NaN`. 64-bit integers are read exactly, and a warning
-#' says if some exceed 2^53 (RPostgreSQL itself makes doubles of them). Times keep their zone. Texts are categories, as in a data frame.
-#' Columns of other types, such as blobs and arrays, are an error unless `columns` leaves them out.
-#' In SQLite, the first values of a column without a type decide on it; `CAST` in the query does so
-#' too.
+#' says if some exceed 2^53 (RPostgreSQL itself makes doubles of them). Times keep their zone. Texts
+#' are categories, as in a data frame. Columns of other types, such as blobs and arrays, are an
+#' error unless `columns` leaves them out. In SQLite, the first values of a column without a type
+#' decide on it; `CAST` in the query does so too.
 #'
 #' If the database fails midway, an error of class `gpukeras_error_data` says so, with the number of
-#' the last row in its field `row`, and no row is kept. Passwords in the driver's message are masked.
-#' Neither the connection nor the query is stored in the dataset or its recipe.
+#' the last row in its field `row`, and no row is kept. Passwords in the driver's message are
+#' masked. Neither the connection nor the query is stored in the dataset or its recipe.
 #' @rdname gpu_dataset
 #' @export
 gpu_dataset.DBIConnection <- function(x, y = NULL, ..., query = NULL, table = NULL, # nolint
                                       columns = NULL, weights = NULL) {
   check_connection(x)
-  result <- query_rows(x, as_query(x, query, table))
+  query <- as_query(x, query, table)
+  if (inherits(x, "duckdb_connection") && rlang::is_installed("arrow")) {
+    reader <- duckdb_reader(x, query)
+    if (!is.null(reader)) {
+      return(arrow_dataset(reader, y, ..., columns = columns, weights = weights))
+    }
+  }
+  result <- query_rows(x, query)
   on.exit(result$close())
   stream_dataset(list(call = result$give), y, ..., columns = columns, weights = weights)
 }
 
 #' @export
-gpu_dataset.tbl_sql <- function(x, y = NULL, ...) {
+gpu_dataset.tbl_sql <- function(x, y = NULL, ...) { # nolint: object_name_linter.
   gpu_dataset(dbplyr::remote_con(x), y, ..., query = dbplyr::remote_query(x))
 }
 
@@ -126,6 +134,18 @@ open_result <- function(con, query) {
   list(
     fetch = function(rows) DBI::dbFetch(result, n = rows),
     close = function() DBI::dbClearResult(result)
+  )
+}
+
+# The rows of a query in DuckDB as arrow's reader, because dbFetch() makes a data frame of them all.
+# NULL if the query fails: as chunks it fails again, with an error of the core's.
+duckdb_reader <- function(con, query) {
+  tryCatch(
+    {
+      result <- DBI::dbSendQuery(con, query, arrow = TRUE)
+      getExportedValue("duckdb", "duckdb_fetch_record_batch")(result)
+    },
+    error = function(condition) NULL
   )
 }
 

@@ -33,6 +33,29 @@ test_that("a model trains on a query and predicts data frames", {
   expect_length(gpu_predict(model, sold(5)), 5)
 })
 
+test_that("other rows are encoded by the recipe, whose columns alone are read", {
+  skip_without_tensorflow()
+  con <- local_sqlite(sold())
+  train <- gpu_dataset(price ~ weight + kind, data = con, table = "rows")
+  DBI::dbExecute(con, "ALTER TABLE rows ADD COLUMN raw BLOB")
+  again <- gpu_dataset(con, table = "rows", y = "price", recipe = train)
+  expect_equal(rows_of(again), rows_of(train))
+  model <- gpu_mlp(train, units = 4)
+  gpu_fit(model, train, epochs = 1, verbose = FALSE)
+  expect_equal(gpu_evaluate(model, again), gpu_evaluate(model, train))
+  expect_length(gpu_predict(model, again), 3000)
+})
+
+test_that("an interrupt of the database ends the dataset", {
+  skip_without_tensorflow()
+  con <- local_sqlite(sold())
+  give <- function(names) keep_condition(rlang::interrupt())
+  interrupted <- tryCatch(
+    stream_dataset(list(call = give), "price"), interrupt = function(condition) "interrupt"
+  )
+  expect_equal(interrupted, "interrupt")
+})
+
 test_that("a lazy table of dplyr is a query", {
   skip_without_tensorflow()
   skip_if_not_installed("dbplyr")

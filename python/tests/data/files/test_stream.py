@@ -80,7 +80,7 @@ def test_large_batches_are_cut():
 def test_rows_come_once():
     reader = open_stream(small(), "x")
     read(reader)
-    with pytest.raises(DataError, match="came once"):
+    with pytest.raises(DataError, match="came once, and are gone"):
         read(reader)
 
 
