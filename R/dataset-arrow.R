@@ -38,16 +38,19 @@ gpu_dataset.python.builtin.object <- function(x, y = NULL, ..., query = NULL) { 
   if (!is.null(query)) {
     return(stream_dataset(list(connection = x, query = query), y, ...))
   }
+  if (has_python(x, "cursor")) {
+    abort_no_query("A connection of Python needs `query`.")
+  }
   if (!is_python_stream(x)) {
     return(gpu_dataset.default(x, y, ...))
   }
   stream_dataset(list(source = x), y, ...)
 }
 
-# Whether a Python object gives record batches.
+# Whether a Python object gives record batches, or is a connection that does.
 is_python_stream <- function(x) {
   is_python(x) && (
     inherits(x, "pyarrow._dataset.Dataset") ||
-      has_python(x, c("__arrow_c_stream__", "to_arrow_reader"))
+      has_python(x, c("__arrow_c_stream__", "to_arrow_reader", "cursor"))
   )
 }

@@ -89,11 +89,7 @@ check_connection <- function(con, call = caller_env()) {
 # The query as text.
 as_query <- function(con, query, table, call = caller_env()) {
   if (is.null(query) == is.null(table)) {
-    abort_gpukeras(
-      "A connection needs one of `query` and `table`.",
-      code = "spec", arg = "query", call = call,
-      hint = 'For example table = "flights", or query = "SELECT * FROM flights".'
-    )
+    abort_no_query("A connection needs one of `query` and `table`.", call)
   }
   if (is.null(query)) {
     return(paste("SELECT * FROM", DBI::dbQuoteIdentifier(con, table)))
@@ -102,6 +98,11 @@ as_query <- function(con, query, table, call = caller_env()) {
     abort_spec(query, "query", "one string", call)
   }
   sub(";\\s*$", "", as.character(query))
+}
+
+abort_no_query <- function(message, call = caller_env()) {
+  hint <- 'For example query = "SELECT * FROM flights".'
+  abort_gpukeras(message, code = "spec", hint = hint, arg = "query", call = call)
 }
 
 # The rows of a query as a function that gives a chunk per call, and one that releases the result.

@@ -35,6 +35,12 @@ test_that("a connection of DuckDB or ADBC takes a query", {
     class = "gpukeras_error_data"
   )
   expect_equal(gpu_dataset(y ~ a, data = con, query = query)$plan$rows, 1000)
+  expect_snapshot(gpu_dataset(con, y = "y"), error = TRUE)
+  skip_if_not(reticulate::py_module_available("adbc_driver_sqlite"), "ADBC is not installed")
+  adbc <- reticulate::import("adbc_driver_sqlite.dbapi", convert = FALSE)$connect()
+  data <- gpu_dataset(y ~ a, data = adbc, query = "SELECT 1.5 AS a, 2.5 AS y UNION SELECT 3.5, 4")
+  expect_equal(data$plan$rows, 2)
+  adbc$close()
 })
 
 test_that("objects of arrow and nanoarrow cross without a copy in R", {

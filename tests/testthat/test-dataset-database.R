@@ -22,6 +22,17 @@ test_that("rows of a table and of a query are those of the data frame", {
   }
 })
 
+test_that("columns are weights, several labels, or left out", {
+  skip_without_tensorflow()
+  con <- local_sqlite(sold())
+  data <- gpu_dataset(con, table = "rows", y = "price", weights = "count", seed = 1)
+  expect_true(data$weighted)
+  expect_false("count" %in% colnames(rows_of(data)$x))
+  two <- gpu_dataset(con, table = "rows", y = c("price", "count"), columns = "weight")
+  expect_named(rows_of(two)$y, c("price", "count"))
+  expect_equal(dim(rows_of(gpu_dataset(con, table = "rows", columns = "weight"))$x), c(3000, 1))
+})
+
 test_that("a model trains on a query and predicts data frames", {
   skip_without_tensorflow()
   con <- local_sqlite(sold())
