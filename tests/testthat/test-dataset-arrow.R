@@ -43,6 +43,16 @@ test_that("a connection of DuckDB or ADBC takes a query", {
   adbc$close()
 })
 
+test_that("a stream in memory is moved by its address, as nanoarrow gives it", {
+  skip_without_tensorflow()
+  ctypes <- reticulate::import("ctypes", convert = FALSE)
+  memory <- ctypes$create_string_buffer(64L) # more than a struct ArrowArrayStream
+  arrow_table()$to_reader()$`_export_to_c`(ctypes$addressof(memory))
+  address <- reticulate::py_str(ctypes$addressof(memory))
+  data <- stream_dataset(list(address = address), "price", seed = 1)
+  expect_equal(data[1:200], gpu_dataset(price ~ ., data = arrow_rows(), seed = 1)[1:200])
+})
+
 test_that("objects of arrow and nanoarrow cross without a copy in R", {
   skip_without_tensorflow()
   skip_if_not_installed("arrow")
