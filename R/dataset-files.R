@@ -39,9 +39,9 @@ saved_manifest <- "gpukeras-dataset.json" # written by gpu_dataset_save()
 #' `x` may be a folder with one subfolder per class. The names of the subfolders become the levels,
 #' in alphabetical order. JPEG, PNG, GIF (the first frame), BMP and TIFF files are read; other and
 #' hidden files are ignored. For [gpu_predict()], `x` may also be paths of image files. All cores
-#' decode and resize the images once. The images are kept as bytes: in memory up to 256 MiB, in a scratch
-#' file beyond. With `cache = FALSE` they are decoded again in each epoch. Values are 0 to 255, as
-#' in Keras, or 0 to 1 with `scale = TRUE`; the device converts them to floats.
+#' decode and resize the images once. The images are kept as bytes: in memory up to 256 MiB, in a
+#' scratch file beyond. With `cache = FALSE` they are decoded again in each epoch. Values are 0 to
+#' 255, as in Keras, or 0 to 1 with `scale = TRUE`; the device converts them to floats.
 #'
 #' `augment` runs on the device too, with separate random numbers for each row and new ones in each
 #' epoch: crop, flip, rotation, zoom and translation in one resampling, then brightness and contrast
