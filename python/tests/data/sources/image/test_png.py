@@ -35,3 +35,9 @@ def test_a_file_that_is_cut_short_ends_in_the_decoder():
     for length in range(26, len(content) - 12):
         shortened = read_palette_as_grey(content[:length])
         assert shortened.startswith(b"\x89PNG")
+
+
+def test_a_file_without_a_header_stays_as_it_is():
+    content = palette_png(np.zeros((4, 4), int))
+    for damaged in (content.replace(b"IHDR", b"IHDX"), content[:11] + b"\1" + content[12:]):
+        assert read_palette_as_grey(damaged) is damaged

@@ -2,9 +2,12 @@
 
 import io
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.data.sources.image import tiff
@@ -92,3 +95,50 @@ def test_sizes_are_read(tmp_path):
     path = tmp_path / "a.tif"
     path.write_bytes(written(np.zeros((7, 5, 3), np.uint16), photometric="rgb"))
     assert tiff.read_size(str(path)) == (7, 5, 16)
+
+
+def forge(content, tag, value):
+    """Writes another number over a tag of a little-endian file's first page."""
+    tifffile = pytest.importorskip("tifffile")
+    with tifffile.TiffFile(io.BytesIO(content)) as file:
+        place = file.pages[0].tags[tag].valueoffset
+    return content[:place] + int(value).to_bytes(2, "little") + content[place + 2 :]
+
+
+@pytest.mark.parametrize(
+    ("options", "tags"),
+    [
+        ({}, ["ImageLength"]),
+        ({}, ["ImageWidth"]),
+        ({"compression": "zlib"}, ["ImageLength", "ImageWidth"]),
+    ],
+)
+def test_no_memory_is_taken_for_more_pixels_than_the_file_can_hold(options, tags):
+    content = written(random((60, 60), np.uint8), photometric="minisblack", **options)
+    for tag in tags:
+        content = forge(content, tag, 10_000)
+    with pytest.raises(ValueError, match="larger than its data"):
+        tiff.read_tiff(content)
+
+
+def test_a_blank_page_that_is_compressed_is_read():
+    blank = np.zeros((3000, 3000), np.uint16)
+    assert (tiff.read_tiff(written(blank, compression="zlib")) == 0).all()
+
+
+@settings(deadline=None)
+@given(
+    changes=st.dictionaries(st.integers(0, 400), st.integers(0, 255), min_size=1, max_size=6),
+    end=st.none() | st.integers(4, 400),
+    bigtiff=st.booleans(),
+)
+def test_a_damaged_file_is_read_or_a_classed_error(tmp_path_factory, changes, end, bigtiff):
+    content = bytearray(written(random((9, 7, 3), np.uint8), photometric="rgb", bigtiff=bigtiff))
+    for place, value in changes.items():
+        content[place] = value
+    path = tmp_path_factory.mktemp("damaged") / "a.tif"
+    path.write_bytes(content[:end])
+    with suppress(ValueError):
+        tiff.read_size(str(path))
+    with suppress(ValueError):
+        assert tiff.read_tiff(bytes(content[:end])).dtype == np.uint16

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
+START = SIGNATURE + b"\0\0\0\rIHDR"  # the header comes first, and has 13 bytes
 GREY, PALETTE = 0, 3  # colour types
 KEPT = (b"IDAT", b"IEND")  # the other chunks describe colours
 
@@ -18,24 +19,19 @@ def read_palette_as_grey(content: bytes) -> bytes:
     of both colour types are stored alike, so only the header changes.
 
     Args:
-        content: The file's content.
-
-    Raises:
-        ValueError: if the file is cut short within a chunk's head.
+        content: The file's content; what is damaged in it stays for the decoder to name.
     """
     if not is_palette(content):
         return content
-    chunks = dict(_each_chunk(content[:33]))
-    header = bytearray(chunks[b"IHDR"])
-    header[9] = GREY
-    made = [SIGNATURE, _make_chunk(b"IHDR", bytes(header))]
+    name, header = next(_each_chunk(content))
+    made = [SIGNATURE, _make_chunk(name, header[:9] + bytes([GREY]) + header[10:])]
     made += [_make_chunk(name, body) for name, body in _each_chunk(content) if name in KEPT]
     return b"".join(made)
 
 
 def is_palette(content: bytes) -> bool:
     """Whether a file is a PNG with a palette."""
-    return content.startswith(SIGNATURE) and content[25:26] == bytes([PALETTE])
+    return content.startswith(START) and content[25:26] == bytes([PALETTE])
 
 
 def read_bits(content: bytes) -> int:
