@@ -141,12 +141,16 @@ open_result <- function(con, query) {
 # The rows of a query in DuckDB as arrow's reader, because dbFetch() makes a data frame of them all.
 # NULL if the query fails: as chunks it fails again, with an error of the core's.
 duckdb_reader <- function(con, query) {
+  result <- NULL
   tryCatch(
     {
       result <- DBI::dbSendQuery(con, query, arrow = TRUE)
       getExportedValue("duckdb", "duckdb_fetch_record_batch")(result)
     },
-    error = function(condition) NULL
+    error = function(condition) {
+      if (!is.null(result)) DBI::dbClearResult(result)
+      NULL
+    }
   )
 }
 

@@ -201,12 +201,25 @@ left_out() {
     esac
 }
 
+# PostgreSQL's installation would make a server of its own and start it; the tests start theirs.
+install_useful() {
+    no_server=/etc/postgresql-common/createcluster.d/gpukeras.conf
+    if [ "$1" = postgresql ]; then
+        mkdir -p "${no_server%/*}"
+        echo "create_main_cluster = false" >"$no_server"
+    fi
+    installed=yes
+    silently apt-get install --yes --no-install-recommends "$1" || installed=no
+    rm -f "$no_server"
+    [ $installed = yes ]
+}
+
 # One by one: what cannot be installed leaves the others alone.
 for package in $no_useful; do
     if may_install && ! is_refused "$package"; then
         list_debian_packages silently || true
         say "installing from Debian: $package ..."
-        if silently apt-get install --yes --no-install-recommends "$package"; then continue; fi
+        if install_useful "$package"; then continue; fi
         mkdir -p .rlib
         echo "$package" >>$refused
         say "it cannot be installed here, which $refused remembers."

@@ -10,7 +10,7 @@ import tempfile
 import pytest
 from small_fits import make_dataset, make_model
 
-from gpukeras.engine import known_choices
+from gpukeras.engine import autotune_cache
 
 # The tests on a GPU need no hypothesis, and run on computers where it is missing.
 with contextlib.suppress(ModuleNotFoundError):
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def measures_engines(monkeypatch):
     # No test starts with the engine that won in another one.
-    monkeypatch.setattr(known_choices, "LASTING", ())
+    monkeypatch.setattr(autotune_cache, "LASTING", ())
 
 
 @pytest.fixture

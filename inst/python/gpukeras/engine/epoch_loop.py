@@ -14,8 +14,8 @@ from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block, DataLoader
 from gpukeras.engine.autotune import EngineAutotuner
+from gpukeras.engine.autotune_cache import store_choice
 from gpukeras.engine.engines import Engines
-from gpukeras.engine.known_choices import keep_choice
 from gpukeras.engine.programs import Logs, engine_refusals
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
@@ -189,7 +189,7 @@ class EpochLoop:
         self.engines.started_s = chooser.started_s
         if trying and chooser.choice:
             self.engines.chosen = chooser.choice.engine
-            keep_choice(self.engines, chooser.choice)
+            store_choice(self.engines, chooser.choice)
             self._suit()
         return count
 

@@ -13,9 +13,9 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import MapLoader, open_evaluation
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import choose_evaluation_candidates
+from gpukeras.engine.autotune_cache import open_autotuner
 from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.epoch_loop import EpochLoop
-from gpukeras.engine.known_choices import open_autotuner
 from gpukeras.engine.predict_loop import check_whole, fixed_rows
 from gpukeras.engine.programs import Logs
 from gpukeras.models import builder

@@ -29,10 +29,10 @@ from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, choose_candidates
+from gpukeras.engine.autotune_cache import open_autotuner
 from gpukeras.engine.engine_facts import explain_test_hook, read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import EpochLoop
-from gpukeras.engine.known_choices import open_autotuner
 from gpukeras.engine.optimizer import read_rate
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.engine.train_step import can_split

@@ -55,10 +55,8 @@ class Spool:
         self._writer: Any = None
         self._sink: Any = None
         self._limit = UNKNOWN_BYTES if expected is None else MEMORY_BYTES
-        if (
-            expected is not None and expected > self._limit
-        ):  # the allocator does not return all memory
-            self._overflow()
+        if expected is not None and expected > self._limit:
+            self._overflow()  # at once: the allocator does not return all memory
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends a batch."""

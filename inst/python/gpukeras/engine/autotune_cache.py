@@ -27,7 +27,7 @@ from gpukeras.engine.autotune import (
     format_batch_time,
 )
 
-FILE = "engine-choices.json"
+FILE = "autotune-cache.json"
 MOST_CHOICES = 200  # the oldest are forgotten
 MOST_BYTES = 2**20  # of a file that is read; one of that many choices has a tenth of it
 LASTING = ("compiled",)  # the engine that is slow to start; the others are tried first anyway
@@ -36,7 +36,7 @@ START_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class KnownChoice:
+class CachedChoice:
     """The engine that won a measurement, and the one that came second.
 
     Args:
@@ -75,14 +75,14 @@ class KnownChoice:
         return (self.other_s - self.batch_s) * batches > START_SHARE * self.start_s
 
 
-def to_known(choice: EngineChoice) -> KnownChoice | None:
+def to_cached(choice: EngineChoice) -> CachedChoice | None:
     """Returns what is to be remembered of a choice, or None: only a measured one is."""
     ran = sorted((t for t in choice.trials if t.batch_s), key=lambda t: t.batch_s or 0.0)
     if len(ran) < 2 or ran[0].engine != choice.engine or choice.engine not in LASTING:
         return None
     first, second = ran[:2]
     times = float(first.batch_s or 0.0), float(second.batch_s or 0.0)
-    return KnownChoice(first.engine, times[0], second.engine, times[1], float(first.start_s))
+    return CachedChoice(first.engine, times[0], second.engine, times[1], float(first.start_s))
 
 
 def open_autotuner(
@@ -101,26 +101,26 @@ def open_autotuner(
         reason: Why other engines are not candidates, or "".
         facts: See `EngineAutotuner`.
     """
-    known = _recall(engines, candidates)
-    if known is None or not known.pays(batches):
+    cached = _find_cached(engines, candidates)
+    if cached is None or not cached.pays(batches):
         return EngineAutotuner(candidates, batches, reason, engines.started_s, facts)
-    order = (known.engine, *(one for one in candidates if one != known.engine))
-    return EngineAutotuner(order, batches, known.reason, engines.started_s, facts, settled=True)
+    order = (cached.engine, *(one for one in candidates if one != cached.engine))
+    return EngineAutotuner(order, batches, cached.reason, engines.started_s, facts, settled=True)
 
 
-def keep_choice(engines: Any, choice: EngineChoice) -> None:
+def store_choice(engines: Any, choice: EngineChoice) -> None:
     """Remembers a measured choice; a disk that cannot be written to changes nothing."""
-    known = to_known(choice)
-    if known is None or (key := _find_key(engines)) is None:
+    cached = to_cached(choice)
+    if cached is None or (key := _find_key(engines)) is None:
         return
     file = _find_file()
-    _choices(file)[key] = known
+    _choices(file)[key] = cached
     if file is not None:
         with contextlib.suppress(OSError):
-            write_choices(file, {**read_choices(file), key: known})  # others have written too
+            write_choices(file, {**read_choices(file), key: cached})  # others have written too
 
 
-def _recall(engines: Any, candidates: tuple[str, ...]) -> KnownChoice | None:
+def _find_cached(engines: Any, candidates: tuple[str, ...]) -> CachedChoice | None:
     if not set(LASTING) & set(candidates[1:]):
         return None
     choices = _choices(_find_file())
@@ -140,26 +140,22 @@ def _find_file() -> Path | None:
 
 
 @cache
-def _choices(file: Path | None) -> dict[str, KnownChoice]:
+def _choices(file: Path | None) -> dict[str, CachedChoice]:
     """Returns the session's choices: at first those of the file."""
     return {} if file is None else read_choices(file)
 
 
-def read_choices(file: Path) -> dict[str, KnownChoice]:
+def read_choices(file: Path) -> dict[str, CachedChoice]:
     """Returns the choices of a file; of a damaged or missing one none."""
     try:
         with open_regular(file) as opened:
             found = json.loads(opened.read(MOST_BYTES))
-        return {key: _read_choice(one) for key, one in dict(found).items()}
+        return {key: CachedChoice(**one) for key, one in dict(found).items()}
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
 
 
-def _read_choice(found: Mapping[str, Any]) -> KnownChoice:
-    return KnownChoice(**found)
-
-
-def write_choices(file: Path, choices: Mapping[str, KnownChoice]) -> None:
+def write_choices(file: Path, choices: Mapping[str, CachedChoice]) -> None:
     """Writes the newest choices beside the file and renames, so that no reader sees half of it.
 
     Raises:

@@ -10,12 +10,12 @@ from children import CORE, run_script
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpukeras.engine import known_choices
+from gpukeras.engine import autotune_cache
 from gpukeras.engine.autotune import EngineChoice, EngineFacts, Trial
-from gpukeras.engine.known_choices import KnownChoice
+from gpukeras.engine.autotune_cache import CachedChoice
 
 SUPPORT = Path(__file__).parents[1] / "support"
-KNOWN = KnownChoice("compiled", 6e-5, "superstep", 5e-4, 2.0)
+KNOWN = CachedChoice("compiled", 6e-5, "superstep", 5e-4, 2.0)
 THREE = ("superstep", "keras", "compiled")
 SLOW, FAST = Trial("superstep", 0.4, 5e-4), Trial("compiled", 2.0, 6e-5)
 
@@ -29,17 +29,17 @@ class Engines:
 
 @pytest.fixture
 def file(monkeypatch, tmp_path):
-    monkeypatch.setattr(known_choices, "LASTING", ("compiled",))
-    monkeypatch.setattr(known_choices, "_find_file", lambda: tmp_path / known_choices.FILE)
-    known_choices._choices.cache_clear()
-    yield tmp_path / known_choices.FILE
-    known_choices._choices.cache_clear()
+    monkeypatch.setattr(autotune_cache, "LASTING", ("compiled",))
+    monkeypatch.setattr(autotune_cache, "_find_file", lambda: tmp_path / autotune_cache.FILE)
+    autotune_cache._choices.cache_clear()
+    yield tmp_path / autotune_cache.FILE
+    autotune_cache._choices.cache_clear()
 
 
 def open_new(engines, batches=10**5, candidates=THREE):
     """As in a new session."""
-    known_choices._choices.cache_clear()
-    return known_choices.open_autotuner(engines, candidates, batches, "", EngineFacts())
+    autotune_cache._choices.cache_clear()
+    return autotune_cache.open_autotuner(engines, candidates, batches, "", EngineFacts())
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def open_new(engines, batches=10**5, candidates=THREE):
     ],
 )
 def test_only_a_measured_victory_of_the_slow_starter_is_remembered(file, engine, trials, found):
-    assert known_choices.to_known(EngineChoice(engine, "", trials)) == found
+    assert autotune_cache.to_cached(EngineChoice(engine, "", trials)) == found
 
 
 def test_a_later_session_starts_with_the_winner_and_says_why(file):
-    known_choices.keep_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
     chooser = open_new(Engines())
     assert chooser.engine == "compiled"
     chooser.record(1, 0.3)
@@ -67,7 +67,7 @@ def test_a_later_session_starts_with_the_winner_and_says_why(file):
         "measured fastest in an earlier training on this computer: 60 us a batch against 500 us "
         "(superstep)"
     )
-    assert not file.parent.joinpath("engine-choices.json.new").exists()
+    assert not file.parent.joinpath("autotune-cache.json.new").exists()
     assert [one.name for one in file.parent.iterdir()] == [file.name]
 
 
@@ -81,12 +81,12 @@ def test_a_later_session_starts_with_the_winner_and_says_why(file):
     ],
 )
 def test_what_does_not_apply_is_not_used(file, engines, batches, candidates):
-    known_choices.keep_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
     assert open_new(engines, batches, candidates).engine == "superstep"
 
 
 def test_a_winner_that_is_refused_now_is_measured_against_no_more(file):
-    known_choices.keep_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
     chooser = open_new(Engines())
     assert chooser.refuse("XLA has no kernel")
     assert chooser.engine == "superstep"
@@ -97,14 +97,14 @@ def test_a_winner_that_is_refused_now_is_measured_against_no_more(file):
 
 
 def test_the_oldest_are_forgotten_and_other_sessions_choices_stay(file, monkeypatch):
-    monkeypatch.setattr(known_choices, "MOST_CHOICES", 3)
+    monkeypatch.setattr(autotune_cache, "MOST_CHOICES", 3)
     for name in "abcd":
-        known_choices.keep_choice(Engines(name), EngineChoice("compiled", "", (SLOW, FAST)))
+        autotune_cache.store_choice(Engines(name), EngineChoice("compiled", "", (SLOW, FAST)))
     assert [open_new(Engines(name)).engine for name in "ad"] == ["superstep", "compiled"]
-    known_choices.write_choices(file, {"other": KNOWN})  # another session, since this one has read
-    known_choices.keep_choice(Engines("e"), EngineChoice("compiled", "", (SLOW, FAST)))
-    assert list(known_choices.read_choices(file))[0] == "other"
-    assert len(known_choices.read_choices(file)) == 2
+    autotune_cache.write_choices(file, {"other": KNOWN})  # another session, since this one has read
+    autotune_cache.store_choice(Engines("e"), EngineChoice("compiled", "", (SLOW, FAST)))
+    assert list(autotune_cache.read_choices(file))[0] == "other"
+    assert len(autotune_cache.read_choices(file)) == 2
 
 
 JUNK = st.recursive(
@@ -116,52 +116,52 @@ JUNK = st.recursive(
 
 @given(changes=st.dictionaries(st.sampled_from([*asdict(KNOWN), "more"]), JUNK, min_size=1))
 def test_a_damaged_file_is_no_file(tmp_path_factory, changes):
-    file = tmp_path_factory.mktemp("choices") / known_choices.FILE
+    file = tmp_path_factory.mktemp("choices") / autotune_cache.FILE
     found = {**asdict(KNOWN), **changes}
     file.write_text(json.dumps({"key": found}))
-    for known in known_choices.read_choices(file).values():
+    for known in autotune_cache.read_choices(file).values():
         assert known.engine == "compiled"
         assert all(0 < one < float("inf") for one in (known.batch_s, known.other_s, known.start_s))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "[1]", "{", '{"a": 1}', "[" * 10**5, "\0"])
 def test_what_is_no_table_is_no_file(tmp_path, content):
-    file = tmp_path / known_choices.FILE
+    file = tmp_path / autotune_cache.FILE
     file.write_text(content)
-    assert known_choices.read_choices(file) == {}
+    assert autotune_cache.read_choices(file) == {}
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
-    file = tmp_path / known_choices.FILE
+    file = tmp_path / autotune_cache.FILE
     os.mkfifo(file)
-    assert known_choices.read_choices(file) == {}
+    assert autotune_cache.read_choices(file) == {}
 
 
 def test_a_folder_that_cannot_be_written_to_changes_nothing(file, monkeypatch):
     missing = file.parent / "missing" / file.name
-    monkeypatch.setattr(known_choices, "_find_file", lambda: missing)
-    known_choices._choices.cache_clear()
-    known_choices.keep_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    monkeypatch.setattr(autotune_cache, "_find_file", lambda: missing)
+    autotune_cache._choices.cache_clear()
+    autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
     assert not missing.exists()
-    chooser = known_choices.open_autotuner(Engines(), THREE, 10**5, "", EngineFacts())
+    chooser = autotune_cache.open_autotuner(Engines(), THREE, 10**5, "", EngineFacts())
     assert chooser.engine == "compiled"  # this session knows
 
 
 SESSION = """
 import numpy as np
 from gpukeras.backend import runtime
-from gpukeras.engine import known_choices
+from gpukeras.engine import autotune_cache
 from gpukeras.engine.autotune import EngineChoice, Trial
 from gpukeras.training import fit
 from small_fits import make_dataset, make_model
 
 data, model = make_dataset(2000, batch_size=1, shuffle=False), make_model()
-if not known_choices._choices(known_choices._find_file()):
+if not autotune_cache._choices(autotune_cache._find_file()):
     trials = Trial("superstep", 0.4, 5e-4), Trial("compiled", 0.1, 6e-5)
 
     def keep(epoch, logs):
         engines = vars(model)["_gpukeras_engines"]["train"][1]
-        known_choices.keep_choice(engines, EngineChoice("compiled", "", trials))
+        autotune_cache.store_choice(engines, EngineChoice("compiled", "", trials))
 
     hook = runtime.keras().callbacks.LambdaCallback(on_epoch_end=keep)
     fit.fit(model, data, {"epochs": 1, "engine": "superstep"}, callbacks=[hook])
