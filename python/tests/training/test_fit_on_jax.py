@@ -6,7 +6,7 @@ from jax_runs import needs_jax, run_part
 from gpukeras.backend.features import FEATURES
 
 pytestmark = [pytest.mark.process, needs_jax]
-PARTS = ("precision", "interrupted", "refused")
+PARTS = ("precision", "interrupted", "exhausted", "refused")
 
 
 def test_half_precision_trains_as_keras_does():
@@ -20,6 +20,18 @@ def test_a_training_can_be_interrupted():
     found = run_part("jax_tools", "interrupted", PARTS)
     assert found["stopped"] == "interrupted"
     assert found["epochs"] < 500
+
+
+def test_memory_that_runs_out_halves_the_batches_and_changes_no_result():
+    found = run_part("jax_tools", "exhausted", PARTS)
+    kind, message = found.pop("stopped")
+    assert kind == "OutOfMemoryError"
+    assert message == "CPU:0 ran out of memory at batch size 32."
+    for engine in ("keras", "compiled"):
+        assert found[engine]["size"] == 8
+        assert len(found[engine]["notes"]) == 2
+        assert found[engine]["rows"] == 400
+        assert max(found[engine]["loss"], found[engine]["weights"]) < 1e-5
 
 
 NEEDED = [key for key, one in FEATURES.items() if one.backend == "tensorflow" and not one.beside]

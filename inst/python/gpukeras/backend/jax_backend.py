@@ -304,8 +304,13 @@ def _store(whole: Any, part: Any, start: Any) -> Any:
 
 
 def wait(value: Any) -> None:
-    """Waits until a device has computed a value."""
-    jax().block_until_ready(value)
+    """Waits until a device has computed a value.
+
+    Raises:
+        JaxExhaustedError: if its memory did not suffice; a CPU says so only here.
+    """
+    with memory_faults():
+        jax().block_until_ready(value)
 
 
 def refusals() -> tuple[type[BaseException], ...]:
@@ -320,11 +325,14 @@ def exhausted(*more: type[BaseException]) -> tuple[type[BaseException], ...]:
 
 @contextmanager
 def memory_faults() -> Iterator[None]:
-    """Raises JaxExhaustedError where JAX says RESOURCE_EXHAUSTED."""
+    """Raises JaxExhaustedError where JAX says that memory does not suffice.
+
+    A GPU says RESOURCE_EXHAUSTED; a CPU, whose programs run on a thread, INTERNAL and this text.
+    """
     try:
         yield
     except jax().errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        if not any(text in str(error) for text in ("RESOURCE_EXHAUSTED", "Out of memory")):
             raise
         raise JaxExhaustedError(str(error)) from error
 

@@ -147,20 +147,21 @@ class EpochLoop:
         Memory runs out in a function's first run, if ever: before it the whole state is copied to
         host memory. Later calls are too frequent for a copy; if one fails, the epoch restarts. (The
         number of finished steps of a failed call is unknown: TensorFlow runs the updates of a step
-            in any
-        order, so a step may have been done in part.)
+        in any order, so a step may have been done in part.)
         """
         function = f"{self.chooser.engine}{' tail' if block.tail else ''}"
         model, survived = self.engines.model, list[int]()
         first = self.back_off is not None and function not in self.engines.ran
         more = self.engines.variables
-        before = take_snapshot(model, more) if first else None
+        before, logs = take_snapshot(model, more) if first else None, self._logs
         try:
             yield survived
+            if first:
+                wait_for(self._logs)  # JAX may fail after the call
         except tensor_ops.exhausted() as error:
             if self.back_off is None:
                 raise
-            survived.append(0)
+            survived[:], self._logs = [0], logs
             if before is None:
                 self.begin(*self.rewind())
             else:
