@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from gpukeras.core.errors import RuntimeMissingError
+from gpukeras.data.files.remote_file import AnyFile, RemoteFile
 
 SAFE = (14, 0, 1)  # earlier versions load pickles that a file names (CVE-2023-47248)
 
@@ -49,6 +50,11 @@ DAMAGED = (
 READ_BYTES = 2**20  # per read of a file
 BATCH_BYTES = 4 * 2**20  # approximate size of a record batch
 TEXT_BYTES = 32  # assumed size of a string
+
+
+def open_input(path: AnyFile) -> pa.NativeFile:
+    """Opens a file to read ranges of it."""
+    return path.open() if isinstance(path, RemoteFile) else pa.OSFile(str(path))
 
 
 def row_bytes(schema: pa.Schema) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.errors import Skipped, Tally, check_unchanged
+from gpukeras.data.files.remote_file import AnyFile, Stamp
 
 Facts = TypeVar("Facts")
 
@@ -22,12 +22,12 @@ class Part:
 
     Args:
         path: Path of the file.
-        stamp: Size and modification time when the file was opened.
+        stamp: Size, and modification time or version, when the file was opened.
         facts: Format-specific data for reading the file.
     """
 
-    path: Path
-    stamp: tuple[int, int]
+    path: AnyFile
+    stamp: Stamp
     facts: Any
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class TableReader(ABC):
 
 
 def read_each(
-    paths: Sequence[Path], read: Callable[[Path], Facts], arg: str, tally: Tally | None
+    paths: Sequence[AnyFile], read: Callable[[AnyFile], Facts], arg: str, tally: Tally | None
 ) -> list[Facts]:
     """Calls `read` on each file and returns the results.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 
 from gpukeras.core.prefetch import read_ahead
 from gpukeras.data.files import feather, parquet
 from gpukeras.data.files.arrow import DAMAGED, pa
 from gpukeras.data.files.base import Part, TableReader, read_each
 from gpukeras.data.files.csv.parsing import EXACT, reaches
-from gpukeras.data.files.errors import Tally, check_unchanged, file_error, opening_error, read_stamp
+from gpukeras.data.files.errors import AGAIN, Tally, check_unchanged, file_error, opening_error
 from gpukeras.data.files.paths import check_file
+from gpukeras.data.files.remote_file import AnyFile, store_reason
 from gpukeras.data.files.schema import check_same_names, check_types, choose_columns, unify_schema
 
 LONG = (pa.int64(), pa.uint64())
@@ -40,6 +40,8 @@ class ColumnarReader(TableReader):
             check_unchanged(part.path, self.arg, part.stamp)
             problem = f"is damaged behind row {rows:,}: it cannot be read to its end."
             hint = "Write or copy it again."
+            if reason := store_reason(error):
+                problem, hint = f"cannot be read behind row {rows:,}: {reason}.", AGAIN
             raise file_error(part.path, self.arg, problem, hint, row=rows + 1) from error
 
     def _cast(self, batch: pa.RecordBatch, part: Part) -> pa.RecordBatch:
@@ -93,7 +95,7 @@ def convert(values: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def open_columnar(
-    paths: Sequence[Path],
+    paths: Sequence[AnyFile],
     format: str,
     arg: str,
     columns: Sequence[str] | None,
@@ -115,7 +117,7 @@ def open_columnar(
     requested: tuple[str, ...] = ()
     schema: pa.Schema | None = None
 
-    def read(path: Path) -> Part:
+    def read(path: AnyFile) -> Part:
         nonlocal names, requested, schema
         part, found = read_part(path, format, arg)
         if schema is None:
@@ -136,7 +138,7 @@ def open_columnar(
     return reader
 
 
-def read_part(path: Path, format: str, arg: str) -> tuple[Part, pa.Schema]:
+def read_part(path: AnyFile, format: str, arg: str) -> tuple[Part, pa.Schema]:
     """Reads the metadata of a file: its part, with the number of rows, and its schema.
 
     Args:
@@ -147,12 +149,11 @@ def read_part(path: Path, format: str, arg: str) -> tuple[Part, pa.Schema]:
     Raises:
         DataError: if the file is of another format than its suffix, or incomplete.
     """
-    check_file(path, arg)
-    stamp, module = read_stamp(path), FORMATS[format]
+    stamp, module = check_file(path, arg), FORMATS[format]
     try:
         schema, rows = module.read_facts(path)
     except DAMAGED as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and (error.errno is not None or store_reason(error)):
             raise opening_error(path, arg, error) from error
         hint = "It is cut off, or of another format: write or copy it again."
         problem = f"is no whole {module.NAME} file."

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
+from gpukeras.data.files.remote_file import AnyFile, RemoteFile, Stamp, store_reason
 
 AGAIN = "Make the dataset again."
+CREDENTIALS = "Check the address, the credentials in the environment, and the network."
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Tally:
         self.skipped = Skipped(so_far.rows + rows, so_far.files + files, so_far.first or first)
 
 
-def path_error(path: Path, arg: str, text: str, hint: str = "", **details: Any) -> DataError:
+def path_error(path: AnyFile, arg: str, text: str, hint: str = "", **details: Any) -> DataError:
     """Returns an error about a path.
 
     Args:
@@ -77,7 +78,7 @@ def path_error(path: Path, arg: str, text: str, hint: str = "", **details: Any) 
 
 
 def file_error(
-    path: Path | None, arg: str, problem: str, hint: str = "", **details: Any
+    path: AnyFile | None, arg: str, problem: str, hint: str = "", **details: Any
 ) -> DataError:
     """Returns an error about a file; the message names the file without its folder.
 
@@ -93,33 +94,36 @@ def file_error(
     return path_error(path, arg, f"the file {path.name} {problem}", hint, **details)
 
 
-def opening_error(path: Path, arg: str, error: OSError) -> DataError:
-    """Returns the error for a file that the operating system cannot open.
+def opening_error(path: AnyFile, arg: str, error: OSError) -> DataError:
+    """Returns the error for a file that the operating system or a store cannot open.
 
     Args:
         path: The file.
         arg: Name of the user's argument, for error messages.
-        error: The system's error.
+        error: The error of the system or the store.
     """
     if isinstance(error, FileNotFoundError):
         return file_error(path, arg, "does not exist.", "Check the path.")
-    reason = error.strerror or "it is not readable"
-    return file_error(path, arg, f"cannot be opened: {reason}.", "Check its permissions.")
+    reason = store_reason(error) or error.strerror or "it is not readable"
+    hint = CREDENTIALS if isinstance(path, RemoteFile) else "Check its permissions."
+    return file_error(path, arg, f"cannot be opened: {reason}.", hint)
 
 
-def read_stamp(path: Path) -> tuple[int, int]:
-    """Returns a file's size and modification time."""
+def read_stamp(path: AnyFile) -> Stamp:
+    """Returns a file's size and modification time; of a remote file size and version (ETag)."""
+    if isinstance(path, RemoteFile):
+        return path.stamp()
     found = path.stat()
     return found.st_size, found.st_mtime_ns
 
 
-def check_unchanged(path: Path, arg: str, stamp: tuple[int, int]) -> None:
+def check_unchanged(path: AnyFile, arg: str, stamp: Stamp) -> None:
     """Checks that a file is unchanged since it was opened.
 
     Args:
         path: The file.
         arg: Name of the user's argument, for error messages.
-        stamp: Size and modification time when the file was opened.
+        stamp: What `read_stamp()` gave when the file was opened.
 
     Raises:
         DataError: if the file is gone, or has changed.
@@ -129,6 +133,8 @@ def check_unchanged(path: Path, arg: str, stamp: tuple[int, int]) -> None:
     except FileNotFoundError as error:
         raise file_error(path, arg, "is gone.", AGAIN) from error
     except OSError as error:
-        raise file_error(path, arg, "cannot be read any more.", AGAIN) from error
+        reason = store_reason(error)
+        problem = f"cannot be read any more{reason and f': {reason}'}."
+        raise file_error(path, arg, problem, AGAIN) from error
     if not same:
         raise file_error(path, arg, "changed after it was opened.", AGAIN)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
-from gpukeras.data.files.arrow import batch_rows, ipc, pa
+from gpukeras.data.files.arrow import batch_rows, ipc, open_input, pa
+from gpukeras.data.files.remote_file import AnyFile, RemoteFile
 
 NAME = "Arrow"
 MAGIC = b"ARROW1"
 
 
-def read_facts(path: Path) -> tuple[pa.Schema, int | None]:
-    """Returns a file's schema and number of rows, which is None for a stream.
+def read_facts(path: AnyFile) -> tuple[pa.Schema, int | None]:
+    """Returns a file's schema and number of rows, which is None for a stream and a remote file.
 
     Raises:
         pa.ArrowException, UnicodeError, OSError: if the file is no complete Arrow file.
@@ -24,14 +24,14 @@ def read_facts(path: Path) -> tuple[pa.Schema, int | None]:
     with _opened(path) as reader:
         schema = reader.schema.remove_metadata()
         streamed = isinstance(reader, ipc.RecordBatchStreamReader)
-    if streamed or not len(schema):
-        return schema, None if streamed else 0
+    if streamed or isinstance(path, RemoteFile) or not len(schema):
+        return schema, 0 if not (streamed or len(schema)) else None
     with _opened(path, [0]) as reader:  # without the other columns' data
         counts = (reader.get_batch(index).num_rows for index in range(reader.num_record_batches))
         return schema, sum(counts)
 
 
-def read_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_batches(path: AnyFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yields the given columns of a file in batches.
 
     Raises:
@@ -57,11 +57,11 @@ def _each_batch(reader: ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader)
 
 @contextmanager
 def _opened(
-    path: Path, fields: Sequence[int] = ()
+    path: AnyFile, fields: Sequence[int] = ()
 ) -> Iterator[ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader]:
     """Opens a reader of an Arrow file or stream, with all fields or only some."""
     options = ipc.IpcReadOptions(included_fields=list(fields))
-    with pa.OSFile(str(path)) as file:
+    with open_input(path) as file:
         is_file = file.read(len(MAGIC)) == MAGIC
         file.seek(0)
         yield (ipc.open_file if is_file else ipc.open_stream)(file, options=options)

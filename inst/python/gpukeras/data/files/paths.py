@@ -1,4 +1,4 @@
-"""Expands paths, globs and folders to files, and determines their format."""
+"""Expands paths, addresses, globs and folders to files, and determines their format."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import check_choice
-from gpukeras.data.files.errors import file_error, opening_error
+from gpukeras.data.files.errors import file_error, opening_error, read_stamp
+from gpukeras.data.files.remote_file import AnyFile, RemoteFile, Stamp, is_url
 
 SUFFIXES = {
     "csv": (".csv", ".tsv", ".txt"),
@@ -30,7 +32,7 @@ class FileSet:
         format: "csv", "parquet" or "feather".
     """
 
-    paths: tuple[Path, ...]
+    paths: tuple[AnyFile, ...]
     format: str
 
     def __post_init__(self) -> None:
@@ -40,12 +42,12 @@ class FileSet:
             raise ValueError("no files")
 
 
-def find_files(paths: str | Sequence[str], arg: str, format: str = "auto") -> FileSet:
+def find_files(paths: str | Sequence[str | AnyFile], arg: str, format: str = "auto") -> FileSet:
     """Returns the files of paths, globs and folders; those of a glob or folder are sorted.
 
     Args:
-        paths: One path, or several. In a folder, files whose names begin with "." or "_" are left
-            out, as in Arrow and Spark; subfolders are not searched.
+        paths: One path or address, or several. In a folder, files whose names begin with "." or "_"
+            are left out, as in Arrow and Spark; subfolders are not searched.
         arg: Name of the user's argument, for error messages.
         format: "csv", "parquet", "feather", or "auto" (by the suffixes).
 
@@ -54,11 +56,22 @@ def find_files(paths: str | Sequence[str], arg: str, format: str = "auto") -> Fi
     """
     check_choice("format", format, ("auto", *FORMATS))
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    found = [path for one in given for path in _expand(os.fspath(one), arg)]
+    stores: dict[Any, Any] = {}
+    found = [path for one in given for path in _find(one, arg, stores)]
     if not found:
         raise DataError(f"`{arg}` names no files.", hint="Give one path at least.", arg=arg)
     _check_different(found, arg)
     return FileSet(tuple(found), format if format != "auto" else choose_format(found, arg))
+
+
+def _find(given: str | AnyFile, arg: str, stores: dict[Any, Any]) -> Sequence[AnyFile]:
+    if isinstance(given, RemoteFile):
+        return [given]
+    if is_url(given):
+        from gpukeras.data.files.stores.find import find_objects  # imports pyarrow
+
+        return find_objects(str(given), arg, stores)
+    return _expand(os.fspath(given), arg)
 
 
 def _expand(given: str, arg: str) -> list[Path]:
@@ -92,16 +105,16 @@ def _each_file(path: Path, arg: str) -> Iterator[Path]:
     yield from files
 
 
-def _check_different(paths: Sequence[Path], arg: str) -> None:
-    seen: set[str] = set()
+def _check_different(paths: Sequence[AnyFile], arg: str) -> None:
+    seen: set[str | RemoteFile] = set()
     for path in paths:
-        absolute = os.path.abspath(path)
+        absolute = path if isinstance(path, RemoteFile) else os.path.abspath(path)
         if absolute in seen:
             raise file_error(path, arg, "is given twice.", "Give each file once.")
         seen.add(absolute)
 
 
-def choose_format(paths: Sequence[Path], arg: str) -> str:
+def choose_format(paths: Sequence[AnyFile], arg: str) -> str:
     """Determines the format of the files from their suffixes.
 
     Raises:
@@ -115,7 +128,7 @@ def choose_format(paths: Sequence[Path], arg: str) -> str:
     return formats[0]
 
 
-def _format_of(path: Path, arg: str) -> str:
+def _format_of(path: AnyFile, arg: str) -> str:
     suffix = plain_suffix(path)
     for format, suffixes in SUFFIXES.items():
         if suffix in suffixes and (format == "csv" or not compression_of(path)):
@@ -126,30 +139,48 @@ def _format_of(path: Path, arg: str) -> str:
     raise file_error(path, arg, f"has {found}.", hint)
 
 
-def plain_suffix(path: Path) -> str:
+def plain_suffix(path: AnyFile) -> str:
     """Returns the suffix in lower case, without that of a compression."""
     name = Path(path.stem) if compression_of(path) else path
     return name.suffix.lower()
 
 
-def compression_of(path: Path) -> str | None:
+def compression_of(path: AnyFile) -> str | None:
     """Returns the compression of a CSV file by its suffix, or None."""
     return COMPRESSED.get(path.suffix.lower())
 
 
-def check_file(path: Path, arg: str) -> None:
-    """Checks that a file exists, is readable and is not empty.
+def check_file(path: AnyFile, arg: str) -> Stamp:
+    """Checks that a file exists, is readable and is not empty; returns its stamp.
 
     Raises:
         DataError: if not; names the file.
     """
     try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise file_error(path, arg, "is a folder.", "Give its files.")
-        with path.open("rb"):
-            pass
+        stamp = read_stamp(path)
+        if isinstance(path, Path):
+            if path.is_dir():
+                raise file_error(path, arg, "is a folder.", "Give its files.")
+            with path.open("rb"):
+                pass
     except OSError as error:
         raise opening_error(path, arg, error) from error
-    if size == 0:
+    if stamp[0] == 0:
         raise file_error(path, arg, "is empty.", "Remove it, or write it again.")
+    return stamp
+
+
+def check_local(paths: str | Sequence[str], arg: str, what: str) -> None:
+    """Checks that no path is an address of a store or web server.
+
+    Args:
+        paths: One path, or several.
+        arg: Name of the user's argument, for error messages.
+        what: What the files are, in the plural.
+
+    Raises:
+        DataError: if one is; does not repeat the address, which may hold credentials.
+    """
+    if any(map(is_url, [paths] if isinstance(paths, str) else paths)):
+        message = f"`{arg}`: {what} are read from this computer only, not from stores or the web."
+        raise DataError(message, hint="Copy them to a folder first.", arg=arg)

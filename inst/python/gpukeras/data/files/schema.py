@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.errors import file_error
+from gpukeras.data.files.remote_file import AnyFile
 
 _IS = pa.types
 _UNITS = ("s", "ms", "us", "ns")
@@ -69,7 +69,7 @@ def _unify_family(family: str, first: pa.DataType, later: pa.DataType) -> pa.Dat
 
 
 def choose_columns(
-    names: Sequence[str], asked: Sequence[str] | str | None, arg: str, path: Path | None
+    names: Sequence[str], asked: Sequence[str] | str | None, arg: str, path: AnyFile | None
 ) -> tuple[str, ...]:
     """Returns the columns to read, in the order requested; all by default.
 
@@ -98,7 +98,7 @@ def choose_columns(
     return requested
 
 
-def missing_column(name: str, names: Sequence[str], arg: str, path: Path | None) -> DataError:
+def missing_column(name: str, names: Sequence[str], arg: str, path: AnyFile | None) -> DataError:
     """Returns the error for a column that a file lacks; the hint lists similar names.
 
     Args:
@@ -122,7 +122,7 @@ def check_same_names(
     all_requested: bool,
     *,
     arg: str,
-    path: Path,
+    path: AnyFile,
 ) -> None:
     """Checks that a later file has the columns to read, in any order.
 
@@ -152,7 +152,7 @@ def check_same_names(
             raise file_error(path, arg, problem, hint, column=name, row=1)
 
 
-def check_types(schema: pa.Schema, arg: str, path: Path | None) -> None:
+def check_types(schema: pa.Schema, arg: str, path: AnyFile | None) -> None:
     """Checks that all columns can be features or labels.
 
     Args:
@@ -176,7 +176,7 @@ def check_types(schema: pa.Schema, arg: str, path: Path | None) -> None:
             )
 
 
-def unify_schema(first: pa.Schema, later: pa.Schema, arg: str, path: Path) -> pa.Schema:
+def unify_schema(first: pa.Schema, later: pa.Schema, arg: str, path: AnyFile) -> pa.Schema:
     """Returns the schema that holds the columns of both files.
 
     Args:

@@ -13,10 +13,11 @@ from gpukeras.data.files.columnar import open_columnar
 from gpukeras.data.files.csv.reader import open_delimited
 from gpukeras.data.files.errors import Tally
 from gpukeras.data.files.paths import find_files
+from gpukeras.data.files.remote_file import AnyFile
 
 
 def open_table(
-    paths: str | Sequence[str],
+    paths: str | Sequence[str | AnyFile],
     arg: str,
     *,
     format: str = "auto",
@@ -26,7 +27,8 @@ def open_table(
     """Opens files with the same columns as one table, read in batches with bounded memory.
 
     Args:
-        paths: One path, several, globs such as "flights/*.parquet", or folders.
+        paths: One path, several, globs such as "flights/*.parquet", or folders; of this computer or
+            of a store, such as "s3://bucket/flights/*.parquet".
         arg: Name of the user's argument, for error messages.
         format: "csv", "parquet", "feather" (any Arrow file), or "auto" (by the suffixes).
         columns: Columns to read, in that order, or None for all.

@@ -25,6 +25,7 @@ from gpukeras.core.messages import count_of, mib, system_reason
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.dataset import MapDataset, take_shard
 from gpukeras.data.files.errors import AGAIN, file_error, path_error, read_stamp
+from gpukeras.data.files.remote_file import Stamp
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.preprocessing.serialization import from_portable
 from gpukeras.data.saved.crc32c import file_crc32
@@ -54,7 +55,7 @@ class Run:
     """
 
     path: Path
-    stamp: tuple[int, int]
+    stamp: Stamp
     offset: int
     stride: int
     rows: int

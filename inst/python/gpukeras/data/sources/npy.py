@@ -9,7 +9,7 @@ since it was opened, because a mapped file that shrinks kills the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from gpukeras.core.messages import mib
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import FLOAT32_MAX, Notes, row_blocks, standardise
 from gpukeras.data.files.errors import AGAIN, check_unchanged, file_error, opening_error, read_stamp
+from gpukeras.data.files.remote_file import Stamp
 from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
 from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.sources.base import Features
@@ -51,7 +52,7 @@ class NpyFile(Features):
     dtype: np.dtype
     offset: int
     fortran: bool
-    stamp: tuple[int, int]
+    stamp: Stamp
     _ends: list[np.ndarray] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -258,9 +259,8 @@ def open_npy(path: str, arg: str) -> NpyFile:
     return NpyFile(file, arg, shape, mapped.dtype, mapped.offset, fortran, stamp)
 
 
-def read_npy_labels(labels: Mapping[str, Any]) -> dict[str, Any]:
+def read_npy_labels(file: NpyFile) -> dict[str, Any]:
     """Reads labels from a file into memory, in the form that R passes labels."""
-    file = open_npy(labels["path"], "y")
     values = file.read_range(slice(0, file.rows))
     kind = {"b": "logical", "f": "numeric"}.get(file.dtype.kind, "integer")
     single = file.width == 1

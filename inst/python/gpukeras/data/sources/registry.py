@@ -20,7 +20,8 @@ from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.image.paths import list_column
 from gpukeras.data.sources.image.source import open_images
 from gpukeras.data.sources.multi_input import InputsFeatures
-from gpukeras.data.sources.npy import open_npy, read_npy_labels
+from gpukeras.data.sources.npy import read_npy_labels
+from gpukeras.data.sources.remote_npy import open_npy_anywhere
 from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource
 from gpukeras.data.sources.sparse import open_sparse
 from gpukeras.data.sources.spill import DiskRows, RowsWriter
@@ -200,7 +201,7 @@ OPENERS: dict[str, Callable[..., Features]] = {
     "array": lambda features, arg, *_: ArrayFeatures(features, arg),
     "columns": _open_columns,
     "strings": lambda features, arg, *_: StringFeatures(features, arg),
-    "npy": lambda features, arg, *_: open_npy(features["path"], arg),
+    "npy": lambda features, arg, *_: open_npy_anywhere(features["path"], arg),
     "sparse": lambda features, arg, *_: open_sparse(features, arg),
     "table": _open_table,
     "records": _open_records,
@@ -222,7 +223,7 @@ def open_labels(labels: Given | None) -> Given | None:
     if labels["kind"] == MASKS:
         return {**labels, "values": list_column(labels["values"], labels["arg"], labels["arg"])}
     if labels["kind"] == "npy":
-        return read_npy_labels(labels)
+        return read_npy_labels(open_npy_anywhere(labels["path"], "y"))
     outputs = [{**part, "labels": open_labels(part["labels"])} for part in labels["outputs"]]
     return {**labels, "outputs": outputs}
 

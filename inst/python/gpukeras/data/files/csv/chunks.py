@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gpukeras.core.prefetch import read_ahead
@@ -13,6 +12,7 @@ from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.csv.header import Header
 from gpukeras.data.files.csv.records import QUOTE, record_ends, split_end
 from gpukeras.data.files.paths import compression_of
+from gpukeras.data.files.remote_file import AnyFile, RemoteFile
 
 BLOCK_BYTES = 2 * 2**20  # used the least CPU time of 1, 2, 4 and 8 MiB
 COLUMN_BYTES = 4096  # least block size per column: each column adds time per block
@@ -39,29 +39,33 @@ class Block:
             raise ValueError("an empty block")
 
 
-def open_bytes(path: Path) -> Any:
+def open_bytes(path: AnyFile) -> Any:
     """Opens a file for reading uncompressed bytes.
 
     Raises:
         OSError: if the file cannot be opened.
     """
     compression = compression_of(path)
+    if isinstance(path, RemoteFile):
+        file = path.open()
+        return pa.CompressedInputStream(file, compression) if compression else file
     if compression is None:
         return path.open("rb", buffering=0)
     return pa.input_stream(str(path), compression=compression)
 
 
-def read_blocks(path: Path, header: Header) -> Generator[Block, None, None]:
-    """Yields a file's blocks; a thread prefetches those of a compressed file.
+def read_blocks(path: AnyFile, header: Header) -> Generator[Block, None, None]:
+    """Yields a file's blocks; a thread prefetches those of a compressed or remote file.
 
     Raises:
         OSError: if the file cannot be read, or is an incomplete compressed file.
     """
     blocks = _read_blocks(path, header)
-    return read_ahead(blocks) if compression_of(path) else blocks
+    ahead = compression_of(path) or isinstance(path, RemoteFile)
+    return read_ahead(blocks) if ahead else blocks
 
 
-def _read_blocks(path: Path, header: Header) -> Generator[Block, None, None]:
+def _read_blocks(path: AnyFile, header: Header) -> Generator[Block, None, None]:
     size = min(MAX_RECORD_BYTES, max(BLOCK_BYTES, COLUMN_BYTES * len(header.names)))
     with closing(open_bytes(path)) as file:
         _pass_over(file, header.start)
@@ -110,7 +114,7 @@ def _pass_over(file: Any, count: int) -> None:
         count -= len(passed)
 
 
-def count_lines(path: Path, end: int, newline: bytes) -> int:
+def count_lines(path: AnyFile, end: int, newline: bytes) -> int:
     """Counts the lines that end before an offset; reads the file up to there.
 
     Args:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.prefetch import count_workers, map_ahead
@@ -21,8 +20,9 @@ from gpukeras.data.files.csv.errors import explain
 from gpukeras.data.files.csv.header import has_header, parse_header
 from gpukeras.data.files.csv.parsing import BlockParser, CsvPlan, Parsed
 from gpukeras.data.files.csv.type_inference import Dialect, choose_decimal, guess_types
-from gpukeras.data.files.errors import Tally, check_unchanged, file_error, opening_error, read_stamp
+from gpukeras.data.files.errors import Tally, check_unchanged, file_error, opening_error
 from gpukeras.data.files.paths import check_file, plain_suffix
+from gpukeras.data.files.remote_file import AnyFile, store_reason
 from gpukeras.data.files.schema import check_same_names, choose_columns
 
 HEAD_BYTES = 2**16  # per read while looking for the header
@@ -80,7 +80,7 @@ class DelimitedReader(TableReader):
 
 
 def open_delimited(
-    paths: Sequence[Path], arg: str, columns: Sequence[str] | None, tally: Tally | None
+    paths: Sequence[AnyFile], arg: str, columns: Sequence[str] | None, tally: Tally | None
 ) -> DelimitedReader:
     """Opens CSV files as a table; reads their headers, and the first rows for the types.
 
@@ -97,7 +97,7 @@ def open_delimited(
     first: Part | None = None
     requested: tuple[str, ...] = ()
 
-    def read(path: Path) -> Part:
+    def read(path: AnyFile) -> Part:
         nonlocal first, requested
         part = read_part(path, arg, first.facts.separator if first else separator)
         if first is None:
@@ -202,17 +202,18 @@ def _safe_blocks(part: Part, arg: str) -> Iterator[Block]:
         with closing(read_blocks(part.path, part.facts)) as blocks:
             yield from blocks
     except OSError as error:
+        check_unchanged(part.path, arg, part.stamp)
         raise _broken_off(part.path, arg, error) from error
 
 
-def _broken_off(path: Path, arg: str, error: OSError) -> DataError:
-    if error.errno is not None:
+def _broken_off(path: AnyFile, arg: str, error: OSError) -> DataError:
+    if error.errno is not None or store_reason(error):
         return opening_error(path, arg, error)
     problem = "is no whole compressed file: it is cut off, or not what its suffix says."
     return file_error(path, arg, problem, "Write or copy it again.")
 
 
-def _read_head(path: Path) -> bytes:
+def _read_head(path: AnyFile) -> bytes:
     """Returns the start of a file including its header, or all of a smaller file."""
     data = b""
     with closing(open_bytes(path)) as file:
@@ -224,7 +225,7 @@ def _read_head(path: Path) -> bytes:
     return data
 
 
-def read_part(path: Path, arg: str, separator: str | None) -> Part:
+def read_part(path: AnyFile, arg: str, separator: str | None) -> Part:
     """Reads the header of a file.
 
     Args:
@@ -235,8 +236,7 @@ def read_part(path: Path, arg: str, separator: str | None) -> Part:
     Raises:
         DataError: if the file cannot be opened, is empty, or is not UTF-8 text.
     """
-    check_file(path, arg)
-    stamp = read_stamp(path)
+    stamp = check_file(path, arg)
     try:
         data = _read_head(path)
     except OSError as error:

@@ -18,6 +18,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
+from gpukeras.data.files.paths import check_local
 from gpukeras.data.sources.image import tiff
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", *tiff.SUFFIXES)  # as Keras', and TIFF
@@ -153,6 +154,7 @@ def list_column(paths: str | Sequence[str], column: str, arg: str) -> ImageFiles
 
 
 def _check_files(files: ImageFiles) -> ImageFiles:
+    check_local(files.paths, files.arg, "images")
     for number, path in enumerate(files.paths):
         if path and os.path.isdir(path):
             raise files.error(number, "is a folder.", "Give one folder, or image files.")

@@ -7,13 +7,13 @@ column further left is faulty too. So the rows are read again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import DataError, GpuKerasError
 from gpukeras.data.arrays import FLOAT32_MAX, column_error
+from gpukeras.data.files.remote_file import AnyFile
 from gpukeras.data.files.table import open_table
 from gpukeras.data.preprocessing.columns import ColumnRule, kind_of, transform_column
 from gpukeras.data.preprocessing.datetimes import read_number
@@ -124,7 +124,7 @@ class _Fault:
         return DataError(error.message, hint=error.hint, **{**error.details, "row": self._row})
 
 
-def find_row(files: Sequence[Path], row: int, arg: str, form: str) -> tuple[Path, int] | None:
+def find_row(files: Sequence[AnyFile], row: int, arg: str, form: str) -> tuple[AnyFile, int] | None:
     """Returns the file that contains a row, and the row's number in that file, from 1.
 
     Args:
@@ -138,7 +138,7 @@ def find_row(files: Sequence[Path], row: int, arg: str, form: str) -> tuple[Path
     """
     try:
         for path in files:
-            reader = open_table(str(path), arg, format=form)
+            reader = open_table([path], arg, format=form)
             known = reader.known_rows
             rows = sum(map(len, reader.batches())) if known is None else known
             if row <= rows:
@@ -149,7 +149,7 @@ def find_row(files: Sequence[Path], row: int, arg: str, form: str) -> tuple[Path
     return None
 
 
-def name_row(error: DataError, path: Path | None, row: int) -> DataError:
+def name_row(error: DataError, path: AnyFile | None, row: int) -> DataError:
     """Returns a copy of an error that names the first faulty row and its file.
 
     Args:

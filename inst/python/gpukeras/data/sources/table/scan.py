@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,9 @@ from gpukeras.core.prefetch import read_ahead
 from gpukeras.data.arrays import check_some
 from gpukeras.data.files.arrow import pa, row_bytes
 from gpukeras.data.files.arrow_columns import to_column
+from gpukeras.data.files.errors import read_stamp
 from gpukeras.data.files.paths import compression_of
+from gpukeras.data.files.remote_file import RemoteFile
 from gpukeras.data.files.stream import R_CHUNKS
 from gpukeras.data.preprocessing.columns import Learning, kind_of
 from gpukeras.data.sources.table.spool import Spool
@@ -132,8 +133,7 @@ def expected_bytes(reader: Any) -> int | None:
     if not reader.files:
         return None
     # Text files are about as large as their columns in memory, compressed files a quarter of it.
-    files = [Path(file) for file in reader.files]
-    return sum(file.stat().st_size * (4 if compression_of(file) else 1) for file in files)
+    return sum(read_stamp(each)[0] * (4 if compression_of(each) else 1) for each in reader.files)
 
 
 class Scan:
@@ -152,7 +152,8 @@ class Scan:
         Raises:
             DataError: if there are no rows, or a file cannot be read.
         """
-        again = again and reader.format in DECODED_QUICKLY
+        remote = any(isinstance(file, RemoteFile) for file in reader.files)  # read once
+        again = again and reader.format in DECODED_QUICKLY and not remote
         self.watch, self.open = watch, True
         anew = reader.batches if again else None
         self.spool = Spool(reader.schema, arg, anew, expected_bytes(reader))

@@ -20,7 +20,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import check_choice, check_counts, describe, refused_value
 from gpukeras.data.files.errors import path_error
-from gpukeras.data.files.paths import FORMATS, find_files
+from gpukeras.data.files.paths import FORMATS, check_local, find_files
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.image.decode import ImageForm, decode_content
 from gpukeras.data.sources.tfrecord.reader import Arrays, RecordFiles
@@ -114,9 +114,10 @@ class Description:
 
 def open_files(features: Mapping[str, Any], arg: str, on_error: str) -> RecordFiles:
     """Opens the files of `features["paths"]`."""
+    check_local(features["paths"], arg, "TFRecord files")
     # The format has no effect: only the paths are used.
     paths = find_files(features["paths"], arg, FORMATS[0]).paths
-    return RecordFiles(paths, arg, on_error)
+    return RecordFiles(tuple(map(Path, map(str, paths))), arg, on_error)
 
 
 def read_description(
