@@ -34,6 +34,7 @@ STARTERS = {
     "channels",
     "checkpointed",
     "computers",
+    "object_servers",
     "postgres",
     "savings",
     "stub_driver",

@@ -77,8 +77,10 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             if fault == "stall":
                 self.answers.released.wait(60)
-            while fault == "drip" and not self.answers.released.wait(0.05):
-                self.wfile.write(b"0")
+            for byte in content[len(content) // 2 :] if fault == "drip" else b"":
+                if self.answers.released.wait(0.05):
+                    break
+                self.wfile.write(bytes([byte]))
             return
         self.answers.sent += len(content)
         self.wfile.write(content)

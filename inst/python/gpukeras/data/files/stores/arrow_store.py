@@ -76,8 +76,11 @@ class ArrowStore:
         """
         from pyarrow import fs
 
-        chosen = fs.FileSelector(key, recursive=deep, allow_not_found=True)
-        found = _translated(lambda: self._files.get_file_info(chosen))
+        chosen = fs.FileSelector(key, recursive=deep)
+        try:
+            found = _translated(lambda: self._files.get_file_info(chosen))
+        except FileNotFoundError:
+            return []
         return sorted((each.path, each.type == fs.FileType.Directory) for each in found)
 
     def is_folder(self, key: str) -> bool:

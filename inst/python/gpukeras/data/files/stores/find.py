@@ -42,7 +42,7 @@ def find_objects(given: str, arg: str, stores: Stores | None = None) -> list[Rem
     try:
         found = [*_expand(store, root, url, arg)]
     except StoreError as error:
-        message = f"{_shown(url, url.key)} cannot be listed: {error.strerror}."
+        message = f"{_shown(url, url.key)} cannot be opened: {error.strerror}."
         raise DataError(f"`{arg}`: {message}", hint=CHECK, arg=arg, path=url.shown) from None
     return [RemoteFile(store, f"{root}/{key}", _shown(url, key)) for key in found]
 

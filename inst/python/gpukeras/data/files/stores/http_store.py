@@ -186,13 +186,20 @@ class _HttpFile:
 
     def __init__(self, store: HttpStore, key: str, stamp: Stamp) -> None:
         self._store, self._key, self._stamp, self._place = store, key, stamp, 0
+        self._failure: OSError | None = None  # of one column; others need not try for as long
 
     def read(self, count: int | None = None) -> bytes:
         left = max(0, self._stamp[0] - self._place)
         count = left if count is None or count < 0 else min(count, left)
         if not count:
             return b""
-        data, stamp = self._store.read(self._key, self._place, count)
+        if self._failure is not None:
+            raise self._failure
+        try:
+            data, stamp = self._store.read(self._key, self._place, count)
+        except OSError as error:
+            self._failure = error
+            raise
         if stamp != self._stamp:
             raise StoreError("it has changed meanwhile")
         self._place += len(data)
