@@ -4,6 +4,8 @@ table_suffix <- "[.](csv|tsv|txt)([.](gz|bz2))?$|[.](parquet|feather|arrow|ipc)$
 records_suffix <- "[.]tfrecords?([.]gz)?$"
 image_suffix <- "[.](jpe?g|png|gif|bmp|tiff?)$"
 saved_manifest <- "gpukeras-dataset.json" # written by gpu_dataset_save()
+url_scheme <- "^[A-Za-z][A-Za-z0-9+.-]+://" # two letters at least: "C:/" is a drive
+url_query <- "[?][^?*=/]+=.*$"
 
 #' @param format Format of the files: `"csv"`, `"parquet"`, `"feather"` (also called Arrow), or
 #'   `"auto"`: by their suffixes.
@@ -35,6 +37,31 @@ saved_manifest <- "gpukeras-dataset.json" # written by gpu_dataset_save()
 #'
 #' A formula takes paths as `data` if it only names columns: `arr_delay ~ dep_delay + distance`, or
 #' `arr_delay ~ .`. [gpu_predict()] and [gpu_evaluate()] take paths as well.
+#' @section Object stores:
+#' Tables may lie in a bucket: `"s3://bucket/flights/*.parquet"`, and so with `gs://` (Google Cloud
+#' Storage) and `abfs://` (Azure: `"abfs://container@account.dfs.core.windows.net/flights"`), with
+#' globs and folders. A file of a web server is read by its address, `"https://host/flights.csv"`,
+#' if the server gives ranges; `http://` is for servers of this computer only. Everything on tables
+#' in files holds for them too.
+#'
+#' Each object is read once, by ranges: of Parquet and Feather files the footer and the selected
+#' columns. Reading Parquet takes up to 128 MiB more than from a disk, for the columns of a row
+#' group. CSV is read as a stream. A `.npy` array is copied to R's temporary folder, and the copy is
+#' removed with the dataset. Images and TFRecord files are read from this computer only.
+#'
+#' Credentials, region and endpoint come from the environment: `AWS_ACCESS_KEY_ID`,
+#' `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_PROFILE`, `AWS_REGION` and `AWS_ENDPOINT_URL`
+#' (for servers other than Amazon's), or Amazon's configuration files;
+#' `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT` with `AZURE_STORAGE_KEY` or
+#' `AZURE_STORAGE_SAS_TOKEN`, or what Azure finds by itself. An address may say them instead:
+#' `"s3://key:secret@bucket/..."` (percent-encoded), `"https://user:password@host/..."`, a signed
+#' address, and the options `?region=`, `?endpoint_override=` and `?anonymous=true` (for public
+#' buckets). Messages, plans and recipes show addresses without user, password and options.
+#'
+#' What is transient, such as an answer with status 500 or 503, a connection that is lost or a body
+#' that breaks off, is asked for again after growing pauses. What lasts is an error of class
+#' `gpukeras_error_data` that names the object. So is an object that is gone, or whose size or ETag
+#' has changed since it was opened. Nothing of a dataset that failed is left.
 #' @section Images:
 #' `x` may be a folder with one subfolder per class. The names of the subfolders become the levels,
 #' in alphabetical order. JPEG, PNG, GIF (the first frame), BMP and TIFF files are read; other and
@@ -90,6 +117,7 @@ as_file <- function(path, arg, call, options = list()) {
     )
   }
   paths <- absolute_paths(path)
+  if (any(is_url(paths))) close_stores_at_end()
   if (kind == "saved") {
     check_saved_options(options, call)
   }
@@ -105,12 +133,25 @@ as_file <- function(path, arg, call, options = list()) {
   c(list(kind = kind, paths = as.list(paths)), options[intersect(names(options), taken)])
 }
 
+# Python gets no notice when R ends, and threads of Arrow's S3 client would crash R then.
+close_stores_at_end <- function() {
+  if (is.null(the$stores)) {
+    session <- Sys.getpid() # a fork of it has none of the threads
+    the$stores <- new.env(parent = emptyenv())
+    reg.finalizer(the$stores, onexit = TRUE, function(state) {
+      if (Sys.getpid() == session) try(call_core("close_stores"), silent = TRUE)
+    })
+  }
+}
+
 # Whether strings are paths. A single string always is one: if not, as_file() raises the error.
 is_path <- function(x) {
   is.character(x) && is.null(dim(x)) && (length(x) == 1 || !is.null(file_kind(x)))
 }
 
 file_kind <- function(path, format = "auto") {
+  remote <- is_url(path)
+  path[remote] <- sub(url_query, "", path[remote])
   has <- function(pattern) all(grepl(pattern, path, ignore.case = TRUE))
   if (length(path) == 0 || anyNA(path)) {
     NULL
@@ -129,9 +170,12 @@ file_kind <- function(path, format = "auto") {
   }
 }
 
-# Whether each path is a table, a folder, an existing file or a glob.
+# Whether each path is the address of an object, such as "s3://bucket/rows.csv".
+is_url <- function(path) grepl(url_scheme, path)
+
+# Whether each path is a table, an address, a folder, an existing file or a glob.
 is_table <- function(path) {
-  grepl(table_suffix, path, ignore.case = TRUE) | dir.exists(path) | file.exists(path) |
+  is_url(path) | grepl(table_suffix, path, ignore.case = TRUE) | dir.exists(path) | file.exists(path) |
     grepl("[*?[]", path)
 }
 
@@ -149,15 +193,22 @@ folder_kind <- function(path) {
 }
 
 is_npy <- function(path) {
-  rlang::is_string(path) && grepl("[.]npy$", path, ignore.case = TRUE)
+  rlang::is_string(path) &&
+    grepl("[.]npy$", if (is_url(path)) sub(url_query, "", path) else path, ignore.case = TRUE)
 }
 
-# Works for missing files and globs too, which normalizePath() leaves as they are.
+# Works for missing files and globs too, which normalizePath() leaves as they are. Addresses stay.
 absolute_paths <- function(path) {
+  remote <- is_url(path)
+  path[!remote] <- absolute_local(path[!remote])
+  enc2utf8(path)
+}
+
+absolute_local <- function(path) {
   path <- path.expand(path)
   relative <- !grepl("^(/|\\\\|[A-Za-z]:)", path)
   path[relative] <- file.path(getwd(), path[relative])
-  enc2utf8(normalizePath(path, winslash = "/", mustWork = FALSE))
+  normalizePath(path, winslash = "/", mustWork = FALSE)
 }
 
 # The label and the features of a formula for files and databases, whose columns R does not know.

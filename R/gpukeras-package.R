@@ -12,4 +12,5 @@ the$warnings <- list() # the warnings of such a function
 the$python_before <- NULL # whether Python ran before gpukeras was loaded
 the$prepared <- list() # prepped recipes of the package recipes, by their keys
 the$formulas <- list() # functions of formulas written in this session, by formula and key
+the$stores <- NULL # closes object stores when R ends, once one was used
 the$events <- 0 # conditions signalled so far by a child of gpu_run()

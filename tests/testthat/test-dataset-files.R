@@ -170,3 +170,59 @@ test_that("sums are split into their terms", {
   expect_error(formula_columns(y ~ . - a, NULL), "can only name columns")
   expect_snapshot(gpu_dataset(y ~ a:b, data = "a.csv"), error = TRUE)
 })
+
+test_that("objects of an S3 server are read as files are, and credentials are shown nowhere", {
+  skip_without_tensorflow()
+  folder <- in_folder()
+  url <- local_s3()
+  frame <- flights()
+  parts <- list(frame[1:40, ], frame[41:60, ])
+  paths <- vapply(1:2, function(i) write_table(parts[[i]], file.path(folder, paste0(i, ".parquet"))), "")
+  put_objects(url, "bucket", paths)
+  made <- function(x) gpu_dataset(x, y = "arr_delay", seed = 1, batch_size = 16)
+  trained <- function(data) {
+    model <- gpu_mlp(data, units = 4, seed = 1)
+    gpu_fit(model, data, epochs = 2, engine = "keras", verbose = FALSE)
+    gpu_predict(model, "s3://bucket/2.parquet")
+  }
+  expect_equal(trained(made("s3://bucket/*.parquet")), trained(made(paths)))
+  expect_equal(gpu_dataset(arr_delay ~ distance, data = "s3://bucket")$plan$rows, 60)
+
+  withr::local_envvar(AWS_ENDPOINT_URL = NA, AWS_ACCESS_KEY_ID = NA, AWS_SECRET_ACCESS_KEY = NA)
+  address <- sprintf("s3://key-of-tests:open-sesame@bucket/%%s?endpoint_override=%s", url)
+  data <- made(sprintf(address, "1.parquet"))
+  said <- c(capture.output(print(data)), capture.output(print(unclass(data))))
+  missing <- expect_error(
+    made(sprintf(address, "3.parquet")), "the file 3.parquet does not exist",
+    class = "gpukeras_error_data"
+  )
+  expect_equal(missing$path, "s3://bucket/3.parquet")
+  said <- c(said, conditionMessage(missing), rawToChar(serialize(missing$path, NULL, ascii = TRUE)))
+  expect_false(any(grepl("sesame", said)))
+  expect_false(grepl("sesame", rawToChar(serialize(unclass(data), NULL, ascii = TRUE))))
+})
+
+test_that("addresses are told from paths, and keep what they are", {
+  signed <- "https://host/rows.csv.gz?X-Amz-Signature=a/b.png"
+  addresses <- c("s3://bucket/*.parquet", "abfs://c@a.dfs.core.windows.net/rows.csv", signed)
+  expect_equal(absolute_paths(addresses), addresses)
+  expect_equal(is_url(c(addresses, "C:/rows.csv", "rows.csv")), c(TRUE, TRUE, TRUE, FALSE, FALSE))
+  expect_equal(file_kind(addresses), "table")
+  expect_equal(file_kind("gs://bucket/folder"), "table")
+  expect_equal(file_kind("s3://bucket/x.npy?region=eu-north-1"), "npy")
+  expect_equal(file_kind("https://host/cat.png"), "images")
+})
+
+test_that("images of stores are refused, and so are other schemes, without the address", {
+  skip_without_tensorflow()
+  refused <- function(x) {
+    error <- expect_error(gpu_dataset(x, y = "y"), class = "gpukeras_error")
+    expect_false(grepl("sesame", conditionMessage(error)))
+    conditionMessage(error)
+  }
+  expect_match(refused("ftp://me:open-sesame@host/rows.csv"), "ftp:// is not read")
+  expect_match(refused("http://me:open-sesame@gpukeras.invalid/rows.csv"), "does not protect")
+  pictures <- "https://me:open-sesame@host/cat.png"
+  error <- expect_error(gpu_dataset(pictures, y = 1), class = "gpukeras_error_data")
+  expect_match(conditionMessage(error), "images are read from this computer only")
+})

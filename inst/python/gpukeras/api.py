@@ -19,6 +19,7 @@ from gpukeras.compression import distillation, pruning, quantization, separable
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import arrays, builder
 from gpukeras.data.base import Dataset
+from gpukeras.data.files import remote_file
 from gpukeras.data.loading import profile as loading_profile
 from gpukeras.data.saved import writer
 from gpukeras.diagnostics import check
@@ -197,6 +198,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "check": check.check,
     "report": check.report,
     "dataset": make_dataset,
+    "close_stores": remote_file.close_stores,
     "split_rows": arrays.split_rows,
     "cost": loading_profile.measure_costs,
     "describe_records": describe_records,

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -41,3 +43,23 @@ def test_reasons_are_in_own_words(text, reason):
 
 def test_a_stores_own_error_has_its_reason():
     assert store_reason(StoreError("it sleeps")) == "it sleeps"
+
+
+def test_closing_stores_that_were_never_used_does_nothing():
+    code = "from gpukeras.data.files.remote_file import close_stores as c; c(); c()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_process_that_ends_without_pythons_end_closes_stores_itself():
+    """As R does."""
+    code = (
+        "import os\n"
+        "from pyarrow import fs\n"
+        "from gpukeras.data.files.remote_file import close_stores\n"
+        "store = fs.S3FileSystem(anonymous=True, region='eu-north-1')\n"
+        "close_stores()\n"
+        "try:\n    store.get_file_info('bucket/key')\n"
+        "except Exception as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "finalized" in done.stdout.lower()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -106,6 +107,17 @@ AnyFile = Path | RemoteFile
 def is_url(text: Any) -> bool:
     """Whether a path is an address such as "s3://bucket/key"."""
     return isinstance(text, str) and _URL.match(text) is not None
+
+
+def close_stores() -> None:
+    """Ends Arrow's S3 client, if it runs. Stores cannot be used afterwards.
+
+    Arrow registers this for Python's end. R ends without it, and would crash in the client's
+    threads.
+    """
+    arrow = sys.modules.get("pyarrow.fs")
+    if arrow is not None and "ensure_s3_finalized" in vars(arrow):
+        arrow.ensure_s3_finalized()
 
 
 def store_reason(error: BaseException) -> str:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from object_servers import objects
 
-from gpukeras import DataError
+from gpukeras import DataError, RuntimeMissingError
 from gpukeras.data.files.stores import http_store
 from gpukeras.data.files.stores.http_store import is_loopback
 from gpukeras.data.files.table import open_table
@@ -172,3 +172,9 @@ def test_http_is_for_this_computer_only():
 )
 def test_loopback(host, is_one):
     assert is_loopback(urllib.parse.urlunsplit(("http", host, "/", "", ""))) == bool(is_one)
+
+
+def test_without_tls_https_is_refused_in_words(monkeypatch):
+    monkeypatch.delattr("http.client.HTTPSConnection")
+    with pytest.raises(RuntimeMissingError, match="https:// needs Python's module ssl"):
+        read("https://gpukeras.invalid/t.csv")

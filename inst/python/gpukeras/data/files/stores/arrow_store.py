@@ -6,11 +6,11 @@ truncated bodies, and reads that stand still.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, RuntimeMissingError
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.remote_file import Stamp, StoreError, store_reason
@@ -157,4 +157,5 @@ FILE_SYSTEMS: dict[str, Callable[[StoreUrl], Any]] = {
 
 
 def _environment(*names: str) -> str:
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+    # R's Sys.setenv() writes C's environment; os.environ is a copy of Python's start.
+    return next((value for name in names if (value := runtime.c_environment(name))), "")

@@ -11,14 +11,13 @@ import errno
 import http.client
 import ipaddress
 import random
-import ssl
 import time
 import urllib.error
 import urllib.request
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from gpukeras.core.errors import DataError
+from gpukeras.core.errors import DataError, RuntimeMissingError
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.remote_file import Stamp, StoreError
 from gpukeras.data.files.stores.url import StoreUrl
@@ -29,6 +28,7 @@ SILENT_SECONDS = 20.0  # without a byte
 SLOWEST_BYTES = 2**13  # per second, beyond `SILENT_SECONDS`; a server that drips is given up
 CHUNK_BYTES = 2**18
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+CERTIFICATE = "SSLCertVerificationError"  # of the module ssl, which may be missing
 GONE, DENIED, OUT_OF_RANGE = (404, 410), (401, 403, 407), 416
 
 
@@ -41,6 +41,7 @@ class HttpStore:
 
     Raises:
         DataError: for http:// to another computer.
+        RuntimeMissingError: if this Python has no TLS.
     """
 
     def __init__(self, url: StoreUrl, arg: str) -> None:
@@ -52,6 +53,11 @@ class HttpStore:
                 f"`{arg}`: {self._origin} is not read: http:// does not protect what it sends.",
                 hint="Use https://, or download the file. http:// is for this computer only.",
                 arg=arg,
+            )
+        if url.scheme == "https" and not hasattr(http.client, "HTTPSConnection"):
+            raise RuntimeMissingError(
+                "https:// needs Python's module ssl, which cannot be imported.",
+                hint="Use another Python, or download the file.",
             )
         login = f"{url.user}:{url.password}".encode()
         self._login = f"Basic {base64.b64encode(login).decode()}" if url.user else ""
@@ -112,7 +118,7 @@ class HttpStore:
             if isinstance(error, (FileNotFoundError, StoreError)):
                 raise
             reason = getattr(error, "reason", error)
-            if isinstance(reason, ssl.SSLCertVerificationError):
+            if type(reason).__name__ == CERTIFICATE:
                 raise StoreError("the server's certificate is not valid") from None
             raise _Transient("the server does not answer, or breaks off") from None
 
