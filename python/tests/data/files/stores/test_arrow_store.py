@@ -14,14 +14,14 @@ import pytest
 from object_servers import KEY, SECRET, breaking, explain_missing, s3_server
 from pyarrow import fs
 
-from gpukeras import DataError
+from gpukeras import DataError, RuntimeMissingError
 from gpukeras.checkpoint.fingerprint import _digest_rows
 from gpukeras.data import dataset
 from gpukeras.data.files.stores import arrow_store
+from gpukeras.data.files.stores.arrow_store import ArrowStore
+from gpukeras.data.files.stores.url import parse_url
 from gpukeras.data.files.table import open_table
 from gpukeras.data.preprocessing.serialization import to_portable
-
-pytestmark = pytest.mark.skipif(bool(explain_missing()), reason=explain_missing())
 
 RANDOM = np.random.default_rng(1)
 ROWS = 20_000
@@ -73,6 +73,8 @@ class Bucket:
 
 @pytest.fixture(scope="module")
 def server():
+    if explain_missing():
+        pytest.skip(explain_missing())
     with s3_server() as port, breaking(port) as (url, answers):
         yield Bucket(port, answers, url)
 
@@ -263,3 +265,25 @@ def test_options_that_arrow_refuses_are_an_error(given, monkeypatch):
     monkeypatch.setattr(arrow_store, "RETRY_SECONDS", 1)
     with pytest.raises(DataError, match=r"`x`: (s3|gs)://b|the file c\.csv"):
         read(given)
+
+
+def test_a_pyarrow_without_the_store_is_named(monkeypatch):
+    def absent(url):
+        raise ImportError("The pyarrow installation is not built with support for it")
+
+    monkeypatch.setitem(arrow_store.FILE_SYSTEMS, "abfs", absent)
+    with pytest.raises(RuntimeMissingError, match="is built without abfs://"):
+        read("abfs://container@account.dfs.core.windows.net/rows.csv")
+
+
+def test_azure_is_asked_in_the_account_of_the_address(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(fs, "AzureFileSystem", lambda name, **more: asked.update(more, name=name))
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "open-sesame")
+    ArrowStore(parse_url("abfs://c@account.dfs.core.windows.net/x.csv", "x"), "x")
+    assert asked == {"name": "account", "account_key": "open-sesame"}
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=1")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "other")
+    asked.clear()
+    ArrowStore(parse_url("abfs://c/x.csv", "x"), "x")
+    assert asked == {"name": "other", "sas_token": "sv=1"}
