@@ -11,7 +11,7 @@ from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.errors import Skipped, Tally, check_unchanged
-from gpukeras.data.files.remote_file import AnyFile, Stamp
+from gpukeras.data.files.remote_file import AnyFile, RemoteFile, Stamp
 
 Facts = TypeVar("Facts")
 
@@ -97,18 +97,27 @@ class TableReader(ABC):
                 `on_error = "skip"` the rest of the file is left out and counted.
         """
         self._tally = tally = Tally(self._opened)
-        for part in self._parts:
+        for part, batches in self._each(tally):
             rows = 0
             try:
-                check_unchanged(part.path, self.arg, part.stamp)
-                for batch in self._read(part, tally):
+                for batch in batches:
                     yield batch
                     rows += batch.num_rows
-                check_unchanged(part.path, self.arg, part.stamp)
             except DataError as error:
                 if not self.skips:
                     raise
                 tally.add(error.message, rows=self._lost(part, rows), files=1)
+
+    def _each(self, tally: Tally) -> Iterator[tuple[Part, Iterator[pa.RecordBatch]]]:
+        """Yields the files, each with its batches."""
+        for part in self._parts:
+            yield part, self._checked(part, tally)
+
+    def _checked(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
+        if not isinstance(part.path, RemoteFile):  # the end tells the same, with one request less
+            check_unchanged(part.path, self.arg, part.stamp)
+        yield from self._read(part, tally)
+        check_unchanged(part.path, self.arg, part.stamp)
 
     @abstractmethod
     def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:

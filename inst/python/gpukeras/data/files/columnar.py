@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import TypeVar
 
-from gpukeras.core.prefetch import read_ahead
+from gpukeras.core.errors import DataError
+from gpukeras.core.prefetch import letting_go, map_ahead, read_ahead
 from gpukeras.data.files import feather, parquet
 from gpukeras.data.files.arrow import DAMAGED, pa
 from gpukeras.data.files.base import Part, TableReader, read_each
 from gpukeras.data.files.csv.parsing import EXACT, reaches
 from gpukeras.data.files.errors import AGAIN, Tally, check_unchanged, file_error, opening_error
 from gpukeras.data.files.paths import check_file
-from gpukeras.data.files.remote_file import AnyFile, store_reason
+from gpukeras.data.files.remote_file import AnyFile, any_remote, store_reason
 from gpukeras.data.files.schema import check_same_names, check_types, choose_columns, unify_schema
 
+Item = TypeVar("Item")
+OPENED_AT_ONCE = 8  # of a store: most of the time is the network's
 LONG = (pa.int64(), pa.uint64())
 FORMATS = {"parquet": parquet, "feather": feather}
 
@@ -27,6 +32,15 @@ class ColumnarReader(TableReader):
         """Number of rows in all files, or None for Arrow streams."""
         rows = [part.facts for part in self._parts]
         return None if None in rows else sum(rows)
+
+    def _each(self, tally: Tally) -> Iterator[tuple[Part, Iterator[pa.RecordBatch]]]:
+        """Yields the files; the next one of a store is begun while one is read."""
+        if not any_remote(self.files):
+            yield from super()._each(tally)
+            return
+        with letting_go(ThreadPoolExecutor(1, thread_name_prefix="gpukeras-reader")) as pool:
+            begun = ((part, _begin(pool, self._checked(part, tally))) for part in self._parts)
+            yield from _one_ahead(begun)
 
     def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
         rows = 0
@@ -64,6 +78,28 @@ class ColumnarReader(TableReader):
 
     def _lost(self, part: Part, rows: int) -> int:
         return max(0, (part.facts or 0) - rows)
+
+
+def _begin(pool: ThreadPoolExecutor, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Reads the first batch in a thread, and returns an iterator over all."""
+    first = pool.submit(next, batches, None)
+
+    def each() -> Iterator[pa.RecordBatch]:
+        batch = first.result()
+        if batch is not None:
+            yield batch
+            yield from batches
+
+    return each()
+
+
+def _one_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """Yields the items; takes the next one before each."""
+    before = next(items, None)
+    while before is not None:
+        after = next(items, None)
+        yield before
+        before = after
 
 
 def validated(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -117,9 +153,22 @@ def open_columnar(
     requested: tuple[str, ...] = ()
     schema: pa.Schema | None = None
 
+    def try_part(path: AnyFile) -> tuple[Part, pa.Schema] | DataError:
+        try:
+            return read_part(path, format, arg)
+        except DataError as error:
+            return error
+
+    tried: Iterator[tuple[Part, pa.Schema] | DataError] = map(try_part, paths)
+    if any_remote(paths):
+        tried = map_ahead(try_part, paths, OPENED_AT_ONCE)
+
     def read(path: AnyFile) -> Part:
         nonlocal names, requested, schema
-        part, found = read_part(path, format, arg)
+        result = next(tried)
+        if isinstance(result, DataError):
+            raise result
+        part, found = result
         if schema is None:
             first = choose_columns(found.names, columns, arg, path)
         else:

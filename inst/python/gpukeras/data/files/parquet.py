@@ -18,7 +18,7 @@ from gpukeras.data.files.remote_file import AnyFile, RemoteFile
 NAME = "Parquet"
 BUFFER_BYTES = 32 * 2**20  # for all columns; each column has a separate buffer
 LEAST_READ_BYTES = 2**16
-GROUP_BYTES = 128 * 2**20  # of the columns of a row group, compressed, read at once from a store
+GROUP_BYTES = 64 * 2**20  # of the columns of a row group, compressed, read at once from a store
 
 
 def read_facts(path: AnyFile) -> tuple[pa.Schema, int | None]:

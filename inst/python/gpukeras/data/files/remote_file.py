@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -102,6 +103,11 @@ class RemoteFile:
 
 
 AnyFile = Path | RemoteFile
+
+
+def any_remote(files: Iterable[AnyFile]) -> bool:
+    """Whether one of the files at least is an object of a store."""
+    return any(isinstance(file, RemoteFile) for file in files)
 
 
 def is_url(text: Any) -> bool:

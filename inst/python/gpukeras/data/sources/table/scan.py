@@ -14,7 +14,7 @@ from gpukeras.data.files.arrow import pa, row_bytes
 from gpukeras.data.files.arrow_columns import to_column
 from gpukeras.data.files.errors import read_stamp
 from gpukeras.data.files.paths import compression_of
-from gpukeras.data.files.remote_file import RemoteFile
+from gpukeras.data.files.remote_file import any_remote
 from gpukeras.data.files.stream import R_CHUNKS
 from gpukeras.data.preprocessing.columns import Learning, kind_of
 from gpukeras.data.sources.table.spool import Spool
@@ -152,8 +152,8 @@ class Scan:
         Raises:
             DataError: if there are no rows, or a file cannot be read.
         """
-        remote = any(isinstance(file, RemoteFile) for file in reader.files)  # read once
-        again = again and reader.format in DECODED_QUICKLY and not remote
+        # Objects of stores are read once.
+        again = again and reader.format in DECODED_QUICKLY and not any_remote(reader.files)
         self.watch, self.open = watch, True
         anew = reader.batches if again else None
         self.spool = Spool(reader.schema, arg, anew, expected_bytes(reader))
