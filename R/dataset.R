@@ -42,8 +42,9 @@
 #'   covers all rows wherever rows have numbers; `print()` confirms that or says what is done
 #'   instead.
 #' @param cache Where to keep the rows. `"device"`: in the device's memory. `"host"`: in host
-#'   memory, from which blocks are sent. `"disk"`: in a scratch file of the session. `"auto"`: on
-#'   the device if the rows fit into half of its free memory; rows that come from files or a
+#'   memory, from which blocks are sent. `"disk"`: rows of files in a cache that later sessions use,
+#'   so that they need not read and encode the files again (see [gpu_cache()]: the rows stay on disk
+#'   after the session); other rows in a scratch file of the session. `"auto"`: on the device if the rows fit into half of its free memory; rows that come from files or a
 #'   function stay in memory up to 256 MiB, and beyond that go to a scratch file, which the
 #'   operating system keeps in memory while there is room. `TRUE` keeps the rows of a function or a
 #'   pipeline, so that it runs for one epoch only; `FALSE` runs it again in each epoch, which is

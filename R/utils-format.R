@@ -3,7 +3,9 @@
 
 # A number with its noun: "1 epoch", "2 epochs". Nouns are given as plurals.
 count_of <- function(count, nouns) {
-  ends <- c(categories = "category", batches = "batch", "dates or times" = "date or time")
+  ends <- c(
+    categories = "category", entries = "entry", batches = "batch", "dates or times" = "date or time"
+  )
   one <- if (nouns %in% names(ends)) ends[[nouns]] else sub("s$", "", nouns)
   paste(format_count(count), if (count == 1) one else nouns)
 }

@@ -26,7 +26,7 @@ if ! command -v qpdf >/dev/null; then R_QPDF=$(command -v true) && export R_QPDF
 export _R_CHECK_CRAN_INCOMING_REMOTE_=false _R_CHECK_SYSTEM_CLOCK_=false TZ="${TZ:-UTC}"
 export _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true _R_CHECK_FORCE_SUGGESTS_=false
 export _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=600  # a busy computer is no fault of theirs
-export GPUKERAS_XLA_CACHE=off  # R looks for files that examples leave in the user's folders
+export GPUKERAS_XLA_CACHE=off GPUKERAS_DATA_CACHE=off  # R looks for files that examples leave in the user's folders
 R CMD build gpukeras
 R CMD check --as-cran --no-manual gpukeras_*.tar.gz
 grep -x 'Status: OK' gpukeras.Rcheck/00check.log

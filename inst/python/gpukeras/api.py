@@ -21,7 +21,7 @@ from gpukeras.data import arrays, builder
 from gpukeras.data.base import Dataset
 from gpukeras.data.files import remote_file
 from gpukeras.data.loading import profile as loading_profile
-from gpukeras.data.saved import writer
+from gpukeras.data.saved import cache, writer
 from gpukeras.diagnostics import check
 from gpukeras.distributed import session
 from gpukeras.distributed.launcher import launcher
@@ -203,6 +203,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "cost": loading_profile.measure_costs,
     "describe_records": describe_records,
     "save_dataset": writer.save_dataset,
+    "data_cache": cache.list_cache,
     "save_model": transfer.save_model,
     "load_model": transfer.load_model,
     "save_archive": archive.save_archive,

@@ -153,21 +153,6 @@ def test_where_no_folder_can_be_made_tensorflow_compiles_in_silence(tmp_path):
     assert (output, errors) == ("(3,)\n", "")
 
 
-@pytest.mark.parametrize(
-    ("mode", "risk"), [(0o755, ""), (0o775, ""), (0o777, "can be written to by all users")]
-)
-def test_a_folder_in_which_anybody_may_put_programs_is_found(tmp_path, mode, risk):
-    tmp_path.chmod(mode)
-    assert xla_cache.find_risk(tmp_path) == risk
-    assert xla_cache.find_risk(tmp_path / "none") == ""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_another_user_is_found(tmp_path):
-    os.chown(tmp_path, 65534, -1)
-    assert xla_cache.find_risk(tmp_path) == "belongs to another user"
-
-
 def test_such_a_folder_is_not_used_and_that_is_told(tmp_path, monkeypatch):
     monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
     monkeypatch.setenv("GPUKERAS_XLA_CACHE", str(tmp_path / "cache"))

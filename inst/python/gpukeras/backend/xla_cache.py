@@ -1,10 +1,11 @@
 """Makes XLA keep its compiled programs on disk between sessions.
 
-They lie in the folder for caches that R gives gpukeras; `GPUKERAS_XLA_CACHE` names another folder,
-or is "off". The program of a small model takes 0.4 MB, and makes its compilation 7 times shorter
-(from 5.1 s to 0.7 s, measured on a busy computer). Programs contain instructions of a CPU or a GPU,
-and different computers may share a home folder: each version of TensorFlow or JAX with each kind of
-CPU and GPU has its own subfolder. `xla_cache_files` bounds their size.
+They lie in the folder for caches that R gives gpukeras, see `cache_folder`; `GPUKERAS_XLA_CACHE`
+names another folder, or is "off". The program of a small model takes 0.4 MB, and makes its
+compilation 7 times shorter (from 5.1 s to 0.7 s, measured on a busy computer). Programs contain
+instructions of a CPU or a GPU, and different computers may share a home folder: each version of
+TensorFlow or JAX with each kind of CPU and GPU has its own subfolder. `xla_cache_files` bounds
+their size.
 
 TensorFlow writes a program beside its place and renames it, so several processes share a folder. A
 program that it cannot read or write is an error of the training, which is why the folder is tried
@@ -18,43 +19,24 @@ import hashlib
 import os
 import platform
 import re
-import stat
-import sys
 import warnings
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from gpukeras.backend import xla_cache_files
+from gpukeras.core import cache_folder
 from gpukeras.system import packages
 
 SWITCH = "GPUKERAS_XLA_CACHE"
-OFF = ("off", "0", "false", "no")
 FLAGS = "TF_XLA_FLAGS"
 FOLDER_FLAG = "--tf_xla_persistent_cache_directory="
 CPU_FLAG = "--tf_xla_persistent_cache_device_types=CPU"
 
 
 def find_folder(variables: Mapping[str, str], system: str, home: Path) -> Path | None:
-    """Returns the folder of all programs, or None if none are to be kept.
-
-    Without the variable it is `tools::R_user_dir("gpukeras", "cache")` and "xla".
-
-    Args:
-        variables: The environment.
-        system: The operating system, as `sys.platform` names it.
-        home: The user's home folder.
-    """
-    named = variables.get(SWITCH, "")
-    if named.lower() in OFF:
-        return None
-    if named:
-        return Path(named).expanduser().resolve()
-    places = {"win32": Path(variables.get("LOCALAPPDATA", ""), "R", "cache")}
-    places["darwin"] = home / "Library" / "Caches" / "org.R-project.R"
-    given = variables.get("R_USER_CACHE_DIR") or variables.get("XDG_CACHE_HOME")
-    caches = Path(given).expanduser() if given else places.get(system, home / ".cache")
-    return (caches / "R" / "gpukeras" / "xla").absolute()
+    """Returns the folder of all programs, or None if none are to be kept; see `cache_folder`."""
+    return cache_folder.find_folder("xla", SWITCH, variables, system, home)
 
 
 def write_flags(folder: Path, cpu_only: bool) -> str:
@@ -95,23 +77,10 @@ def read_gpus(driver: str | Path = "/proc/driver/nvidia") -> Set[str]:
     return {f"{line}\n{version}" for line in lines if line.startswith("Model")}
 
 
-def find_risk(folder: Path) -> str:
-    """Returns why programs must not be loaded from a folder, or "": TensorFlow would run them."""
-    try:
-        found = folder.stat()
-    except OSError:
-        return ""
-    if os.name != "posix":
-        return ""
-    if found.st_uid not in (os.geteuid(), 0):
-        return "belongs to another user"
-    return "can be written to by all users" if found.st_mode & stat.S_IWOTH else ""
-
-
 def find_kept_folder() -> Path | None:
     """Returns the folder in which TensorFlow keeps programs, if gpukeras has told it so."""
     found = re.search(re.escape(FOLDER_FLAG) + '"([^"]+)"', os.environ.get(FLAGS, ""))
-    whole = find_folder(os.environ, sys.platform, Path(os.path.expanduser("~")))
+    whole = cache_folder.read_folder("xla", SWITCH)
     if found is None or whole is None or Path(found[1]).parent != whole:
         return None
     return Path(found[1])
@@ -159,12 +128,12 @@ def open_folder(version: str, gpu: str = "") -> Path | None:
         version: See `name_kind()`.
         gpu: See `name_kind()`.
     """
-    whole = find_folder(os.environ, sys.platform, Path(os.path.expanduser("~")))
+    whole = cache_folder.read_folder("xla", SWITCH)
     if whole is None:
         return None
     folder = whole / name_kind(version, read_cpu(), gpu)
     for place in (whole, folder):
-        if risk := find_risk(place):
+        if risk := cache_folder.find_risk(place):
             _warn(f"{place.name} {risk}, and programs in it would be run")
             return None
     if not xla_cache_files.can_keep(folder):

@@ -12,11 +12,12 @@ import numpy as np
 from gpukeras.core.errors import SpecError
 from gpukeras.data.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset, build_dataset
+from gpukeras.data.dataset import MapDataset
 from gpukeras.data.map_fn import trace_map, unmapped
 from gpukeras.data.preprocessing.multi_input import input_parts
 from gpukeras.data.preprocessing.recipe import AS_IS, WINDOWS, Recipe
 from gpukeras.data.preprocessing.weights import Weights
+from gpukeras.data.saved.cached import build_cached, explain_sequence
 from gpukeras.data.saved.reader import build_saved
 from gpukeras.data.streams.builder import STREAM_KINDS, build_stream
 from gpukeras.data.windows import build_windows
@@ -70,8 +71,9 @@ def assemble(
     if kind in STREAM_KINDS:
         _check_own(labels, weights, arg)
         data = build_stream(features, options, recipe, arg, text=text, class_weight=class_weight)
+        explain_sequence(data, features, options.get("cache"))
     else:
-        build = BUILDERS.get(kind, build_dataset)
+        build = BUILDERS.get(kind, build_cached)
         data = build(
             features,
             options,

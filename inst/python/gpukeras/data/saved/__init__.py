@@ -1,1 +1,1 @@
-"""Saves datasets to disk and reads them."""
+"""Saves datasets to disk, by request and as a cache, and reads them."""

@@ -181,9 +181,24 @@ def build_saved(
         DataError: for an incomplete or damaged folder, manifest or shard.
     """
     folder = _check_folder(features["path"], arg)
-    manifest = _read_manifest(folder, arg)
+    manifest = read_manifest(folder, arg)
     spec = _choose_spec(options, manifest.spec)
     _check_others({**others, "inputs": features.get("groups")})
+    return open_folder(folder, manifest, spec, arg)
+
+
+def open_folder(folder: Path, manifest: Manifest, spec: DatasetSpec, arg: str) -> MapDataset:
+    """Returns the rows of a folder.
+
+    Args:
+        folder: The folder.
+        manifest: Its manifest.
+        spec: The dataset's options; those that encode rows are not applied again.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: for a damaged or missing shard.
+    """
     whole, skipped = check_shards(manifest, folder, spec.on_error, arg)
     sources = _read_fields(manifest, folder, whole, spec.cache, arg)
     rows = len(sources["x"])
@@ -214,7 +229,12 @@ def _check_folder(path: Any, arg: str) -> Path:
     return folder
 
 
-def _read_manifest(folder: Path, arg: str) -> Manifest:
+def read_manifest(folder: Path, arg: str) -> Manifest:
+    """Reads the manifest of a folder.
+
+    Raises:
+        DataError: if it cannot be read, or is damaged.
+    """
     try:
         text = (folder / MANIFEST).read_bytes().decode("utf-8", "replace")
     except OSError as error:
@@ -311,7 +331,7 @@ def _find_fault(shard: Shard, folder: Path) -> str:
 def _read_fields(
     manifest: Manifest, folder: Path, shards: Sequence[Shard], cache: str, arg: str
 ) -> dict[str, RowSource]:
-    """Returns the rows of each field; features stay in their files if they are many."""
+    """Returns the rows of each field; those that are many stay in their files."""
     rows = sum(shard.rows for shard in shards)
     memory = cache in ("host", "device")
     if any(shard.places is None for shard in shards):
@@ -320,8 +340,8 @@ def _read_fields(
     for name, field in manifest.fields.items():
         row_bytes = field.record_bytes if manifest.format == "tfrecord" else field.row_bytes
         mapped = SavedRows(field, list(_runs(name, shards, folder)), arg, row_bytes)
-        few = cache in ("auto", "keep") and rows * field.row_bytes <= MEMORY_BYTES
-        keep = few or memory or name != "x"
+        few = rows * field.row_bytes <= MEMORY_BYTES
+        keep = memory or (few and (cache in ("auto", "keep") or name != "x"))
         sources[name] = _copy(mapped, arg) if keep else mapped
     return sources
 

@@ -1,0 +1,68 @@
+"""Finds the folders of what lasts between sessions: XLA's programs, and encoded rows.
+
+They lie in the folder for caches that R gives gpukeras. An environment variable names another
+folder for each, or is "off".
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+OFF = ("off", "0", "false", "no")
+
+
+def find_folder(
+    name: str, switch: str, variables: Mapping[str, str], system: str, home: Path
+) -> Path | None:
+    """Returns a folder, or None if nothing is to be kept.
+
+    Without the variable it is `tools::R_user_dir("gpukeras", "cache")` and the name.
+
+    Args:
+        name: The folder's name, such as "xla", or "" for the one around all of them.
+        switch: The environment variable that names another folder.
+        variables: The environment.
+        system: The operating system, as `sys.platform` names it.
+        home: The user's home folder.
+    """
+    named = variables.get(switch, "")
+    if named.lower() in OFF:
+        return None
+    if named:
+        return Path(named).expanduser().resolve()
+    places = {"win32": Path(variables.get("LOCALAPPDATA", ""), "R", "cache")}
+    places["darwin"] = home / "Library" / "Caches" / "org.R-project.R"
+    given = variables.get("R_USER_CACHE_DIR") or variables.get("XDG_CACHE_HOME")
+    caches = Path(given).expanduser() if given else places.get(system, home / ".cache")
+    return (caches / "R" / "gpukeras" / name).absolute()
+
+
+def read_folder(name: str, switch: str, variables: Mapping[str, str] | None = None) -> Path | None:
+    """Returns a folder of this user on this computer; see `find_folder()`."""
+    variables = os.environ if variables is None else variables
+    return find_folder(name, switch, variables, sys.platform, Path(os.path.expanduser("~")))
+
+
+def find_risk(folder: Path, private: bool = False) -> str:
+    """Returns why a folder must not be used, or "".
+
+    Args:
+        folder: The folder; one that is missing has no risk.
+        private: Whether other users may not read it either.
+    """
+    try:
+        found = folder.stat()
+    except OSError:
+        return ""
+    if os.name != "posix":
+        return ""
+    if found.st_uid not in ((os.geteuid(),) if private else (os.geteuid(), 0)):
+        return "belongs to another user"
+    if found.st_mode & stat.S_IWOTH:
+        return "can be written to by all users"
+    others = stat.S_IRWXG | stat.S_IRWXO
+    return "can be opened by other users" if private and found.st_mode & others else ""

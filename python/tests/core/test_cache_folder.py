@@ -1,0 +1,47 @@
+"""Folders of what lasts between sessions: where they are, and which must not be used."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpukeras.core import cache_folder
+
+HOME = Path("/home/me")
+
+
+@pytest.mark.parametrize(
+    ("variables", "system", "folder"),
+    [
+        ({}, "linux", "/home/me/.cache/R/gpukeras/data"),
+        ({"MY_CACHE": ""}, "linux", "/home/me/.cache/R/gpukeras/data"),
+        ({"R_USER_CACHE_DIR": "/r"}, "darwin", "/r/R/gpukeras/data"),
+        ({"MY_CACHE": "/some where"}, "linux", "/some where"),
+        ({"MY_CACHE": "Off"}, "linux", None),
+    ],
+)
+def test_the_folder_is_named_or_that_of_r(variables, system, folder):
+    found = cache_folder.find_folder("data", "MY_CACHE", variables, system, HOME)
+    assert found == (None if folder is None else Path(folder))
+
+
+@pytest.mark.parametrize(
+    ("mode", "risk", "private"),
+    [
+        (0o700, "", ""),
+        (0o755, "", "can be opened by other users"),
+        (0o770, "", "can be opened by other users"),
+        (0o777, "can be written to by all users", "can be written to by all users"),
+    ],
+)
+def test_a_folder_that_others_may_open_or_fill_is_found(tmp_path, mode, risk, private):
+    tmp_path.chmod(mode)
+    assert cache_folder.find_risk(tmp_path) == risk
+    assert cache_folder.find_risk(tmp_path, private=True) == private
+    assert cache_folder.find_risk(tmp_path / "none", private=True) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_found(tmp_path):
+    os.chown(tmp_path, 65534, -1)
+    assert cache_folder.find_risk(tmp_path) == "belongs to another user"
