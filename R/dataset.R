@@ -78,7 +78,8 @@
 #'   called again.
 #' @param drop_last Whether to drop the last batch of an epoch if it is short.
 #' @param shard This worker's number, counted from 1, and the number of workers. Each worker trains
-#'   its own share of the training rows; together they train all.
+#'   its own share of the training rows; together they train all. `"workers"`: each worker of a
+#'   [gpu_cluster()] reads only its part of the files; see the section on workers.
 #' @param on_error What to do with a broken file or row: `"stop"` raises an error, `"skip"` leaves
 #'   it out, and `print()` shows how many and the first one.
 #' @param buffer Rows of the shuffle buffer for streamed rows (functions and pipelines).
@@ -168,6 +169,16 @@
 #' They are passed to Python without their zeros, and each block of batches is expanded on its way
 #' to the device. A model trained on a sparse matrix can also predict dense ones of the same width,
 #' and the reverse.
+#' @section Workers that read their own files:
+#' The workers of a [gpu_cluster()] all read the whole data by default, and train their part of each
+#' batch. With `shard = "workers"`, each reads only a part of the files: tables in CSV and Feather
+#' files are divided file by file, Parquet files by row groups, so that one large file serves all
+#' workers. The parts are about equal and have no row in common, and `print()` shows this worker's.
+#' All workers call `gpu_dataset()` with the same paths, and a `recipe`, which was learned from one of
+#' the files, for example: otherwise each worker would learn its own means and levels. Each batch
+#' takes equally many rows of each worker, in an order that is new in each epoch. An epoch ends when
+#' the smallest part does; a short last batch is left out. `validation` and `class_weight` do not
+#' apply: give files of their own to `gpu_fit(validation = )`.
 #' @section Errors:
 #' `gpukeras_error_data` for data that cannot be trained on (missing or infinite values, no rows,
 #' lists, different lengths, a missing file); it names the argument or column. `gpukeras_error_spec`
@@ -375,7 +386,11 @@ format.gpu_dataset <- function(x, ...) {
     shuffle = plan$shuffle_reason,
     rows = sprintf("%s (%s)", plan$mode, plan$reason),
     prefetch = if (plan$ahead > 0) "the next block of batches, while the device works on one",
-    shard = if (shard[2] > 1) sprintf("%d of %d workers", shard[1], shard[2]),
+    shard = if (nzchar(plan$share %||% "")) {
+      plan$share
+    } else if (shard[2] > 1) {
+      sprintf("%d of %d workers", shard[1], shard[2])
+    },
     "on device" = if (nzchar(x$augment %||% "")) x$augment,
     missing = plan$na_reason,
     skipped = if (nzchar(plan$skipped)) plan$skipped,

@@ -23,7 +23,7 @@ from gpukeras.data.files import remote_file
 from gpukeras.data.loading import profile as loading_profile
 from gpukeras.data.saved import cache, writer
 from gpukeras.diagnostics import check
-from gpukeras.distributed import session
+from gpukeras.distributed import session, sharing
 from gpukeras.distributed.launcher import launcher
 from gpukeras.engine import lr_tables
 from gpukeras.export import archive, export, recipe_json, transfer
@@ -142,19 +142,21 @@ def make_dataset(
         text: The text columns and their encoding, see `text_vectorization.TextSpec`.
     """
     recipe = recipe_json.recipes_from(recipe_of)
-    data = builder.assemble(
-        features,
-        options,
-        labels,
-        weights=weights,
-        class_weight=class_weight,
-        recipe=recipe,
-        formula=formula,
-        arg=arg,
-        augment=augment,
-        map=map,
-        text=text,
-    )
+    with sharing.sharing_files(options) as (options, shard):
+        data = builder.assemble(
+            features,
+            options,
+            labels,
+            weights=weights,
+            class_weight=class_weight,
+            recipe=recipe,
+            formula=formula,
+            arg=arg,
+            augment=augment,
+            map=map,
+            text=text,
+            shard=shard,
+        )
     plan = data.plan(devices.current().device)
     return {"handle": data, "plan": plan, **_describe_dataset(data)}
 

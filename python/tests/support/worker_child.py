@@ -20,6 +20,7 @@ import numpy as np
 from small_fits import make_dataset
 from small_fits import make_model as make_plain
 
+from gpukeras import api
 from gpukeras.backend import runtime
 from gpukeras.data import dataset
 from gpukeras.distributed import session
@@ -118,6 +119,28 @@ def stream(rows):
     x, codes = rows_of(rows[INDEX])
     model, data = make_model(), build(Function(x, codes, [len(x)]), batch_size=BATCH)
     return describe(model, fit.fit(model, data, {"epochs": 2, "engine": "superstep"}))
+
+
+def shards(path, **options):
+    """Each worker reads its own part of the files; alone, a process reads them all."""
+    features = {"kind": "table", "paths": [str(path)], "label": "y"}
+    first = {**features, "paths": [str(Path(path).parent / "first.parquet")]}
+    recipe = api.make_dataset(first, {"scale": True})["handle"]
+    before = read_bytes()
+    alone = {} if session.current() is None else {"shard": "workers"}
+    told = {"batch_size": BATCH, "seed": 1, "scale": True, **alone, **options}
+    made = api.make_dataset(features, told, recipe_of=recipe)
+    data, read = made["handle"], read_bytes() - before
+    model = make_plain(data.recipe.shape[0], 2, seed=1 + INDEX)
+    found = describe(model, fit.fit(model, data, {"epochs": 2, "engine": "superstep"}))
+    keys = data.sources[0].gather(data.rows("all"))[:, 0]
+    return {**found, "keys": keys.tolist(), "share": made["plan"].share, "read_bytes": read}
+
+
+def read_bytes():
+    """Bytes that this process has read so far."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["rchar"])
 
 
 def interrupt(worker):

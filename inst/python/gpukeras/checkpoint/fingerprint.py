@@ -145,7 +145,8 @@ def _learning_rate(model: Model) -> float | None:
 
 
 def _describe_data(data: Dataset, plan: PipelinePlan) -> dict[str, Any]:
-    spec, by_number = data.spec, data.source_kind == "rows"
+    # Workers that read shards of their own have other rows.
+    spec, by_number = data.spec, data.source_kind == "rows" and "shards" not in data.identity()
     common = {
         "batch_size": plan.batch_size,
         "seed": spec.seed,
@@ -156,11 +157,11 @@ def _describe_data(data: Dataset, plan: PipelinePlan) -> dict[str, Any]:
         "row_shape": data.recipe.shape,
         "encoding": _digest_recipe(data.recipe, not by_number),
     }
+    found = {**common, **data.identity()}
     if not by_number:
-        return {**common, **data.identity()}
+        return found
     return {
-        **common,
-        **data.identity(),
+        **found,
         "features": _digest_rows(data.sources[:1], exact=False),
         "labels": _digest_rows(data.sources[1:], exact=True),
     }

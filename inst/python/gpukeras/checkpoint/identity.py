@@ -32,6 +32,7 @@ WORDS = {
     "buffer": "`buffer`",
     "drop_last": "`drop_last`",
     "shard": "`shard`",
+    "shards": "the number of rows of a worker's shard",
     "augment": "`augment`",
     "encoding": "the encoding of the rows (columns, levels, means)",
     "features": "the content of the rows",

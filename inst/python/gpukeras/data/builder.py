@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from gpukeras.data.preprocessing.recipe import AS_IS, WINDOWS, Recipe
 from gpukeras.data.preprocessing.weights import Weights
 from gpukeras.data.saved.cached import build_cached, explain_sequence
 from gpukeras.data.saved.reader import build_saved
+from gpukeras.data.shards import WorkerShard, build_sharded
 from gpukeras.data.streams.builder import STREAM_KINDS, build_stream
 from gpukeras.data.windows import build_windows
 
@@ -40,6 +42,7 @@ def assemble(
     augment: Mapping[str, Any] | None = None,
     map: Callable[[Any], Any] | None = None,  # noqa: A002 (R's name for it)
     text: Mapping[str, Any] | None = None,
+    shard: WorkerShard | None = None,
 ) -> Dataset:
     """Builds a dataset for training.
 
@@ -56,6 +59,7 @@ def assemble(
         augment: Fields of `AugmentSpec`, or None.
         map: The user's function on a block's features on the device, see `map_fn`.
         text: The text columns and their encoding, see `text_vectorization.TextSpec`.
+        shard: The place of this worker among those that share the files, or None.
 
     Raises:
         SpecError: for a bad option.
@@ -68,12 +72,14 @@ def assemble(
             hint="Put the texts into a data frame.",
             arg="text",
         )
-    if kind in STREAM_KINDS:
+    build: Callable[..., MapDataset] = BUILDERS.get(kind, build_cached)
+    if shard is not None:
+        build = partial(build_sharded, shard=shard)
+    if kind in STREAM_KINDS and shard is None:
         _check_own(labels, weights, arg)
         data = build_stream(features, options, recipe, arg, text=text, class_weight=class_weight)
         explain_sequence(data, features, options.get("cache"))
     else:
-        build = BUILDERS.get(kind, build_cached)
         data = build(
             features,
             options,

@@ -135,8 +135,8 @@ class MapDataset(Dataset):
         rows, held = len(self.train_rows), len(self.validation_rows)
         return {"source": "rows by number", "rows": rows, "validation_rows": held}
 
-    def order(self, epoch: int) -> np.ndarray:
-        """Returns the training rows in an epoch's order."""
+    def order(self, epoch: int, batch_size: int = 0) -> np.ndarray:
+        """Returns the training rows in an epoch's order, whatever the batch size."""
         return epoch_order(self.train_rows, self.spec.shuffle, self.spec.seed, epoch)
 
 

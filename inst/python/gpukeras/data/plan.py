@@ -112,6 +112,7 @@ class PipelinePlan:
         drop_last: Whether a short last batch is left out.
         shard: This worker's number, from 1, and the number of workers.
         skipped: Text on what `on_error = "skip"` left out, or "".
+        share: Which part of the files this worker has read, or "" for all.
     """
 
     mode: str
@@ -133,6 +134,7 @@ class PipelinePlan:
     drop_last: bool = False
     shard: tuple[int, int] = (1, 1)
     skipped: str = ""
+    share: str = ""
 
 
 def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:

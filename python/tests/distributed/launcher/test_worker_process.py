@@ -4,8 +4,11 @@ Each cluster makes many cases one after another, as starting TensorFlow takes lo
 """
 
 import tempfile
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from children import run_script
 from clusters import plan_workers, run_all, started
@@ -30,6 +33,7 @@ MORE = {
     "few rows": ["train", {"rows": 281}],  # of the last batch one row is left
     "embedding": "embedding",
 }
+TABLE_ROWS = 1050
 ALIKE = few([*FEW, "resume", *MORE], *FEW, "resume")
 ENDING = {
     "interrupt": ["interrupt", {"worker": 1}],
@@ -70,6 +74,15 @@ def alone(cases):
     return {"cases": cases}
 
 
+def write_tables(folder):
+    """A file for workers that share it, and one from which they learn its encoding."""
+    numbers = np.arange(TABLE_ROWS, dtype=float)
+    kinds = pa.array(np.where(numbers % 7 < 3, "few", "more")).dictionary_encode()
+    table = pa.table({"a": numbers, "b": numbers % 7, "y": kinds})
+    pq.write_table(table, folder / "rows.parquet", row_group_size=100)
+    pq.write_table(table.slice(0, 200), folder / "first.parquet")
+
+
 def choose(request, folder):
     """Whether tests run that are not nightly; the cases whose result does not depend on workers."""
     by_day, at_night = read_runs(request)
@@ -82,7 +95,10 @@ def two(request):
     """What each case found on two workers, by its name."""
     with tempfile.TemporaryDirectory() as folder:
         by_day, names = choose(request, folder)
-        names |= {**ENDING, **LAST} if by_day else {}
+        if by_day:
+            write_tables(Path(folder))
+            shards = ["shards", {"path": f"{folder}/rows.parquet"}]
+            names |= {"shards": shards, **ENDING, **LAST}
         workers = run_all(plan_workers(2, list(names.values())))
         pairs = zip(*(worker.cases() for worker in workers), strict=True)
         return dict(zip(names, pairs, strict=True))
@@ -113,7 +129,16 @@ def test_two_processes_train_as_one(one, two, case):
     assert (one[case]["replicas"], one[case]["workers"], one[case]["part"]) == (1, 1, 32)
 
 
-@pytest.mark.parametrize("case", [*ALIKE, "interrupt", "stop"])
+def test_each_worker_reads_its_own_part_of_a_file(two):
+    chief, other = two["shards"]
+    assert chief["share"] == "worker 1 of 2 reads row groups 1 to 5 of 11, 500 rows"
+    assert other["share"].startswith("worker 2 of 2 reads row groups 6 to 11 of 11, 550 rows; ")
+    assert (len(chief["keys"]), len(other["keys"])) == (500, 550)
+    assert len({*chief["keys"], *other["keys"]}) == TABLE_ROWS
+    assert chief["history"]["loss"][-1] < chief["history"]["loss"][0]
+
+
+@pytest.mark.parametrize("case", [*ALIKE, "shards", "interrupt", "stop"])
 def test_all_workers_end_with_the_same_weights_to_the_last_bit(two, case):
     chief, other = two[case]
     assert chief["hash"] == other["hash"]

@@ -12,6 +12,7 @@ from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.errors import Skipped, Tally, check_unchanged
 from gpukeras.data.files.remote_file import AnyFile, RemoteFile, Stamp
+from gpukeras.data.files.shards import choose_parts
 
 Facts = TypeVar("Facts")
 
@@ -24,11 +25,13 @@ class Part:
         path: Path of the file.
         stamp: Size, and modification time or version, when the file was opened.
         facts: Format-specific data for reading the file.
+        groups: The row groups to read, of Parquet files, or None for all.
     """
 
     path: AnyFile
     stamp: Stamp
     facts: Any
+    groups: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Checks that the file is not empty."""
@@ -88,6 +91,20 @@ class TableReader(ABC):
     def notes(self) -> tuple[str, ...]:
         """Sentences for the user, including the findings of passes so far."""
         return tuple(self._notes)
+
+    def take_shard(self, index: int, count: int) -> str:
+        """Restricts the reader to a worker's part of the files; returns a phrase for it.
+
+        Args:
+            index: Number of the worker, from 0.
+            count: Number of workers.
+
+        Raises:
+            DataError: if there are fewer files, or row groups, than workers.
+        """
+        self._parts, text = choose_parts(self._parts, self.format, index, count, self.arg)
+        self.files = tuple(part.path for part in self._parts)
+        return text
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields all rows in file order, in batches of a few MiB; each call reads the files again.

@@ -44,7 +44,8 @@ class ColumnarReader(TableReader):
 
     def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
         rows = 0
-        batches = FORMATS[self.format].read_batches(part.path, self.names)
+        groups = () if part.groups is None else (part.groups,)
+        batches = FORMATS[self.format].read_batches(part.path, self.names, *groups)
         try:
             with closing(read_ahead(map(validated, batches))) as ahead:
                 for batch in ahead:

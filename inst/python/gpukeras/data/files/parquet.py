@@ -31,8 +31,20 @@ def read_facts(path: AnyFile) -> tuple[pa.Schema, int | None]:
         return file.schema_arrow.remove_metadata(), file.metadata.num_rows
 
 
-def read_batches(path: AnyFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yields the given columns of a file in batches.
+def read_groups(path: AnyFile) -> list[int]:
+    """Returns the rows of each row group, from a file's footer.
+
+    Raises:
+        pa.ArrowException, UnicodeError, OSError: if the file is no complete Parquet file.
+    """
+    with open_input(path) as source, pq.ParquetFile(source) as file:
+        return [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+
+
+def read_batches(
+    path: AnyFile, names: Sequence[str], groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the given columns of a file in batches, of all row groups or some.
 
     Raises:
         pa.ArrowException, UnicodeError, OSError: if the file is damaged.
@@ -43,23 +55,27 @@ def read_batches(path: AnyFile, names: Sequence[str]) -> Iterator[pa.RecordBatch
     with open_input(path) as source, pq.ParquetFile(source, **how) as file:
         schema = file.schema_arrow
         rows = batch_rows(pa.schema([schema.field(name) for name in names]))
-        for part, groups in _divide(path, source, file, names):
-            for batch in part.iter_batches(rows, groups, list(names), use_threads=True):
+        for part, some in _divide(path, source, file, names, groups):
+            for batch in part.iter_batches(rows, some, list(names), use_threads=True):
                 yield batch.select(list(names))
 
 
 def _divide(
-    path: AnyFile, source: pa.NativeFile, file: pq.ParquetFile, names: Sequence[str]
+    path: AnyFile,
+    source: pa.NativeFile,
+    file: pq.ParquetFile,
+    names: Sequence[str],
+    groups: Sequence[int] | None,
 ) -> Iterator[tuple[pq.ParquetFile, list[int] | None]]:
     """Yields the row groups to read together, None for all, and the reader that reads them."""
     if not isinstance(path, RemoteFile):
-        yield file, None
+        yield file, None if groups is None else list(groups)
         return
     facts, chosen = file.metadata, set(names)
     at_once = pq.ParquetFile(
         source, metadata=facts, pre_buffer=True, page_checksum_verification=True
     )
-    for group in range(facts.num_row_groups):
+    for group in range(facts.num_row_groups) if groups is None else groups:
         columns = map(facts.row_group(group).column, range(facts.num_columns))
         sizes = [each.total_compressed_size for each in columns if each.path_in_schema in chosen]
         yield (at_once if sum(sizes) <= GROUP_BYTES else file), [group]

@@ -99,7 +99,8 @@ class MapLoader(DataLoader):
     def epoch(self, number: int) -> Generator[Block, None, None]:
         """Yields the blocks of an epoch, counted from 0."""
         with heard_by(self.clock):
-            order = self._dataset.order(number) if self._rows is None else self._rows
+            rows, size = self._rows, self.batch_size
+            order = self._dataset.order(number, size) if rows is None else rows
             end_stage("gather")
         return self.blocks(order, number)
 
@@ -138,12 +139,11 @@ class MapLoader(DataLoader):
                 del block  # before the next is gathered, so that at most two blocks are in memory
 
     def _pieces(self, order: np.ndarray, epoch: int) -> Iterator[Piece]:
-        full = len(order) // self.batch_size
-        first = block = 0
+        full, first, block = len(order) // self.batch_size, 0, 0
         while first < full:
             room, batches = self.capacity * self.batch_size, min(self.capacity, full - first)
             rows = order[first * self.batch_size : (first + batches) * self.batch_size]
-            yield np.pad(rows, (0, room - len(rows)), mode="edge"), batches, False, (epoch, block)
+            yield np.pad(rows, (0, room - len(rows)), mode="wrap"), batches, False, (epoch, block)
             first, block = first + batches, block + 1
         if len(order) % self.batch_size and not (self._drop_last and full):
             yield order[full * self.batch_size :], 1, True, (epoch, full)

@@ -223,8 +223,8 @@ class Cache:
     def _clean_up(self) -> None:
         """Removes what killed processes left behind."""
         for each in list(self.folder.iterdir()):
-            key = each.name[1 : KEY_LENGTH + 1]
-            if each.name.startswith(".") and _is_key(key):
+            key, own = each.name[1 : KEY_LENGTH + 1], f"-{os.getpid()}@" in each.name
+            if each.name.startswith(".") and _is_key(key) and not own:  # of another thread
                 clean_up(self.folder / key)
 
     def _read_entry(self, key: str) -> Entry | None:

@@ -26,6 +26,7 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.files.errors import read_stamp
 from gpukeras.data.files.paths import FORMATS, find_files
+from gpukeras.data.files.remote_file import AnyFile, RemoteFile, is_url
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.data.preprocessing.targets import MASKS
@@ -100,7 +101,7 @@ def explain_unknown(features: Mapping[str, Any]) -> str:
     return f"{source} may give other rows next time" if source else "they come from no file"
 
 
-def _list_files(given: Mapping[str, Any]) -> Iterator[Path]:
+def _list_files(given: Mapping[str, Any]) -> Iterator[AnyFile]:
     """Yields the files of features or labels, in reading order."""
     kind = given.get("kind")
     if kind in ("table", "records") and given.get("stream") is None:
@@ -108,7 +109,8 @@ def _list_files(given: Mapping[str, Any]) -> Iterator[Path]:
         form = (given.get("format") or "auto") if kind == "table" else FORMATS[0]
         yield from find_files(_texts(given["paths"]), "x", form).paths
     elif kind == "npy":
-        yield Path(given["path"])
+        path = given["path"]
+        yield from find_files([path], "x", FORMATS[0]).paths if is_url(path) else [Path(path)]
     elif kind == MASKS or (kind == "images" and given.get("column")):
         paths = given["values"] if kind == MASKS else given["paths"]
         yield from (Path(path) for path in _texts(paths) if path)
@@ -122,7 +124,12 @@ def _texts(given: str | Sequence[str]) -> Sequence[str]:
     return [given] if isinstance(given, str) else given
 
 
-def _describe_file(path: Path) -> tuple[Any, ...]:
+def _describe_file(path: AnyFile) -> tuple[Any, ...]:
+    if isinstance(path, RemoteFile):
+        size, version = read_stamp(path)
+        if not version:
+            raise NotKeptError(f"{path} has neither ETag nor time, which would show a change")
+        return str(path), size, version
     found: tuple[Any, ...] = os.path.abspath(path), *read_stamp(path)
     with suppress(OSError):
         found = *found, os.stat(path).st_ctime_ns
@@ -141,12 +148,15 @@ def _read_versions() -> tuple[Any, ...]:
     return (FORMAT, gpukeras.__version__, sys.byteorder, *found)
 
 
-def _name(features: Mapping[str, Any], files: Sequence[Path]) -> str:
+def _name(features: Mapping[str, Any], files: Sequence[AnyFile]) -> str:
     """Returns a name for people: what the user gave, without folders."""
-    given = _texts(features.get("paths") or features.get("path") or [str(files[0].parent)])
+    first = files[0]
+    if isinstance(first, RemoteFile):  # its address may hold credentials
+        return first.name + (f" and {count_of(len(files) - 1, 'other')}" if len(files) > 1 else "")
+    given = _texts(features.get("paths") or features.get("path") or [str(first.parent)])
     name = Path(given[0]).name
     if len(given) > 1 and features["kind"] == "images":
-        name = files[0].parent.name  # of a column, with a path for each row
+        name = first.parent.name  # of a column, with a path for each row
     elif len(given) > 1:
         name += f" and {count_of(len(given) - 1, 'other')}"
     return name

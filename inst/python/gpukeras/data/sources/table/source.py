@@ -48,7 +48,8 @@ class TableFeatures(Features):
         features: `{kind: "table", paths, format, columns, label, weights}`; the last four may be
             missing: the format follows from the suffix, and all columns except label and weights
             are features. `label` may name several columns, one per output. Instead of paths,
-            `stream` gives rows that come once, see `files.stream.open_stream()`.
+            `stream` gives rows that come once, see `files.stream.open_stream()`. With `shard`, a
+            worker's number from 0 and the number of workers, only its part of the files is read.
         arg: Name of the user's argument, for error messages.
         spec: The dataset options for reading and learning.
         recipe: Recipe that encodes the rows, if it is known: then only its columns are read.
@@ -74,6 +75,7 @@ class TableFeatures(Features):
         self._text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
         self._labels = _texts(features.get("label")) or []
         self._weights = features.get("weights") or None
+        self._shard = features.get("shard")
         self._open(features)
         self._scan: Scan | None = None
 
@@ -93,6 +95,8 @@ class TableFeatures(Features):
         requested = self._choose(self.reader.names, asked)
         if set(requested) != set(self.reader.names):
             self.reader = open_table(paths, self.arg, columns=requested, **how)
+        if self._shard is not None:
+            self.reader.take_shard(*self._shard)
 
     def _choose(self, names: Sequence[str], asked: Sequence[str] | None) -> list[str]:
         """Chooses the feature columns; returns them and the columns beside them."""
@@ -225,7 +229,7 @@ class TableFeatures(Features):
     def _located(self, error: DataError, complete: np.ndarray | None) -> DataError:
         """Adds the file and row to an error about a row used; unchanged if they are unknown."""
         row, files = error.details.get("row"), self.reader.files
-        if row is None or self.skipped:
+        if row is None or self.skipped or self._shard is not None:
             return error
         row = row if complete is None else int(np.flatnonzero(complete)[row - 1]) + 1
         if len(files) < 2:

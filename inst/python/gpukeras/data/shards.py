@@ -1,0 +1,239 @@
+"""Rows of a worker that has read its own part of the files, for training with the other workers.
+
+    files --build_sharded()--> this worker's rows --exchange of their number--> ShardedDataset
+
+Rows are numbered over all workers. Each batch takes equally many rows of each worker, in the order
+in which `BatchSharding` divides it, so that no worker needs rows of another one. An epoch ends with
+the rows of the smallest shard: each worker leaves out as many as it has more, others in each epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import epoch_order
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.plan import PipelinePlan, choose_batch_size
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.saved.cached import build_cached
+from gpukeras.data.sources.row_store import Gatherer, Rows, RowSource, row_numbers
+
+LEARNED = "Each worker would learn another encoding from its own files."
+
+
+@dataclass(frozen=True)
+class WorkerShard:
+    """The place of this worker among those that share the files.
+
+    Args:
+        index: Number of this worker, from 0.
+        count: Number of workers.
+        exchange: Sends a record to all workers, and returns those of all in their order.
+    """
+
+    index: int
+    count: int
+    exchange: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
+
+
+class ShardRows(RowSource):
+    """This worker's rows, under their numbers among the rows of all workers.
+
+    Args:
+        own: The rows.
+        first: Number of the first of them.
+        total: Number of rows of all workers.
+    """
+
+    def __init__(self, own: RowSource, first: int, total: int) -> None:
+        """Stores the arguments."""
+        super().__init__((total, *own.shape[1:]), own.dtype, own.streamed)
+        self.movable, self.texts = own.movable, own.texts
+        self._own, self._first = own, first
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of this worker's rows."""
+        return self._own.stored_bytes
+
+    @property
+    def resident_bytes(self) -> int:
+        """Host memory of this worker's rows."""
+        return self._own.resident_bytes
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Returns the given rows.
+
+        Raises:
+            DataError: for rows of other workers.
+        """
+        return self._own.gather(self._find(rows))
+
+    def gatherer(self, place: str) -> Gatherer:
+        """Returns the gatherer of this worker's rows on a device."""
+        gather = self._own.gatherer(place)
+        return lambda rows: gather(self._find(rows))
+
+    def reusing_gatherer(self) -> Gatherer:
+        """Returns the gatherer that may use memory again."""
+        gather = self._own.reusing_gatherer()
+        return lambda rows: gather(self._find(rows))
+
+    def _find(self, rows: Rows) -> np.ndarray:
+        found = row_numbers(rows, len(self)) - self._first
+        if found.size and not 0 <= found.min() <= found.max() < len(self._own):
+            raise DataError(
+                "This worker has read its own shard, and not the rows of the other workers.",
+                hint="Train on all workers, and evaluate data that each worker reads as a whole.",
+            )
+        return found.astype(np.int32, copy=False)
+
+
+class ShardedDataset(MapDataset):
+    """The rows of all workers, of which this one has its own.
+
+    Args:
+        own: This worker's dataset.
+        index: Number of this worker, from 0.
+        counts: Rows of each worker.
+        share: A phrase for what this worker has read.
+    """
+
+    def __init__(self, own: MapDataset, index: int, counts: Sequence[int], share: str) -> None:
+        """Numbers the rows over all workers."""
+        firsts = np.cumsum([0, *counts])
+        self._index, self._counts, self._firsts = index, tuple(counts), firsts
+        self._share = share
+        sources = tuple(ShardRows(each, int(firsts[index]), sum(counts)) for each in own.sources)
+        super().__init__(
+            sources,
+            own.recipe,
+            replace(own.spec, drop_last=True),
+            np.arange(len(counts) * min(counts), dtype=np.int32),  # as many as an epoch takes
+            np.empty(0, np.int32),
+            na=own.na,
+            dropped=own.dropped,
+            skipped=own.skipped,
+            notes=own.notes,
+        )
+
+    def rows(self, part: str) -> np.ndarray:
+        """Returns the row numbers of a part; "all" are this worker's rows."""
+        if part != "all":
+            return super().rows(part)
+        first = int(self._firsts[self._index])
+        return np.arange(first, first + self._counts[self._index], dtype=np.int32)
+
+    def batch(self, rows: int) -> tuple[Any, ...]:
+        """Returns this worker's first rows of every source."""
+        return tuple(source.gather(self.rows("all")[:rows]) for source in self.sources)
+
+    def order(self, epoch: int, batch_size: int = 0) -> np.ndarray:
+        """Returns an epoch's full batches, of which each worker gets rows of its own.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            batch_size: Rows of a batch on all workers, a multiple of their number.
+        """
+        workers = len(self._counts)
+        size = batch_size or workers
+        steps, part = len(self.train_rows) // size, size // workers
+        order = np.empty((steps, workers, part), np.int32)
+        for worker, count in enumerate(self._counts):
+            order[:, worker] = self._firsts[worker]  # not gathered here, so any will do
+            if worker == self._index:
+                own = np.arange(count, dtype=np.int32) + np.int32(self._firsts[worker])
+                own = epoch_order(own, self.spec.shuffle, self.spec.seed, epoch)
+                order[:, worker] = own[: steps * part].reshape(steps, part)
+        return order.reshape(-1)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the numbers of rows, and those of each worker's shard."""
+        return {**super().identity(), "shards": list(self._counts)}
+
+    def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
+        """Returns the plan for a device and options, with what this worker has read."""
+        most = self._counts[self._index]
+        share = f"worker {self._index + 1} of {len(self._counts)} reads {self._share}, "
+        share += count_of(most, "row")
+        if most > min(self._counts):
+            share += f"; an epoch takes {min(self._counts):,} of them, as the smallest shard has"
+        return replace(super().make_plan(device, spec), share=share)
+
+
+def build_sharded(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    shard: WorkerShard,
+    recipe: Recipe | None = None,
+    arg: str = "x",
+    **given: Any,
+) -> ShardedDataset:
+    """Builds the dataset of a worker from its part of the files; all workers call it together.
+
+    Args:
+        features: Of kind "table", with paths.
+        options: Fields of `DatasetSpec`.
+        shard: The place of this worker.
+        recipe: The encoding to apply.
+        arg: The user's name for the features, for messages.
+        **given: Other arguments of `dataset.build_dataset()`.
+
+    Raises:
+        SpecError: for other rows, or an option that needs the rows of all workers.
+        DataError: for data that cannot be trained on, or fewer files than workers.
+    """
+    spec = DatasetSpec.from_dict(options)
+    _check_options(features, spec, recipe, given)
+    place = shard.index, shard.count
+    share = _describe_share(features, spec, place, arg)
+    mine = {**features, "shard": place}
+    own = build_cached(mine, options, recipe=recipe, arg=arg, **given)
+    counts = [one["rows"] for one in shard.exchange("shard", {"rows": len(own.train_rows)})]
+    data = ShardedDataset(own, shard.index, counts, share)
+    choose_batch_size(len(data.train_rows), spec.batch_size)
+    return data
+
+
+def _describe_share(
+    features: Mapping[str, Any], spec: DatasetSpec, place: tuple[int, int], arg: str
+) -> str:
+    from gpukeras.data.files.table import open_table  # imports pyarrow, which takes 0.3 s
+
+    how = {"format": features.get("format") or "auto", "on_error": spec.on_error}
+    return open_table(features["paths"], arg, **how).take_shard(*place)
+
+
+def _check_options(
+    features: Mapping[str, Any],
+    spec: DatasetSpec,
+    recipe: Recipe | None,
+    given: Mapping[str, Any],
+) -> None:
+    if features["kind"] != "table" or features.get("stream") is not None:
+        raise SpecError(
+            '`shard` = "workers" divides files: CSV, Parquet or Feather.',
+            hint="Use `shard = c(1, 1)`: each worker then reads all rows, and trains its part.",
+            arg="shard",
+        )
+    refused = {
+        "validation": (spec.validation > 0, "Give gpu_fit(validation = ) other files."),
+        "class_weight": (given.get("class_weight") is not None, "Give `weights`."),
+        "recipe": (
+            recipe is None,
+            "Learn it from one file: recipe = gpu_recipe(gpu_dataset(files[1], ...)).",
+        ),
+    }
+    for name, (wrong, hint) in refused.items():
+        if wrong:
+            needs = "needs a `recipe`" if name == "recipe" else f"does not go with `{name}`"
+            message = f'`shard` = "workers" {needs}. {LEARNED}'
+            raise SpecError(message, hint=hint, arg=name)
