@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from object_servers import objects
 from pictures import make_folder
 
 from gpukeras import DataError
@@ -185,3 +186,21 @@ def test_other_caches_keep_nothing(table, folder):
 
 def test_the_plan_of_a_device_reads_from_the_cache_too(table):
     assert make(table).plan("GPU:0").mode == "streamed"
+
+
+def test_objects_of_a_server_are_known_by_their_version(table):
+    (path,) = table["paths"]
+    with open(path, "rb") as file:
+        content = {"/rows.parquet": file.read()}
+    with objects(content) as (url, answers):
+        remote = {**table, "paths": [f"{url}/rows.parquet?secret=open-sesame"]}
+        content["/rows.parquet?secret=open-sesame"] = content["/rows.parquet"]
+        first = make(remote)
+        asked = answers.sent
+        check_same(make(remote), first)
+        assert answers.sent - asked <= 2  # a byte, to learn the version
+        content["/rows.parquet?secret=open-sesame"] += b"\0"  # another version
+        with pytest.raises(DataError, match="no whole Parquet file"):
+            make(remote)
+    entries = cache.open_cache().entries()
+    assert [entry.source for entry in entries] == ["rows.parquet"]
