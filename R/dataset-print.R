@@ -1,5 +1,49 @@
 # Lines of print() for datasets: rows, batches, features, labels, and the cost of each stage.
 
+#' @export
+format.gpu_dataset <- function(x, ...) {
+  plan <- x$plan
+  format_fields(
+    format_rows(plan, if (is.null(x$windows)) "rows" else "windows"),
+    windows = format_windows(x$windows),
+    format_inputs(x),
+    if (!identical(x$kind, "batches")) format_outputs(x$label),
+    batches = format_batches(plan),
+    shuffle = plan$shuffle_reason,
+    rows = sprintf("%s (%s)", plan$mode, plan$reason),
+    prefetch = if (plan$ahead > 0) "the next block of batches, while the device works on one",
+    shard = format_shard(plan),
+    "on device" = if (nzchar(x$augment %||% "")) x$augment,
+    missing = plan$na_reason,
+    skipped = if (nzchar(plan$skipped)) plan$skipped,
+    weights = if (isTRUE(x$weighted)) "a weight for each row"
+  )
+}
+
+#' @param cost Whether to measure the cost of each stage of the pipeline on some blocks, and show it
+#'   in microseconds per row. The stages are `read` (from files), `decode` (to pixels, dense rows,
+#'   encoded columns), `gather` (a block's rows in the epoch's order), `pull` (a `tf.data` pipeline,
+#'   as a whole), `send` (to the device), `cast` or `augment` (including casting and scaling), `map`
+#'   and `unpack` (a tensor for each input and output); only those that the dataset has are shown.
+#'   Rows that are cached are not read or decoded again.
+#' @rdname gpu_dataset
+#' @export
+print.gpu_dataset <- function(x, cost = FALSE, ...) {
+  check_flag(cost)
+  NextMethod()
+  if (cost) cat_lines(format_cost(call_core("cost", list(data = check_alive(x)$handle))))
+  invisible(x)
+}
+
+format_shard <- function(plan) {
+  shard <- unlist(plan$shard)
+  if (nzchar(plan$share %||% "")) {
+    plan$share
+  } else if (shard[2] > 1) {
+    sprintf("%d of %d workers", shard[1], shard[2])
+  }
+}
+
 # Microseconds per row of each stage, and its share of the total.
 format_cost <- function(stages) {
   seconds <- vapply(stages, `[[`, 0, "row_s")
