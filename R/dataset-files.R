@@ -176,8 +176,8 @@ is_url <- function(path) grepl(url_scheme, path)
 
 # Whether each path is a table, an address, a folder, an existing file or a glob.
 is_table <- function(path) {
-  is_url(path) | grepl(table_suffix, path, ignore.case = TRUE) | dir.exists(path) | file.exists(path) |
-    grepl("[*?[]", path)
+  is_url(path) | grepl(table_suffix, path, ignore.case = TRUE) | dir.exists(path) |
+    file.exists(path) | grepl("[*?[]", path)
 }
 
 folder_kind <- function(path) {
