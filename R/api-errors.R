@@ -29,11 +29,22 @@ abort_gpukeras <- function(message, code, hint = "", ..., call = caller_env()) {
   )
 }
 
-# Reports `gpu_dataset()` as the caller; method dispatch is internal.
+# Reports `gpu_dataset()` as the caller; method dispatch is internal. Arguments are left out where
+# one is an address, which may hold a password.
 as_generic_call <- function(call) {
   call <- rlang::error_call(call)
   method <- is.call(call) && is.symbol(call[[1]]) && grepl("^gpu_dataset[.]", call[[1]])
-  if (method) quote(gpu_dataset()) else call
+  if (method) quote(gpu_dataset()) else if (has_address(call)) call[1] else call
+}
+
+has_address <- function(code) {
+  if (missing(code)) { # as in x[, 1]
+    FALSE
+  } else if (is.character(code)) {
+    any(is_url(code))
+  } else {
+    is.call(code) && any(vapply(as.list(code), function(part) has_address(part), NA))
+  }
 }
 
 # A note to the user, by rlang: cli_inform() would evaluate braces in a text from a file.

@@ -56,7 +56,8 @@ url_query <- "[?][^?*=/]+=.*$"
 #' `AZURE_STORAGE_SAS_TOKEN`, or what Azure finds by itself. An address may say them instead:
 #' `"s3://key:secret@bucket/..."` (percent-encoded), `"https://user:password@host/..."`, a signed
 #' address, and the options `?region=`, `?endpoint_override=` and `?anonymous=true` (for public
-#' buckets). Messages, plans and recipes show addresses without user, password and options.
+#' buckets). Messages, plans and recipes show addresses without user, password and options; R's own traceback shows calls as you
+#' wrote them.
 #'
 #' What is transient, such as an answer with status 500 or 503, a connection that is lost or a body
 #' that breaks off, is asked for again after growing pauses. What lasts is an error of class
@@ -173,6 +174,17 @@ file_kind <- function(path, format = "auto") {
 
 # Whether each path is the address of an object, such as "s3://bucket/rows.csv".
 is_url <- function(path) grepl(url_scheme, path)
+
+# Models and saved datasets are files of this computer.
+check_local_path <- function(path, arg = caller_arg(path), call = caller_env()) {
+  if (any(is_url(path))) {
+    abort_gpukeras(
+      sprintf("`%s` must be a path of this computer, not an address.", arg),
+      code = "spec", hint = "Copy the file from there, or to there, by another program.",
+      arg = arg, call = call
+    )
+  }
+}
 
 # Whether each path is a table, an address, a folder, an existing file or a glob.
 is_table <- function(path) {

@@ -45,6 +45,7 @@ gpu_dataset_save <- function(data, path, format = c("parquet", "tfrecord"), shar
                              overwrite = FALSE, verbose = TRUE) {
   data <- check_dataset(data)
   check_string(path)
+  check_local_path(path)
   if (missing(format)) format <- "parquet"
   check_no_na_options(list(format = format, shards = shards, overwrite = overwrite))
   # The listener handles interrupts between two blocks, where no file is half written.

@@ -32,6 +32,7 @@
 gpu_save <- function(model, path, overwrite = FALSE, history = NULL, verbose = TRUE) {
   model <- check_model(model)
   check_string(path)
+  check_local_path(path)
   check_flag(overwrite)
   check_flag(verbose)
   record <- suspendInterrupts(call_core("save_archive", list(
@@ -146,6 +147,7 @@ gpu_export <- function(model, path, format = c("savedmodel", "onnx", "litert", "
                        overwrite = FALSE, data = NULL, tolerance = NULL) {
   model <- check_model(model)
   check_string(path)
+  check_local_path(path)
   if (missing(format)) format <- "auto"
   check_no_na_options(list(format = format, overwrite = overwrite, tolerance = tolerance))
   data <- if (!is.null(data)) check_dataset(data)$handle

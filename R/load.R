@@ -91,6 +91,7 @@ gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
   if (!rlang::is_string(x)) {
     return(resolve_saved(x, needs = needs))
   }
+  check_local_path(x)
   record <- call_core("load_archive", list(
     path = absolute_paths(x), arg = "x", custom_objects = needs$custom_objects,
     safe_mode = safe_mode

@@ -38,3 +38,12 @@ test_that("another condition is quoted without its colours", {
   expect_match(conditionMessage(condition), "\u001b[", fixed = TRUE)
   expect_no_match(said_by(condition), "\u001b[", fixed = TRUE)
 })
+
+test_that("a call with an address is shown without its arguments", {
+  shown <- function(call) as_generic_call(call)
+  expect_equal(shown(quote(gpu_predict(m, "s3://k:s@b/x.csv"))), quote(gpu_predict()))
+  expect_equal(shown(quote(f(m, x = c("a", "s3://k:s@b/x.csv")[1, ]))), quote(f()))
+  expect_equal(shown(quote(gpu_fit(model, x[, 1], "a"))), quote(gpu_fit(model, x[, 1], "a")))
+  expect_equal(shown(quote(gpu_dataset.character(x))), quote(gpu_dataset()))
+  expect_null(shown(NULL))
+})

@@ -222,6 +222,13 @@ test_that("images of stores are refused, and so are other schemes, without the a
   }
   expect_match(refused("ftp://me:open-sesame@host/rows.csv"), "ftp:// is not read")
   expect_match(refused("http://me:open-sesame@gpukeras.invalid/rows.csv"), "does not protect")
+  expect_match(refused("s3://me:open/sesame@host/rows.csv"), "names no bucket")
+  expect_false(grepl("sesame", format(conditionCall(
+    expect_error(gpu_dataset("ftp://me:open-sesame@host/rows.csv", y = "y"))
+  ))))
+  loading <- rlang::catch_cnd(gpu_load("s3://me:open-sesame@host/m.keras"))
+  expect_snapshot(gpu_load("s3://bucket/m.keras"), error = TRUE)
+  expect_false(grepl("sesame", paste(conditionMessage(loading), format(conditionCall(loading)))))
   pictures <- "https://me:open-sesame@host/cat.png"
   error <- expect_error(gpu_dataset(pictures, y = 1), class = "gpukeras_error_data")
   expect_match(conditionMessage(error), "images are read from this computer only")
