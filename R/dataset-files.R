@@ -56,8 +56,8 @@ url_query <- "[?][^?*=/]+=.*$"
 #' `AZURE_STORAGE_SAS_TOKEN`, or what Azure finds by itself. An address may say them instead:
 #' `"s3://key:secret@bucket/..."` (percent-encoded), `"https://user:password@host/..."`, a signed
 #' address, and the options `?region=`, `?endpoint_override=` and `?anonymous=true` (for public
-#' buckets). Messages, plans and recipes show addresses without user, password and options; R's own traceback shows calls as you
-#' wrote them.
+#' buckets). Messages, plans and recipes show addresses without user, password and options; R's own
+#' `traceback()` shows calls as you wrote them.
 #'
 #' What is transient, such as an answer with status 500 or 503, a connection that is lost or a body
 #' that breaks off, is asked for again after growing pauses. What lasts is an error of class
