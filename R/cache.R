@@ -31,7 +31,8 @@
 #' The entries take at most 10 GiB, or as many GiB as the environment variable
 #' `GPUKERAS_DATA_CACHE_GIB` says. Beyond that, those that were used least recently are removed, but
 #' none that a dataset reads. Several sessions may use the cache at once. Checksums are verified
-#' whenever an entry is opened; a damaged one is made anew, with a warning.
+#' whenever an entry is opened; a damaged one is made anew, with a warning. A first call takes
+#' longer than without the cache, because it writes the rows and reads them back to verify them.
 #' @param clean Whether to remove all entries first, but those that a dataset of this or another
 #'   session reads.
 #' @return A `gpu_cache`: a data frame with one row per entry, the last used first, and the columns

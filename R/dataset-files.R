@@ -24,8 +24,9 @@ url_query <- "[?][^?*=/]+=.*$"
 #' batches. The encoded rows stay in memory up to 256 MiB; beyond that they go to a scratch file in
 #' R's temporary folder, which is removed with the dataset. `cache = "host"` keeps them in memory
 #' and `cache = "disk"` on disk, whatever their size, where a later session finds them: see
-#' [gpu_cache()]. Both shuffle all rows, and neither needs the files after the dataset is made. Rows of tables are always kept: `cache = FALSE` means
-#' `"auto"` for them. Reading Parquet takes some 2 MiB for each selected column.
+#' [gpu_cache()]. Both shuffle all rows, and neither needs the files after the dataset is made. Rows
+#' of tables are always kept: `cache = FALSE` means `"auto"` for them. Reading Parquet takes some 2
+#' MiB for each selected column.
 #'
 #' Columns are encoded like those of a data frame, and `na`, `encode`, `scale` and `validation` have
 #' the same meaning. Memory grows by some 20 bytes per row (labels and row orders), and with
@@ -63,14 +64,24 @@ url_query <- "[?][^?*=/]+=.*$"
 #' that breaks off, is asked for again after growing pauses. What lasts is an error of class
 #' `gpukeras_error_data` that names the object. So is an object that is gone, or whose size or ETag
 #' has changed since it was opened. Nothing of a dataset that failed is left.
+#' @section Workers that read their own files:
+#' The workers of a [gpu_cluster()] all read the whole data by default, and train their part of each
+#' batch. With `shard = "workers"`, each reads only a part of the files: tables in CSV and Feather
+#' files are divided file by file, Parquet files by row groups, so that one large file serves all
+#' workers. The parts are about equal and have no row in common, and `print()` shows this worker's.
+#' All workers call `gpu_dataset()` with the same paths, and a `recipe`, which was learned from one
+#' of the files, for example: otherwise each worker would learn its own means and levels. Each batch
+#' takes equally many rows of each worker, in an order that is new in each epoch. An epoch ends when
+#' the smallest part does; a short last batch is left out. `validation` and `class_weight` do not
+#' apply: give files of their own to `gpu_fit(validation = )`.
 #' @section Images:
 #' `x` may be a folder with one subfolder per class. The names of the subfolders become the levels,
 #' in alphabetical order. JPEG, PNG, GIF (the first frame), BMP and TIFF files are read; other and
 #' hidden files are ignored. For [gpu_predict()], `x` may also be paths of image files. All cores
 #' decode and resize the images once. The images are kept as bytes: in memory up to 256 MiB, in a
-#' scratch file beyond. With `cache = FALSE` they are decoded again in each epoch. `cache = "disk"` keeps them for
-#' later sessions, see [gpu_cache()]. Values are 0 to
-#' 255, as in Keras, or 0 to 1 with `scale = TRUE`; the device converts them to floats.
+#' scratch file beyond. With `cache = FALSE` they are decoded again in each epoch. `cache = "disk"`
+#' keeps them for later sessions, see [gpu_cache()]. Values are 0 to 255, as in Keras, or 0 to 1
+#' with `scale = TRUE`; the device converts them to floats.
 #'
 #' `augment` runs on the device too, with separate random numbers for each row and new ones in each
 #' epoch: crop, flip, rotation, zoom and translation in one resampling, then brightness and contrast

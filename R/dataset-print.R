@@ -35,15 +35,6 @@ print.gpu_dataset <- function(x, cost = FALSE, ...) {
   invisible(x)
 }
 
-format_shard <- function(plan) {
-  shard <- unlist(plan$shard)
-  if (nzchar(plan$share %||% "")) {
-    plan$share
-  } else if (shard[2] > 1) {
-    sprintf("%d of %d workers", shard[1], shard[2])
-  }
-}
-
 # Microseconds per row of each stage, and its share of the total.
 format_cost <- function(stages) {
   seconds <- vapply(stages, `[[`, 0, "row_s")
@@ -80,6 +71,16 @@ format_batches <- function(plan) {
     "%s, %s an epoch, %s (%s)", count_of(plan$batch_size, "rows"),
     format_count(plan$steps_per_epoch), last, plan$batch_reason
   )
+}
+
+# The part of the rows that this worker has; NULL for all.
+format_shard <- function(plan) {
+  shard <- unlist(plan$shard)
+  if (nzchar(plan$share %||% "")) {
+    plan$share
+  } else if (shard[2] > 1) {
+    sprintf("%d of %d workers", shard[1], shard[2])
+  }
 }
 
 format_features <- function(x) {

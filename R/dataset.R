@@ -40,13 +40,13 @@
 #'   covers all rows wherever rows have numbers; `print()` confirms that or says what is done
 #'   instead.
 #' @param cache Where to keep the rows. `"device"`: in the device's memory. `"host"`: in host
-#'   memory, from which blocks are sent. `"disk"`: rows of files in a cache that later sessions use,
-#'   so that they need not read and encode the files again (see [gpu_cache()]: the rows stay on disk
-#'   after the session); other rows in a scratch file of the session. `"auto"`: on the device if the rows fit into half of its free memory; rows that come from files or a
-#'   function stay in memory up to 256 MiB, and beyond that go to a scratch file, which the
-#'   operating system keeps in memory while there is room. `TRUE` keeps the rows of a function or a
-#'   pipeline, so that it runs for one epoch only; `FALSE` runs it again in each epoch, which is
-#'   also what `"auto"` does with functions and pipelines.
+#'   memory, from which blocks are sent. `"disk"`: rows of files in a cache, from which later
+#'   sessions take them (they stay there: see [gpu_cache()]), other rows in a scratch file of the
+#'   session. `"auto"`: on the device if the rows fit into half of its free memory; rows that come
+#'   from files or a function stay in memory up to 256 MiB, and beyond that go to a scratch file,
+#'   which the operating system keeps in memory while there is room. `TRUE` keeps the rows of a
+#'   function or a pipeline, so that it runs for one epoch only; `FALSE` runs it again in each
+#'   epoch, which is also what `"auto"` does with functions and pipelines.
 #' @param validation Share of the rows to hold out for validation, drawn at random; the last ones in
 #'   time of time series.
 #' @param encode How to encode factors and texts: as `"onehot"` columns, as `"codes"` from 0, or as
@@ -167,16 +167,6 @@
 #' They are passed to Python without their zeros, and each block of batches is expanded on its way
 #' to the device. A model trained on a sparse matrix can also predict dense ones of the same width,
 #' and the reverse.
-#' @section Workers that read their own files:
-#' The workers of a [gpu_cluster()] all read the whole data by default, and train their part of each
-#' batch. With `shard = "workers"`, each reads only a part of the files: tables in CSV and Feather
-#' files are divided file by file, Parquet files by row groups, so that one large file serves all
-#' workers. The parts are about equal and have no row in common, and `print()` shows this worker's.
-#' All workers call `gpu_dataset()` with the same paths, and a `recipe`, which was learned from one of
-#' the files, for example: otherwise each worker would learn its own means and levels. Each batch
-#' takes equally many rows of each worker, in an order that is new in each epoch. An epoch ends when
-#' the smallest part does; a short last batch is left out. `validation` and `class_weight` do not
-#' apply: give files of their own to `gpu_fit(validation = )`.
 #' @section Errors:
 #' `gpukeras_error_data` for data that cannot be trained on (missing or infinite values, no rows,
 #' lists, different lengths, a missing file); it names the argument or column. `gpukeras_error_spec`

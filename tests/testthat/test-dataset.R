@@ -249,6 +249,18 @@ test_that("a worker's share of the rows prints, in a scratch file too", {
   expect_snapshot(print(data))
 })
 
+test_that("workers that read their own files need a cluster, and the plan shows their part", {
+  skip_without_tensorflow()
+  expect_error(
+    gpu_dataset(y ~ ., mixed_frame(), shard = "workers"),
+    "is for the workers of a cluster",
+    class = "gpukeras_error_spec"
+  )
+  data <- gpu_dataset(a_matrix(), seed = 1)
+  data$plan$share <- "worker 1 of 2 reads file 1 of 2, 500 rows"
+  expect_output(print(data), "shard:    worker 1 of 2 reads file 1 of 2, 500 rows", fixed = TRUE)
+})
+
 # On the device ------------------------------------------------------------------------------------
 
 test_that("images vary and features are mapped, in R's own words", {

@@ -125,7 +125,10 @@ def test_rows_of_others_are_an_error_and_not_other_rows(features):
         ({"recipe": None}, '`shard` = "workers" needs a `recipe`'),
         ({"options": {"validation": 0.1}}, "does not go with `validation`"),
         ({"class_weight": "balanced"}, "does not go with `class_weight`"),
-        ({"features": {"kind": "array", "values": np.ones(3)}}, "divides files"),
+        (
+            {"features": {"kind": "array", "values": np.ones(3)}},
+            "divides files: CSV, Parquet or Feather",
+        ),
     ],
 )
 def test_what_needs_all_rows_is_refused(features, change, message):
@@ -133,6 +136,14 @@ def test_what_needs_all_rows_is_refused(features, change, message):
     given = {"features": features, "options": {}, "recipe": recipe, **change}
     with pytest.raises(SpecError, match=message):
         assemble(**given, shard=Meeting(1).shard(0))
+
+
+@pytest.mark.parametrize("told", [{}, {"rows": "many"}, {"rows": -3}, {"rows": 2**31}])
+def test_a_count_that_is_none_is_refused(features, told):
+    recipe = build_dataset(features, {}).recipe
+    shard = WorkerShard(0, 2, lambda kind, record: [record, told])
+    with pytest.raises(DataError, match="The workers' rows of `x` cannot be numbered"):
+        assemble(features, {}, recipe=recipe, shard=shard)
 
 
 def test_a_kept_entry_is_one_worker_s_own(features, tmp_path, monkeypatch):

@@ -66,12 +66,7 @@ def assemble(
         DataError: for data that cannot be trained on.
     """
     kind = features["kind"]
-    if text is not None and kind not in TEXT_KINDS:
-        raise SpecError(
-            "`text` names columns, which `" + arg + "` does not have.",
-            hint="Put the texts into a data frame.",
-            arg="text",
-        )
+    _check_text(text, kind, arg)
     build: Callable[..., MapDataset] = BUILDERS.get(kind, build_cached)
     if shard is not None:
         build = partial(build_sharded, shard=shard)
@@ -92,6 +87,15 @@ def assemble(
             text=text,
         )
     return _vary(data, augment, map)
+
+
+def _check_text(text: Mapping[str, Any] | None, kind: str, arg: str) -> None:
+    if text is not None and kind not in TEXT_KINDS:
+        raise SpecError(
+            "`text` names columns, which `" + arg + "` does not have.",
+            hint="Put the texts into a data frame.",
+            arg="text",
+        )
 
 
 def _check_own(labels: Mapping[str, Any] | None, weights: Weights | None, arg: str) -> None:

@@ -25,6 +25,7 @@ from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.saved.cached import build_cached
 from gpukeras.data.sources.row_store import Gatherer, Rows, RowSource, row_numbers
 
+MOST_ROWS = 2**31 - 1
 LEARNED = "Each worker would learn another encoding from its own files."
 
 
@@ -197,7 +198,7 @@ def build_sharded(
     share = _describe_share(features, spec, place, arg)
     mine = {**features, "shard": place}
     own = build_cached(mine, options, recipe=recipe, arg=arg, **given)
-    counts = [one["rows"] for one in shard.exchange("shard", {"rows": len(own.train_rows)})]
+    counts = _check_counts(shard.exchange("shard", {"rows": len(own.train_rows)}), arg)
     data = ShardedDataset(own, shard.index, counts, share)
     choose_batch_size(len(data.train_rows), spec.batch_size)
     return data
@@ -210,6 +211,15 @@ def _describe_share(
 
     how = {"format": features.get("format") or "auto", "on_error": spec.on_error}
     return open_table(features["paths"], arg, **how).take_shard(*place)
+
+
+def _check_counts(records: Sequence[Mapping[str, Any]], arg: str) -> list[int]:
+    """Returns each worker's number of rows, which all together have numbers of 32 bits."""
+    counts = [record.get("rows") for record in records]
+    known = [count for count in counts if type(count) is int and count > 0]
+    if len(known) < len(counts) or sum(known) > MOST_ROWS:
+        raise DataError(f"The workers' rows of `{arg}` cannot be numbered.", arg=arg)
+    return known
 
 
 def _check_options(

@@ -341,7 +341,8 @@ def _read_fields(
         row_bytes = field.record_bytes if manifest.format == "tfrecord" else field.row_bytes
         mapped = SavedRows(field, list(_runs(name, shards, folder)), arg, row_bytes)
         few = rows * field.row_bytes <= MEMORY_BYTES
-        keep = memory or (few and (cache in ("auto", "keep") or name != "x"))
+        small = name != "x" and field.dtype != "uint8"  # not masks
+        keep = memory or (few and (small or cache in ("auto", "keep")))
         sources[name] = _copy(mapped, arg) if keep else mapped
     return sources
 
