@@ -3,9 +3,12 @@
 
 # The interpreter that environments are made of here.
 a_starter <- function() {
-  found <- find_interpreter(NULL, "numpy", choose_requirements(read_computer())$python)
-  skip_if(!nzchar(found$python), "there is no Python that can make an environment")
-  found$python
+  if (is.null(known$starter)) {
+    found <- find_interpreter(NULL, "numpy", choose_requirements(read_computer())$python)
+    known$starter <- found$python
+  }
+  skip_if(!nzchar(known$starter), "there is no Python that can make an environment")
+  known$starter
 }
 
 # Writes wheels with nothing but a module into `folder`: `...` are versions by package, several of
@@ -15,22 +18,26 @@ write_wheels <- function(folder, ...) {
   dir.create(folder, showWarnings = FALSE)
   code <- paste(
     "import sys, zipfile",
-    "folder, name, version, *needs = sys.argv[1:]",
-    "stem = name.replace('-', '_'); info = f'{stem}-{version}.dist-info'",
-    "head = f'Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n'",
-    "files = {f'{stem}_module.py': f'version = {version!r}\\n',",
-    "    f'{info}/METADATA': head + ''.join(f'Requires-Dist: {need}\\n' for need in needs),",
-    "    f'{info}/WHEEL': 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n'}",
-    "with zipfile.ZipFile(f'{folder}/{stem}-{version}-py3-none-any.whl', 'w') as file:",
-    "    for path, text in files.items(): file.writestr(path, text)",
-    "    record = ''.join(f'{path},,\\n' for path in [*files, f'{info}/RECORD'])",
-    "    file.writestr(f'{info}/RECORD', record)",
+    "folder, *wheels = sys.argv[1:]",
+    "for wheel in wheels:",
+    "    name, version, *needs = wheel.split(' ')",
+    "    stem = name.replace('-', '_'); info = f'{stem}-{version}.dist-info'",
+    "    head = f'Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n'",
+    "    tag = 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n'",
+    "    files = {f'{stem}_module.py': f'version = {version!r}\\n',",
+    "        f'{info}/METADATA': head + ''.join(f'Requires-Dist: {need}\\n' for need in needs),",
+    "        f'{info}/WHEEL': tag}",
+    "    with zipfile.ZipFile(f'{folder}/{stem}-{version}-py3-none-any.whl', 'w') as file:",
+    "        for path, text in files.items(): file.writestr(path, text)",
+    "        record = ''.join(f'{path},,\\n' for path in [*files, f'{info}/RECORD'])",
+    "        file.writestr(f'{info}/RECORD', record)",
     sep = "\n"
   )
-  for (at in seq_along(wheels)) {
-    said <- run_python(a_starter(), c("-c", code, folder, names(wheels)[at], wheels[[at]]))
-    stopifnot(said$status == 0)
-  }
+  named <- vapply(seq_along(wheels), function(at) {
+    paste(c(names(wheels)[at], wheels[[at]]), collapse = " ")
+  }, "")
+  said <- run_python(a_starter(), c("-c", code, folder, named))
+  stopifnot(said$status == 0)
   folder
 }
 
