@@ -101,21 +101,6 @@ test_that("what fails when Python starts does not keep it from starting", {
   expect_silent(prepare_python())
 })
 
-test_that("once Python starts, the core prepares for TensorFlow before anyone imports it", {
-  skip_without_tensorflow()
-  run <- start_r(c(
-    "library(gpukeras)",
-    "invisible(reticulate::py_config())",
-    "search <- 'bool(__import__(\"importlib.util\").util.find_spec(\"tensorflow\"))'",
-    "stopifnot(reticulate::py_eval(search))", # with which an import begins
-    "preload <- reticulate::import('gpukeras.backend.cuda_preload')",
-    "stopifnot(!gpukeras:::tensorflow_runs())",
-    "cat(preload$done$status)"
-  ))
-  expect_identical(run$status, 0L, info = toString(readLines(run$err)))
-  expect_true(readLines(run$out, warn = FALSE) %in% c("done", "not needed", "failed"))
-})
-
 test_that("library(gpukeras) starts no Python, loads no reticulate, and writes nothing", {
   skip_where_fast()
   home <- local_bare()
@@ -123,16 +108,12 @@ test_that("library(gpukeras) starts no Python, loads no reticulate, and writes n
     "before <- list.files(tempdir(), all.files = TRUE, recursive = TRUE)",
     "library(gpukeras)",
     "after <- list.files(tempdir(), all.files = TRUE, recursive = TRUE)",
-    "cat(isNamespaceLoaded('reticulate'), identical(before, after))"
-  ))
-  expect_identical(said, "FALSE TRUE")
-  expect_identical(list.files(home, all.files = TRUE, no.. = TRUE), character())
-  # Neither when reticulate comes, which is when a Python is chosen.
-  said <- run_bare(c(
-    "library(gpukeras)", "requireNamespace('reticulate')",
+    "cat(isNamespaceLoaded('reticulate'), identical(before, after), '\\n')",
+    # Neither when reticulate comes, which is when a Python is chosen.
+    "requireNamespace('reticulate')",
     "cat(reticulate::py_available(initialize = FALSE))"
   ))
-  expect_identical(said[length(said)], "FALSE")
+  expect_identical(trimws(said[c(1, length(said))]), c("FALSE TRUE", "FALSE"))
   expect_identical(list.files(home, all.files = TRUE, no.. = TRUE), character())
 })
 
@@ -165,38 +146,30 @@ test_that("the environment r-gpukeras is taken where nothing else was chosen", {
   expect_identical(normalizePath(said[length(said)]), path)
 })
 
-test_that("a Python without packages is an error with the way out, for gpu_check() too", {
-  skip_on_os("windows")
-  skip_without_tensorflow()
-  path <- an_environment(local_bare(), "r-gpukeras")
-  withr::local_envvar(RETICULATE_PYTHON = file.path(path, "bin/python"))
-  said <- run_bare(c(
-    "library(gpukeras)", "told <- function(code) {",
-    "  condition <- tryCatch(code, error = identity)",
-    "  message <- gsub('[[:space:]]+', ' ', conditionMessage(condition))",
-    "  cat(class(condition)[1], message, sep = '\\n')", "  cat('\\n')", "}",
-    "told(gpu_devices())", "told(gpu_check())"
-  ))
-  said <- said[nzchar(said)]
-  expect_identical(said[c(1, 3)], rep("gpukeras_error_runtime_missing", 2))
-  expect_match(said[2], "numpy>=[^ ]* is missing. . Restart R, and call install_gpukeras")
-  expect_match(said[4], "numpy>=[^ ]* is missing")
-})
-
-test_that("a Python that was chosen is kept, whatever environment is there", {
+# Python runs before gpukeras is loaded, and is the one that was chosen: the environment that would
+# be taken else has the packages.
+test_that("a chosen Python without packages is kept, and an error with the way out", {
   skip_on_os("windows")
   skip_without_tensorflow()
   home <- local_bare()
-  an_environment(home, "r-gpukeras")
-  chosen <- python_path()
-  withr::local_envvar(RETICULATE_PYTHON = chosen)
+  an_environment(home, "r-gpukeras", packages = TRUE)
+  path <- an_environment(home, "chosen")
+  withr::local_envvar(RETICULATE_PYTHON = file.path(path, "bin/python"))
   said <- run_bare(c(
-    "library(gpukeras)", "invisible(gpukeras:::core())", "cat(reticulate::py_config()$python)"
+    "invisible(reticulate::py_config())", "library(gpukeras)", "told <- function(code) {",
+    "  condition <- tryCatch(code, error = identity)",
+    "  message <- gsub('[[:space:]]+', ' ', conditionMessage(condition))",
+    "  cat(class(condition)[1], message, sep = '\\n')", "  cat('\\n')", "}",
+    "told(gpu_devices())", "told(gpu_check())", "cat(gpukeras:::the$python_before)"
   ))
-  expect_identical(said[length(said)], chosen)
+  said <- said[nzchar(said)]
+  expect_identical(said[c(1, 3)], rep("gpukeras_error_runtime_missing", 2))
+  expect_match(said[2], "numpy>=[^ ]* is missing. . Restart R and call install_gpukeras")
+  expect_match(said[4], "numpy>=[^ ]* is missing")
+  expect_identical(said[5], "TRUE")
 })
 
-test_that("use_python() after library(gpukeras) is kept too", {
+test_that("use_python() after library(gpukeras) is kept, and its start prepares for TensorFlow", {
   skip_on_os("windows")
   skip_without_tensorflow()
   home <- local_bare()
@@ -204,8 +177,15 @@ test_that("use_python() after library(gpukeras) is kept too", {
   chosen <- python_path()
   said <- run_bare(c(
     "library(gpukeras)", sprintf("reticulate::use_python('%s', required = TRUE)", chosen),
+    "invisible(reticulate::py_config())",
+    "search <- 'bool(__import__(\"importlib.util\").util.find_spec(\"tensorflow\"))'",
+    "stopifnot(reticulate::py_eval(search))", # with which an import begins
+    "preload <- reticulate::import('gpukeras.backend.cuda_preload')",
+    "stopifnot(!gpukeras:::tensorflow_runs())",
+    "cat(preload$done$status, '\\n')",
     "invisible(gpukeras:::core())", "cat(reticulate::py_config()$python)"
   ))
+  expect_true(trimws(said[length(said) - 1]) %in% c("done", "not needed", "failed"))
   expect_identical(said[length(said)], chosen)
 })
 
@@ -261,15 +241,6 @@ test_that("keras3's guess is mended for real, before and after gpukeras; a later
   expect_match(said[2], "^Python gets tensorflow\\[and-cuda\\] in place of tensorflow-cpu")
   expect_identical(trimws(said[3]), "tensorflow[and-cuda]")
   expect_match(said[4], "^tensorflow-cpu .*never-tensorflow")
-})
-
-test_that("a Python that ran before gpukeras was loaded is known", {
-  skip_without_tensorflow()
-  run <- start_r(c(
-    "invisible(reticulate::py_config())", "library(gpukeras)",
-    "cat(gpukeras:::the$python_before)"
-  ))
-  expect_identical(readLines(run$out, warn = FALSE), "TRUE")
 })
 
 # Forks --------------------------------------------------------------------------------------------
