@@ -10,9 +10,11 @@ from compiled_blocks import make_block, make_engines, prepare
 from small_fits import make_model
 
 from gpukeras.backend import runtime
+from gpukeras.data.loading.block import Block
 from gpukeras.engine import async_compile
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.epoch_loop import EpochLoop
+from gpukeras.engine.programs import read_shapes
 
 pytestmark = pytest.mark.tf
 TO_HOST = re.compile(r"\b(send|recv|infeed|outfeed)(-done)?\(|custom_call_target=.*(host|callback)")
@@ -95,3 +97,10 @@ def test_before_something_is_timed_all_lengths_are_compiled():
     engines.warm(block, "compiled", 1e-4)
     engines.run("compiled", block, 0, 8)
     assert engines._made["compiled"].sizes == (8, 1)
+
+
+def test_a_program_takes_arrays_of_its_own_structure_alone():
+    array = runtime.tensorflow().zeros((8, 3))
+    shapes = [read_shapes(Block(arrays, 1, 8)) for arrays in (array, (array,), {"a": array})]
+    assert len(set(shapes)) == 3
+    assert shapes[0] == read_shapes(Block(array[:4], 1, 4), 8)

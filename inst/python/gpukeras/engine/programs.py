@@ -15,7 +15,7 @@ from gpukeras.engine.trip_counts import choose_sizes, split_count
 
 Logs = Mapping[str, Any]
 Step = Callable[[Any], Logs]
-Shapes = tuple[tuple[tuple[int, ...], str], ...]
+Shapes = str
 
 
 class Program:
@@ -187,12 +187,19 @@ def count_rows(arrays: Any) -> int:
 
 
 def read_shapes(block: Block, rows: int | None = None) -> Shapes:
-    """Returns the shape and dtype of each array of a block, with `rows` in place of its rows."""
-    arrays, name = runtime.tree().flatten(block.arrays), runtime.keras().backend.standardize_dtype
-    return tuple(
-        ((len(array) if rows is None else rows, *array.shape[1:]), name(array.dtype))
-        for array in arrays
-    )
+    """Returns the structure of a block's arrays, with each shape and dtype, as text.
+
+    Args:
+        block: The block.
+        rows: What stands in place of its number of rows.
+    """
+    name = runtime.keras().backend.standardize_dtype
+
+    def describe(array: Any) -> str:
+        shape = len(array) if rows is None else rows, *array.shape[1:]
+        return f"{name(array.dtype)}{shape}"
+
+    return str(runtime.tree().map_structure(describe, block.arrays))
 
 
 def make_like(block: Block, rows: int) -> Any:
