@@ -106,7 +106,7 @@ rows <- a_matrix(100)
 quiet_fit <- function(..., epochs = 3, engine = "superstep") {
   silence_tensorflow()
   data <- gpu_dataset(rows, rows[, 1], batch_size = 20, validation = 0.2, seed = 1)
-  model <- gpu_mlp(data, units = 4, seed = 1)
+  model <- afresh("with functions", function() gpu_mlp(data, units = 4, seed = 1))
   list(model = model, fit = gpu_fit(model, data, epochs, ..., engine = engine, verbose = 0))
 }
 

@@ -6,7 +6,9 @@ rate_of <- function(model) as.numeric(as_r(model$optimizer$learning_rate$numpy()
 short_fit <- function(..., epochs = 3, validation = 0.25, rate = 0.01, engine = "superstep") {
   silence_tensorflow()
   data <- line(validation = validation)
-  model <- gpu_mlp(data, units = 8, learning_rate = rate, seed = 1)
+  model <- afresh(paste("of a rate of", rate), function() {
+    gpu_mlp(data, units = 8, learning_rate = rate, seed = 1)
+  })
   fit <- gpu_fit(model, data, epochs = epochs, engine = engine, ..., verbose = FALSE)
   list(fit = fit, model = model, data = data)
 }
@@ -45,7 +47,9 @@ test_that("clipping bounds an update in each of its ways", {
   data <- line()
   weights <- function(model) lapply(as_r(model$get_weights()), as_r)
   moved <- function(...) {
-    model <- gpu_mlp(data, units = 8, optimizer = "sgd", learning_rate = 1, seed = 1)
+    model <- afresh("by SGD", function() {
+      gpu_mlp(data, units = 8, optimizer = "sgd", learning_rate = 1, seed = 1)
+    })
     before <- weights(model)
     gpu_fit(model, data, 1, batch_size = 200, ..., engine = "superstep", verbose = FALSE)
     Map(function(after, before) after - before, weights(model), before)
@@ -184,7 +188,8 @@ test_that("class weights and weights of rows count in a loss of one's own", {
   y <- as.numeric(x[, 1] > 0.5)
   first <- function(...) {
     data <- gpu_dataset(x, y, batch_size = 60, seed = 1, ...)
-    gpu_fit(own_model(brier), data, 1, engine = "superstep", verbose = FALSE)$history$loss
+    model <- afresh("with a loss of one's own", function() own_model(brier))
+    gpu_fit(model, data, 1, engine = "superstep", verbose = FALSE)$history$loss
   }
   weights <- ifelse(y == 1, 3, 1)
   expect_equal(first(class_weight = c("0" = 1, "1" = 3)), first(weights = weights))
@@ -229,7 +234,7 @@ test_that("verbose, callbacks and early stopping work with a schedule and a chec
 checkpointed <- function(epochs, ..., folder) {
   silence_tensorflow()
   data <- line(validation = 0.25)
-  model <- gpu_mlp(data, units = 8, seed = 1)
+  model <- afresh("with checkpoints", function() gpu_mlp(data, units = 8, seed = 1))
   fit <- gpu_fit(
     model, data, epochs, engine = "superstep", ..., checkpoint = folder, verbose = FALSE
   )

@@ -143,7 +143,9 @@ test_that("balanced class weights make a rare class count", {
   rare <- factor(ifelse(x[, 1] > 0.9, "rare", "common"))
   share <- function(...) {
     data <- gpu_dataset(x, rare, batch_size = 50, seed = 1, ...)
-    model <- gpu_mlp(data, units = 4, learning_rate = 0.05, seed = 1)
+    model <- afresh("of a rare class", function() {
+      gpu_mlp(data, units = 4, learning_rate = 0.05, seed = 1)
+    })
     gpu_fit(model, data, epochs = 20, engine = "superstep", verbose = 0)
     mean(gpu_predict(model, x))
   }
@@ -314,7 +316,9 @@ test_that("rows need no labels where the loss needs none", {
     "  return model",
     sep = "\n"
   ), convert = FALSE)
-  make <- function() reticulate::py_eval("make_again()", convert = FALSE)
+  make <- function() {
+    afresh("again", function() reticulate::py_eval("make_again()", convert = FALSE))
+  }
   x <- a_matrix(40)
   own <- fit_in_keras(make(), x)
   at <- 0
