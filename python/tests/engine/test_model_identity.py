@@ -58,6 +58,16 @@ def test_the_rate_is_a_variable_and_no_difference():
     assert found[0] == found[1]
 
 
+def test_the_numbers_of_rescaling_distinguish_models():
+    import keras
+
+    numbers = (2.0, 1.0), (2.0, 1.0), (3.0, 1.0), (2.0, 0.5)
+    found = [describe_model(build(layers=[keras.layers.Rescaling(*each)])) for each in numbers]
+    assert found[0] is not None
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
+
+
 def schedule(rate):
     import keras
 

@@ -14,8 +14,9 @@ from gpukeras.core.keras_types import Model
 
 KERAS = "keras.src."
 OURS = "gpukeras.engine.train_step", "gpukeras.models.losses"  # replace methods for all models
-# Their tables and numbers are in no setting and no variable.
-REFUSED = "keras.src.layers.preprocessing"
+# Their tables and numbers are in no setting and no variable, except those of Rescaling.
+REFUSED = "keras.src.layers.preprocessing."
+RESCALING = REFUSED + "rescaling"
 REPLACED = {"build", "quantize", "loss"}  # by Keras itself; `loss` is the compiled one
 UNSET = "_exclude_from_weight_decay_pattern", "_exclude_from_weight_decay_cache"
 NAMED = ("name", "keras_history", "input_layers", "output_layers")  # settings with layers' names
@@ -118,7 +119,7 @@ def _keeps_methods(part: Any) -> bool:
     replaced = [value for name, value in own.items() if callable(getattr(kind, name, None))]
     return (
         kind.__module__.startswith(KERAS)
-        and not kind.__module__.startswith(REFUSED)
+        and (not kind.__module__.startswith(REFUSED) or kind.__module__ == RESCALING)
         and all(_module_of(value) in OURS for value in replaced)
     )
 
