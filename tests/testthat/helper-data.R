@@ -111,7 +111,7 @@ as_r <- function(value) {
 trained <- function(data, epochs = 1, ...) {
   silence_tensorflow()
   model <- gpu_mlp(data, units = 4, seed = 1, ...)
-  gpu_fit(model, data, epochs = epochs, engine = "keras", verbose = 0)
+  gpu_fit(model, data, epochs = epochs, engine = "superstep", verbose = 0)
   model
 }
 
