@@ -1,7 +1,19 @@
 # tools/examples.R runs the examples, in `make doc`; here is what they must look like to be run.
 
-in_session <- function(code, env) {
-  callr::r(code, libpath = .libPaths(), env = c(callr::rcmd_safe_env(), env))
+# What a session says for each of the environments, in which it starts no Python.
+in_session <- function(environments) {
+  ask <- function(env) {
+    do.call(Sys.setenv, as.list(env))
+    core <- asNamespace("gpukeras")
+    list(
+      can_run = core$can_run_examples(), python = core$examples_python(),
+      started = reticulate::py_available(initialize = FALSE)
+    )
+  }
+  callr::r(
+    function(ask, environments) lapply(environments, ask), list(ask, environments),
+    libpath = .libPaths(), env = callr::rcmd_safe_env()
+  )
 }
 
 test_that("examples run where Python has the modules", {
@@ -11,33 +23,25 @@ test_that("examples run where Python has the modules", {
   expect_false(can_run_examples(c("tensorflow", "no_such_module")))
 })
 
-test_that("examples are left out where no Python is chosen, or it is not there", {
-  skip_where_fast()
-  look <- function() {
-    c(asNamespace("gpukeras")$can_run_examples(), reticulate::py_available(initialize = FALSE))
-  }
-  nothing <- withr::local_tempdir()
-  for (chosen in c("", "managed", "/no/such/python", nothing)) {
-    env <- c(RETICULATE_PYTHON = chosen, WORKON_HOME = nothing, VIRTUAL_ENV = "", CONDA_PREFIX = "")
-    expect_identical(in_session(look, env), c(FALSE, FALSE), info = chosen)
-  }
-})
-
-test_that("an environment of gpukeras is taken where nothing else is chosen", {
+test_that("examples run by the Python that is chosen or there, without starting it", {
   skip_without_tensorflow()
   skip_on_os("windows")
+  nothing <- withr::local_tempdir()
   root <- withr::local_tempdir()
-  dir.create(file.path(root, "r-gpukeras", "bin"), recursive = TRUE)
-  file.symlink(python_path(), file.path(root, "r-gpukeras", "bin", "python"))
-  look <- function() asNamespace("gpukeras")$examples_python()
-  env <- c(RETICULATE_PYTHON = "", WORKON_HOME = root, VIRTUAL_ENV = "", CONDA_PREFIX = "")
-  expect_identical(in_session(look, env), file.path(root, "r-gpukeras", "bin", "python"))
-})
-
-test_that("the Python that was chosen is asked without being started", {
-  skip_without_tensorflow()
-  look <- function() c(asNamespace("gpukeras")$can_run_examples(), reticulate::py_available())
-  expect_identical(in_session(look, c(RETICULATE_PYTHON = python_path())), c(TRUE, FALSE))
+  own <- file.path(root, "r-gpukeras", "bin", "python")
+  dir.create(dirname(own), recursive = TRUE)
+  file.symlink(python_path(), own)
+  choose <- function(chosen, root = nothing) {
+    c(RETICULATE_PYTHON = chosen, WORKON_HOME = root, VIRTUAL_ENV = "", CONDA_PREFIX = "")
+  }
+  left_out <- c("", "managed", "/no/such/python", nothing)
+  told <- in_session(c(
+    lapply(left_out, choose), list(choose("", root), choose(python_path(), root))
+  ))
+  for (at in seq_along(left_out)) expect_false(told[[at]]$can_run, info = left_out[at])
+  expect_identical(told[[5]]$python, own) # an environment of gpukeras, where nothing is chosen
+  expect_identical(told[[6]][c("can_run", "python")], list(can_run = TRUE, python = python_path()))
+  for (one in told) expect_false(one$started)
 })
 
 test_that("vignettes run where Python and the packages are, and not on CRAN", {
