@@ -122,13 +122,14 @@ test_that("a dot is expanded as terms() expands it", {
   }
 })
 
-test_that("tens of thousands of columns are a dot", {
+test_that("more columns are a dot than R nests expressions", {
   skip_where_fast()
-  wide <- as.data.frame(matrix(0, 1, 14000))
+  columns <- if (is_nightly()) 14000 else 5500
+  wide <- as.data.frame(matrix(0, 1, columns))
   names(wide)[1] <- "y"
   parts <- split_formula(y ~ ., wide, globalenv())
   expect_named(parts$x, names(wide)[-1])
-  expect_length(read_formula(parts$formula)$features, 13999)
+  expect_length(read_formula(parts$formula)$features, columns - 1)
 })
 
 # Names and columns that formulas do not take ------------------------------------------------------

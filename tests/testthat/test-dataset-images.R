@@ -104,7 +104,7 @@ test_that("masks are varied with their images", {
   expect_snapshot(data)
   expect_equal(sort(unique(as.vector(data[1:12, ]$y))), 0:1)
   model <- mask_model(c(8, 8))
-  for (engine in c("keras", "superstep", "compiled")) {
+  for (engine in few_engines()) {
     history <- gpu_fit(model, data, epochs = 1, engine = engine, verbose = FALSE)
     expect_equal(history$engine$engine, engine)
     expect_true(is.finite(gpu_evaluate(model, data)))
@@ -136,7 +136,7 @@ test_that("columns are a second input", {
   expect_snapshot(data)
   expect_equal(names(data), c("image", "columns"))
   model <- two_inputs(shape = c(8, 8))
-  for (engine in c("keras", "superstep", "compiled")) {
+  for (engine in few_engines()) {
     history <- gpu_fit(model, data, epochs = 1, engine = engine, verbose = FALSE)
     expect_equal(history$engine$engine, engine)
     expect_true(is.finite(gpu_evaluate(model, data)))

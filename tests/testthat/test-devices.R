@@ -154,7 +154,7 @@ test_that("on JAX a data frame is learned, predicted, saved and loaded without T
       same = identical(gpu_predict(gpu_load(file), iris), gpu_predict(model, iris)),
       tensorflow = tensorflow, # saving and TensorBoard load it, where it is installed
       board = {
-        gpu_fit(model, data, tensorboard = board, verbose = 0)
+        gpu_fit(model, data, tensorboard = board, engine = "keras", verbose = 0)
         length(list.files(board, "^events", recursive = TRUE))
       },
       late = gpu_setup(backend = "tensorflow")$settings$status[1]

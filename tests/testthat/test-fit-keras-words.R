@@ -105,7 +105,7 @@ test_that("a class of one's own, which has no names for them, gets lists", {
   rows <- list(x = list(x, 2 * x), y = list(matrix(y), matrix(3 * y)))
   theirs <- two_of_own()
   theirs$fit(unname(rows$x), unname(rows$y), batch_size = 8L, shuffle = FALSE, verbose = 0L)
-  for (engine in c("keras", "superstep")) {
+  for (engine in few_engines()) {
     ours <- two_of_own()
     gpu_fit(
       ours, list(rows$x, rows$y),

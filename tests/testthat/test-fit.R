@@ -161,7 +161,7 @@ test_that("balanced class weights make a rare class count", {
 learn <- function(x, y, newdata, ..., other = NULL) {
   data <- gpu_dataset(x, y, batch_size = 16, validation = 0.2, seed = 3, ...)
   model <- gpu_mlp(data, units = 4, seed = 1)
-  fit <- gpu_fit(model, data, epochs = 3, engine = "keras", verbose = FALSE)
+  fit <- gpu_fit(model, data, epochs = 3, engine = "superstep", verbose = FALSE)
   measure <- function(newdata) {
     list(values = gpu_predict(model, newdata), metrics = gpu_evaluate(model, newdata, y))
   }

@@ -107,7 +107,7 @@ test_that("a damaged history in a model's file is left out, with a note", {
   model <- gpu_mlp(train)
   gpu_fit(model, train, epochs = 1, verbose = FALSE)
   path <- withr::local_tempfile(fileext = ".keras")
-  for (value in c("\"x\"", "[1]", "-1", "1e999", strrep("9", 400))) {
+  for (value in few(c("\"x\"", "1e999", "[1]", "-1", strrep("9", 400)), 2)) {
     gpu_save(model, path, overwrite = TRUE, verbose = FALSE)
     forge(path, "\"epochs\":1", paste0("\"epochs\":", value))
     expect_message(again <- gpu_load(path), class = "gpukeras_message")
