@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import gc
 import os
 import shutil
 import subprocess
@@ -40,6 +41,12 @@ STARTERS = {
     "savings",
     "stub_driver",
 }
+
+
+def pytest_collection_finish():
+    # Nothing that was imported will be garbage; tracing makes many objects, and little of them is.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items):
