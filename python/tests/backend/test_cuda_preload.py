@@ -122,17 +122,3 @@ def test_a_library_that_is_broken_is_told_and_harms_nothing(tmp_path):
 def test_what_was_not_planned_is_not_done():
     plan = cuda_preload.Preload("too late", (), "so")
     assert cuda_preload.apply_preload(plan) is plan
-
-
-@pytest.mark.tf
-def test_this_session_prepares_once_before_it_imports_tensorflow():
-    script = """
-    from gpukeras.backend import cuda_preload as preload
-    from gpukeras.backend import runtime
-    before = preload.done
-    runtime.tensorflow()
-    first = preload.done
-    answer = {"before": before, "status": first.status, "same": preload.prepare() is first}
-    """
-    found = run_script(script, GPUKERAS_PRELOAD="false")
-    assert found == {"before": None, "status": "not needed", "same": True}

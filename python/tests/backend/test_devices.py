@@ -8,12 +8,22 @@ from children import needs_gpu, run_script
 
 # Importing TensorFlow takes seconds, so each process answers several questions, one after another.
 ONE_CPU = """
-import ctypes
+import ctypes, os
 from dataclasses import asdict
-from gpukeras.backend import devices
-from gpukeras.backend import runtime
+from gpukeras.backend import devices, env_vars, runtime
 from gpukeras.core.errors import NoDeviceError
-answer = {}
+libc = ctypes.CDLL(None)
+libc.setenv(b"KERAS_BACKEND", b"tensorflow", 1)  # what R's Sys.setenv() does
+libc.setenv(b"TF_GPUKERAS", b"one", 1)
+libc.unsetenv(b"XLA_FLAGS")
+libc.setenv(b"OTHER", b"stays", 1)
+
+def sync():
+    changes = env_vars.sync_environment()
+    return [[change.name, change.c, change.python, change.copied] for change in changes]
+
+answer = {"early": sync()}
+libc.setenv(b"CUDA_VISIBLE_DEVICES", b"-1", 1)
 
 try:
     devices.setup(device="GPU:31", threads=3, precision="mixed_float16")
@@ -21,6 +31,7 @@ except NoDeviceError as error:
     found = [error.details, runtime.threads(), runtime.dtype_policy(), runtime.started()]
     answer["failed"] = found
 
+answer["heard"] = [os.environ.get("CUDA_VISIBLE_DEVICES"), devices.setup().notes]
 answer["read"] = {
     "devices": [asdict(device) for device in devices.read_devices()],
     "memory": devices.read_memory(),
@@ -47,7 +58,11 @@ answer["late"] = {"record": asdict(record), "policy": runtime.dtype_policy()}
 late = devices.apply_setting(devices.Setting("threads", 4, "applied", "as asked"))
 answer["refused"] = asdict(late)
 
-ctypes.CDLL(None).setenv(b"CUDA_VISIBLE_DEVICES", b"0", 1)
+libc.setenv(b"TF_GPUKERAS", b"two", 1)
+answer["later"] = sync()
+answer["python"] = [os.environ.get(name) for name in ("KERAS_BACKEND", "TF_GPUKERAS", "OTHER")]
+libc.setenv(b"TF_GPUKERAS", b"one", 1)
+libc.setenv(b"CUDA_VISIBLE_DEVICES", b"0", 1)
 answer["changed"] = devices.setup().notes
 """
 TWO_CPUS = """
@@ -82,7 +97,7 @@ answer["draw"] = float(runtime.keras().random.normal((1,))[0])
 
 @pytest.fixture(scope="module")
 def one_cpu():
-    return run_script(ONE_CPU, CUDA_VISIBLE_DEVICES="-1")
+    return run_script(ONE_CPU, XLA_FLAGS="")
 
 
 @pytest.fixture(scope="module")
@@ -163,37 +178,15 @@ def test_entering_a_device_that_is_not_there_is_classed_and_changes_nothing(two_
 
 
 @pytest.mark.tf
-def test_what_r_sets_reaches_python_until_tensorflow_is_imported():
-    script = """
-    import ctypes, os
-    from gpukeras.backend import devices
-    from gpukeras.backend import env_vars as environment
-    libc = ctypes.CDLL(None)
-    libc.setenv(b"KERAS_BACKEND", b"tensorflow", 1)  # what R's Sys.setenv() does
-    libc.setenv(b"TF_GPUKERAS", b"one", 1)
-    libc.unsetenv(b"XLA_FLAGS")
-    libc.setenv(b"OTHER", b"stays", 1)
-    early = environment.sync_environment()
-    libc.setenv(b"CUDA_VISIBLE_DEVICES", b"-1", 1)
-    devices.read_devices()  # imports TensorFlow
-    heard = [os.environ.get("CUDA_VISIBLE_DEVICES"), devices.setup().notes]
-    libc.setenv(b"TF_GPUKERAS", b"two", 1)
-    late = environment.sync_environment()
-    answer = {
-        "early": [[change.name, change.c, change.python, change.copied] for change in early],
-        "heard": heard,
-        "late": [[change.name, change.c, change.python, change.copied] for change in late],
-        "python": [os.environ.get(name) for name in ("KERAS_BACKEND", "TF_GPUKERAS", "OTHER")],
-    }
-    """
-    found = run_script(script, XLA_FLAGS="")
+def test_what_r_sets_reaches_python_until_tensorflow_is_imported(one_cpu):
+    found = one_cpu
     assert sorted(found["early"]) == [
         ["KERAS_BACKEND", "tensorflow", None, True],
         ["TF_GPUKERAS", "one", None, True],
         ["XLA_FLAGS", None, "", True],
     ]
     assert found["heard"] == ["-1", []]  # whatever imports TensorFlow first hears of R
-    assert found["late"] == [["TF_GPUKERAS", "two", "one", False]]
+    assert found["later"] == [["TF_GPUKERAS", "two", "one", False]]
     assert found["python"] == ["tensorflow", "one", None]
 
 

@@ -28,49 +28,82 @@ def test_without_tensorflow_the_error_is_classed():
     assert run_script(script).startswith("TensorFlow cannot be imported")
 
 
+# Importing TensorFlow takes seconds, so one process answers several questions, one after another.
+SESSION = """
+import os, sys, types
+from gpukeras.backend import cuda_preload, runtime, tensor_ops
+from gpukeras.core.errors import RuntimeMissingError
+answer = {"preload": [cuda_preload.done]}
+
+def refuse():
+    try:
+        runtime.keras()
+    except RuntimeMissingError as error:
+        return [error.message, error.hint]
+
+os.environ["KERAS_BACKEND"] = "torch"
+answer["torch"] = refuse()
+first = cuda_preload.done
+answer["preload"] += [first.status, cuda_preload.prepare() is first]
+for name in [name for name in sys.modules if name.split(".")[0] == "keras"]:
+    del sys.modules[name]
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+other = types.ModuleType("keras")
+other.backend = types.SimpleNamespace(backend=lambda: "torch")
+sys.modules["keras"] = other
+answer["others"] = []
+for other.__version__ in ("3.15.1", "2.15.0"):
+    answer["others"].append(refuse()[0])
+del sys.modules["keras"]
+
+steps = [
+    lambda: runtime.keras(),
+    lambda: runtime.physical_devices("CPU"),
+    lambda: runtime.visible_devices("GPU"),
+    lambda: runtime.set_threads(2, 2),
+    lambda: runtime.set_dtype_policy("float32"),
+    lambda: runtime.set_seed(1),
+    lambda: runtime.set_deterministic(),
+    lambda: runtime.build_info(),
+]
+answer["started"] = []
+for step in steps:
+    step()
+    answer["started"].append(runtime.started())
+runtime.tensorflow().zeros(1)
+answer["started"].append(runtime.started())
+"""
+
+
+@pytest.fixture(scope="module")
+def session():
+    return run_script(SESSION, GPUKERAS_PRELOAD="false")
+
+
 @pytest.mark.tf
-def test_another_backend_or_keras_2_is_refused():
-    script = """
-    import sys, types
-    other = types.ModuleType("keras")
-    other.backend = types.SimpleNamespace(backend=lambda: "torch")
-    sys.modules["keras"] = other
-    from gpukeras.backend import runtime, tensor_ops
-    from gpukeras.core.errors import RuntimeMissingError
-    answer = []
-    for other.__version__ in ("3.15.1", "2.15.0"):
-        try:
-            runtime.keras()
-        except RuntimeMissingError as error:
-            answer.append(error.message)
-    """
-    torch, keras_2 = run_script(script)
+def test_another_backend_or_keras_2_is_refused(session):
+    torch, keras_2 = session["others"]
     assert torch.endswith("found torch.")
     assert keras_2.endswith("found Keras 2.")
 
 
 @pytest.mark.tf
-def test_nothing_but_the_first_op_starts_tensorflow():
-    script = """
-    from gpukeras.backend import runtime, tensor_ops
-    steps = [
-        lambda: runtime.keras(),
-        lambda: runtime.physical_devices("CPU"),
-        lambda: runtime.visible_devices("GPU"),
-        lambda: runtime.set_threads(2, 2),
-        lambda: runtime.set_dtype_policy("float32"),
-        lambda: runtime.set_seed(1),
-        lambda: runtime.set_deterministic(),
-        lambda: runtime.build_info(),
-    ]
-    answer = []
-    for step in steps:
-        step()
-        answer.append(runtime.started())
-    runtime.tensorflow().zeros(1)
-    answer.append(runtime.started())
-    """
-    assert run_script(script) == [False] * 8 + [True]
+def test_a_backend_that_is_not_installed_is_named(session):
+    message, hint = session["torch"]
+    lacks = "gpukeras needs Keras 3 on the TensorFlow or JAX backend, not torch"
+    assert message.startswith(lacks)
+    assert "KERAS_BACKEND" in hint
+
+
+@pytest.mark.tf
+def test_libraries_are_prepared_once_before_tensorflow_is_imported(session):
+    assert session["preload"] == [None, "not needed", True]
+
+
+@pytest.mark.tf
+def test_nothing_but_the_first_op_starts_tensorflow(session):
+    assert session["started"] == [False] * 8 + [True]
 
 
 def test_python_writes_through_to_c_and_c_does_not_write_back(monkeypatch):
@@ -130,22 +163,11 @@ def test_runtime_missing_is_an_error_of_gpukeras():
     assert RuntimeMissingError.code == "runtime_missing"
 
 
-@pytest.mark.tf
-@pytest.mark.parametrize(
-    ("backend", "lacks"),
-    [
-        ("torch", "gpukeras needs Keras 3 on the TensorFlow or JAX backend, not torch"),
-        pytest.param(
-            "jax",
-            "JAX cannot be imported",
-            marks=pytest.mark.skipif(find_spec("jax") is not None, reason="JAX is installed"),
-        ),
-    ],
-)
-def test_a_backend_that_is_not_installed_is_named(backend, lacks):
-    script = f"""
+@pytest.mark.skipif(find_spec("jax") is not None, reason="JAX is installed")
+def test_jax_that_is_not_installed_is_named():
+    script = """
     import os
-    os.environ["KERAS_BACKEND"] = "{backend}"
+    os.environ["KERAS_BACKEND"] = "jax"
     from gpukeras.backend import runtime, tensor_ops
     from gpukeras.core.errors import RuntimeMissingError
     try:
@@ -154,8 +176,8 @@ def test_a_backend_that_is_not_installed_is_named(backend, lacks):
         answer = [error.message, error.hint]
     """
     message, hint = run_script(script)
-    assert message.startswith(lacks)
-    assert ("KERAS_BACKEND" if backend == "torch" else "install_gpukeras") in hint
+    assert message.startswith("JAX cannot be imported")
+    assert "install_gpukeras" in hint
 
 
 @pytest.mark.parametrize(
