@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compiled_blocks import BATCHES, make_block, make_engines
+from nightly import few
 from small_fits import make_model
 
 from gpukeras.backend import runtime
@@ -76,7 +77,7 @@ def with_python(x):
     return tf.ensure_shape(tf.py_function(lambda value: value * 2.0, [x], x.dtype), x.shape)
 
 
-@pytest.mark.parametrize("function", [with_text, with_python])
+@pytest.mark.parametrize("function", few([with_text, with_python], with_python))
 def test_an_op_that_xla_refuses_is_found_beside_the_training(function):
     keras = runtime.keras()
 

@@ -41,7 +41,9 @@ def count(traced, train):
     return len(traced) - before
 
 
-@pytest.mark.parametrize("engine", ["keras", "superstep", "compiled", "auto"])
+@pytest.mark.parametrize(
+    "engine", few(["keras", "superstep", "compiled", "auto"], "superstep", "compiled")
+)
 def test_a_later_training_traces_nothing(engine):
     model, traced = counted()
     assert count(traced, lambda: fit(model, engine=engine)) > 0
@@ -88,13 +90,18 @@ def test_few_batches_of_another_number_take_the_same_program():
 
 @pytest.mark.parametrize(
     "options",
-    [
+    few(
+        [
+            {"batch_size": 16},
+            {"clip_norm": 1.0},
+            {"ema": 0.5},
+            {"schedule": {"kind": "one_cycle"}},
+            {"engine": "compiled"},
+        ],
         {"batch_size": 16},
-        {"clip_norm": 1.0},
         {"ema": 0.5},
         {"schedule": {"kind": "one_cycle"}},
-        {"engine": "compiled"},
-    ],
+    ),
     ids=str,
 )
 def test_another_training_is_traced_anew_and_the_first_one_again(options):
@@ -170,7 +177,7 @@ def test_the_model_is_saved_copied_and_forgotten_as_before(tmp_path):
     assert seen() is None
 
 
-@pytest.mark.parametrize("engine", ["keras", "superstep"])
+@pytest.mark.parametrize("engine", few(["keras", "superstep"], "superstep"))
 def test_a_frozen_layer_without_weights_to_train_is_heeded(engine):
     keras = runtime.keras()
     keras.utils.set_random_seed(1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import run_script
+from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras import ModelError
@@ -32,6 +33,7 @@ def expected_after(optimizer):
     return weights_after("keras", optimizer)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("engine", ENGINES[1:])
 def test_an_epoch_of_sgd_ends_with_the_same_weights(engine):
     _, expected = expected_after("sgd")
@@ -86,14 +88,15 @@ def test_few_batches_and_the_short_last_one_share_a_program(several, monkeypatch
 
 def test_a_program_for_few_batches_gives_way_where_there_are_many(monkeypatch):
     model, data, rows = make_model(), make_dataset(200, batch_size=16), []
-    for few in (3000, 5, 3000):
-        monkeypatch.setattr(engine_module, "FEW_BATCHES", few)
+    for limit in (3000, 5, 3000):
+        monkeypatch.setattr(engine_module, "FEW_BATCHES", limit)
         fit.fit(model, data, {"epochs": 1, "engine": "superstep"})
         kept = getattr(model, engine_cache.ATTRIBUTE)["train"][1]
         rows.append(kept._made["superstep"].rows)
     assert rows == [0, 192, 192]
 
 
+@pytest.mark.nightly
 def test_batch_normalisation_and_clipping_too():
     keras = runtime.keras()
     results = []
@@ -129,7 +132,9 @@ def counting_model(rows):
 
 
 @pytest.mark.parametrize("engine", ["auto", *ENGINES])
-@pytest.mark.parametrize(("rows", "batch_size"), [(97, 10), (64, 64), (65, 64), (300, 1)])
+@pytest.mark.parametrize(
+    ("rows", "batch_size"), few([(97, 10), (64, 64), (65, 64), (300, 1)], (97, 10), (65, 64))
+)
 def test_every_row_is_trained_once_an_epoch(engine, rows, batch_size):
     from gpukeras.data import dataset
 
@@ -149,6 +154,7 @@ def test_every_row_is_trained_once_by_programs_of_known_length(monkeypatch):
     test_every_row_is_trained_once_an_epoch("compiled", 97, 10)
 
 
+@pytest.mark.nightly
 def test_a_step_of_ones_own_is_compiled_once_whatever_batches_a_call_takes(tmp_path):
     script = f"""
         import sys

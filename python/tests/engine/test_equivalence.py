@@ -88,9 +88,7 @@ def build_optimized(name):
     return model
 
 
-@pytest.mark.parametrize(
-    "name", few(find_optimizers(), "SGD", "Adam", "LossScaleOptimizer", "MultiOptimizer")
-)
+@pytest.mark.parametrize("name", few(find_optimizers(), "SGD", "MultiOptimizer"))
 def test_every_optimizer_trains_as_in_keras(name):
     engines = ("superstep", "compiled") if name in XLA else ("superstep",)
     data = dataset(X[:WHOLE], classes(WHOLE))
@@ -216,7 +214,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("case", few(MODELS, "batch norm", "LSTM", "own step", "mixed_float16"))
+@pytest.mark.parametrize("case", few(MODELS, "batch norm", "own step"))
 def test_a_model_trains_as_in_keras(case):
     make, shape, engines = MODELS[case]
     x = np.random.default_rng(2).normal(size=(WHOLE, *shape)).astype(np.float32)
@@ -246,7 +244,7 @@ def test_class_weights_of_whole_numbers_count_as_in_keras():
     assert_equivalent(build, data, (X, Y), class_weight={0: 2.0, 1: 1.0, 2: 0.25})
 
 
-@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("weighted", few([True, False], True))
 def test_validation_rows_with_weights_count_as_in_keras(weighted):
     build = lambda: compiled(  # noqa: E731
         dense(),
@@ -319,7 +317,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("case", STREAMS)
+@pytest.mark.parametrize("case", few(STREAMS, "function"))
 def test_streamed_rows_train_as_in_keras(case):
     build = lambda: compiled(dense(), "sgd", metrics=["accuracy"])  # noqa: E731
     assert_equivalent(build, STREAMS[case], (X, Y))

@@ -95,7 +95,7 @@ def accumulating():
 MODELS = [normalized, recurrent, frozen, scaling, accumulating]
 
 
-@pytest.mark.parametrize("make", few(MODELS, normalized, recurrent))
+@pytest.mark.parametrize("make", few(MODELS, normalized))
 def test_five_equal_models_train_as_if_each_was_alone(make):
     data = [make_dataset(100, seed=seed, validation=0.2) for seed in range(5)]
     together = [fit_and_evaluate(make(), each) for each in data]
