@@ -81,6 +81,7 @@ def test_tensorflow_lists_its_gpus_in_a_process_of_its_own():
     assert json.dumps(listing)
 
 
+@pytest.mark.nightly
 @pytest.mark.tf
 def test_the_cpu_proves_itself_in_a_child_process():
     with child_probes.quiet_environment() as environment:

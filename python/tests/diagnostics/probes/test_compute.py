@@ -49,6 +49,7 @@ def test_the_cpu_proves_itself_in_all_stages(tmp_path):
     assert set(use["unread"]) <= {"numeric", "peak_rise_bytes", "capability", "cpu_only_ops"}
 
 
+@pytest.mark.nightly
 @pytest.mark.tf
 def test_a_device_that_is_not_there_proves_nothing():
     child, proof = run_probe("GPU:31", "--stages", "product,convolution")
