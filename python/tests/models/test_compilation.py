@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from grouped import array
+from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras import ModelError
@@ -30,7 +31,7 @@ def frozen_first():
     return model
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
 def test_a_layer_unfrozen_after_a_training_is_named(engine):
     model = frozen_first()
     model.layers[0].trainable = True
@@ -106,7 +107,7 @@ def build_with_a_step(part):
     return model
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
 def test_a_step_of_ones_own_may_train_some_variables(engine):
     model = build_with_a_step("last")
     assert train(model, engine).stopped == "completed"

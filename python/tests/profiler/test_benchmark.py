@@ -3,6 +3,7 @@
 from contextlib import closing, contextmanager
 
 import pytest
+from nightly import few
 from profiled import SlowFunction, make_sleepy_model
 from small_fits import make_dataset, make_model
 
@@ -27,7 +28,7 @@ def open_bench(data, engine="superstep", model=None, emit=lambda kind: None):
         yield Bench(model, data, data.plan("CPU:0"), engine, emit)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", few(ENGINES, "keras", "superstep"))
 def test_every_engine_is_timed_and_traced(engine, tmp_path):
     with open_bench(make_dataset(rows=2000), engine) as bench:
         times = bench.measure()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nightly import few
 from small_fits import make_model
 
 from gpukeras.backend import runtime, tensor_ops, tracing
@@ -132,16 +133,16 @@ def test_an_interrupt_goes_on_and_leaves_the_model(dataset):
     assert state_of(model) == before
 
 
+OPTIMIZERS = [
+    (lambda keras: keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 9)), None),
+    (lambda keras: keras.optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=1), None),
+    (lambda keras: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), None),
+    (lambda keras: "adam", "mixed_float16"),
+]
+
+
 @pytest.mark.tf
-@pytest.mark.parametrize(
-    ("optimizer", "policy"),
-    [
-        (lambda keras: keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 9)), None),
-        (lambda keras: keras.optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=1), None),
-        (lambda keras: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), None),
-        (lambda keras: "adam", "mixed_float16"),
-    ],
-)
+@pytest.mark.parametrize(("optimizer", "policy"), few(OPTIMIZERS, OPTIMIZERS[0], OPTIMIZERS[-1]))
 def test_any_optimizer_is_as_before(dataset, optimizer, policy):
     keras = runtime.keras()
     model = keras.Sequential(
