@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError, SpecError
@@ -113,7 +114,7 @@ def test_early_stopping_waits_until_the_masks_have_grown():
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize("scope", few(["layer", "global"], "global"))
 def test_a_pruned_model_is_a_copy_with_as_many_zeros_as_asked_for(model, scope):
     before = [weight.numpy() for weight in model.weights]
     found = run(model, sparsity=0.75, scope=scope)
@@ -188,7 +189,7 @@ def test_structured_pruning_makes_a_smaller_model_that_trains_on(model):
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("structured", [False, True])
+@pytest.mark.parametrize("structured", few([False, True], False))
 def test_a_model_that_got_too_much_worse_is_refused(structured):
     adam = runtime.keras().optimizers.Adam(0.03)
     model = trained(20, layers=[runtime.keras().layers.Dense(32, "relu")], optimizer=adam)

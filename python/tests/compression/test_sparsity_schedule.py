@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
@@ -73,7 +74,7 @@ def grow(engine, whole=False, steps=40, final=0.8, **options):
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", few([False, True], False))
 def test_engines_grow_the_same_masks(whole):
     engines = ("superstep", "compiled") if whole else ("keras", "superstep", "compiled")
     found = [masks.read_masks(grow(engine, whole)) for engine in engines]

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from nightly import few
 from small_fits import make_dataset
 
 from gpukeras import SpecError
@@ -87,7 +88,7 @@ def make_model():
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", few(ENGINES, "keras", "superstep"))
 def test_metrics_that_are_arrays_are_keras_own(engine, tmp_path):
     data, x, y = make_rows()
     more = (x[:40], y[:40])
@@ -162,7 +163,7 @@ def test_a_callback_may_log_what_is_no_number():
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", few(ENGINES, "superstep", "compiled"))
 def test_a_step_of_the_users_own_may_log_a_loss_a_row(engine):
     keras = runtime.keras()
 

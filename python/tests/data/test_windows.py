@@ -100,7 +100,6 @@ def test_rows_are_stored_once():
         product(("keras", "superstep", "compiled"), (None, ("temp", "day"))),
         ("keras", None),
         ("superstep", ("temp", "day")),
-        ("compiled", ("temp", "day")),
     ),
 )
 def test_engines_train_on_windows(engine, known):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from nightly import few
 from streamed import array, stream, tfdata
 
 from gpukeras import DataError, SpecError
@@ -105,12 +106,17 @@ def expected():
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("make", "engine", "which", "listed"),
-    [
-        ("memory", "keras", "some", True),
+    few(
+        [
+            ("memory", "keras", "some", True),
+            ("memory", "superstep", "all", True),
+            ("function", "superstep", "some", False),
+            ("pipeline", "keras", "all", False),
+        ],
         ("memory", "superstep", "all", True),
-        ("function", "superstep", "some", False),
         ("pipeline", "keras", "all", False),
-    ],
+        ("function", "superstep", "some", False),
+    ),
 )
 def test_weights_of_each_output_train_as_in_keras(expected, make, engine, which, listed):
     """`listed` models give a list of outputs, where Keras itself fails on a dict of weights."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from nightly import few
 
 from gpukeras import DataError, SpecError, api
 from gpukeras.backend import runtime
@@ -103,7 +104,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", few(CASES, "text", "varying"))
 def test_batches_that_are_taken_as_they_come_train_as_keras_does(name):
     make_model, make_data = CASES[name]
     theirs, mine = make_model(), make_model()
@@ -299,7 +300,7 @@ def stream(parts=SEQUENCES, **options):
     return sequences.build_stream({"kind": "generator", "call": call, "steps": None}, options)
 
 
-@pytest.mark.parametrize("engine", ["auto", "superstep"])
+@pytest.mark.parametrize("engine", few(["auto", "superstep"], "auto"))
 def test_a_function_whose_batches_vary_in_shape_trains_as_keras_does(engine):
     theirs, mine = sequence_model(), sequence_model()
     expected = theirs.fit(varying(), epochs=3, verbose=0, shuffle=False)
