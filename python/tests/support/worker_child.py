@@ -236,6 +236,15 @@ def join(options):
     return session.join_cluster(options["cluster"])
 
 
+def run_case(case):
+    """What a case found, or the error that it ended with."""
+    name, arguments = (case, {}) if isinstance(case, str) else case
+    try:
+        return name, globals()[name](**arguments)
+    except Exception as error:
+        return name, describe_error(error)
+
+
 def main(options):
     global INDEX
     runtime.keras()  # takes long, and is no part of joining
@@ -245,11 +254,7 @@ def main(options):
             INDEX = options["cluster"]["index"] - 1
             tell(event="joined", at=time.monotonic(), record=join(options))
         for case in options["cases"]:
-            name, arguments = (case, {}) if isinstance(case, str) else case
-            try:
-                found = globals()[name](**arguments)
-            except Exception as error:
-                found = describe_error(error)
+            name, found = run_case(case)
             tell(event="case", case=name, at=time.monotonic(), found=found)
     except BaseException as error:
         tell(event="failed", at=time.monotonic(), found=describe_error(error))

@@ -13,6 +13,7 @@ import pytest
 from children import run_script
 from clusters import plan_workers, run_all, started
 from nightly import few, read_runs
+from worker_child import run_case
 
 pytestmark = pytest.mark.tf
 NEAR = 1e-5
@@ -44,7 +45,7 @@ ENDING = {
     **{what: ["differ", {"what": what}] for what in DIFFERENCES},
 }
 LAST = {
-    "dense again": FEW["dense"],
+    "dense again": ["train", {}],
     "fail": ["fail", {"worker": 1}],
     "after": BATCH_NORM,
     "rejoin": "rejoin",
@@ -68,10 +69,6 @@ try:
 except ClusterError as error:
     answer = [port, error.message]
 """
-
-
-def alone(cases):
-    return {"cases": cases}
 
 
 def write_tables(folder):
@@ -106,11 +103,10 @@ def two(request):
 
 @pytest.fixture(scope="module")
 def one(request):
-    """What one process found."""
+    """What one process found: this one."""
     with tempfile.TemporaryDirectory() as folder:
         _, names = choose(request, folder)
-        (worker,) = run_all([alone(list(names.values()))])
-        return dict(zip(names, worker.cases(), strict=True))
+        return {name: run_case(case)[1] for name, case in names.items()}
 
 
 def assert_near(found, expected):
@@ -237,6 +233,7 @@ def test_a_port_that_is_taken_just_before_tensorflow_starts_is_told():
     assert message.startswith(f"TensorFlow cannot start a worker at 127.0.0.1:{port}: Could not")
 
 
+@pytest.mark.nightly  # `test_losses.py` has workers of other versions in each run
 def test_other_versions_are_refused_on_all_before_anything_is_trained():
     plans = plan_workers(2, [BATCH_NORM], version=[None, "3.14.9"])
     with started(plans) as workers:
