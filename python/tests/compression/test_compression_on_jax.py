@@ -2,6 +2,7 @@
 
 import pytest
 from jax_runs import needs_jax, run_part
+from nightly import few
 
 pytestmark = [pytest.mark.process, needs_jax]
 PARTS = ("pruned", "growing", "quantized", "distilled", "separated")
@@ -36,9 +37,13 @@ def test_masks_grow_within_the_steps_of_every_engine():
     assert found["apart"] < 1e-5
 
 
-@pytest.mark.parametrize(("mode", "apart"), [("int8", 0.02), ("int4", 0.1), ("float8", 0.1)])
+@pytest.mark.parametrize(
+    ("mode", "apart"),
+    few([("int8", 0.02), ("int4", 0.1), ("float8", 0.1)], ("int8", 0.02), ("float8", 0.1)),
+)
 def test_quantized_models_predict_as_keras_does(mode, apart):
-    found = run_part("jax_models", "quantized", PARTS)[mode]
+    part = ("quantized_more",) if mode == "int4" else ("quantized", PARTS)
+    found = run_part("jax_models", *part)[mode]
     assert found["layers"] == 2
     assert found["part"] == "validation"
     assert 0 < found["original"] < apart

@@ -66,23 +66,30 @@ def open_cost():
 # Export ------------------------------------------------------------------------------------------
 
 
-def exported():
-    """Models as StableHLO files: how far the loaded program predicts from the model, by size."""
-    layers, found, folder = keras.layers, {}, Path(tempfile.mkdtemp())
+def make_exported():
+    """Models whose inputs, layers and open dimensions differ, by name."""
+    layers = keras.layers
     one, other = keras.Input((4,), name="one"), keras.Input((3,), name="other")
     both = layers.Dense(2)(layers.Concatenate()([layers.Dense(3)(one), other]))
     text = keras.Input((None,), dtype="int32", name="words")
     seen = layers.Embedding(9, 8)(text)
     seen = layers.GlobalAveragePooling1D()(layers.MultiHeadAttention(2, 4)(seen, seen))
     image = [keras.Input((8, 8, 3)), layers.Conv2D(4, 3), layers.BatchNormalization()]
-    made = {
+    return {
         "dense": make_model(),
         "images": keras.Sequential([*image, layers.MaxPooling2D(), layers.Flatten()]),
         "series": keras.Sequential([keras.Input((9, 4)), layers.LSTM(8), layers.Dense(1)]),
         "several": keras.Model({"one": one, "other": other}, [both, layers.Dense(1)(both)]),
         "open": keras.Model(text, layers.Dense(2)(seen)),
     }
-    for name, model in made.items():
+
+
+def exported(names=("several", "open")):
+    """Models as StableHLO files: how far the loaded program predicts from the model, by size."""
+    found, folder = {}, Path(tempfile.mkdtemp())
+    for name, model in make_exported().items():
+        if name not in names:
+            continue
         report = export.export_model(model, str(folder / f"{name}.stablehlo"))
         loaded, inputs = stablehlo.read_stablehlo(report.path)
         apart = []
@@ -97,8 +104,14 @@ def exported():
             outputs = loaded.call(given)
             apart.append(distance(outputs, known if isinstance(known, list) else [known]))
         found[name] = [max(apart), report.max_difference, report.runner, inputs]
-    exec("\n".join(report.code), {"rows": np.ones((2, 3), np.int32)})  # as the report says
+        if name == "open":  # as the report says
+            exec("\n".join(report.code), {"rows": np.ones((2, 3), np.int32)})
     return found
+
+
+def exported_more():
+    """The others, which vary them (at night)."""
+    return exported(("dense", "images", "series"))
 
 
 # Smaller models ----------------------------------------------------------------------------------
@@ -153,10 +166,10 @@ def growing():
     return {**found, "apart": distance(*weights)}
 
 
-def quantized():
+def quantized(modes=("int8", "float8")):
     """Models of fewer bits, and how far they predict from the original and from Keras' own."""
     model, data, found = trained(), make_dataset(ROWS, validation=0.2), {}
-    for mode in ("int8", "int4", "float8"):
+    for mode in modes:
         made = quantization.quantize(model, data, {"mode": mode})
         other = keras.models.clone_model(model)
         other.set_weights(model.get_weights())
@@ -169,6 +182,11 @@ def quantized():
             "part": made["report"].after.part,
         }
     return found
+
+
+def quantized_more():
+    """Another number of bits (at night)."""
+    return quantized(("int4",))
 
 
 def distilled():

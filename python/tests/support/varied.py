@@ -24,6 +24,9 @@ CASES = {
 }
 
 
+FEW = ("crop and flip", "moves", "mixup", "flip both", "brightness", "contrast")
+
+
 def rows(count=24):
     return np.random.default_rng(0).integers(0, 256, (count, 12, 10, 3)).astype(np.uint8)
 
