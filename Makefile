@@ -67,7 +67,8 @@ test-r: setup-test-r install ## run the tests of the R package
 # OPTIONS such as -k fuzz. R's tests run with their long tables, the others of them too.
 test-nightly: setup-test install ## run the long tables of cases, and search for unknown defects (hours)
 	@failed=0; GPUKERAS_TESTS=nightly $(TESTTHAT) || failed=1; \
-	$(PYTEST) -m nightly python/tests $(OPTIONS) || failed=1; exit $$failed
+	$(PYTEST) -m "nightly or hypothesis" --hypothesis-profile=nightly python/tests $(OPTIONS) || \
+	failed=1; exit $$failed
 
 # KERAS_SOURCE is a git clone or an unpacked tree of the installed version. OPTIONS such as
 # --engines auto,keras or --only early_stopping.

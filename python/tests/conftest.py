@@ -19,7 +19,9 @@ with contextlib.suppress(ModuleNotFoundError):
 
     # The same cases on every machine and every run; `--hypothesis-profile=default` looks for new
     # ones.
-    settings.register_profile("repeatable", derandomize=True, deadline=None)
+    # `make test-nightly` takes more of them, where a test does not say how many.
+    settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
+    settings.register_profile("nightly", derandomize=True, deadline=None, max_examples=400)
     settings.load_profile("repeatable")
 
 # All processes of a run share XLA's programs and encoded rows; the user's own stay as they are.

@@ -213,6 +213,7 @@ def test_the_whole_way_goes_on_a_cpu_and_says_that_it_is_no_evidence(tmp_path):
     assert "1 of 1 cases measured (CPU: not evidence of a GPU)" in text
 
 
+@pytest.mark.nightly
 @pytest.mark.jax
 @pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
 def test_the_whole_way_goes_on_jax_without_tensorflow(tmp_path):

@@ -150,8 +150,8 @@ def test_zeros_of_a_pruned_model_survive_training_and_pruning_again(model):
 def test_excluded_and_untrained_layers_keep_their_weights_and_are_listed():
     layers = runtime.keras().layers
     frozen = layers.Dense(6, trainable=False, name="frozen")
-    model = trained(layers=[frozen, layers.Dense(6, name="kept")])
-    report = run(model, exclude="kept")["report"]
+    model = make_model(layers=[frozen, layers.Dense(6, name="kept")], optimizer="adam")
+    report = run(model, exclude="kept", epochs=1)["report"]
     assert {each.layer: each.reason for each in report.listed} == {
         "frozen": "not trainable",
         "kept": "excluded",
@@ -200,8 +200,8 @@ def test_a_model_that_got_too_much_worse_is_refused(structured):
 
 @pytest.mark.tf
 def test_the_learning_rate_is_the_trainings_own():
-    model = trained()
-    found = run(model, learning_rate=1e-4)
+    model = make_model(optimizer="adam")
+    found = run(model, learning_rate=1e-4, epochs=1)
     assert found["report"].training.learning_rate[-1] == pytest.approx(1e-4)
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(1e-3)
     schedule = runtime.keras().optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)

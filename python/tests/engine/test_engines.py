@@ -188,7 +188,7 @@ def test_a_graph_that_xla_refuses_falls_back():
     data = make_dataset(400, batch_size=2)
     with pytest.raises(ModelError, match='engine "compiled" cannot run this model'):
         fit.fit(fresh(), data, {"epochs": 1, "engine": "compiled"})
-    report = fit.fit(fresh(), data, {"epochs": 40})
+    report = fit.fit(fresh(), data, {"epochs": 10})
     assert report.engine.engine != "compiled"
     refused = [trial for trial in report.engine.trials if trial.engine == "compiled"]
     assert not refused or refused[0].refused

@@ -150,6 +150,7 @@ def test_a_saved_model_predicts_the_same(tmp_path, model, dataset):
         export_model(model, str(target))
 
 
+@pytest.mark.nightly
 @tf_test
 def test_litert_predicts_the_same(tmp_path):
     report = export_model(two_inputs(), str(tmp_path / "m.tflite"))
@@ -163,9 +164,14 @@ def test_litert_predicts_the_same(tmp_path):
 @tf_test
 def test_an_lstm_comes_to_litert_a_row_at_a_time(tmp_path):
     keras = runtime.keras()
-    layers = [keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.Dense(1)]
-    report = export_model(keras.Sequential(layers), str(tmp_path / "m.tflite"))
+    a, b = keras.Input((5, 3), name="a"), keras.Input((2,), name="b")
+    both = keras.layers.Concatenate()([keras.layers.LSTM(4)(a), b])
+    model = keras.Model([b, a], [keras.layers.Dense(1)(both), keras.layers.Dense(2)(both)])
+    report = export_model(model, str(tmp_path / "m.tflite"))
     assert report.max_difference <= report.allowed
+    assert {each["name"] for each in report.inputs} == {"a", "b"}
+    assert report.drawn
+    assert (tmp_path / "m.tflite").stat().st_size == report.bytes
     assert "one row at a time" in report.notes[0]
 
 

@@ -1,6 +1,7 @@
 """Every message of the core has been read: an R snapshot shows it, or a test quotes it."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -18,8 +19,9 @@ SHORTEST = 12  # characters of a message's constant text; shorter ones say nothi
 QUOTED = 3  # words in a row that a test must have
 
 
+@functools.cache
 def read(path):
-    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def texts(nodes):

@@ -40,22 +40,25 @@ def distance(ones, others):
 STEPS = {"low": 1e-4, "high": 0.1, "steps": 10}
 
 
-def rates():
-    """The losses of a search against those of Keras' single steps at the same rates."""
-    data, found = make_dataset(ROWS, shuffle=False), {}
+def rates(eager=False):
+    """The losses of a search, as far as they are from those of Keras' single steps."""
+    data = make_dataset(ROWS, shuffle=False)
     x, y = data.arrays
-    for eager in (False, True):
-        model, twin = make_model(optimizer="adam"), make_model(optimizer="adam")
-        model.run_eagerly = eager
-        search = lr_finder.find_learning_rate(model, data, STEPS)
-        losses = []
-        for step, rate in enumerate(np.geomspace(1e-4, 0.1, 10)):
-            rows = slice(32 * (step % 6), 32 * (step % 6) + 32)
-            twin.optimizer.learning_rate = rate
-            losses.append(float(twin.train_on_batch(x[rows], y[rows])[0]))
-            twin.reset_metrics()
-        found[str(eager)] = distance(search.losses, losses)
-    return found
+    model, twin = make_model(optimizer="adam"), make_model(optimizer="adam")
+    model.run_eagerly = eager
+    search = lr_finder.find_learning_rate(model, data, STEPS)
+    losses = []
+    for step, rate in enumerate(np.geomspace(1e-4, 0.1, 10)):
+        rows = slice(32 * (step % 6), 32 * (step % 6) + 32)
+        twin.optimizer.learning_rate = rate
+        losses.append(float(twin.train_on_batch(x[rows], y[rows])[0]))
+        twin.reset_metrics()
+    return distance(search.losses, losses)
+
+
+def eager_rates():
+    """The same where Keras is asked to run eagerly (at night)."""
+    return rates(eager=True)
 
 
 def rates_of_optimizers():
@@ -262,19 +265,21 @@ def refused():
     return found
 
 
-def precision():
+def precision(policy="mixed_float16"):
     """Half precision, with the scaled loss of float16, against Keras' own `fit()`."""
-    data, found = make_dataset(ROWS, shuffle=False), {}
+    data = make_dataset(ROWS, shuffle=False)
     x, y = data.arrays
-    for policy in ("mixed_bfloat16", "mixed_float16"):
-        keras.config.set_dtype_policy(policy)
-        one, other = make_model(optimizer="adam"), make_model(optimizer="adam")
-        keras.config.set_dtype_policy("float32")
-        one.fit(x, y, batch_size=32, epochs=2, shuffle=False, verbose=0)
-        fit.fit(other, data, {"epochs": 2})
-        kind = type(other.optimizer).__name__
-        found[policy] = [kind, distance(one.get_weights(), other.get_weights())]
-    return found
+    keras.config.set_dtype_policy(policy)
+    one, other = make_model(optimizer="adam"), make_model(optimizer="adam")
+    keras.config.set_dtype_policy("float32")
+    one.fit(x, y, batch_size=32, epochs=2, shuffle=False, verbose=0)
+    fit.fit(other, data, {"epochs": 2})
+    return [type(other.optimizer).__name__, distance(one.get_weights(), other.get_weights())]
+
+
+def other_precision():
+    """The other kind (at night)."""
+    return precision("mixed_bfloat16")
 
 
 def make_wide_model(rows):
