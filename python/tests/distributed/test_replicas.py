@@ -48,6 +48,7 @@ OTHERS = (
 )
 
 MORE = (
+    "streamed",  # of two workers in each run, by `test_worker_process.py`
     "averages",
     "batch_norm",
     "keras_averages",

@@ -33,14 +33,17 @@ def texts(nodes):
     ]
 
 
+@functools.cache
 def find_makers():
     """Functions whose annotation says that they make an error, with their parameters."""
+    found = {}
     for path in CORE.rglob("*.py"):
         for node in read(path):
             returns = getattr(node, "returns", None)
             if returns and set(re.findall(r"\w+", ast.unparse(returns))) & ERRORS:
                 names = [argument.arg for argument in node.args.args]
-                yield node.name, [name for name in names if name != "self"]
+                found[node.name] = [name for name in names if name != "self"]
+    return found
 
 
 def bare(text):
@@ -57,11 +60,12 @@ def find_messages(nodes):
 
     That is the first text of an error's class, or of a function that makes one.
     """
+    makers = find_makers()
     for node in nodes:
         name = getattr(node, "func", None)
         name = getattr(name, "id", getattr(name, "attr", ""))
-        if name in ERRORS or name in MAKERS:
-            taken = zip(node.args, MAKERS.get(name, ["message"]), strict=False)
+        if name in ERRORS or name in makers:
+            taken = zip(node.args, makers.get(name, ["message"]), strict=False)
             pieces = [longest_text(argument) for argument, taker in taken if taker != "hint"]
             yield from [(node.lineno, piece) for piece in pieces if is_sentence(piece)][:1]
 
@@ -91,25 +95,21 @@ def quoted():
     return "|".join(bare(text) for path in paths for text in texts(read(path)))
 
 
-MAKERS = dict(find_makers())
-SOURCES = {
-    path.relative_to(CORE).as_posix(): list(find_messages(read(path)))
-    for path in sorted(CORE.rglob("*.py"))
-}
+SOURCES = [path.relative_to(CORE).as_posix() for path in sorted(CORE.rglob("*.py"))]
 
 
-@pytest.mark.parametrize("source", [source for source, found in SOURCES.items() if found])
+@pytest.mark.parametrize("source", SOURCES)
 def test_each_message_has_been_read(source, shown, quoted):
     unread = [
         f"{source}:{line}: {piece}"
-        for line, piece in SOURCES[source]
+        for line, piece in find_messages(read(CORE / source))
         if not is_read(piece, shown, quoted)
     ]
     assert unread == []
 
 
 def test_the_messages_are_found():
-    assert sum(map(len, SOURCES.values())) > 300
+    assert sum(len(list(find_messages(read(CORE / source)))) for source in SOURCES) > 300
 
 
 @pytest.mark.parametrize(
