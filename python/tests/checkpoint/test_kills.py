@@ -1,6 +1,7 @@
 """A training that is killed at any moment and started again ends as if nothing had happened."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,12 +20,12 @@ EPOCHS, ROWS = 6, 20_000
 pytestmark = pytest.mark.tf
 
 
-def start(folder, weights, engine):
+def start(folder, weights, engine, *then):
     """A training in a process of its own, at the moment when its first step may come."""
     paths = (str(Path(gpukeras.__file__).parents[1]), str(SUPPORT))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(SUPPORT / "kill_child.py"), str(folder), str(weights), engine]
-    command += [str(EPOCHS), str(ROWS)]
+    command += [str(EPOCHS), str(ROWS), *map(str, then)]
     child = subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -32,9 +33,9 @@ def start(folder, weights, engine):
     return child
 
 
-def train(folder, weights, engine):
+def train(folder, weights, engine, *then):
     """Trains to the end; the weights and the history, and seconds from the first step on."""
-    child, began = start(folder, weights, engine), time.monotonic()
+    child, began = start(folder, weights, engine, *then), time.monotonic()
     out, err = child.communicate(timeout=300)
     assert child.returncode == 0, out + err
     with np.load(weights) as values:
@@ -86,7 +87,15 @@ def kill(tmp_path, engine, wanted):
 
 
 def test_a_training_that_is_killed_ends_with_the_weights_of_an_undisturbed_one(tmp_path):
-    kill(tmp_path, "auto", 1)
+    folder, undisturbed = tmp_path / "run", tmp_path / "undisturbed.npz"
+    child = start(folder, tmp_path / "killed.npz", "auto", 3)
+    out, err = child.communicate(timeout=300)
+    assert child.returncode == -signal.SIGKILL, out + err
+    told = max(map(int, out.split()[1::2]))  # it is killed within the third epoch or at its end
+    assert 2 <= told <= count_saved(folder) < EPOCHS  # no finished epoch is lost
+    found, _ = train(folder, tmp_path / "found.npz", "auto", undisturbed)
+    with np.load(undisturbed) as expected:
+        assert_equal(found, dict(expected), 1)
 
 
 @pytest.mark.nightly

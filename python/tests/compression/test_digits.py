@@ -80,6 +80,7 @@ def count_products(model):
     return 2 * (64 * conv + first + last)
 
 
+@pytest.mark.nightly  # `test_structured.py` counts the FLOPs of models taken apart in each run
 def test_half_the_flops_are_really_gone_and_the_digits_still_known(data):
     model = train(make_conv(1, (16,), 48), data, 8)
     options = {"sparsity": 0.5, "structured": True, "epochs": 4, "fit": FIT}

@@ -1,11 +1,14 @@
-"""A training that is killed: `python kill_child.py FOLDER WEIGHTS ENGINE EPOCHS ROWS`.
+"""A training that is killed: `python kill_child.py FOLDER WEIGHTS ENGINE EPOCHS ROWS [THEN]`.
 
 Asks for determinism, as gpu_setup(seed = , deterministic = TRUE) does.
 Trains with all that has a state: dropout, Adam, batch normalisation, shuffling, and a decaying
 rate. Prints "begin", then "epoch 3" after each epoch, and writes the final weights to WEIGHTS,
-whole or not at all. With FOLDER "none" nothing is saved.
+whole or not at all. With FOLDER "none" nothing is saved. THEN is an epoch in which the process
+kills itself, or a file for the weights of a second training, which nothing disturbs.
 """
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -40,7 +43,12 @@ def tell(event):
         print("epoch", event["epoch"], flush=True)
 
 
-def main(folder, weights, engine, epochs, rows):
+def main(folder, weights, engine, epochs, rows, then=""):
+    def listen(event):
+        tell(event)
+        if str(event["epoch"]) == then:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     data = make_dataset(int(rows), 20, 3, validation=0.1)
     options = {"epochs": int(epochs), "engine": engine}
     options["schedule"] = {"kind": "exponential", "decay": 0.9}
@@ -49,7 +57,7 @@ def main(folder, weights, engine, epochs, rows):
     devices.setup(seed=7, deterministic=True)
     model = make_model(20, 3, seed=None)
     print("begin", flush=True)
-    report = fit.fit(model, data, options, on_event=tell)
+    report = fit.fit(model, data, options, on_event=listen)
     assert (report.stopped, report.epochs) == ("completed", int(epochs))
     values = {f"{place:03d}": value for place, value in enumerate(model.get_weights())}
     for name, history in report.history.items():
@@ -58,6 +66,8 @@ def main(folder, weights, engine, epochs, rows):
     with partial.open("wb") as file:
         np.savez(file, **values)
     partial.replace(weights)
+    if then.endswith(".npz"):
+        main("none", then, engine, epochs, rows)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def test_a_factor_is_text_too_and_other_columns_stay_what_they_are():
 
 
 @pytest.mark.tf
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(
     st.lists(st.text("ab é.", max_size=8), min_size=1, max_size=12),
     st.sampled_from(text_vectorization.OUTPUTS),
