@@ -32,7 +32,7 @@ def train(model, engine, data):
     return [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
 
 
-@pytest.mark.parametrize("engine", ["superstep", "compiled"])
+@pytest.mark.parametrize("engine", few(["superstep", "compiled"], "superstep"))
 def test_a_shared_program_trains_bit_by_bit_as_a_traced_one(engine):
     data, others = make_dataset(100, validation=0.2), make_dataset(100, seed=2, validation=0.2)
     traced = train(with_dropout(), engine, data)
