@@ -1,3 +1,4 @@
+import gc
 import os
 import shutil
 import subprocess
@@ -122,3 +123,15 @@ def test_a_library_that_is_broken_is_told_and_harms_nothing(tmp_path):
 def test_what_was_not_planned_is_not_done():
     plan = cuda_preload.Preload("too late", (), "so")
     assert cuda_preload.apply_preload(plan) is plan
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_the_collector_pauses_and_is_then_as_it_was(collecting):
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        with cuda_preload.paused_collector():
+            assert not gc.isenabled()
+        assert gc.isenabled() == collecting
+    finally:
+        (gc.enable if before else gc.disable)()

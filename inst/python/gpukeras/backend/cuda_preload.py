@@ -9,6 +9,7 @@ both.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -145,6 +146,18 @@ def prepare() -> Preload:
         xla_cache.prepare_cache()
         done = apply_preload(plan_preload(read_preload_facts("tensorflow" in sys.modules)))
     return done
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pauses Python's garbage collector: TensorFlow's import makes many objects and no garbage."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @contextmanager

@@ -100,7 +100,10 @@ def _import_tensorflow() -> Any:
     quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1")
     cuda_preload.prepare()
     try:
-        with cuda_preload.muted_stderr() if quiet else nullcontext():
+        with (
+            cuda_preload.muted_stderr() if quiet else nullcontext(),
+            cuda_preload.paused_collector(),
+        ):
             import tensorflow as tf
     except ImportError as error:
         raise RuntimeMissingError(
