@@ -73,6 +73,9 @@ new_gpu_cache <- function(record) {
 #' @export
 format.gpu_cache <- function(x, ...) {
   reason <- attr(x, "reason") %||% ""
+  if (!all(c("kind", "source", "rows", "bytes", "used", "in_use") %in% names(x))) {
+    return(format_frame(x)) # some of its columns
+  }
   head <- sprintf(
     "<gpu_cache> %s, %s of %s", count_of(nrow(x), "entries"),
     format_bytes(sum(x$bytes)), format_bytes(attr(x, "limit_bytes"))

@@ -26,6 +26,7 @@ test_that("a cache prints its entries, its folder and its bound", {
     print(a_cache(entries = list()))
     print(a_cache(entries = list(), folder = "", reason = "GPUKERAS_DATA_CACHE is off"))
     print(a_cache()[1, ])
+    print(a_cache()[c("kind", "source")])
   })
 })
 
