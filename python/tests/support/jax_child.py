@@ -143,7 +143,7 @@ def columns():
     ]
     features = {"kind": "columns", "columns": frame}
     labels = {"kind": "factor", "values": 1 + (size > 0).astype(np.int32), "levels": ["no", "yes"]}
-    data = builder.build_dataset(features, {"batch_size": 16, "seed": 1, "validation": 0.2}, labels)
+    data = builder.assemble(features, {"batch_size": 16, "seed": 1, "validation": 0.2}, labels)
     model = build_mlp(data, {"units": [16], "learning_rate": 0.05})
     report = fit.fit(model, data, {"epochs": 5})
     first = predict.predict(model, features)
@@ -179,7 +179,7 @@ def several():
 def streams():
     """Rows that a function gives in chunks, against the same rows in memory."""
     x, codes = rows_of()
-    held = builder.build_dataset(array(x), {"batch_size": 32, "shuffle": False}, classes(codes))
+    held = builder.assemble(array(x), {"batch_size": 32, "shuffle": False}, classes(codes))
     given = stream(Function(x, codes, [30, 50, 20]), batch_size=32, shuffle=False)
     models = [make_model() for _ in range(2)]
     for model, data in zip(models, (held, given), strict=True):

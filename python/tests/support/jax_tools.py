@@ -116,7 +116,7 @@ def images():
     for crop in (False, True):
         features = {"kind": "images", "paths": str(folder), "image_size": [8, 8]}
         features["crop_to_aspect_ratio"] = crop
-        data = builder.build_dataset(features, {"batch_size": 4, "shuffle": False})
+        data = builder.assemble(features, {"batch_size": 4, "shuffle": False})
         block = next(open_loader(data, data.plan("CPU:0")).epoch(0))
         levels, labels = (np.asarray(array) for array in block.arrays)
         stack = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2, "softmax")]
@@ -142,7 +142,7 @@ def texts():
     features = {"kind": "columns", "columns": [column]}
     labels = labels_of(1 + codes % 2, "good", "bad")
     text = {"columns": "said"}
-    data = builder.build_dataset(features, {"batch_size": 8}, labels, text=text)
+    data = builder.assemble(features, {"batch_size": 8}, labels, text=text)
     model = build_mlp(data, {"units": [8], "learning_rate": 0.05})
     return fit.fit(model, data, {"epochs": 10}).history["accuracy"][-1]
 

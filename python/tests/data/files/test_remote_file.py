@@ -1,8 +1,7 @@
 import os
-import subprocess
-import sys
 
 import pytest
+from children import run_python
 
 from gpukeras.data.files.remote_file import RemoteFile, StoreError, is_url, store_reason
 
@@ -47,7 +46,7 @@ def test_a_stores_own_error_has_its_reason():
 
 def test_closing_stores_that_were_never_used_does_nothing():
     code = "from gpukeras.data.files.remote_file import close_stores as c; c(); c()"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert run_python("-c", code).returncode == 0
 
 
 def test_a_process_that_ends_without_pythons_end_closes_stores_itself():
@@ -61,5 +60,4 @@ def test_a_process_that_ends_without_pythons_end_closes_stores_itself():
         "try:\n    store.get_file_info('bucket/key')\n"
         "except Exception as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "finalized" in done.stdout.lower()
+    assert "finalized" in run_python("-c", code).stdout.lower()
