@@ -15,8 +15,8 @@
 #'     or with a column of paths of images: see the section on images of a data frame;
 #'   * a formula such as `price ~ .`, or a [recipe][gpukeras-tidymodels], with `data`;
 #'   * a sparse matrix of the Matrix package;
-#'   * the path of one or several files, a glob such as `"flights/*.parquet"`, a folder, or addresses
-#'     in an object store: see the sections on files, on images and on object stores;
+#'   * the path of one or several files, a glob such as `"flights/*.parquet"`, a folder, or
+#'     addresses in an object store: see the sections on files, on images and on object stores;
 #'   * a connection to a database, a lazy table of dplyr, or an object of Arrow: see the section on
 #'     databases and Arrow;
 #'   * a function that returns one batch per call: see the section on functions;
