@@ -18,7 +18,7 @@ from typing import Any
 from data_cases import open_table
 from data_files import write_table
 
-from gpukeras.models import builder
+from gpukeras.models import mlp
 from gpukeras.training import fit
 
 BATCH = 1024
@@ -38,7 +38,7 @@ def reset_peak() -> None:
 def train(path: Path) -> Any:
     """One epoch of a small network on a file or a glob."""
     data = open_table(path, batch_size=BATCH)
-    model = builder.build_mlp(data, {"units": [64]})
+    model = mlp.build_mlp(data, {"units": [64]})
     return fit.fit(model, data, {"epochs": 1, "engine": "superstep"})
 
 

@@ -18,7 +18,7 @@ from gpukeras.backend import devices, runtime, tracing
 from gpukeras.backend.jax_module import jax
 from gpukeras.data import dataset
 from gpukeras.diagnostics import check, jax_usage
-from gpukeras.models import builder
+from gpukeras.models import mlp
 from gpukeras.profiler.trace import gpu_summary
 
 ROWS, COLUMNS, CLASSES = 100_000, 64, 10
@@ -45,7 +45,7 @@ def run_use() -> dict[str, Any]:
     """`gpu_check(model, data)` in this process."""
     devices.setup()
     data = make_data()
-    found = asdict(check.check(None, builder.build_mlp(data, {}), data))
+    found = asdict(check.check(None, mlp.build_mlp(data, {}), data))
     return {name: found[name] for name in ("verdict", "cause", "evidence", "findings")} | {
         "use": found["facts"].get("use")
     }
@@ -56,7 +56,7 @@ def run_trace() -> dict[str, Any]:
     devices.setup()
     folder = Path(os.environ["EVIDENCE_FOLDER"])
     data = make_data()
-    model = builder.build_mlp(data, {})
+    model = mlp.build_mlp(data, {})
     x, y = (array[: 20 * BATCH] for array in data.arrays[:2])
     model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # compiled before it is traced
     with open_profile(str(folder / "profile")):

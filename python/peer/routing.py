@@ -14,8 +14,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
 from gpukeras.data import builder
-from gpukeras.models import builder as models_builder
-from gpukeras.models import compatibility
+from gpukeras.models import compatibility, model_recipes
 from gpukeras.training import evaluate as training_evaluate
 from gpukeras.training import fit as training_fit
 from gpukeras.training import predict as training_predict
@@ -312,7 +311,7 @@ def evaluate(
     refuse_others("gpu_evaluate", {**others, "callbacks": callbacks}, {})
     given = Given(x, y, sample_weight, steps)
     options = _dataset_options(batch_size, False)
-    data = dataset_of(given, model, options, recipe=models_builder.recipe_of(model))
+    data = dataset_of(given, model, options, recipe=model_recipes.recipe_of(model))
     found = training_evaluate.evaluate(model, data, batch_size=batch_size)["metrics"]
     return found if return_dict else model._flatten_metrics_in_order(found)
 
@@ -330,7 +329,7 @@ def predict(
     given = with_steps(Given(x, steps=steps), batch_size or 32, 1)
     if given.is_pipeline or given.is_sequence:
         options = _dataset_options(batch_size, False)
-        data = dataset_of(given, model, options, recipe=models_builder.recipe_of(model))
+        data = dataset_of(given, model, options, recipe=model_recipes.recipe_of(model))
         record = training_predict.predict(model, data=data)
     else:
         record = training_predict.predict(model, features_of(x, model))

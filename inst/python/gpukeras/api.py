@@ -27,8 +27,7 @@ from gpukeras.distributed import session, sharing
 from gpukeras.distributed.launcher import launcher
 from gpukeras.engine import lr_tables
 from gpukeras.export import archive, export, recipe_json, transfer
-from gpukeras.models import builder as models_builder
-from gpukeras.models import compatibility
+from gpukeras.models import compatibility, mlp, model_recipes
 from gpukeras.monitor import monitor, tensorboard_server
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
@@ -214,10 +213,10 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "feeding_of": transfer.feeding_of,
     "carry_recipe": recipe_json.carry_recipe,
     "tie_recipe": recipe_json.tie_recipe,
-    "mlp": models_builder.build_mlp,
+    "mlp": mlp.build_mlp,
     "take_rows": builder.take_rows,
     "model_parts": compatibility.read_parts,
-    "recipe": models_builder.recipe_of,
+    "recipe": model_recipes.recipe_of,
     "takes_text": compatibility.takes_text,
     "fit": fit.fit,
     "join_cluster": session.join_cluster,

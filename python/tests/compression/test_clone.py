@@ -6,7 +6,7 @@ from small_fits import make_dataset, make_model
 
 from gpukeras.compression import clone
 from gpukeras.core.errors import ModelError
-from gpukeras.models import builder
+from gpukeras.models import model_recipes
 
 pytestmark = pytest.mark.tf
 ROWS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
@@ -26,14 +26,14 @@ def test_a_copy_is_the_same_and_its_own():
         keras.optimizers.Adam(0.01), own_loss, metrics=[keras.metrics.SparseCategoricalAccuracy()]
     )
     model.train_on_batch(ROWS, np.zeros(6))
-    builder.tie_recipe(model, data.recipe)
+    model_recipes.tie_recipe(model, data.recipe)
     copy = clone.copy_model(model)
     np.testing.assert_array_equal(copy(ROWS), model(ROWS))
     assert type(copy) is keras.Sequential
     assert copy.compiled
     assert model.compiled
     assert float(copy.optimizer.learning_rate) == pytest.approx(0.01)
-    assert builder.recipe_of(copy) is data.recipe
+    assert model_recipes.recipe_of(copy) is data.recipe
     before = np.asarray(model(ROWS))
     copy.train_on_batch(ROWS, np.zeros(6))
     np.testing.assert_array_equal(model(ROWS), before)

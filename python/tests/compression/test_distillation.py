@@ -8,7 +8,7 @@ from gpukeras.compression import distillation, latency, masks
 from gpukeras.compression.clone import copy_model
 from gpukeras.compression.distillation_loss import taught_by
 from gpukeras.core.errors import CompressionError, ModelError, SpecError
-from gpukeras.models import builder
+from gpukeras.models import model_recipes
 from gpukeras.training import evaluate
 from gpukeras.training import fit as training_fit
 
@@ -51,7 +51,7 @@ def test_a_derived_student_is_smaller_and_the_teacher_stays():
     assert report.settings == {"temperature": 3.0, "alpha": 0.5, "epochs": 2, "width": 0.5}
     assert report.training.epochs == 2
     assert report.notes == ("The student was compared with its teacher by softened classes.",)
-    assert builder.recipe_of(student) is data.recipe
+    assert model_recipes.recipe_of(student) is data.recipe
     assert teacher.trainable is trainable
     for before, after in zip(weights, teacher.get_weights(), strict=True):
         np.testing.assert_array_equal(before, after)

@@ -10,7 +10,7 @@ from gpukeras.backend import runtime
 from gpukeras.compression import latency, layer_options, masks, pruning
 from gpukeras.compression.prune_options import PruneSpec, late_stopping
 from gpukeras.core.errors import CompressionError
-from gpukeras.models import builder
+from gpukeras.models import model_recipes
 from gpukeras.training import fit as training_fit
 
 FAST = {  # one engine, so that nothing is compiled
@@ -131,7 +131,7 @@ def test_a_pruned_model_is_a_copy_with_as_many_zeros_as_asked_for(model, scope):
     assert [each.layer for each in report.layers] == [layer.name for layer in model.layers]
     assert report.training.epochs == 2
     assert report.settings["sparsity"] == 0.75
-    assert builder.recipe_of(small) is builder.recipe_of(model)
+    assert model_recipes.recipe_of(small) is model_recipes.recipe_of(model)
 
 
 @pytest.mark.tf

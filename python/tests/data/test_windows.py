@@ -11,7 +11,7 @@ from gpukeras.data import builder
 from gpukeras.data.loading import loader
 from gpukeras.data.preprocessing.serialization import from_portable, to_portable
 from gpukeras.data.saved import writer
-from gpukeras.models import builder as models
+from gpukeras.models import mlp
 from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
@@ -104,7 +104,7 @@ def test_rows_are_stored_once():
 )
 def test_engines_train_on_windows(engine, known):
     data = build(options={"validation": 0.2, "seed": 1}, known=known)
-    model = models.build_mlp(data, {"units": 4})
+    model = mlp.build_mlp(data, {"units": 4})
     before = evaluate.evaluate(model, data)["metrics"]["loss"]
     fit.fit(model, data, {"epochs": 3, "engine": engine})
     assert evaluate.evaluate(model, data)["metrics"]["loss"] < before

@@ -13,7 +13,7 @@ from gpukeras.compression import masks
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.export.archive import ABOUT, load_archive, save_archive
 from gpukeras.export.archive_masks import pack_masks, unpack_masks
-from gpukeras.models import builder
+from gpukeras.models import model_recipes
 from gpukeras.training import fit
 from gpukeras.training.history_registry import history_of, keep_history
 
@@ -61,7 +61,11 @@ def test_all_comes_back(saved, tmp_path, dataset):
     again = loaded["model"]
     assert loaded["ours"]
     assert loaded["compiled"]
-    assert loaded["recipe"]["recipe"] == builder.recipe_of(model) == builder.recipe_of(again)
+    assert (
+        loaded["recipe"]["recipe"]
+        == model_recipes.recipe_of(model)
+        == model_recipes.recipe_of(again)
+    )
     assert json.loads(loaded["history"])["epochs"] == 2
     assert history_of(again) == history_of(model)
     rows = dataset.batch(5)[0]

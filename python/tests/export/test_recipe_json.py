@@ -9,7 +9,7 @@ from small_fits import make_dataset, make_model
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.data.preprocessing import serialization
 from gpukeras.export import recipe_json
-from gpukeras.models import builder
+from gpukeras.models import model_recipes
 
 
 def test_a_recipe_comes_back_from_its_text_bit_for_bit():
@@ -46,7 +46,7 @@ def test_a_model_takes_the_recipe_that_trained_it():
     with pytest.raises(DataError, match="gpu_fit\\(\\) has not trained"):
         recipe_json.carry_recipe(model)
     recipe_json.tie_recipe(model, text)
-    assert builder.recipe_of(model) == data.recipe
+    assert model_recipes.recipe_of(model) == data.recipe
     assert recipe_json.recipes_from(model) == data.recipe
     recipe_json.tie_recipe(model, None)
     with pytest.raises(DataError, match="encoded by its own means"):
@@ -58,7 +58,7 @@ def test_a_recipe_of_other_columns_does_not_stick():
     model = make_model()
     with pytest.raises(ModelError, match="takes rows of shape"):
         recipe_json.tie_recipe(model, make_dataset(columns=4))
-    assert builder.recipe_of(model) is None
+    assert model_recipes.recipe_of(model) is None
 
 
 @pytest.mark.tf

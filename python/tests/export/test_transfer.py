@@ -9,7 +9,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.data.dataset import build_dataset
 from gpukeras.export.transfer import check_code, feeding_of, load_model, save_model
-from gpukeras.models import builder
+from gpukeras.models import model_recipes
 from gpukeras.training import fit
 
 tf_test = pytest.mark.tf
@@ -46,7 +46,7 @@ def test_a_model_comes_back_as_it_was(tmp_path):
     np.testing.assert_array_equal(again.predict(rows, verbose=0), model.predict(rows, verbose=0))
     for one, other in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
-    assert builder.recipe_of(again) == builder.recipe_of(model)
+    assert model_recipes.recipe_of(again) == model_recipes.recipe_of(model)
     assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
 
 
@@ -56,7 +56,7 @@ def test_a_model_without_recipe_or_compile_crosses_too(tmp_path):
     assert save_model(a_model(compiled=False), path)["recipe"] is None
     again = load_model(path)
     assert not again.compiled
-    assert builder.recipe_of(again) is None
+    assert model_recipes.recipe_of(again) is None
     save_model(a_model(), path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Keras warns of an optimizer that has no variables yet

@@ -3,7 +3,7 @@ from small_fits import make_dataset
 
 from gpukeras import ModelError, SpecError
 from gpukeras.backend import runtime
-from gpukeras.models import builder, identifiers
+from gpukeras.models import identifiers, model_checks
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -36,7 +36,7 @@ def test_a_wrong_name_is_answered_by_those_there_are(wrong, noun, hint):
 
 def test_a_wrong_optimizer_too():
     with pytest.raises(SpecError, match="Could not interpret optimizer") as caught:
-        builder.compile_model(build(), {"loss": "mse", "optimizer": "adamm"})
+        model_checks.compile_model(build(), {"loss": "mse", "optimizer": "adamm"})
     assert 'Did you mean "Adam"? Names are' in caught.value.hint
 
 

@@ -42,7 +42,7 @@ from gpukeras.data import dataset as data_dataset
 from gpukeras.data.preprocessing import decoding
 from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.data.saved import reader, writer
-from gpukeras.models import builder, targets
+from gpukeras.models import mlp, targets
 from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
@@ -254,10 +254,10 @@ def test_one_column_of_labels_stays_a_column_for_a_step_of_the_users_own():
 
 def test_a_first_network_takes_labels_of_any_shape():
     data = dataset(IMAGES, IMAGES)
-    model = builder.build_mlp(data, {})
+    model = mlp.build_mlp(data, {})
     assert model.output_shape == (None, 4, 5, 2)
     fit.fit(model, data, {"epochs": 1})
-    several = builder.build_mlp(make_several(), {})
+    several = mlp.build_mlp(make_several(), {})
     assert several.output_names == ["same", "kind", "mask"]
 
 

@@ -20,7 +20,12 @@ PURE_VERBS = ("parse_", "check_", "choose_", "plan_", "explain_", "judge", "spli
 FRAMEWORKS = {"tensorflow", "keras", "jax", "jaxlib"}
 PACKAGES = sorted(path for path in CORE.rglob("__init__.py") if path.parent != CORE)
 FILES = sorted(path for path in CORE.rglob("*.py") if path.stem != "__init__")
-ASKS_KERAS = ("models/builder.py", "models/compatibility.py", "backend/runtime.py")
+ASKS_KERAS = (
+    "models/compatibility.py",
+    "models/mlp.py",
+    "models/model_checks.py",
+    "backend/runtime.py",
+)
 
 
 @functools.cache

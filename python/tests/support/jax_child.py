@@ -23,7 +23,7 @@ from gpukeras.data.loading.loader import open_loader  # noqa: E402
 from gpukeras.engine.engine_cache import open_engines, open_watch  # noqa: E402
 from gpukeras.engine.train_step import TrainingStep  # noqa: E402
 from gpukeras.export import transfer  # noqa: E402
-from gpukeras.models.builder import build_mlp  # noqa: E402
+from gpukeras.models.mlp import build_mlp  # noqa: E402
 from gpukeras.training import evaluate, fit, predict  # noqa: E402
 from gpukeras.training.keras_functions import build_on  # noqa: E402
 

@@ -23,7 +23,7 @@ from gpukeras.data.loading.loader import open_loader  # noqa: E402
 from gpukeras.distributed import session  # noqa: E402
 from gpukeras.engine.optimizer import find_optimizer  # noqa: E402
 from gpukeras.export import export, transfer  # noqa: E402
-from gpukeras.models.builder import build_mlp  # noqa: E402
+from gpukeras.models.mlp import build_mlp  # noqa: E402
 from gpukeras.profiler import profile  # noqa: E402
 from gpukeras.training import fit  # noqa: E402
 from gpukeras.tuner import batch_size, lr_finder  # noqa: E402

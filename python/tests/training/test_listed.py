@@ -11,7 +11,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.data import builder
 from gpukeras.data.preprocessing.serialization import from_portable, to_portable
-from gpukeras.models import builder as models_builder
+from gpukeras.models import model_recipes
 from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
@@ -139,5 +139,5 @@ def test_a_saved_recipe_knows_that_there_were_no_names():
     assert recipe.label.listed
     assert from_portable(json.loads(json.dumps(to_portable(recipe)))) == recipe
     model = compiled(make_own)
-    models_builder.tie_recipe(model, recipe)
-    assert models_builder.recipe_of(model).listed
+    model_recipes.tie_recipe(model, recipe)
+    assert model_recipes.recipe_of(model).listed

@@ -33,7 +33,7 @@ from gpukeras.data.loading.loader import open_loader, sample_rows
 from gpukeras.data.preprocessing.compatibility import same_encoding
 from gpukeras.data.saved.writer import save_dataset
 from gpukeras.export import recipe_json
-from gpukeras.models import builder as models_builder
+from gpukeras.models import mlp
 from gpukeras.training import evaluate, fit, predict
 
 # Training ----------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_a_sequential_model_has_one_input(model):
 )
 def test_a_perceptron_fits_them(features, labels):
     data = build(features, labels)
-    model = models_builder.build_mlp(data, {"units": [6, 4], "dropout": 0.1})
+    model = mlp.build_mlp(data, {"units": [6, 4], "dropout": 0.1})
     report = fit.fit(model, data, {"epochs": 1})
     assert np.isfinite(report.history["loss"][0])
     if labels is LABELS:

@@ -6,7 +6,7 @@ from gpukeras import DataError, ModelError
 from gpukeras.core import r_buffer
 from gpukeras.data import dataset, plan
 from gpukeras.engine import predict_loop
-from gpukeras.models import builder
+from gpukeras.models import mlp, model_recipes
 from gpukeras.training import fit, predict
 
 pytestmark = pytest.mark.tf
@@ -30,7 +30,7 @@ def test_predict_applies_the_recipe_of_training():
     one = predict.predict(model, {"kind": "array", "values": x})["values"]
     two = predict.predict(model, {"kind": "array", "values": np.vstack([x, -x])})["values"]
     np.testing.assert_allclose(one[0], two[0], atol=1e-6)
-    recipe = builder.recipe_of(model)
+    recipe = model_recipes.recipe_of(model)
     scaled = (x - np.array(recipe.center)) / np.array(recipe.scale)
     np.testing.assert_allclose(one, model.predict(scaled, verbose=0), atol=1e-5)
 
@@ -98,7 +98,7 @@ def fit_columns(na, **labels):
     frame[1]["levels"] = ["u", "v"]
     features = {"kind": "columns", "columns": frame}
     data = dataset.build_dataset(features, {"na": na, "scale": True}, labels)
-    model = builder.build_mlp(data, {"units": 4})
+    model = mlp.build_mlp(data, {"units": 4})
     fit.fit(model, data, {"epochs": 1, "engine": "keras"})
     return model, data, features
 

@@ -14,7 +14,7 @@ import gpukeras
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.engine import epoch_loop
-from gpukeras.models import builder, state
+from gpukeras.models import model_recipes, state
 from gpukeras.training.batch_size_memo import remembered_batch_size
 from gpukeras.tuner import batch_size
 from gpukeras.tuner.batch_size import BatchSearchSpec, choose_range, find_batch_size, repeat_head
@@ -165,7 +165,7 @@ def test_what_cannot_be_trained_on_is_refused(model):
             find_batch_size(wrong, make_dataset(), {})
     with pytest.raises(ModelError, match="takes rows of shape"):
         find_batch_size(model, make_dataset(columns=4), {})
-    builder.tie_recipe(model, make_dataset(100, scale=True).recipe)
+    model_recipes.tie_recipe(model, make_dataset(100, scale=True).recipe)
     with pytest.raises(DataError, match="encoded by its own means"):
         find_batch_size(model, make_dataset(100, seed=5, scale=True), {})
 

@@ -15,7 +15,7 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.messages import find_reason
-from gpukeras.models import builder
+from gpukeras.models import model_recipes
 
 
 def copy_model(model: Model, arg: str = "model") -> Any:
@@ -154,9 +154,9 @@ def copy_optimizer(optimizer: Optimizer) -> Any:
 
 def copy_recipe(model: Model, copy: Any) -> None:
     """Ties the recipe of the model's training data to the copy."""
-    recipe = builder.recipe_of(model)
+    recipe = model_recipes.recipe_of(model)
     if recipe is not None:
-        builder.tie_recipe(copy, recipe)
+        model_recipes.tie_recipe(copy, recipe)
 
 
 def _renew(given: Any) -> Any:

@@ -23,7 +23,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_fraction, check_number, check_positive, option
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
-from gpukeras.models import builder, compatibility
+from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.variables import build_variables
 from gpukeras.training import fit as training_fit
 from gpukeras.training.keras_functions import SAMPLE
@@ -97,16 +97,16 @@ def distill(
         CompressionError: if the student is worse than the teacher by more than `max_drop`.
     """
     began, spec = time.perf_counter(), DistillSpec.from_dict(options or {})
-    builder.check_model(teacher)
-    builder.check_encoding(teacher, data.recipe)
-    builder.check_rows(teacher, data)
+    model_checks.check_model(teacher)
+    model_recipes.check_encoding(teacher, data.recipe)
+    model_checks.check_rows(teacher, data)
     changes: list[LayerChange] = []
     if student is None:
         student, changes = derive_student(teacher, spec.width)
     else:
         student = _copy_student(student, teacher)
     batch = sample_rows(data, SAMPLE)
-    builder.check_rows(student, data)
+    model_checks.check_rows(student, data)
     build_variables(student, batch)
     match_outputs(teacher, student, batch[0])
     with taught_by(student, teacher, spec.temperature, spec.alpha):
@@ -134,7 +134,7 @@ def _copy_student(student: Model, teacher: Model) -> Any:
 
     Training changes the copy only, so a student that is refused in the end stays untrained.
     """
-    builder.check_model(student, compiled=False)
+    model_checks.check_model(student, compiled=False)
     if student is teacher:
         raise SpecError("`student` must be another model than `teacher`.", arg="student")
     if student.built:

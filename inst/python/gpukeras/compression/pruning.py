@@ -38,7 +38,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.engine.optimizer import find_optimizer
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.models import builder
+from gpukeras.models import model_checks
 from gpukeras.models.variables import build_variables
 from gpukeras.training import fit
 from gpukeras.training.keras_functions import SAMPLE
@@ -71,7 +71,7 @@ def prune(
         CompressionError: if the metric got worse by more than `max_drop`.
     """
     spec = PruneSpec.from_dict(options or {})
-    builder.check_model(model, compiled=spec.epochs > 0)
+    model_checks.check_model(model, compiled=spec.epochs > 0)
     check_requested(spec, data, validation)
     if data is None and spec.epochs:
         raise DataError("`data` is missing.", hint="Give it, or `epochs = 0`.", arg="data")

@@ -37,7 +37,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, option
 from gpukeras.data.base import Dataset
-from gpukeras.models import builder
+from gpukeras.models import model_checks
 from gpukeras.training import fit
 
 MODES = ("int8", "int4", "float8")
@@ -80,7 +80,7 @@ def quantize(
         CompressionError: if its metric falls by more than `max_drop`.
     """
     began, spec = time.perf_counter(), QuantizeSpec.from_dict(options or {})
-    builder.check_model(model, compiled=data is not None)
+    model_checks.check_model(model, compiled=data is not None)
     check_requested(spec, data, validation)
     names = [layer.name for layer in keras_private.list_layers(model, include_self=False)]
     check_excluded(spec.exclude, names)

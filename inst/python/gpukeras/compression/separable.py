@@ -40,7 +40,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_number, option
 from gpukeras.data.base import Dataset
-from gpukeras.models import builder
+from gpukeras.models import model_checks
 from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import keras_kind, layer_flops
 from gpukeras.profiler.cost.watcher import Seen
@@ -97,7 +97,7 @@ def separate(
         CompressionError: if the metric gets worse by more than `max_drop`.
     """
     began, spec = time.perf_counter(), SeparateSpec.from_dict(options or {})
-    builder.check_model(model, compiled=data is not None)
+    model_checks.check_model(model, compiled=data is not None)
     check_graph(model)
     check_built(model)
     check_requested(spec, data, validation)

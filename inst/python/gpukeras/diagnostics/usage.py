@@ -29,7 +29,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.diagnostics import jax_usage
 from gpukeras.diagnostics.batches import Source
 from gpukeras.engine.epoch_loop import wait_for
-from gpukeras.models import builder
+from gpukeras.models import model_checks
 from gpukeras.profiler import placement
 from gpukeras.profiler.trace.gpu_summary import read_trace
 from gpukeras.training.keras_functions import jit_policy
@@ -94,9 +94,9 @@ def read_use(
     Raises:
         SpecError, DataError, ModelError: if the model cannot be trained on the data.
     """
-    builder.check_model(model)
+    model_checks.check_model(model)
     if isinstance(data, Dataset):
-        builder.check_rows(model, data)
+        model_checks.check_rows(model, data)
     source = Source(data, device, batch_size)
     placed = runtime.on_device(device, soft=True)
     with placed, jit_policy(model), untouched(model, source.batch):

@@ -32,7 +32,7 @@ from gpukeras.export.keras_file import (
     written_beside,
 )
 from gpukeras.export.safe_load import check_code, refused
-from gpukeras.models import builder
+from gpukeras.models import model_checks, model_recipes
 from gpukeras.training.history_registry import (
     explain_history,
     history_of,
@@ -68,7 +68,7 @@ def save_archive(
         DataError: if the file exists and is not to be replaced, or cannot be written.
     """
     target = check_ending(path)
-    builder.check_model(model, compiled=False)
+    model_checks.check_model(model, compiled=False)
     check_target(target, overwrite)
     if history is not None:
         keep_history(model, _parse_history(history))
@@ -125,7 +125,7 @@ def load_archive(
     recipe_json.tie_recipe(model, about.get("recipe"))
     fault = keep_stored(model, about.get("history"))
     history = None if fault else about.get("history")
-    known = builder.recipe_of(model) is not None
+    known = model_recipes.recipe_of(model) is not None
     return {
         "model": model,
         **describe_model(model),
@@ -153,7 +153,7 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 def collect_extras(model: Model) -> dict[str, bytes]:
     """Returns gpukeras' own members of a model's archive, by name."""
-    recipe = builder.recipe_of(model)
+    recipe = model_recipes.recipe_of(model)
     masks = read_masks(model)
     about = {
         "format": FORMAT,

@@ -47,7 +47,7 @@ from gpukeras.export.parity import (
 )
 from gpukeras.export.safe_load import refused
 from gpukeras.export.stablehlo import write_stablehlo
-from gpukeras.models import builder
+from gpukeras.models import model_checks, model_recipes
 
 LIMIT_S = 300.0  # of the child process, which may have to import TensorFlow
 SAVED_MODEL = "saved_model.pb"
@@ -132,7 +132,7 @@ def export_model(
             its predictions differ.
     """
     began = time.perf_counter()
-    builder.check_model(model, compiled=False)
+    model_checks.check_model(model, compiled=False)
     name, target = choose_format(format, path), Path(path).expanduser().absolute()
     form = open_format(name)
     _check_place(target, form, check_flag("overwrite", overwrite))
@@ -159,7 +159,7 @@ def export_model(
         tolerance=limit,
         tolerance_reason=reason,
         runner=answer["runner"],
-        encoded=builder.recipe_of(model) is not None,
+        encoded=model_recipes.recipe_of(model) is not None,
         seconds=time.perf_counter() - began,
         code=tuple(form.code(str(target), answer["inputs"])),
         notes=notes,

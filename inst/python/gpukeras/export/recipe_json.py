@@ -15,7 +15,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.serialization import from_portable, to_portable
-from gpukeras.models import builder, compatibility
+from gpukeras.models import compatibility, model_checks, model_recipes
 
 
 def recipes_from(value: Any, arg: str = "recipe") -> Recipe | None:
@@ -40,7 +40,7 @@ def recipes_from(value: Any, arg: str = "recipe") -> Recipe | None:
     if isinstance(value, Mapping):
         text = value.get("portable")
         return recipes_from(text, arg) if text else from_portable(value)
-    return builder.recipe_of(value)
+    return model_recipes.recipe_of(value)
 
 
 def carry_recipe(value: Any) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def tie_recipe(model: Model, recipe: Any) -> None:
     """
     found = recipes_from(recipe)
     if found is not None:
-        builder.check_model(model, compiled=False)
+        model_checks.check_model(model, compiled=False)
         compatibility.check_input(model, found)
-        builder.tie_recipe(model, found)
+        model_recipes.tie_recipe(model, found)
 
 
 def _parse(text: str, arg: str) -> Any:

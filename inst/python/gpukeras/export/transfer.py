@@ -22,7 +22,7 @@ from gpukeras.export import recipe_json
 from gpukeras.export.archive import collect_extras, describe_model, read_model
 from gpukeras.export.keras_file import check_ending, lacking, write_model, written_beside
 from gpukeras.export.safe_load import check_code
-from gpukeras.models import builder
+from gpukeras.models import model_checks, model_recipes
 from gpukeras.training.history_registry import keep_stored
 
 
@@ -47,7 +47,7 @@ def save_model(
         ModelError: if Keras cannot save it, or for a Lambda layer or another Python lambda.
         DataError: if the file cannot be written.
     """
-    builder.refuse_old(model, arg)
+    model_checks.refuse_old(model, arg)
     if not tensor_ops.is_keras_model(model):
         hint = "Of Python objects only Keras 3 models and gpu_datasets cross: make it R's."
         raise refused_value(arg, model, "a Keras 3 model", hint)
@@ -57,10 +57,11 @@ def save_model(
         if loadable:
             check_code(partial, arg)
         os.replace(partial, target)
+    known = model_recipes.recipe_of(model) is not None
     return {
         **describe_model(model),
         "bytes": float(target.stat().st_size),
-        "recipe": recipe_json.carry_recipe(model) if builder.recipe_of(model) is not None else None,
+        "recipe": recipe_json.carry_recipe(model) if known else None,
     }
 
 

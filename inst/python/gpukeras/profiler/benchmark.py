@@ -26,7 +26,7 @@ from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.engine_cache import make_engines
 from gpukeras.engine.epoch_loop import Drawn, calibrate, draw, wait_for
 from gpukeras.engine.programs import Logs
-from gpukeras.models import builder
+from gpukeras.models import compatibility
 from gpukeras.profiler.report import StageTime
 
 PASSES = 5  # the median of five is not moved by two outliers
@@ -156,7 +156,7 @@ class Bench:
     # Input ----------------------------------------------------------------------------------------
 
     def _open(self, most: int) -> DataLoader:
-        check = lambda recipe: builder.check_fit(self._model, recipe)  # noqa: E731
+        check = lambda recipe: compatibility.check_fit(self._model, recipe)  # noqa: E731
         return open_loader(self._data, self._plan, check, self._idle, most=most)
 
     def _idle(self) -> None:

@@ -40,7 +40,7 @@ from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.programs import engine_refusals
 from gpukeras.engine.train_step import single_replica
-from gpukeras.models import builder
+from gpukeras.models import model_checks, model_recipes
 from gpukeras.profiler import placement
 from gpukeras.profiler.advice import (
     LAYER_SHARE,
@@ -112,9 +112,9 @@ def profile(
     """
     spec = ProfileSpec.from_dict(options)
     folder = _open_folder(spec.log_dir)
-    builder.check_model(model)
-    builder.check_rows(model, data)
-    builder.check_encoding(model, data.recipe)
+    model_checks.check_model(model)
+    model_checks.check_rows(model, data)
+    model_recipes.check_encoding(model, data.recipe)
     trained = _trained_engine(model)
     guard = untouched(model, partial(sample_rows, data))
     with guard, preserve_keras_functions(model), single_replica(model), folder as path:

@@ -14,7 +14,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict_loop import fixed_rows, model_device
-from gpukeras.models import builder
+from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals
 from gpukeras.models.losses import KERAS_ROWS, depends_on_batch
 from gpukeras.training.evaluation_loop import EvaluationLoop
@@ -48,9 +48,9 @@ def evaluate(
     """
     check_choice("part", part, ("all", "train", "validation"))
     size = None if batch_size is None else check_count("batch_size", batch_size)
-    builder.check_model(model)
-    builder.check_encoding(model, data.recipe)
-    builder.check_rows(model, data, step="test", fits=True)
+    model_checks.check_model(model)
+    model_recipes.check_encoding(model, data.recipe)
+    model_checks.check_rows(model, data, step="test", fits=True)
     if not data.has_rows(part):
         raise DataError("`data` has no validation rows.", arg="part")
     began, strategy = time.perf_counter(), open_strategy(devices)

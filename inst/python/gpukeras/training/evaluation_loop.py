@@ -18,7 +18,7 @@ from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.predict_loop import check_whole, fixed_rows
 from gpukeras.engine.programs import Logs
-from gpukeras.models import builder
+from gpukeras.models import compatibility
 
 
 class EvaluationLoop:
@@ -59,7 +59,7 @@ class EvaluationLoop:
             data,
             device,
             part,
-            check=lambda recipe: builder.check_fit(model, recipe),
+            check=lambda recipe: compatibility.check_fit(model, recipe),
             idle=idle,
             shares=self._strategy.shares,
         )

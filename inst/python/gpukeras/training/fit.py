@@ -12,10 +12,10 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec, describe
 from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.compatibility import check_order
+from gpukeras.data.preprocessing.compatibility import check_order, same_encoding
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
-from gpukeras.models import builder
+from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals
 from gpukeras.training.callbacks.functions import Functions, check_hooks
 from gpukeras.training.history_registry import keep_history
@@ -63,11 +63,11 @@ def fit(
     """
     spec = FitSpec.from_dict(options)
     if compiling:
-        builder.compile_model(model, compiling)
+        model_checks.compile_model(model, compiling)
     _check_input(model, data, validation)
     _check_callbacks(callbacks, spec)
     check_hooks(functions or {})
-    builder.tie_recipe(model, data.recipe)
+    model_recipes.tie_recipe(model, data.recipe)
     strategy = open_strategy(devices, trains=True)
     strategy.check(model, spec.engine)
     spec, listener = strategy.own_spec(spec), ProgressReporter(on_event, spec.epochs)
@@ -88,10 +88,10 @@ def fit(
 
 
 def _check_input(model: Model, data: Dataset, validation: Dataset | None) -> None:
-    builder.check_model(model)
-    builder.check_rows(model, data, fits=True)
+    model_checks.check_model(model)
+    model_checks.check_rows(model, data, fits=True)
     if validation is None and data.has_rows("validation"):
-        builder.check_rows(model, data, step="test", fits=True)
+        model_checks.check_rows(model, data, step="test", fits=True)
     if validation is not None:
         _check_validation(model, data, validation)
 
@@ -126,8 +126,8 @@ def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
 
 
 def _check_validation(model: Model, data: Dataset, validation: Dataset) -> None:
-    builder.check_rows(model, validation, "validation", step="test", fits=True)
-    if not builder.same_encoding(data.recipe, validation.recipe):
+    model_checks.check_rows(model, validation, "validation", step="test", fits=True)
+    if not same_encoding(data.recipe, validation.recipe):
         raise DataError(
             "`validation` was encoded by its own means and levels, not by those of `data`.",
             hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",

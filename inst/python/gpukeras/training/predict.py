@@ -31,7 +31,7 @@ from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict_loop import Batches, predict_rows, predict_stream
-from gpukeras.models import builder, compatibility
+from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.targets import choose_reading
 from gpukeras.training.keras_functions import count_weights, jit_policy
 
@@ -67,7 +67,7 @@ def predict(
     check_choice("type", type, ("response", "class"))
     recipe, rows, complete = _open_rows(model, features, data)
     compatibility.check_input(model, recipe)
-    builder.check_call(model, "predict")
+    model_checks.check_call(model, "predict")
     name = partial(name_columns, recipe.label)
     classes = type == "class"
     held = None if buffer is None or classes else OutputBuffer(buffer, name)
@@ -124,9 +124,9 @@ def _open_rows(
     model: Model, features: Mapping[str, Any] | None, data: Dataset | None
 ) -> tuple[Recipe, RowSource | IterableDataset, np.ndarray | None]:
     """Returns the rows to predict, their recipe, and a mask of complete rows, or None for all."""
-    recipe = builder.recipe_of(model)
+    recipe = model_recipes.recipe_of(model)
     if data is not None:
-        builder.check_encoding(model, data.recipe)
+        model_recipes.check_encoding(model, data.recipe)
         data.open_axes = compatibility.read_open_axes(model)
         rows = data if isinstance(data, IterableDataset) else data.sources[0]
         return recipe or data.recipe, rows, None

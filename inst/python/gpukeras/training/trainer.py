@@ -36,7 +36,7 @@ from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.optimizer import read_rate
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.engine.train_step import can_split
-from gpukeras.models import builder
+from gpukeras.models import compatibility
 from gpukeras.models.losses import depends_on_batch
 from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.training.batch_size import explain_rows, plan_batches
@@ -152,7 +152,7 @@ class Trainer:
         self.notes += explain_rows(plan, self.data, self.batch_size)
         self.plan = self.strategy.fit_plan(plan, self.data, self.batch_size)
         self.microbatch_size, shares = self.plan.batch_size, self.strategy.shares
-        check = partial(builder.check_fit, self.model)
+        check = partial(compatibility.check_fit, self.model)
         self.loader = open_loader(self.data, self.plan, check, self._idle, shares=shares)
 
     def _resume(self, state: TrainingState) -> None:

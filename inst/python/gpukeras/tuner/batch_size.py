@@ -36,7 +36,7 @@ from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.models import builder
+from gpukeras.models import model_checks, model_recipes
 from gpukeras.training.batch_size_memo import remember_batch_size
 from gpukeras.training.keras_functions import build_on
 from gpukeras.training.model_guard import kept_model
@@ -130,9 +130,9 @@ def find_batch_size(
     """
     began = time.perf_counter()
     spec = BatchSearchSpec.from_dict(options)
-    builder.check_model(model)
-    builder.check_rows(model, data)
-    builder.check_encoding(model, data.recipe)
+    model_checks.check_model(model)
+    model_checks.check_rows(model, data)
+    model_recipes.check_encoding(model, data.recipe)
     build_on(model, data)
     search = _open_search(model, data, spec, on_event)
     with kept_model(model):

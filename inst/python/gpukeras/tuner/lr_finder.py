@@ -26,7 +26,7 @@ from gpukeras.engine.epoch_loop import draw
 from gpukeras.engine.optimizer import find_optimizer, read_rate
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.rate_loop import RateLoop, open_rate_loop
-from gpukeras.models import builder
+from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.training.batch_size_memo import remembered_size
 from gpukeras.training.keras_functions import build_on
 from gpukeras.training.model_guard import kept_model
@@ -113,10 +113,10 @@ def find_learning_rate(
     """
     began = time.perf_counter()
     spec = RateSearchSpec.from_dict(options)
-    builder.check_model(model)
+    model_checks.check_model(model)
     find_optimizer(model, "learning_rate")
-    builder.check_rows(model, data)
-    builder.check_encoding(model, data.recipe)
+    model_checks.check_rows(model, data)
+    model_recipes.check_encoding(model, data.recipe)
     build_on(model, data)
     device = model_device(model)
     size = remembered_size(model, data) if spec.batch_size == "auto" else spec.batch_size
@@ -124,7 +124,7 @@ def find_learning_rate(
     current = read_rate(model)
     test = _Test(model, plan_rates(spec.low, spec.high, spec.steps), plan.batch_size, on_event)
     with kept_model(model):
-        loader = open_loader(data, plan, partial(builder.check_fit, model), test.idle)
+        loader = open_loader(data, plan, partial(compatibility.check_fit, model), test.idle)
         smaller = "Use a smaller `batch_size`."
         with memory_errors(lambda: explain_exhaustion(device, plan.batch_size, smaller)):
             test.run(loader)

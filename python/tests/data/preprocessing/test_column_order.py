@@ -13,7 +13,7 @@ from gpukeras.data.sources import registry
 from gpukeras.data.streams.chunks import encode_chunk
 from gpukeras.data.streams.generator import Chunk
 from gpukeras.data.streams.materialize import _Array
-from gpukeras.models import builder
+from gpukeras.models import model_recipes
 
 X = np.arange(12.0).reshape(4, 3)
 NAMES = ("a", "b", "c")
@@ -107,10 +107,10 @@ def test_a_model_remembers_the_names_of_its_columns():
     import keras
 
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    builder.tie_recipe(model, dataset.build_dataset(array(X, NAMES), {}).recipe)
+    model_recipes.tie_recipe(model, dataset.build_dataset(array(X, NAMES), {}).recipe)
     turned = dataset.build_dataset(array(X, NAMES[::-1]), {}).recipe
     with pytest.raises(DataError, match="where training had"):
-        builder.check_encoding(model, turned)
+        model_recipes.check_encoding(model, turned)
 
 
 @pytest.mark.parametrize(

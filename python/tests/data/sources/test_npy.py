@@ -263,7 +263,7 @@ CHILD = """
     import sys
     import numpy as np
     from gpukeras.data import dataset as pipeline
-    from gpukeras.models import builder as models
+    from gpukeras.models import mlp
     from gpukeras.training import fit as training
 
     def memory(name):
@@ -274,7 +274,7 @@ CHILD = """
         labels = {"kind": "numeric", "values": np.arange(float(rows)), "levels": []}
         features = {"kind": "npy", "path": path}
         data = pipeline.build_dataset(features, {"batch_size": 512, "scale": True}, labels)
-        model = models.build_mlp(data, {"units": (4,)})
+        model = mlp.build_mlp(data, {"units": (4,)})
         training.fit(model, data, {"epochs": 1, "engine": "superstep"})
 
     small, large, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])

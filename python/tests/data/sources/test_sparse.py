@@ -10,7 +10,7 @@ from sparse_slots import slots
 from gpukeras import DataError
 from gpukeras.data import dataset
 from gpukeras.data.sources import sparse
-from gpukeras.models import builder
+from gpukeras.models import model_recipes
 from gpukeras.training import evaluate, fit, predict
 
 
@@ -187,7 +187,7 @@ def test_evaluation_takes_either_form():
     options = {"batch_size": 16, "scale": True}
     train, model = dataset.build_dataset(slots(x), options, classes(codes)), make_model()
     fit.fit(model, train, {"epochs": 1})
-    recipe = builder.recipe_of(model)
+    recipe = model_recipes.recipe_of(model)
     metrics = [
         evaluate.evaluate(model, dataset.build_dataset(form, {}, classes(codes), recipe=recipe))[
             "metrics"

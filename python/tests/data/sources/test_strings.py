@@ -11,7 +11,7 @@ from gpukeras.data.saved import writer
 from gpukeras.data.sources import strings
 from gpukeras.data.sources.registry import open_features
 from gpukeras.engine.autotune import EngineFacts, choose_candidates, choose_evaluation_candidates
-from gpukeras.models import builder, compatibility
+from gpukeras.models import compatibility, mlp
 from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
@@ -202,7 +202,7 @@ def test_texts_and_numbers_are_not_mixed_up():
     with pytest.raises(ModelError, match="`age` of `model` takes numbers, but the data has text"):
         compatibility.check_input(plain, texts.recipe)
     with pytest.raises(SpecError, match="gpu_mlp"):
-        builder.build_mlp(texts, {})
+        mlp.build_mlp(texts, {})
     with pytest.raises(SpecError, match="`data` gives texts: only rows of numbers can be saved"):
         writer.open_rows(texts)
 

@@ -18,7 +18,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_positive
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.models import builder
+from gpukeras.models import model_checks
 from gpukeras.profiler.cost.activations import Kept, sum_kept
 from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import has_formula, layer_flops
@@ -114,7 +114,7 @@ def model_cost(
         SpecError: for a value that is not a Keras model, or options out of range.
         ModelError: if the model has no input shape and none is given, or cannot be called.
     """
-    builder.check_model(model, compiled=False)
+    model_checks.check_model(model, compiled=False)
     size = BATCH if batch_size is None else check_count("batch_size", batch_size)
     room = None if memory is None else check_positive("memory", memory) * MIB
     specs = input_specs(model, input_shape)

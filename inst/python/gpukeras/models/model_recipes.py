@@ -1,0 +1,46 @@
+"""Ties the recipe of the training data to a model, which stays an ordinary Keras model."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.keras_types import Model
+from gpukeras.data.preprocessing.compatibility import check_order, same_encoding
+from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.models.model_checks import check_model
+
+_RECIPES: weakref.WeakKeyDictionary[Any, Recipe] = weakref.WeakKeyDictionary()
+
+
+def tie_recipe(model: Model, recipe: Recipe) -> None:
+    """Ties the recipe of the training data to a model: the first one, with the first labels.
+
+    Raises:
+        DataError: if the model was trained on data with another encoding.
+    """
+    check_encoding(model, recipe)
+    tied = _RECIPES.get(model)
+    if recipe.kind != AS_IS and (tied is None or tied.label is None):
+        _RECIPES[model] = recipe
+
+
+def recipe_of(model: Model) -> Recipe | None:
+    """Returns the recipe tied to a model, or None for a model that gpukeras did not train."""
+    check_model(model, compiled=False)
+    return _RECIPES.get(model)
+
+
+def check_encoding(model: Model, recipe: Recipe) -> None:
+    """Checks that data is encoded like the data that trained the model."""
+    tied = _RECIPES.get(model)
+    if tied is None:
+        return
+    if not same_encoding(tied, recipe):
+        raise DataError(
+            "`data` was encoded by its own means and levels, not by those that trained `model`.",
+            hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
+            arg="data",
+        )
+    check_order(tied, recipe, "data")

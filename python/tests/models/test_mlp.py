@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+from small_fits import make_dataset
+
+from gpukeras import DataError, SpecError
+from gpukeras.data import dataset as data_dataset
+from gpukeras.models import mlp
+from gpukeras.training import fit
+
+pytestmark = pytest.mark.tf
+
+
+def dataset(kind, values, levels=(), shape=(6, 4), **options):
+    rng = np.random.default_rng(0)
+    features = {"kind": "array", "values": rng.normal(size=shape)}
+    labels = {"kind": kind, "values": np.array(values), "levels": list(levels)}
+    return data_dataset.build_dataset(features, {"batch_size": 2, **options}, labels)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "levels", "units", "loss"),
+    [
+        ("numeric", [1.5, 2.5, 3.5, 4.5, 5.5, 6.5], (), 1, "mean_squared_error"),
+        ("matrix", [[1.0, 2.0]] * 6, (), 2, "mean_squared_error"),
+        ("logical", [True, False] * 3, (), 1, "binary_crossentropy"),
+        ("factor", [1, 2] * 3, "ab", 1, "binary_crossentropy"),
+        ("factor", [1, 2, 3] * 2, "abc", 3, "sparse_categorical_crossentropy"),
+    ],
+)
+def test_the_output_fits_the_labels(kind, values, levels, units, loss):
+    data = dataset(kind, values, levels)
+    model = mlp.build_mlp(data, {"units": [3, 2], "dropout": 0.1, "batch_norm": True})
+    assert model.output_shape == (None, units)
+    assert model.loss == loss
+    report = fit.fit(model, data, {"epochs": 1})
+    assert np.isfinite(report.history["loss"][0])
+
+
+def test_numbers_are_predicted_in_their_own_unit():
+    values = np.linspace(90_000, 110_000, 6)
+    model = mlp.build_mlp(dataset("numeric", values), {"units": 4})
+    output = model.predict(np.zeros((1, 4)), verbose=0)
+    assert 80_000 < output[0, 0] < 120_000  # before any training: near the mean
+
+
+def test_images_are_flattened():
+    data = dataset("numeric", np.arange(6) + 0.5, shape=(6, 3, 3, 2))
+    assert mlp.build_mlp(data, {}).input_shape == (None, 3, 3, 2)
+
+
+def test_the_seed_fixes_the_weights():
+    data = make_dataset()
+    one, two, three = (mlp.build_mlp(data, {"seed": seed}) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.get_weights()[0], two.get_weights()[0])
+    assert not np.array_equal(one.get_weights()[0], three.get_weights()[0])
+
+
+def test_the_penalty_is_that_of_hidden_weights():
+    model = mlp.build_mlp(make_dataset(), {"units": [3, 2], "penalty": 0.5})
+    hidden = [model.layers[0].kernel, model.layers[2].kernel]
+    squares = sum(float(np.sum(np.square(kernel.numpy()))) for kernel in hidden)
+    assert float(sum(model.losses)) == pytest.approx(0.5 * squares, rel=1e-5)
+    assert not mlp.build_mlp(make_dataset(), {}).losses
+
+
+def test_the_learning_rate_is_taken():
+    model = mlp.build_mlp(make_dataset(), {"learning_rate": 0.5})
+    assert float(model.optimizer.learning_rate) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"units": []}, None),
+        ({"units": [0]}, "`units` must be a whole number of at least 1"),
+        ({"dropout": 1.0}, "`dropout` must be a number from 0 to 0.99"),
+        ({"penalty": -1.0}, "`penalty` must be a number of at least 0"),
+        ({"activation": "swoosh"}, "Keras refused"),
+        ({"optimizer": "sgdd"}, "Keras refused"),
+        ({"optimizer": 3}, "`optimizer` must be the name"),
+    ],
+)
+def test_options(options, message):
+    if message is None:
+        assert mlp.build_mlp(make_dataset(), options).output_shape == (None, 3)
+        return
+    with pytest.raises(SpecError, match=message):
+        mlp.build_mlp(make_dataset(), options)
+
+
+def test_a_dataset_without_labels_is_refused():
+    data = data_dataset.build_dataset({"kind": "array", "values": np.zeros((3, 1))}, {})
+    with pytest.raises(DataError, match="no labels to learn"):
+        mlp.build_mlp(data, {})
+
+
+@pytest.mark.parametrize("units", [1e9, [1e6, 1e6], [8, 1e10]])
+def test_a_perceptron_that_no_memory_holds_is_refused(units):
+    with pytest.raises(SpecError, match=r"`units` makes [0-9,]+ weights: training them takes"):
+        mlp.build_mlp(dataset("numeric", np.arange(6.0)), {"units": units})
+
+
+def test_its_size_counts_every_layer(monkeypatch):
+    model = mlp.build_mlp(dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+    trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+    needed = mlp.BYTES_A_WEIGHT * trained
+    monkeypatch.setattr("gpukeras.system.host.read_free_memory", lambda: needed)
+    mlp.build_mlp(dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+    monkeypatch.setattr("gpukeras.system.host.read_free_memory", lambda: needed - 1)
+    with pytest.raises(SpecError, match=f"`units` makes {trained} weights"):
+        mlp.build_mlp(dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
