@@ -12,6 +12,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tabled  # noqa: E402
 import varied  # noqa: E402
+from jax_memory import distance, exhausted  # noqa: E402, F401 (a part)
 from jax_runs import report  # noqa: E402
 from pictures import encode_bmp, write  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
@@ -29,10 +30,6 @@ from gpukeras.training import fit  # noqa: E402
 from gpukeras.tuner import batch_size, lr_finder  # noqa: E402
 
 ROWS = 200
-
-
-def distance(ones, others):
-    return max(float(np.max(np.abs(np.asarray(a) - b))) for a, b in zip(ones, others, strict=True))
 
 
 # Searches ----------------------------------------------------------------------------------------
@@ -280,46 +277,6 @@ def precision(policy="mixed_float16"):
 def other_precision():
     """The other kind (at night)."""
     return precision("mixed_bfloat16")
-
-
-def make_wide_model(rows):
-    """A model that no memory holds where more than `rows` rows go through it at once."""
-
-    class Wide(keras.layers.Layer):
-        def call(self, x):
-            count = x.shape[0]
-            if not isinstance(count, int) or count <= rows:  # another type while it is built
-                return x
-            many = keras.ops.sort(keras.ops.broadcast_to(x[:, :1], (count, 2**42)), axis=1)
-            return x + 0.0 * keras.ops.sum(many, axis=1, keepdims=True)
-
-    keras.utils.set_random_seed(1)
-    stack = [keras.Input((5,)), keras.layers.Dense(4), Wide(), keras.layers.Dense(3, "softmax")]
-    model = keras.Sequential(stack)
-    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-    return model
-
-
-def exhausted():
-    """Trainings whose memory does not suffice, which XLA says itself, against one that has it."""
-    data, found = make_dataset(ROWS, shuffle=False, validation=0.0), {}
-    free = make_wide_model(ROWS)
-    losses = fit.fit(free, data, {"epochs": 2}).history["loss"]
-    for engine in ("keras", "compiled"):
-        model = make_wide_model(8)
-        report = fit.fit(model, data, {"epochs": 2, "engine": engine})
-        found[engine] = {
-            "size": report.micro_batch,
-            "rows": report.rows,
-            "notes": report.notes,
-            "loss": distance(losses, report.history["loss"]),
-            "weights": distance(free.get_weights(), model.get_weights()),
-        }
-    try:
-        fit.fit(make_wide_model(8), data, {"epochs": 1, "on_oom": "stop"})
-    except GpuKerasError as error:
-        found["stopped"] = [type(error).__name__, error.message]
-    return found
 
 
 def interrupted():

@@ -33,6 +33,8 @@ def test_memory_that_runs_out_halves_the_batches_and_changes_no_result():
     kind, message = found.pop("stopped")
     assert kind == "OutOfMemoryError"
     assert message == "CPU:0 ran out of memory at batch size 32."
+    for part in ("evaluated", "predicted", "kept", "threads"):
+        assert found.pop(part) < 1e-6
     for engine in ("keras", "compiled"):
         assert found[engine]["size"] == 8
         assert len(found[engine]["notes"]) == 2

@@ -23,6 +23,7 @@ from gpukeras.backend.jax_models import build_by_call as build_by_call
 from gpukeras.backend.jax_models import dtype_bytes as dtype_bytes
 from gpukeras.backend.jax_models import make_spec as make_spec
 from gpukeras.backend.jax_models import outline as outline
+from gpukeras.backend.jax_models import predict_batch as predict_batch
 from gpukeras.backend.jax_models import predictor as predictor
 from gpukeras.backend.jax_models import stepping as stepping
 from gpukeras.backend.jax_module import PREALLOCATE, jax

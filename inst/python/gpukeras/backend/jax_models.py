@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from gpukeras.backend import keras_private
 from gpukeras.backend.jax_module import jax
@@ -34,6 +37,36 @@ def predictor(model: Model, compiled: bool) -> Callable[[Any], Any]:
     variables = find_weights(model)
     call = jax().jit(lambda state, rows: model.stateless_call(*state, rows, training=False)[0])
     return lambda rows: call(variables.read(), rows)
+
+
+# The program of each model beside Keras' own function, which is another when the model changes.
+_PROGRAMS: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def predict_batch(model: Model, features: Any) -> Any:
+    """Returns a model's outputs for a batch, by its `predict_step()`, as NumPy arrays.
+
+    Keras' `predict_on_batch()` gives the weights' memory to the program and takes it back: two
+    threads cannot predict at once, and a model whose memory does not suffice has lost its weights.
+    """
+    import keras
+
+    if type(model).make_predict_function is not keras.Model.make_predict_function:
+        return model.predict_on_batch(features)
+    model.make_predict_function()
+    own, program = _PROGRAMS.get(model, (None, None))
+    if own is not model.predict_function:
+        compiled = model.jit_compile and not model.run_eagerly
+        step = lambda state, rows: model.predict_step(state, (rows,))  # noqa: E731
+        program = jax().jit(step) if compiled else step
+        _PROGRAMS[model] = (model.predict_function, program)
+    state, changing = find_weights(model).read(), model.non_trainable_variables
+    outputs, moved = program(state, features)
+    arrays = jax().tree.map(np.asarray, outputs)  # waits; nothing is written of a failed call
+    for variable, before, after in zip(changing, state[1], moved, strict=True):
+        if after is not before:
+            variable.assign(after)
+    return arrays
 
 
 def outline(model: Model, batch: Any) -> list[tuple[int, ...]]:

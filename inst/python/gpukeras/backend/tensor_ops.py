@@ -107,6 +107,12 @@ def predictor(model: Model, compiled: bool) -> Callable[[Any], Any]:
 
 
 @by_backend
+def predict_batch(model: Model, features: Any) -> Any:
+    """Returns a model's outputs for a batch, by its `predict_step()`, as NumPy arrays."""
+    return model.predict_on_batch(features)
+
+
+@by_backend
 def outline(model: Model, batch: Any) -> list[tuple[int | None, ...]]:
     """Returns the shapes of a model's outputs for a batch; computes nothing."""
     tf = runtime.tensorflow()

@@ -134,6 +134,9 @@ class Model(Protocol):
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Updates the metrics, and returns their values."""
 
+    def make_predict_function(self) -> None:
+        """Makes the function that `predict_on_batch()` calls, unless it is there."""
+
     def predict_on_batch(self, x: Any) -> Any:
         """Returns the predictions of a batch."""
 

@@ -61,7 +61,9 @@ class JaxEngines:
         chosen = choose_loop(device, devices.current().deterministic).static
         self._static = chosen if static is None else static
         fixed = (4,) if self._static else ()
-        self._program = jax().jit(self._loop, donate_argnums=0, static_argnums=fixed)
+        # Evaluation keeps the weights: where memory runs out, it goes on in smaller batches.
+        self._given = 0 if kind == "train" else ()
+        self._program = jax().jit(self._loop, donate_argnums=self._given, static_argnums=fixed)
         self._single: Any = None
 
     @property
@@ -121,6 +123,8 @@ class JaxEngines:
                 logs, state = program(state, rates, *arguments)
             except UNTRACEABLE as error:
                 raise UntraceableError(find_reason(error)) from error
+            if self._kind != "train":
+                jax().block_until_ready(logs)  # a call may fail later; then nothing is written
         self._variables.write(state)
         return dict(logs)
 
@@ -131,7 +135,7 @@ class JaxEngines:
     def _single_step(self) -> Any:
         if self._single is None:
             eager = self.model.run_eagerly or not self.model.jit_compile
-            self._single = self._one if eager else jax().jit(self._one, donate_argnums=0)
+            self._single = self._one if eager else jax().jit(self._one, donate_argnums=self._given)
         return self._single
 
     def _run_loop(self, block: Block, first: int, count: int) -> Logs:

@@ -252,14 +252,14 @@ def _predict(model: Model, features: Any) -> Any:
     _RANKS[model] = ranks
     try:
         with tensor_ops.memory_faults():
-            return model.predict_on_batch(features)
+            return tensor_ops.predict_batch(model, features)
     except tensor_ops.refusals():
         if not model.jit_compile:
             raise
     before = model.jit_compile
     model.jit_compile, model.predict_function = False, None
     try:
-        return model.predict_on_batch(features)
+        return tensor_ops.predict_batch(model, features)
     finally:
         model.jit_compile = before  # the function that is not compiled is kept for the next batches
 

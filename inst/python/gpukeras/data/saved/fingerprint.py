@@ -26,7 +26,7 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.files.errors import read_stamp
 from gpukeras.data.files.paths import FORMATS, find_files
-from gpukeras.data.files.remote_file import AnyFile, RemoteFile, is_url
+from gpukeras.data.files.remote_file import AnyFile, RemoteFile
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.data.preprocessing.targets import MASKS
@@ -109,8 +109,7 @@ def _list_files(given: Mapping[str, Any]) -> Iterator[AnyFile]:
         form = (given.get("format") or "auto") if kind == "table" else FORMATS[0]
         yield from find_files(_texts(given["paths"]), "x", form).paths
     elif kind == "npy":
-        path = given["path"]
-        yield from find_files([path], "x", FORMATS[0]).paths if is_url(path) else [Path(path)]
+        yield from find_files(given["path"], "x", FORMATS[0]).paths
     elif kind == MASKS or (kind == "images" and given.get("column")):
         paths = given["values"] if kind == MASKS else given["paths"]
         yield from (Path(path) for path in _texts(paths) if path)

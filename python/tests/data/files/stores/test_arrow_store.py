@@ -1,18 +1,15 @@
 """Tables of an S3 server: moto's, a process of its own, behind a proxy that breaks its answers."""
 
-import gzip
 import http.client
-import io
 import json
 import os
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 import pytest
 from object_servers import KEY, SECRET, breaking, explain_missing, s3_server
 from pyarrow import fs
+from table_files import read, write_bytes
 
 from gpukeras import DataError, RuntimeMissingError
 from gpukeras.checkpoint.fingerprint import _digest_rows
@@ -35,20 +32,7 @@ TABLE = pa.table(
 
 
 def written(suffix, table=TABLE):
-    file = io.BytesIO()
-    if suffix == ".parquet":
-        pq.write_table(table, file, row_group_size=5000)
-    elif suffix == ".arrow":
-        with pa.ipc.new_file(file, table.schema) as out:
-            out.write_table(table, max_chunksize=5000)
-    else:
-        pacsv.write_csv(table, file)
-    return gzip.compress(file.getvalue()) if suffix.endswith(".gz") else file.getvalue()
-
-
-def read(url, **options):
-    reader = open_table(url, "x", **options)
-    return pa.Table.from_batches(reader.batches(), reader.schema).combine_chunks()
+    return write_bytes(table, suffix)
 
 
 class Bucket:

@@ -1,13 +1,10 @@
-import gzip
-import io
 import urllib.parse
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 import pytest
 from object_servers import objects
+from table_files import read, write_bytes
 
 from gpukeras import DataError, RuntimeMissingError
 from gpukeras.data.files.stores import http_store
@@ -19,22 +16,7 @@ TABLE = pa.table({name: RANDOM.normal(size=20_000) for name in "abcdef"})
 
 
 def written(suffix, table=TABLE):
-    file = io.BytesIO()
-    if suffix == ".parquet":
-        pq.write_table(table, file, row_group_size=5000)
-    elif suffix == ".arrow":
-        with pa.ipc.new_file(file, table.schema) as out:
-            out.write_table(table, max_chunksize=5000)
-    elif suffix == ".csv.gz":
-        return gzip.compress(written(".csv", table))
-    else:
-        pacsv.write_csv(table, file)
-    return file.getvalue()
-
-
-def read(url, **options):
-    reader = open_table(url, "x", **options)
-    return pa.Table.from_batches(reader.batches(), reader.schema)
+    return write_bytes(table, suffix)
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +160,28 @@ def test_without_tls_https_is_refused_in_words(monkeypatch):
     monkeypatch.delattr("http.client.HTTPSConnection")
     with pytest.raises(RuntimeMissingError, match="https:// needs Python's module ssl"):
         read("https://gpukeras.invalid/t.csv")
+
+
+class Dripping:
+    """An answer whose second half comes a byte a second, by a clock of its own."""
+
+    status = 206
+
+    def __init__(self, count):
+        self.count, self.seconds = count, 0.0
+        place = f"bytes 0-{count - 1}/{count}"
+        self.headers = {"Content-Range": place, "ETag": "1"}
+
+    def read1(self, _):
+        self.seconds += 1.0
+        return bytes(self.count // 2 if self.seconds == 1.0 else 1)
+
+
+def test_a_server_that_begins_to_drip_is_given_up_soon_however_much_is_asked_for(monkeypatch):
+    answer = Dripping(2**26)
+    monkeypatch.setattr(http_store, "SILENT_SECONDS", 20.0)
+    monkeypatch.setattr(http_store, "SLOWEST_BYTES", 2**13)
+    monkeypatch.setattr(http_store.time, "monotonic", lambda: answer.seconds)
+    with pytest.raises(http_store._Transient, match="the server sends too slowly"):
+        http_store._take(answer, 0, answer.count)
+    assert answer.seconds == 40

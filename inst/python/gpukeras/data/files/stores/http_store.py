@@ -25,7 +25,7 @@ from gpukeras.data.files.stores.url import StoreUrl
 ATTEMPTS = 5
 PAUSE_SECONDS = 0.5  # after the first attempt; doubled after each, with a random part
 SILENT_SECONDS = 20.0  # without a byte
-SLOWEST_BYTES = 2**13  # per second, beyond `SILENT_SECONDS`; a server that drips is given up
+SLOWEST_BYTES = 2**13  # per second, in each `SILENT_SECONDS`; a server that drips is given up
 CHUNK_BYTES = 2**18
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 CERTIFICATE = "SSLCertVerificationError"  # of the module ssl, which may be missing
@@ -107,10 +107,9 @@ class HttpStore:
         request = urllib.request.Request(f"{self._origin}/{path}", headers=headers)
         if self._login:
             request.add_unredirected_header("Authorization", self._login)
-        deadline = time.monotonic() + SILENT_SECONDS + count / SLOWEST_BYTES
         try:
             with self._opener.open(request, timeout=SILENT_SECONDS) as answer:
-                return _take(answer, start, count, deadline)
+                return _take(answer, start, count)
         except urllib.error.HTTPError as error:
             error.close()
             return _refused(error)
@@ -144,15 +143,17 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         return request
 
 
-def _take(answer: Any, start: int, count: int, deadline: float) -> tuple[bytes, Stamp]:
+def _take(answer: Any, start: int, count: int) -> tuple[bytes, Stamp]:
     stamp, first, last = _describe(answer)
     if first != start or last >= start + count:
         raise StoreError("the server does not give the ranges that are asked for")
-    data = bytearray()
+    data, since, had = bytearray(), time.monotonic(), 0
     while chunk := answer.read1(CHUNK_BYTES):
         data += chunk
-        if time.monotonic() > deadline:
-            raise _Transient("the server sends too slowly")
+        if (passed := time.monotonic() - since) >= SILENT_SECONDS:
+            if len(data) - had < SLOWEST_BYTES * passed:
+                raise _Transient("the server sends too slowly")
+            since, had = since + passed, len(data)
     if len(data) != last - first + 1:
         raise _Transient("the server breaks off")
     return bytes(data), stamp

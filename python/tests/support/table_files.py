@@ -1,0 +1,28 @@
+"""Tables as the bytes of files in each format, and read back."""
+
+import gzip
+import io
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from gpukeras.data.files.table import open_table
+
+
+def write_bytes(table, suffix):
+    """Returns a file's content; Parquet and Arrow files have groups of 5,000 rows."""
+    file = io.BytesIO()
+    if suffix == ".parquet":
+        pq.write_table(table, file, row_group_size=5000)
+    elif suffix == ".arrow":
+        with pa.ipc.new_file(file, table.schema) as out:
+            out.write_table(table, max_chunksize=5000)
+    else:
+        pacsv.write_csv(table, file)
+    return gzip.compress(file.getvalue()) if suffix.endswith(".gz") else file.getvalue()
+
+
+def read(paths, **options):
+    reader = open_table(paths, "x", **options)
+    return pa.Table.from_batches(reader.batches(), reader.schema).combine_chunks()
