@@ -124,9 +124,9 @@ bench-bound: setup-bench ## measure whether gpukeras is ever slower than Keras (
 	python/benchmarks/bench_bound.py $(OPTIONS)
 
 # OPTIONS such as --quick or --only csv; the files for memory take 4 GiB each in TMPDIR.
-bench-data: setup-bench install ## measure how data reaches a fit, against the usual ways
-	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python python/benchmarks/bench_data.py \
-	$(OPTIONS)
+bench-data: setup-test install ## measure how data reaches a fit, against the usual ways
+	@PYTHONPATH=inst/python:python/benchmarks:python/tests/support .venv/bin/python \
+	python/benchmarks/bench_data.py $(OPTIONS)
 
 bench-profile: setup-bench ## measure whether monitor and profile tell the truth, and what they cost
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \

@@ -3,8 +3,9 @@
     bench_data.py [--quick] [--only REGEX] [--size-gib 4] [--json PATH]
 
 --quick: small data, to see that everything runs; no promise can be judged by it. --only: cases
-whose name matches: csv, parquet, gather, windows, generator, images, memory-csv, memory-parquet,
-memory-glob. Needs gpukeras on PYTHONPATH, and the generators R with gpukeras installed.
+whose name matches: csv, parquet, gather, windows, sources, generator, images, memory-csv,
+memory-parquet, memory-glob. Needs gpukeras on PYTHONPATH; the generators need R with gpukeras
+installed, the sources PostgreSQL, moto, DuckDB and ADBC, which `make setup-test` installs.
 Each case runs in a process of its own; within it the ways take turns, and medians count.
 """
 
@@ -64,6 +65,22 @@ def window_rows(quick: bool) -> list[Row]:
     return [compare(time, found, "gpukeras", "timeseries_dataset_from_array", 5.0), memory]
 
 
+def source_rows(quick: bool) -> list[Row]:
+    """The same rows in Parquet files, databases and a bucket: a first and a later epoch, memory."""
+    rows = 40_000 if quick else 2_000_000
+    found = run_program("data_sources.py", "compare", rows)
+    made = []
+    for kind, least in (("duckdb", 0.5), ("postgres", 0.5), ("s3", 0.8)):
+        for when, promise in (("first", least), ("later", 0.9)):
+            seconds = {one: found[one][f"{when}_s"] for one in (kind, "parquet")}
+            what = f"{kind}, {rows:,} rows x 30 columns: {when} epoch"
+            made.append(compare(what, seconds, kind, "parquet", promise))
+        extra = found[kind]["extra_bytes"]
+        text = f"{extra / MIB:.0f} MiB"
+        made.append(Row(f"{kind}: memory", text, "", "", "below 400 MB", extra < 400e6))
+    return made
+
+
 def image_rows(quick: bool) -> list[Row]:
     """Augmented images of a folder."""
     count = 200 if quick else 2_000
@@ -119,6 +136,7 @@ def plan_cases(quick: bool, size_bytes: float) -> dict[str, Callable[[], list[Ro
         "parquet": lambda: table_rows("parquet", quick),
         "gather": lambda: gather_rows(quick),
         "windows": lambda: window_rows(quick),
+        "sources": lambda: source_rows(quick),
         "generator": lambda: generator_rows(quick),
         "images": lambda: image_rows(quick),
         "memory-csv": lambda: memory_rows("csv", 1, size_bytes),
