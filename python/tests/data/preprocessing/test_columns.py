@@ -297,3 +297,31 @@ def test_a_dataset_tells_of_numbers_as_text(tmp_path):
         assert not dataset.build_dataset(frame, {"encode": chosen}).notes
     learned = dataset.build_dataset(frame, {}).recipe
     assert not dataset.build_dataset(frame, {}, recipe=learned).notes  # it was said once
+
+
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("impute", [True, False])
+def test_an_offset_is_taken_as_it_is(scale, impute):
+    given_column = {**column([1.0, 5.0, 6.0]), "offset": True}
+    how = columns.Learning(np.ones(3, dtype=bool), scale, impute=impute)
+    rule = columns.learn_column(given_column, how)
+    assert rule.offset
+    np.testing.assert_array_equal(transform(rule, column([1.0, 5.0, 7.5]))[:, 0], [1.0, 5.0, 7.5])
+    missing = r'`newdata` has 1 missing value. Remove those rows, or use `na = "drop"`'
+    with pytest.raises(DataError, match=missing):
+        transform(rule, column([1.0, NAN]))
+    with pytest.raises(DataError, match="`size` of `newdata` has values .* 1 infinite"):
+        transform(rule, column([-np.inf, 1.0]))
+
+
+def test_an_offset_that_lacks_a_value_is_refused_where_others_are_imputed():
+    features = {"kind": "columns", "columns": [column([1.0, NAN], name="a")]}
+    offset = {**column([1.0, NAN], name="e"), "offset": True}
+    groups = [{"name": "features", "columns": ["a"]}, {"name": "offset", "columns": ["e"]}]
+    given_features = {**features, "columns": [*features["columns"], offset], "groups": groups}
+    options = {"validation": 0, "seed": 1, "na": "impute", "scale": True}
+    with pytest.raises(DataError, match="`e` of `x` has 1 missing value"):
+        dataset.build_dataset(given_features, options)
+    data = dataset.build_dataset(given_features, {**options, "na": "drop"})
+    assert [group.name for group in data.recipe.groups] == ["features", "offset"]
+    np.testing.assert_array_equal(data.arrays[0][:, -1], [1.0])

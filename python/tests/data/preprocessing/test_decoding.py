@@ -11,7 +11,7 @@ from gpukeras.data.preprocessing.decoding import (
     decode_outputs,
     refuse_classes,
 )
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.targets import LabelRule, learn_label
 
 CLASSES = LabelRule("class", units=3, levels=("a", "b", "c"))
 TWO = LabelRule("class", units=2, levels=("no", "yes"))
@@ -81,3 +81,11 @@ def test_batches_of_other_shapes_are_decoded_one_by_one():
 )
 def test_a_regression_is_refused_by_what_its_labels_were(rules, found):
     assert found in refuse_classes(rules).message
+
+
+def test_levels_in_order_stay_in_order():
+    factor = {"kind": "factor", "values": np.array([1, 2, 2]), "levels": ["low", "high"]}
+    for ordered in (True, False):
+        rule = learn_label({**factor, "ordered": ordered}, np.ones(3, dtype=bool))
+        assert rule.ordered is ordered
+        assert decode(rule, np.array([[0.9]]), HALF).get("ordered", False) is ordered

@@ -3,7 +3,7 @@
 Columns are dicts `{name, kind, values, levels}`: `kind` is "numeric", "integer", "logical",
 "factor" or "character" (these two hold R's 1-based codes in `values`, 0 for NA, and their
 `levels`), "date", "time" (with `zone` and the UTC `offsets` of its rows) or "duration" (with
-`units`), see `datetimes`.
+`units`), see `datetimes`. A numeric column with `offset` is neither standardised nor imputed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gpukeras.data.arrays import (
     check_lengths,
     column_error,
     column_fault,
+    missing_hint,
     moments,
     row_blocks,
 )
@@ -40,11 +41,9 @@ from gpukeras.data.preprocessing.text_vectorization import (
 MAX_ONEHOT = 1000  # levels; more one-hot columns are usually a mistake
 MAX_IDENTIFIERS = 50  # different texts that a column may have even if no text repeats
 ENCODINGS = ("onehot", "codes", "hash")
-KINDS = {"date": "date", "time": "time", "duration": "duration"} | dict.fromkeys(
-    CATEGORIES, "category"
-)
 NUMBER = re.compile(r"\s*[-+]?((0|[1-9]\d*|[1-9]\d{0,2}(,\d{3})+)(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*")
 MAKERS = {"date": "as.Date()", "time": "as.POSIXct()", "duration": "as.difftime()"}
+KINDS = {kind: kind for kind in MAKERS} | dict.fromkeys(CATEGORIES, "category")
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,7 @@ class ColumnRule:
         units: R's units of a duration.
         bins: If not 0, a category becomes one 0/1 column per bin of its hash.
         text: The rule of a text column.
+        offset: Whether the number is an offset, which is taken as it is.
     """
 
     name: str
@@ -80,6 +80,7 @@ class ColumnRule:
     units: str = ""
     bins: int = 0
     text: TextRule | None = None
+    offset: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -237,6 +238,8 @@ def _learn_text(column: Mapping[str, Any], how: Learning, spec: TextSpec) -> Col
 
 def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
     name, kind = column["name"], kind_of(column)
+    if column.get("offset"):
+        return ColumnRule(name, kind, offset=True)
     zone, units = column.get("zone") or "", column.get("units") or ""
     # Unscaled, days since 1970 are too large for a network.
     scale = (how.scale and column["kind"] != "logical") or kind in CYCLES
@@ -347,7 +350,7 @@ def _transform_number(
     rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str, notes: Notes | None
 ) -> None:
     values = read_number(column, rule.units)
-    values = _finite(column, values, arg, missing=rule.fill is not None)
+    values = _finite({**column, "offset": rule.offset}, values, arg, rule.fill is not None)
     if notes is not None:
         _look_at(np.asarray(column["values"]).reshape(-1), values, rule, arg, notes)
     if rule.fill is not None:
@@ -384,7 +387,8 @@ def _finite(column: Mapping[str, Any], values: np.ndarray, arg: str, missing: bo
     absent, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
     absent = 0 if missing else absent
     if absent or infinite:
-        raise column_error(column["name"], arg, missing=absent, infinite=infinite)
+        hint = missing_hint(label=True) if column.get("offset") and not infinite else ""
+        raise column_error(column["name"], arg, hint, missing=absent, infinite=infinite)
     return values
 
 

@@ -28,7 +28,7 @@ def decode(rule: LabelRule | None, output: np.ndarray, reading: str = "") -> dic
 
     Returns:
         `{values, levels, names, logical}`: `values` are 1-based codes of `levels` for a class,
-        otherwise classes as the labels number them.
+        otherwise classes as the labels number them. `ordered` is there and true if the levels are.
     """
     single = output.ndim == 2 and output.shape[1] == 1
     if not reading:
@@ -39,7 +39,14 @@ def decode(rule: LabelRule | None, output: np.ndarray, reading: str = "") -> dic
     codes = _read_codes(output, reading).astype(np.int32) + (1 if levels else 0)
     names = [] if reading == HIGHEST else name_columns(rule, output.shape)
     logical = rule is not None and rule.logical
-    return {"values": _as_given(rule, codes), "levels": levels, "names": names, "logical": logical}
+    ordered = {"ordered": True} if rule is not None and rule.ordered else {}
+    return {
+        "values": _as_given(rule, codes),
+        "levels": levels,
+        "names": names,
+        "logical": logical,
+        **ordered,
+    }
 
 
 def _read_codes(output: np.ndarray, reading: str) -> np.ndarray:

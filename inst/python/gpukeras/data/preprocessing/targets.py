@@ -2,7 +2,8 @@
 
 Labels are dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
 "character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix": several numbers
-per row, in any shape, such as a mask's height and width. They are read in blocks, so that the extra
+per row, in any shape, such as a mask's height and width; a factor with `ordered` has levels in a
+meaningful order. They are read in blocks, so that the extra
 memory beside labels and encoding does not grow with the number of rows. Labels of the kind "masks"
 are image files, see `sources.image.masks`.
 
@@ -61,6 +62,7 @@ class LabelRule:
         shape: Shape of one row of the labels as given; if empty, a "matrix" has `(units,)`.
         listed: Whether several outputs were given without names: the model gets a list of labels.
         pixels: The value of a mask's pixels for each class, for labels that are image files.
+        ordered: Whether the levels of a "class" are in a meaningful order, as in R's ordered().
     """
 
     kind: str
@@ -77,6 +79,7 @@ class LabelRule:
     shape: tuple[int, ...] = ()
     listed: bool = False
     pixels: tuple[int, ...] = ()
+    ordered: bool = False
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -167,7 +170,8 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
         levels = tuple(y["levels"])
         if len(levels) < 2:
             raise DataError(f"`{arg}` needs at least two levels, not {len(levels)}.", arg=arg)
-        return LabelRule("class", units=len(levels), levels=levels)
+        ordered = bool(y.get("ordered"))
+        return LabelRule("class", units=len(levels), levels=levels, ordered=ordered)
     values = _label_numbers(y, arg)
     shape = tuple(values.shape[1:])
     if y["kind"] == "matrix":
