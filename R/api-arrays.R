@@ -147,12 +147,35 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
   if (is.data.frame(y) && length(y) == 1) {
     y <- y[[1]]
   }
-  y <- plain_tensor(plain_integer64(y, arg, call))
+  y <- if (inherits(y, "Surv")) {
+    plain_survival(y, arg, call)
+  } else {
+    plain_tensor(plain_integer64(y, arg, call))
+  }
   if (is_label_array(y)) {
     names <- if (length(dim(y)) == 2) as.list(colnames(y))
     return(list(arg = arg, kind = "matrix", values = with_nan(y), names = names %||% list()))
   }
   as_label_column(y, arg, call)
+}
+
+# Survival times as a matrix of the columns time and status. Missing ones are the core's to refuse.
+plain_survival <- function(y, arg, call) {
+  type <- attr(y, "type")
+  if (!identical(type, "right")) {
+    abort_gpukeras(
+      sprintf("`%s` is censored by type \"%s\"; gpukeras takes \"right\" only.", arg, type),
+      code = "data", hint = "Use survival::Surv(time, status).", arg = arg, call = call
+    )
+  }
+  early <- sum(unclass(y)[, "time"] <= 0, na.rm = TRUE)
+  if (early > 0) {
+    abort_gpukeras(
+      sprintf("`%s` has %s of 0 or less in its column `time`.", arg, count_of(early, "times")),
+      code = "data", hint = "Survival times are positive.", arg = arg, column = "time", call = call
+    )
+  }
+  matrix(as.double(y), nrow(y), 2, dimnames = list(NULL, c("time", "status")))
 }
 
 # A label for each row; numbers keep the shape of their array.
@@ -164,6 +187,7 @@ as_label_column <- function(y, arg, call) {
   check_one_label(y, arg, call)
   kind <- check_label_kind(column_kind(plain_column(y)), y, arg, call)
   labels <- c(list(name = arg, arg = arg, kind = kind), column_values(plain_column(y), kind))
+  if (is.ordered(y)) labels$ordered <- TRUE
   if (!is.null(shape)) dim(labels$values) <- shape
   labels
 }

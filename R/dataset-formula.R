@@ -1,21 +1,88 @@
 # Formulas: the features and labels that they name, and how these are computed for new data.
 
-# Splits data by a user's formula. The expanded formula is returned as text: it is part of the
-# recipe, so that gpu_predict() can evaluate it again, in another session too.
-split_formula <- function(formula, data, env, call = caller_env()) {
-  check_formula_names(formula, data, call)
-  parts <- expand_dot(formula, data) %||% {
-    terms <- check_terms(find_terms(formula, data, call), env, call)
-    c(formula_parts(stats::formula(terms)), text = deparse_one(terms))
+#' @rdname gpu_dataset
+#' @export
+gpu_dataset.formula <- function(x, data, ..., weights = NULL, image = NULL, classes = NULL) {
+  weights <- rlang::enquo(weights)
+  if (!missing(data) && is.character(data) && is.null(image)) {
+    return(formula_files(x, data, ..., weights = rlang::eval_tidy(weights)))
   }
-  check_some_features(parts$features, call)
-  kept <- keep_formula(parts, parts$text, env)
-  parts$env <- kept$env
-  c(split_parts(parts, data, call), formula = kept$text)
+  if (!missing(data) && is_row_stream(data)) {
+    columns <- formula_columns(x, rlang::current_env())
+    weights <- rlang::eval_tidy(weights)
+    return(gpu_dataset(data, columns$label, ..., columns = columns$features, weights = weights))
+  }
+  check_data_frame(data)
+  weights <- take_weights(weights, data)
+  formula_dataset(x, data, ..., weights = weights, image = image, classes = classes)
 }
 
-# The parts and the text of `y ~ .`, without terms(), which cannot handle tens of thousands of
-# columns. NULL for other formulas.
+# The dataset of a formula and a data frame.
+formula_dataset <- function(x, data, ..., image = NULL, classes = NULL, inputs = NULL,
+                            recipe = NULL, validation = 0, seed = NULL, call = caller_env()) {
+  record <- recipe_record(recipe, call)
+  seed <- seed %||% draw_seed()
+  rows <- learning_rows(x, data, validation, seed, list(...)[["na"]], call)
+  known <- known_terms(record$formula, call)
+  parts <- split_formula(x, data, environment(x), call, known, rows)
+  inputs <- formula_inputs(inputs, parts, recipe)
+  image <- image %||% image_column(record)
+  if (!is.null(image)) {
+    check_image_column(image, names(parts$x), call)
+    check_no_offset(parts, call)
+    return(image_dataset(
+      parts, image, classes, ...,
+      inputs = inputs, recipe = recipe, validation = validation, seed = seed, arg = "data"
+    ))
+  }
+  features <- as_features(parts$x, "data", call, zones = zones_of(recipe))
+  source <- new_source(
+    mark_offset(features, name_offset(parts$offsets)),
+    if (!is.null(parts$y)) as_labels(parts$y, parts$label, call),
+    scale = TRUE, formula = parts$formula, arg = "data"
+  )
+  gpu_dataset.default(
+    source, ...,
+    inputs = inputs, recipe = recipe, validation = validation, seed = seed
+  )
+}
+
+# Weights as lm() takes them: a column of the data, a call on its columns, or the user's own vector.
+# As with files, a string names a column.
+take_weights <- function(weights, data, call = caller_env()) {
+  used <- data[intersect(all.vars(rlang::quo_get_expr(weights)), names(data))]
+  values <- tryCatch(rlang::eval_tidy(weights, used), simpleError = function(condition) {
+    abort_gpukeras(
+      paste0("`weights` cannot be computed: ", sub("[.]?\\s*$", ".", said_by(condition))),
+      code = "data", hint = "Weights are a vector, or the name of a column of `data`.",
+      arg = "weights", call = call
+    )
+  })
+  if (!rlang::is_string(values)) {
+    return(values)
+  }
+  check_column(values, data, "weights", call)
+  data[[values]]
+}
+
+# Splitting ----------------------------------------------------------------------------------------
+
+# Splits data by a user's formula. What is returned as text is part of the recipe, so that
+# gpu_predict() can evaluate the formula again, in another session too: `.` is expanded, and learned
+# numbers are written out. `known` has learned terms of a recipe, see known_terms(); `rows` are the
+# numbers of the rows to learn from, or NULL for all.
+split_formula <- function(formula, data, env, call = caller_env(), known = list(), rows = NULL) {
+  check_formula_names(formula, data, call)
+  parts <- expand_dot(formula, data) %||% expand_terms(find_terms(formula, data, call), call)
+  check_some_features(parts$features, call)
+  parts <- settle_terms(parts, data, env, known, rows, call)
+  kept <- keep_formula(parts, write_formula(parts), parts$env)
+  parts$env <- kept$env
+  c(split_parts(parts, data, call), parts["offsets"], formula = kept$text)
+}
+
+# The parts of `y ~ .`, without terms(), which cannot handle tens of thousands of columns. NULL for
+# other formulas.
 expand_dot <- function(formula, data) {
   parts <- formula_parts(formula)
   named <- all.vars(parts$label)
@@ -24,13 +91,23 @@ expand_dot <- function(formula, data) {
     return(NULL)
   }
   parts$features <- lapply(setdiff(names(data), named), as.name)
-  label <- if (!is.null(parts$label)) paste(deparse_term(parts$label), "~ ") else "~"
-  features <- vapply(parts$features, deparse_term, "")
-  c(parts, text = paste0(label, paste(features, collapse = " + ")))
+  parts
 }
 
+# The text of a formula's parts.
+write_formula <- function(parts) {
+  offsets <- lapply(parts$offsets, function(term) call("offset", term))
+  right <- vapply(c(parts$features, offsets), deparse_term, "")
+  label <- if (!is.null(parts$label)) paste(deparse_term(parts$label), "~ ") else "~"
+  paste0(label, paste(right, collapse = " + "))
+}
+
+# Learned numbers are written as hexadecimal fractions, which keep all their digits.
 deparse_term <- function(term) {
-  paste(deparse(term, width.cutoff = 500L, backtick = TRUE), collapse = " ")
+  exact <- c("keepNA", "keepInteger", "niceNames", "hexNumeric")
+  learned <- any(vapply(split_crossed(term), is_learned, NA))
+  control <- if (learned) exact else c("keepNA", "keepInteger", "niceNames")
+  paste(deparse(term, width.cutoff = 500L, backtick = TRUE, control = control), collapse = " ")
 }
 
 # terms() makes a matrix of columns by columns, and overflows R's stack from 20,000 on.
@@ -64,22 +141,63 @@ split_parts <- function(parts, data, call = caller_env()) {
   list(x = x, y = y, label = name_term(parts$label))
 }
 
-# The feature columns alone; the label is not needed.
+# The feature columns alone; the label is not needed. The offset, if there is one, is the last.
 take_features <- function(parts, data, call = caller_env()) {
-  frame <- lapply(parts$features, take_term, data, parts$env, call)
-  names(frame) <- vapply(parts$features, name_term, "")
-  structure(frame, class = "data.frame", row.names = attr(data, "row.names"))
+  columns <- lapply(parts$features, take_feature, data, parts$env, call)
+  offset <- if (length(parts$offsets) > 0) list(take_offset(parts, data, call))
+  frame <- as.list(unlist(c(columns, offset), recursive = FALSE))
+  frame <- structure(frame, class = "data.frame", row.names = attr(data, "row.names"))
+  attr(frame, "spread") <- name_spread(parts$features[lengths(columns) > 1], columns)
+  frame
 }
 
+# The columns of the terms that have become several, by the term; NULL if none has.
+name_spread <- function(features, columns) {
+  if (length(features) > 0) {
+    stats::setNames(
+      lapply(columns[lengths(columns) > 1], names), vapply(features, name_term, "")
+    )
+  }
+}
+
+# The columns of one feature, by name: several of a matrix, as model.matrix() names them.
+take_feature <- function(feature, data, env, call) {
+  name <- name_term(feature)
+  if (is_crossed(feature)) {
+    return(take_crossed(split_crossed(feature), name, data, env, call))
+  }
+  spread_matrix(take_term(feature, data, env, call), name)
+}
+
+spread_matrix <- function(values, name) {
+  numbers <- is.numeric(values) || is.logical(values)
+  if (!is.matrix(values) || !numbers || inherits(values, "Surv")) {
+    return(stats::setNames(list(values), name))
+  }
+  own <- if (ncol(values) > 1) colnames(values) %||% seq_len(ncol(values))
+  columns <- lapply(seq_len(ncol(values)), function(place) as.vector(values[, place]))
+  stats::setNames(columns, paste0(name, own))
+}
+
+# A term as the user wrote it.
 name_term <- function(term) {
-  if (is.name(term)) as.character(term) else paste(deparse(term, 500L), collapse = " ")
+  if (is.name(term)) {
+    as.character(term)
+  } else if (is_learned(term)) {
+    term[[2]]
+  } else if (is_crossed(term)) {
+    paste(vapply(split_crossed(term), name_term, ""), collapse = ":")
+  } else {
+    paste(deparse(term, 500L), collapse = " ")
+  }
 }
 
 # The values of a column, or of a call on columns, for each row.
 take_term <- function(term, data, env, call) {
-  check_term(term, data, call)
-  named <- if (is.name(term)) data[[as.character(term)]]
-  values <- named %||% evaluate_term(term, data, env, call)
+  code <- if (is_learned(term)) term[[3]] else term
+  check_term(code, data, call)
+  named <- if (is.name(code)) data[[as.character(code)]]
+  values <- named %||% evaluate_term(code, data, env, call, name_term(term))[[1]]
   if (NROW(values) != nrow(data)) {
     abort_gpukeras(
       sprintf(
@@ -112,59 +230,31 @@ check_term <- function(term, data, call) {
   }
 }
 
-# Evaluates a call as the left side of a formula, where operators are arithmetic.
-evaluate_term <- function(term, data, env, call) {
+# Evaluates a call as the left side of a formula, where operators are arithmetic. Returns R's model
+# frame, whose terms have what the call learned from the data.
+evaluate_term <- function(term, data, env, call, name = name_term(term)) {
   terms <- stats::terms(stats::as.formula(base::call("~", term, 1), env = env))
   used <- data[all.vars(term)]
   lists <- vapply(used, inherits, NA, "POSIXlt") # model.frame() takes vectors only
   used[lists] <- lapply(used[lists], as.POSIXct)
-  frame <- tryCatch(
+  fail <- function(condition) abort_term(name, used, condition, call)
+  tryCatch(
     stats::model.frame(terms, used, na.action = stats::na.pass),
-    simpleError = function(condition) abort_term(term, used, condition, call)
+    simpleError = fail, packageNotFoundError = fail
   )
-  learned <- attr(attr(frame, "terms"), "predvars")
-  if (!is.null(learned) && !identical(learned, attr(terms, "variables"))) {
-    abort_gpukeras(
-      "The formula has a term that is computed from the data, such as poly() or scale().",
-      code = "data", hint = "Compute that column first.", arg = "formula", call = call
-    )
-  }
-  frame[[1]]
 }
 
 # R's own error names no column, neither for a list column nor for a call that fails.
-abort_term <- function(term, used, condition, call) {
+abort_term <- function(name, used, condition, call) {
   list <- names(used)[vapply(used, is.list, NA)][1]
   abort_gpukeras(
     sprintf(
-      "The term `%s` of the formula cannot be computed: %s.", name_term(term),
+      "The term `%s` of the formula cannot be computed: %s.", name,
       sub("[.]?\\s*$", "", said_by(condition))
     ),
     code = "data", arg = "formula", column = if (!is.na(list)) list, call = call,
     hint = if (is.na(list)) "" else sprintf("The column `%s` is %s.", list, describe(used[[list]]))
   )
-}
-
-check_terms <- function(terms, env, call) {
-  if (any(attr(terms, "order") > 1) || !is.null(attr(terms, "offset"))) {
-    abort_gpukeras(
-      "The formula has an interaction or an offset.",
-      code = "data",
-      hint = "Name the columns only: a network learns interactions by itself.",
-      arg = "formula", call = call
-    )
-  }
-  drop_unused(terms, env, call)
-}
-
-# Drops variables that the formula removes, such as `b` in `y ~ . - b`.
-drop_unused <- function(terms, env, call) {
-  variables <- as.list(attr(terms, "variables"))[-1]
-  used <- rowSums(as.matrix(attr(terms, "factors"))) > 0
-  check_some_features(attr(terms, "term.labels"), call)
-  response <- attr(terms, "response")
-  label <- if (response > 0) variables[[response]]
-  stats::terms(sum_formula(label, variables[used], env))
 }
 
 check_some_features <- function(features, call) {
@@ -181,8 +271,4 @@ sum_formula <- function(label, features, env) {
   right <- Reduce(function(one, two) call("+", one, two), features)
   formula <- if (is.null(label)) call("~", right) else call("~", label, right)
   stats::as.formula(formula, env = env)
-}
-
-deparse_one <- function(terms) {
-  paste(deparse(stats::formula(terms), width.cutoff = 500L), collapse = " ")
 }

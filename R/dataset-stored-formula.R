@@ -1,6 +1,7 @@
-# Formulas from files are data, not code: a sum of columns and of calls of allowed functions,
-# evaluated in an environment with these functions and the columns only. A formula that was written
-# in this session may call any function: a key at its end finds its functions again.
+# Formulas from files are data, not code: a sum of columns, of calls of allowed functions, and of
+# interactions of these, evaluated in an environment with these functions and the columns only. A
+# formula that was written in this session may call any function: a key at its end finds its
+# functions again.
 
 # Functions without side effects that depend on their arguments only. None makes a large result of
 # small arguments, as rep() and seq() do.
@@ -24,12 +25,38 @@ most_bytes <- 2^24 # length of a formula; tens of thousands of columns need less
 
 # The environment of a formula from a file, without R's other functions and this session's objects.
 allowed_environment <- function() {
-  # model.frame() evaluates `list(column, call)`; a term itself must not call list().
+  # model.frame() evaluates `list(column, call)`; a term itself calls list() for constants only.
   functions <- mget(c(allowed_functions, "list"), envir = baseenv())
   functions$cut <- cut_at
-  env <- list2env(functions, parent = emptyenv())
+  env <- bind_packaged(list2env(functions, parent = emptyenv()))
   lockEnvironment(env, bindings = TRUE)
   env
+}
+
+# Functions of packages that formulas call without `::`. They are looked up when they are called.
+packaged_functions <- list(
+  base = "scale", stats = "poly", splines = c("ns", "bs"), survival = "Surv"
+)
+
+bind_packaged <- function(env, names = unlist(packaged_functions)) {
+  for (package in names(packaged_functions)) {
+    for (name in intersect(packaged_functions[[package]], names)) {
+      local({
+        from <- package
+        what <- name
+        delayedAssign(what, find_packaged(from, what), assign.env = env)
+      })
+    }
+  }
+  env
+}
+
+# A function that raises R's error if the package is not installed.
+find_packaged <- function(package, name) {
+  tryCatch(
+    getExportedValue(package, name),
+    packageNotFoundError = function(condition) function(...) stop(condition)
+  )
 }
 
 # cut() with a number of breaks, or with "weeks", depends on all rows, and may make too many levels.
@@ -43,13 +70,21 @@ cut_at <- function(x, breaks, ...) {
   cut(x, breaks, ...)
 }
 
-# The labels and features of a formula as calls and names. `labels` has the elements of
-# list(price, cut), a single label, or is NULL.
+# The parts of a formula as it is written: a sum.
 formula_parts <- function(formula) {
+  terms <- split_sum(formula[[length(formula)]])
+  offsets <- vapply(terms, rlang::is_call, NA, "offset", n = 1, ns = "")
   label <- if (length(formula) == 3) formula[[2]]
+  new_parts(label, terms[!offsets], lapply(terms[offsets], `[[`, 2))
+}
+
+# The label, features and offsets of a formula as calls and names. `labels` has the elements of
+# list(price, cut), a single label, or is NULL.
+new_parts <- function(label, features, offsets = list()) {
   labels <- if (rlang::is_call(label, "list")) as.list(label)[-1] else list(label)
-  features <- split_sum(formula[[length(formula)]])
-  list(label = label, labels = if (!is.null(label)) labels, features = features)
+  list(
+    label = label, labels = if (!is.null(label)) labels, features = features, offsets = offsets
+  )
 }
 
 # The terms of a sum, by a loop: a long sum would exceed the limit of recursion.
@@ -69,18 +104,20 @@ read_formula <- function(text, call = caller_env()) {
   parts <- formula_parts(parse_formula(text, call))
   own <- the$formulas[[text]]
   found <- if (is.null(own)) find_disallowed_part(parts)
-  if (!is.null(found)) {
-    abort_gpukeras(
-      sprintf("The formula of the recipe holds %s, which no formula out of a file may.", found),
-      code = "data", arg = "recipe", found = found, call = call,
-      hint = paste(
-        "Give rows as gpu_dataset(formula, data = , recipe = ), with the formula written out:",
-        "what you write yourself may call anything."
-      )
-    )
-  }
+  if (!is.null(found)) abort_disallowed(found, call)
   parts$env <- own %||% allowed_environment()
   parts
+}
+
+abort_disallowed <- function(found, call) {
+  abort_gpukeras(
+    sprintf("The formula of the recipe holds %s, which no formula out of a file may.", found),
+    code = "data", arg = "recipe", found = found, call = call,
+    hint = paste(
+      "Give rows as gpu_dataset(formula, data = , recipe = ), with the formula written out:",
+      "what you write yourself may call anything."
+    )
+  )
 }
 
 # Parses without evaluating. R's parser refuses code that is nested too deeply, but recurses into
@@ -100,12 +137,20 @@ parse_formula <- function(text, call) {
 
 # Describes the first part that is not allowed; NULL if there is none.
 find_disallowed_part <- function(parts) {
-  found <- unlist(lapply(parts$features, find_disallowed_feature))
+  elements <- unlist(lapply(parts$features, split_crossed), recursive = FALSE)
+  found <- unlist(lapply(elements, find_disallowed_feature))
   if (length(found) > 0) {
     return(found[1])
   }
-  for (term in c(parts$labels, parts$features)) {
-    found <- if (missing(term)) "an empty argument" else find_disallowed(term)
+  find_first(c(lapply(parts$labels, label_term), parts$offsets, elements), function(term) {
+    if (is_learned(term)) find_disallowed_learned(term) else find_disallowed(term)
+  })
+}
+
+# What `find` finds in the first of the terms in which it finds something.
+find_first <- function(terms, find) {
+  for (term in terms) {
+    found <- if (missing(term)) "an empty argument" else find(term)
     if (!is.null(found)) {
       return(found)
     }
@@ -120,6 +165,12 @@ find_disallowed_feature <- function(feature) {
   }
 }
 
+# A label of survival::Surv() is allowed as far as its arguments are.
+label_term <- function(label) {
+  if (!missing(label) && rlang::is_call(label, "Surv", ns = "")) label[[1]] <- quote(cbind)
+  label
+}
+
 find_disallowed <- function(term, depth = 0) {
   if (depth > most_nested) {
     return(sprintf("a term of more than %d calls in each other", most_nested))
@@ -130,12 +181,7 @@ find_disallowed <- function(term, depth = 0) {
   if (!is.name(term[[1]]) || !as.character(term[[1]]) %in% allowed_functions) {
     return(describe_head(term[[1]]))
   }
-  for (part in as.list(term)[-1]) {
-    found <- if (missing(part)) "an empty argument" else find_disallowed(part, depth + 1)
-    if (!is.null(found)) {
-      return(found)
-    }
-  }
+  find_first(as.list(term)[-1], function(part) find_disallowed(part, depth + 1))
 }
 
 find_disallowed_value <- function(value) {
@@ -147,7 +193,7 @@ find_disallowed_value <- function(value) {
 }
 
 describe_head <- function(head) {
-  spelt <- rlang::is_call(head, c("::", ":::"), n = 2) && all(vapply(as.list(head), is.name, NA))
+  spelt <- is_namespaced(head)
   if (!is.name(head) && !spelt) {
     return("a call of something else than a named function")
   }
@@ -161,9 +207,10 @@ describe_head <- function(head) {
 # would be allowed in a file, and calls base R's functions, needs no key. Others get one, by which
 # this session finds their functions again; a file cannot know it.
 keep_formula <- function(parts, text, env) {
-  used <- unique(unlist(lapply(c(parts$labels, parts$features), called_in)))
+  used <- unique(unlist(lapply(c(parts$labels, parts$features, parts$offsets), called_in)))
   own <- find_functions(used, env)
-  if (is.null(find_disallowed_part(parts)) && identical(own, find_functions(used, baseenv()))) {
+  common <- find_functions(used, bind_packaged(new.env(parent = baseenv())))
+  if (is.null(find_disallowed_part(parts)) && identical(own, common)) {
     return(list(text = text, env = allowed_environment()))
   }
   key <- rlang::hash(list(tempfile(), Sys.time()))
@@ -204,12 +251,38 @@ called_in <- function(term) {
   if (!is.call(term)) {
     return(character())
   }
-  names <- if (is.name(term[[1]])) as.character(term[[1]])
+  if (is_learned(term)) {
+    return(called_in(term[[3]]))
+  }
+  names <- if (is.name(term[[1]]) || is_namespaced(term[[1]])) name_term(term[[1]])
   for (part in as.list(term)) {
     if (!missing(part)) names <- c(names, called_in(part))
   }
   unique(names)
 }
 
+is_namespaced <- function(head) {
+  rlang::is_call(head, c("::", ":::"), n = 2) && all(vapply(as.list(head), is.name, NA))
+}
+
 # A formula's text without its key.
 formula_text <- function(formula) sub(key_pattern, "", formula)
+
+# The text to show: terms as the user wrote them, without learned numbers. A text from a file may be
+# no formula, and is then shown as it is.
+show_formula <- function(formula) {
+  text <- formula_text(formula)
+  if (!grepl(".learned(", text, fixed = TRUE)) {
+    return(text)
+  }
+  tryCatch(
+    {
+      parts <- formula_parts(parse_formula(text, NULL))
+      own <- function(term) if (is.call(term)) name_term(term) else deparse_term(term)
+      right <- c(vapply(parts$features, own, ""), name_offset(parts$offsets))
+      left <- if (!is.null(parts$label)) paste(deparse_term(parts$label), "~ ") else "~"
+      paste0(left, paste(right, collapse = " + "))
+    },
+    error = function(condition) text
+  )
+}

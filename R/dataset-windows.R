@@ -62,9 +62,20 @@ gpu_dataset.data.frame <- function(x, y = NULL, ..., window = NULL, horizon = NU
   if (rlang::is_string(y) || is.character(y) && length(y) < nrow(x)) {
     for (column in y) check_column(column, x, "y")
     formula <- sum_formula(label_of(y), list(quote(.)), caller_env())
-    return(gpu_dataset(formula, data = x, ...))
+    return(label_dataset(formula, x, ...))
   }
   gpu_dataset.default(x, y, ...)
+}
+
+# All columns as features, but not the one that a string names as the weights.
+label_dataset <- function(formula, data, ..., weights = NULL, call = caller_env()) {
+  if (rlang::is_string(weights)) {
+    check_column(weights, data, "weights", call)
+    column <- weights
+    weights <- data[[column]]
+    data <- data[names(data) != column]
+  }
+  formula_dataset(formula, data, ..., weights = weights, call = call)
 }
 
 window_dataset <- function(x, options, rule, ..., recipe = NULL) {

@@ -210,31 +210,6 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
   )
 }
 
-#' @rdname gpu_dataset
-#' @export
-gpu_dataset.formula <- function(x, data, ..., image = NULL, classes = NULL) {
-  if (!missing(data) && is.character(data) && is.null(image)) {
-    return(formula_files(x, data, ...))
-  }
-  if (!missing(data) && is_row_stream(data)) {
-    columns <- formula_columns(x, rlang::current_env())
-    return(gpu_dataset(data, columns$label, ..., columns = columns$features))
-  }
-  check_data_frame(data)
-  parts <- split_formula(x, data, env = environment(x))
-  image <- image %||% image_column(recipe_record(list(...)$recipe))
-  if (!is.null(image)) {
-    check_image_column(image, names(parts$x), rlang::current_env())
-    return(image_dataset(parts, image, classes, ..., arg = "data"))
-  }
-  source <- new_source(
-    as_features(parts$x, "data", zones = zones_of(list(...)$recipe)),
-    if (!is.null(parts$y)) as_labels(parts$y, parts$label),
-    scale = TRUE, formula = parts$formula, arg = "data"
-  )
-  gpu_dataset.default(source, ...)
-}
-
 # What every method of gpu_dataset() passes to the default one: features and labels as arguments of
 # the core, the default of `scale`, and the argument's name for messages.
 new_source <- function(features, labels = NULL, scale = FALSE, formula = "", arg = "x") {

@@ -79,8 +79,12 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, call = cal
   y <- name_parts(y, model, "outputs", call)
   options$weights <- name_in_order(options$weights, model, "outputs", call)
   if (is.function(data) && !is_python(data)) attr(data, "parts") <- parts_of(model, call)
-  # Arguments as `options[[name]]`, so that the call of an error does not contain the rows.
-  asked <- lapply(rlang::set_names(names(options)), function(name) call("[[", quote(options), name))
+  # Arguments as `.options[[name]]`, so that the call of an error does not contain the rows. A data
+  # frame may have a column `options`, which weights would be looked for in.
+  .options <- options
+  asked <- lapply(
+    rlang::set_names(names(options)), function(name) call("[[", quote(.options), name)
+  )
   rlang::inject(gpu_dataset(data, y, !!!asked))
 }
 

@@ -84,7 +84,8 @@ as_prediction <- function(record, buffer) {
   }
   levels <- unlist(record$levels)
   if (length(levels) > 0) {
-    return(factor(levels[as.vector(values)], levels = levels))
+    found <- levels[as.vector(values)]
+    return(factor(found, levels = levels, ordered = isTRUE(record$ordered)))
   }
   if (length(dim(values)) < 2) {
     values <- as.vector(values)

@@ -227,7 +227,7 @@ prepared_record <- function(recipe) {
 
 format_formula <- function(formula) {
   if (!is_recipe_key(formula)) {
-    return(paste("formula: ", formula_text(formula)))
+    return(paste("formula: ", show_formula(formula)))
   }
   steps <- sub("^[^:]*: ", "", formula)
   paste("prepared: by a recipe", if (nzchar(steps)) paste("of", steps) else "without steps")

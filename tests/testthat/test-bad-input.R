@@ -232,9 +232,24 @@ test_that("a misspelled argument in the dots is refused by name", {
 # Formulas -----------------------------------------------------------------------------------------
 
 expect_refused(list(
-  "an interaction" = case("data", "interaction", gpu_dataset(mpg ~ cyl * disp, mtcars)),
-  "an offset" = case("data", "offset", gpu_dataset(mpg ~ cyl + offset(disp), mtcars)),
-  "poly()" = case("data", "poly()", gpu_dataset(mpg ~ poly(disp, 2), mtcars)),
+  "a random effect" = case("data", "`1 | cyl`", gpu_dataset(mpg ~ disp + (1 | cyl), mtcars)),
+  "an offset in the words of R" =
+    case("data", "`stats::offset(disp)`", gpu_dataset(mpg ~ cyl + stats::offset(disp), mtcars)),
+  "an offset of two arguments" =
+    case("data", "`offset(disp, hp)`", gpu_dataset(mpg ~ cyl + offset(disp, hp), mtcars)),
+  "an offset that is no number" = case(
+    "data", "`offset(factor(disp))`", gpu_dataset(mpg ~ cyl + offset(factor(disp)), mtcars)
+  ),
+  "scale() within another call" =
+    case("data", "`log(scale(disp))`", gpu_dataset(mpg ~ log(scale(disp)), mtcars)),
+  "scale() of a label" = case("data", "`scale(mpg)`", gpu_dataset(scale(mpg) ~ disp, mtcars)),
+  "an interaction of a date" = case(
+    "data", "`I(Sys.Date() - cyl)`", gpu_dataset(mpg ~ cyl:I(Sys.Date() - cyl), mtcars)
+  ),
+  "weights that are not there" =
+    case("data", "`weights`", gpu_dataset(mpg ~ disp, mtcars, weights = nowhere)),
+  "weights of a column that is not there" =
+    case("data", "`heavy`", gpu_dataset(mpg ~ disp, mtcars, weights = "heavy")),
   "a column that a formula names in vain" =
     case("data", "`displacement`", gpu_dataset(mpg ~ displacement, mtcars)),
   "a label that a formula names in vain" = case("data", "`mpgg`", gpu_dataset(mpgg ~ ., mtcars)),

@@ -51,15 +51,19 @@ test_that("a long formula stays one line", {
   expect_named(apply_text(text, wide), names(wide)[-1])
 })
 
-test_that("what a network learns by itself, or what depends on other rows, is refused", {
-  for (formula in c(y ~ a:b, y ~ a * b, y ~ a + offset(a), y ~ poly(a, 2), y ~ scale(a))) {
-    error <- expect_error(
-      split_formula(formula, frame(), globalenv()),
-      class = "gpukeras_error_data"
-    )
-    expect_identical(error$arg, "formula")
-    expect_true(nzchar(error$hint))
-  }
+test_that("a matrix is as many columns, named as model.matrix() names them", {
+  data <- frame()
+  data$m <- matrix(1:6, 3, dimnames = list(NULL, c("u", "v")))
+  data$n <- matrix(c(0.5, 1, 2), 3)
+  x <- split_formula(y ~ m + n + cbind(a, `a b`) + I(cbind(a, y)), data, globalenv())$x
+  kept <- stats::model.matrix(y ~ m + n + cbind(a, `a b`) + I(cbind(a, y)), data)
+  expect_identical(gsub("`", "", names(x)), gsub("`", "", colnames(kept)[-1]))
+  expect_equal(unname(as.matrix(x)), unname(kept[, -1]), ignore_attr = TRUE)
+})
+
+test_that("a label of several numbers keeps its names", {
+  y <- as_labels(split_formula(cbind(won = y, lost = a) ~ b, frame(), globalenv())$y, "y")
+  expect_identical(y[c("kind", "names")], list(kind = "matrix", names = list("won", "lost")))
 })
 
 test_that("a term with other numbers of values than rows is named", {
@@ -114,7 +118,7 @@ test_that("a dot is expanded as terms() expands it", {
   for (formula in c(y ~ ., log(y) ~ ., list(y, a) ~ ., cbind(a, `a b`) ~ ., `if` ~ ., ~.)) {
     terms <- stats::formula(stats::terms(formula, data = kept))
     parts <- expand_dot(formula, kept)
-    expect_identical(parts$text, deparse_one(terms))
+    expect_identical(write_formula(parts), deparse_term(stats::formula(terms)))
     expect_identical(parts$features, formula_parts(terms)$features)
   }
   for (formula in c(y ~ a, y ~ . - a, y ~ . + log(a), y ~ I(.))) {
@@ -165,7 +169,15 @@ expect_refused(list(
   "a list in a call" = case("data", "column `z` is a list", gpu_dataset(y ~ I(z), listed)),
   "a data frame in a call" = case("data", "column `f` is", gpu_dataset(y ~ log(f), listed)),
   "a call that fails on a list" = case("data", "`log(z)`", gpu_dataset(log(z) ~ a, listed)),
-  "a call that fails" = case("data", "`stop(\"now\")`", gpu_dataset(y ~ stop("now"), listed))
+  "a call that fails" = case("data", "`stop(\"now\")`", gpu_dataset(y ~ stop("now"), listed)),
+  "a function that is not there" =
+    case("data", "`no_such_function(a)`", gpu_dataset(y ~ no_such_function(a), listed)),
+  "a call that gives a list" =
+    case("data", "`as.list(a)`", gpu_dataset(y ~ as.list(a), listed)),
+  "a matrix of texts" =
+    case("data", "`cbind(\"u\", a)`", gpu_dataset(y ~ cbind("u", a), listed)),
+  "survival times as a feature" =
+    case("data", "`survival::Surv(a)`", gpu_dataset(y ~ survival::Surv(a), listed))
 ))
 
 test_that("names that no formula holds are features elsewhere, and errors in calls keep a class", {
