@@ -28,6 +28,7 @@ from gpukeras.distributed.launcher import launcher
 from gpukeras.engine import lr_tables
 from gpukeras.export import archive, export, recipe_json, transfer
 from gpukeras.models import compatibility, mlp, model_recipes
+from gpukeras.models.families import spec as families
 from gpukeras.monitor import monitor, tensorboard_server
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
@@ -214,6 +215,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "carry_recipe": recipe_json.carry_recipe,
     "tie_recipe": recipe_json.tie_recipe,
     "mlp": mlp.build_mlp,
+    "family": families.describe_family,
     "take_rows": builder.take_rows,
     "model_parts": compatibility.read_parts,
     "recipe": model_recipes.recipe_of,

@@ -311,6 +311,8 @@ class MlpSpec(Spec):
         optimizer: Keras optimizer name.
         learning_rate: The optimizer's learning rate, or None for its default.
         seed: Seed of initial weights and dropout.
+        family: The statistical family of the labels, by name or as a mapping of options, see
+            `models.families`; None chooses output and loss by the kind of labels.
     """
 
     units: tuple[int, ...] = option((64,), check_counts)
@@ -321,6 +323,7 @@ class MlpSpec(Spec):
     optimizer: str = option("adam", check_text, "the name of a Keras optimizer")
     learning_rate: float | None = option(None, check_number, 1e-12, 1e3)
     seed: int = option(0, check_count, 0, MOST_SEED)
+    family: str | Mapping[str, Any] | None = None  # checked by `models.families`
 
 
 def _check_shorthand(arg: str, value: Any, *plain: type) -> Any:

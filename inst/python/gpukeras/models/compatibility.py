@@ -13,6 +13,8 @@ from gpukeras.data.preprocessing.compatibility import keeps_values
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule, Output, name_label
+from gpukeras.models.families.labels import check_label
+from gpukeras.models.families.spec import Family
 from gpukeras.models.targets import CATEGORICAL, SPARSE, Shape, check_target, loss_name
 
 Named = TypeVar("Named", Part, Output)
@@ -41,6 +43,9 @@ def check_fit(model: Model, recipe: Recipe) -> None:
     if label is None:
         return
     _check_single_output(model)
+    family = getattr(model.loss, "family", None)
+    if isinstance(family, Family):
+        check_label(family, label, name_label(recipe.formula))
     if shape is not None:
         check_target(label, shape, loss, name_label(recipe.formula))
 

@@ -15,6 +15,10 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.models.families.build import find_offset, settle_family
+from gpukeras.models.families.keras_classes import compile_arguments, output_layer
+from gpukeras.models.families.registry import likelihood
+from gpukeras.models.families.spec import ROWS, Family
 from gpukeras.system import host
 
 BYTES_A_WEIGHT = 16  # itself, its gradient, and the two moments of Adam
@@ -28,6 +32,8 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     and predicts in the labels' own unit. For two classes or 0/1 it is one sigmoid unit with binary
     cross-entropy, for more classes a softmax. The output is float32 under mixed precision, as Keras
     advises. Each of several inputs has a branch, each of several outputs a head, by their names.
+    With a family, the output and the loss are the family's, see `families`. A last input named
+    "offset" has no branch: it is added to the family's linear predictor.
 
     Args:
         data: A dataset with labels.
@@ -38,7 +44,7 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
 
     Raises:
         SpecError: for a bad option or a name that Keras does not know.
-        DataError: if the dataset has no labels.
+        DataError: if the dataset has no labels, or such as the family does not take.
     """
     spec, recipe = MlpSpec.from_dict(options), data.recipe
     if recipe.label is None:
@@ -50,16 +56,23 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
             arg="data",
         )
     _check_size(recipe, spec)
+    family, offset = settle_family(data, spec.family), find_offset(data)
     keras = runtime.keras()
     try:
         several = input_parts(recipe) or recipe.label.outputs
-        model = (_connect if several else _stack)(recipe, recipe.label, spec)
+        if several:
+            model = _connect(recipe, recipe.label, spec, family, offset is not None)
+        else:
+            model = _stack(recipe, recipe.label, spec, family)
         optimizer = keras.optimizers.get(spec.optimizer)
     except (ValueError, TypeError) as error:
         raise SpecError(f"Keras refused the options: {find_reason(error)}.") from error
     if spec.learning_rate is not None:
         optimizer.learning_rate = spec.learning_rate
-    loss, metrics = _choose_losses(recipe.label, recipe.mixes_classes)
+    if family is None:
+        loss, metrics = _choose_losses(recipe.label, recipe.mixes_classes)
+    else:
+        loss, metrics = compile_arguments(family)
     model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return model
 
@@ -86,20 +99,35 @@ def _check_size(recipe: Recipe, spec: MlpSpec) -> None:
         )
 
 
-def _stack(recipe: Recipe, label: LabelRule, spec: MlpSpec) -> Any:
+def _stack(recipe: Recipe, label: LabelRule, spec: MlpSpec, family: Family | None) -> Any:
     """Stacks the layers in a Sequential model."""
     keras = runtime.keras()
     layers = [keras.Input(recipe.shape)]
     layers += [keras.layers.Flatten()] if len(recipe.shape) > 1 else []
     layers += _hidden_layers(spec)
+    if family is not None:
+        return keras.Sequential([*layers, _predictor_layer(family, spec), output_layer(family)])
     return keras.Sequential(layers + _output_layers(label, spec.seed, recipe.mixes_classes))
 
 
-def _connect(recipe: Recipe, label: LabelRule, spec: MlpSpec) -> Any:
+def _predictor_layer(family: Family, spec: MlpSpec) -> Any:
+    """Returns the layer of the linear predictors of a family."""
+    kind = likelihood(family)
+    units = kind.predictors(family) + (family.dispersion == ROWS)
+    first = _initializer(spec.seed, -1)
+    return runtime.keras().layers.Dense(
+        units, kernel_initializer=first, use_bias=kind.intercept, dtype="float32"
+    )
+
+
+def _connect(
+    recipe: Recipe, label: LabelRule, spec: MlpSpec, family: Family | None, has_offset: bool
+) -> Any:
     """Connects a branch for each input, the shared hidden layers, and a head for each output.
 
     A branch is one dense layer with as many units as the first hidden layer, so that an input with
-    many numbers does not dominate one with few. A single input has no branch.
+    many numbers does not dominate one with few. A single input has no branch, nor have inputs
+    without hidden layers. An offset goes to the family's layer.
     """
     keras, parts = runtime.keras(), input_parts(recipe)
     parts = parts or (Part("features", recipe.shape, slice(None)),)
@@ -108,13 +136,19 @@ def _connect(recipe: Recipe, label: LabelRule, spec: MlpSpec) -> Any:
         tensor if len(part.shape) == 1 else keras.layers.Flatten()(tensor)
         for part, tensor in zip(parts, inputs, strict=True)
     ]
+    offset = [flat.pop()] if has_offset else []
     hidden = flat[0]
-    if len(parts) > 1:
-        branches = [_branch(spec, place, tensor) for place, tensor in enumerate(flat)]
-        hidden = keras.layers.Concatenate()(branches)
+    if len(flat) > 1:
+        joined = (
+            [_branch(spec, place, one) for place, one in enumerate(flat)] if spec.units else flat
+        )
+        hidden = keras.layers.Concatenate()(joined)
     for layer in _hidden_layers(spec):
         hidden = layer(hidden)
-    if not label.outputs:
+    if family is not None:
+        linear = _predictor_layer(family, spec)(hidden)
+        heads = [output_layer(family)([linear, *offset] if offset else linear)]
+    elif not label.outputs:
         heads = [_apply(_output_layers(label, spec.seed), hidden)]
     else:
         heads = [

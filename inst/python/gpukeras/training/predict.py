@@ -32,6 +32,8 @@ from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict_loop import Batches, predict_rows, predict_stream
 from gpukeras.models import compatibility, model_checks, model_recipes
+from gpukeras.models.families import predictions
+from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.targets import choose_reading
 from gpukeras.training.keras_functions import count_weights, jit_policy
 
@@ -52,7 +54,8 @@ def predict(
         features: New rows, encoded by the recipe tied to the model if there is one.
         data: Alternatively a dataset, whose rows are predicted in their original order; of an
             iterable dataset one epoch.
-        type: "response" or "class".
+        type: "response" or "class"; for models with a family also "quantile" or "parameters",
+            which both return the parameters (see `families.predictions`).
         buffer: R's function that allocates memory for many values, see `core.r_buffer`; or None.
         devices: The devices that predict, see `training.fit()`; "all" splits the rows over a
             cluster. Iterable datasets are predicted on the model's device.
@@ -64,13 +67,15 @@ def predict(
         its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each. For
         windows of time series, with `forecast`, see `windows.describe_forecasts()`.
     """
-    check_choice("type", type, ("response", "class"))
+    check_choice("type", type, predictions.TYPES)
+    family = family_of(model)
+    predictions.check_type(type, family)
     recipe, rows, complete = _open_rows(model, features, data)
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")
     name = partial(name_columns, recipe.label)
     classes = type == "class"
-    held = None if buffer is None or classes else OutputBuffer(buffer, name)
+    held = None if buffer is None or classes or family else OutputBuffer(buffer, name)
     with jit_policy(model):
         if isinstance(rows, IterableDataset):
             output = predict_stream(model, rows)
@@ -78,6 +83,8 @@ def predict(
             function = None if data is None else data.map
             output = _predict(model, rows, recipe, function, held, devices)
     single = isinstance(output, (np.ndarray, Batches))
+    if family is not None and not classes:
+        return _keep_places(predictions.read_output(family, output, type), complete)
     by_name = {"": output} if single else _by_name(model, output)
     rules = _rules_of(model, recipe.label, list(by_name))
     readings = _read_classes(model, rules, by_name) if classes else {}

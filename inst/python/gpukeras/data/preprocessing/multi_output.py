@@ -20,6 +20,7 @@ from gpukeras.data.arrays import Notes, check_lengths
 from gpukeras.data.preprocessing.columns import take_rows
 from gpukeras.data.preprocessing.targets import (
     SEVERAL,
+    ColumnRange,
     LabelRule,
     Output,
     each_label,
@@ -181,6 +182,7 @@ def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
         minimum=min(rule.minimum, found.minimum),
         maximum=max(rule.maximum, found.maximum),
         whole=rule.whole and found.whole,
+        ranges=tuple(map(ColumnRange.join, rule.ranges, found.ranges)),
     )
 
 

@@ -38,7 +38,28 @@ CATEGORIES = ("factor", "character")
 MOST = 10_000  # larger whole numbers are amounts rather than classes
 MASKS = "masks"  # the kind of labels that are image files
 SEVERAL = "outputs"  # the kind of labels and of their rule for several outputs
+PAIR = 2  # columns of labels that mean different things: successes and failures, time and status
 NO_WEIGHTS = (0,)  # the shape of a row's weights for an output without any
+
+
+@dataclass(frozen=True)
+class ColumnRange:
+    """The range of one column of labels.
+
+    Args:
+        minimum: Smallest number seen.
+        maximum: Largest number seen.
+        whole: Whether all numbers seen are whole.
+    """
+
+    minimum: float
+    maximum: float
+    whole: bool
+
+    def join(self, other: ColumnRange) -> ColumnRange:
+        """Returns the range of both columns together."""
+        low, high = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
+        return ColumnRange(low, high, self.whole and other.whole)
 
 
 @dataclass(frozen=True)
@@ -63,6 +84,7 @@ class LabelRule:
         listed: Whether several outputs were given without names: the model gets a list of labels.
         pixels: The value of a mask's pixels for each class, for labels that are image files.
         ordered: Whether the levels of a "class" are in a meaningful order, as in R's ordered().
+        ranges: The range of each column of a "matrix" of two columns.
     """
 
     kind: str
@@ -80,6 +102,7 @@ class LabelRule:
     listed: bool = False
     pixels: tuple[int, ...] = ()
     ordered: bool = False
+    ranges: tuple[ColumnRange, ...] = ()
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -198,8 +221,15 @@ def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """Returns the rule with the range of these labels, which is checked against the loss."""
     if not rule.measured:
         return rule
-    whole = all(bool((encoded[rows] % 1 == 0).all()) for rows in _blocks(encoded))
-    return replace(rule, minimum=float(encoded.min()), maximum=float(encoded.max()), whole=whole)
+    found, own = _range_of(encoded), encoded.T if rule.row_shape == (PAIR,) else ()
+    ranges = tuple(_range_of(column) for column in own)
+    low, high = found.minimum, found.maximum
+    return replace(rule, minimum=low, maximum=high, whole=found.whole, ranges=ranges)
+
+
+def _range_of(values: np.ndarray) -> ColumnRange:
+    whole = all(bool((values[rows] % 1 == 0).all()) for rows in _blocks(values))
+    return ColumnRange(float(values.min()), float(values.max()), whole)
 
 
 def encode_label(

@@ -1,0 +1,1 @@
+"""Statistical families: last layers and losses of `gpu_mlp(family = )`, and what they predict."""

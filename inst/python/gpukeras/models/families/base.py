@@ -1,0 +1,128 @@
+"""What all families share: linear predictors become parameters, and parameters a loss a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.models.families import links, numerics
+from gpukeras.models.families.spec import CONSTANT, NONE, ROWS, Family
+
+SPREAD = 15.0  # reach of the logarithm of a dispersion from its start: factors of 3e6
+LARGEST_START = 1e4  # of a dispersion
+
+
+class Likelihood:
+    """One family's parameters and their log-likelihood.
+
+    Tensors have rows first: linear predictors (n, units), parameters (n, len(names)), labels (n,)
+    or (n, columns); all are float32.
+
+    Attributes:
+        additive: Whether each row has a loss of its own.
+        second: Name of the parameter that `dispersion` means.
+        intercept: Whether the linear predictors have a constant term.
+    """
+
+    additive = True
+    second = ""
+    intercept = True
+
+    def keras_names(self, family: Family) -> tuple[str, list[str]]:
+        """Returns Keras' names for the loss, "" where it is the mean of `loss()`, and metrics."""
+        return "", []
+
+    def predictors(self, family: Family) -> int:
+        """Returns the number of linear predictors of a row besides that of the dispersion."""
+        return 1
+
+    def weights(self, family: Family) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of the weights that the last layer has besides, which start at 0."""
+        return {"dispersion": (1,)} if family.dispersion == CONSTANT else {}
+
+    def names(self, family: Family) -> list[str]:
+        """Returns the names of the parameters."""
+        return ["mean", *([] if family.dispersion == NONE else [self.second])]
+
+    def first_mean(self, family: Family) -> float:
+        """Returns the mean with which training starts."""
+        return family.center
+
+    def parameters(
+        self, family: Family, linear: Any, own: Mapping[str, Any], offset: Any = None
+    ) -> Any:
+        """Returns the parameters of each row.
+
+        Args:
+            family: The family.
+            linear: What the layer below gives, (n, units).
+            own: The layer's own weights by name, see `weights()`.
+            offset: Added to the linear predictor of the mean, (n, 1), or None.
+        """
+        predictor = self.predictor(family, linear, offset)
+        mean = links.positive_mean(family.link, predictor, self.start(family))
+        return self.with_dispersion(family, [mean], linear, own)
+
+    def predictor(self, family: Family, linear: Any, offset: Any = None) -> Any:
+        """Returns the linear predictors of the mean, (n, predictors), on the link's scale."""
+        own = linear[:, : self.predictors(family)]
+        predictor = self.start(family) - family.shift + self.unit(family) * own
+        return predictor if offset is None else predictor + offset
+
+    def start(self, family: Family) -> float:
+        """Returns the linear predictor with which training starts, with the mean offset."""
+        return links.link_of(family.link, self.first_mean(family))
+
+    def unit(self, family: Family) -> float:
+        """Returns the size of one unit of the layer below on the link's scale."""
+        if family.link == "identity":
+            return family.scale
+        return abs(self.start(family)) if family.link in ("sqrt", "inverse") else 1.0
+
+    def with_dispersion(
+        self, family: Family, parts: list[Any], linear: Any, own: Mapping[str, Any]
+    ) -> Any:
+        """Returns parameters side by side, the dispersion last if the family has one."""
+        ops = runtime.keras().ops
+        if family.dispersion != NONE:
+            dispersion = self.dispersion(family, linear, own)
+            parts = [*parts, ops.broadcast_to(dispersion, ops.shape(parts[0]))]
+        return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+
+    def dispersion(self, family: Family, linear: Any, own: Mapping[str, Any]) -> Any:
+        """Returns the dispersion of each row, (n, 1), or of all, (1, 1); it is positive."""
+        ops = runtime.keras().ops
+        raw = (
+            linear[:, -1:] if family.dispersion == ROWS else ops.reshape(own["dispersion"], (1, 1))
+        )
+        first = math.log(min(max(self.first_dispersion(family), 1 / LARGEST_START), LARGEST_START))
+        if self.second == "sd":
+            first = math.log(family.scale)
+        return ops.exp(first + numerics.clip(raw, -SPREAD, SPREAD))
+
+    def first_dispersion(self, family: Family) -> float:
+        """Returns the dispersion with which training starts: that of the labels' moments."""
+        return 1.0
+
+    def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
+        """Returns the negative log-likelihood of each row, (n,)."""
+        raise NotImplementedError
+
+    def mean(self, family: Family, parameters: np.ndarray) -> np.ndarray:
+        """Returns what `gpu_predict(type = "response")` gives, in NumPy."""
+        return parameters[:, 0]
+
+
+def split(parameters: Any, count: int) -> list[Any]:
+    """Returns the columns of parameters, each (n,)."""
+    return [parameters[:, place] for place in range(count)]
+
+
+def flat(labels: Any) -> Any:
+    """Returns labels of one column as (n,) float32."""
+    ops = runtime.keras().ops
+    return ops.reshape(ops.cast(labels, "float32"), (-1,))

@@ -1,0 +1,103 @@
+"""Settles a family by a dataset: its labels' classes, mean and spread, and the offset's mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import SpecError
+from gpukeras.data.base import Dataset
+from gpukeras.data.preprocessing.multi_input import Part, input_parts
+from gpukeras.data.preprocessing.targets import LabelRule, name_label
+from gpukeras.models.families.labels import check_label
+from gpukeras.models.families.spec import Family, parse_family
+
+OFFSET = "offset"  # name of the last input if it is an offset
+LOOKED = 10_000  # first rows of which means are taken
+
+
+def find_offset(data: Dataset) -> Part | None:
+    """Returns the input that is an offset; None if there is none."""
+    parts = input_parts(data.recipe)
+    return parts[-1] if parts and parts[-1].name == OFFSET and parts[-1].shape == (1,) else None
+
+
+def settle_family(data: Dataset, given: Any) -> Family | None:
+    """Returns the family of a model for a dataset; None for a model without one.
+
+    Args:
+        data: A dataset with labels.
+        given: A name, a mapping of options, or None: data with an offset then have the Gaussian
+            family for numbers and the binomial one for two classes.
+
+    Raises:
+        SpecError: for a family that is unknown, or has no use for the data's offset or mixup.
+        DataError: for labels that the family does not take.
+    """
+    recipe, offset = data.recipe, find_offset(data)
+    label = recipe.label
+    assert label is not None  # checked by the builder
+    if given is None and offset is None:
+        return None
+    spec = parse_family(_default_family(label) if given is None else given)
+    check_label(spec, label, name_label(recipe.formula))
+    if recipe.mixes_classes:
+        raise SpecError("`family` and `mixup` cannot be combined.", arg="family")
+    if offset is not None and spec.name == "multinomial":
+        raise SpecError(
+            'An offset has no effect in the family "multinomial": all classes share it.',
+            hint="Leave the offset out.",
+            arg="family",
+        )
+    return Family(
+        name=spec.name,
+        link=spec.link,
+        dispersion=spec.dispersion,
+        quantiles=spec.quantiles,
+        **_read_label(data, label, spec.name),
+        shift=0.0 if offset is None else _mean(data, 0, offset.columns),
+    )
+
+
+def _default_family(label: LabelRule) -> str:
+    two = label.kind == "binary" or (label.kind == "class" and label.units == 2)
+    if not two and label.kind != "number":
+        raise SpecError(
+            "`family` must be given for labels of this kind with an offset.",
+            hint='An offset is added to one linear predictor, as of "ordinal" or "poisson".',
+            arg="family",
+        )
+    return "binomial" if two else "gaussian"
+
+
+def _read_label(data: Dataset, label: LabelRule, family: str) -> Mapping[str, Any]:
+    """Returns number, mean and spread of the labels, and the names of their columns."""
+    columns = label.units if label.kind in ("class", "matrix") else 1
+    if label.kind == "class":
+        center = _mean(data, 1) if columns == 2 else 0.0
+        two = columns == 2
+        return {"columns": 1 if two else columns, "center": center, "names": label.levels}
+    if label.kind == "matrix":
+        names = label.names if len(label.names) == columns else ()
+        center = _share(data) if family == "binomial" else 0.0
+        return {"columns": columns, "center": center, "names": names}
+    known = label.kind == "number"
+    center = label.center if known else _mean(data, 1)
+    scale = label.scale if known else float(np.sqrt(center * (1 - center))) or 1.0
+    return {"columns": 1, "center": center, "scale": scale}
+
+
+def _mean(data: Dataset, source: int, columns: slice = slice(None)) -> float:
+    """Returns the mean of columns of a source over the first rows."""
+    values = np.asarray(data.sources[source].gather(slice(LOOKED)))
+    return float(np.mean(values.reshape(len(values), -1)[:, columns]))
+
+
+def _share(data: Dataset) -> float:
+    """Returns the share of the first column in the sum of all, of the first rows; else 0.5."""
+    values = np.asarray(data.sources[1].gather(slice(LOOKED))).reshape(-1)
+    total = float(values.sum())
+    first = float(np.asarray(data.sources[1].gather(slice(LOOKED)))[:, 0].sum())
+    return first / total if 0 < first < total else 0.5

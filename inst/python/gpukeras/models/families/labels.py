@@ -1,0 +1,126 @@
+"""Checks whether labels are what a family takes, and names what is wrong before training."""
+
+from __future__ import annotations
+
+from gpukeras.core.errors import DataError
+from gpukeras.data.preprocessing.targets import ColumnRange, LabelRule
+from gpukeras.models.families.spec import Family, FamilySpec
+
+COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
+SINGLE = (*COUNTS, "quantile", "gamma", "beta")
+LEVELS = {"multinomial": 2, "ordinal": 3}
+
+
+def check_label(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
+    """Checks that labels are what a family takes.
+
+    Args:
+        family: The family.
+        label: The labels' rule.
+        arg: The user's name for the labels, for messages.
+
+    Raises:
+        DataError: naming what the family takes, and what the labels are.
+    """
+    if label.outputs:
+        raise _refuse(family, arg, "labels of a single output", "of several outputs")
+    if family.name in LEVELS:
+        _check_levels(family, label, arg)
+    elif family.name in SINGLE:
+        _check_number(family, label, arg)
+    elif family.name == "gaussian":
+        _check_gaussian(family, label, arg)
+    elif family.name == "multi_label":
+        _check_columns_of_labels(family, label, arg)
+    else:
+        _check_trials(family, label, arg)
+
+
+def read_ranges(label: LabelRule) -> tuple[ColumnRange, ...]:
+    """Returns the range of each column of labels; none if it was not measured."""
+    if label.kind == "matrix":
+        return label.ranges
+    low, high = (label.minimum, label.maximum) if label.measured else (0.0, 1.0)
+    return (ColumnRange(low, high, label.whole),)
+
+
+def _check_levels(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
+    if label.kind != "class":
+        raise _refuse(family, arg, "a factor", _say(label), "Give a factor, or text.")
+    if label.units < LEVELS[family.name]:
+        least = LEVELS[family.name]
+        hint = 'Use the family "binomial".'
+        raise _refuse(family, arg, f"at least {least} levels", str(label.units), hint)
+
+
+def _check_number(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
+    if label.kind not in ("number", "binary") or label.columns != 1 or len(label.shape) > 0:
+        raise _refuse(family, arg, "one number a row", _say(label))
+    (found,) = read_ranges(label)
+    if family.name in COUNTS:
+        _check_counts(family, found, arg)
+    elif family.name == "gamma" and found.minimum <= 0:
+        raise _refuse(family, arg, "numbers above 0", f"{found.minimum:g}")
+    elif family.name == "beta" and not 0 < found.minimum <= found.maximum < 1:
+        beyond = found.minimum if found.minimum <= 0 else found.maximum
+        hint = "Squeeze 0 and 1 into the range, as by (y * (n - 1) + 0.5) / n."
+        raise _refuse(family, arg, "numbers between 0 and 1, both excluded", f"{beyond:g}", hint)
+
+
+def _check_counts(family: FamilySpec | Family, found: ColumnRange, arg: str) -> None:
+    if found.minimum < 0:
+        raise _refuse(family, arg, "counts of at least 0", f"{found.minimum:g}")
+    if not found.whole:
+        hint = "Counts per exposure are counts with offset(log(exposure))."
+        raise _refuse(family, arg, "whole numbers", "fractions", hint)
+
+
+def _check_gaussian(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
+    if label.kind not in ("number", "binary", "matrix") or len(label.row_shape) > 1:
+        raise _refuse(family, arg, "numbers", _say(label))
+    if family.dispersion != "none" and label.columns > 1:
+        raise _refuse(family, arg, "one number a row to learn a dispersion", _say(label))
+    center = label.center if label.kind == "number" else 0.5
+    if family.link != "identity" and (label.columns > 1 or center <= 0):
+        raise _refuse(family, arg, f"one number a row, above 0 on average ({family.link})", "other")
+
+
+def _check_columns_of_labels(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
+    if label.kind != "matrix" or len(label.row_shape) != 1:
+        raise _refuse(family, arg, "a matrix with a column of 0 and 1 for each label", _say(label))
+    if not label.whole or label.minimum < 0 or label.maximum > 1:
+        found = f"{label.minimum:g} to {label.maximum:g}" if label.whole else "fractions"
+        raise _refuse(family, arg, "0 and 1", found)
+
+
+def _check_trials(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
+    expected = "0 and 1, two levels, or the columns successes and failures"
+    if label.kind == "binary" and not label.shape:
+        return
+    if label.kind == "class" and label.units == 2:
+        return
+    if label.kind == "number" and label.counts and label.maximum <= 1:
+        return
+    if label.kind != "matrix" or label.row_shape != (2,):
+        raise _refuse(family, arg, expected, _say(label), "Give cbind(successes, failures).")
+    for column, found in zip(("successes", "failures"), read_ranges(label), strict=False):
+        if found.minimum < 0:
+            hint = "Failures are the trials less the successes."
+            raise _refuse(family, arg, f"{column} of at least 0", f"{found.minimum:g}", hint)
+        if not found.whole:
+            hint = "Counts, not shares: successes and failures."
+            raise _refuse(family, arg, f"whole {column}", "fractions", hint)
+
+
+def _say(label: LabelRule) -> str:
+    if label.kind == "class":
+        return f"a factor of {label.units} levels"
+    kinds = {"binary": "0 and 1", "number": "numbers", "matrix": f"{label.units} columns"}
+    return kinds.get(label.kind, label.kind)
+
+
+def _refuse(
+    family: FamilySpec | Family, arg: str, expected: str, found: str, hint: str = ""
+) -> DataError:
+    message = f'`{arg}` must hold {expected} for the family "{family.name}", not {found}.'
+    return DataError(message, hint=hint, arg=arg)

@@ -1,0 +1,73 @@
+"""What a family's parameters predict: the mean, or the parameters themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import SpecError
+from gpukeras.models.families.registry import likelihood
+from gpukeras.models.families.spec import Family
+
+RESPONSE, CLASS, PARAMETERS, QUANTILE = "response", "class", "parameters", "quantile"
+TYPES = (RESPONSE, CLASS, QUANTILE, PARAMETERS)
+OF_FAMILIES = (QUANTILE, PARAMETERS)
+# Whose quantiles R computes from the parameters; those of "quantile" are the parameters.
+WITH_QUANTILES = ("gaussian", "quantile", "poisson", "negative_binomial", "gamma", "beta")
+WITH_CLASSES = ("binomial", "multinomial", "multi_label", "ordinal")
+
+
+def check_type(kind: str, family: Family | None) -> None:
+    """Checks that a model has a type of prediction.
+
+    Args:
+        kind: One of `TYPES`.
+        family: The model's family, or None.
+
+    Raises:
+        SpecError: naming the families that have it.
+    """
+    if family is None and kind in OF_FAMILIES:
+        raise SpecError(
+            f'`type = "{kind}"` needs a model with a family, and `model` has none.',
+            hint="Make it by gpu_mlp(family = ).",
+            arg="type",
+        )
+    if family is None:
+        return
+    needed = {QUANTILE: WITH_QUANTILES, CLASS: WITH_CLASSES}.get(kind, (family.name,))
+    lacks = kind == QUANTILE and family.name == "gaussian" and family.dispersion == "none"
+    if family.name not in needed or lacks:
+        listed = ", ".join(f'"{name}"' for name in needed)
+        raise SpecError(
+            f'`type = "{kind}"` is not known for a model of the family "{family.name}".',
+            hint='A gaussian family has quantiles with dispersion = "constant" or "rows".'
+            if lacks
+            else f"The families {listed} have it.",
+            arg="type",
+        )
+
+
+def read_output(family: Family, output: np.ndarray, kind: str) -> dict[str, Any]:
+    """Returns predictions of a family from its parameters.
+
+    Args:
+        family: The family.
+        output: What the model gives, (n, parameters).
+        kind: "response", or another of `TYPES` besides "class".
+
+    Returns:
+        `{values, levels, names, logical, family}`: see `decoding.decode()`; `family` as plain data,
+        by which R computes quantiles.
+    """
+    kin = likelihood(family)
+    values = kin.mean(family, output) if kind == RESPONSE else output
+    names = kin.names(family) if values.ndim == 2 else []
+    return {
+        "values": values,
+        "levels": [],
+        "names": names,
+        "logical": False,
+        "family": family.to_config(),
+    }

@@ -1,0 +1,30 @@
+"""All families by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpukeras.models.families.base import Likelihood
+from gpukeras.models.families.classes import Binomial, MultiLabel, Multinomial, Ordinal
+from gpukeras.models.families.continuous import Beta, Gamma, Gaussian, Quantile
+from gpukeras.models.families.counts import NegativeBinomial, Poisson, ZeroInflatedPoisson
+from gpukeras.models.families.spec import Family
+
+LIKELIHOODS: Mapping[str, Likelihood] = {
+    "gaussian": Gaussian(),
+    "quantile": Quantile(),
+    "poisson": Poisson(),
+    "negative_binomial": NegativeBinomial(),
+    "zero_inflated_poisson": ZeroInflatedPoisson(),
+    "gamma": Gamma(),
+    "beta": Beta(),
+    "binomial": Binomial(),
+    "multinomial": Multinomial(),
+    "multi_label": MultiLabel(),
+    "ordinal": Ordinal(),
+}
+
+
+def likelihood(family: Family) -> Likelihood:
+    """Returns the likelihood of a family."""
+    return LIKELIHOODS[family.name]

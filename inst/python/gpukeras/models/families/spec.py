@@ -1,0 +1,172 @@
+"""Families as records: what a user asks for, and what a dataset's labels make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import Spec, check_fraction, check_number, describe, option
+
+NONE, CONSTANT, ROWS = "none", "constant", "rows"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a family can be.
+
+    Args:
+        links: Its links; the first is the default.
+        dispersions: How its second parameter may be learned; the first is the default.
+        own: Names of options that it has besides.
+    """
+
+    links: tuple[str, ...]
+    dispersions: tuple[str, ...] = (NONE,)
+    own: tuple[str, ...] = ()
+
+
+PROBABILITY = ("logit", "probit", "cloglog")
+KINDS: Mapping[str, Kind] = {
+    "gaussian": Kind(("identity", "log", "inverse"), (NONE, CONSTANT, ROWS)),
+    "quantile": Kind(("identity",), own=("quantiles",)),
+    "poisson": Kind(("log", "identity", "sqrt")),
+    "negative_binomial": Kind(("log", "identity", "sqrt"), (CONSTANT, ROWS)),
+    "zero_inflated_poisson": Kind(("log",)),
+    "gamma": Kind(("log", "identity", "inverse"), (CONSTANT, ROWS)),
+    "beta": Kind(PROBABILITY, (CONSTANT, ROWS)),
+    "binomial": Kind(PROBABILITY),
+    "multinomial": Kind(("logit",)),
+    "multi_label": Kind(("logit",)),
+    "ordinal": Kind(PROBABILITY),
+}
+
+
+def _check_numbers(arg: str, value: Any) -> tuple[float, ...]:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return tuple(check_number(arg, each) for each in values)
+
+
+def _check_name(arg: str, value: Any) -> str:
+    if not isinstance(value, str) or value not in KINDS:
+        known = ", ".join(f'"{name}"' for name in KINDS)
+        raise SpecError(
+            f"`family` must be the name of a family, not {describe(value)}.",
+            hint=f"Families are {known}.",
+            arg="family",
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class FamilySpec(Spec):
+    """What a user asks for.
+
+    Args:
+        name: A key of `KINDS`.
+        link: One of its links; by default the first.
+        dispersion: "none" (no second parameter is learned), "constant" (one number for all rows) or
+            "rows" (it depends on the features); by default the family's first.
+        quantiles: Probabilities in (0, 1), ascending, for "quantile".
+    """
+
+    name: str = option("gaussian", _check_name)
+    link: str = "auto"
+    dispersion: str = "auto"
+    quantiles: tuple[float, ...] = option((), _check_numbers)
+
+    def __post_init__(self) -> None:
+        """Checks each field, and fills in the family's defaults."""
+        super().__post_init__()
+        kind = KINDS[self.name]
+        self._set(
+            link=self._choose("link", kind.links),
+            dispersion=self._choose("dispersion", kind.dispersions),
+        )
+        for name in ("quantiles",):
+            if getattr(self, name) and name not in kind.own:
+                raise SpecError(f'The family "{self.name}" has no `{name}`.', arg=name)
+        if "quantiles" in kind.own:
+            self._set(quantiles=_check_quantiles(self.quantiles or (0.1, 0.5, 0.9)))
+
+    def _choose(self, arg: str, choices: tuple[str, ...]) -> str:
+        value = getattr(self, arg)
+        if value in ("auto", None):
+            return choices[0]
+        if value not in choices:
+            listed = ", ".join(f'"{one}"' for one in choices)
+            raise SpecError(
+                f'The {arg} of the family "{self.name}" must be one of {listed}, '
+                f"not {describe(value)}.",
+                arg=arg,
+            )
+        return str(value)
+
+
+def _check_quantiles(values: tuple[float, ...]) -> tuple[float, ...]:
+    for value in values:
+        check_fraction("quantiles", value)
+    if any(high <= low for low, high in zip(values, values[1:], strict=False)):
+        raise SpecError("`quantiles` must be in ascending order, each once.", arg="quantiles")
+    return values
+
+
+def parse_family(value: Any) -> FamilySpec:
+    """Returns the family of a name or a mapping of options.
+
+    Raises:
+        SpecError: for an unknown family, link or option.
+    """
+    if isinstance(value, Mapping):
+        given = {name: each for name, each in value.items() if each is not None}
+        return FamilySpec.from_dict(given)
+    return FamilySpec(name=value)
+
+
+def describe_family(family: Any) -> FamilySpec:
+    """Returns a family with its defaults filled in, for R's gpu_family()."""
+    return parse_family(family)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family with what the training labels gave; plain data, stored in the model.
+
+    Args:
+        name: A key of `KINDS`.
+        link: The link of the mean.
+        dispersion: "none", "constant" or "rows".
+        quantiles: Probabilities, for "quantile".
+        columns: Number of labels' columns, or of classes.
+        center: Mean of the training labels.
+        scale: Standard deviation of the training labels.
+        shift: Mean of the training rows' offset, 0 without one.
+        names: Names of the classes or of the labels' columns, if they have some.
+    """
+
+    name: str
+    link: str
+    dispersion: str = NONE
+    quantiles: tuple[float, ...] = ()
+    columns: int = 1
+    center: float = 0.0
+    scale: float = 1.0
+    shift: float = 0.0
+    names: tuple[str, ...] = field(default=())
+
+    def to_config(self) -> dict[str, Any]:
+        """Returns it as plain values, for a Keras configuration."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Family:
+        """Returns the family of a Keras configuration."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in config.items()
+        }
+        return cls(**values)

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from familied import LEVELS, dataset, model_of
+
+from gpukeras.core.errors import DataError
+from gpukeras.data.preprocessing.multi_output import widen_labels
+from gpukeras.data.preprocessing.targets import LabelRule, measure_range
+from gpukeras.models.families.labels import check_label, read_ranges
+from gpukeras.models.families.spec import parse_family
+from gpukeras.training import fit
+
+
+CASES = [
+    ("poisson", ("number", [1.0, -2.0]), "counts of at least 0 .*poisson.*, not -2"),
+    ("negative_binomial", ("number", [1.5, 2.0]), "whole numbers .*, not fractions"),
+    ("zero_inflated_poisson", ("number", [0.5, 2.0]), "whole numbers"),
+    ("gamma", ("number", [0.0, 2.0]), "numbers above 0 .*, not 0"),
+    ("gamma", ("binary", []), "numbers above 0"),
+    ("beta", ("number", [0.5, 1.0]), "numbers between 0 and 1, both excluded .*, not 1"),
+    ("beta", ("number", [0.0, 0.5]), "both excluded .*, not 0"),
+    ("poisson", ("matrix", [[1.0, 2.0]]), "one number a row .*, not 2 columns"),
+    ("quantile", ("class", []), "one number a row .*, not a factor of 3 levels"),
+    ("ordinal", ("number", [1.0, 3.0]), "a factor .*, not numbers"),
+    ("multinomial", ("binary", []), "a factor .*, not 0 and 1"),
+    ("multi_label", ("matrix", [[0.0, 2.0]]), "0 and 1 .*, not 0 to 2"),
+    ("multi_label", ("matrix", [[0.0, 0.5]]), "0 and 1 .*, not fractions"),
+    ("multi_label", ("binary", []), "a column of 0 and 1 for each label"),
+    ("binomial", ("matrix", [[3.0, -1.0]]), "failures of at least 0 .*, not -1"),
+    ("binomial", ("matrix", [[0.5, 1.0]]), "whole successes .*, not fractions"),
+    ("binomial", ("matrix", [[1.0, 1.0, 1.0]]), "the columns successes and failures .*, not 3"),
+    ("binomial", ("number", [0.0, 2.0]), "0 and 1, two levels, or the columns"),
+    ("gaussian", ("class", []), "must hold numbers .*, not a factor"),
+]
+
+
+def a_rule(kind, values):
+    if kind == "class":
+        return LabelRule("class", units=3, levels=tuple(LEVELS))
+    if kind == "binary":
+        return LabelRule("binary", maximum=1.0)
+    values = np.asarray(values, "float32")
+    shape = values.shape[1:]
+    units = int(np.prod(shape)) if shape else 1
+    made = LabelRule(kind, units=units, shape=shape, center=float(values.mean()))
+    return measure_range(made, values)
+
+
+@pytest.mark.parametrize(("family", "label", "message"), CASES)
+def test_labels_that_a_family_does_not_take_are_named(family, label, message):
+    with pytest.raises(DataError, match=f"`price` must hold .*{message}") as told:
+        check_label(parse_family(family), a_rule(*label), "price")
+    assert told.value.details == {"arg": "price"}
+
+
+def test_levels_and_dispersions_have_their_bounds():
+    two = LabelRule("class", units=2, levels=("a", "b"))
+    with pytest.raises(DataError, match='at least 3 levels for the family "ordinal", not 2'):
+        check_label(parse_family("ordinal"), two, "y")
+    matrix = a_rule("matrix", [[1.0, 2.0]])
+    with pytest.raises(DataError, match="one number a row to learn a dispersion"):
+        check_label(parse_family({"name": "gaussian", "dispersion": "rows"}), matrix, "y")
+    below = a_rule("number", [-5.0, 1.0])
+    with pytest.raises(DataError, match=r"above 0 on average \(log\)"):
+        check_label(parse_family({"name": "gaussian", "link": "log"}), below, "y")
+    several = LabelRule("outputs", outputs=(object(),))
+    with pytest.raises(DataError, match="labels of a single output"):
+        check_label(parse_family("poisson"), several, "y")
+
+
+def test_ranges_are_known_by_column_and_grow_with_later_rows():
+    label = a_rule("matrix", [[1.0, 0.5], [2.0, 0.0]])
+    later = widen_labels(label, np.array([[7.0, -1.0]], "float32"))
+    first, second = read_ranges(later)
+    assert (first.minimum, first.maximum, first.whole) == (1.0, 7.0, True)
+    assert (second.minimum, second.maximum, second.whole) == (-1.0, 0.5, False)
+    assert read_ranges(LabelRule("binary", maximum=1.0))[0].whole
+
+
+@pytest.mark.tf
+def test_labels_are_checked_before_another_training_too():
+    model = model_of("poisson", dataset("poisson"))
+    below = {"kind": "numeric", "values": np.linspace(-1.5, 4, 120)}
+    with pytest.raises(DataError, match="counts of at least 0"):
+        fit.fit(model, dataset(below), {"epochs": 1})

@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+from familied import LEVELS, ROWS, dataset, model_of
+
+from gpukeras.core.errors import SpecError
+from gpukeras.models.families.predictions import check_type
+from gpukeras.models.families.spec import Family
+from gpukeras.training import predict
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "message"),
+    [
+        (None, "parameters", "needs a model with a family, and `model` has none"),
+        (Family("poisson", "log"), "class", 'is not known for a model of the family "poisson"'),
+        (Family("ordinal", "logit"), "quantile", "is not known for a model of the family"),
+        (Family("gaussian", "identity"), "quantile", "is not known for a model of the family"),
+    ],
+)
+def test_what_a_family_does_not_have_is_refused(family, kind, message):
+    with pytest.raises(SpecError, match=message):
+        check_type(kind, family)
+    check_type("class", None)
+    check_type("quantile", Family("gaussian", "identity", "rows"))
+
+
+@pytest.mark.parametrize(
+    ("name", "response", "parameters"),
+    [
+        ("gamma", (ROWS,), ["mean", "shape"]),
+        ("quantile", (ROWS, 3), ["q0.1", "q0.5", "q0.9"]),
+        ("trials", (ROWS,), ["failure", "success"]),
+        ("ordinal", (ROWS, 3), LEVELS),
+        ("multi_label", (ROWS, 3), ["class1", "class2", "class3"]),
+    ],
+)
+def test_predictions_are_the_mean_or_the_parameters(name, response, parameters):
+    model, data = model_of(name), dataset(name)
+    found = predict.predict(model, data=data)
+    assert found["values"].shape == response
+    assert found["names"] == (parameters if len(response) == 2 else [])
+    own = predict.predict(model, data=data, type="parameters")
+    assert own["names"] == parameters
+    x = np.asarray(data.sources[0].gather(slice(ROWS)))
+    np.testing.assert_allclose(own["values"], model.predict(x, verbose=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["binomial", "ordinal", "multinomial", "multi_label"])
+def test_classes_are_the_most_probable(name):
+    model, data = model_of(name), dataset(name)
+    raw = predict.predict(model, data=data, type="parameters")["values"]
+    found = predict.predict(model, data=data, type="class")["values"]
+    if name == "multi_label":
+        expected = raw > 0.5
+    else:
+        expected = raw.argmax(axis=1) + (name != "binomial")
+    np.testing.assert_array_equal(found, expected)
