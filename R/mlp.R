@@ -12,7 +12,7 @@
 #' own head, with the loss and the metric for its labels.
 #'
 #' @param data A [gpu_dataset()] with labels.
-#' @param units Units of each hidden layer.
+#' @param units Units of each hidden layer; `integer()` is none, which makes a linear model.
 #' @param activation Keras activation of the hidden layers.
 #' @param dropout Share of each hidden layer's outputs that training drops, from 0 to 0.99.
 #' @param batch_norm Whether to batch-normalise each hidden layer before its activation.
@@ -21,6 +21,8 @@
 #' @param optimizer Name of a Keras optimizer.
 #' @param learning_rate Its learning rate, or `NULL` for Keras' default (0.001 for `"adam"`).
 #' @param seed Seed of the initial weights and of dropout; drawn from R's generator by default.
+#' @param family The distribution of the labels: a name such as `"poisson"`, a [gpu_family()], or one
+#'   of R's families such as `Gamma("log")`. `NULL` chooses by the labels, as above.
 #' @return A compiled Keras 3 model: a Python object that keras3 can use like any other model. It is
 #'   a `Sequential` model unless there are several inputs or outputs.
 #' @examplesIf gpukeras:::can_run_examples()
@@ -37,13 +39,14 @@
 #' gpu_mlp(parts)$output_names
 #' @export
 gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_norm = FALSE,
-                    optimizer = "adam", learning_rate = NULL, seed = NULL, penalty = 0) {
+                    optimizer = "adam", learning_rate = NULL, seed = NULL, penalty = 0,
+                    family = NULL) {
   data <- check_dataset(data)
   options <- list(
     units = as.list(unname(units)), activation = activation, dropout = dropout,
     batch_norm = batch_norm,
     penalty = penalty, optimizer = optimizer, learning_rate = learning_rate,
-    seed = seed %||% draw_seed()
+    seed = seed %||% draw_seed(), family = as_family(family)
   )
   call_core("mlp", list(data = data$handle, options = check_no_na_options(options)))
 }

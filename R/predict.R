@@ -11,7 +11,10 @@
 #'   For a function or a `tf.data.Dataset` (also passed directly), one epoch in its own order.
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one if there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
-#'   or an integer, as the labels were: see the section on classes.
+#'   or an integer, as the labels were: see the section on classes. For a model with a
+#'   [gpu_family()] also `"parameters"` and `"quantile"`: see the section on families.
+#' @param quantiles Probabilities for `type = "quantile"`; `NULL` is `c(0.1, 0.5, 0.9)`, and those
+#'   that were learned for the family `"quantile"`.
 #' @inheritParams gpu_evaluate
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
 #'   class or output, or an array with rows first if the output has more dimensions. For a model
@@ -28,7 +31,18 @@
 #' `"binary_focal_crossentropy"` each value is 1 above 0.5 (above 0 if the loss takes logits) and
 #' otherwise 0. Labels without levels are integers, also for pipelines, functions and models that
 #' gpukeras did not train. Other losses need labels that are classes; a regression is an error.
+#' @section Families:
+#' `"response"` is the mean of a row: for `"zero_inflated_poisson"` that of all counts, for
+#' `"binomial"` the probability of a success, for `"beta"` the mean share; for `"multinomial"` and
+#' `"ordinal"` it is a matrix of probabilities by class, for `"quantile"` one of quantiles.
+#' `"parameters"` is a data frame with a column for each parameter of the distribution, as R's own
+#' functions name them: `mean` and `sd`, `shape` (of `"gamma"`) or `size` (of
+#' `"negative_binomial"`); `shape1` and `shape2` of `"beta"`; `rate`, `zero` (the probability of a
+#' surplus zero) and `nonzero`; `failure` and `success`. `"quantile"` is a data frame with a column
+#' for each quantile, of the families `"quantile"`, `"gaussian"` with a dispersion, `"poisson"`,
+#' `"negative_binomial"`, `"gamma"` and `"beta"`; others refuse it.
 #' @section Errors:
+#' `gpukeras_error_spec` for a type that the model's family does not have.
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
 #' another type; for `type = "class"` of a regression; for missing values, unless `na` of
 #' [gpu_dataset()] specified otherwise in training.
@@ -38,7 +52,8 @@
 #' fit <- gpu_fit(model, train, epochs = 20, verbose = FALSE)
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
-gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...) {
+gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...,
+                        quantiles = NULL) {
   model <- check_model(model)
   words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose"))
   check_string(type)
@@ -52,7 +67,11 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   } else {
     args$features <- as_new_features(newdata, recipe)
   }
-  as_prediction(call_core("predict", args), buffer)
+  record <- call_core("predict", args)
+  if (type %in% c("parameters", "quantile")) {
+    return(as_parameter_frame(record, type, quantiles))
+  }
+  as_prediction(record, buffer)
 }
 
 as_new_features <- function(newdata, recipe, call = caller_env()) {

@@ -1,9 +1,16 @@
 """Rows whose labels come from each family, and models of them."""
 
+import os
+import sys
+from pathlib import Path
+
 import numpy as np
+from jax_runs import report
 
 from gpukeras.data import dataset as data_dataset
+from gpukeras.export import transfer
 from gpukeras.models import mlp
+from gpukeras.training import fit
 
 ROWS, LEVELS = 120, ["low", "mid", "high"]
 
@@ -50,3 +57,30 @@ def model_of(name, data=None, **options):
     family = {"trials": "binomial"}.get(name, name)
     options = {"units": [], "family": family, "learning_rate": 0.05, "seed": 1, **options}
     return mlp.build_mlp(data or dataset(name), options)
+
+
+# In a child, on JAX: see `jax_runs`.
+
+
+def loaded():
+    """Predictions of the models in a folder, by gpukeras' safe loading."""
+    paths = sorted(Path(os.environ["FAMILIES"]).glob("*.keras"))
+    models = {path.stem: transfer.load_model(str(path)) for path in paths}
+    return {name: model.predict(features(), verbose=0).tolist() for name, model in models.items()}
+
+
+all_loaded = loaded  # at night: a part of its own, because what a child found is remembered
+
+
+def trained():
+    """The loss of trainings, at first and in the end, and the engine."""
+    found = {}
+    for name in ("negative_binomial", "ordinal", "quantile"):
+        data = dataset(name)
+        done = fit.fit(model_of(name, data), data, {"epochs": 3, "engine": "compiled"})
+        found[name] = [done.history["loss"][0], done.history["loss"][-1], done.engine.engine]
+    return found
+
+
+if __name__ == "__main__":
+    report(lambda name: globals()[name](), sys.argv[1:])

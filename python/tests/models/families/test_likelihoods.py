@@ -91,7 +91,9 @@ def test_binomial():
     same(loss("binomial", once, 1 - single(SHARES), SHARES), expected)
 
 
-@pytest.mark.parametrize(("link", "cdf"), [("logit", stats.logistic.cdf), ("probit", stats.norm.cdf)])
+@pytest.mark.parametrize(
+    ("link", "cdf"), [("logit", stats.logistic.cdf), ("probit", stats.norm.cdf)]
+)
 def test_ordinal(link, cdf):
     family, raw = a_family("ordinal", link=link, columns=3), np.array([0.3, -0.2])
     limits = np.asarray(likelihood(family).thresholds(family, tensor(raw)))[0]

@@ -79,7 +79,7 @@ def stirling_error(x: Any) -> Any:
 def normal_cdf(x: Any) -> Any:
     """Returns the standard normal distribution function; its relative error is 2e-7 in the tail."""
     ops = runtime.keras().ops
-    z = ops.abs(x) * math.sqrt(0.5)
+    z = ops.where(x < 0, -x, x) * math.sqrt(0.5)  # whose derivative at 0 is 1, unlike that of abs()
     t, total = 1.0 / (1.0 + 0.5 * z), 0.0
     for coefficient in ERFC[:-1]:
         total = t * (coefficient + total)

@@ -1,0 +1,172 @@
+# Statistical families of gpu_mlp(). The core checks them, and stores them in the model.
+
+#' Statistical families for Keras models
+#'
+#' The argument `family` of [gpu_mlp()]: the distribution of the labels given the features. It
+#' determines the model's last layers and its loss, which is the mean negative log-likelihood of
+#' the rows, with all its constants. The network replaces the linear predictor of a generalised
+#' linear model; without hidden layers (`units = integer()`) it is that linear predictor, and
+#' training on all rows at once gives the coefficients of `glm()`.
+#'
+#' In the formulas \eqn{\eta} is the linear predictor, \eqn{\mu = g^{-1}(\eta)} the mean, \eqn{g}
+#' the link. A dispersion is `"constant"` (one number is learned for all rows) or `"rows"` (it
+#' depends on the features). An `offset()` of the formula is added to \eqn{\eta}.
+#'
+#' | family | labels | links | loss of a row |
+#' |---|---|---|---|
+#' | `"gaussian"` | numbers | identity, log, inverse | \eqn{(y - \mu)^2}; with a dispersion \eqn{(y - \mu)^2 / 2 \sigma^2 + \log \sigma + \log(2 \pi) / 2} |
+#' | `"quantile"` | numbers | identity | mean over \eqn{q} of \eqn{\max(q (y - f_q), (q - 1)(y - f_q))} |
+#' | `"poisson"` | counts | log, identity, sqrt | \eqn{\mu - y \log \mu + \log y!} |
+#' | `"negative_binomial"` | counts | log, identity, sqrt | of `dnbinom(mu = , size = )`: variance \eqn{\mu + \mu^2 / s} |
+#' | `"zero_inflated_poisson"` | counts | log | \eqn{-\log(\pi + (1 - \pi) e^{-\mu})} for 0, else \eqn{-\log(1 - \pi)} more than Poisson |
+#' | `"gamma"` | numbers above 0 | log, identity, inverse | of `dgamma(shape = , rate = shape / mu)` |
+#' | `"beta"` | shares in (0, 1) | logit, probit, cloglog | of `dbeta(mu * p, (1 - mu) * p)` |
+#' | `"binomial"` | 0/1, two levels, or `cbind(successes, failures)` | logit, probit, cloglog | of `dbinom()` |
+#' | `"multinomial"` | a factor | logit | \eqn{-\log P(y)}, a softmax |
+#' | `"multi_label"` | a matrix of 0 and 1 | logit | mean over columns of binomial losses |
+#' | `"ordinal"` | a factor, levels in order | logit, probit, cloglog | \eqn{-\log P(y)}, \eqn{P(Y \le k) = g^{-1}(\theta_k - \eta)} |
+#'
+#' Quantiles never cross: each one is the one before plus a positive number. The thresholds
+#' \eqn{\theta_k} increase in the same way. Losses are computed in float32 also under mixed
+#' precision, in forms that lose no digits for large counts or sizes; predictors are clipped where
+#' float32 knows no difference any more, as R's [stats::make.link()] does.
+#'
+#' @param name Name of the family.
+#' @param link Its link; `NULL` is the first of the table. (For `"gamma"` that is log; R's own
+#'   `Gamma()` has the inverse.)
+#' @param dispersion `"constant"`, `"rows"`, or `"none"` for a `"gaussian"` without one; `NULL` is
+#'   `"none"` for `"gaussian"` and `"constant"` for the others that have one: `"gamma"`, `"beta"` and
+#'   `"negative_binomial"`.
+#' @param quantiles Probabilities of `"quantile"`, ascending; `NULL` is `c(0.1, 0.5, 0.9)`.
+#' @return A `gpu_family`: a list of the family's options, with `print()`.
+#' @section Errors:
+#' `gpukeras_error_spec` for a family, a link or an option that does not exist. [gpu_mlp()] and
+#' [gpu_fit()] check the labels: `gpukeras_error_data` for such as the family does not take.
+#' @references
+#' McCullagh and Nelder (1989), Generalized Linear Models, 2nd edition.
+#'
+#' Hilbe (2011), Negative Binomial Regression, 2nd edition.
+#'
+#' Lambert (1992), Zero-inflated Poisson regression, Technometrics 34.
+#'
+#' Ferrari and Cribari-Neto (2004), Beta regression for modelling rates and proportions, Journal of
+#' Applied Statistics 31.
+#'
+#' McCullagh (1980), Regression models for ordinal data, Journal of the Royal Statistical Society B
+#' 42.
+#'
+#' Koenker and Bassett (1978), Regression quantiles, Econometrica 46.
+#' @examplesIf gpukeras:::can_run_examples()
+#' gpu_family("gaussian", dispersion = "rows")
+#'
+#' train <- gpu_dataset(count ~ spray, data = InsectSprays)
+#' model <- gpu_mlp(train, units = 8, family = poisson())
+#' fit <- gpu_fit(model, train, epochs = 20, verbose = FALSE)
+#' head(gpu_predict(model, InsectSprays))
+#' head(gpu_predict(model, InsectSprays, type = "quantile"))
+#' @export
+gpu_family <- function(name, link = NULL, dispersion = NULL, quantiles = NULL) {
+  check_string(name)
+  new_gpu_family(list(
+    name = name, link = link, dispersion = dispersion,
+    quantiles = if (!is.null(quantiles)) as.list(unname(quantiles))
+  ))
+}
+
+# The core checks the options and returns them completed.
+new_gpu_family <- function(options, call = caller_env()) {
+  given <- check_no_na_options(options, call)
+  record <- call_core("family", list(family = given), call = call)
+  record$quantiles <- as.numeric(unlist(record$quantiles))
+  new_result(record, "gpu_family")
+}
+
+#' @export
+format.gpu_family <- function(x, ...) {
+  format_fields(
+    paste("<gpu_family>", gsub("_", " ", x$name)),
+    link = x$link,
+    dispersion = switch(x$dispersion,
+      constant = "one number for all rows",
+      rows = "depends on the features"
+    ),
+    quantiles = if (length(x$quantiles) > 0) paste(format_number(x$quantiles), collapse = ", "),
+    width = 12
+  )
+}
+
+# R's names of families that gpukeras has too.
+families_of_r <- c(
+  gaussian = "gaussian", poisson = "poisson", binomial = "binomial", Gamma = "gamma"
+)
+
+# A family as options of the core: from a name, a gpu_family, or a family of R, such as glm() takes.
+as_family <- function(family, call = caller_env()) {
+  family <- if (is.function(family)) family() else family
+  if (is.null(family) || rlang::is_string(family)) {
+    return(family)
+  }
+  if (inherits(family, "gpu_family")) {
+    return(family_options(family))
+  }
+  if (!inherits(family, "family")) {
+    abort_spec(family, "family", "the name of a family, a gpu_family() or a family of glm()", call)
+  }
+  name <- families_of_r[family$family]
+  if (is.na(name)) {
+    abort_gpukeras(
+      sprintf("`family` is %s of R, which gpukeras does not have.", family$family),
+      code = "spec", hint = "?gpu_family lists the families.", arg = "family", call = call
+    )
+  }
+  list(name = unname(name), link = family$link)
+}
+
+family_options <- function(family) {
+  family <- unclass(family)
+  family$quantiles <- if (length(family$quantiles) > 0) as.list(family$quantiles)
+  family
+}
+
+# Predictions by parameters -----------------------------------------------------------------------
+
+# Parameters of each row, or quantiles by R's own functions of them, as a data frame.
+as_parameter_frame <- function(record, type, quantiles, call = caller_env()) {
+  frame <- as.data.frame(as_prediction(record, NULL))
+  if (type == "parameters") {
+    return(frame)
+  }
+  family <- record$family$name
+  if (family == "quantile") {
+    check_own_quantiles(quantiles, names(frame), call)
+    return(frame)
+  }
+  quantiles <- check_quantiles(quantiles %||% c(0.1, 0.5, 0.9), call)
+  found <- lapply(quantiles, function(q) unname(quantile_functions[[family]](q, frame)))
+  as.data.frame(rlang::set_names(found, paste0("q", format(quantiles, trim = TRUE, digits = 6))))
+}
+
+quantile_functions <- list(
+  gaussian = function(q, x) stats::qnorm(q, x$mean, x$sd),
+  poisson = function(q, x) stats::qpois(q, x$mean),
+  negative_binomial = function(q, x) stats::qnbinom(q, size = x$size, mu = x$mean),
+  gamma = function(q, x) stats::qgamma(q, shape = x$shape, rate = x$shape / x$mean),
+  beta = function(q, x) stats::qbeta(q, x$shape1, x$shape2)
+)
+
+check_quantiles <- function(quantiles, call) {
+  if (!is.numeric(quantiles) || anyNA(quantiles) || any(quantiles <= 0 | quantiles >= 1)) {
+    abort_spec(quantiles, "quantiles", "probabilities between 0 and 1", call)
+  }
+  quantiles
+}
+
+# A model of quantiles has learned those that it has.
+check_own_quantiles <- function(quantiles, known, call) {
+  if (!is.null(quantiles)) {
+    abort_gpukeras(
+      sprintf("`quantiles` is for other families: `model` has learned %s.", shorten(known, 8)),
+      code = "spec", hint = "Leave it out.", arg = "quantiles", call = call
+    )
+  }
+}

@@ -1,0 +1,121 @@
+"""Each family's model: trained in the compiled engine, saved, and loaded in another process."""
+
+import numpy as np
+import pytest
+from familied import ROWS, dataset, features, labels_of, model_of
+from jax_runs import needs_jax, run_part
+from nightly import few
+
+from gpukeras.backend import runtime
+from gpukeras.export import keras_file, transfer
+from gpukeras.models import losses
+from gpukeras.models.families import keras_classes
+from gpukeras.models.families.spec import KINDS
+from gpukeras.training import evaluate, fit
+
+pytestmark = [pytest.mark.tf, pytest.mark.process]
+NAMES = [*KINDS, "trials"]
+DAILY = ["negative_binomial", "ordinal", "gaussian", "trials"]
+JAX = ("loaded", "trained")
+
+
+class Trained:
+    """Models of families with their reports and files, each made when it is first asked for."""
+
+    def __init__(self, folder):
+        self.folder, self.made = folder, {}
+
+    def __getitem__(self, name):
+        if name not in self.made:
+            data = dataset(name)
+            family = {"name": name, "dispersion": "rows"} if name == "gaussian" else None
+            model = model_of(name, data, **({"family": family} if family else {}))
+            report = fit.fit(model, data, {"epochs": 4, "engine": "compiled"})
+            path = str(self.folder / f"{name}.keras")
+            transfer.save_model(model, path)
+            self.made[name] = (model, report, path)
+        return self.made[name]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return Trained(tmp_path_factory.mktemp("families"))
+
+
+@pytest.mark.parametrize("name", few(NAMES, *DAILY))
+def test_a_family_trains_in_the_compiled_engine_and_is_loaded_with_its_loss(trained, name):
+    model, report, path = trained[name]
+    assert report.engine.engine == "compiled"
+    assert report.history["loss"][-1] < report.history["loss"][0]
+    again, data = transfer.load_model(path), dataset(name)
+    x = features().astype("float32")
+    np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
+    assert keras_classes.family_of(again) == keras_classes.family_of(model)
+    assert keras_classes.family_of(model).name == {"trials": "binomial"}.get(name, name)
+    assert not losses.depends_on_batch(again)
+    assert loss_of(again, data) == pytest.approx(loss_of(model, data))
+
+
+def loss_of(model, data, **options):
+    return evaluate.evaluate(model, data, **options)["metrics"]["loss"]
+
+
+@needs_jax
+@pytest.mark.parametrize("names", [DAILY, pytest.param(NAMES, marks=pytest.mark.nightly)])
+def test_families_are_loaded_on_jax_by_a_process_that_has_not_made_them(
+    trained, monkeypatch, names
+):
+    here = {name: trained[name][0] for name in names}
+    monkeypatch.setenv("FAMILIES", str(trained.folder))
+    part = "loaded" if names == DAILY else "all_loaded"
+    found = run_part("familied", part, JAX if names == DAILY else ())
+    x = features().astype("float32")
+    assert set(found) >= set(names)
+    for name, model in here.items():
+        expected = model.predict(x, verbose=0)
+        np.testing.assert_allclose(found[name], expected, rtol=2e-4, atol=1e-6)
+
+
+@needs_jax
+def test_families_train_on_jax(trained, monkeypatch):
+    for name in DAILY:
+        assert trained[name]
+    monkeypatch.setenv("FAMILIES", str(trained.folder))
+    for first, last, engine in run_part("familied", "trained", JAX).values():
+        assert last < first
+        assert engine == "compiled"
+
+
+def test_only_classes_of_families_are_known_to_be_ours(trained):
+    path = trained[DAILY[0]][2]
+    needs = keras_file.needs_of(keras_file.Path(path))
+    assert set(needs.objects) == {"gpukeras>FamilyOutput"}
+    assert not keras_classes.is_ours(runtime.keras().layers.Dense)
+    assert not keras_classes.is_ours("mse")
+    plain = runtime.keras().Sequential([runtime.keras().Input((2,))])
+    assert keras_classes.family_of(plain) is None
+
+
+def test_evaluation_is_the_mean_of_the_rows_losses_in_any_batches():
+    model, data = model_of("poisson"), dataset("poisson", batch_size=7)
+    y = labels_of("poisson")["values"]
+    mean = model.predict(features(), verbose=0)[:, 0].astype(float)
+    stats = pytest.importorskip("scipy.stats")
+    expected = -stats.poisson.logpmf(y, mean).mean()
+    for size in (7, ROWS):
+        found = loss_of(model, data, batch_size=size)
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_half_precision_computes_the_likelihood_in_float32():
+    config = runtime.keras().config
+    config.set_dtype_policy("mixed_float16")
+    try:
+        data = dataset("negative_binomial")
+        model = model_of("negative_binomial", data, units=[8])
+        report = fit.fit(model, data, {"epochs": 2})
+    finally:
+        config.set_dtype_policy("float32")
+    assert model.layers[-1].compute_dtype == "float32"
+    assert model.predict(features(), verbose=0).dtype == "float32"
+    assert np.isfinite(report.history["loss"]).all()
