@@ -52,8 +52,5 @@ def test_classes_are_the_most_probable(name):
     model, data = model_of(name), dataset(name)
     raw = predict.predict(model, data=data, type="parameters")["values"]
     found = predict.predict(model, data=data, type="class")["values"]
-    if name == "multi_label":
-        expected = raw > 0.5
-    else:
-        expected = raw.argmax(axis=1) + (name != "binomial")
+    expected = raw > 0.5 if name == "multi_label" else raw.argmax(axis=1) + (name != "binomial")
     np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,159 @@
+test_that("families are checked, completed and printed", {
+  skip_without_tensorflow()
+  expect_snapshot({
+    gpu_family("gamma")
+    gpu_family("gaussian", dispersion = "rows")
+    gpu_family("quantile", quantiles = c(0.05, 0.95))
+  })
+  expect_snapshot(error = TRUE, {
+    gpu_family("cauchy")
+    gpu_family("poisson", link = "logit")
+    gpu_family("quantile", quantiles = c(0.9, 0.1))
+    gpu_family(3)
+  })
+})
+
+test_that("a family is a name, a gpu_family, or one of R's", {
+  expect_null(as_family(NULL))
+  expect_identical(as_family("poisson"), "poisson")
+  expect_identical(as_family(poisson), list(name = "poisson", link = "log"))
+  expect_identical(as_family(Gamma()), list(name = "gamma", link = "inverse"))
+  expect_identical(as_family(binomial("probit")), list(name = "binomial", link = "probit"))
+  expect_snapshot(error = TRUE, {
+    as_family(quasipoisson())
+    as_family(list(1))
+  })
+})
+
+# Rows whose labels come from each family, of the same linear predictor.
+family_rows <- function(n = 300) {
+  set.seed(1)
+  x <- data.frame(a = rnorm(n), b = rnorm(n))
+  eta <- 0.3 + 0.5 * x$a - 0.4 * x$b
+  trials <- sample(1:8, n, TRUE)
+  won <- rbinom(n, trials, plogis(eta))
+  share <- rbeta(n, 6 * plogis(eta), 6 * plogis(-eta))
+  cbind(x, data.frame(
+    number = eta + rnorm(n), count = rpois(n, exp(eta)), spread = rnbinom(n, 2, mu = exp(eta)),
+    amount = rgamma(n, 3, 3 / exp(eta)), share = share, won = won, lost = trials - won,
+    once = rbinom(n, 1, plogis(eta)),
+    kind = factor(cut(eta + rlogis(n), c(-Inf, -0.5, 1, Inf)), labels = c("low", "mid", "high"))
+  ))
+}
+
+# A model without hidden layers, trained on all rows at once.
+linear_fit <- function(formula, family, epochs = 600, ...) {
+  data <- gpu_dataset(formula, family_rows(), batch_size = 300, shuffle = FALSE)
+  model <- gpu_mlp(data, units = integer(), family = family, learning_rate = 0.05, seed = 1, ...)
+  schedule <- schedule_warmup_cosine(warmup = 0)
+  gpu_fit(
+    model, data, epochs = epochs, schedule = schedule, engine = "compiled", verbose = FALSE
+  )
+  model
+}
+
+# Coefficients of a linear predictor that was predicted: its regression is exact.
+coefficients_of <- function(predictor) {
+  fit <- stats::lm(predictor ~ a + b, cbind(predictor = predictor, family_rows()[c("a", "b")]))
+  expect_lt(max(abs(stats::residuals(fit))), 1e-4)
+  unname(stats::coef(fit))
+}
+
+cases_of_glm <- list(
+  poisson = list(count ~ a + b, poisson()),
+  trials = list(cbind(won, lost) ~ a + b, binomial()),
+  probit = list(once ~ a + b, binomial("probit")),
+  gamma = list(amount ~ a + b, Gamma("log")),
+  inverse = list(I(amount + 1) ~ a + b, Gamma()),
+  gaussian = list(number ~ a + b, gaussian()),
+  cloglog = list(once ~ a + b, binomial("cloglog")),
+  sqrt = list(count ~ a + b, poisson("sqrt"))
+)
+
+test_that("a model without hidden layers has the coefficients of glm()", {
+  skip_without_tensorflow()
+  for (case in few(cases_of_glm, 2)) {
+    model <- linear_fit(case[[1]], case[[2]])
+    start <- c(case[[2]]$linkfun(mean(gpu_predict(model, family_rows()))), 0, 0)
+    expected <- stats::glm(case[[1]], case[[2]], family_rows(), start = start)
+    found <- coefficients_of(case[[2]]$linkfun(gpu_predict(model, family_rows())))
+    expect_equal(found, unname(stats::coef(expected)), tolerance = 1e-3)
+  }
+})
+
+test_that("negative binomial and ordinal models are those of MASS", {
+  skip_without_tensorflow()
+  skip_if_not_installed("MASS")
+  model <- linear_fit(spread ~ a + b, "negative_binomial")
+  expected <- MASS::glm.nb(spread ~ a + b, family_rows())
+  found <- gpu_predict(model, family_rows(), type = "parameters")
+  expect_equal(coefficients_of(log(found$mean)), unname(coef(expected)), tolerance = 1e-3)
+  expect_equal(found$size[1], expected$theta, tolerance = 1e-2)
+  y <- family_rows()$spread
+  nll <- -mean(dnbinom(y, size = found$size, mu = found$mean, log = TRUE))
+  data <- gpu_dataset(spread ~ a + b, family_rows())
+  expect_equal(gpu_evaluate(model, data)[["loss"]], nll, tolerance = 1e-5)
+  expect_gte(nll + 1e-5, -as.numeric(logLik(expected)) / 300)
+
+  model <- linear_fit(kind ~ a + b, "ordinal")
+  expected <- MASS::polr(kind ~ a + b, family_rows())
+  found <- gpu_predict(model, family_rows())
+  expect_identical(colnames(found), c("low", "mid", "high"))
+  slopes <- -coefficients_of(qlogis(found[, "low"]))
+  expect_equal(slopes[-1], unname(coef(expected)), tolerance = 2e-3)
+  expect_equal(-slopes[1], unname(expected$zeta[1]), tolerance = 2e-3)
+  expect_equal(unname(found), unname(fitted(expected)), tolerance = 1e-3)
+})
+
+# The mean loss that gpu_evaluate() gives, and that of R's own density at the parameters.
+losses_of <- function(formula, family, density) {
+  data <- gpu_dataset(formula, family_rows(), batch_size = 300)
+  model <- gpu_mlp(data, units = 4, family = family, seed = 1)
+  found <- gpu_predict(model, data, type = "parameters")
+  own <- -mean(density(family_rows(), found))
+  expect_lt(abs(gpu_evaluate(model, data)[["loss"]] - own), 1e-5 * max(1, abs(own)))
+  list(model = model, data = data)
+}
+
+test_that("losses are those of R's densities, and quantiles those of its quantile functions", {
+  skip_without_tensorflow()
+  gaussian <- gpu_family("gaussian", dispersion = "rows")
+  made <- losses_of(number ~ a + b, gaussian, function(rows, x) {
+    dnorm(rows$number, x$mean, x$sd, log = TRUE)
+  })
+  found <- gpu_predict(made$model, made$data, type = "quantile", quantiles = c(0.05, 0.5))
+  own <- gpu_predict(made$model, made$data, type = "parameters")
+  expect_named(found, c("q0.05", "q0.50"))
+  expect_equal(found$q0.05, qnorm(0.05, own$mean, own$sd))
+  expect_equal(own$mean, gpu_predict(made$model, made$data))
+  losses_of(count ~ a + b, "poisson", function(rows, x) dpois(rows$count, x$mean, log = TRUE))
+  losses_of(amount ~ a + b, "gamma", function(rows, x) {
+    dgamma(rows$amount, x$shape, x$shape / x$mean, log = TRUE)
+  })
+  losses_of(share ~ a + b, "beta", function(rows, x) {
+    dbeta(rows$share, x$shape1, x$shape2, log = TRUE)
+  })
+  losses_of(cbind(won, lost) ~ a + b, "binomial", function(rows, x) {
+    dbinom(rows$won, rows$won + rows$lost, x$success, log = TRUE)
+  })
+})
+
+test_that("a model of quantiles predicts its own, and others say what they lack", {
+  skip_without_tensorflow()
+  data <- gpu_dataset(number ~ a + b, family_rows())
+  model <- gpu_mlp(data, units = 4, family = gpu_family("quantile", quantiles = c(0.2, 0.8)))
+  found <- gpu_predict(model, data)
+  expect_identical(colnames(found), c("q0.2", "q0.8"))
+  expect_equal(as.matrix(gpu_predict(model, data, type = "quantile")), found)
+  plain <- gpu_mlp(data, units = 4)
+  rows <- gpu_dataset(count ~ a + b, family_rows())
+  counts <- gpu_mlp(rows, family = "poisson")
+  expect_snapshot(error = TRUE, {
+    gpu_predict(model, data, type = "quantile", quantiles = 0.3)
+    gpu_predict(counts, rows, type = "quantile", quantiles = 2)
+    gpu_predict(counts, rows, type = "class")
+    gpu_predict(plain, data, type = "parameters")
+    gpu_mlp(data, family = "poisson")
+    gpu_mlp(gpu_dataset(kind ~ a, family_rows()), family = "beta")
+  })
+})
