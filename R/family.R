@@ -25,11 +25,21 @@
 #' | `"multinomial"` | a factor | logit | \eqn{-\log P(y)}, a softmax |
 #' | `"multi_label"` | a matrix of 0 and 1 | logit | mean over columns of binomial losses |
 #' | `"ordinal"` | a factor, levels in order | logit, probit, cloglog | \eqn{-\log P(y)}, \eqn{P(Y \le k) = g^{-1}(\theta_k - \eta)} |
+#' | `"cox"` | `cbind(time, status)` | log | of an event \eqn{\log \sum_j e^{\eta_j} - \eta}, the sum over rows with a time not before its own |
+#' | `"discrete_time"` | `cbind(time, status)` | logit, cloglog | \eqn{-\sum \log(1 - h)} over intervals survived, and \eqn{-\log h} of that of the event |
 #'
 #' Quantiles never cross: each one is the one before plus a positive number. The thresholds
 #' \eqn{\theta_k} increase in the same way. Losses are computed in float32 also under mixed
 #' precision, in forms that lose no digits for large counts or sizes; predictors are clipped where
 #' float32 knows no difference any more, as R's [stats::make.link()] does.
+#'
+#' The risk sets of `"cox"` are those of a batch, so that its loss depends on the batches: with
+#' `batch_size` of all training rows it is the partial likelihood of `survival::coxph()`, divided by
+#' the number of rows. When training ends, [gpu_fit()] stores Breslow's estimate of the cumulative
+#' baseline hazard, on at most 200 times of events, in the model's weights. Weights of rows multiply
+#' the events' terms, not the risk sets. `"discrete_time"` has a loss for each row, and needs no
+#' large batches; a censored row has survived an interval if it was seen for at least half of it. A
+#' status is 1 for an event and 0 for a censored row.
 #'
 #' @param name Name of the family.
 #' @param link Its link; `NULL` is the first of the table. (For `"gamma"` that is log; R's own
@@ -38,6 +48,10 @@
 #'   `"none"` for `"gaussian"` and `"constant"` for the others that have one: `"gamma"`, `"beta"` and
 #'   `"negative_binomial"`.
 #' @param quantiles Probabilities of `"quantile"`, ascending; `NULL` is `c(0.1, 0.5, 0.9)`.
+#' @param ties How `"cox"` treats events at the same time: `"efron"` (the default, as in `coxph()`) or
+#'   `"breslow"`.
+#' @param breaks Ends of the intervals of `"discrete_time"`, ascending; `NULL` is the deciles of the
+#'   times of events.
 #' @return A `gpu_family`: a list of the family's options, with `print()`.
 #' @section Errors:
 #' `gpukeras_error_spec` for a family, a link or an option that does not exist. [gpu_mlp()] and
@@ -56,6 +70,14 @@
 #' 42.
 #'
 #' Koenker and Bassett (1978), Regression quantiles, Econometrica 46.
+#'
+#' Cox (1972), Regression models and life-tables, Journal of the Royal Statistical Society B 34.
+#'
+#' Efron (1977), The efficiency of Cox's likelihood function for censored data, Journal of the
+#' American Statistical Association 72.
+#'
+#' Gensheimer and Narasimhan (2019), A scalable discrete-time survival model for neural networks,
+#' PeerJ 7, e6257.
 #' @examplesIf gpukeras:::can_run_examples()
 #' gpu_family("gaussian", dispersion = "rows")
 #'
@@ -65,11 +87,13 @@
 #' head(gpu_predict(model, InsectSprays))
 #' head(gpu_predict(model, InsectSprays, type = "quantile"))
 #' @export
-gpu_family <- function(name, link = NULL, dispersion = NULL, quantiles = NULL) {
+gpu_family <- function(name, link = NULL, dispersion = NULL, quantiles = NULL, ties = NULL,
+                       breaks = NULL) {
   check_string(name)
   new_gpu_family(list(
-    name = name, link = link, dispersion = dispersion,
-    quantiles = if (!is.null(quantiles)) as.list(unname(quantiles))
+    name = name, link = link, dispersion = dispersion, ties = ties,
+    quantiles = if (!is.null(quantiles)) as.list(unname(quantiles)),
+    breaks = if (!is.null(breaks)) as.list(unname(breaks))
   ))
 }
 
@@ -77,7 +101,9 @@ gpu_family <- function(name, link = NULL, dispersion = NULL, quantiles = NULL) {
 new_gpu_family <- function(options, call = caller_env()) {
   given <- check_no_na_options(options, call)
   record <- call_core("family", list(family = given), call = call)
-  record$quantiles <- as.numeric(unlist(record$quantiles))
+  record[c("quantiles", "breaks")] <- lapply(
+    record[c("quantiles", "breaks")], function(values) as.numeric(unlist(values))
+  )
   new_result(record, "gpu_family")
 }
 
@@ -90,9 +116,15 @@ format.gpu_family <- function(x, ...) {
       constant = "one number for all rows",
       rows = "depends on the features"
     ),
-    quantiles = if (length(x$quantiles) > 0) paste(format_number(x$quantiles), collapse = ", "),
+    quantiles = format_numbers(x$quantiles),
+    ties = x$ties,
+    breaks = format_numbers(x$breaks),
     width = 12
   )
+}
+
+format_numbers <- function(values) {
+  if (length(values) > 0) paste(format(values, trim = TRUE, digits = 4), collapse = ", ")
 }
 
 # R's names of families that gpukeras has too.
@@ -124,14 +156,29 @@ as_family <- function(family, call = caller_env()) {
 
 family_options <- function(family) {
   family <- unclass(family)
-  family$quantiles <- if (length(family$quantiles) > 0) as.list(family$quantiles)
+  for (name in c("quantiles", "breaks")) {
+    family[[name]] <- if (length(family[[name]]) > 0) as.list(family[[name]])
+  }
   family
 }
 
 # Predictions by parameters -----------------------------------------------------------------------
 
-# Parameters of each row, or quantiles by R's own functions of them, as a data frame.
-as_parameter_frame <- function(record, type, quantiles, call = caller_env()) {
+# Probabilities to survive, as a data frame with a line for each row and time.
+as_survival_frame <- function(record) {
+  values <- as_prediction(record[c("values", "missing")], NULL)
+  times <- as.numeric(unlist(record$times))
+  data.frame(
+    row = rep(seq_len(nrow(values)), each = length(times)),
+    time = rep(times, nrow(values)), survival = as.vector(t(values))
+  )
+}
+
+# Curves, parameters of each row, or quantiles by R's own functions of them, as a data frame.
+as_family_frame <- function(record, type, quantiles, call = caller_env()) {
+  if (type == "survival") {
+    return(as_survival_frame(record))
+  }
   frame <- as.data.frame(as_prediction(record, NULL))
   if (type == "parameters") {
     return(frame)

@@ -12,9 +12,10 @@
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one if there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
 #'   or an integer, as the labels were: see the section on classes. For a model with a
-#'   [gpu_family()] also `"parameters"` and `"quantile"`: see the section on families.
+#'   [gpu_family()] also `"parameters"`, `"quantile"` and `"survival"`: see the section on families.
 #' @param quantiles Probabilities for `type = "quantile"`; `NULL` is `c(0.1, 0.5, 0.9)`, and those
 #'   that were learned for the family `"quantile"`.
+#' @param times Times for `type = "survival"`; `NULL` is those of the model.
 #' @inheritParams gpu_evaluate
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
 #'   class or output, or an array with rows first if the output has more dimensions. For a model
@@ -41,6 +42,11 @@
 #' surplus zero) and `nonzero`; `failure` and `success`. `"quantile"` is a data frame with a column
 #' for each quantile, of the families `"quantile"`, `"gaussian"` with a dispersion, `"poisson"`,
 #' `"negative_binomial"`, `"gamma"` and `"beta"`; others refuse it.
+#'
+#' Of `"cox"` the response is the relative risk \eqn{e^\eta}, of `"discrete_time"` the mean survival
+#' time up to the last break, the area under the curve. `"survival"` is a data frame with the columns
+#' `row`, `time` and `survival`, the probability to survive that time. Curves of `"cox"` are steps
+#' at times of events, those of `"discrete_time"` are linear between breaks and end at the last.
 #' @section Errors:
 #' `gpukeras_error_spec` for a type that the model's family does not have.
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
@@ -53,13 +59,16 @@
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
 gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...,
-                        quantiles = NULL) {
+                        quantiles = NULL, times = NULL) {
   model <- check_model(model)
   words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose"))
   check_string(type)
   recipe <- use_recipe(model, recipe)
   buffer <- output_buffer()
-  args <- list(model = model, type = type, buffer = buffer$make, devices = as_devices(devices))
+  args <- list(
+    model = model, type = type, buffer = buffer$make, devices = as_devices(devices),
+    times = if (!is.null(times)) as.list(times)
+  )
   newdata <- name_parts(open_saved(if (missing(newdata)) words$x else newdata), model, "inputs")
   if (is_tf_dataset(newdata)) newdata <- as_dataset(newdata, model, recipe, arg = "newdata")
   if (inherits(newdata, "gpu_dataset")) {
@@ -68,8 +77,8 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
     args$features <- as_new_features(newdata, recipe)
   }
   record <- call_core("predict", args)
-  if (type %in% c("parameters", "quantile")) {
-    return(as_parameter_frame(record, type, quantiles))
+  if (type %in% c("parameters", "quantile", "survival")) {
+    return(as_family_frame(record, type, quantiles))
   }
   as_prediction(record, buffer)
 }

@@ -4,6 +4,8 @@ test_that("families are checked, completed and printed", {
     gpu_family("gamma")
     gpu_family("gaussian", dispersion = "rows")
     gpu_family("quantile", quantiles = c(0.05, 0.95))
+    gpu_family("cox")
+    gpu_family("discrete_time", breaks = c(1, 2.5))
   })
   expect_snapshot(error = TRUE, {
     gpu_family("cauchy")
@@ -30,12 +32,14 @@ family_rows <- function(n = 300) {
   set.seed(1)
   x <- data.frame(a = rnorm(n), b = rnorm(n))
   eta <- 0.3 + 0.5 * x$a - 0.4 * x$b
+  own <- 2 + 0.3 * x$a - 0.2 * x$b # away from 0
   trials <- sample(1:8, n, TRUE)
   won <- rbinom(n, trials, plogis(eta))
   share <- rbeta(n, 6 * plogis(eta), 6 * plogis(-eta))
   cbind(x, data.frame(
     number = eta + rnorm(n), count = rpois(n, exp(eta)), spread = rnbinom(n, 2, mu = exp(eta)),
-    amount = rgamma(n, 3, 3 / exp(eta)), share = share, won = won, lost = trials - won,
+    amount = rgamma(n, 3, 3 / exp(eta)), slow = rgamma(n, 3, 3 * own),
+    root = rpois(n, own^2), share = share, won = won, lost = trials - won,
     once = rbinom(n, 1, plogis(eta)),
     kind = factor(cut(eta + rlogis(n), c(-Inf, -0.5, 1, Inf)), labels = c("low", "mid", "high"))
   ))
@@ -64,10 +68,10 @@ cases_of_glm <- list(
   trials = list(cbind(won, lost) ~ a + b, binomial()),
   probit = list(once ~ a + b, binomial("probit")),
   gamma = list(amount ~ a + b, Gamma("log")),
-  inverse = list(I(amount + 1) ~ a + b, Gamma()),
+  inverse = list(slow ~ a + b, Gamma()),
   gaussian = list(number ~ a + b, gaussian()),
   cloglog = list(once ~ a + b, binomial("cloglog")),
-  sqrt = list(count ~ a + b, poisson("sqrt"))
+  sqrt = list(root ~ a + b, poisson("sqrt"))
 )
 
 test_that("a model without hidden layers has the coefficients of glm()", {
@@ -103,6 +107,70 @@ test_that("negative binomial and ordinal models are those of MASS", {
   expect_equal(slopes[-1], unname(coef(expected)), tolerance = 2e-3)
   expect_equal(-slopes[1], unname(expected$zeta[1]), tolerance = 2e-3)
   expect_equal(unname(found), unname(fitted(expected)), tolerance = 1e-3)
+})
+
+lung_rows <- function() {
+  lung <- survival::lung[c("time", "status", "age", "sex", "ph.karno")]
+  lung <- lung[stats::complete.cases(lung), ]
+  data.frame(
+    time = lung$time, status = as.numeric(lung$status == 2),
+    a = as.numeric(scale(lung$age)), b = as.numeric(lung$sex == 2)
+  )
+}
+
+test_that("a model of Cox without hidden layers is coxph(), with its loss and its curves", {
+  skip_without_tensorflow()
+  skip_if_not_installed("survival")
+  rows <- lung_rows()
+  rows$time <- ceiling(rows$time / 20) # ties
+  for (ties in c("efron", "breslow")) {
+    data <- gpu_dataset(cbind(time, status) ~ a + b, rows, batch_size = nrow(rows))
+    family <- gpu_family("cox", ties = ties)
+    model <- gpu_mlp(data, units = integer(), family = family, learning_rate = 0.05, seed = 1)
+    schedule <- schedule_warmup_cosine(warmup = 0)
+    gpu_fit(model, data, epochs = 300, schedule = schedule, engine = "compiled", verbose = FALSE)
+    formula <- survival::Surv(time, status) ~ a + b
+    expected <- survival::coxph(formula, rows, ties = ties)
+    fit <- stats::lm(log(gpu_predict(model, rows)) ~ a + b, rows)
+    expect_equal(unname(coef(fit)[-1]), unname(coef(expected)), tolerance = 1e-3)
+    expect_lt(abs(coef(fit)[1]), 1e-5)
+    here <- survival::coxph(formula, rows, ties = ties, init = coef(fit)[-1], iter.max = 0)
+    loss <- gpu_evaluate(model, data, batch_size = nrow(rows))[["loss"]]
+    expect_equal(loss * nrow(rows), -here$loglik[2], tolerance = 1e-5)
+  }
+  hazard <- survival::basehaz(expected, centered = FALSE)
+  curves <- gpu_predict(model, rows[1:2, ], type = "survival", times = c(0, hazard$time))
+  risk <- predict(expected, rows[1, ], type = "risk", reference = "zero")
+  known <- exp(-c(0, hazard$hazard) * as.numeric(risk))
+  expect_named(curves, c("row", "time", "survival"))
+  expect_equal(curves$survival[curves$row == 1], known, tolerance = 1e-3)
+  path <- withr::local_tempfile(fileext = ".keras")
+  gpu_save(model, path)
+  again <- gpu_load(path)
+  expect_equal(gpu_predict(again, rows[1:2, ], type = "survival", times = c(0, hazard$time)), curves)
+})
+
+test_that("discrete times have curves and mean survival times", {
+  skip_without_tensorflow()
+  skip_if_not_installed("survival")
+  data <- gpu_dataset(cbind(time, status) ~ a + b, lung_rows())
+  family <- gpu_family("discrete_time", breaks = c(200, 400, 800))
+  model <- gpu_mlp(data, units = integer(), family = family, seed = 1)
+  hazards <- gpu_predict(model, data, type = "parameters")
+  expect_named(hazards, c("hazard1", "hazard2", "hazard3"))
+  curves <- gpu_predict(model, data, type = "survival")
+  expect_equal(curves$time[1:3], c(200, 400, 800))
+  expect_equal(curves$survival[1:3], cumprod(1 - unlist(hazards[1, ])), ignore_attr = TRUE)
+  s <- curves$survival[1:3]
+  mean <- 200 * (1 + s[1]) / 2 + 200 * (s[1] + s[2]) / 2 + 400 * (s[2] + s[3]) / 2
+  expect_equal(gpu_predict(model, data)[1], mean, tolerance = 1e-5)
+  expect_snapshot(error = TRUE, {
+    gpu_predict(model, data, type = "survival", times = -1)
+    gpu_predict(model, data, type = "class")
+    gpu_mlp(gpu_dataset(time ~ a, lung_rows()), family = "cox")
+    gpu_mlp(gpu_dataset(cbind(time - 5, status) ~ a, lung_rows()), family = "cox")
+    gpu_mlp(gpu_dataset(cbind(time, status + 1) ~ a, lung_rows()), family = "cox")
+  })
 })
 
 # The mean loss that gpu_evaluate() gives, and that of R's own density at the parameters.

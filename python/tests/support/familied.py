@@ -27,6 +27,8 @@ def labels_of(name, rows=ROWS):
     trials = rng.integers(1, 9, rows)
     won = rng.binomial(trials, share)
     hidden = eta + rng.logistic(size=rows)
+    died, lost = rng.exponential(1 / mean), rng.exponential(2.0, rows)
+    times = np.column_stack([np.ceil(5 * np.minimum(died, lost)), (died < lost).astype(float)])
     drawn = {
         "gaussian": lambda: ("numeric", eta + rng.normal(size=rows)),
         "quantile": lambda: ("numeric", eta + rng.normal(size=rows)),
@@ -39,6 +41,8 @@ def labels_of(name, rows=ROWS):
         "trials": lambda: ("matrix", np.column_stack([won, trials - won]).astype(float)),
         "multinomial": lambda: ("factor", 1 + rng.integers(0, 3, rows)),
         "multi_label": lambda: ("matrix", (rng.random((rows, 3)) < 0.5).astype(float)),
+        "cox": lambda: ("matrix", times),
+        "discrete_time": lambda: ("matrix", times),
         "ordinal": lambda: ("factor", 1 + (hidden > 0).astype(int) + (hidden > 1)),
     }
     kind, values = drawn[name]()

@@ -17,6 +17,7 @@ from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals
+from gpukeras.training.baseline import fill_baseline
 from gpukeras.training.callbacks.functions import Functions, check_hooks
 from gpukeras.training.history_registry import keep_history
 from gpukeras.training.keras_functions import preserve_keras_functions
@@ -83,6 +84,7 @@ def fit(
         explaining_refusals(),
     ):
         report = trainer.run()
+    fill_baseline(model, data)
     keep_history(model, report)
     return report
 

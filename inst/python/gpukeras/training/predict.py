@@ -33,7 +33,8 @@ from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict_loop import Batches, predict_rows, predict_stream
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.families import predictions
-from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.keras_classes import family_layer, family_of
+from gpukeras.models.families.spec import Family
 from gpukeras.models.targets import choose_reading
 from gpukeras.training.keras_functions import count_weights, jit_policy
 
@@ -46,6 +47,7 @@ def predict(
     type: str = "response",  # noqa: A002 (R's name for it)
     buffer: Callable[[int, int, list[str]], Any] | None = None,
     devices: Any = None,
+    times: Any = None,
 ) -> dict[str, Any]:
     """Returns a model's predictions, decoded to the labels' terms, rows in the order given.
 
@@ -55,10 +57,11 @@ def predict(
         data: Alternatively a dataset, whose rows are predicted in their original order; of an
             iterable dataset one epoch.
         type: "response" or "class"; for models with a family also "quantile" or "parameters",
-            which both return the parameters (see `families.predictions`).
+            which both return the parameters, or "survival" (see `families.predictions`).
         buffer: R's function that allocates memory for many values, see `core.r_buffer`; or None.
         devices: The devices that predict, see `training.fit()`; "all" splits the rows over a
             cluster. Iterable datasets are predicted on the model's device.
+        times: Times of type "survival"; None for the model's own.
 
     Returns:
         See `targets.decode`, `values` being "buffer" where they are in that memory; and `missing`,
@@ -84,7 +87,7 @@ def predict(
             output = _predict(model, rows, recipe, function, held, devices)
     single = isinstance(output, (np.ndarray, Batches))
     if family is not None and not classes:
-        return _keep_places(predictions.read_output(family, output, type), complete)
+        return _keep_places(_read_family(model, family, output, type, times), complete)
     by_name = {"": output} if single else _by_name(model, output)
     rules = _rules_of(model, recipe.label, list(by_name))
     readings = _read_classes(model, rules, by_name) if classes else {}
@@ -97,6 +100,14 @@ def predict(
         records[0] |= _describe_forecasts(rows, recipe, records[0])
     in_buffer = held is not None and "values" in records[0] and held.holds(records[0]["values"])
     return {**records[0], "values": "buffer"} if in_buffer else records[0]
+
+
+def _read_family(model: Model, family: Family, output: Any, kind: str, times: Any) -> Any:
+    """Returns what a model with a family predicts besides classes."""
+    if kind != predictions.CURVES:
+        return predictions.read_output(family, output, kind)
+    own = {name: np.asarray(values) for name, values in family_layer(model).own.items()}
+    return predictions.read_survival(family, output, own, times)
 
 
 def _rules_of(model: Model, label: LabelRule | None, names: list[str]) -> dict[str, LabelRule]:

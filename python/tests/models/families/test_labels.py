@@ -28,6 +28,11 @@ CASES = [
     ("binomial", ("matrix", [[0.5, 1.0]]), "whole successes .*, not fractions"),
     ("binomial", ("matrix", [[1.0, 1.0, 1.0]]), "the columns successes and failures .*, not 3"),
     ("binomial", ("number", [0.0, 2.0]), "0 and 1, two levels, or the columns"),
+    ("cox", ("matrix", [[0.0, 1.0]]), "times above 0 .*, not 0"),
+    ("cox", ("matrix", [[1.0, 2.0], [1.0, 1.0]]), "a status of 0 or 1 .*, not 1 to 2"),
+    ("discrete_time", ("matrix", [[1.0, 0.5]]), "a status of 0 or 1 .*, not fractions"),
+    ("cox", ("matrix", [[1.0, 0.0]]), "at least one event, a status of 1, .*, not none"),
+    ("cox", ("number", [1.0, 2.0]), "the columns time and status .*, not numbers"),
     ("gaussian", ("class", []), ".*, not a factor of 3"),
 ]
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from familied import LEVELS, ROWS, dataset, model_of
 
-from gpukeras.core.errors import SpecError
+from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.models.families.predictions import check_type
 from gpukeras.models.families.spec import Family
 from gpukeras.training import predict
@@ -14,6 +14,7 @@ pytestmark = pytest.mark.tf
     ("family", "kind", "message"),
     [
         (None, "parameters", "needs a model with a family, and `model` has none"),
+        (Family("poisson", "log"), "survival", "families \"cox\", \"discrete_time\" have it"),
         (Family("poisson", "log"), "class", 'is not known for a model of the family "poisson"'),
         (Family("ordinal", "logit"), "quantile", "is not known for a model of the family"),
         (Family("gaussian", "identity"), "quantile", "is not known for a model of the family"),
@@ -24,6 +25,15 @@ def test_what_a_family_does_not_have_is_refused(family, kind, message):
         check_type(kind, family)
     check_type("class", None)
     check_type("quantile", Family("gaussian", "identity", "rows"))
+
+
+def test_curves_of_cox_need_a_training_and_times_are_not_negative():
+    data, given = dataset("cox"), {"type": "survival"}
+    model = model_of("cox", data)
+    with pytest.raises(ModelError, match="`model` has no baseline hazard: gpu_fit"):
+        predict.predict(model, data=data, **given)
+    with pytest.raises(SpecError, match="`times` must be a number of at least 0"):
+        predict.predict(model_of("discrete_time"), data=data, times=[-1.0], **given)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,10 @@ def test_defaults_are_the_familys():
         ({"name": "gamma", "quantiles": [0.5]}, 'The family "gamma" has no `quantiles`'),
         ({"name": "quantile", "quantiles": [0.9, 0.1]}, "must be in ascending order, each once"),
         ({"name": "quantile", "quantiles": [0.5, 1]}, "`quantiles` must lie between 0 and 1"),
+        ({"name": "cox", "ties": "exact"}, '`ties` must be one of "efron", "breslow"'),
+        ({"name": "poisson", "breaks": [1]}, 'The family "poisson" has no `breaks`'),
+        ({"name": "discrete_time", "breaks": [2, 2]}, "`breaks` must be in ascending order"),
+        ({"name": "discrete_time", "breaks": [0, 2]}, "`breaks` must be above 0: time begins"),
         ({"name": "quantile", "quantiles": ["a"]}, "`quantiles` must be a number"),
     ],
 )

@@ -44,6 +44,10 @@ class Likelihood:
         """Returns the shapes of the weights that the last layer has besides, which start at 0."""
         return {"dispersion": (1,)} if family.dispersion == CONSTANT else {}
 
+    def state(self, family: Family) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of further weights that no gradient trains."""
+        return {}
+
     def names(self, family: Family) -> list[str]:
         """Returns the names of the parameters."""
         return ["mean", *([] if family.dispersion == NONE else [self.second])]

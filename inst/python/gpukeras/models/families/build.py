@@ -11,11 +11,12 @@ from gpukeras.core.errors import SpecError
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.targets import LabelRule, name_label
-from gpukeras.models.families.labels import check_label
-from gpukeras.models.families.spec import Family, parse_family
+from gpukeras.models.families.labels import SURVIVAL, check_label
+from gpukeras.models.families.spec import Family, FamilySpec, parse_family
 
 OFFSET = "offset"  # name of the last input if it is an offset
 LOOKED = 10_000  # first rows of which means are taken
+INTERVALS = 10  # of discrete times, by default: each has a tenth of the events
 
 
 def find_offset(data: Dataset) -> Part | None:
@@ -56,7 +57,8 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
         link=spec.link,
         dispersion=spec.dispersion,
         quantiles=spec.quantiles,
-        **_read_label(data, label, spec.name),
+        ties=spec.ties or "",
+        **_read_label(data, label, spec),
         shift=0.0 if offset is None else _mean(data, 0, offset.columns),
     )
 
@@ -72,8 +74,10 @@ def _default_family(label: LabelRule) -> str:
     return "binomial" if two else "gaussian"
 
 
-def _read_label(data: Dataset, label: LabelRule, family: str) -> Mapping[str, Any]:
+def _read_label(data: Dataset, label: LabelRule, spec: FamilySpec) -> Mapping[str, Any]:
     """Returns number, mean and spread of the labels, and the names of their columns."""
+    if spec.name in SURVIVAL:
+        return _read_times(data, spec)
     columns = label.units if label.kind in ("class", "matrix") else 1
     if label.kind == "class":
         center = _mean(data, 1) if columns == 2 else 0.0
@@ -81,12 +85,29 @@ def _read_label(data: Dataset, label: LabelRule, family: str) -> Mapping[str, An
         return {"columns": 1 if two else columns, "center": center, "names": label.levels}
     if label.kind == "matrix":
         names = label.names if len(label.names) == columns else ()
-        center = _share(data) if family == "binomial" else 0.0
+        center = _share(data) if spec.name == "binomial" else 0.0
         return {"columns": columns, "center": center, "names": names}
     known = label.kind == "number"
     center = label.center if known else _mean(data, 1)
     scale = label.scale if known else float(np.sqrt(center * (1 - center))) or 1.0
     return {"columns": 1, "center": center, "scale": scale}
+
+
+def _read_times(data: Dataset, spec: FamilySpec) -> Mapping[str, Any]:
+    """Returns the breaks of "discrete_time", and the mean hazard in an interval."""
+    values = np.asarray(data.sources[1].gather(slice(LOOKED)), np.float64)
+    time, event = values[:, 0], values[:, 1]
+    if spec.name == "cox":
+        return {"columns": 2}
+    breaks = spec.breaks
+    if not breaks and event.any():
+        ends = np.quantile(time[event > 0], np.arange(1, INTERVALS + 1) / INTERVALS)
+        breaks = tuple(float(end) for end in np.unique(ends))
+    breaks = breaks or (float(time.max()),)
+    lived = sum(float((time > end).sum()) for end in breaks)
+    died = float(event[time <= breaks[-1]].sum())
+    center = min(max(died / max(lived + died, 1.0), 0.001), 0.999)
+    return {"columns": 2, "center": center, "breaks": breaks}
 
 
 def _mean(data: Dataset, source: int, columns: slice = slice(None)) -> float:

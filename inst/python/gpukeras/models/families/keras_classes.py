@@ -31,9 +31,13 @@ class _Output:
         self.settings = dict(family)
 
     def build(self, input_shape: Any) -> None:
-        shapes = likelihood(self.family).weights(self.family)
+        kin = likelihood(self.family)
+        kinds = {True: kin.weights(self.family), False: kin.state(self.family)}
         self.own = {
-            name: self.add_weight(shape=shape, initializer="zeros", name=name)  # type: ignore[attr-defined]
+            name: self.add_weight(  # type: ignore[attr-defined]
+                shape=shape, initializer="zeros", name=name, trainable=trainable
+            )
+            for trainable, shapes in kinds.items()
             for name, shape in shapes.items()
         }
 

@@ -8,6 +8,7 @@ from gpukeras.models.families.spec import Family, FamilySpec
 
 COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
 SINGLE = (*COUNTS, "quantile", "gamma", "beta")
+SURVIVAL = ("cox", "discrete_time")
 LEVELS = {"multinomial": 2, "ordinal": 3}
 
 
@@ -30,6 +31,8 @@ def check_label(family: FamilySpec | Family, label: LabelRule, arg: str) -> None
         _check_number(family, label, arg)
     elif family.name == "gaussian":
         _check_gaussian(family, label, arg)
+    elif family.name in SURVIVAL:
+        _check_survival(family, label, arg)
     elif family.name == "multi_label":
         _check_columns_of_labels(family, label, arg)
     else:
@@ -110,6 +113,23 @@ def _check_trials(family: FamilySpec | Family, label: LabelRule, arg: str) -> No
         if not found.whole:
             hint = "Counts, not shares: successes and failures."
             raise _refuse(family, arg, f"whole {column}", "fractions", hint)
+
+
+def _check_survival(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
+    if label.kind != "matrix" or label.row_shape != (2,):
+        hint = "Give cbind(time, status); a status of 1 is an event."
+        raise _refuse(family, arg, "the columns time and status", _say(label), hint)
+    if not label.ranges:
+        return
+    time, status = label.ranges
+    if time.minimum <= 0:
+        raise _refuse(family, arg, "times above 0", f"{time.minimum:g}")
+    if not status.whole or status.minimum < 0 or status.maximum > 1:
+        found = f"{status.minimum:g} to {status.maximum:g}" if status.whole else "fractions"
+        hint = "1 is an event, 0 a row that was lost before."
+        raise _refuse(family, arg, "a status of 0 or 1", found, hint)
+    if status.maximum == 0:
+        raise _refuse(family, arg, "at least one event, a status of 1,", "none")
 
 
 def _say(label: LabelRule) -> str:

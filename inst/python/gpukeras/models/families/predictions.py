@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import SpecError
+from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.options import check_number
+from gpukeras.models.families.labels import SURVIVAL
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
+from gpukeras.models.families.survival import survival_curves
 
 RESPONSE, CLASS, PARAMETERS, QUANTILE = "response", "class", "parameters", "quantile"
-TYPES = (RESPONSE, CLASS, QUANTILE, PARAMETERS)
-OF_FAMILIES = (QUANTILE, PARAMETERS)
+CURVES = "survival"
+TYPES = (RESPONSE, CLASS, QUANTILE, PARAMETERS, CURVES)
+OF_FAMILIES = (QUANTILE, PARAMETERS, CURVES)
 # Whose quantiles R computes from the parameters; those of "quantile" are the parameters.
 WITH_QUANTILES = ("gaussian", "quantile", "poisson", "negative_binomial", "gamma", "beta")
 WITH_CLASSES = ("binomial", "multinomial", "multi_label", "ordinal")
@@ -36,7 +41,9 @@ def check_type(kind: str, family: Family | None) -> None:
         )
     if family is None:
         return
-    needed = {QUANTILE: WITH_QUANTILES, CLASS: WITH_CLASSES}.get(kind, (family.name,))
+    needed = {QUANTILE: WITH_QUANTILES, CLASS: WITH_CLASSES, CURVES: SURVIVAL}.get(
+        kind, (family.name,)
+    )
     lacks = kind == QUANTILE and family.name == "gaussian" and family.dispersion == "none"
     if family.name not in needed or lacks:
         listed = ", ".join(f'"{name}"' for name in needed)
@@ -47,6 +54,44 @@ def check_type(kind: str, family: Family | None) -> None:
             else f"The families {listed} have it.",
             arg="type",
         )
+
+
+def read_survival(
+    family: Family, output: np.ndarray, own: Mapping[str, np.ndarray], times: Any
+) -> dict[str, Any]:
+    """Returns the probabilities of each row to survive times.
+
+    Args:
+        family: A family of survival.
+        output: What the model gives, (n, parameters).
+        own: The last layer's own weights.
+        times: Numbers of at least 0, or None for the model's own times.
+
+    Returns:
+        `{values, times}`: values are (n, times).
+
+    Raises:
+        SpecError: for other times.
+        ModelError: for a model of Cox that gpu_fit() has not trained.
+    """
+    if family.name == "cox" and not own["hazard"].any():
+        raise ModelError(
+            "`model` has no baseline hazard: gpu_fit() has not trained it on rows in memory or "
+            "in files.",
+            hint='type = "response" is the relative risk.',
+            arg="model",
+        )
+    asked = None if times is None else np.array([_check_time(each) for each in _several(times)])
+    values, found = survival_curves(family, output, own, asked)
+    return {"values": values, "times": found, "names": [], "levels": [], "logical": False}
+
+
+def _several(times: Any) -> list[Any]:
+    return list(times) if isinstance(times, (list, tuple)) else [times]
+
+
+def _check_time(value: Any) -> float:
+    return check_number("times", value, 0.0)
 
 
 def read_output(family: Family, output: np.ndarray, kind: str) -> dict[str, Any]:

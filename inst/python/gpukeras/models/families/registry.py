@@ -9,6 +9,7 @@ from gpukeras.models.families.classes import Binomial, MultiLabel, Multinomial, 
 from gpukeras.models.families.continuous import Beta, Gamma, Gaussian, Quantile
 from gpukeras.models.families.counts import NegativeBinomial, Poisson, ZeroInflatedPoisson
 from gpukeras.models.families.spec import Family
+from gpukeras.models.families.survival import Cox, DiscreteTime
 
 LIKELIHOODS: Mapping[str, Likelihood] = {
     "gaussian": Gaussian(),
@@ -22,6 +23,8 @@ LIKELIHOODS: Mapping[str, Likelihood] = {
     "multinomial": Multinomial(),
     "multi_label": MultiLabel(),
     "ordinal": Ordinal(),
+    "cox": Cox(),
+    "discrete_time": DiscreteTime(),
 }
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from gpukeras.core.errors import SpecError
-from gpukeras.core.options import Spec, check_fraction, check_number, describe, option
+from gpukeras.core.options import Spec, check_choice, check_fraction, check_number, describe, option
 
 NONE, CONSTANT, ROWS = "none", "constant", "rows"
+EFRON, BRESLOW = "efron", "breslow"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ KINDS: Mapping[str, Kind] = {
     "multinomial": Kind(("logit",)),
     "multi_label": Kind(("logit",)),
     "ordinal": Kind(PROBABILITY),
+    "cox": Kind(("log",), own=("ties",)),
+    "discrete_time": Kind(("logit", "cloglog"), own=("breaks",)),
 }
 
 
@@ -69,12 +73,17 @@ class FamilySpec(Spec):
         dispersion: "none" (no second parameter is learned), "constant" (one number for all rows) or
             "rows" (it depends on the features); by default the family's first.
         quantiles: Probabilities in (0, 1), ascending, for "quantile".
+        ties: How "cox" treats events at the same time: "efron" or "breslow".
+        breaks: Ends of the intervals of "discrete_time", ascending; by default quantiles of the
+            times of events.
     """
 
     name: str = option("gaussian", _check_name)
     link: str = "auto"
     dispersion: str = "auto"
     quantiles: tuple[float, ...] = option((), _check_numbers)
+    ties: str | None = option(None, check_choice, (EFRON, BRESLOW))
+    breaks: tuple[float, ...] = option((), _check_numbers)
 
     def __post_init__(self) -> None:
         """Checks each field, and fills in the family's defaults."""
@@ -84,11 +93,16 @@ class FamilySpec(Spec):
             link=self._choose("link", kind.links),
             dispersion=self._choose("dispersion", kind.dispersions),
         )
-        for name in ("quantiles",):
+        for name in ("quantiles", "ties", "breaks"):
             if getattr(self, name) and name not in kind.own:
                 raise SpecError(f'The family "{self.name}" has no `{name}`.', arg=name)
         if "quantiles" in kind.own:
             self._set(quantiles=_check_quantiles(self.quantiles or (0.1, 0.5, 0.9)))
+        if "ties" in kind.own:
+            self._set(ties=self.ties or EFRON)
+        _check_ascending("breaks", self.breaks)
+        if self.breaks and self.breaks[0] <= 0:
+            raise SpecError("`breaks` must be above 0: time begins there.", arg="breaks")
 
     def _choose(self, arg: str, choices: tuple[str, ...]) -> str:
         value = getattr(self, arg)
@@ -107,9 +121,13 @@ class FamilySpec(Spec):
 def _check_quantiles(values: tuple[float, ...]) -> tuple[float, ...]:
     for value in values:
         check_fraction("quantiles", value)
-    if any(high <= low for low, high in zip(values, values[1:], strict=False)):
-        raise SpecError("`quantiles` must be in ascending order, each once.", arg="quantiles")
+    _check_ascending("quantiles", values)
     return values
+
+
+def _check_ascending(arg: str, values: tuple[float, ...]) -> None:
+    if any(high <= low for low, high in pairwise(values)):
+        raise SpecError(f"`{arg}` must be in ascending order, each once.", arg=arg)
 
 
 def parse_family(value: Any) -> FamilySpec:
@@ -143,6 +161,8 @@ class Family:
         scale: Standard deviation of the training labels.
         shift: Mean of the training rows' offset, 0 without one.
         names: Names of the classes or of the labels' columns, if they have some.
+        ties: "efron" or "breslow", for "cox"; else "".
+        breaks: Ends of the intervals, for "discrete_time".
     """
 
     name: str
@@ -153,7 +173,9 @@ class Family:
     center: float = 0.0
     scale: float = 1.0
     shift: float = 0.0
-    names: tuple[str, ...] = field(default=())
+    names: tuple[str, ...] = ()
+    ties: str = ""
+    breaks: tuple[float, ...] = ()
 
     def to_config(self) -> dict[str, Any]:
         """Returns it as plain values, for a Keras configuration."""
