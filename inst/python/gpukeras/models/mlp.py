@@ -107,7 +107,7 @@ def _stack(recipe: Recipe, label: LabelRule, spec: MlpSpec, family: Family | Non
     layers += _hidden_layers(spec)
     if family is not None:
         return keras.Sequential([*layers, _predictor_layer(family, spec), output_layer(family)])
-    return keras.Sequential(layers + _output_layers(label, spec.seed, recipe.mixes_classes))
+    return keras.Sequential(layers + output_layers(label, spec.seed, recipe.mixes_classes))
 
 
 def _predictor_layer(family: Family, spec: MlpSpec) -> Any:
@@ -149,10 +149,10 @@ def _connect(
         linear = _predictor_layer(family, spec)(hidden)
         heads = [output_layer(family)([linear, *offset] if offset else linear)]
     elif not label.outputs:
-        heads = [_apply(_output_layers(label, spec.seed), hidden)]
+        heads = [_apply(output_layers(label, spec.seed), hidden)]
     else:
         heads = [
-            _apply(_output_layers(output.rule, spec.seed + place, name=output.name), hidden)
+            _apply(output_layers(output.rule, spec.seed + place, name=output.name), hidden)
             for place, output in enumerate(label.outputs)
         ]
     return keras.Model(
@@ -210,7 +210,7 @@ def _dense(units: int, seed: int, position: int, penalty: float) -> Any:
     return keras.layers.Dense(units, kernel_initializer=_initializer(seed, position), **punished)
 
 
-def _output_layers(
+def output_layers(
     label: LabelRule, seed: int, mixed: bool = False, name: str | None = None
 ) -> list[Any]:
     """Returns the layers of an output; the last one has the output's name if there are several."""
