@@ -25,7 +25,7 @@ from gpukeras.data.files.errors import path_error
 from gpukeras.export import zip_limits
 from gpukeras.export.custom_objects import Needs, find_missing, read_needs, short_name, spread_names
 from gpukeras.export.safe_load import check_code, refused
-from gpukeras.models.families import keras_classes as families
+from gpukeras.models import registry
 
 SUFFIX = ".keras"
 # Modules in which Keras looks up functions by name.
@@ -186,7 +186,7 @@ def load_safely(
         raise refused(f"`{arg}`: the file {source.name} {fault}.", arg, source)
     check_code(source, arg, lambdas=safe_mode)
     needs = needs_of(source)
-    families.register()
+    registry.custom_objects()
     given = spread_names(custom_objects or {}, (*needs.objects, *needs.compiled))
     knows = partial(_is_known, given)
     missing, left = find_missing(needs.objects, knows), find_missing(needs.compiled, knows)

@@ -12,10 +12,9 @@ from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
+from gpukeras.models.custom_layers import PACKAGE
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
-
-PACKAGE = "gpukeras"  # before the ">" of the registered names
 
 
 class _Output:
@@ -78,11 +77,6 @@ def classes() -> tuple[Any, Any]:
     layer = type("FamilyOutput", (_Output, keras.layers.Layer), {**own, "__doc__": _Output.__doc__})
     loss = type("FamilyLoss", (_Loss, keras.Loss), {**own, "__doc__": _Loss.__doc__})
     return register(layer), register(loss)
-
-
-def register() -> None:
-    """Makes both classes known to Keras, for models that are loaded from files."""
-    classes()
 
 
 def output_layer(family: Family, **options: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Networks for tables: embeddings of columns, backbones of published papers, and members."""

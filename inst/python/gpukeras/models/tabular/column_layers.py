@@ -1,0 +1,121 @@
+"""Layers that take numbers and factors out of a row.
+
+They compute in float32 under mixed precision too: bfloat16 has 8 bits for a level's code, and a
+number not yet standardised may be large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.models.custom_layers import LayerBody
+
+
+class TableNumbers(LayerBody):
+    """Takes the numbers out of a row and standardises them; float32 (rows, numbers).
+
+    Args:
+        places: Places of the numbers in a row.
+        centers: Subtracted, one for each place.
+        scales: Divides, one for each place.
+        kwargs: Of `keras.Layer`.
+    """
+
+    FIELDS = ("places", "centers", "scales")
+
+    def __init__(
+        self,
+        places: Sequence[int],
+        centers: Sequence[float],
+        scales: Sequence[float],
+        **kwargs: Any,
+    ) -> None:
+        """Stores the arguments."""
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        self.places, self.centers, self.scales = list(places), list(centers), list(scales)
+
+    def call(self, inputs: Any) -> Any:
+        """Returns the standardised numbers."""
+        found = runtime.keras().ops.take(inputs, np.array(self.places, np.int32), axis=-1)
+        centers, scales = (np.array(one, np.float32) for one in (self.centers, self.scales))
+        return (found - centers) / scales
+
+    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns (rows, numbers)."""
+        return (*input_shape[:-1], len(self.places))
+
+
+class FactorCodes(LayerBody):
+    """Takes a factor out of a row as codes from 0; int32 (rows,).
+
+    A row with zeros only, or a code outside the levels, has the code `levels`: a level that the
+    training data did not have.
+
+    Args:
+        start: The factor's first place in a row.
+        levels: Its levels.
+        onehot: Whether it has a 0/1 place for each level; otherwise one place, with its code.
+        kwargs: Of `keras.Layer`.
+    """
+
+    FIELDS = ("start", "levels", "onehot")
+
+    def __init__(self, start: int, levels: int, onehot: bool, **kwargs: Any) -> None:
+        """Stores the arguments."""
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        self.start, self.levels, self.onehot = start, levels, onehot
+
+    def call(self, inputs: Any) -> Any:
+        """Returns the codes."""
+        ops = runtime.keras().ops
+        if not self.onehot:
+            codes = ops.cast(inputs[:, self.start], "int32")
+            known = ops.logical_and(codes >= 0, codes < self.levels)
+            return ops.where(known, codes, self.levels)
+        block = inputs[:, self.start : self.start + self.levels]
+        codes = ops.cast(ops.argmax(block, axis=-1), "int32")
+        return ops.where(ops.max(block, axis=-1) > 0, codes, self.levels)
+
+    def compute_output_spec(self, inputs: Any, **_: Any) -> Any:
+        """Returns the shape (rows,) and the dtype int32."""
+        return runtime.keras().KerasTensor((inputs.shape[0],), dtype="int32")
+
+
+class ClassToken(LayerBody):
+    """Puts a learned token before the tokens of a row, as the transformer's output is read from it.
+
+    Args:
+        seed: Seed of the token: uniform in +-1 / sqrt(its size), as in rtdl_revisiting_models.
+        kwargs: Of `keras.Layer`.
+    """
+
+    FIELDS = ("seed",)
+
+    def __init__(self, seed: int = 0, **kwargs: Any) -> None:
+        """Stores the arguments."""
+        super().__init__(**kwargs)
+        self.seed = seed
+
+    def build(self, input_shape: tuple[Any, ...]) -> None:
+        """Makes the token, (1, 1, size)."""
+        size = input_shape[-1]
+        limit = size**-0.5
+        uniform = runtime.keras().initializers.RandomUniform(-limit, limit, self.seed)
+        self.token = self.add_weight(shape=(1, 1, size), initializer=uniform, name="token")
+
+    def call(self, inputs: Any) -> Any:
+        """Returns (rows, tokens + 1, size) for (rows, tokens, size)."""
+        ops = runtime.keras().ops
+        first = ops.zeros_like(inputs[:, :1]) + ops.cast(self.token, inputs.dtype)
+        return ops.concatenate([first, inputs], axis=1)
+
+    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns the shape with one more token."""
+        return (input_shape[0], input_shape[1] + 1, input_shape[2])
+
+
+LAYERS = (TableNumbers, FactorCodes, ClassToken)

@@ -1,0 +1,30 @@
+import pytest
+
+from gpukeras import SpecError
+from gpukeras.models.tabular.options import Sizes, TabularSpec, choose_rates, settle
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({}, Sizes(192, 2, 0.3)),
+        ({"kind": "tabm"}, Sizes(512, 3, 0.1)),
+        ({"kind": "tabm", "numeric_embeddings": "periodic"}, Sizes(512, 2, 0.1)),
+        ({"kind": "ft_transformer"}, Sizes(192, 3, 0.1)),
+        ({"kind": "ft_transformer", "blocks": 1}, Sizes(96, 1, 0.0)),
+        ({"kind": "ft_transformer", "blocks": 9}, Sizes(384, 9, 0.25)),
+        ({"kind": "dcn", "units": 5, "blocks": 4, "dropout": 0}, Sizes(5, 4, 0.0)),
+    ],
+)
+def test_sizes_are_the_papers_unless_given(options, sizes):
+    assert settle(TabularSpec.from_dict(options)) == sizes
+
+
+def test_rates_are_the_papers_unless_given():
+    assert choose_rates(TabularSpec(kind="ft_transformer")) == (1e-4, 1e-5)
+    assert choose_rates(TabularSpec(kind="mlp", learning_rate=1, weight_decay=0)) == (1.0, 0.0)
+
+
+def test_heads_divide_units():
+    with pytest.raises(SpecError, match="must be a multiple of `heads` = 7 for a transformer"):
+        settle(TabularSpec(kind="ft_transformer", heads=7))

@@ -1,0 +1,16 @@
+import pytest
+
+from gpukeras.models import registry
+
+pytestmark = pytest.mark.tf
+
+
+def test_all_classes_are_known_to_keras_by_their_names():
+    import keras
+
+    found = registry.custom_objects()
+    assert {"gpukeras>BatchEnsemble", "gpukeras>FactorCodes", "gpukeras>MembersModel"} <= set(found)
+    for name, made in found.items():
+        assert keras.saving.get_registered_object(name) is made
+        assert issubclass(made, keras.Layer)
+    assert registry.custom_objects() == found  # the same classes each time
