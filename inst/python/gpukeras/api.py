@@ -29,6 +29,7 @@ from gpukeras.engine import lr_tables
 from gpukeras.export import archive, export, recipe_json, transfer
 from gpukeras.models import compatibility, mlp, model_recipes
 from gpukeras.models.families import spec as families
+from gpukeras.models.tabular import builder as tabular
 from gpukeras.monitor import monitor, tensorboard_server
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
@@ -216,6 +217,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "tie_recipe": recipe_json.tie_recipe,
     "mlp": mlp.build_mlp,
     "family": families.describe_family,
+    "tabular": tabular.build_tabular,
     "take_rows": builder.take_rows,
     "model_parts": compatibility.read_parts,
     "recipe": model_recipes.recipe_of,

@@ -186,7 +186,6 @@ def load_safely(
         raise refused(f"`{arg}`: the file {source.name} {fault}.", arg, source)
     check_code(source, arg, lambdas=safe_mode)
     needs = needs_of(source)
-    registry.custom_objects()
     given = spread_names(custom_objects or {}, (*needs.objects, *needs.compiled))
     knows = partial(_is_known, given)
     missing, left = find_missing(needs.objects, knows), find_missing(needs.compiled, knows)
@@ -228,8 +227,13 @@ def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
 
 
 def needs_of(path: Path) -> Needs:
-    """Returns what loading a file needs besides Keras."""
-    return read_needs(path, _is_function_of_keras)
+    """Returns what loading a file needs besides Keras and gpukeras' own classes.
+
+    It registers the latter with Keras, which then loads them.
+    """
+    needs, ours = read_needs(path, _is_function_of_keras), registry.custom_objects()
+    names = (find_missing(some, ours.__contains__) for some in (needs.objects, needs.compiled))
+    return Needs(*names, needs.lambdas)
 
 
 def _is_function_of_keras(name: str) -> bool:

@@ -9,7 +9,8 @@ from tables import make_columns, make_table
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import dataset as data_dataset
-from gpukeras.export import transfer
+from gpukeras.export import keras_file, transfer
+from gpukeras.export.custom_objects import Needs
 from gpukeras.models.tabular import builder
 from gpukeras.models.tabular.options import KINDS
 from gpukeras.training import fit
@@ -83,7 +84,9 @@ def test_a_fresh_process_on_jax_loads_what_was_saved_and_trains(tmp_path):
     data, expected = make_table(), {}
     for kind in KINDS:
         model = build(data, kind=kind, numeric_embeddings=NUMERIC[kind])
-        transfer.save_model(model, str(tmp_path / f"{kind}.keras"))
+        path = tmp_path / f"{kind}.keras"
+        transfer.save_model(model, str(path))
+        assert keras_file.needs_of(path) == Needs()  # nothing that a user would have to give
         expected[kind] = np.asarray(model(data.arrays[0]))
     script = LOADED.format(
         support=str(TESTS / "support"), folder=str(tmp_path), kinds=KINDS, small=SMALL
