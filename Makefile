@@ -35,7 +35,7 @@ INSTALLED := .rlib/gpukeras/.installed
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-python test-r test-nightly test-peer test-matrix coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
-	bench-compression gpu-evidence contract install clean
+	bench-compression bench-tabular gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -139,6 +139,12 @@ bench-scale: setup-bench ## measure what several workers cost, and reckon with h
 bench-compression: setup-bench ## measure what smaller models gain and lose, on handwritten digits
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
 	python/benchmarks/bench_compression.py $(OPTIONS)
+
+# OPTIONS such as --quick, --seeds 2 or --only concrete; TabM takes most of the time without a GPU.
+bench-tabular: setup-bench ## compare networks for tables with boosted trees (hours without a GPU)
+	@.venv/bin/python -m pip install --quiet -r python/benchmarks/requirements-tabular.txt
+	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
+	python/benchmarks/bench_tabular.py $(OPTIONS)
 
 # The Python core alone. BACKEND=jax proves it through JAX. EVIDENCE_PYTHON names a Python that has
 # TensorFlow (or JAX with CUDA, and Keras) and pytest already. OPTIONS such as --only dense_small or
