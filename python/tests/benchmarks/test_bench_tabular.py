@@ -19,8 +19,8 @@ def test_errors_of_numbers_are_in_deviations_and_of_classes_shares():
     found = bench_tabular.measure_error(numbers, rows, np.array([[1.0], [3.0], [5.0]]))
     assert found == pytest.approx(1 / deviation)
     two = Table("two", (), np.array([0, 1, 0, 1], np.int32), 2)
-    shares = np.array([[0.4], [0.2], [0.9]])
-    assert bench_tabular.measure_error(two, rows, shares) == pytest.approx(2 / 3)
+    shares = np.array([[0.4], [0.2], [0.9]])  # the first is wrong
+    assert bench_tabular.measure_error(two, rows, shares) == pytest.approx(1 / 3)
     three = Table("three", (), np.array([0, 1, 0, 2], np.int32), 3)
     codes = np.array([1, 0, 1])
     assert bench_tabular.measure_error(three, rows, codes) == pytest.approx(1 / 3)
