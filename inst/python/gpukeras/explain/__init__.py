@@ -1,0 +1,1 @@
+"""Explains models: importance of columns, effects of columns, attributions of predictions."""

@@ -1,0 +1,197 @@
+"""Finds where the columns of a user's rows lie in encoded rows, and encodes values of a column.
+
+A column may have several numbers in an encoded row: a factor has one for each level, a column of a
+time series one for each step. They are replaced together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.messages import list_some
+from gpukeras.data.arrays import column_name, standardise
+from gpukeras.data.preprocessing.columns import ColumnRule, transform_column
+from gpukeras.data.preprocessing.multi_input import input_parts
+from gpukeras.data.preprocessing.recipe import WINDOWS, Recipe
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column as the user names it, and its place in an encoded row.
+
+    Args:
+        name: The column's name; its number from 1 if it has none; `<input>$<column>` in an input.
+        places: Indices along the last axis of an encoded row.
+        rule: Its encoding, for a column of a data frame.
+        center: Subtracted from its numbers, for a column of an array.
+        scale: Divides them after that.
+        plain: Whether values of the column can be encoded: not for a window or an input of images.
+    """
+
+    name: str
+    places: np.ndarray
+    rule: ColumnRule | None = None
+    center: float = 0.0
+    scale: float = 1.0
+    plain: bool = True
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Levels of a factor; none for numbers."""
+        return () if self.rule is None else self.rule.levels
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the column holds plain numbers, of which a grid can be made."""
+        return self.plain and (self.rule is None or self.rule.kind == "number")
+
+    def decode(self, encoded: np.ndarray) -> np.ndarray:
+        """Returns the numbers (float64) that were encoded as the column's first number."""
+        known = self if self.rule is None else self.rule
+        return encoded.astype(np.float64) * known.scale + known.center
+
+    def encode(self, values: np.ndarray | None = None) -> np.ndarray:
+        """Encodes values as float32: a row for each of them, or for each level if it is None."""
+        count = len(self.levels) if values is None else len(values)
+        out = np.zeros((count, len(self.places)), np.float32)
+        if self.rule is None:
+            assert values is not None  # columns of arrays have no levels
+            middle, spread = np.array([self.center]), np.array([self.scale])
+            out[:, 0] = standardise(values.reshape(-1, 1), middle, spread)[:, 0]
+            return out
+        column: dict[str, Any] = {"name": self.name, "kind": "numeric", "values": values}
+        if values is None:
+            codes = np.arange(1, count + 1, dtype=np.int32)
+            column |= {"kind": "factor", "values": codes, "levels": list(self.levels)}
+        transform_column(self.rule, column, out, "data")
+        return out
+
+
+def find_features(recipe: Recipe) -> dict[str, Feature]:
+    """Returns the columns of the rows that a recipe encodes, by name, in their order.
+
+    Raises:
+        DataError: for rows without columns, such as images, texts and batches of a pipeline.
+    """
+    features = {one.name: one for one in _list_features(recipe)}
+    if not features:
+        raise DataError(
+            f"Rows of {recipe.kind} have no columns that can be replaced.",
+            hint="Give a data frame or a matrix; gpu_attributions() explains images.",
+            arg="data",
+        )
+    return features
+
+
+def _list_features(recipe: Recipe) -> Iterator[Feature]:
+    if recipe.inputs:
+        yield from _list_inputs(recipe)
+    elif recipe.kind == WINDOWS:
+        yield from _list_series(recipe)
+    elif recipe.columns:
+        start = 0
+        for rule in recipe.columns:
+            stop = start + len(rule.features)
+            yield Feature(rule.name, np.arange(start, stop), rule)
+            start = stop
+    elif recipe.kind == "array" and recipe.shape:
+        yield from _list_array(recipe)
+
+
+def _list_array(recipe: Recipe) -> Iterator[Feature]:
+    """Yields the columns of an array's last axis; an indicator of missing values goes with one."""
+    start = 0
+    for column in range(recipe.raw_shape[-1]):
+        stop = start + 1 + (column in recipe.marked)
+        yield Feature(
+            column_name(recipe.names, column),
+            np.arange(start, stop),
+            center=0.0 if recipe.center is None else recipe.center[column],
+            scale=1.0 if recipe.scale is None else recipe.scale[column],
+            plain=len(recipe.shape) == 1,
+        )
+        start = stop
+
+
+def _list_series(recipe: Recipe) -> Iterator[Feature]:
+    """Yields the columns of windows, each with all of its steps."""
+    rule, widths = recipe.windows, {one.name: len(one.features) for one in recipe.columns}
+    assert rule is not None  # as the recipe's kind says
+    known = [one.name for one in recipe.columns if one.name in rule.known]
+    found: dict[str, list[int]] = {name: [] for name in widths}
+    flat = bool(input_parts(recipe))  # the window and what is known ahead, one after the other
+    steps = [list(widths)] * (rule.window if flat else 1) + [known] * (rule.horizon if flat else 0)
+    start = 0
+    for name in (name for step in steps for name in step):
+        found[name] += range(start, start + widths[name])
+        start += widths[name]
+    yield from (Feature(name, np.array(places), plain=False) for name, places in found.items())
+
+
+def _list_inputs(recipe: Recipe) -> Iterator[Feature]:
+    """Yields the columns of several inputs, which lie flat one after the other in a row."""
+    for part, place in zip(recipe.inputs, input_parts(recipe), strict=True):
+        start, width = place.columns.start, part.recipe.staged_shape[-1]
+        own = list(_list_features(part.recipe))
+        if not own:  # an image or a text: all of it
+            yield Feature(part.name, np.arange(start, place.columns.stop), plain=False)
+        for one in own:
+            repeats = math.prod(part.recipe.staged_shape[:-1])
+            places = start + (np.arange(repeats)[:, None] * width + one.places).reshape(-1)
+            yield replace(one, name=f"{part.name}${one.name}", places=places)
+
+
+def choose_groups(
+    features: Mapping[str, Feature],
+    columns: Sequence[str] | None,
+    groups: Mapping[str, Sequence[str]] | None,
+) -> dict[str, np.ndarray]:
+    """Returns what is permuted together, by name: places in an encoded row.
+
+    Args:
+        features: All columns.
+        columns: Names of columns that are permuted one by one; None is all that are in no group.
+        groups: Columns that are permuted together, by the group's name.
+
+    Raises:
+        SpecError: for an unknown column, or a group without columns; names it.
+    """
+    groups = groups or {}
+    members = {name: _as_names(group) for name, group in groups.items()}
+    grouped = {column for group in members.values() for column in group}
+    if columns is None:
+        columns = [name for name in features if name not in grouped]
+    chosen = {name: (name,) for name in _as_names(columns)}
+    found = {}
+    for name, group in [*members.items(), *chosen.items()]:
+        if not group:
+            raise SpecError(f"The group `{name}` of `groups` has no columns.", arg="groups")
+        of = "groups" if name in members else "columns"
+        found[name] = np.concatenate([pick_feature(features, one, of).places for one in group])
+    return found
+
+
+def _as_names(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(map(str, names))
+
+
+def pick_feature(features: Mapping[str, Feature], name: str, arg: str) -> Feature:
+    """Returns a column by its name.
+
+    Raises:
+        SpecError: if there is none of that name; lists those that there are.
+    """
+    if name not in features:
+        raise SpecError(
+            f"`{arg}` names `{name}`, which is no column that `model` was trained on.",
+            hint=f"Columns are {list_some(list(features))}.",
+            arg=arg,
+            column=name,
+        )
+    return features[name]

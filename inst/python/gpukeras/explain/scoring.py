@@ -1,0 +1,127 @@
+"""Computes a compiled model's loss, or one of its metrics, from outputs that are known already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.core.keras_types import Model
+from gpukeras.core.metric_values import read_metrics, split_components
+from gpukeras.data.base import Dataset
+from gpukeras.data.loading.loader import open_evaluation
+from gpukeras.engine.predict_loop import model_device
+from gpukeras.models.losses import weighing_rows
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A score of a compiled model on rows with labels.
+
+    Args:
+        model: The model.
+        labels: The labels as the model takes them (tensors).
+        weights: Weights of the rows, or None.
+        metric: "loss", or the name of one of the model's metrics.
+    """
+
+    model: Model
+    labels: Any
+    weights: Any
+    metric: str
+
+    def score(self, outputs: Any) -> float:
+        """Returns the score of the model's outputs for the rows, as `gpu_evaluate()` has it.
+
+        Raises:
+            SpecError: if the model was not compiled with the metric; lists what it has.
+        """
+        convert = runtime.keras().ops.convert_to_tensor
+        with tensor_ops.device_scope(model_device(self.model)):
+            outputs = runtime.tree().map_structure(convert, outputs)
+            if self.metric == "loss":
+                return self._loss(outputs)
+            return self._metric(outputs)
+
+    def _loss(self, outputs: Any) -> float:
+        keras_private.forget_losses(self.model)
+        loss = keras_private.compute_loss(
+            self.model,
+            x=None,
+            y=self.labels,
+            y_pred=outputs,
+            sample_weight=self.weights,
+            training=False,
+        )
+        return float(runtime.keras().ops.convert_to_numpy(loss))
+
+    def _metric(self, outputs: Any) -> float:
+        metrics = keras_private.compiled_metrics(self.model)
+        found: dict[str, float] = {}
+        if metrics is not None:
+            metrics.reset_state()
+            metrics.update_state(self.labels, outputs, sample_weight=self.weights)
+            found = split_components(read_metrics(metrics.result()))
+        if self.metric not in found:
+            known = ", ".join(["loss", *found])
+            raise SpecError(
+                f"`metric` is `{self.metric}`, which `model` was not compiled with.",
+                hint=f"It has {known}. Compile it with the metric; its weights stay.",
+                arg="metric",
+            )
+        return found[self.metric]
+
+
+@contextmanager
+def open_scorer(model: Model, data: Dataset, part: str, metric: str) -> Iterator[Scorer]:
+    """Opens the score of a model on a part of a dataset; the metrics' state is reset after it.
+
+    Raises:
+        DataError: if the rows have no labels.
+        ModelError: if the model evaluates itself by a step of its own.
+    """
+    if len(data.sources) < 2:
+        raise DataError(
+            "`data` has no labels, and importance is a rise of the loss.",
+            arg="data",
+            hint="Give `y`.",
+        )
+    if tensor_ops.overrides(model, "test_step"):
+        raise ModelError(
+            "`model` has a `test_step()` of its own, whose loss is not known from its outputs.",
+            hint="Override `compute_loss()` instead.",
+            arg="model",
+        )
+    labels, weights = read_labels(model, data, part)
+    try:
+        with weighing_rows(model):
+            yield Scorer(model, labels, weights, metric)
+    finally:
+        model.reset_metrics()
+
+
+def read_labels(model: Model, data: Dataset, part: str) -> tuple[Any, Any]:
+    """Returns labels and weights (None without) of a part of a dataset as the model takes them."""
+    ops, nest, blocks = runtime.keras().ops, runtime.tree(), []
+    loader = open_evaluation(data, model_device(model), part)
+    for block in loader.epoch(0):
+        rows = block.rows if block.tail else block.batches * loader.batch_size
+        given = runtime.keras().utils.unpack_x_y_sample_weight(block.arrays)[1:]
+        blocks.append(
+            nest.map_structure(
+                lambda array, rows=rows: None if array is None else np.asarray(array)[:rows], given
+            )
+        )
+    with tensor_ops.device_scope(model_device(model)):
+        labels, weights = nest.map_structure(
+            lambda *parts: (
+                None if parts[0] is None else ops.convert_to_tensor(np.concatenate(parts))
+            ),
+            *blocks,
+        )
+    return labels, weights

@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+from explained import FRAME, encode_frame, fit_frame
+
+from gpukeras import ModelError, SpecError
+from gpukeras.explain import effects
+from gpukeras.explain.effects import measure_effects
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit_frame()
+
+
+def predict_at(model, data, name, value):
+    """Keras' own predictions where all rows have one value of a raw column, or each its own."""
+    columns = [
+        {**one, "values": np.broadcast_to(np.asarray(value, one["values"].dtype), 60)}
+        if one["name"] == name
+        else one
+        for one in FRAME
+    ]
+    return model.predict(encode_frame(columns, data.recipe).arrays[0], verbose=0)[:, 0]
+
+
+def test_partial_dependence_is_the_mean_prediction_at_each_value(fitted):
+    found = measure_effects(*fitted, grid=4, individual=3)
+    by_name = {one.column: one for one in found.columns}
+    assert list(by_name) == ["a", "kind", "b", "flag"]
+    a = FRAME[0]["values"]
+    np.testing.assert_allclose(by_name["a"].values, np.linspace(a.min(), a.max(), 4), rtol=1e-6)
+    assert by_name["kind"].levels == ("x", "y", "z")
+    np.testing.assert_allclose(by_name["flag"].values, [0, 1], atol=1e-12)
+    np.testing.assert_array_equal(by_name["kind"].counts, np.bincount(FRAME[1]["values"])[1:])
+    for name, one in by_name.items():
+        asked = one.values if len(one.values) else [1, 2, 3]
+        each = np.array([predict_at(*fitted, name, value) for value in asked])
+        np.testing.assert_allclose(one.effects[:, 0], each.mean(1), rtol=1e-6)
+        rows = np.array(found.individual) - 1
+        np.testing.assert_allclose(one.individual[:, :, 0], each[:, rows].T, rtol=2e-6)
+
+
+def test_accumulated_local_effects_are_those_of_raw_columns(fitted):
+    (found,) = measure_effects(*fitted, columns="a", kind="ale", grid=5).columns
+    a = FRAME[0]["values"]
+    edges = np.concatenate([[a.min()], np.quantile(a, np.arange(1, 6) / 5, method="inverted_cdf")])
+    np.testing.assert_allclose(found.values, edges, rtol=1e-6)
+    place = np.clip(np.searchsorted(edges, a) - 1, 0, 4)
+    moved = predict_at(*fitted, "a", edges[place + 1]) - predict_at(*fitted, "a", edges[place])
+    steps = [moved[place == interval].mean() for interval in range(5)]
+    curve = np.concatenate([[0], np.cumsum(steps)])
+    middles = ((curve[1:] + curve[:-1]) / 2)[place]
+    np.testing.assert_allclose(found.effects[:, 0], curve - middles.mean(), atol=2e-6)
+    assert found.counts.tolist() == [0, *np.bincount(place)]
+
+
+def test_effects_of_a_linear_function_are_its_slope():
+    # f(x, z) = 3 x, where z follows x: an average over the data's own rows would mix them.
+    x = np.sort(np.random.default_rng(1).normal(size=200))
+    edges, places = effects.find_intervals(x, 10)
+    moved = 3 * (edges[places + 1] - edges[places])[:, None]
+    curve = effects.accumulate(moved, places, np.bincount(places))[:, 0]
+    np.testing.assert_allclose(np.diff(curve), 3 * np.diff(edges))
+    middles = (curve[1:] + curve[:-1]) / 2
+    assert abs(np.mean(middles[places])) < 1e-12
+
+
+def test_intervals_of_few_values_are_as_many_as_they_need():
+    edges, places = effects.find_intervals(np.array([1.0, 1, 1, 2, 5]), 10)
+    assert (edges.tolist(), places.tolist()) == ([1, 2, 5], [0, 0, 0, 0, 1])
+    edges, places = effects.find_intervals(np.ones(3), 4)
+    assert (edges.tolist(), places.tolist()) == ([1], [0, 0, 0])
+
+
+def test_a_constant_column_has_no_effect(fitted):
+    model, data = fitted
+    same = [
+        {**one, "values": one["values"] * 0 + 1.5} if one["name"] == "b" else one for one in FRAME
+    ]
+    constant = encode_frame(same, data.recipe)
+    (found,) = measure_effects(model, constant, columns="b", kind="ale").columns
+    assert found.effects.tolist() == [[0]]
+
+
+def test_outputs_are_named_by_their_classes():
+    from small_fits import make_dataset, make_model
+
+    found = measure_effects(make_model(), make_dataset(50), columns=["2"], grid=3)
+    assert found.columns[0].outputs == ("a", "b", "c")
+    np.testing.assert_allclose(found.columns[0].effects.sum(1), 1, rtol=1e-6)
+
+
+def test_what_has_no_curve_is_refused_by_name(fitted):
+    with pytest.raises(SpecError, match="Column `kind` has no curve: `ale` needs numbers"):
+        measure_effects(*fitted, columns=["a", "kind"], kind="ale")
+    with pytest.raises(SpecError, match="`columns` names `c`, which is no column that `model` was"):
+        measure_effects(*fitted, columns="c")
+    with pytest.raises(SpecError, match="accumulated local effects are differences within"):
+        measure_effects(*fitted, kind="ale", individual=3)
+    with pytest.raises(ModelError, match="`model` has several outputs, and a curve is that of one"):
+        effects.read_output({"a": np.zeros(3), "b": np.zeros(3)})

@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+from explained import FRAME, encode_frame, fit_frame, plain_loss
+from small_fits import make_model
+
+from gpukeras import DataError, ModelError, SpecError
+from gpukeras.data import dataset
+from gpukeras.explain.permutation import draw_orders, measure_importance
+from gpukeras.training import evaluate
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit_frame()
+
+
+def shuffled(names, order):
+    """The raw columns, of which some are in another order."""
+    return [
+        {**column, "values": column["values"][order]} if column["name"] in names else column
+        for column in FRAME
+    ]
+
+
+def test_importance_is_that_of_shuffling_the_raw_columns(fitted):
+    model, data = fitted
+    found = measure_importance(model, data, groups={"both": ["a", "kind"]}, repeats=3, seed=5)
+    assert found.columns == ("both", "b", "flag")
+    orders = draw_orders(60, 3, 5)
+    groups = [["a", "kind"], ["b"], ["flag"]]
+    expected = [
+        [plain_loss(model, data, shuffled(group, each)) for each in orders] for group in groups
+    ]
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-6)
+    assert found.baseline == pytest.approx(
+        evaluate.evaluate(model, data)["metrics"]["loss"], rel=1e-6
+    )
+    assert (found.metric, found.mode, found.rows) == ("loss", "min", 60)
+
+
+def test_a_column_that_the_label_depends_on_matters_most(fitted):
+    found = measure_importance(*fitted, repeats=5)
+    rise = np.mean(found.scores, 1) - found.baseline
+    assert found.columns[int(rise.argmax())] == "a"
+
+
+def test_metrics_and_weights_are_those_of_evaluation(fitted):
+    model, _ = fitted
+    data = encode_frame(weights=np.linspace(0.1, 3, 60))
+    metrics = evaluate.evaluate(model, data)["metrics"]
+    for metric in ("loss", "mean_absolute_error"):
+        found = measure_importance(model, data, columns="b", metric=metric, repeats=1)
+        assert found.baseline == pytest.approx(metrics[metric], rel=1e-6)
+        assert found.baseline != found.scores[0][0]
+
+
+def test_the_result_does_not_depend_on_how_many_permutations_share_a_call(fitted, monkeypatch):
+    from gpukeras.explain import varied
+
+    together = measure_importance(*fitted, repeats=3)
+    monkeypatch.setattr(varied, "CALL_BYTES", 1)
+    alone = measure_importance(*fitted, repeats=3)
+    np.testing.assert_allclose(alone.scores, together.scores, rtol=1e-6)
+
+
+def test_several_inputs_and_outputs_are_scored_as_evaluation_scores_them():
+    from grouped import IMAGE, TABLE, build, two_heads
+
+    model = two_heads({"image": IMAGE.shape[1:], "table": TABLE.shape[1:]}, style="dict")
+    data = build()
+    metrics = evaluate.evaluate(model, data)["metrics"]
+    found = measure_importance(model, data, columns="table$1", repeats=2)
+    assert found.baseline == pytest.approx(metrics["loss"], rel=1e-5)
+    x = data.arrays[0].copy()
+    place = np.prod(IMAGE.shape[1:], dtype=int)
+    for score, order in zip(found.scores[0], draw_orders(len(x), 2, 1), strict=True):
+        data.sources[0].array.flags.writeable = True
+        data.sources[0].array[:, place] = x[order, place]
+        assert score == pytest.approx(model_loss(model, data), rel=1e-5)
+        data.sources[0].array[:] = x
+    accuracy = measure_importance(model, data, columns="table$1", metric="cut_accuracy")
+    assert (accuracy.baseline, accuracy.mode) == (metrics["cut_accuracy"], "max")
+
+
+def model_loss(model, data):
+    from gpukeras.data.loading.loader import sample_rows
+
+    x, y = sample_rows(data, len(data))[:2]
+    return float(model.evaluate(x, y, batch_size=len(data), verbose=0, return_dict=True)["loss"])
+
+
+def test_what_cannot_be_measured_is_refused(fitted):
+    import keras
+    from streamed import as_function
+
+    model, data = fitted
+    with pytest.raises(SpecError, match="`metric` is `auc`, which `model` was not compiled with"):
+        measure_importance(model, data, metric="auc")
+    unlabelled = dataset.build_dataset(
+        {"kind": "columns", "columns": FRAME}, {"batch_size": 20}, recipe=data.recipe
+    )
+    model.compile("sgd", "mse")
+    with pytest.raises(DataError, match="`data` has no labels"):
+        measure_importance(model, unlabelled)
+    with pytest.raises(DataError, match="`data` has no validation rows"):
+        measure_importance(model, data, part="validation")
+    stream = as_function()
+    other = make_model(stream.recipe.shape[0])
+    with pytest.raises(
+        DataError, match="`data` comes in sequence, but its rows are predicted again"
+    ):
+        measure_importance(other, stream)
+
+    class Own(keras.Sequential):
+        def test_step(self, data):
+            return {"loss": 0.0}
+
+    own = Own(model.layers)
+    own.compile("sgd", "mse")
+    with pytest.raises(
+        ModelError, match=r"`test_step\(\)` of its own, whose loss is not known from"
+    ):
+        measure_importance(own, data)
