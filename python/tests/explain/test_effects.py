@@ -99,5 +99,5 @@ def test_what_has_no_curve_is_refused_by_name(fitted):
         measure_effects(*fitted, columns="c")
     with pytest.raises(SpecError, match="accumulated local effects are differences within"):
         measure_effects(*fitted, kind="ale", individual=3)
-    with pytest.raises(ModelError, match="`model` has several outputs, and a curve is that of one"):
+    with pytest.raises(ModelError, match="`model` has several outputs, and one is explained at"):
         effects.read_output({"a": np.zeros(3), "b": np.zeros(3)})

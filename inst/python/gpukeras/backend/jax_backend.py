@@ -21,6 +21,7 @@ from gpukeras.backend import keras_private
 from gpukeras.backend.jax_images import resample as resample
 from gpukeras.backend.jax_models import build_by_call as build_by_call
 from gpukeras.backend.jax_models import dtype_bytes as dtype_bytes
+from gpukeras.backend.jax_models import input_gradients as input_gradients
 from gpukeras.backend.jax_models import make_spec as make_spec
 from gpukeras.backend.jax_models import outline as outline
 from gpukeras.backend.jax_models import predict_batch as predict_batch

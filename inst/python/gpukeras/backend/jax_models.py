@@ -67,6 +67,16 @@ def predict_batch(model: Model, features: Any) -> Any:
         if after is not before:
             variable.assign(after)
     return arrays
+def input_gradients(model: Model) -> Callable[[Any, Any], Any]:
+    """Returns a program for the gradients of a model's output with respect to its inputs."""
+    variables, numpy = find_weights(model), jax().numpy
+
+    def weigh(inputs: Any, state: Any, weights: Any) -> Any:
+        output = model.stateless_call(*state, inputs, training=False)[0]
+        return numpy.sum(output.astype("float32").reshape(weights.shape) * weights)
+
+    compute = jax().jit(jax().grad(weigh))
+    return lambda inputs, weights: compute(inputs, variables.read(), weights)
 
 
 def outline(model: Model, batch: Any) -> list[tuple[int, ...]]:

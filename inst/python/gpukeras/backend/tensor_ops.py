@@ -110,6 +110,23 @@ def predictor(model: Model, compiled: bool) -> Callable[[Any], Any]:
 def predict_batch(model: Model, features: Any) -> Any:
     """Returns a model's outputs for a batch, by its `predict_step()`, as NumPy arrays."""
     return model.predict_on_batch(features)
+def input_gradients(model: Model) -> Callable[[Any, Any], Any]:
+    """Returns a program for the gradients of a model's output with respect to its inputs.
+
+    It maps inputs and weights (float32; rows, numbers of the output) to the gradients of the
+    weighted sum of the output, in the structure of the inputs; 0 where nothing depends on them.
+    """
+    tf = runtime.tensorflow()
+
+    def compute(inputs: Any, weights: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = tf.cast(model(inputs, training=False), tf.float32)
+            total = tf.reduce_sum(tf.reshape(output, tf.shape(weights)) * weights)
+        return tape.gradient(total, inputs, unconnected_gradients="zero")
+
+    program: Callable[[Any, Any], Any] = tf.function(compute, autograph=False)
+    return program
 
 
 @by_backend

@@ -267,8 +267,8 @@ def read_output(output: Any) -> np.ndarray:
     """
     if not isinstance(output, np.ndarray):
         raise ModelError(
-            "`model` has several outputs, and a curve is that of one.",
-            hint="Give a model with one of them: keras_model(inputs, outputs[[1]]).",
+            "`model` has several outputs, and one is explained at a time.",
+            hint="Give a model with one of them, such as keras_model(inputs, outputs[[1]]).",
             arg="model",
         )
     return output.reshape(len(output), -1)

@@ -74,6 +74,8 @@ def predict(
     family = family_of(model)
     predictions.check_type(type, family)
     recipe, rows, complete = _open_rows(model, features, data)
+    check_choice("type", type, ("response", "class"))
+    recipe, rows, complete = open_rows(model, features, data)
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")
     name = partial(name_columns, recipe.label)
@@ -138,7 +140,7 @@ def _read_classes(
     return found
 
 
-def _open_rows(
+def open_rows(
     model: Model, features: Mapping[str, Any] | None, data: Dataset | None
 ) -> tuple[Recipe, RowSource | IterableDataset, np.ndarray | None]:
     """Returns the rows to predict, their recipe, and a mask of complete rows, or None for all."""
