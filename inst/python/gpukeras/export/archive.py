@@ -1,4 +1,4 @@
-"""Stores models in `.keras` files with their recipe, history and pruning masks.
+"""Stores models in `.keras` files with their recipe, history, calibration and pruning masks.
 
     save_archive(model, path) --> model.keras --> load_archive(path) --> {model, recipe, ...}
 
@@ -32,7 +32,7 @@ from gpukeras.export.keras_file import (
     written_beside,
 )
 from gpukeras.export.safe_load import check_code, refused
-from gpukeras.models import model_checks, model_recipes
+from gpukeras.models import calibration, model_checks, model_recipes
 from gpukeras.training.history_registry import (
     explain_history,
     history_of,
@@ -160,6 +160,7 @@ def collect_extras(model: Model) -> dict[str, bytes]:
         "version": VERSION,
         "recipe": None if recipe is None else to_portable(recipe),
         "history": history_of(model),
+        "calibration": calibration.to_portable(model),
         "masks": [{"path": path, "shape": list(mask.shape)} for path, mask in masks.items()],
     }
     text = json.dumps(about, separators=(",", ":"), allow_nan=False)
@@ -206,6 +207,7 @@ def read_model(
     """
     model, left = load_safely(source, arg, custom_objects, safe_mode)
     about = _read_about(source, arg)
+    _tie_calibration(model, source, about.get("calibration"), arg)
     return model, about, _put_masks_on(model, source, about.get("masks") or [], arg), left
 
 
@@ -229,6 +231,15 @@ def _read_about(source: Path, arg: str) -> dict[str, Any]:
             "Update gpukeras; plain keras.saving.load_model() opens the file without the recipe.",
         )
     return about
+
+
+def _tie_calibration(model: Model, source: Path, plain: Any, arg: str) -> None:
+    try:
+        calibration.tie_stored(model, plain)
+    except (SpecError, TypeError, ValueError, KeyError) as error:
+        raise refused(
+            f"`{arg}`: the calibration in {source.name} is not what was saved.", arg, source
+        ) from error
 
 
 def _put_masks_on(model: Model, source: Path, listed: list[Any], arg: str) -> int:

@@ -16,6 +16,7 @@ from gpukeras.data.preprocessing.compatibility import check_order, same_encoding
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.models import model_checks, model_recipes
+from gpukeras.models.calibration import tie_calibration
 from gpukeras.models.compilation import explaining_refusals
 from gpukeras.training.baseline import fill_baseline
 from gpukeras.training.callbacks.functions import Functions, check_hooks
@@ -69,6 +70,7 @@ def fit(
     _check_callbacks(callbacks, spec)
     check_hooks(functions or {})
     model_recipes.tie_recipe(model, data.recipe)
+    tie_calibration(model, None)  # it was that of the weights before
     strategy = open_strategy(devices, trains=True)
     strategy.check(model, spec.engine)
     spec, listener = strategy.own_spec(spec), ProgressReporter(on_event, spec.epochs)

@@ -35,6 +35,7 @@ from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_layer, family_of
 from gpukeras.models.families.spec import Family
+from gpukeras.models.calibration import adjust
 from gpukeras.models.targets import choose_reading
 from gpukeras.training.keras_functions import count_weights, jit_policy
 
@@ -87,6 +88,7 @@ def predict(
         else:
             function = None if data is None else data.map
             output = _predict(model, rows, recipe, function, held, devices)
+    output = adjust(model, output)
     single = isinstance(output, (np.ndarray, Batches))
     if family is not None and not classes:
         return _keep_places(_read_family(model, family, output, type, times), complete)

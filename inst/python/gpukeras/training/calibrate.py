@@ -1,0 +1,268 @@
+"""Calibrates a model on held-out rows, and predicts intervals by what that showed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.core.keras_types import Model
+from gpukeras.core.options import check_choice, check_fraction, is_number
+from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.preprocessing import decoding
+from gpukeras.models import compatibility, conformal, model_checks, model_recipes
+from gpukeras.models import temperature as scaling
+from gpukeras.models.calibration import (
+    CLASSES,
+    NUMBERS,
+    QUANTILES,
+    Calibration,
+    calibration_of,
+    tie_calibration,
+)
+from gpukeras.models.losses import losses_of
+from gpukeras.models.targets import choose_reading
+from gpukeras.training.predict import predict
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """What a calibration showed.
+
+    Args:
+        kind: "numbers", "quantiles" or "classes".
+        rows: Number of held-out rows.
+        part: Which rows of the dataset they were: "all", "train" or "validation".
+        temperature: Divides the logits of classes.
+        log_loss: Before and after, of classes.
+        error: The expected calibration error before and after, of classes.
+        width: Half the width of an interval of 90 % for numbers, or what it adds to quantiles at
+            each end; None for classes, or for fewer than 9 rows.
+    """
+
+    kind: str
+    rows: int
+    part: str
+    temperature: float = 1.0
+    log_loss: tuple[float, ...] = ()
+    error: tuple[float, ...] = ()
+    width: float | None = None
+
+
+def calibrate(
+    model: Model,
+    data: Dataset,
+    *,
+    part: str | None = None,
+    quantiles: Sequence[float] | float | None = None,
+) -> CalibrationReport:
+    """Learns from held-out rows how far predictions are off, and ties that to the model.
+
+    Args:
+        model: A Keras model with one output.
+        data: A dataset with labels that did not train the model. Weights of rows are not used.
+        part: "all", "train" or "validation"; None is the validation rows if there are any.
+        quantiles: The probabilities whose quantiles the outputs are, in ascending order, or None.
+
+    Raises:
+        SpecError: for bad quantiles.
+        DataError: for rows without labels, in sequence, or labels of another shape.
+        ModelError: for a model whose outputs have no intervals and no probabilities.
+    """
+    part = part or ("validation" if data.has_rows("validation") else "all")
+    rows = _choose_rows(model, data, part)
+    levels = check_quantiles(quantiles)
+    before = calibration_of(model)
+    tie_calibration(model, None)  # probabilities are calibrated as the model itself gives them
+    try:
+        record = predict(model, data=data)
+        if "values" not in record:
+            raise _refuse_output("several outputs")
+        outputs = np.asarray(record["values"])[rows]
+        labels = data.sources[1].gather(rows).reshape(len(rows), -1)
+        if labels.shape[1] != 1:
+            raise _refuse_output(f"labels of {labels.shape[1]} numbers a row")
+        calibration, report = _learn(model, data, outputs, labels[:, 0], (levels, part))
+    except BaseException:
+        tie_calibration(model, before)
+        raise
+    tie_calibration(model, calibration)
+    return report
+
+
+def _choose_rows(model: Model, data: Dataset, part: str) -> np.ndarray:
+    """Returns the numbers of the held-out rows; checks that there are some, with labels."""
+    check_choice("part", part, ("all", "train", "validation"))
+    model_checks.check_model(model, compiled=False)
+    model_recipes.check_encoding(model, data.recipe)
+    if not isinstance(data, MapDataset):
+        raise DataError(
+            "`data` comes in sequence, but calibration compares predictions with labels by row.",
+            hint="Give a data frame, a matrix or files, or a gpu_dataset() of these.",
+            arg="data",
+        )
+    if len(data.sources) < 2:
+        raise DataError(
+            "`data` has no labels to compare predictions with.", hint="Give `y`.", arg="data"
+        )
+    if not data.has_rows(part):
+        raise DataError("`data` has no validation rows.", arg="part")
+    return data.rows(part)
+
+
+def check_quantiles(quantiles: Sequence[float] | float | None) -> tuple[float, ...]:
+    """Returns probabilities of quantiles as a tuple; none for None.
+
+    Raises:
+        SpecError: if they are not two or more ascending numbers between 0 and 1.
+    """
+    if quantiles is None:
+        return ()
+    given: list[Any] = list(np.ravel(np.asarray(quantiles, object)))
+    rising = all(is_number(one) and 0 < one < 1 for one in given)
+    rising = rising and all(one < other for one, other in pairwise(given))
+    if len(given) < 2 or not rising:
+        raise SpecError(
+            "`quantiles` must be at least two probabilities between 0 and 1, in ascending order.",
+            hint="They say which quantile each output of `model` is.",
+            arg="quantiles",
+        )
+    return tuple(float(one) for one in given)
+
+
+def _learn(
+    model: Model,
+    data: Dataset,
+    outputs: np.ndarray,
+    labels: np.ndarray,
+    how: tuple[tuple[float, ...], str],
+) -> tuple[Calibration, CalibrationReport]:
+    """Returns what the rows show, and the report of it."""
+    quantiles, part = how
+    reading = "" if quantiles else find_reading(model, data, outputs)
+    if reading:
+        return _learn_classes(outputs, labels.astype(np.int64), reading, part)
+    if quantiles:
+        if outputs.ndim != 2 or outputs.shape[1] != len(quantiles):
+            raise _refuse_output(f"no output for each of {len(quantiles)} quantiles")
+        pairs = conformal.list_pairs(quantiles)
+        scores = [
+            conformal.quantile_scores(outputs[:, low], outputs[:, high], labels)
+            for low, high in pairs
+        ]
+    elif outputs.ndim == 1:
+        scores = [conformal.absolute_scores(outputs, labels)]
+    else:
+        raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
+    kept = tuple(tuple(conformal.thin_scores(one).tolist()) for one in scores)
+    kind, place = (QUANTILES, conformal.choose_pair(quantiles, 0.9)) if quantiles else (NUMBERS, 0)
+    width = conformal.conformal_quantile(kept[place], 0.9) if len(labels) >= 9 else None
+    return (
+        Calibration(kind, len(labels), kept, quantiles),
+        CalibrationReport(kind, len(labels), part, width=width),
+    )
+
+
+def _learn_classes(
+    outputs: np.ndarray, classes: np.ndarray, reading: str, part: str
+) -> tuple[Calibration, CalibrationReport]:
+    logits = scaling.to_logits(outputs, reading)
+    found = scaling.fit_temperature(logits, classes)
+    both = [scaling.soften(logits), scaling.soften(logits, found)]
+    report = CalibrationReport(
+        kind=CLASSES,
+        rows=len(classes),
+        part=part,
+        temperature=found,
+        log_loss=tuple(scaling.log_loss(one, classes) for one in both),
+        error=tuple(scaling.calibration_error(one, classes) for one in both),
+    )
+    return Calibration(CLASSES, len(classes), reading=reading, temperature=found), report
+
+
+def find_reading(model: Model, data: Dataset, outputs: np.ndarray) -> str:
+    """Returns how probabilities are read from a model's outputs; "" for a regression.
+
+    Raises:
+        ModelError: for classes of each step or pixel.
+    """
+    units = outputs.shape[-1] if outputs.ndim > 1 else 1
+    loss = compatibility.losses_by_name(model, [""])[""]
+    found = choose_reading(data.recipe.label, loss, units)
+    if not found:
+        return ""
+    if outputs.ndim > 2 or (found != decoding.HIGHEST and units > 1):
+        raise _refuse_output("several classes a row")
+    if found == decoding.HIGHEST:
+        logits = any(getattr(one, "from_logits", False) for one in losses_of(loss))
+        return scaling.LOGITS if logits else scaling.SOFTMAX
+    return scaling.LOGIT if found == decoding.ZERO else scaling.SIGMOID
+
+
+def _refuse_output(found: str) -> ModelError:
+    return ModelError(
+        "gpu_calibrate() needs a model that predicts one number or one class a row, "
+        f"but `model` has {found}.",
+        hint="If its outputs are quantiles of one number, give `quantiles`.",
+        arg="model",
+    )
+
+
+# Intervals ---------------------------------------------------------------------------------------
+
+
+def predict_interval(
+    model: Model,
+    features: Mapping[str, Any] | None = None,
+    *,
+    data: Dataset | None = None,
+    interval: float = 0.9,
+    devices: Any = None,
+) -> dict[str, Any]:
+    """Returns predictions with intervals that cover a label with a given probability.
+
+    Args:
+        model: A model that was calibrated.
+        features: New rows, see `predict()`.
+        data: Alternatively a dataset.
+        interval: The probability.
+        devices: See `predict()`.
+
+    Returns:
+        `{values, lower, upper}` (float64), and `missing` as `predict()` has it.
+
+    Raises:
+        SpecError: if the model was not calibrated for intervals, or on too few rows.
+    """
+    level, known = check_fraction("interval", interval), calibration_of(model)
+    if known is None or known.kind == CLASSES:
+        found = "was not calibrated" if known is None else "predicts classes"
+        raise SpecError(
+            f"`interval` needs a model that was calibrated on numbers, but `model` {found}.",
+            hint="Calibrate it first: gpu_calibrate(model, data), with rows that did not train it."
+            if known is None
+            else "Its probabilities are calibrated: gpu_predict() returns them.",
+            arg="interval",
+        )
+    place = conformal.choose_pair(known.quantiles, level) if known.quantiles else 0
+    margin = conformal.conformal_quantile(known.scores[place], level)
+    record = predict(model, features, data=data, devices=devices)
+    values = np.asarray(record["values"], np.float64)
+    lower = upper = middle = values
+    if known.quantiles:
+        low, high = conformal.list_pairs(known.quantiles)[place]
+        lower, upper, middle = values[:, low], values[:, high], _middle(values)
+    missing = {"missing": record["missing"]} if "missing" in record else {}
+    return {"values": middle, "lower": lower - margin, "upper": upper + margin, **missing}
+
+
+def _middle(values: np.ndarray) -> np.ndarray:
+    """Returns the middle quantile of each row; the mean of two if their number is even."""
+    last = values.shape[1] - 1
+    middle: np.ndarray = (values[:, last // 2] + values[:, (last + 1) // 2]) / 2
+    return middle

@@ -1,0 +1,207 @@
+import json
+
+import numpy as np
+import pytest
+from small_fits import make_dataset, make_model
+
+from gpukeras import DataError, ModelError, SpecError
+from gpukeras.data import dataset
+from gpukeras.export.archive import load_archive, save_archive
+from gpukeras.models import mlp
+from gpukeras.models.calibration import calibration_of
+from gpukeras.training import fit
+from gpukeras.training.calibrate import calibrate, check_quantiles, predict_interval
+from gpukeras.training.predict import predict
+
+pytestmark = pytest.mark.tf
+
+
+def make_numbers(rows=32_000, seed=2):
+    """Rows whose labels vary more where x is large."""
+    draw = np.random.default_rng(seed)
+    x = draw.uniform(-2, 2, (rows, 2))
+    y = np.sin(x[:, 0]) + x[:, 1] + draw.normal(size=rows) * (0.3 + 0.2 * x[:, 0])
+    return x, y
+
+
+def as_dataset(x, y=None, **options):
+    labels = None if y is None else {"kind": "numeric", "values": y}
+    return dataset.build_dataset(
+        {"kind": "array", "values": x}, {"batch_size": 256, "seed": 1, **options}, labels
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    import keras
+
+    keras.utils.set_random_seed(1)
+    x, y = make_numbers()
+    data = as_dataset(x[:12_000], y[:12_000], validation=0.8)
+    model = mlp.build_mlp(data, {"units": [16]})
+    fit.fit(model, data, {"epochs": 10})
+    return model, data, x[12_000:], y[12_000:]
+
+
+def test_intervals_of_a_model_cover_new_rows_as_promised(fitted):
+    model, data, x, y = fitted
+    report = calibrate(model, data)
+    assert (report.kind, report.rows, report.part) == ("numbers", 9600, "validation")
+    for level in (0.8, 0.9):
+        found = predict_interval(model, {"kind": "array", "values": x}, interval=level)
+        covered = (found["lower"] <= y) & (y <= found["upper"])
+        assert abs(covered.mean() - level) < 0.01  # 20,000 rows
+    np.testing.assert_allclose(found["upper"] - found["values"], report.width)
+    plain = predict(model, {"kind": "array", "values": x})["values"]
+    np.testing.assert_allclose(found["values"], plain)
+
+
+def test_the_margin_is_that_of_the_validation_rows(fitted):
+    model, data, *_ = fitted
+    report = calibrate(model, data)
+    rows = data.rows("validation")
+    values = model.predict(data.arrays[0][rows], verbose=0)[:, 0]
+    scores = np.sort(np.abs(values - data.arrays[1][rows].reshape(-1)))
+    assert report.width == pytest.approx(scores[int(np.ceil(9601 * 0.9)) - 1], rel=1e-5)
+
+
+def test_a_calibration_is_saved_with_the_model_and_forgotten_by_training(fitted, tmp_path):
+    model, data, x, _ = fitted
+    path, rows = str(tmp_path / "model.keras"), {"kind": "array", "values": x[:20]}
+    calibrate(model, data)
+    expected = predict_interval(model, rows)
+    save_archive(model, path)
+    loaded = load_archive(path)["model"]
+    for name, values in predict_interval(loaded, rows).items():
+        np.testing.assert_array_equal(values, expected[name])
+    fit.fit(loaded, data, {"epochs": 1})
+    with pytest.raises(SpecError, match="`interval` needs a model that was calibrated on numbers"):
+        predict_interval(loaded, rows)
+
+
+def test_a_damaged_calibration_is_refused_by_its_file(fitted, tmp_path):
+    import zipfile
+
+    from gpukeras.export.archive import ABOUT
+
+    model, data, *_ = fitted
+    calibrate(model, data)
+    path = tmp_path / "model.keras"
+    save_archive(model, str(path))
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    about = json.loads(members[ABOUT])
+    for damage in ({"kind": "numbers"}, 7, {**about["calibration"], "scores": [["x"]]}):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in members.items():
+                changed = json.dumps({**about, "calibration": damage}).encode()
+                archive.writestr(name, changed if name == ABOUT else content)
+        with pytest.raises(ModelError, match=r"the calibration in model.keras is not what was"):
+            load_archive(str(path))
+
+
+def test_quantiles_are_corrected_where_labels_vary(fitted):
+    import keras
+
+    _, data, x, y = fitted
+    levels = np.array([0.25, 0.5, 0.75], np.float32)
+
+    def pinball(truth, outputs):
+        error = keras.ops.reshape(truth, (-1, 1)) - outputs
+        return keras.ops.mean(keras.ops.maximum(levels * error, (levels - 1) * error), axis=-1)
+
+    keras.utils.set_random_seed(2)
+    model = keras.Sequential(
+        [keras.Input((2,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(3)]
+    )
+    model.compile(keras.optimizers.Adam(0.02), pinball)
+    fit.fit(model, data, {"epochs": 10})
+    report = calibrate(model, data, quantiles=[0.25, 0.5, 0.75])
+    assert report.kind == "quantiles"
+    found = predict_interval(model, {"kind": "array", "values": x}, interval=0.9)
+    covered = (found["lower"] <= y) & (y <= found["upper"])
+    assert abs(covered.mean() - 0.9) < 0.01
+    raw = model.predict(x[:5], verbose=0)
+    np.testing.assert_allclose(found["values"][:5], raw[:, 1], rtol=1e-5)
+    np.testing.assert_allclose(found["lower"][:5], raw[:, 0] - report.width, rtol=1e-5, atol=1e-6)
+    with pytest.raises(
+        ModelError, match="one number or one class a row, but `model` has no output"
+    ):
+        calibrate(model, data, quantiles=[0.1, 0.9])
+    with pytest.raises(ModelError, match="`model` has outputs of 3 numbers a row"):
+        calibrate(model, data)
+    assert calibration_of(model).kind == "quantiles"  # a failure leaves it
+
+
+def test_probabilities_of_an_overconfident_model_become_honest(tmp_path):
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=(3000, 5))
+    chances = 1 / (1 + np.exp(-x[:, 0]))
+    codes = (draw.uniform(size=3000) < chances).astype(np.int32)
+    labels = {"kind": "factor", "values": codes + 1, "levels": ["no", "yes"]}
+    data = dataset.build_dataset({"kind": "array", "values": x}, {"batch_size": 64}, labels)
+    for units, loss in ((1, "binary_crossentropy"), (2, "sparse_categorical_crossentropy")):
+        model = sure_model(units, loss)
+        rows = {"kind": "array", "values": x}
+        before = predict(model, rows)["values"]
+        report = calibrate(model, data)
+        assert report.temperature == pytest.approx(4, rel=0.15)
+        assert report.error[0] > 0.1 > 0.04 > report.error[1]
+        assert report.log_loss[1] < report.log_loss[0]
+        after = predict(model, rows)["values"]
+        second = after if units == 1 else after[:, 1]
+        assert np.abs(second - chances).max() < 0.1
+        hard = predict(model, rows, type="class")["values"]
+        np.testing.assert_array_equal(hard, second > 0.5)
+        again = calibrate(model, data)
+        assert again == report  # of the model's own probabilities
+        path = str(tmp_path / "model.keras")
+        save_archive(model, path, overwrite=True)
+        loaded = load_archive(path)["model"]
+        np.testing.assert_allclose(predict(loaded, rows)["values"], after, rtol=1e-6)
+        with pytest.raises(SpecError, match="but `model` predicts classes"):
+            predict_interval(model, rows)
+        assert not np.allclose(before, after)
+
+
+def sure_model(units, loss):
+    """A model that gives four times the logits that it should."""
+    import keras
+
+    activation = "sigmoid" if units == 1 else "softmax"
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(units, activation)])
+    kernel = np.zeros((5, units), np.float32)
+    kernel[0, -1] = 4
+    model.set_weights([kernel, np.zeros(units, np.float32)])
+    model.compile("sgd", loss)
+    return model
+
+
+def test_what_cannot_be_calibrated_is_refused(fitted):
+    from streamed import as_function
+
+    model, data, x, y = fitted
+    with pytest.raises(DataError, match="`data` has no labels to compare predictions with"):
+        calibrate(model, as_dataset(x[:50]))
+    with pytest.raises(DataError, match="`data` has no validation rows"):
+        calibrate(model, as_dataset(x[:50], y[:50]), part="validation")
+    stream = as_function()
+    with pytest.raises(DataError, match="calibration compares predictions with labels by row"):
+        calibrate(make_model(stream.recipe.shape[0]), stream)
+    for wrong in ([0.5], [0.9, 0.1], [0.0, 0.5], ["a", "b"], 0.5):
+        with pytest.raises(SpecError, match="at least two probabilities between 0 and 1, in ascen"):
+            check_quantiles(wrong)
+    matrix = {"kind": "matrix", "values": np.stack([y[:50], y[:50]], 1)}
+    both = dataset.build_dataset({"kind": "array", "values": x[:50]}, {"batch_size": 10}, matrix)
+    with pytest.raises(ModelError, match="`model` has labels of 2 numbers a row"):
+        calibrate(mlp.build_mlp(both, {"units": [4]}), both)
+    few = as_dataset(x[:8], y[:8], batch_size=4)
+    assert calibrate(mlp.build_mlp(few, {"units": [4]}), few).width is None
+
+
+def test_classes_of_a_small_model_are_calibrated():
+    data, model = make_dataset(300), make_model()
+    fit.fit(model, data, {"epochs": 2})
+    report = calibrate(model, data)
+    assert report.log_loss[1] <= report.log_loss[0]
+    np.testing.assert_allclose(predict(model, data=data)["values"].sum(1), 1, rtol=1e-6)
