@@ -125,7 +125,7 @@ def test_quantiles_are_corrected_where_labels_vary(fitted):
     np.testing.assert_allclose(found["values"][:5], raw[:, 1], rtol=1e-5)
     np.testing.assert_allclose(found["lower"][:5], raw[:, 0] - report.width, rtol=1e-5, atol=1e-6)
     with pytest.raises(
-        ModelError, match="one number or one class a row, but `model` has no output"
+        ModelError, match="one number or one class a row, but `model` has no output for each of"
     ):
         calibrate(model, data, quantiles=[0.1, 0.9])
     with pytest.raises(ModelError, match="`model` has outputs of 3 numbers a row"):

@@ -197,7 +197,7 @@ def find_reading(model: Model, data: Dataset, outputs: np.ndarray) -> str:
     if not found:
         return ""
     if outputs.ndim > 2 or (found != decoding.HIGHEST and units > 1):
-        raise _refuse_output("several classes a row")
+        raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
     if found == decoding.HIGHEST:
         logits = any(getattr(one, "from_logits", False) for one in losses_of(loss))
         return scaling.LOGITS if logits else scaling.SOFTMAX

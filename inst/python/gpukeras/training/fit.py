@@ -67,8 +67,7 @@ def fit(
     if compiling:
         model_checks.compile_model(model, compiling)
     _check_input(model, data, validation)
-    _check_callbacks(callbacks, spec)
-    check_hooks(functions or {})
+    _check_callbacks(callbacks, functions or {}, spec)
     model_recipes.tie_recipe(model, data.recipe)
     tie_calibration(model, None)  # it was that of the weights before
     strategy = open_strategy(devices, trains=True)
@@ -100,7 +99,8 @@ def _check_input(model: Model, data: Dataset, validation: Dataset | None) -> Non
         _check_validation(model, data, validation)
 
 
-def _check_callbacks(callbacks: Sequence[Any], spec: FitSpec) -> None:
+def _check_callbacks(callbacks: Sequence[Any], functions: Functions, spec: FitSpec) -> None:
+    check_hooks(functions)
     keras = runtime.keras().callbacks
     for callback in callbacks:
         if not isinstance(callback, keras.Callback):

@@ -88,11 +88,11 @@ def predict(
         else:
             function = None if data is None else data.map
             output = _predict(model, rows, recipe, function, held, devices)
-    output = adjust(model, output)
     single = isinstance(output, (np.ndarray, Batches))
     if family is not None and not classes:
         return _keep_places(_read_family(model, family, output, type, times), complete)
     by_name = {"": output} if single else _by_name(model, output)
+    by_name = {"": adjust(model, output)} if single else _by_name(model, output)
     rules = _rules_of(model, recipe.label, list(by_name))
     readings = _read_classes(model, rules, by_name) if classes else {}
     records = [
