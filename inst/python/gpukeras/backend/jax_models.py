@@ -67,6 +67,8 @@ def predict_batch(model: Model, features: Any) -> Any:
         if after is not before:
             variable.assign(after)
     return arrays
+
+
 def input_gradients(model: Model) -> Callable[[Any, Any], Any]:
     """Returns a program for the gradients of a model's output with respect to its inputs."""
     variables, numpy = find_weights(model), jax().numpy

@@ -110,6 +110,8 @@ def predictor(model: Model, compiled: bool) -> Callable[[Any], Any]:
 def predict_batch(model: Model, features: Any) -> Any:
     """Returns a model's outputs for a batch, by its `predict_step()`, as NumPy arrays."""
     return model.predict_on_batch(features)
+
+
 def input_gradients(model: Model) -> Callable[[Any, Any], Any]:
     """Returns a program for the gradients of a model's output with respect to its inputs.
 

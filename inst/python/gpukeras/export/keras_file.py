@@ -232,8 +232,9 @@ def needs_of(path: Path) -> Needs:
     It registers the latter with Keras, which then loads them.
     """
     needs, ours = read_needs(path, _is_function_of_keras), registry.custom_objects()
-    names = (find_missing(some, ours.__contains__) for some in (needs.objects, needs.compiled))
-    return Needs(*names, needs.lambdas)
+    knows = ours.__contains__
+    objects, compiled = (find_missing(own, knows) for own in (needs.objects, needs.compiled))
+    return Needs(objects, compiled, needs.lambdas)
 
 
 def _is_function_of_keras(name: str) -> bool:

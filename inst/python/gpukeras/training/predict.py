@@ -32,10 +32,10 @@ from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict_loop import Batches, predict_rows, predict_stream
 from gpukeras.models import compatibility, model_checks, model_recipes
+from gpukeras.models.calibration import adjust
 from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_layer, family_of
 from gpukeras.models.families.spec import Family
-from gpukeras.models.calibration import adjust
 from gpukeras.models.targets import choose_reading
 from gpukeras.training.keras_functions import count_weights, jit_policy
 
@@ -74,8 +74,6 @@ def predict(
     check_choice("type", type, predictions.TYPES)
     family = family_of(model)
     predictions.check_type(type, family)
-    recipe, rows, complete = _open_rows(model, features, data)
-    check_choice("type", type, ("response", "class"))
     recipe, rows, complete = open_rows(model, features, data)
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")
@@ -89,10 +87,10 @@ def predict(
             function = None if data is None else data.map
             output = _predict(model, rows, recipe, function, held, devices)
     single = isinstance(output, (np.ndarray, Batches))
+    output = adjust(model, output) if single else output
     if family is not None and not classes:
         return _keep_places(_read_family(model, family, output, type, times), complete)
     by_name = {"": output} if single else _by_name(model, output)
-    by_name = {"": adjust(model, output)} if single else _by_name(model, output)
     rules = _rules_of(model, recipe.label, list(by_name))
     readings = _read_classes(model, rules, by_name) if classes else {}
     records = [

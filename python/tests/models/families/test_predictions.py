@@ -14,7 +14,7 @@ pytestmark = pytest.mark.tf
     ("family", "kind", "message"),
     [
         (None, "parameters", "needs a model with a family, and `model` has none"),
-        (Family("poisson", "log"), "survival", "families \"cox\", \"discrete_time\" have it"),
+        (Family("poisson", "log"), "survival", 'families "cox", "discrete_time" have it'),
         (Family("poisson", "log"), "class", 'is not known for a model of the family "poisson"'),
         (Family("ordinal", "logit"), "quantile", "is not known for a model of the family"),
         (Family("gaussian", "identity"), "quantile", "is not known for a model of the family"),
