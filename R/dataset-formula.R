@@ -1,5 +1,43 @@
 # Formulas: the features and labels that they name, and how these are computed for new data.
 
+#' @section Formulas:
+#' `gpu_dataset(y ~ a * b, data = d)` takes formulas as `lm()` does, for data frames:
+#'
+#' * **Columns and calls.** `log(x)`, `I(x^2)`, `factor(g)`; `.` stands for all other columns, and
+#'   `. - g` for all of them but `g`. Every variable must be a column of `data`. A call that gives a
+#'   matrix of numbers becomes several columns, named as `model.matrix()` names them.
+#' * **Interactions.** `a:b`, `a * b`, `(a + b)^2`, `a %in% b` and `a / b`. Numbers are multiplied.
+#'   Of a factor, text or logical `f` and a number `x`, there is one column `f=<level>:x` for each
+#'   level. Of factors alone, one factor with all pairs of levels, encoded as `encode` says. There
+#'   are no contrasts: every level has a column, which spans the same space. Levels of new rows that
+#'   training did not see are an error.
+#' * **Terms that learn from the data.** `poly()`, `splines::ns()`, `splines::bs()` and `scale()`
+#'   learn from the training rows (with `na = "drop"`, from all rows), and new rows are computed
+#'   from what was learned, as `predict()` of an `lm()` does. They must not be within another call:
+#'   `log(scale(x))` is an error. Functions of other packages with a method of `makepredictcall()`
+#'   work too, but in the same session only. The columns are then standardised as other numbers are.
+#' * **`offset(log(exposure))`** is an input of its own, for a model to add to its linear
+#'   predictor: it is neither standardised nor imputed. The inputs are `"features"` and `"offset"`,
+#'   or those of `inputs` and then `"offset"`; several offsets are summed. As in `lm()`, `.`
+#'   includes the columns that an offset uses. A missing offset in new rows is an error.
+#' * **Labels.** `survival::Surv(time, status) ~ .` makes a matrix with the columns `time` and
+#'   `status`, of right-censored times above 0; `y` takes such an object too.
+#'   `cbind(successes, failures) ~ .` makes a matrix with these columns. An ordered factor keeps its
+#'   order in the recipe and in predicted classes.
+#' * **Weights.** `weights = w` is looked for in `data` first, then where you call `gpu_dataset()`;
+#'   `weights = "w"` names the column. As in `lm()`, `.` includes the column: write `. - w`.
+#' * **The intercept** makes no difference, as [gpu_mlp()]'s layers have a bias: `y ~ x` and
+#'   `y ~ 0 + x` are the same.
+#'
+#' `inputs` may name a term, such as `"poly(x, 3)"`, for all of its columns. Random effects such as
+#' `(1 | g)` are an error. A formula for files or databases can only name columns.
+#' @section Factors and imbalanced classes:
+#' A factor, ordered or not, or a text is a 0/1 column for each level, up to 1000 levels; beyond
+#' that an error says so. For more levels, `encode = "codes"` is one column of codes from 0, in the
+#' order of the levels, and `encode = "hash"` is `hash_bins` columns.
+#'
+#' If some classes are rare, `class_weight = "balanced"` gives the training rows of all classes the
+#' same total weight, for labels of a formula too; `weights` are multiplied by it.
 #' @rdname gpu_dataset
 #' @export
 gpu_dataset.formula <- function(x, data, ..., weights = NULL, image = NULL, classes = NULL) {

@@ -100,13 +100,15 @@ settle_element <- function(element, crossed, data, env, rows, call) {
   code <- spell_plainly(element)
   check_nested(code, env, call)
   if (is.call(code)) {
-    from <- if (is.null(rows)) data else data[rows, , drop = FALSE]
-    code <- learn_call(code, name_term(element), from, env, call)
+    check_term(code, data, call)
+    used <- as.data.frame(data[all.vars(code)])
+    used <- if (is.null(rows)) used else used[rows, , drop = FALSE]
+    code <- learn_call(code, name_term(element), used, env, call)
   }
   if (crossed) {
     values <- take_term(new_learned(name_term(element), code), data, env, call)
     if (is_category(values)) {
-      levels <- as.call(c(quote(c), as.list(levels(as.factor(values)))))
+      levels <- as.call(c(quote(c), as.list(levels(as_category(values)))))
       code <- call("factor", code, levels = levels)
     }
   }
@@ -115,7 +117,6 @@ settle_element <- function(element, crossed, data, env, rows, call) {
 
 # The call with what it learned from the data as further arguments.
 learn_call <- function(code, name, data, env, call) {
-  check_term(code, data, call)
   frame <- evaluate_term(code, data, env, call, name)
   learned <- attr(attr(frame, "terms"), "predvars")[[2]]
   if (identical(learned, code)) {

@@ -154,7 +154,7 @@ take_element <- function(element, name, data, env, call) {
   }
   values <- plain_column(take_term(element, data, env, call))
   if (is_category(values)) {
-    return(as.factor(values))
+    return(as_category(values))
   }
   if (!is.numeric(values) || inherits(values, c("Date", "POSIXct", "difftime"))) {
     abort_gpukeras(
@@ -171,6 +171,11 @@ take_element <- function(element, name, data, env, call) {
 
 is_category <- function(values) {
   is.factor(values) || (is.character(values) || is.logical(values)) && is.null(dim(values))
+}
+
+# A category as a factor; a logical has both levels, whichever occur.
+as_category <- function(values) {
+  if (is.logical(values)) factor(values, c(FALSE, TRUE)) else as.factor(values)
 }
 
 # A factor of pairs of levels, in the order of R's `:`.

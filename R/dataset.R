@@ -13,7 +13,8 @@
 #'     section on several inputs and outputs;
 #'   * a data frame with numeric, integer, logical, factor and character columns, dates and times,
 #'     or with a column of paths of images: see the section on images of a data frame;
-#'   * a formula such as `price ~ .`, or a [recipe][gpukeras-tidymodels], with `data`;
+#'   * a formula such as `price ~ .`, with `data`: see the section on formulas; or a
+#'     [recipe][gpukeras-tidymodels], with `data`;
 #'   * a sparse matrix of the Matrix package;
 #'   * the path of one or several files, a glob such as `"flights/*.parquet"`, a folder, or
 #'     addresses in an object store: see the sections on files, on images and on object stores;
@@ -22,11 +23,11 @@
 #'   * a function that returns one batch per call: see the section on functions;
 #'   * a `tf.data.Dataset`, such as one from tfdatasets.
 #' @param y Labels, one per row: a factor or character vector (classes), a logical or 0/1 vector
-#'   (two classes), a numeric vector, or a numeric or logical matrix or array with several numbers
-#'   per row: masks of images, images, a class or one-hot classes for each time step. For several
-#'   outputs, a named list of these with one element per output. For a data frame or files with
-#'   columns, the name of the label column, or one name per output. For other `x`, also the path of
-#'   a `.npy` file, which is read as a whole.
+#'   (two classes), a numeric vector, a `survival::Surv()`, or a numeric or logical matrix or array
+#'   with several numbers per row: masks of images, images, a class or one-hot classes for each time
+#'   step. For several outputs, a named list of these with one element per output. For a data frame
+#'   or files with columns, the name of the label column, or one name per output. For other `x`,
+#'   also the path of a `.npy` file, which is read as a whole.
 #' @param data A data frame, for a formula; or paths of files with columns, for a formula that only
 #'   names columns.
 #' @param ... Arguments of the other methods. Otherwise empty.
@@ -82,9 +83,10 @@
 #'   it out, and `print()` shows how many and the first one.
 #' @param buffer Rows of the shuffle buffer for streamed rows (functions and pipelines).
 #' @param weights Weights of the rows in the loss, or `NULL`; for files with columns, the name of
-#'   the weights column. For labels of several dimensions, an array with rows first: one weight for
-#'   each time step or pixel, or a dimension of 1 to use one weight for all of them. For several
-#'   outputs, also a named list of these; an output that is not in it is not weighted.
+#'   the weights column; for formulas also a column of `data`, as in `lm()`. For labels of several
+#'   dimensions, an array with rows first: one weight for each time step or pixel, or a dimension of
+#'   1 to use one weight for all of them. For several outputs, also a named list of these; an output
+#'   that is not in it is not weighted.
 #' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
 #'   levels. For integer labels, `c("0" = 1, "3" = 5)`: a class that is not named weighs 1. It
 #'   applies to training rows only.

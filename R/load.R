@@ -51,10 +51,11 @@ new_saved <- function(packed) {
 #' `custom_objects` nor registered with Keras.
 #'
 #' A formula in a file is data. [gpu_predict()] and [gpu_evaluate()] accept it if it consists of
-#' columns, arithmetic, comparisons and functions such as `log()`, `sqrt()`, `ifelse()`, `factor()`
-#' and `cut()`; otherwise an error names what it contains. For your own model whose formula calls
-#' other functions, give the rows as `gpu_dataset(formula, data = , recipe = model)`. A damaged
-#' history is left out, with a note.
+#' columns, interactions, offsets, arithmetic, comparisons and functions such as `log()`, `sqrt()`,
+#' `ifelse()`, `factor()` and `cut()`, and of `poly()`, `splines::ns()`, `splines::bs()` and
+#' `scale()` with the numbers that they have learned; otherwise an error names what it contains. For
+#' your own model whose formula calls other functions, give the rows as
+#' `gpu_dataset(formula, data = , recipe = model)`. A damaged history is left out, with a note.
 #' @section Custom layers, losses and functions:
 #' A file holds their names, not their code: [gpu_save()] lists the names. Pass the objects as
 #' `custom_objects = list(Scale = Scale, my_loss = my_loss)`: Python classes, results of keras3's

@@ -136,6 +136,40 @@ test_that("more columns are a dot than R nests expressions", {
   expect_length(read_formula(parts$formula)$features, columns - 1)
 })
 
+test_that("weights are looked for in the data first, then where the call is, as by lm()", {
+  data <- data.frame(y = 1:3, w = c(1, 2, 4), v = c(3, 1, 1))
+  take <- function(formula, ...) {
+    given <- rlang::enquos(...)
+    take_weights(given$weights, data)
+  }
+  w <- c(9, 9, 9)
+  other <- c(2, 3, 4)
+  expect_identical(take(y ~ v, weights = w), data$w)
+  expect_identical(take(y ~ v, weights = w / 2), data$w / 2)
+  expect_identical(take(y ~ v, weights = other), other)
+  expect_identical(take(y ~ v, weights = w + other), data$w + other)
+  expect_identical(take(y ~ v, weights = "v"), data$v)
+  expect_identical(take(y ~ v, weights = list(y = w)), list(y = data$w))
+  expect_null(take(y ~ v, weights = NULL))
+  expected <- stats::model.weights(stats::model.frame(y ~ v, data, weights = w / v))
+  expect_identical(take(y ~ v, weights = w / v), expected)
+  own <- function(weights) take(y ~ v, weights = weights)
+  expect_identical(own(w), c(9, 9, 9)) # the caller's, who knows no column
+})
+
+test_that("weights and balanced classes reach the rows, by a column's name too", {
+  skip_without_tensorflow()
+  data <- data.frame(y = factor(c("a", "a", "a", "b"), ordered = TRUE), x = 1:4, w = c(1, 2, 3, 4))
+  rows <- gpu_dataset(y ~ x, data, weights = w, class_weight = "balanced")
+  expect_equal(as.vector(rows[1:4, ]$weights), data$w * 4 / (2 * c(3, 3, 3, 1)), tolerance = 1e-6)
+  expect_true(gpu_recipe(rows)$label$ordered)
+  named <- gpu_dataset(data, "y", weights = "w")
+  expect_identical(names(named), "x")
+  expect_equal(as.vector(named[1:4, ]$weights), data$w)
+  model <- gpu_mlp(rows, units = 2)
+  expect_s3_class(gpu_predict(model, data, recipe = rows, type = "class"), "ordered")
+})
+
 # Names and columns that formulas do not take ------------------------------------------------------
 
 called <- function(name) stats::setNames(data.frame(y = 1:3, a = c(1, 2, 3)), c("y", name))
