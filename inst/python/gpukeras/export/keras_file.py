@@ -235,12 +235,16 @@ def needs_of(path: Path) -> Needs:
     knows = ours.__contains__
     objects, compiled = (find_missing(own, knows) for own in (needs.objects, needs.compiled))
     return Needs(objects, compiled, needs.lambdas)
+    """Returns what loading a file needs besides Keras and gpukeras."""
+    return read_needs(path, _is_supplied)
 
 
-def _is_function_of_keras(name: str) -> bool:
-    """Whether a bare name, as Keras writes it for its own functions, is one of these."""
+def _is_supplied(name: str) -> bool:
+    """Whether a name is a bare one, as Keras writes it for its own functions, or gpukeras' own."""
     keras = runtime.keras()
-    return any(hasattr(getattr(keras, module), name) for module in WITH_FUNCTIONS)
+    return name in families.REGISTERED or any(
+        hasattr(getattr(keras, module), name) for module in WITH_FUNCTIONS
+    )
 
 
 def _is_known(given: Mapping[str, Any], name: str) -> bool:

@@ -1,5 +1,7 @@
 """Each family's model: trained in the compiled engine, saved, and loaded in another process."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from familied import ROWS, dataset, features, labels_of, model_of
@@ -88,8 +90,11 @@ def test_families_train_on_jax(trained, monkeypatch):
 
 def test_only_classes_of_families_are_known_to_be_ours(trained):
     path = trained[DAILY[0]][2]
-    needs = keras_file.needs_of(keras_file.Path(path))
-    assert set(needs.objects) == {"gpukeras>FamilyOutput"}
+    needs = keras_file.needs_of(Path(path))
+    assert needs.objects == needs.compiled == ()  # gpu_load() has them itself
+    layer, loss = keras_classes.classes()
+    name_of = runtime.keras().saving.get_registered_name
+    assert (name_of(layer), name_of(loss)) == keras_classes.REGISTERED
     assert not keras_classes.is_ours(runtime.keras().layers.Dense)
     assert not keras_classes.is_ours("mse")
     plain = runtime.keras().Sequential([runtime.keras().Input((2,))])
